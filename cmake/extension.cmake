@@ -1,0 +1,27 @@
+# SPDX-License-Identifier: Apache-2.0
+find_package(Python REQUIRED COMPONENTS Interpreter Development.Module)
+find_package(pybind11 CONFIG REQUIRED)
+
+pybind11_add_module(_native
+    csrc/bindings/module.cpp
+    csrc/bindings/bind_analysis.cpp
+    csrc/bindings/bind_record.cpp
+    csrc/python/context.cpp
+    csrc/python/layers.cpp
+    csrc/python/span.cpp)
+target_link_libraries(_native PRIVATE gpuprof_analysis)
+target_compile_definitions(_native PRIVATE
+    GPUPROF_VERSION="${SKBUILD_PROJECT_VERSION}"
+    GPUPROF_COMPILER="${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}"
+    GPUPROF_BUILD_TYPE="${CMAKE_BUILD_TYPE}")
+gpuprof_warnings(_native)
+# CPython's own macros cast the old way.
+target_compile_options(_native PRIVATE -Wno-old-style-cast)
+
+if(APPLE)
+    set(gpuprof_origin "@loader_path")
+else()
+    set(gpuprof_origin "$ORIGIN")
+endif()
+set_target_properties(_native PROPERTIES INSTALL_RPATH "${gpuprof_origin}" BUILD_RPATH "${gpuprof_origin}")
+install(TARGETS _native gpuprof_core DESTINATION gpuprof)

@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace gpuprof {
+
+// The index of each is its code in the columns and in Python's KINDS.
+enum class SpanKind : std::uint8_t { process, span, layer, operation, nvtx, backward, compile };
+
+// Calls merged by their path of (kind, name). Nodes are numbered in the order of their first call.
+class CallTree {
+  public:
+    struct Node {
+        std::uint32_t parent;
+        std::uint32_t name;
+        SpanKind kind;
+        std::int32_t threads = 0;
+        std::uint64_t last_thread = 0;
+        std::int64_t calls = 0;
+        std::int64_t total_ns = 0;
+        std::int64_t own_ns = 0;
+        std::uint32_t process_id = 0;
+    };
+    static constexpr std::uint32_t no_parent = 0xFFFFFFFFu;
+
+    CallTree();
+    std::uint32_t add_process(std::uint32_t process_id, std::uint32_t name);
+    std::uint32_t child(std::uint32_t parent, SpanKind kind, std::uint32_t name);
+    // `thread` is unique in the run and its calls are added one thread after the other.
+    void add_call(std::uint32_t node, std::uint64_t thread, std::int64_t total_ns, std::int64_t own_ns);
+    const std::vector<Node>& nodes() const noexcept { return nodes_; }
+
+    // Sums the durations of nodes that have no calls of their own (processes, the backward group) from
+    // their children.
+    void finish();
+    // Indices of the nodes, a parent before its children and each subtree together.
+    std::vector<std::uint32_t> preorder() const;
+
+  private:
+    void grow_index();
+    std::size_t slot_of(std::uint32_t parent, SpanKind kind, std::uint32_t name) const noexcept;
+
+    std::vector<Node> nodes_;
+    std::vector<std::uint32_t> index_;  // open addressing: node number + 1, or 0
+};
+
+}  // namespace gpuprof

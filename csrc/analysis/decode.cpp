@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "analysis/decode.hpp"
+
+#include <algorithm>
+#include <map>
+
+namespace gpuprof {
+namespace {
+
+constexpr std::int64_t shortest_baseline_ns = 1'000'000;
+
+// Names of all processes under one numbering.
+class NameMerger {
+  public:
+    explicit NameMerger(std::vector<RecordedName>& names) : names_(names) {}
+
+    std::uint32_t add(const std::string& text, std::uint32_t scope) {
+        const auto [place, is_new] = ids_.try_emplace({text, scope}, names_.size() + 1);
+        if (is_new) {
+            names_.push_back({text, scope});
+            classes_.push_back(classify_name(text));
+        }
+        return place->second;
+    }
+
+    // Run-wide id for each of a process's ids; index 0 stands for a name that was lost.
+    std::vector<std::uint32_t> adopt(const RecordedProcess& process) {
+        std::vector<std::uint32_t> run_wide{add("(lost name)", 0)};
+        for (const RecordedName& name : process.names)
+            run_wide.push_back(add(name.text, name.scope < run_wide.size() ? scope_id(name, run_wide) : 0));
+        return run_wide;
+    }
+
+    const std::vector<NameClass>& classes() const noexcept { return classes_; }
+
+  private:
+    static std::uint32_t scope_id(const RecordedName& name, const std::vector<std::uint32_t>& run_wide) {
+        return name.scope == 0 ? 0 : run_wide[name.scope];
+    }
+
+    std::vector<RecordedName>& names_;
+    std::vector<NameClass> classes_{NameClass::plain};  // index 0 is never used
+    std::map<std::pair<std::string, std::uint32_t>, std::uint32_t> ids_;
+};
+
+// All processes of a run tick alike, so the longest baseline serves them all.
+TickScale common_scale(const std::vector<RecordedProcess>& processes) {
+    const RecordedProcess* longest = nullptr;
+    auto baseline = [](const RecordedProcess& process) {
+        return process.latest_point.monotonic_ns - process.first_point.monotonic_ns;
+    };
+    for (const RecordedProcess& process : processes)
+        if (longest == nullptr || baseline(process) > baseline(*longest)) longest = &process;
+    if (longest == nullptr) return {ClockPoint{}, ClockPoint{}};
+    if (baseline(*longest) >= shortest_baseline_ns) return {longest->first_point, longest->latest_point};
+    ClockPoint guessed = longest->first_point;
+    constexpr std::int64_t second_ns = 1'000'000'000;
+    guessed.ticks += static_cast<std::uint64_t>(longest->ticks_per_ns_guess * second_ns);
+    guessed.monotonic_ns += second_ns;
+    return {longest->first_point, guessed};
+}
+
+struct ProcessCursor {
+    const RecordedProcess& process;
+    const std::vector<std::uint32_t>& names;
+    DecodeTotals& totals;
+    std::uint64_t last_possible_ticks;
+};
+
+const Event* next_written(std::span<const Event> events, std::size_t after) {
+    for (std::size_t i = after + 1; i < events.size(); ++i)
+        if (events[i].kind != 0) return &events[i];
+    return nullptr;
+}
+
+// A thread's ticks never decrease. One that does, or one that leaps past its successor, is damaged: the
+// event keeps its place and takes the time of the one before it.
+std::uint64_t mended_ticks(const ProcessCursor& cursor, std::span<const Event> events, std::size_t at,
+                           std::uint64_t last) {
+    const std::uint64_t ticks = events[at].ticks;
+    bool damaged = ticks < last || ticks > cursor.last_possible_ticks;
+    if (const Event* next = next_written(events, at); !damaged && next != nullptr)
+        damaged = next->kind != static_cast<std::uint32_t>(EventKind::context) && next->ticks < ticks &&
+                  next->ticks >= last;
+    if (damaged) ++cursor.totals.damaged_events;
+    return damaged ? last : ticks;
+}
+
+void feed_piece(const ProcessCursor& cursor, const ThreadPiece& piece, SpanBuilder& builder, std::uint64_t& last) {
+    for (std::size_t i = 0; i < piece.events.size(); ++i) {
+        const Event& event = piece.events[i];
+        if (event.kind == 0) continue;
+        ++cursor.totals.events;
+        const auto kind = static_cast<EventKind>(event.kind);
+        if (event.kind > last_event_kind) {
+            ++cursor.totals.damaged_events;
+        } else if (kind == EventKind::context) {
+            builder.enter_context(event.ticks, event.name);
+        } else {
+            last = mended_ticks(cursor, piece.events, i, last);
+            const bool known = event.name < cursor.names.size();
+            builder.add(kind, cursor.names[known ? event.name : 0], last);
+        }
+    }
+}
+
+std::uint64_t last_ticks_of(const RecordedProcess& process) {
+    std::uint64_t last = process.latest_point.ticks;
+    for (const ThreadPiece& piece : process.pieces)
+        for (std::size_t i = piece.events.size(); i-- > 0;)
+            if (piece.events[i].kind != 0 && piece.events[i].kind < static_cast<std::uint32_t>(EventKind::context)) {
+                last = std::max(last, piece.events[i].ticks);
+                break;
+            }
+    return last;
+}
+
+// The last tick that an event can carry: the stop, or, where none was written, anything.
+std::uint64_t last_possible_ticks(const RecordedProcess& process) {
+    return process.closed ? process.latest_point.ticks : ~std::uint64_t{0};
+}
+
+void decode_process(const RecordedProcess& process, const std::vector<std::uint32_t>& names,
+                    const BuilderSetting& setting, std::uint64_t process_number, std::uint32_t process_node,
+                    DecodedRun& run) {
+    const std::uint64_t end = process.closed ? process.latest_point.ticks : last_ticks_of(process);
+    const ProcessCursor cursor{process, names, run.totals, last_possible_ticks(process)};
+    for (std::size_t i = 0; i < process.pieces.size();) {
+        const ThreadPiece& first = process.pieces[i];
+        SpanBuilder builder(setting, process_node, process_number << 32 | first.thread_number, first.thread_id);
+        run.threads.push_back({process.process_id, first.thread_id, first.thread_name});
+        std::uint64_t last = process.first_point.ticks;
+        for (; i < process.pieces.size() && process.pieces[i].thread_number == first.thread_number; ++i)
+            feed_piece(cursor, process.pieces[i], builder, last);
+        builder.finish(std::max(end, last));
+    }
+}
+
+}  // namespace
+
+DecodedRun decode_run(const RecordedFolder& folder, std::size_t batch_rows, const RowSink& sink) {
+    DecodedRun run;
+    run.damage = folder.damage;
+    const TickScale scale = common_scale(folder.processes);
+    run.ns_per_tick = scale.ns_per_tick();
+    run.origin_monotonic_ns = folder.processes.empty() ? 0 : folder.processes.front().first_point.monotonic_ns;
+    const TickToRun clock(scale, run.origin_monotonic_ns);
+    NameMerger merger(run.names);
+    SpanColumns rows;
+    std::int64_t next_span_id = 0;
+    const std::uint32_t backward = merger.add("backward", 0);
+    std::uint64_t process_number = 0;
+    for (const RecordedProcess& process : folder.processes) {
+        const std::vector<std::uint32_t> names = merger.adopt(process);
+        const std::uint64_t end = process.closed ? process.latest_point.ticks : last_ticks_of(process);
+        run.processes.push_back({process.process_id, process.parent_process_id, process.closed,
+                                 clock(process.first_point.ticks), clock(end)});
+        auto flush = [&] {
+            if (rows.size() > 0) sink(run.processes.back(), rows, run.names);
+            rows.clear();
+        };
+        const BuilderSetting setting{clock,    run.tree,         run.totals, rows, next_span_id,
+                                     backward, merger.classes(), [&] {
+                                         if (rows.size() >= batch_rows) flush();
+                                     }};
+        const std::uint32_t title = merger.add("process " + std::to_string(process.process_id), 0);
+        decode_process(process, names, setting, process_number++, run.tree.add_process(process.process_id, title),
+                       run);
+        flush();
+        run.totals.dropped_events += process.dropped_events;
+        run.totals.damaged_events += process.damaged_events;
+    }
+    run.tree.finish();
+    return run;
+}
+
+}  // namespace gpuprof

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "analysis/call_tree.hpp"
+#include "analysis/segment_reader.hpp"
+#include "analysis/span_builder.hpp"
+
+namespace gpuprof {
+
+struct DecodedThread {
+    std::uint32_t process_id;
+    std::uint32_t thread_id;
+    std::string name;
+};
+
+struct DecodedProcess {
+    std::uint32_t process_id;
+    std::uint32_t parent_process_id;
+    bool closed;
+    std::int64_t start_ns;
+    std::int64_t end_ns;
+};
+
+struct DecodedRun {
+    CallTree tree;
+    DecodeTotals totals;
+    std::vector<RecordedName> names;  // run-wide; scopes are run-wide ids too, id i at index i - 1
+    std::vector<DecodedProcess> processes;
+    std::vector<DecodedThread> threads;
+    std::vector<std::string> damage;
+    std::int64_t origin_monotonic_ns = 0;
+    double ns_per_tick = 1.0;
+};
+
+// Called with full columns of one process's spans, and `names` complete for them.
+using RowSink = std::function<void(const DecodedProcess&, const SpanColumns&, const std::vector<RecordedName>&)>;
+
+// Decodes all processes of a recording, one thread after the other, in memory bounded by `batch_rows`
+// and by the number of distinct names and paths.
+DecodedRun decode_run(const RecordedFolder& folder, std::size_t batch_rows, const RowSink& sink);
+
+}  // namespace gpuprof

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "analysis/segment_reader.hpp"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <map>
+#include <system_error>
+
+namespace gpuprof {
+namespace {
+
+namespace fs = std::filesystem;
+
+const SegmentHeader* valid_header(const MappedFile& file) noexcept {
+    if (file.size() < header_bytes) return nullptr;
+    const auto* header = reinterpret_cast<const SegmentHeader*>(file.data());
+    const SegmentIdentity& identity = header->identity;
+    if (std::memcmp(identity.magic, segment_magic, sizeof(segment_magic)) != 0) return nullptr;
+    if (identity.version != segment_version) return nullptr;
+    return header->checksum == fnv1a(&identity, sizeof(identity)) ? header : nullptr;
+}
+
+bool is_plausible(const ClockPoint& first, const ClockPoint& last) noexcept {
+    return last.ticks >= first.ticks && last.monotonic_ns >= first.monotonic_ns;
+}
+
+void adopt_header(RecordedProcess& process, const SegmentHeader& header) {
+    const SegmentIdentity& identity = header.identity;
+    process.process_id = identity.process_id;
+    process.parent_process_id = identity.parent_process_id;
+    process.process_key = identity.process_key;
+    process.first_point = identity.first_point;
+    process.ticks_per_ns_guess = std::isfinite(identity.ticks_per_ns_guess) ? identity.ticks_per_ns_guess : 1.0;
+    if (is_plausible(identity.first_point, header.latest_point) &&
+        header.latest_point.ticks > process.latest_point.ticks)
+        process.latest_point = header.latest_point;
+    process.closed = process.closed || header.closed.load(std::memory_order_relaxed) == 1;
+    process.dropped_events += header.dropped_events.load(std::memory_order_relaxed);
+}
+
+std::uint64_t count_written(std::span<const Event> events) {
+    return static_cast<std::uint64_t>(
+        std::count_if(events.begin(), events.end(), [](const Event& event) { return event.kind != 0; }));
+}
+
+bool is_thread_mark(const Event& event) noexcept {
+    return event.kind == static_cast<std::uint32_t>(EventKind::thread);
+}
+
+// Splits a chunk where it passed from one thread to another.
+void collect_pieces(std::span<const Event> chunk, RecordedProcess& process) {
+    if (chunk.empty() || chunk[0].kind == 0) return;
+    if (!is_thread_mark(chunk[0])) {
+        process.damaged_events += count_written(chunk);
+        return;
+    }
+    std::size_t at = 0;
+    while (at + thread_mark_slots <= chunk.size()) {
+        const Event& mark = chunk[at];
+        ThreadPiece piece;
+        piece.thread_id = static_cast<std::uint32_t>(mark.ticks >> 32);
+        piece.thread_number = static_cast<std::uint32_t>(mark.ticks);
+        piece.sequence = mark.name;
+        const auto* label = reinterpret_cast<const char*>(&chunk[at + 1]);
+        piece.thread_name.assign(label, strnlen(label, sizeof(ThreadLabel)));
+        const std::size_t begin = at + thread_mark_slots;
+        std::size_t end = begin;
+        while (end < chunk.size() && !is_thread_mark(chunk[end])) ++end;
+        piece.events = chunk.subspan(begin, end - begin);
+        process.pieces.push_back(std::move(piece));
+        at = end;
+    }
+}
+
+void read_segment(std::unique_ptr<MappedFile> file, RecordedProcess& process, const std::string& path,
+                  std::vector<std::string>& damage) {
+    const auto& header = *reinterpret_cast<const SegmentHeader*>(file->data());
+    adopt_header(process, header);
+    const std::size_t taken = std::min(header.chunks_taken.load(std::memory_order_relaxed), header.identity.chunk_count);
+    const std::size_t present = (file->size() - header_bytes) / sizeof(Event);
+    if (present < taken * chunk_events)
+        damage.push_back(path + ": cut short, " + std::to_string(taken * chunk_events - present) +
+                         " places for events are missing");
+    const auto* events = reinterpret_cast<const Event*>(file->data() + header_bytes);
+    for (std::size_t first = 0; first < present; first += chunk_events)
+        collect_pieces({events + first, std::min(chunk_events, present - first)}, process);
+    process.files.push_back(std::move(file));
+}
+
+std::vector<RecordedName> read_names(const std::string& path, std::vector<std::string>& damage) {
+    const MappedFile file(path);
+    std::vector<RecordedName> names;
+    if (file.size() < sizeof(names_magic) || std::memcmp(file.data(), names_magic, sizeof(names_magic)) != 0) {
+        damage.push_back(path + ": not a names file; its names are lost");
+        return names;
+    }
+    std::size_t at = sizeof(names_magic);
+    while (at + sizeof(NameRecord) <= file.size()) {
+        NameRecord head;
+        std::memcpy(&head, file.data() + at, sizeof(head));
+        at += sizeof(head);
+        if (head.length > longest_name_bytes || at + head.length > file.size()) {
+            damage.push_back(path + ": damaged after " + std::to_string(names.size()) + " names");
+            break;
+        }
+        names.push_back({std::string(reinterpret_cast<const char*>(file.data() + at), head.length), head.scope});
+        at += head.length;
+    }
+    return names;
+}
+
+void sort_pieces(RecordedProcess& process) {
+    std::sort(process.pieces.begin(), process.pieces.end(), [](const ThreadPiece& a, const ThreadPiece& b) {
+        return a.thread_number != b.thread_number ? a.thread_number < b.thread_number : a.sequence < b.sequence;
+    });
+}
+
+using ProcessMap = std::map<std::pair<std::uint64_t, std::uint32_t>, RecordedProcess>;
+
+void read_one(const fs::path& path, ProcessMap& processes, std::vector<std::string>& damage) {
+    auto file = std::make_unique<MappedFile>(path.string());
+    const SegmentHeader* header = valid_header(*file);
+    if (header == nullptr) {
+        damage.push_back(path.string() + ": its header is damaged; its events are lost");
+        return;
+    }
+    RecordedProcess& process = processes[{header->identity.process_key, header->identity.process_id}];
+    read_segment(std::move(file), process, path.string(), damage);
+}
+
+}  // namespace
+
+MappedFile::MappedFile(const std::string& path) {
+    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) throw std::system_error(errno, std::generic_category(), path);
+    struct stat status{};
+    int error = fstat(file, &status) == 0 ? 0 : errno;
+    size_ = error == 0 ? static_cast<std::size_t>(status.st_size) : 0;
+    if (size_ > 0) {
+        void* mapping = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
+        if (mapping == MAP_FAILED)
+            error = errno;
+        else
+            data_ = static_cast<const std::byte*>(mapping);
+    }
+    ::close(file);
+    if (error != 0) throw std::system_error(error, std::generic_category(), path);
+}
+
+MappedFile::~MappedFile() {
+    if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
+}
+
+RecordedFolder read_folder(const std::string& folder) {
+    RecordedFolder result;
+    ProcessMap processes;
+    std::vector<fs::path> paths;
+    for (const auto& entry : fs::directory_iterator(folder)) paths.push_back(entry.path());
+    std::sort(paths.begin(), paths.end());
+    for (const auto& path : paths) {
+        if (path.extension() != ".segment") continue;
+        try {
+            read_one(path, processes, result.damage);
+        } catch (const std::system_error& error) {
+            result.damage.push_back(error.what());
+        }
+    }
+    for (auto& [key, process] : processes) {
+        const auto stem = std::to_string(process.process_id) + "-" + std::to_string(process.process_key);
+        try {
+            process.names = read_names((fs::path(folder) / (stem + ".names")).string(), result.damage);
+        } catch (const std::system_error& error) {
+            result.damage.push_back(error.what());
+        }
+        sort_pieces(process);
+        result.processes.push_back(std::move(process));
+    }
+    return result;
+}
+
+}  // namespace gpuprof

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: Apache-2.0
+// Reads what a recording left in its folder, whole or not. Never trusts a byte of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "core/layout.hpp"
+
+namespace gpuprof {
+
+// A file mapped for reading; empty where the file is empty.
+class MappedFile {
+  public:
+    // Throws std::system_error with the path.
+    explicit MappedFile(const std::string& path);
+    MappedFile(const MappedFile&) = delete;
+    MappedFile& operator=(const MappedFile&) = delete;
+    ~MappedFile();
+    const std::byte* data() const noexcept { return data_; }
+    std::size_t size() const noexcept { return size_; }
+
+  private:
+    const std::byte* data_ = nullptr;
+    std::size_t size_ = 0;
+};
+
+// Consecutive events of one thread.
+struct ThreadPiece {
+    std::uint32_t thread_number = 0;
+    std::uint32_t sequence = 0;
+    std::uint32_t thread_id = 0;
+    std::string thread_name;
+    std::span<const Event> events;
+};
+
+struct RecordedName {
+    std::string text;
+    std::uint32_t scope = 0;
+};
+
+struct RecordedProcess {
+    std::uint32_t process_id = 0;
+    std::uint32_t parent_process_id = 0;
+    std::uint64_t process_key = 0;
+    ClockPoint first_point;
+    ClockPoint latest_point;
+    double ticks_per_ns_guess = 1.0;
+    bool closed = false;
+    std::uint64_t dropped_events = 0;
+    std::uint64_t damaged_events = 0;
+    std::vector<RecordedName> names;  // the name with id i stands at i - 1
+    std::vector<ThreadPiece> pieces;  // by thread number, then in time
+    std::vector<std::unique_ptr<MappedFile>> files;
+};
+
+struct RecordedFolder {
+    std::vector<RecordedProcess> processes;  // in the order of their start
+    std::vector<std::string> damage;         // a line for each file that could not be read whole
+};
+
+// Throws std::system_error when the folder cannot be listed; damaged files are reported, not thrown.
+RecordedFolder read_folder(const std::string& folder);
+
+}  // namespace gpuprof

@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: Apache-2.0
+// Turns the events of one thread, in order, into finished spans.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "analysis/call_tree.hpp"
+#include "core/layout.hpp"
+
+namespace gpuprof {
+
+// One element a finished span in each column. Times are nanoseconds since the run's origin.
+struct SpanColumns {
+    std::vector<std::int64_t> span_id, parent_id, start_ns, duration_ns;  // parent_id -1: none
+    std::vector<std::int64_t> thread_id;
+    std::vector<std::uint8_t> kind;
+    std::vector<std::uint32_t> name;
+    std::vector<std::int32_t> depth;
+
+    std::size_t size() const noexcept { return span_id.size(); }
+    void clear() noexcept;
+    void reserve(std::size_t rows);
+};
+
+struct DecodeTotals {
+    std::uint64_t events = 0;
+    std::uint64_t spans = 0;
+    std::uint64_t damaged_events = 0;
+    std::uint64_t dropped_events = 0;
+    std::uint64_t unmatched_ends = 0;    // their begin lies before the recording, or in a parent process
+    std::uint64_t unfinished_spans = 0;  // cut off at the last instant that is known
+};
+
+// How a name that PyTorch announced is to be understood, decided once per name.
+enum class NameClass : std::uint8_t { plain, qualified, backward };
+NameClass classify_name(std::string_view name) noexcept;
+
+class TickToRun {
+  public:
+    TickToRun(TickScale scale, std::int64_t origin_monotonic_ns) : scale_(scale), origin_(origin_monotonic_ns) {}
+    std::int64_t operator()(std::uint64_t ticks) const noexcept { return scale_.to_monotonic_ns(ticks) - origin_; }
+
+  private:
+    TickScale scale_;
+    std::int64_t origin_;
+};
+
+// What the threads of a run share while they are decoded one after the other.
+struct BuilderSetting {
+    TickToRun clock;
+    CallTree& tree;
+    DecodeTotals& totals;
+    SpanColumns& rows;
+    std::int64_t& next_span_id;
+    std::uint32_t backward_name;  // of the group that gathers the backward pass
+    const std::vector<NameClass>& classes;  // by run-wide name id
+    std::function<void()> row_added;
+};
+
+class SpanBuilder {
+  public:
+    SpanBuilder(BuilderSetting setting, std::uint32_t process_node, std::uint64_t thread_key,
+                std::uint32_t thread_id)
+        : set_(std::move(setting)), process_node_(process_node), thread_key_(thread_key), thread_id_(thread_id) {}
+
+    // `name` is run-wide. `ticks` must not decrease.
+    void add(EventKind kind, std::uint32_t name, std::uint64_t ticks);
+    void enter_context(std::uint64_t context, std::uint32_t parent_context);
+    // Closes what is open at `ticks`.
+    void finish(std::uint64_t ticks);
+
+  private:
+    struct Open {
+        std::int64_t span_id;
+        std::int64_t parent_id;
+        std::uint64_t begin_ticks;
+        std::uint64_t child_ticks;
+        std::uint32_t name;
+        std::uint32_t node;
+        std::int32_t depth;
+        SpanKind kind;
+        EventKind source;
+        bool outlived_parent;
+    };
+    struct Context {
+        std::uint32_t parent = 0;
+        std::vector<Open> open;
+    };
+
+    void begin(EventKind kind, std::uint32_t name, std::uint64_t ticks);
+    void end(EventKind begin_kind, std::uint32_t name, std::uint64_t ticks);
+    bool end_in(Context& context, EventKind begin_kind, std::uint32_t name, std::uint64_t ticks);
+    void close(Context& context, std::size_t position, std::uint64_t ticks);
+    void emit_row(const Open& open, std::uint64_t ticks);
+    const Open* enclosing() const;
+    SpanKind resolve_kind(EventKind source, std::uint32_t name, const Open* parent) const noexcept;
+
+    BuilderSetting set_;
+    std::uint32_t process_node_;
+    std::uint64_t thread_key_;
+    std::uint32_t thread_id_;
+    std::unordered_map<std::uint64_t, Context> contexts_;
+    Context* current_ = &contexts_[0];
+};
+
+}  // namespace gpuprof

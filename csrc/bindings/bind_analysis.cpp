@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <pybind11/numpy.h>
+#include <pybind11/stl.h>
+
+#include <system_error>
+
+#include "analysis/decode.hpp"
+#include "bindings/bindings.hpp"
+
+namespace py = pybind11;
+
+namespace gpuprof::bindings {
+namespace {
+
+template <typename T>
+py::array_t<T> to_array(const std::vector<T>& values) {
+    return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
+}
+
+// Names come from anywhere: bytes that are not UTF-8 are shown escaped.
+py::str to_text(const std::string& bytes) {
+    PyObject* const text =
+        PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "backslashreplace");
+    if (text == nullptr) throw py::error_already_set();
+    return py::reinterpret_steal<py::str>(text);
+}
+
+py::dict to_columns(const SpanColumns& rows) {
+    py::dict columns;
+    columns["span_id"] = to_array(rows.span_id);
+    columns["parent_id"] = to_array(rows.parent_id);
+    columns["thread_id"] = to_array(rows.thread_id);
+    columns["kind"] = to_array(rows.kind);
+    columns["name_id"] = to_array(rows.name);
+    columns["start_ns"] = to_array(rows.start_ns);
+    columns["duration_ns"] = to_array(rows.duration_ns);
+    columns["depth"] = to_array(rows.depth);
+    return columns;
+}
+
+py::dict to_columns(const CallTree& tree) {
+    const std::vector<std::uint32_t> order = tree.preorder();
+    const auto size = static_cast<py::ssize_t>(order.size());
+    std::vector<std::int32_t> place(order.size());
+    for (std::size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<std::int32_t>(i);
+    auto column = [&](auto value) {
+        using T = decltype(value(tree.nodes()[0]));
+        py::array_t<T> array(size);
+        for (std::size_t i = 0; i < order.size(); ++i)
+            array.mutable_data()[i] = value(tree.nodes()[order[i]]);
+        return array;
+    };
+    using Node = CallTree::Node;
+    py::dict columns;
+    columns["parent"] = column([&](const Node& node) {
+        return node.parent == CallTree::no_parent ? std::int32_t{-1} : place[node.parent];
+    });
+    columns["kind"] = column([](const Node& node) { return static_cast<std::uint8_t>(node.kind); });
+    columns["name"] = column([](const Node& node) { return static_cast<std::int32_t>(node.name - 1); });
+    columns["calls"] = column([](const Node& node) { return node.calls; });
+    columns["total_ns"] = column([](const Node& node) { return node.total_ns; });
+    columns["own_ns"] = column([](const Node& node) { return node.own_ns; });
+    columns["threads"] = column([](const Node& node) { return node.threads; });
+    columns["process_id"] = column([](const Node& node) { return static_cast<std::int64_t>(node.process_id); });
+    return columns;
+}
+
+py::dict to_dict(const DecodedProcess& process) {
+    py::dict result;
+    result["process_id"] = process.process_id;
+    result["parent_process_id"] = process.parent_process_id;
+    result["closed"] = process.closed;
+    result["start_ns"] = process.start_ns;
+    result["end_ns"] = process.end_ns;
+    return result;
+}
+
+py::dict to_dict(const DecodeTotals& totals) {
+    py::dict result;
+    result["events"] = totals.events;
+    result["spans"] = totals.spans;
+    result["damaged_events"] = totals.damaged_events;
+    result["dropped_events"] = totals.dropped_events;
+    result["unmatched_ends"] = totals.unmatched_ends;
+    result["unfinished_spans"] = totals.unfinished_spans;
+    return result;
+}
+
+py::dict to_dict(const DecodedRun& run) {
+    py::dict result;
+    result["totals"] = to_dict(run.totals);
+    result["tree"] = to_columns(run.tree);
+    py::list names, processes, threads, damage;
+    for (const RecordedName& name : run.names) names.append(to_text(name.text));
+    for (const DecodedProcess& process : run.processes) processes.append(to_dict(process));
+    for (const DecodedThread& thread : run.threads) {
+        py::dict entry;
+        entry["process_id"] = thread.process_id;
+        entry["thread_id"] = thread.thread_id;
+        entry["name"] = to_text(thread.name);
+        threads.append(entry);
+    }
+    for (const std::string& line : run.damage) damage.append(to_text(line));
+    result["names"] = names;
+    result["processes"] = processes;
+    result["threads"] = threads;
+    result["damage"] = damage;
+    result["origin_monotonic_ns"] = run.origin_monotonic_ns;
+    result["ns_per_tick"] = run.ns_per_tick;
+    return result;
+}
+
+py::dict decode(const std::string& folder, std::size_t batch_rows, const py::function& sink) {
+    std::size_t names_sent = 0;
+    auto send = [&](const DecodedProcess& process, const SpanColumns& rows, const std::vector<RecordedName>& names) {
+        if (PyErr_CheckSignals() != 0) throw py::error_already_set();
+        py::list fresh;
+        for (; names_sent < names.size(); ++names_sent) fresh.append(to_text(names[names_sent].text));
+        sink(to_dict(process), to_columns(rows), fresh);
+    };
+    try {
+        return to_dict(decode_run(read_folder(folder), batch_rows, send));
+    } catch (const std::system_error& error) {
+        PyErr_SetObject(PyExc_OSError,
+                        py::make_tuple(error.code().value(), error.code().message(), folder).ptr());
+        throw py::error_already_set();
+    }
+}
+
+}  // namespace
+
+void bind_analysis(py::module_& module) {
+    module.def("decode", &decode, py::arg("folder"), py::arg("batch_rows"), py::arg("sink"));
+}
+
+}  // namespace gpuprof::bindings

@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "bindings/bindings.hpp"
+#include "python/python_api.hpp"
+
+PYBIND11_MODULE(_native, module) {
+    module.doc() = "The native core of gpuprof.";
+    namespace hot = gpuprof::python;
+    for (auto* registrar : {&hot::register_context, &hot::register_span, &hot::register_layers})
+        if (!registrar(module.ptr())) throw pybind11::error_already_set();
+    gpuprof::bindings::bind_record(module);
+    gpuprof::bindings::bind_analysis(module);
+}

@@ -1,0 +1,90 @@
+// SPDX-License-Identifier: Apache-2.0
+// What stands in a run's `segments/` folder while it is recorded. Bytes, not objects: a process that
+// dies at any instruction leaves files that the reader understands.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+#include "core/clock.hpp"
+
+namespace gpuprof {
+
+enum class EventKind : std::uint32_t {
+    none = 0,  // never written: the rest of a preallocated chunk reads as zeros
+    span_begin = 1,
+    span_end = 2,
+    layer_begin = 3,
+    layer_end = 4,
+    operator_begin = 5,
+    operator_end = 6,  // carries no name: operators end in the order of a stack
+    context = 7,       // the thread went on in another asynchronous task
+    thread = 8,        // the events from here on belong to this thread
+};
+constexpr std::uint32_t last_event_kind = 8;
+
+struct Event {
+    std::uint64_t ticks;
+    std::uint32_t name;
+    std::uint32_t kind;
+};
+static_assert(sizeof(Event) == 16);
+
+// A `thread` event takes two slots. First: ticks = thread id << 32 | thread number, name = how many
+// pieces this thread had before. Second: the thread's name as the system knows it.
+struct ThreadLabel {
+    char text[16];
+};
+static_assert(sizeof(ThreadLabel) == sizeof(Event));
+constexpr std::size_t thread_mark_slots = 2;
+
+constexpr std::size_t chunk_bytes = 64 * 1024;
+constexpr std::size_t chunk_events = chunk_bytes / sizeof(Event);
+constexpr std::size_t header_bytes = 4096;
+constexpr std::uint32_t segment_version = 1;
+constexpr char segment_magic[8] = {'G', 'P', 'U', 'P', 'R', 'O', 'F', 'S'};
+constexpr char names_magic[8] = {'G', 'P', 'U', 'P', 'R', 'O', 'F', 'N'};
+
+// What never changes after a segment was made.
+struct SegmentIdentity {
+    char magic[8];
+    std::uint32_t version;
+    std::uint32_t clock_kind;
+    std::uint32_t process_id;
+    std::uint32_t parent_process_id;
+    std::uint64_t process_key;  // distinguishes two processes that were given the same id
+    std::uint32_t segment_index;
+    std::uint32_t chunk_count;
+    ClockPoint first_point;
+    double ticks_per_ns_guess;  // for a process that died before it took a second point
+};
+
+struct SegmentHeader {
+    SegmentIdentity identity;
+    std::uint64_t checksum;  // of the identity
+    ClockPoint latest_point;
+    std::atomic<std::uint64_t> dropped_events;
+    std::atomic<std::uint32_t> closed;
+    std::atomic<std::uint32_t> chunks_taken;
+};
+static_assert(sizeof(SegmentHeader) <= header_bytes);
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
+
+inline std::uint64_t fnv1a(const void* data, std::size_t size) noexcept {
+    std::uint64_t hash = 14695981039346656037ull;
+    for (std::size_t i = 0; i < size; ++i)
+        hash = (hash ^ static_cast<const unsigned char*>(data)[i]) * 1099511628211ull;
+    return hash;
+}
+
+// A names file is its magic and then records: this head, then `length` bytes of UTF-8. Ids count up
+// from 1 in the order of the records.
+struct NameRecord {
+    std::uint32_t length;
+    std::uint32_t scope;  // id of the name that qualifies this one (a layer's root), or 0
+};
+static_assert(sizeof(NameRecord) == 8);
+constexpr std::uint32_t longest_name_bytes = 1u << 20;
+
+}  // namespace gpuprof

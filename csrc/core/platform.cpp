@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/platform.hpp"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#if defined(__linux__)
+#include <linux/membarrier.h>
+#include <sys/syscall.h>
+#endif
+
+namespace gpuprof {
+namespace {
+
+// Far longer than any processor keeps a store in its buffer.
+void wait_out_store_buffers() noexcept {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+}
+
+}  // namespace
+
+#if defined(__linux__)
+
+std::uint32_t system_thread_id() noexcept { return static_cast<std::uint32_t>(syscall(SYS_gettid)); }
+
+void prepare_process_barrier() noexcept {
+    syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
+}
+
+void process_barrier() noexcept {
+    if (syscall(SYS_membarrier, MEMBARRIER_CMD_PRIVATE_EXPEDITED, 0, 0) == 0) return;
+    wait_out_store_buffers();
+}
+
+#else
+
+std::uint32_t system_thread_id() noexcept {
+    std::uint64_t id = 0;
+    pthread_threadid_np(nullptr, &id);
+    return static_cast<std::uint32_t>(id);
+}
+
+void prepare_process_barrier() noexcept {}
+
+void process_barrier() noexcept { wait_out_store_buffers(); }
+
+#endif
+
+void system_thread_name(char (&text)[16]) noexcept {
+    if (pthread_getname_np(pthread_self(), text, sizeof(text)) != 0) text[0] = '\0';
+}
+
+}  // namespace gpuprof

@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/recorder.hpp"
+
+#include <pthread.h>
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+#include <system_error>
+
+#include "core/platform.hpp"
+
+namespace gpuprof {
+
+namespace {
+
+constexpr std::uint32_t first_segment_chunks = 16;
+constexpr std::uint32_t largest_segment_chunks = 1024;
+constexpr std::ptrdiff_t smallest_spare_piece = 64;
+
+// Set once this thread's exit handlers ran: events of handlers that come later are not recorded, since
+// nobody would be left to take the thread's log back.
+thread_local bool thread_is_ending = false;
+
+}  // namespace
+
+thread_local constinit ThreadLog* Recorder::thread_log_ = nullptr;
+
+struct ThreadExit {
+    ~ThreadExit() {
+        thread_is_ending = true;
+        if (ThreadLog* log = Recorder::thread_log_; log != nullptr) {
+            Recorder::thread_log_ = nullptr;
+            Recorder::instance().detach_thread(log);
+        }
+    }
+};
+
+Recorder& Recorder::instance() noexcept {
+    // Never destroyed: threads may still emit while the process ends.
+    static Recorder* const recorder = new Recorder;
+    return *recorder;
+}
+
+Recorder::Recorder() : load_point_(sample_clock()) {
+    prepare_process_barrier();
+    pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
+}
+
+void Recorder::start(const std::string& folder) {
+    std::lock_guard lifecycle(lifecycle_);
+    if (active()) throw std::logic_error("a recording is already active in this process");
+    {
+        std::lock_guard chunks(chunks_);
+        folder_ = folder;
+        storage_failed_ = false;
+        storage_error_.clear();
+        process_key_ = static_cast<std::uint64_t>(monotonic_ns());
+        first_point_ = sample_clock();
+        const TickScale scale(load_point_, first_point_);
+        ticks_per_ns_guess_ = 1.0 / scale.ns_per_tick();
+        names_.begin(file_path(".names"));
+        open_segment();  // a folder that cannot be written fails here, before anything is changed
+    }
+    dropped_by_ended_threads_ = 0;
+    contexts_ = 0;
+    generation_.fetch_add(1, std::memory_order_acq_rel);
+    active_.store(true, std::memory_order_release);
+}
+
+RecorderTotals Recorder::stop() noexcept {
+    std::lock_guard lifecycle(lifecycle_);
+    RecorderTotals totals;
+    if (!active()) return totals;
+    active_.store(false, std::memory_order_release);
+    std::lock_guard registry(registry_);
+    wait_for_writers();
+    release_logs();
+    std::lock_guard chunks(chunks_);
+    totals.dropped_events = dropped_by_ended_threads_;
+    totals.storage_failed = storage_failed_ || names_.failed();
+    totals.storage_error.swap(storage_error_);
+    const ClockPoint last = sample_clock();
+    for (auto& segment : segments_) {
+        segment->header().latest_point = last;
+        segment->header().dropped_events.store(0, std::memory_order_relaxed);
+        segment->trim();
+    }
+    if (!segments_.empty()) {
+        segments_.front()->header().dropped_events.store(totals.dropped_events, std::memory_order_relaxed);
+        segments_.front()->header().closed.store(1, std::memory_order_release);
+    }
+    segments_.clear();
+    spare_pieces_.clear();
+    names_.close();
+    return totals;
+}
+
+// Requires registry_. After it returns no thread writes, and each sees `active_` false from now on.
+void Recorder::wait_for_writers() noexcept {
+    process_barrier();
+    for (ThreadLog* log : logs_)
+        while (log->busy.load(std::memory_order_acquire) != 0) sched_yield();
+}
+
+// Requires registry_ and that nobody writes.
+void Recorder::release_logs() noexcept {
+    for (ThreadLog* log : logs_) {
+        dropped_by_ended_threads_ += log->dropped;
+        log->cursor = log->limit = nullptr;
+        log->dropped = 0;
+        log->pieces = 0;
+        log->context = nullptr;
+    }
+}
+
+ThreadLog* Recorder::attach_thread() noexcept {
+    if (thread_is_ending) return nullptr;
+    auto* log = new (std::nothrow) ThreadLog;
+    if (log == nullptr) return nullptr;
+    thread_local ThreadExit at_exit;
+    static_cast<void>(at_exit);
+    log->system_id = system_thread_id();
+    std::lock_guard registry(registry_);
+    log->number = ++threads_seen_;
+    try {
+        logs_.push_back(log);
+        std::lock_guard chunks(chunks_);
+        // Room for the piece that this thread leaves behind, so that its end allocates nothing.
+        spare_pieces_.reserve(spare_pieces_.size() + logs_.size());
+    } catch (const std::bad_alloc&) {
+        delete log;
+        return nullptr;
+    }
+    thread_log_ = log;
+    return log;
+}
+
+void Recorder::detach_thread(ThreadLog* log) noexcept {
+    std::lock_guard registry(registry_);
+    std::erase(logs_, log);
+    dropped_by_ended_threads_ += log->dropped;
+    if (log->limit - log->cursor >= smallest_spare_piece) {
+        std::lock_guard chunks(chunks_);
+        if (spare_pieces_.size() < spare_pieces_.capacity()) spare_pieces_.push_back({log->cursor, log->limit});
+    }
+    delete log;
+}
+
+// Called by a busy thread, so the segments stay mapped until it returns.
+bool Recorder::refill(ThreadLog& log) noexcept {
+    std::lock_guard chunks(chunks_);
+    if (!active()) return false;
+    Piece piece{};
+    if (!storage_failed_) {
+        try {
+            piece = next_piece();
+        } catch (const std::exception& error) {
+            note_storage_failure(error.what());
+        }
+    }
+    if (storage_failed_) {
+        count_dropped_event(log);
+        return false;
+    }
+    ThreadLabel label{};
+    system_thread_name(label.text);
+    write_event(piece.cursor, EventKind::thread, log.pieces++,
+                static_cast<std::uint64_t>(log.system_id) << 32 | log.number);
+    std::memcpy(static_cast<void*>(piece.cursor + 1), &label, sizeof(label));
+    log.cursor = piece.cursor + thread_mark_slots;
+    log.limit = piece.limit;
+    return true;
+}
+
+Recorder::Piece Recorder::next_piece() {
+    if (!spare_pieces_.empty()) {
+        const Piece piece = spare_pieces_.back();
+        spare_pieces_.pop_back();
+        return piece;
+    }
+    Event* chunk = segments_.empty() ? nullptr : segments_.back()->take_chunk();
+    if (chunk == nullptr) {
+        open_segment();
+        chunk = segments_.back()->take_chunk();
+    }
+    segments_.front()->header().latest_point = sample_clock();
+    return {chunk, chunk + chunk_events};
+}
+
+// Requires chunks_. Segments grow, so that a short recording reserves little and a long one maps rarely.
+void Recorder::open_segment() {
+    const auto index = static_cast<std::uint32_t>(segments_.size());
+    const std::uint32_t doublings = std::min(index, 6u);
+    const std::uint32_t chunk_count = std::min(first_segment_chunks << doublings, largest_segment_chunks);
+    const std::string path = file_path(("." + std::to_string(index) + ".segment").c_str());
+    segments_.push_back(std::make_unique<Segment>(path, describe_segment(chunk_count)));
+    names_.ensure_file();
+}
+
+std::string Recorder::file_path(const char* suffix) const {
+    return folder_ + "/" + std::to_string(getpid()) + "-" + std::to_string(process_key_) + suffix;
+}
+
+SegmentIdentity Recorder::describe_segment(std::uint32_t chunk_count) const noexcept {
+    SegmentIdentity identity{};
+    std::memcpy(identity.magic, segment_magic, sizeof(identity.magic));
+    identity.version = segment_version;
+    identity.clock_kind = static_cast<std::uint32_t>(clock_kind);
+    identity.process_id = static_cast<std::uint32_t>(getpid());
+    identity.parent_process_id = static_cast<std::uint32_t>(getppid());
+    identity.process_key = process_key_;
+    identity.segment_index = static_cast<std::uint32_t>(segments_.size());
+    identity.chunk_count = chunk_count;
+    identity.first_point = first_point_;
+    identity.ticks_per_ns_guess = ticks_per_ns_guess_;
+    return identity;
+}
+
+// Requires chunks_. One failure ends the recording of events in this process: a disk that is full now is
+// likely full at the next chunk too, and asking it each time would slow the measured program.
+void Recorder::note_storage_failure(const char* what) noexcept {
+    storage_failed_ = true;
+    try {
+        storage_error_ = what;
+    } catch (const std::bad_alloc&) {
+        storage_error_.clear();
+    }
+}
+
+// Requires chunks_. Counted in the file as well, for the reader of a process that dies.
+void Recorder::count_dropped_event(ThreadLog& log) noexcept {
+    ++log.dropped;
+    if (!segments_.empty())
+        segments_.front()->header().dropped_events.fetch_add(1, std::memory_order_relaxed);
+}
+
+void Recorder::before_fork() noexcept {
+    Recorder& recorder = instance();
+    recorder.lifecycle_.lock();
+    recorder.registry_.lock();
+    recorder.chunks_.lock();
+    recorder.names_.mutex().lock();
+}
+
+void Recorder::after_fork_in_parent() noexcept {
+    Recorder& recorder = instance();
+    recorder.names_.mutex().unlock();
+    recorder.chunks_.unlock();
+    recorder.registry_.unlock();
+    recorder.lifecycle_.unlock();
+}
+
+void Recorder::after_fork_in_child() noexcept {
+    Recorder& recorder = instance();
+    recorder.become_child();
+    after_fork_in_parent();
+}
+
+// Only the forking thread lives on, and the parent's segments are not mapped here. New files are made
+// with the first event that the child records.
+void Recorder::become_child() noexcept {
+    ThreadLog* const survivor = thread_log_;
+    for (ThreadLog* log : logs_)
+        if (log != survivor) delete log;
+    logs_.clear();
+    if (survivor != nullptr) logs_.push_back(survivor);
+    release_logs();
+    if (survivor != nullptr) survivor->system_id = system_thread_id();
+    for (auto& segment : segments_) segment->forget();
+    segments_.clear();
+    spare_pieces_.clear();
+    dropped_by_ended_threads_ = 0;
+    process_key_ = static_cast<std::uint64_t>(monotonic_ns());
+    if (!active()) return;
+    first_point_ = sample_clock();
+    try {
+        names_.continue_in(file_path(".names"));
+    } catch (const std::bad_alloc&) {
+        storage_failed_ = true;
+    }
+}
+
+}  // namespace gpuprof

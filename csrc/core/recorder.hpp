@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "core/clock.hpp"
+#include "core/layout.hpp"
+#include "core/names.hpp"
+#include "core/segment.hpp"
+
+namespace gpuprof {
+
+// What one thread needs to write an event. Only its own thread touches it, except `busy`, through which
+// a stop learns that the thread is out of the mapped memory.
+struct alignas(64) ThreadLog {
+    std::atomic<std::uint32_t> busy{0};
+    std::uint32_t number = 0;
+    Event* cursor = nullptr;
+    Event* limit = nullptr;
+    std::uint64_t dropped = 0;
+    // The asynchronous task that the last event belonged to, as the language binding names it.
+    const void* context = nullptr;
+    std::uint32_t pieces = 0;
+    std::uint32_t system_id = 0;
+};
+
+struct RecorderTotals {
+    std::uint64_t dropped_events = 0;
+    bool storage_failed = false;
+    std::string storage_error;
+};
+
+// Writes events of all threads of this process. One recording at a time.
+//
+// Lock order: lifecycle_, then registry_, then chunks_, then the name table's. The hot path takes none.
+// A stop makes `active_` false, orders that before every thread's next step with a process-wide barrier,
+// and waits until no thread is `busy`; then nobody can touch the mapped segments and they are unmapped.
+class Recorder {
+  public:
+    static Recorder& instance() noexcept;
+
+    // Begins to record into `folder`, which exists. Throws std::system_error, std::logic_error if active.
+    void start(const std::string& folder);
+    // Ends the recording of this process. Harmless when none is active.
+    RecorderTotals stop() noexcept;
+
+    bool active() const noexcept { return active_.load(std::memory_order_acquire); }
+    // Counts recordings; ids of names are valid within one only.
+    std::uint32_t generation() const noexcept { return generation_.load(std::memory_order_acquire); }
+    std::uint32_t intern(std::string_view text, std::uint32_t scope = 0) noexcept {
+        return names_.intern(text, scope);
+    }
+    std::uint32_t new_context() noexcept { return ++contexts_; }
+
+    ThreadLog* current_log() noexcept {
+        ThreadLog* log = thread_log_;
+        return log != nullptr ? log : attach_thread();
+    }
+
+    // The hot path: about 2 ns beside the clock. Never throws, blocks or allocates, but for one call in
+    // four thousand that fetches the thread's next chunk.
+    void emit(EventKind kind, std::uint32_t name) noexcept { emit_at(kind, name, read_ticks()); }
+
+    void emit_at(EventKind kind, std::uint32_t name, std::uint64_t ticks) noexcept {
+        ThreadLog* log = current_log();
+        if (log == nullptr) [[unlikely]]
+            return;
+        log->busy.store(1, std::memory_order_relaxed);
+        std::atomic_signal_fence(std::memory_order_seq_cst);
+        if (active_.load(std::memory_order_acquire)) [[likely]] {
+            if (log->cursor != log->limit || refill(*log)) [[likely]] {
+                write_event(log->cursor++, kind, name, ticks);
+            }
+        }
+        log->busy.store(0, std::memory_order_release);
+    }
+
+  private:
+    Recorder();
+
+    static void write_event(Event* event, EventKind kind, std::uint32_t name, std::uint64_t ticks) noexcept {
+        event->ticks = ticks;
+        // The kind makes the event exist: it must not reach memory before the tick does.
+        std::atomic_signal_fence(std::memory_order_release);
+        event->name = name;
+        std::atomic_ref<std::uint32_t>(event->kind)
+            .store(static_cast<std::uint32_t>(kind), std::memory_order_release);
+    }
+
+    struct Piece {
+        Event* cursor;
+        Event* limit;
+    };
+
+    ThreadLog* attach_thread() noexcept;
+    void detach_thread(ThreadLog* log) noexcept;
+    bool refill(ThreadLog& log) noexcept;
+    Piece next_piece();
+    void open_segment();
+    void wait_for_writers() noexcept;
+    void release_logs() noexcept;
+    std::string file_path(const char* suffix) const;
+    SegmentIdentity describe_segment(std::uint32_t chunk_count) const noexcept;
+    void note_storage_failure(const char* what) noexcept;
+    void count_dropped_event(ThreadLog& log) noexcept;
+
+    static void before_fork() noexcept;
+    static void after_fork_in_parent() noexcept;
+    static void after_fork_in_child() noexcept;
+    void become_child() noexcept;
+
+    friend struct ThreadExit;
+    static thread_local constinit ThreadLog* thread_log_;
+
+    std::atomic<bool> active_{false};
+    std::atomic<std::uint32_t> generation_{0};
+    std::atomic<std::uint32_t> contexts_{0};
+
+    std::mutex lifecycle_;
+    std::mutex registry_;
+    std::vector<ThreadLog*> logs_;
+    std::uint32_t threads_seen_ = 0;
+    std::uint64_t dropped_by_ended_threads_ = 0;
+
+    std::mutex chunks_;
+    std::string folder_;
+    std::vector<std::unique_ptr<Segment>> segments_;
+    std::vector<Piece> spare_pieces_;
+    std::uint64_t process_key_ = 0;
+    ClockPoint first_point_;
+    double ticks_per_ns_guess_ = 1.0;
+    bool storage_failed_ = false;
+    std::string storage_error_;
+
+    NameTable names_;
+    const ClockPoint load_point_;
+};
+
+}  // namespace gpuprof

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "core/layout.hpp"
+
+namespace gpuprof {
+
+// A preallocated file mapped shared. The blocks are reserved before the mapping, since a write into a
+// hole on a full disk would be a SIGBUS in the measured program.
+class Segment {
+  public:
+    // Throws std::system_error with the path when the file cannot be made or its blocks reserved.
+    Segment(const std::string& path, const SegmentIdentity& identity);
+    Segment(const Segment&) = delete;
+    Segment& operator=(const Segment&) = delete;
+    ~Segment();
+
+    // The next untouched chunk, or null when all are given out. Not thread-safe.
+    Event* take_chunk() noexcept;
+    SegmentHeader& header() noexcept { return *reinterpret_cast<SegmentHeader*>(data_); }
+    // In a forked child the mapping does not exist any more.
+    void forget() noexcept { data_ = nullptr; }
+    // Gives back the blocks of chunks that nobody took.
+    void trim() noexcept;
+
+  private:
+    std::byte* data_ = nullptr;
+    std::size_t size_ = 0;
+    std::size_t taken_ = 0;
+    std::string path_;
+};
+
+}  // namespace gpuprof

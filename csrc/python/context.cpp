@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "python/context.hpp"
+
+#include "collect/itt.hpp"
+
+namespace gpuprof::python {
+namespace {
+
+// The value of the context variable: which context it was set in. A context that was copied from
+// another carries the other's mark until it gets its own, and so names its parent.
+struct ContextMark {
+    PyObject_HEAD
+    const void* context;
+    std::uint32_t id;
+    std::uint32_t generation;
+};
+
+PyTypeObject* mark_type = nullptr;
+PyObject* mark_variable = nullptr;
+
+void free_mark(PyObject* self) {
+    PyTypeObject* const type = Py_TYPE(self);
+    type->tp_free(self);
+    Py_DECREF(type);
+}
+
+PyType_Slot mark_slots[] = {
+    {Py_tp_dealloc, reinterpret_cast<void*>(free_mark)},
+    {0, nullptr},
+};
+PyType_Spec mark_spec = {"gpuprof._native.ContextMark", sizeof(ContextMark), 0,
+                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, mark_slots};
+
+// The mark that this context sees, its own or inherited, of the present recording.
+Owned find_mark() noexcept {
+    PyObject* value = nullptr;
+    if (PyContextVar_Get(mark_variable, nullptr, &value) != 0) PyErr_Clear();
+    Owned found(value);
+    if (!found || Py_TYPE(found.get()) != mark_type) return Owned();
+    const auto* mark = reinterpret_cast<ContextMark*>(found.get());
+    return mark->generation == Recorder::instance().generation() ? Owned(found.release()) : Owned();
+}
+
+// A new mark in the present context. Where the thread had no context yet, setting the variable makes it.
+ContextMark* set_mark() noexcept {
+    Owned made(mark_type->tp_alloc(mark_type, 0));
+    if (!made) return nullptr;
+    auto* mark = reinterpret_cast<ContextMark*>(made.get());
+    mark->id = Recorder::instance().new_context();
+    mark->generation = Recorder::instance().generation();
+    Owned token(PyContextVar_Set(mark_variable, made.get()));
+    return token ? mark : nullptr;  // the context holds it now
+}
+
+// The contexts that this thread was seen in, for readers that do not hold the interpreter lock.
+struct SeenContext {
+    const void* context;
+    std::uint32_t id;
+    std::uint32_t generation;
+};
+constexpr std::size_t seen_entries = 64;
+thread_local constinit SeenContext seen_contexts[seen_entries] = {};
+
+SeenContext& seen_entry(const void* context) noexcept {
+    const auto address = reinterpret_cast<std::uintptr_t>(context);
+    return seen_contexts[(address >> 4 ^ address >> 10) % seen_entries];
+}
+
+// Operators run with the interpreter lock released, but on a thread that keeps its state, and only the
+// thread itself changes its context: comparing the pointer is safe. A context that no span or layer has
+// been seen in yet stays unnoticed here, since asking for its mark needs the lock.
+void probe_context() noexcept {
+    PyThreadState* const state = PyGILState_GetThisThreadState();
+    ThreadLog* const log = Recorder::instance().current_log();
+    if (state == nullptr || log == nullptr || log->context == state->context) return;
+    const SeenContext& seen = seen_entry(state->context);
+    if (seen.context != state->context || seen.generation != Recorder::instance().generation()) return;
+    log->context = state->context;
+    Recorder::instance().emit_at(EventKind::context, 0, seen.id);
+}
+
+}  // namespace
+
+void switch_context(ThreadLog& log, PyThreadState* state) noexcept {
+    Recorder& recorder = Recorder::instance();
+    if (!recorder.active()) return;
+    ErrorKeeper keep_error;
+    const Owned seen = find_mark();
+    const auto* mark = reinterpret_cast<ContextMark*>(seen.get());
+    std::uint32_t parent = 0;
+    if (mark == nullptr || mark->context != state->context) {
+        parent = mark != nullptr ? mark->id : 0;
+        ContextMark* const own = set_mark();
+        if (own == nullptr) {
+            PyErr_Clear();
+            return;
+        }
+        own->context = state->context;
+        mark = own;
+    }
+    log.context = state->context;
+    seen_entry(state->context) = {state->context, mark->id, mark->generation};
+    recorder.emit_at(EventKind::context, parent, mark->id);
+}
+
+PyTypeObject* add_type(PyObject* module, PyType_Spec* spec, const char* name) noexcept {
+    PyObject* const type = PyType_FromSpec(spec);
+    if (type == nullptr) return nullptr;
+    if (PyModule_AddObject(module, name, type) != 0) {
+        Py_DECREF(type);
+        return nullptr;
+    }
+    return reinterpret_cast<PyTypeObject*>(type);
+}
+
+bool register_context(PyObject* module) noexcept {
+    mark_type = add_type(module, &mark_spec, "ContextMark");
+    mark_variable = PyContextVar_New("gpuprof_context", nullptr);
+    if (mark_type == nullptr || mark_variable == nullptr) return false;
+    itt::set_context_probe(probe_context);
+    return true;
+}
+
+}  // namespace gpuprof::python

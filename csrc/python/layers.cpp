@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: Apache-2.0
+// Layer calls. PyTorch runs every module through one Python function, `torch.nn.Module.__call__`. While
+// layers are recorded that function's vectorcall entry points here; nothing that Python can see of the
+// function, of a class or of a module changes, so copying, pickling, compiling and wrapping modules go
+// on as before.
+#include <algorithm>
+#include <unordered_map>
+#include <vector>
+
+#include "core/recorder.hpp"
+#include "python/context.hpp"
+#include "python/python_api.hpp"
+
+namespace gpuprof::python {
+namespace {
+
+// Modules by address, each with the id of its name: open addressing, read at every layer call.
+// Under the interpreter lock.
+class ModuleTable {
+  public:
+    static constexpr std::uint32_t unknown = 0;
+    static constexpr std::uint32_t left_out = 0xFFFFFFFFu;
+
+    std::uint32_t find(const PyObject* module) const noexcept {
+        for (std::size_t slot = slot_of(module);; slot = (slot + 1) & mask_) {
+            if (entries_[slot].module == module) [[likely]]
+                return entries_[slot].name;
+            if (entries_[slot].module == nullptr) return unknown;
+        }
+    }
+
+    void set(const PyObject* module, std::uint32_t name) {
+        if ((used_ + 1) * 2 > entries_.size()) rebuild();
+        Entry& entry = place(module);
+        if (entry.module == nullptr) {
+            entry.module = module;
+            ++used_;
+        }
+        entry.name = name;
+    }
+
+    // A module that is gone keeps its slot, as unknown, until the table is rebuilt or cleared.
+    void forget(const PyObject* module) noexcept {
+        Entry& entry = place(module);
+        if (entry.module != nullptr) entry.name = unknown;
+    }
+
+    void clear() { *this = ModuleTable(); }
+
+  private:
+    struct Entry {
+        const PyObject* module = nullptr;
+        std::uint32_t name = unknown;
+    };
+
+    std::size_t slot_of(const PyObject* module) const noexcept {
+        return (reinterpret_cast<std::uintptr_t>(module) >> 4) * 0x9E3779B97F4A7C15ull >> 20 & mask_;
+    }
+    Entry& place(const PyObject* module) noexcept {
+        std::size_t slot = slot_of(module);
+        while (entries_[slot].module != nullptr && entries_[slot].module != module) slot = (slot + 1) & mask_;
+        return entries_[slot];
+    }
+    // Drops the modules that are gone, and grows only if it was the living that filled the table.
+    void rebuild() {
+        std::vector<Entry> former;
+        former.swap(entries_);
+        const auto living = static_cast<std::size_t>(
+            std::count_if(former.begin(), former.end(), [](const Entry& e) { return e.name != unknown; }));
+        entries_.resize(living * 4 > former.size() ? former.size() * 2 : former.size());
+        mask_ = entries_.size() - 1;
+        used_ = living;
+        for (const Entry& entry : former)
+            if (entry.name != unknown) place(entry.module) = entry;
+    }
+
+    std::vector<Entry> entries_ = std::vector<Entry>(1024);
+    std::size_t mask_ = 1023;
+    std::size_t used_ = 0;
+};
+
+struct LayerState {
+    PyObject* function = nullptr;      // torch.nn.Module.__call__ while it is intercepted
+    vectorcallfunc original = nullptr;
+    PyObject* discover = nullptr;      // called with each module that is not known yet, or null
+    ModuleTable modules;
+    std::unordered_map<PyObject*, const PyObject*> weak_references;  // owned weakref -> its module
+};
+
+LayerState& state() noexcept {
+    static LayerState* const shared = new LayerState;
+    return *shared;
+}
+
+// Asks Python to name a module that was never seen. Whatever goes wrong there stays out of the measured
+// program: the module is then left out for good.
+std::uint32_t discover_module(PyObject* module) noexcept {
+    LayerState& layers = state();
+    ErrorKeeper keep_error;
+    const Owned result(PyObject_CallFunctionObjArgs(layers.discover, module, nullptr));
+    if (!result) PyErr_Clear();
+    const std::uint32_t name = layers.modules.find(module);
+    return name == ModuleTable::unknown ? ModuleTable::left_out : name;
+}
+
+PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nargsf, PyObject* keywords) noexcept {
+    LayerState& layers = state();
+    Recorder& recorder = Recorder::instance();
+    const vectorcallfunc original = layers.original;
+    if (!recorder.active() || PyVectorcall_NARGS(nargsf) == 0) return original(callable, args, nargsf, keywords);
+    std::uint32_t name = layers.modules.find(args[0]);
+    if (name == ModuleTable::unknown && layers.discover != nullptr) [[unlikely]]
+        name = discover_module(args[0]);
+    if (name == ModuleTable::unknown || name == ModuleTable::left_out)
+        return original(callable, args, nargsf, keywords);
+    const std::uint32_t generation = recorder.generation();
+    note_context();
+    recorder.emit(EventKind::layer_begin, name);
+    PyObject* const result = original(callable, args, nargsf, keywords);
+    const std::uint64_t ticks = read_ticks();
+    if (recorder.generation() == generation) {
+        note_context();
+        recorder.emit_at(EventKind::layer_end, name, ticks);
+    }
+    return result;
+}
+
+PyObject* module_died(PyObject*, PyObject* reference) noexcept {
+    auto& references = state().weak_references;
+    if (const auto found = references.find(reference); found != references.end()) {
+        state().modules.forget(found->second);
+        references.erase(found);
+        Py_DECREF(reference);
+    }
+    Py_RETURN_NONE;
+}
+
+PyMethodDef module_died_definition = {"module_died", module_died, METH_O, nullptr};
+PyObject* module_died_callback = nullptr;
+
+// add_layer(module, name, scope=0) -> name id. An empty name leaves the module out.
+PyObject* add_layer(PyObject*, PyObject* args) noexcept {
+    PyObject* module = nullptr;
+    const char* text = nullptr;
+    Py_ssize_t size = 0;
+    unsigned int scope = 0;
+    if (!PyArg_ParseTuple(args, "Os#|I", &module, &text, &size, &scope)) return nullptr;
+    const std::uint32_t id = size == 0 ? ModuleTable::left_out
+                                       : Recorder::instance().intern({text, static_cast<std::size_t>(size)}, scope);
+    if (id == 0) return PyErr_NoMemory();
+    LayerState& layers = state();
+    const bool is_new = layers.modules.find(module) == ModuleTable::unknown;
+    if (is_new) {
+        PyObject* const reference = PyWeakref_NewRef(module, module_died_callback);
+        if (reference == nullptr) return nullptr;
+        layers.weak_references.emplace(reference, module);
+    }
+    layers.modules.set(module, id);
+    return PyLong_FromUnsignedLong(id);
+}
+
+PyObject* is_layer(PyObject*, PyObject* module) noexcept {
+    return PyBool_FromLong(state().modules.find(module) != ModuleTable::unknown);
+}
+
+// intercept_layers(function, discover): `function` is torch.nn.Module.__call__.
+PyObject* intercept_layers(PyObject*, PyObject* args) noexcept {
+    PyObject *function = nullptr, *discover = nullptr;
+    if (!PyArg_ParseTuple(args, "O!O", &PyFunction_Type, &function, &discover)) return nullptr;
+    LayerState& layers = state();
+    if (layers.function != nullptr) {
+        PyErr_SetString(PyExc_RuntimeError, "layer calls are intercepted already");
+        return nullptr;
+    }
+    Py_INCREF(function);
+    layers.function = function;
+    layers.original = reinterpret_cast<PyFunctionObject*>(function)->vectorcall;
+    if (discover != Py_None) {
+        Py_INCREF(discover);
+        layers.discover = discover;
+    }
+    set_function_vectorcall(function, call_module);
+    Py_RETURN_NONE;
+}
+
+// Puts everything back. Calls that are under way end as they began.
+PyObject* release_layers(PyObject*, PyObject*) noexcept {
+    LayerState& layers = state();
+    if (layers.function != nullptr) set_function_vectorcall(layers.function, layers.original);
+    Py_CLEAR(layers.function);
+    Py_CLEAR(layers.discover);
+    layers.modules.clear();
+    std::unordered_map<PyObject*, const PyObject*> references;
+    references.swap(layers.weak_references);
+    for (const auto& [reference, module] : references) Py_DECREF(reference);
+    Py_RETURN_NONE;
+}
+
+PyMethodDef layer_functions[] = {
+    {"add_layer", add_layer, METH_VARARGS, nullptr},
+    {"is_layer", is_layer, METH_O, nullptr},
+    {"intercept_layers", intercept_layers, METH_VARARGS, nullptr},
+    {"release_layers", release_layers, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr},
+};
+
+}  // namespace
+
+bool register_layers(PyObject* module) noexcept {
+    module_died_callback = PyCFunction_New(&module_died_definition, nullptr);
+    return module_died_callback != nullptr && PyModule_AddFunctions(module, layer_functions) == 0;
+}
+
+}  // namespace gpuprof::python

@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain text for a terminal: fixed-width tables, human units, and names that cannot break a line."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+GAP = "  "
+ELLIPSIS = "..."
+MIN_FLEXIBLE_WIDTH = 16
+# Names can be a megabyte long; nothing beyond this reaches the escaping, and no terminal is wider.
+LONGEST_NAME = 2_000
+
+_TIME_UNITS = ((1, "ns"), (1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s"))
+_BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+_SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+# Control, format (bidirectional overrides among them), surrogate, private use, line and paragraph ends.
+_UNSAFE_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column's heading and the side that its cells lean on."""
+
+    title: str
+    right: bool = True
+
+
+def text_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 100) -> str:
+    """Lay out `rows` under `columns`, at most `width` terminal cells wide, without a final newline.
+
+    Cells may hold any text: it is escaped. The first column gives way, its cells shortened in the
+    middle, since a name's beginning and end tell more than its middle. Where the other columns
+    leave it less than `MIN_FLEXIBLE_WIDTH` cells, it keeps that many and the table gets wider.
+    """
+    cells = [[column.title for column in columns]]
+    cells += [[escape_text(cell) for cell in row] for row in rows]
+    widths = [max(map(cell_width, column)) for column in zip(*cells, strict=True)]
+    room = width - sum(len(GAP) + other for other in widths[1:])
+    widths[0] = min(widths[0], max(room, MIN_FLEXIBLE_WIDTH))
+    return "\n".join(_line(columns, row, widths) for row in cells)
+
+
+def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:
+    first = shorten(row[0], widths[0])
+    padded = [
+        _pad(cell, width, right=column.right)
+        for column, cell, width in zip(columns, (first, *row[1:]), widths, strict=True)
+    ]
+    return GAP.join(padded).rstrip()
+
+
+def _pad(text: str, width: int, *, right: bool) -> str:
+    blank = " " * (width - cell_width(text))
+    return blank + text if right else text + blank
+
+
+def escape_text(text: str) -> str:
+    """Return `text` on one line: whatever could move the cursor or hide text becomes an escape."""
+    if len(text) > LONGEST_NAME:
+        text = text[: LONGEST_NAME // 2] + ELLIPSIS + text[-LONGEST_NAME // 2 :]
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(map(_escape_character, text))
+
+
+def _escape_character(character: str) -> str:
+    if character in _SHORT_ESCAPES:
+        return _SHORT_ESCAPES[character]
+    if unicodedata.category(character) in _UNSAFE_CATEGORIES:
+        return character.encode("unicode_escape", "surrogatepass").decode("ascii")
+    return character
+
+
+def cell_width(text: str) -> int:
+    """Return how many terminal cells `text` fills; wide characters and emoji fill two."""
+    return len(text) if text.isascii() else sum(map(_character_width, text))
+
+
+def _character_width(character: str) -> int:
+    if unicodedata.combining(character) or unicodedata.category(character) in ("Mn", "Me"):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in ("W", "F") else 1
+
+
+def shorten(text: str, width: int) -> str:
+    """Cut the middle out of `text` so that it fits into `width` cells; `width` is at least 3."""
+    if cell_width(text) <= width:
+        return text
+    room = width - len(ELLIPSIS)
+    tail = _fitting(text[::-1], room - room // 3)[::-1]
+    head = _fitting(text, room - cell_width(tail))
+    return head + ELLIPSIS + tail
+
+
+def _fitting(text: str, width: int) -> str:
+    used = 0
+    for index, character in enumerate(text):
+        used += _character_width(character)
+        if used > width:
+            return text[:index]
+    return text
+
+
+def format_duration(duration_ns: float | None) -> str:
+    """Return nanoseconds with three significant digits and the unit that suits them; None is `-`."""
+    if duration_ns is None:
+        return "-"
+    for size, unit in _TIME_UNITS:
+        # Compared after rounding, so that 999.9996 us reads "1.00 ms" and not "1000 us".
+        if abs(duration_ns) / size < 999.5 or unit == "s":
+            value = duration_ns / size
+            break
+    return f"{_three_digits(value) if size > 1 else format(value, '.0f')} {unit}"
+
+
+def format_bytes(size_bytes: float) -> str:
+    """Return a size with three significant digits in decimal units."""
+    value, unit = float(size_bytes), 0
+    while abs(value) >= 999.5 and unit < len(_BYTE_UNITS) - 1:
+        value, unit = value / 1_000, unit + 1
+    return f"{_three_digits(value) if unit else format(value, '.0f')} {_BYTE_UNITS[unit]}"
+
+
+def format_count(count: int) -> str:
+    """Return a whole number with its thousands apart."""
+    return f"{count:,}"
+
+
+def format_share(share: float | None) -> str:
+    """Return a fraction of 1 as a percentage; None is `-`."""
+    return "-" if share is None else f"{share:.1%}"
+
+
+def _three_digits(value: float) -> str:
+    magnitude = abs(value)
+    if magnitude >= 99.95:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if magnitude >= 9.995 else f"{value:.2f}"

@@ -1,0 +1,224 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a user of the package calls: `profile`, `open`, and the `Run` that both lead to.
+
+This stands above the rooms, since a run's methods reach into all of them.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+import warnings
+import weakref
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError
+from gpuprof.record.recording import Recording, create_folder
+
+if TYPE_CHECKING:
+    import duckdb
+    import torch
+
+    from gpuprof.analyze.call_tree import CallTree
+    from gpuprof.analyze.summary import Summary
+
+SummaryKind = Literal["layer", "operator", "kernel", "span"]
+PathLike = str | os.PathLike[str]
+
+
+class Run:
+    """A finished run: what was recorded, ready to be asked.
+
+    Attributes: `path`, the folder; `meta`, what is known of the recording (see docs/run-format.md).
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        from gpuprof.run.folder import RunFolder
+
+        self._folder = RunFolder(path)
+        self.path: Path = self._folder.path
+        self.meta: dict[str, Any] = self._folder.meta
+
+    def __repr__(self) -> str:
+        return f"gpuprof.open({str(self.path)!r})"
+
+    def sql(self, query: str) -> duckdb.DuckDBPyRelation:
+        """Ask the run's tables (`spans`, `call_tree`) with SQL; returns a DuckDB relation."""
+        return self._folder.sql(query)
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of the tables that `sql` can ask."""
+        return self._folder.tables
+
+    @cached_property
+    def call_tree(self) -> CallTree:
+        """All calls merged by path, with calls, total and own nanoseconds."""
+        from gpuprof.analyze.load_tree import load_tree
+
+        return load_tree(self._folder)
+
+    def summary(self, by: SummaryKind = "layer", *, process: int | Literal["all"] | None = None) -> Summary:
+        """Time by layer, operator or span; prints as a table, and has `rows` and `to_dict()`.
+
+        `process` is a process id or "all"; without it, the process that started the recording.
+        """
+        from gpuprof.analyze.summary import summarize
+
+        return summarize(self.call_tree, by, process=process)
+
+    def flamegraph(self, path: PathLike) -> Path:
+        """Write the flame graph as one offline HTML page; returns its path."""
+        from gpuprof.render.flamegraph import flamegraph_page
+        from gpuprof.render.titles import page_notes, page_subtitle, page_title
+
+        page = flamegraph_page(
+            self.call_tree,
+            title=page_title(self.path, self.meta),
+            subtitle=page_subtitle(self.meta),
+            notes=page_notes(self.meta),
+        )
+        target = Path(path)
+        try:
+            target.write_text(page, encoding="utf-8")
+        except OSError as error:
+            raise RunError(f"cannot write {target}: {error.strerror}; name a file that can be written") from error
+        return target
+
+
+def open_run(path: PathLike) -> Run:
+    """Open a run folder; one that was never closed is recovered first. Raises RunError."""
+    return Run(path)
+
+
+class Profile:
+    """The context manager that `profile` returns. `run` is the finished run, after the block."""
+
+    def __init__(self, recording: Recording, *, temporary: Path | None) -> None:
+        self._recording = recording
+        self._temporary = temporary
+        self._process_id = os.getpid()
+        self._state: Literal["new", "recording", "ended"] = "new"
+        self._failure: GpuprofError | None = None
+        self._run: Run | None = None
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self._recording.path
+
+    @property
+    def run(self) -> Run:
+        """The finished run. Raises RunError inside the block, and when the run could not be written."""
+        if self._failure is not None:
+            raise self._failure
+        if self._state != "ended":
+            raise RunError("the run is ready after the `with` block: it is still being recorded")
+        if self._run is None:
+            self._run = Run(self.path)
+            if self._temporary is not None:
+                weakref.finalize(self._run, shutil.rmtree, self._temporary, ignore_errors=True)
+        return self._run
+
+    def __enter__(self) -> Profile:
+        if self._state != "new":
+            raise RecordingError("a profile can be entered once: call gpuprof.profile(...) again")
+        create_folder(self.path)
+        try:
+            self._recording.start()
+        except BaseException:
+            shutil.rmtree(self.path, ignore_errors=True)
+            raise
+        self._state = "recording"
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._recording.stop()
+        self._state = "ended"
+        if os.getpid() != self._process_id:
+            self._failure = RunError("this is a forked child: the run belongs to the process that started it")
+            return
+        from gpuprof.run.writer import close_run
+
+        try:
+            close_run(self.path)
+        except GpuprofError as failure:
+            # The measured program goes on, whatever becomes of its profile.
+            self._failure = failure
+            warnings.warn(f"gpuprof: {failure}", RuntimeWarning, stacklevel=2)
+
+
+def profile(
+    *modules: torch.nn.Module,
+    out: PathLike | None = None,
+    layers: bool = True,
+    operators: bool = True,
+    gpu: Literal["auto"] | bool = "auto",
+    python: bool = False,
+    work: bool = False,
+) -> Profile:
+    """Record what runs inside the `with` block.
+
+    `modules` are the models whose layers are wanted; without any, every module that is called is named
+    by itself. `out` is the run's folder, which must not exist; without it the run lives in a temporary
+    folder as long as the `Run` object. Raises RecordingError, or UnavailableError for what this version
+    or machine lacks.
+    """
+    _refuse_unavailable(gpu=gpu, python=python, work=work)
+    _check_modules(modules)
+    temporary = None
+    if out is None:
+        temporary = Path(tempfile.mkdtemp(prefix="gpuprof-"))
+        out = temporary / "run.gpuprof"
+    recording = Recording(Path(out), modules=modules, layers=layers, operators=operators)
+    return Profile(recording, temporary=temporary)
+
+
+def _refuse_unavailable(*, gpu: Literal["auto"] | bool, python: bool, work: bool) -> None:
+    for option, wanted in (("gpu=True", gpu is True), ("python=True", python), ("work=True", work)):
+        if wanted:
+            raise UnavailableError(f"profile({option}) is not in this version of gpuprof: leave it out")
+
+
+def _check_modules(modules: tuple[Any, ...]) -> None:
+    import sys
+
+    torch = sys.modules.get("torch")
+    for module in modules:
+        if torch is None or not isinstance(module, torch.nn.Module):
+            raise RecordingError(
+                f"profile() takes torch.nn.Module objects, not {type(module).__name__}: "
+                "pass the model, or nothing to have every module named"
+            )
+
+
+def run_program(
+    target: str,
+    arguments: Sequence[str] = (),
+    *,
+    is_module: bool = False,
+    out: Path | None = None,
+    layers: bool = True,
+    operators: bool = True,
+) -> tuple[int, Run | RunError]:
+    """Run a script or module under a recording; returns its exit code and the run.
+
+    When the run could not be written the error stands in its place: the program ran all the same.
+    """
+    from gpuprof.record.supervise import run_program as supervise
+
+    result = supervise(target, arguments, is_module=is_module, out=out, layers=layers, operators=operators)
+    try:
+        return result.exit_code, Run(result.run_path)
+    except RunError as error:
+        return result.exit_code, error

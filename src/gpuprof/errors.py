@@ -1,0 +1,24 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The errors that gpuprof raises for a user's mistake or a machine's limit.
+
+A message is one line: what happened, where, and the mend. The command line prints it and exits
+with 2; it never shows a traceback for one of these.
+"""
+
+from __future__ import annotations
+
+
+class GpuprofError(Exception):
+    """Base of every error that gpuprof raises on purpose."""
+
+
+class RecordingError(GpuprofError):
+    """A recording could not be started or written."""
+
+
+class RunError(GpuprofError):
+    """A run folder is missing, damaged, of an unknown format, or lacks what was asked of it."""
+
+
+class UnavailableError(GpuprofError):
+    """Something optional (a package, a device, a permission) is needed here and is not at hand."""

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Doing something right after a module was imported for the first time, by whomever."""
+
+from __future__ import annotations
+
+import importlib.abc
+import importlib.util
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from types import ModuleType
+
+
+class _NotifyingLoader(importlib.abc.Loader):
+    """Runs the module's own loader, puts it back where the module shows it, and tells."""
+
+    def __init__(self, loader: importlib.abc.Loader, imported: Callable[[], None]) -> None:
+        self._loader = loader
+        self._imported = imported
+
+    def create_module(self, spec: ModuleSpec) -> ModuleType | None:
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module: ModuleType) -> None:
+        module.__loader__ = self._loader
+        if module.__spec__ is not None:
+            module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._imported()
+
+
+class ImportHook(importlib.abc.MetaPathFinder):
+    """Calls `imported` once, after the module `name` was imported. Remove it with `remove()`."""
+
+    def __init__(self, name: str, imported: Callable[[], None]) -> None:
+        self._name = name
+        self._callback = imported
+        self._searching = threading.local()
+
+    def install(self) -> None:
+        """Begin to watch. The module must not have been imported yet."""
+        sys.meta_path.insert(0, self)
+
+    def remove(self) -> None:
+        """Stop watching; harmless when it was removed before."""
+        if self in sys.meta_path:
+            sys.meta_path.remove(self)
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Find the module as everybody else would, and wrap its loader."""
+        if fullname != self._name or getattr(self._searching, "active", False):
+            return None
+        self._searching.active = True
+        try:
+            spec = importlib.util.find_spec(fullname)
+        finally:
+            self._searching.active = False
+        if spec is not None and spec.loader is not None:
+            spec.loader = _NotifyingLoader(spec.loader, self._imported)
+        return spec
+
+    def _imported(self) -> None:
+        self.remove()
+        self._callback()

@@ -1,0 +1,114 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a program under a recording, in a process of its own.
+
+The parent only waits. So a program that ends by `os._exit`, by a signal or by a crash leaves a run all
+the same, and closing the run takes nothing from the program.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+from gpuprof.errors import RecordingError
+from gpuprof.record.operators import COLLECTOR_VARIABLE, collector_path
+from gpuprof.record.recording import RECORDING_FILE, SEGMENTS, create_folder
+
+_FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
+
+
+@dataclass(frozen=True, slots=True)
+class ProgramResult:
+    """How the program ended, as a shell would report it, and the folder that it was recorded into."""
+
+    exit_code: int
+    run_path: Path
+
+
+def run_program(
+    target: str,
+    arguments: Sequence[str],
+    *,
+    is_module: bool,
+    out: Path | None = None,
+    layers: bool = True,
+    operators: bool = True,
+) -> ProgramResult:
+    """Run a script, or a module by its name, with `arguments`; its streams are this process's own.
+
+    Raises RecordingError when the target or the folder is unusable; then nothing was run.
+    """
+    if not is_module:
+        _check_script(target)
+    path = out if out is not None else _free_name(_stem(target, is_module=is_module))
+    create_folder(path)
+    options = {"out": str(path.resolve()), "layers": layers, "operators": operators, "is_module": is_module}
+    command = [sys.executable, "-m", "gpuprof.record.launch", json.dumps(options), target, *arguments]
+    environment = dict(os.environ)
+    if operators:
+        environment.setdefault(COLLECTOR_VARIABLE, str(collector_path()))
+    exit_code = _run(command, environment)
+    if not (path / RECORDING_FILE).exists():
+        _remove_unused(path)
+        raise RecordingError(f"{target} could not be started, see the line above; nothing was recorded")
+    return ProgramResult(exit_code, path)
+
+
+def _check_script(target: str) -> None:
+    path = Path(target)
+    if not path.exists():
+        raise RecordingError(f"there is no script {target}: check the path, or use -m for a module")
+    if path.is_dir() and not (path / "__main__.py").exists():
+        raise RecordingError(f"{target} is a folder without a __main__.py: name the script in it")
+
+
+def _stem(target: str, *, is_module: bool) -> str:
+    return target.rsplit(".", 1)[-1] if is_module else (Path(target).resolve().stem or "program")
+
+
+def _free_name(stem: str) -> Path:
+    """Return the first of STEM.gpuprof, STEM-2.gpuprof, ... that does not exist."""
+    path, count = Path(f"{stem}.gpuprof"), 1
+    while path.exists():
+        count += 1
+        path = Path(f"{stem}-{count}.gpuprof")
+    return path
+
+
+def _run(command: list[str], environment: dict[str, str]) -> int:
+    process = subprocess.Popen(command, env=environment)
+    with _signals_for(process):
+        code = process.wait()
+    return code if code >= 0 else 128 - code
+
+
+@contextlib.contextmanager
+def _signals_for(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Pass signals on. A terminal sends Ctrl-C to both: the program decides, and this process waits."""
+
+    def forward(number: int, _: FrameType | None) -> None:
+        if process.poll() is None:
+            process.send_signal(number)
+
+    former = {number: signal.signal(number, forward) for number in _FORWARDED}
+    former[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        yield
+    finally:
+        for number, handler in former.items():
+            signal.signal(number, handler)
+
+
+def _remove_unused(path: Path) -> None:
+    """Take back a folder that nothing was recorded into; anything else in it stays."""
+    for part in (path / SEGMENTS, path):
+        with contextlib.suppress(OSError):
+            part.rmdir()

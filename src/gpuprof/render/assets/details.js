@@ -1,0 +1,109 @@
+// What is said about a node beside its cell: tooltip, the line below the picture, the zoom path.
+// Names reach the page through textContent only.
+
+const CRUMB_LIMIT = 5;
+
+function newElement(tag, text, className) {
+  const element = document.createElement(tag);
+  if (text !== undefined) element.textContent = text;
+  if (className) element.className = className;
+  return element;
+}
+
+// Pairs of a term and its value, in the order they are shown.
+function nodeFacts(app, node) {
+  const { tree } = app;
+  const up = tree.parent[node];
+  const facts = [
+    ["Total", formatTime(tree.total[node])],
+    ["Own", formatTime(tree.own[node])],
+    ["Calls", formatCount(tree.calls[node])],
+    ["Mean per call", tree.calls[node] > 0 ? formatTime(tree.total[node] / tree.calls[node]) : "–"],
+    ["Share of everything", formatShare(tree.width[node], tree.whole)],
+  ];
+  if (up >= 0) facts.push(["Share of parent", formatShare(tree.width[node], tree.width[up])]);
+  facts.push(["Threads", formatCount(tree.threads[node])]);
+  if (overlaps(tree, node)) facts.push(["Drawn width", `${formatTime(tree.width[node])} (calls overlap)`]);
+  return facts;
+}
+
+// Asynchronous calls: the total counts waiting in which others ran, the width does not.
+function overlaps(tree, node) {
+  return Math.abs(tree.total[node] - tree.width[node]) > 0.005 * tree.total[node] + 1000;
+}
+
+function nodeContent(app, node) {
+  const { tree } = app;
+  const list = newElement("dl");
+  for (const [term, value] of nodeFacts(app, node)) {
+    list.append(newElement("dt", term), newElement("dd", value));
+  }
+  const path = pathText(tree, node);
+  const kind = tree.kinds[tree.kind[node]];
+  return [newElement("b", fullName(tree, node)), newElement("p", path ? `${kind} in ${path}` : kind), list];
+}
+
+function hiddenContent(app, cell) {
+  const many = `${formatCount(cell.hidden)} cells too narrow to draw`;
+  const share = formatShare(cell.to - cell.from, app.tree.whole);
+  const list = newElement("dl");
+  list.append(newElement("dt", "Together"), newElement("dd", `${formatTime(cell.to - cell.from)} (${share})`));
+  return [newElement("b", many), newElement("p", "Click to zoom into them."), list];
+}
+
+function showTooltip(app, cell, clientX, clientY) {
+  const { tooltip } = app;
+  tooltip.hidden = cell === null;
+  if (!cell) return;
+  if (cell !== app.explained) {
+    tooltip.replaceChildren(...(cell.hidden > 1 ? hiddenContent(app, cell) : nodeContent(app, cell.node)));
+    app.explained = cell;
+  }
+  const { width, height } = tooltip.getBoundingClientRect();
+  const x = clientX + 16 + width > innerWidth ? clientX - 16 - width : clientX + 16;
+  const y = clientY + 20 + height > innerHeight ? clientY - 14 - height : clientY + 20;
+  tooltip.style.transform = `translate(${Math.max(8, x)}px, ${Math.max(8, y)}px)`;
+}
+
+// The line below the picture is also what a screen reader speaks when the selection moves.
+function showDetails(app) {
+  const line = document.getElementById("details");
+  if (app.selected < 0) {
+    line.replaceChildren(newElement("span", "Click a cell to zoom, arrow keys to walk, ? for help."));
+    return;
+  }
+  const facts = nodeFacts(app, app.selected).map(([term, value]) => `${term.toLowerCase()} ${value}`);
+  const kind = app.tree.kinds[app.tree.kind[app.selected]];
+  line.replaceChildren(
+    newElement("b", shortName(app.tree, app.selected)),
+    newElement("span", [kind, ...facts].join(" · ")));
+}
+
+function showCrumbs(app) {
+  const bar = document.getElementById("crumbs");
+  const { tree, view: { focus } } = app;
+  bar.replaceChildren(crumb(app, -1, "All calls"));
+  if (focus < 0) return bar.lastChild.setAttribute("aria-current", "location");
+  const path = [...ancestors(tree, focus, CRUMB_LIMIT), focus];
+  if (tree.parent[path[0]] >= 0) bar.append(newElement("span", " › …"));
+  for (const node of path) bar.append(newElement("span", " › "), crumb(app, node, shortName(tree, node)));
+  bar.lastChild.setAttribute("aria-current", "location");
+}
+
+function crumb(app, node, text) {
+  const button = newElement("button", text);
+  button.type = "button";
+  button.title = node < 0 ? "Zoom out to everything" : text;
+  button.addEventListener("click", () => app.zoom(node));
+  return button;
+}
+
+function showFound(app) {
+  const { found } = app;
+  const share = formatShare(found.ns, app.tree.whole);
+  const matches = found.count === 1 ? "match" : "matches";
+  document.getElementById("found").textContent =
+    !found.text ? "" : found.invalid ? "not a regular expression"
+      : found.count ? `${formatCount(found.count)} ${matches}, ${share}` : "no match";
+  document.getElementById("search").setAttribute("aria-invalid", String(found.invalid));
+}

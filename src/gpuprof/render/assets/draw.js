@@ -1,0 +1,129 @@
+// Painting cells on a 2D context. Coordinates are CSS pixels; the context is scaled to the screen.
+
+const FONT = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif";
+const PADDING = 5;
+const SMALLEST_LABEL = 26;   // pixels of room below which a label would be an ellipsis only
+const LABEL_LIMIT = 300;     // characters; more never fit and cost time to measure
+// Opacity of a cell and of its label: what a search left out, and the rows above the zoomed node.
+const FULL = { fill: 1, label: 1 };
+const DIMMED = { fill: 0.25, label: 0.55 };
+const CONTEXT = { fill: 0.5, label: 0.9 };
+
+function paintRows(app, surface, rows) {
+  const { context, width, height, ratio } = surface;
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  context.font = FONT;
+  context.textBaseline = "middle";
+  context.direction = "ltr";
+  for (const row of rows) for (const cell of row.cells) paintCell(app, surface, row, cell);
+  context.globalAlpha = 1;
+  for (const row of rows) for (const cell of row.cells) paintOutline(app, surface, row, cell);
+}
+
+function paintCell(app, surface, row, cell) {
+  const { context } = surface;
+  const { left, width } = snapped(surface, cell);
+  const opacity = cellOpacity(app, row.level, cell);
+  context.globalAlpha = opacity.fill;
+  context.fillStyle = cellColour(app, cell, width);
+  context.fillRect(left, row.y, width, ROW_HEIGHT - 1);
+  if (app.palette.forced && width > 3) {
+    context.strokeStyle = app.palette.line;
+    context.strokeRect(left + 0.5, row.y + 0.5, width - 1, ROW_HEIGHT - 2);
+  }
+  if (width >= SMALLEST_LABEL) {
+    context.globalAlpha = opacity.label;
+    // A faded fill lets the page through, so its label takes the colour of text on the page.
+    context.fillStyle = cell.marked ? app.palette.matchInk : opacity === FULL ? app.palette.ink : app.palette.text;
+    paintLabel(app, context, cell, left + PADDING, row.y + ROW_HEIGHT / 2, width - 2 * PADDING);
+  }
+}
+
+// Edges on whole device pixels keep cells crisp; a cell of less than one is drawn as one.
+function snapped(surface, cell) {
+  const left = Math.round(cell.left * surface.ratio) / surface.ratio;
+  const right = Math.round(cell.right * surface.ratio) / surface.ratio;
+  const gap = right - left > 3 ? 1 : 0;
+  return { left, width: Math.max(right - left - gap, 1 / surface.ratio) };
+}
+
+function cellOpacity(app, level, cell) {
+  if (cell.marked) return FULL;
+  if (app.found.marks) return DIMMED;
+  return level < app.zoomedDepth() ? CONTEXT : FULL;
+}
+
+function cellColour(app, cell, width) {
+  const { palette, tree } = app;
+  if (cell.marked) return palette.match;
+  if (palette.forced && width <= 3) return palette.line;  // no room for a border around nothing
+  if (cell.hidden > 1) return palette.more;
+  return palette.kinds[tree.kind[cell.node]][app.shades[tree.name[cell.node]]];
+}
+
+function cellLabel(app, cell) {
+  return cell.hidden > 1 ? `${formatCount(cell.hidden)} more` : shortName(app.tree, cell.node);
+}
+
+function paintLabel(app, context, cell, x, y, room) {
+  const text = fitText(app, context, cellLabel(app, cell), room);
+  if (!text) return;
+  context.fillText(text, x, y);
+  const used = context.measureText(text).width + 10;
+  if (room - used < 40) return;
+  const ns = cell.to - cell.from;
+  const share = formatShare(ns, app.tree.whole);
+  const alpha = context.globalAlpha;
+  context.globalAlpha = alpha * 0.8;
+  for (const figures of [`${formatTime(ns)} · ${share}`, share]) {
+    if (measured(app, context, figures) > room - used) continue;
+    context.fillText(figures, x + used, y);
+    break;
+  }
+  context.globalAlpha = alpha;
+}
+
+function measured(app, context, text) {
+  let width = app.textWidths.get(text);
+  if (width === undefined) {
+    width = context.measureText(text).width;
+    app.textWidths.set(text, width);
+  }
+  return width;
+}
+
+// `text`, or as much of it as fits with an ellipsis, or nothing where that would not help.
+function fitText(app, context, text, room) {
+  const short = text.slice(0, LABEL_LIMIT);
+  const whole = measured(app, context, short);
+  if (whole <= room && short === text) return text;
+  let keep = Math.min(short.length, Math.floor((short.length * room) / whole));
+  while (keep > 1 && context.measureText(cutAt(short, keep)).width > room) keep--;
+  return keep > 1 ? cutAt(short, keep) : "";
+}
+
+// Never cuts a pair of surrogates in half.
+function cutAt(text, length) {
+  return `${text.slice(0, length).replace(/[\ud800-\udbff]$/, "").trimEnd()}…`;
+}
+
+function paintOutline(app, surface, row, cell) {
+  const selected = holdsSelection(app, row.level, cell);
+  const hovered = cell === app.hovered;
+  if (!selected && !hovered) return;
+  const { left, width } = snapped(surface, cell);
+  const line = selected ? 2 : 1;
+  surface.context.lineWidth = line;
+  surface.context.strokeStyle = app.palette.outline;
+  surface.context.strokeRect(
+    left + line / 2, row.y + line / 2, Math.max(width - line, 1), ROW_HEIGHT - 1 - line);
+}
+
+// A selected node that is too narrow to draw is somewhere in a grey cell: that one is outlined.
+function holdsSelection(app, level, cell) {
+  const { selected, tree, place } = app;
+  if (cell.node === selected) return true;
+  if (cell.hidden <= 1 || selected < 0 || tree.depth[selected] !== level) return false;
+  return place.x[selected] >= cell.from && place.x[selected] + tree.width[selected] <= cell.to;
+}

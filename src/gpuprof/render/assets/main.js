@@ -1,0 +1,80 @@
+// Start: decode, lay out, show. `window.__gpuprof` is what the tests and the curious hold on to.
+
+function say(sentence) {
+  const element = document.getElementById("sentence");
+  element.textContent = sentence;
+  element.hidden = false;
+}
+
+function show(app) {
+  const groups = groupByName(app.tree);
+  buildCards(app, groups);
+  buildTable(app, groups);
+  buildLegend(app);
+  describe(app, groups);
+  document.getElementById("main").hidden = false;  // only now: nothing moves after it is seen
+  sizeStage(app);
+  bindPointer(app);
+  bindKeys(app);
+  bindControls(app);
+  bindTheme(app);
+  restoreState(app);
+  showDetails(app);
+  app.drawNow();
+}
+
+function flatCells(app) {
+  if (app.pending) app.drawNow();
+  return app.rows.flatMap(({ y, cells }) => cells.map((cell) => ({
+    node: cell.node,
+    x: cell.left,
+    y,
+    width: cell.right - cell.left,
+    height: ROW_HEIGHT,
+    hidden: cell.hidden > 1 ? cell.hidden : 0,
+    marked: cell.marked,
+    label: cellLabel(app, cell),
+  })));
+}
+
+function expose(app) {
+  Object.defineProperties(window.__gpuprof, {
+    selected: { get: () => app.selected },
+    zoomed: { get: () => app.view.focus },
+    visibleCells: { get: () => flatCells(app) },
+  });
+  Object.assign(window.__gpuprof, {
+    zoom: (node) => app.zoom(node),
+    select: (node) => select(app, node),
+    search: (text) => {
+      document.getElementById("search").value = text;
+      return search(app, text);
+    },
+    redraw: () => app.drawNow(),
+  });
+}
+
+async function start() {
+  window.__gpuprof = { ready: false, nodes: 0 };
+  try {
+    const tree = await loadTree();
+    measureTree(tree);
+    window.__gpuprof.nodes = tree.count;
+    if (tree.count === 0) {
+      say("This run holds no calls, so there is nothing to draw. Record some work and open it again.");
+    } else if (!(tree.whole > 0)) {
+      say("The calls of this run took no measurable time, so there is no width to draw.");
+    } else {
+      const app = createApp(tree);
+      expose(app);
+      show(app);
+    }
+    window.__gpuprof.ready = true;
+    document.documentElement.dataset.ready = "";
+  } catch (error) {
+    say(`The picture could not be drawn: ${error.message}. It needs a browser of 2024 or later.`);
+    throw error;
+  }
+}
+
+start();

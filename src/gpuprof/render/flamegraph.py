@@ -1,0 +1,266 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The flame graph page: one call tree as one HTML file that works offline.
+
+The page carries the tree as columns and draws it on a canvas. Names in a run are text that
+anyone may have chosen, so they reach the page only as escaped JSON or escaped HTML, and the content
+security policy lets nothing run but the page's own script, which it names by its hash.
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import html
+import json
+import re
+from importlib import resources
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpuprof.analyze.call_tree import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from gpuprof.analyze.call_tree import CallTree
+
+# Joined in this order into one script; a file uses only what stands before it or runs after all.
+_SCRIPTS = (
+    "format.js",
+    "data.js",
+    "layout.js",
+    "search.js",
+    "cells.js",
+    "theme.js",
+    "draw.js",
+    "details.js",
+    "view.js",
+    "table.js",
+    "export.js",
+    "interact.js",
+    "main.js",
+)
+
+_BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
+_PLAIN_BYTES = 1 << 18  # up to here the columns are not compressed
+_STATIC_ROWS = 50
+_PATH_LIMIT = 8  # names of a path that are shown; a stack may be 20,000 deep
+_NAME_HEAD, _NAME_TAIL = 1_600, 300  # characters that are kept of a name too long to read
+
+# What would be invisible, would break lines, or would turn the text around it right to left.
+_UNREADABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
+)
+
+
+def flamegraph_page(tree: CallTree, *, title: str, subtitle: str, notes: Sequence[str] = ()) -> str:
+    """Return a self-contained HTML page that shows `tree` as a flame graph and as a table.
+
+    `notes` are warnings about the run ("3 events were dropped"); each is shown as a line above the
+    picture. The text is meant to be written as UTF-8.
+    """
+    script = _joined_scripts()
+    style = _asset("page.css")
+    head, columns = _embedded(tree)
+    return _filled(
+        _asset("page.html"),
+        {
+            "policy": _policy(script, style),
+            "style": style,
+            "script": script,
+            "title": _text(title),
+            "subtitle": _text(subtitle),
+            "notes": _notes(notes),
+            "total": _text(_duration(_total_ns(tree))),
+            "calls": f"{_call_count(tree):,}",
+            "static": _static_table(tree),
+            "head": head,
+            "columns": columns,
+        },
+    )
+
+
+# ---- assets ----------------------------------------------------------------------------------
+
+
+def _asset(name: str) -> str:
+    return (resources.files("gpuprof.render") / "assets" / name).read_text("utf-8")
+
+
+def _joined_scripts() -> str:
+    # In a strict block a function that two files define is a syntax error, not a silent override.
+    return '"use strict";\n{\n' + "\n".join(_asset(name) for name in _SCRIPTS) + "}\n"
+
+
+def _policy(script: str, style: str) -> str:
+    def hashed(text: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
+
+    return (
+        f"default-src 'none'; script-src {hashed(script)}; style-src {hashed(style)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _filled(template: str, fields: dict[str, str]) -> str:
+    # One pass: a value that holds `{{title}}` is text and is not filled again.
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], template)
+
+
+# ---- the tree as data ------------------------------------------------------------------------
+
+
+def _columns(tree: CallTree) -> dict[str, npt.NDArray[np.generic]]:
+    """Return the columns in the order they are written: wide types first, so that each is aligned.
+
+    Two are written as differences, which mostly are zeros or small and so compress well: `inside`
+    is the time in children, `up` the distance to the parent (0: none).
+    """
+    parent = tree.parent.astype(np.int32)
+    index = np.arange(len(tree), dtype=np.int32)
+    used_names = np.unique(tree.name)
+    return {
+        "own": tree.own_ns.astype("<f8"),
+        "inside": (tree.total_ns - tree.own_ns).astype("<f8"),
+        "calls": tree.calls.astype("<f8"),
+        "up": np.where(parent < 0, 0, index - parent).astype("<i4"),
+        "name": np.searchsorted(used_names, tree.name).astype("<i4"),
+        "threads": tree.threads.astype("<i4"),
+        "kind": tree.kind.astype("u1"),
+    }
+
+
+def _embedded(tree: CallTree) -> tuple[str, str]:
+    """Return what the page reads: a head as JSON, and the bytes of the columns as base64.
+
+    Browsers inflate only asynchronously. A page of usual size does without, and so is ready by its
+    load event.
+    """
+    columns = _columns(tree)
+    raw = b"".join(column.tobytes() for column in columns.values())
+    gzipped = len(raw) > _PLAIN_BYTES
+    head = {
+        "count": len(tree),
+        "columns": [[name, column.dtype.name] for name, column in columns.items()],
+        "gzip": gzipped,
+        "kinds": list(KINDS),
+        "names": [_readable(tree.names[i]) for i in np.unique(tree.name).tolist()],
+    }
+    # Without the time of writing, so that equal runs give equal pages.
+    packed = gzip.compress(raw, compresslevel=6, mtime=0) if gzipped else raw
+    return _safe_json(head), base64.b64encode(packed).decode("ascii")
+
+
+def _safe_json(value: object) -> str:
+    """JSON that cannot leave the script element it stands in."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+# ---- text ------------------------------------------------------------------------------------
+
+
+def _readable(name: str) -> str:
+    """`name` on one line, with what cannot be seen made visible and an absurd length cut."""
+    length = len(name)
+    if length > _NAME_HEAD + _NAME_TAIL:
+        name = f"{name[:_NAME_HEAD]} … {name[-_NAME_TAIL:]} ({length:,} characters)"
+    return _UNREADABLE.sub(_visible, name)
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x20:
+        return chr(0x2400 + code)  # Unicode's pictures of control characters
+    if 0xD800 <= code <= 0xDFFF:
+        return "\ufffd"  # half of a pair; no file can hold it
+    return f"⟨U+{code:04X}⟩"
+
+
+def _text(value: str) -> str:
+    return html.escape(_readable(value))
+
+
+def _duration(ns: float) -> str:
+    """Write a time with three digits; `formatTime` in format.js does the same."""
+    for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if ns >= size * 0.9995:
+            value = ns / size
+            digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+            return f"{value:,.{digits}f} {unit}"
+    return f"{ns:.0f} ns"
+
+
+# ---- the parts that need no script -----------------------------------------------------------
+
+
+def _total_ns(tree: CallTree) -> int:
+    return int(np.maximum(tree.own_ns, 0).sum())
+
+
+def _call_count(tree: CallTree) -> int:
+    return int(tree.calls[tree.kind != KINDS.index("process")].sum())
+
+
+def _notes(notes: Sequence[str]) -> str:
+    if not notes:
+        return ""
+    items = "".join(f"<li>{_text(note)}</li>" for note in notes)
+    return f'<ul class="notes" role="note" aria-label="Warnings about this run">{items}</ul>'
+
+
+def _static_table(tree: CallTree) -> str:
+    """Write the largest own times as HTML, for a reader without JavaScript."""
+    if len(tree) == 0:
+        return "<p>This run holds no calls, so there is nothing to show.</p>"
+    total = _total_ns(tree) or 1
+    rows = []
+    for node, own, calls in _largest(tree):
+        cells = (
+            f'<th scope="row">{html.escape(_label(tree, node))}</th><td>{KINDS[tree.kind[node]]}</td>'
+            f"<td>{_duration(own)}</td><td>{100 * own / total:.1f}%</td><td>{calls:,}</td>"
+            f"<td>{html.escape(_path(tree, node))}</td>"
+        )
+        rows.append(f"<tr>{cells}</tr>")
+    titles = ("Name", "Kind", "Own time", "Share", "Calls", "Path of the hottest")
+    head = "".join(f'<th scope="col">{name}</th>' for name in titles)
+    return (
+        "<p>The picture needs JavaScript. These calls took the most time of their own:</p>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+    )
+
+
+def _largest(tree: CallTree) -> list[tuple[int, int, int]]:
+    """Return hottest node, own ns and calls of the pairs of name and kind with the most own time."""
+    key = tree.name.astype(np.int64) * len(KINDS) + tree.kind
+    _, first, group = np.unique(key, return_index=True, return_inverse=True)
+    own = np.zeros(len(first), dtype=np.int64)
+    calls = np.zeros(len(first), dtype=np.int64)
+    np.add.at(own, group, np.maximum(tree.own_ns, 0))
+    np.add.at(calls, group, tree.calls)
+    by_heat = np.lexsort((-tree.own_ns, group))
+    hottest = by_heat[np.searchsorted(group[by_heat], np.arange(len(first)))]
+    order = np.argsort(-own, kind="stable")[:_STATIC_ROWS]
+    return [(int(hottest[i]), int(own[i]), int(calls[i])) for i in order]
+
+
+def _label(tree: CallTree, node: int) -> str:
+    name = tree.names[int(tree.name[node])]
+    if KINDS[tree.kind[node]] == "backward":
+        name = name.removeprefix(_BACKWARD_PREFIX)
+    return _readable(name)
+
+
+def _path(tree: CallTree, node: int) -> str:
+    names: list[str] = []
+    node = int(tree.parent[node])
+    while node >= 0 and len(names) < _PATH_LIMIT:
+        names.append(_label(tree, node))
+        node = int(tree.parent[node])
+    if node >= 0:
+        names.append("…")
+    return " › ".join(reversed(names))

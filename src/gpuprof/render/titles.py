@@ -1,0 +1,46 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The words above a page: which run it shows, on what, and what is missing from it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def page_title(path: Path, meta: dict[str, Any]) -> str:
+    """Return the run's name and the program that it recorded."""
+    command = meta.get("command") or []
+    program = Path(str(command[1])).name if len(command) > 1 else ""
+    return f"{path.stem} · {program}" if program and program != "-c" else path.stem
+
+
+def page_subtitle(meta: dict[str, Any]) -> str:
+    """Return the machine and the versions, as far as they are known."""
+    machine = meta.get("machine", {})
+    versions = meta.get("versions", {})
+    parts = [machine.get("processor") or machine.get("architecture"), f"{machine.get('cores')} cores"]
+    parts += [f"{name} {version}" for name, version in versions.items() if version]
+    return " · ".join(str(part) for part in parts if part)
+
+
+def page_notes(meta: dict[str, Any]) -> list[str]:
+    """Return a line for each thing that a reader of the picture must know."""
+    notes = []
+    totals = meta.get("totals", {})
+    for key, text in _LOSSES.items():
+        count = int(totals.get(key, 0))
+        if count:
+            notes.append(f"{count:,} {text}")
+    if not meta.get("complete", False) and not notes:
+        notes.append("The recording was not ended in order: it shows what was recorded until then.")
+    for source, method in meta.get("sources", {}).items():
+        if str(method).startswith("off: ") and "not wanted" not in method:
+            notes.append(f"No {source}: {str(method).removeprefix('off: ')}.")
+    return [*notes, *map(str, meta.get("damage", [])), *map(str, meta.get("notes", []))]
+
+
+_LOSSES = {
+    "dropped_events": "events were dropped, since the disk was full or failed.",
+    "damaged_events": "events are damaged and were mended or left out.",
+    "unfinished_spans": "spans had not ended and are cut off at the end of the recording.",
+}

@@ -1,0 +1,90 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run that is read: its meta data and its tables, through DuckDB."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuprof.errors import RunError
+from gpuprof.record.recording import RECORDING_FILE
+from gpuprof.run.format import META_FILE, TABLES, check_version, read_json
+from gpuprof.run.writer import close_run
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+class RunFolder:
+    """The tables and meta data of one run. Opening recovers a run that was never closed.
+
+    Raises RunError when the folder is no run, is of a newer format, or is damaged.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._data = self.path
+        self.meta: dict[str, Any] = self._read_meta()
+        self._connection: duckdb.DuckDBPyConnection | None = None
+        self._opening = threading.Lock()
+
+    def sql(self, query: str) -> duckdb.DuckDBPyRelation:
+        """Ask the run's tables; returns a DuckDB relation (`.df()`, `.fetchall()`, `.pl()`, ...).
+
+        The tables present are `run.tables`. Raises duckdb.Error for a query that is wrong.
+        """
+        return self.connection.sql(query)
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of the tables that this run holds."""
+        return sorted(name for name in TABLES if (self._data / name).is_dir())
+
+    @property
+    def connection(self) -> duckdb.DuckDBPyConnection:
+        """The DuckDB connection on which the run's tables are views."""
+        with self._opening:
+            if self._connection is None:
+                self._connection = self._connect()
+            return self._connection
+
+    def _read_meta(self) -> dict[str, Any]:
+        if not self.path.is_dir():
+            state = "is a file, not a run folder" if self.path.exists() else "does not exist"
+            raise RunError(f"{self.path} {state}: name the folder that a recording wrote (NAME.gpuprof)")
+        if (self.path / META_FILE).exists():
+            meta = read_json(self.path / META_FILE)
+            check_version(meta, self.path)
+            return meta
+        if not (self.path / RECORDING_FILE).exists():
+            raise RunError(f"{self.path} is not a run: it holds neither {META_FILE} nor {RECORDING_FILE}")
+        return self._recover()
+
+    def _recover(self) -> dict[str, Any]:
+        if os.access(self.path, os.W_OK):
+            return close_run(self.path)
+        # A run on a read-only medium is recovered beside it, for as long as it is open.
+        self._scratch = tempfile.TemporaryDirectory(prefix="gpuprof-recovered-")
+        self._data = Path(self._scratch.name)
+        return close_run(self.path, into=self._data)
+
+    def _connect(self) -> duckdb.DuckDBPyConnection:
+        import duckdb
+
+        connection = duckdb.connect(":memory:")
+        for table in self.tables:
+            pattern = str(self._data / table / "**" / "*.parquet").replace("'", "''")
+            try:
+                connection.execute(
+                    f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{pattern}', hive_partitioning = true)"
+                )
+            except duckdb.Error as error:
+                reason = str(error).splitlines()[0].removeprefix("Invalid Input Error: ")
+                raise RunError(
+                    f"the table {table} of {self.path} is damaged ({reason}): restore the file from a copy of the run"
+                ) from error
+        return connection

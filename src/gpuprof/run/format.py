@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run folder holds, and the checks that a folder is one."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from gpuprof.errors import RunError
+
+FORMAT_VERSION = 1
+META_FILE = "meta.json"
+
+# Columns of each table, in order, with their DuckDB types. `call_tree` is derived from `spans`.
+TABLES: dict[str, dict[str, str]] = {
+    "spans": {
+        "span_id": "BIGINT",
+        "parent_id": "BIGINT",
+        "process_id": "BIGINT",
+        "thread_id": "BIGINT",
+        "kind": "VARCHAR",
+        "name": "VARCHAR",
+        "start_ns": "BIGINT",
+        "duration_ns": "BIGINT",
+        "depth": "INTEGER",
+    },
+    "call_tree": {
+        "node_id": "INTEGER",
+        "parent_id": "INTEGER",
+        "process_id": "BIGINT",
+        "kind": "VARCHAR",
+        "name": "VARCHAR",
+        "calls": "BIGINT",
+        "total_ns": "BIGINT",
+        "own_ns": "BIGINT",
+        "threads": "INTEGER",
+    },
+}
+
+
+def check_version(facts: dict[str, Any], path: Path) -> None:
+    """Refuse what a newer gpuprof wrote, and what is no run at all. Raises RunError."""
+    version = facts.get("format_version")
+    if not isinstance(version, int) or isinstance(version, bool) or version < 1:
+        raise RunError(f"{path}: format_version is {version!r}, not a version: this is not a run of gpuprof")
+    if version > FORMAT_VERSION:
+        raise RunError(
+            f"{path} has run format {version}; this gpuprof reads up to {FORMAT_VERSION}: "
+            "upgrade it (pip install --upgrade gpuprof-native)"
+        )
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read a JSON object. Raises RunError that names the file and what is wrong with it."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise RunError(f"cannot read {path}: {error.strerror}") from error
+    except ValueError as error:
+        raise RunError(f"{path} is damaged: not JSON ({error}); restore it from a copy of the run") from error
+    if not isinstance(content, dict):
+        raise RunError(f"{path} is damaged: not a JSON object; restore it from a copy of the run")
+    return content

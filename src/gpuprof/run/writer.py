@@ -1,0 +1,183 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Closing a run: the segments of a recording become Parquet tables and `meta.json`."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuprof import _native
+from gpuprof.errors import RunError
+from gpuprof.record.recording import LOCK_FILE, RECORDING_FILE, SEGMENTS, exclusive, write_json
+from gpuprof.run.format import FORMAT_VERSION, META_FILE, TABLES, check_version, read_json
+from gpuprof.run.machine import describe_machine
+
+if TYPE_CHECKING:
+    import duckdb
+
+# Rows that are held in memory at once, in columns of 49 bytes a row.
+BATCH_ROWS = 1 << 18
+
+KINDS = ("process", "span", "layer", "operator", "nvtx", "backward", "compile")
+_KIND_LIST = "[" + ", ".join(f"'{kind}'" for kind in KINDS) + "]"
+
+
+def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
+    """Write the tables and `meta.json` of a recording that has ended; returns the meta data.
+
+    The recording's own files are removed once everything else is on disk. With `into`, they are left
+    alone and the run is written to that folder. Raises RunError with the mend.
+    """
+    with exclusive(path) as free:
+        if not free:
+            raise RunError(f"{path} is still being recorded: wait until its program has ended")
+        facts = read_json(path / RECORDING_FILE)
+        check_version(facts, path)
+        target = path if into is None else into
+        try:
+            decoded = _write_tables(path, target)
+            meta = _meta(facts, decoded)
+            write_json(target / META_FILE, meta)
+        except OSError as error:
+            raise RunError(
+                f"cannot write the tables of {path}: {error.strerror}; what was recorded is kept: "
+                "make room or the folder writable, then open it again"
+            ) from error
+        if into is None:
+            _remove_recording(path)
+    return meta
+
+
+def _write_tables(path: Path, target: Path) -> dict[str, Any]:
+    import duckdb
+
+    for table in TABLES:
+        # Parts of an earlier attempt that was interrupted would count twice.
+        shutil.rmtree(target / table, ignore_errors=True)
+    connection = duckdb.connect(":memory:")
+    try:
+        connection.execute("SET preserve_insertion_order = true")
+        writer = _TableWriter(connection, target)
+        decoded = _native.decode(str(path / SEGMENTS), BATCH_ROWS, writer.add_spans)
+        writer.ensure_spans()
+        writer.write_tree(decoded["tree"], decoded["names"])
+    except duckdb.Error as error:
+        raise OSError(0, str(error).splitlines()[0]) from error
+    finally:
+        connection.close()
+    return decoded
+
+
+class _TableWriter:
+    """Writes batches of columns as parts of hive-partitioned Parquet data sets."""
+
+    def __init__(self, connection: duckdb.DuckDBPyConnection, target: Path) -> None:
+        self._connection = connection
+        self._target = target
+        self._parts = 0
+        connection.execute("CREATE TABLE names (name_id UINTEGER, name VARCHAR)")
+        self._names = 0
+
+    def add_spans(self, process: dict[str, Any], columns: dict[str, Any], names: list[str]) -> None:
+        """Write one batch. `names` are those that are new since the batch before."""
+        self._add_names(names)
+        process_id = int(process["process_id"])
+        with self._registered("batch", columns):
+            self._copy(
+                "spans",
+                process_id,
+                f"""SELECT span_id, nullif(parent_id, -1) AS parent_id, {process_id}::BIGINT AS process_id,
+                    thread_id, {_KIND_LIST}[kind + 1] AS kind, coalesce(name, '(lost name)') AS name,
+                    start_ns, duration_ns, depth
+                    FROM batch LEFT JOIN names USING (name_id)""",
+            )
+
+    def ensure_spans(self) -> None:
+        """Make the table where nothing was recorded, so that it can be asked all the same."""
+        if self._parts == 0:
+            columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TABLES["spans"].items())
+            self._copy("spans", 0, f"SELECT {columns} WHERE false")
+
+    def write_tree(self, tree: dict[str, Any], names: list[str]) -> None:
+        """Write the merged call tree."""
+        import numpy as np
+
+        self._add_names(names[self._names :])
+        columns = {**tree, "node_id": np.arange(len(tree["parent"]), dtype=np.int32)}
+        columns["parent_id"] = columns.pop("parent")
+        columns["name_id"] = columns.pop("name").astype(np.uint32) + 1
+        with self._registered("batch", columns):
+            self._copy(
+                "call_tree",
+                0,
+                f"""SELECT node_id, nullif(parent_id, -1) AS parent_id, process_id,
+                    {_KIND_LIST}[kind + 1] AS kind, coalesce(name, '(lost name)') AS name,
+                    calls, total_ns, own_ns, threads
+                    FROM batch LEFT JOIN names USING (name_id) ORDER BY node_id""",
+            )
+
+    def _add_names(self, names: list[str]) -> None:
+        import numpy as np
+
+        if not names:
+            return
+        first = self._names + 1
+        ids = np.arange(first, first + len(names), dtype=np.uint32)
+        with self._registered("fresh", {"name_id": ids, "name": np.array(names, dtype=object)}):
+            self._connection.execute("INSERT INTO names SELECT name_id, name FROM fresh")
+        self._names += len(names)
+
+    @contextlib.contextmanager
+    def _registered(self, name: str, columns: dict[str, Any]) -> Iterator[None]:
+        self._connection.register(name, columns)
+        try:
+            yield
+        finally:
+            self._connection.unregister(name)
+
+    def _copy(self, table: str, process_id: int, query: str) -> None:
+        folder = self._target / table / "rank=0"
+        folder.mkdir(parents=True, exist_ok=True)
+        part = folder / f"part-{process_id}-{self._parts}.parquet"
+        self._parts += 1
+        quoted = str(part).replace("'", "''")
+        self._connection.execute(f"COPY ({query}) TO '{quoted}' (FORMAT parquet, COMPRESSION zstd)")
+
+
+def _meta(facts: dict[str, Any], decoded: dict[str, Any]) -> dict[str, Any]:
+    processes = decoded["processes"]
+    origin = decoded["origin_monotonic_ns"]
+    return {
+        "format_version": FORMAT_VERSION,
+        "gpuprof": facts.get("gpuprof"),
+        "complete": _is_complete(facts, decoded),
+        "origin_unix_ns": str(origin + int(facts.get("realtime_minus_monotonic_ns", "0"))),
+        "duration_ns": max((process["end_ns"] for process in processes), default=0),
+        "command": facts.get("command"),
+        "process_id": facts.get("process_id"),
+        "machine": describe_machine(),
+        "versions": {"python": facts.get("python"), "torch": facts.get("torch")},
+        "sources": facts.get("sources", {}),
+        "totals": decoded["totals"],
+        "damage": decoded["damage"],
+        "notes": facts.get("notes", []),
+        "clock": {"kind": facts.get("clock"), "ns_per_tick": decoded["ns_per_tick"]},
+        "processes": processes,
+        "threads": decoded["threads"],
+    }
+
+
+def _is_complete(facts: dict[str, Any], decoded: dict[str, Any]) -> bool:
+    """Whether the recording was ended in order and nothing that it wrote is missing."""
+    totals = decoded["totals"]
+    lost = totals["dropped_events"] + totals["damaged_events"] + len(decoded["damage"])
+    return bool(facts.get("closed")) and lost == 0
+
+
+def _remove_recording(path: Path) -> None:
+    shutil.rmtree(path / SEGMENTS, ignore_errors=True)
+    for name in (RECORDING_FILE, LOCK_FILE):
+        (path / name).unlink(missing_ok=True)

@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Python half of the flame graph page: what is embedded, and that it cannot get out."""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import json
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpuprof.analyze.call_tree import KINDS, CallTree
+from gpuprof.render.flamegraph import flamegraph_page
+
+HOSTILE = "</script></noscript><img src=x onerror=alert(1)><!--\u2028\u2029\x00\n\ud800\u202e"
+
+
+def make_tree(
+    parent: list[int], names: list[str], own: list[int], kinds: list[str] | None = None
+) -> CallTree:
+    count = len(parent)
+    own_ns = np.array(own, dtype=np.int64)
+    total = own_ns.copy()
+    for node in range(count - 1, -1, -1):
+        if parent[node] >= 0:
+            total[parent[node]] += total[node]
+    return CallTree(
+        parent=np.array(parent, dtype=np.int32),
+        kind=np.array([KINDS.index(kind) for kind in kinds or ["span"] * count], dtype=np.uint8),
+        name=np.arange(count, dtype=np.int32),
+        calls=np.arange(1, count + 1, dtype=np.int64),
+        total_ns=total,
+        own_ns=own_ns,
+        threads=np.full(count, 3, dtype=np.int32),
+        process_id=np.zeros(count, dtype=np.int64),
+        names=names,
+    )
+
+
+def make_page(tree: CallTree, **options: Any) -> str:
+    return flamegraph_page(tree, **({"title": "Title", "subtitle": "Subtitle"} | options))
+
+
+class Elements(HTMLParser):
+    """Collects tags and the text of each script, as a browser without scripting would see them."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.scripts: dict[str, str] = {}
+        self.policy = ""
+        self._script: str | None = None
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        values = dict(attrs)
+        self._script = (values.get("id") or "code") if tag == "script" else None
+        if values.get("http-equiv") == "Content-Security-Policy":
+            self.policy = values["content"] or ""
+
+    def handle_data(self, data: str) -> None:
+        if self._script is not None:
+            self.scripts[self._script] = self.scripts.get(self._script, "") + data
+
+    def handle_endtag(self, tag: str) -> None:
+        self._script = None
+
+
+def decoded(page: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    scripts = Elements(page).scripts
+    head = json.loads(scripts["head"])
+    raw = base64.b64decode(scripts.get("columns", ""))
+    if head["gzip"]:
+        raw = gzip.decompress(raw)
+    columns = {}
+    offset = 0
+    for name, kind in head["columns"]:
+        column = np.frombuffer(
+            raw, dtype=np.dtype(kind).newbyteorder("<"), count=head["count"], offset=offset
+        )
+        columns[name] = column
+        offset += column.nbytes
+    assert offset == len(raw)
+    return head, columns
+
+
+@pytest.mark.parametrize("chain", [0, 30_000], ids=["plain", "gzipped"])
+def test_columns_come_back(chain: int) -> None:
+    parent = [-1, 0, 1, 0, -1, *range(4, 4 + chain)]
+    count = len(parent)
+    tree = make_tree(parent, [f"name {i}" for i in range(count)], [0, 5, 2**52, 7, 1] + [2] * chain)
+    head, columns = decoded(make_page(tree))
+    assert head["count"] == count
+    assert head["gzip"] == (chain > 0)
+    assert head["kinds"] == list(KINDS)
+    assert head["names"] == tree.names
+    assert np.array_equal(columns["own"], tree.own_ns)
+    assert np.array_equal(columns["own"] + columns["inside"], tree.total_ns)
+    assert np.array_equal(columns["calls"], tree.calls)
+    assert np.array_equal(columns["threads"], tree.threads)
+    assert np.array_equal(columns["kind"], tree.kind)
+    up = columns["up"]
+    assert np.array_equal(np.where(up == 0, -1, np.arange(count) - up), tree.parent)
+
+
+def test_only_names_in_use_are_embedded() -> None:
+    tree = make_tree([-1, 0], ["process", "span"], [1, 2])
+    tree.names.append("unused secret")
+    tree.name[:] = [1, 1]
+    page = make_page(tree)
+    head, columns = decoded(page)
+    assert head["names"] == ["span"]
+    assert columns["name"].tolist() == [0, 0]
+    assert "unused secret" not in page
+
+
+def test_hostile_text_adds_no_element() -> None:
+    plain = Elements(make_page(make_tree([-1, 0], ["p", "x"], [1, 2]), notes=["n"]))
+    page = make_page(
+        make_tree([-1, 0], ["p", HOSTILE], [1, 2]), title=HOSTILE, subtitle=HOSTILE, notes=[HOSTILE]
+    )
+    assert Elements(page).tags == plain.tags
+    assert decoded(page)[0]["names"][1].startswith("</script></noscript><img src=x onerror=alert(1)><!--")
+    assert "\u2028" not in page
+    assert "\u202e" not in page
+    assert "\x00" not in page
+    page.encode("utf-8")  # half a surrogate pair in a name must not make the page unwritable
+
+
+def test_text_that_looks_like_a_field_is_not_filled() -> None:
+    page = make_page(make_tree([-1], ["{{script}}"], [1]), title="{{subtitle}}", subtitle="secret")
+    assert "<h1>{{subtitle}}</h1>" in page
+    assert decoded(page)[0]["names"] == ["{{script}}"]
+
+
+def test_long_names_are_cut() -> None:
+    page = make_page(make_tree([-1], ["a" * 500_000 + "z" * 500_000], [1]))
+    name = decoded(page)[0]["names"][0]
+    assert len(name) < 2_000
+    assert name.startswith("aaa")
+    assert name.endswith("zzz (1,000,000 characters)")
+
+
+def test_only_the_page_s_own_code_may_run() -> None:
+    found = Elements(make_page(make_tree([-1], ["p"], [1])))
+    digest = base64.b64encode(hashlib.sha256(found.scripts["code"].encode()).digest()).decode()
+    assert f"script-src 'sha256-{digest}'" in found.policy
+    assert found.policy.startswith("default-src 'none';")
+    assert "unsafe" not in found.policy
+
+
+def test_the_page_names_no_other_address() -> None:
+    page = make_page(make_tree([-1], ["p"], [1]))
+    assert re.findall(r"https?://|//cdn|@import|url\(", page) == []
+
+
+def test_equal_trees_give_equal_pages() -> None:
+    def page() -> str:
+        return make_page(make_tree([-1, 0], ["p", "x"], [1, 2]))
+
+    assert page() == page()
+
+
+def test_an_empty_tree_is_said_in_the_static_part() -> None:
+    page = make_page(make_tree([], [], []))
+    assert "This run holds no calls" in page
+    assert decoded(page)[0]["count"] == 0
+
+
+@pytest.mark.parametrize(
+    ("ns", "text"),
+    [
+        (0, "0 ns"),
+        (999, "999 ns"),
+        (1_000, "1.00 µs"),
+        (9_996, "10.0 µs"),
+        (99_960, "100 µs"),
+        (999_600, "1.00 ms"),
+        (1_234_567_890, "1.23 s"),
+        (4_321_000_000_000, "4,321 s"),
+    ],
+)
+def test_total_time_has_three_digits(ns: int, text: str) -> None:
+    assert f"<dd>{text}</dd>" in make_page(make_tree([-1], ["p"], [ns]))
+
+
+def test_header_counts_calls_but_not_processes() -> None:
+    page = make_page(make_tree([-1, 0, 0], ["p", "a", "b"], [1, 1, 1], ["process", "span", "span"]))
+    assert "<dd>5</dd>" in page
+
+
+def test_static_table_has_the_largest_own_times_first() -> None:
+    count = 80
+    tree = make_tree([-1] + [0] * count, ["p"] + [f"op{i}" for i in range(count)], [0, *range(count)])
+    rows = re.findall(r'<tr><th scope="row">(\w+)</th>', make_page(tree))
+    assert rows == [f"op{i}" for i in range(79, 29, -1)]
+
+
+def test_static_table_adds_up_calls_of_a_name_and_shows_the_hottest_path() -> None:
+    prefix = "autograd::engine::evaluate_function: "
+    names = ["p", f"{prefix}Mm", "same", "b", "same"]
+    tree = make_tree([-1, 0, 1, 0, 3], names, [0, 0, 30, 0, 10], ["span", "backward", "span", "span", "span"])
+    tree.name[4] = 2
+    row = re.search(r'<tr><th scope="row">same</th>.*?</tr>', make_page(tree))
+    assert row is not None
+    assert re.findall(r"<td>(.*?)</td>", row[0]) == ["span", "40 ns", "100.0%", "8", "p › Mm"]
+
+
+def test_a_deep_path_is_cut_at_its_outer_end() -> None:
+    depth = 20_000
+    page = make_page(make_tree(list(range(-1, depth - 1)), [f"f{i}" for i in range(depth)], [1] * depth))
+    assert "<td>… › f" in page

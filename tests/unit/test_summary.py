@@ -1,0 +1,387 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Summaries of hand-made trees, against values computed by hand."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+import pytest
+
+from gpuprof.analyze.call_tree import KINDS, CallTree
+from gpuprof.analyze.summary import Summary, SummaryRow, summarize
+from gpuprof.analyze.text_table import cell_width
+from gpuprof.errors import RunError
+
+# A node by hand: depth, kind, name, calls, total_ns, own_ns[, threads].
+Node = tuple[int, str, str, int, int, int] | tuple[int, str, str, int, int, int, int]
+
+
+def make_tree(*nodes: Node) -> CallTree:
+    """Build a tree from nodes in pre-order; a process' name carries its id, as in "python (10)"."""
+    names = list(dict.fromkeys(node[2] for node in nodes))
+    parent, path, process, processes = [], [], 0, []
+    for index, node in enumerate(nodes):
+        path = [*path[: node[0]], index]
+        parent.append(path[-2] if node[0] else -1)
+        process = process if node[0] else int(node[2].split("(")[1].rstrip(")"))
+        processes.append(process)
+    return CallTree(
+        parent=np.array(parent, dtype=np.int32),
+        kind=np.array([KINDS.index(node[1]) for node in nodes], dtype=np.uint8),
+        name=np.array([names.index(node[2]) for node in nodes], dtype=np.int32),
+        calls=np.array([node[3] for node in nodes], dtype=np.int64),
+        total_ns=np.array([node[4] for node in nodes], dtype=np.int64),
+        own_ns=np.array([node[5] for node in nodes], dtype=np.int64),
+        threads=np.array([node[6] if len(node) > 6 else 1 for node in nodes], dtype=np.int32),
+        process_id=np.array(processes, dtype=np.int64),
+        names=names,
+    )
+
+
+def by_name(summary: Summary) -> dict[str, SummaryRow]:
+    rows = {row.name: row for row in summary.rows}
+    assert len(rows) == len(summary.rows)
+    return rows
+
+
+TRAINING = make_tree(
+    (0, "process", "python (10)", 1, 1000, 50),
+    (1, "span", "step", 4, 700, 60),
+    (2, "layer", "Net", 4, 640, 20),
+    (3, "layer", "fc1", 4, 320, 30),
+    (4, "operator", "aten::linear", 4, 290, 90),
+    (5, "operator", "aten::addmm", 4, 200, 200),
+    (3, "layer", "fc2", 4, 300, 100),
+    (4, "operator", "aten::addmm", 8, 200, 200),
+    (1, "backward", "autograd::engine::evaluate_function: AddmmBackward0", 4, 250, 50, 2),
+    (2, "operator", "AddmmBackward0", 4, 200, 80, 2),
+    (3, "operator", "aten::mm", 8, 120, 120, 2),
+)
+
+
+def test_a_layer_owns_its_operators_but_not_its_child_layers() -> None:
+    summary = summarize(TRAINING, "layer")
+    rows = by_name(summary)
+    assert [row.name for row in summary.rows] == ["fc1", "fc2", "Net"]
+    assert (rows["fc1"].own_ns, rows["fc1"].total_ns) == (30 + 90 + 200, 320)
+    assert (rows["fc2"].own_ns, rows["fc2"].total_ns) == (300, 300)
+    assert (rows["Net"].own_ns, rows["Net"].total_ns) == (20, 640)
+    assert (summary.covered_ns, summary.total_ns) == (640, 1000)
+    assert rows["fc1"].share == pytest.approx(320 / 640)
+    assert rows["fc1"].mean_ns == pytest.approx(80)
+    assert summary.notes == ()
+    assert summary.processes == (10,)
+
+
+def test_operators_leave_out_the_operators_inside_and_include_backward() -> None:
+    summary = summarize(TRAINING, "operator")
+    rows = by_name(summary)
+    assert rows["aten::linear"].own_ns == 90
+    assert (rows["aten::addmm"].calls, rows["aten::addmm"].total_ns, rows["aten::addmm"].own_ns) == (
+        12,
+        400,
+        400,
+    )
+    engine = rows["autograd::engine::evaluate_function: AddmmBackward0"]
+    assert (engine.kind, engine.own_ns, engine.total_ns, engine.threads) == ("backward", 50, 250, 2)
+    assert (rows["AddmmBackward0"].kind, rows["AddmmBackward0"].own_ns) == ("operator", 80)
+    assert summary.covered_ns == 290 + 200 + 250
+
+
+def test_spans_own_everything_inside_them() -> None:
+    summary = summarize(TRAINING, "span")
+    assert summary.rows == (
+        SummaryRow("step", "span", 4, 700, 700, mean_ns=175.0, share=1.0, threads=1, processes=1),
+    )
+
+
+def test_nvtx_ranges_and_compilations_stand_beside_spans() -> None:
+    tree = make_tree(
+        (0, "process", "python (1)", 1, 100, 0),
+        (1, "nvtx", "step", 1, 60, 10),
+        (2, "span", "step", 1, 50, 50),
+        (1, "compile", "torch.compile", 1, 40, 40),
+    )
+    rows = summarize(tree, "span").rows
+    assert [(row.name, row.kind, row.total_ns, row.own_ns) for row in rows] == [
+        ("step", "span", 50, 50),
+        ("torch.compile", "compile", 40, 40),
+        ("step", "nvtx", 60, 10),
+    ]
+
+
+def test_recursion_is_not_counted_twice() -> None:
+    tree = make_tree(
+        (0, "process", "python (1)", 1, 100, 0),
+        (1, "span", "f", 1, 60, 10),
+        (2, "span", "g", 1, 50, 5),
+        (3, "span", "f", 2, 45, 15),
+        (4, "span", "f", 1, 30, 30),
+        (1, "span", "f", 1, 40, 40),
+    )
+    summary = summarize(tree, "span")
+    rows = by_name(summary)
+    assert (rows["f"].calls, rows["f"].total_ns, rows["f"].own_ns) == (5, 60 + 40, 10 + 15 + 30 + 40)
+    assert rows["f"].mean_ns == pytest.approx((60 + 45 + 30 + 40) / 5)
+    assert (rows["g"].total_ns, rows["g"].own_ns) == (50, 5)
+    assert summary.covered_ns == 100
+
+
+def test_equal_names_under_different_roots_stay_apart() -> None:
+    tree = make_tree(
+        (0, "process", "python (1)", 1, 100, 0),
+        (1, "layer", "Student", 1, 60, 10),
+        (2, "span", "wrapped", 1, 50, 0),
+        (3, "layer", "fc", 1, 50, 50),
+        (1, "layer", "Teacher", 1, 30, 10),
+        (2, "layer", "fc", 2, 20, 20),
+        (1, "layer", "encoder", 1, 10, 4),
+        (2, "layer", "encoder.0", 1, 6, 6),
+    )
+    rows = summarize(tree, "layer").rows
+    assert [(row.name, row.calls, row.own_ns) for row in rows] == [
+        ("Student/fc", 1, 50),
+        ("Teacher/fc", 2, 20),
+        ("Student", 1, 10),
+        ("Teacher", 1, 10),
+        ("encoder.0", 1, 6),
+        ("encoder", 1, 4),
+    ]
+
+
+def test_a_loss_beside_the_model_leaves_the_models_names_as_they_are() -> None:
+    tree = make_tree(
+        (0, "process", "python (1)", 1, 100, 0),
+        (1, "layer", "Net", 1, 60, 10),
+        (2, "layer", "fc", 1, 50, 50),
+        (1, "layer", "CrossEntropyLoss", 1, 40, 40),
+    )
+    assert [row.name for row in summarize(tree, "layer").rows] == ["fc", "CrossEntropyLoss", "Net"]
+
+
+def test_a_part_called_outside_its_model_is_told_from_the_part_inside() -> None:
+    tree = make_tree(
+        (0, "process", "python (1)", 1, 100, 0),
+        (1, "layer", "Net", 1, 60, 10),
+        (2, "layer", "encoder", 1, 50, 50),
+        (1, "layer", "encoder", 1, 40, 40),
+    )
+    assert [row.name for row in summarize(tree, "layer").rows] == ["Net/encoder", "encoder", "Net"]
+
+
+def test_a_layer_belongs_to_the_outermost_layer_of_its_path() -> None:
+    tree = make_tree(
+        (0, "process", "python (1)", 1, 100, 0),
+        (1, "layer", "Gan", 1, 60, 10),
+        (2, "layer", "Critic", 1, 50, 10),
+        (3, "layer", "fc", 1, 40, 40),
+        (1, "layer", "Critic", 1, 40, 15),
+        (2, "layer", "fc", 1, 25, 25),
+    )
+    rows = by_name(summarize(tree, "layer"))
+    assert {name: row.own_ns for name, row in rows.items()} == {
+        "Gan": 10,
+        "Gan/Critic": 10,
+        "Gan/fc": 40,
+        "Critic": 15,
+        "Critic/fc": 25,
+    }
+
+
+PROCESSES = make_tree(
+    (0, "process", "python (10)", 1, 100, 0),
+    (1, "operator", "aten::add", 1, 100, 100),
+    (0, "process", "worker (11)", 1, 30, 0),
+    (1, "operator", "aten::add", 2, 20, 20),
+    (1, "span", "load", 1, 10, 10),
+    (0, "process", "worker (12)", 1, 5, 5),
+)
+
+
+def test_the_main_process_is_the_default_and_the_others_are_named() -> None:
+    summary = summarize(PROCESSES, "operator")
+    assert by_name(summary)["aten::add"].own_ns == 100
+    assert summary.total_ns == 100
+    assert len(summary.notes) == 1
+    assert "2 other processes were recorded (11, 12)" in summary.notes[0]
+    assert "--process" in summary.notes[0]
+
+
+def test_one_process_or_all_can_be_asked_for() -> None:
+    worker = summarize(PROCESSES, "operator", process=11)
+    assert (by_name(worker)["aten::add"].calls, worker.total_ns, worker.covered_ns) == (2, 30, 20)
+    assert (worker.notes, worker.processes) == ((), (11,))
+    every = summarize(PROCESSES, "operator", process="all")
+    row = by_name(every)["aten::add"]
+    assert (row.calls, row.own_ns, row.processes) == (3, 120, 2)
+    assert (every.total_ns, every.notes, every.processes) == (135, (), (10, 11, 12))
+
+
+def test_an_unknown_process_or_table_is_refused_with_the_choices() -> None:
+    with pytest.raises(RunError, match="process 99 is not in this run: it recorded 10, 11, 12"):
+        summarize(PROCESSES, "operator", process=99)
+    with pytest.raises(RunError, match="choose one of layer, operator, span, kernel"):
+        summarize(PROCESSES, "thread")
+
+
+def test_kernels_are_a_note_not_a_zero() -> None:
+    summary = summarize(TRAINING, "kernel")
+    assert (summary.rows, summary.covered_ns) == ((), 0)
+    assert "no kernel records" in summary.notes[0]
+
+
+def test_an_empty_table_says_why() -> None:
+    summary = summarize(PROCESSES, "layer")
+    assert summary.rows == ()
+    assert "no layer was recorded" in summary.notes[0]
+    assert str(summary).startswith("note: no layer was recorded")
+
+
+def test_an_empty_tree_has_an_empty_summary() -> None:
+    summary = summarize(make_tree(), "operator")
+    assert (summary.rows, summary.total_ns, summary.processes) == ((), 0, ())
+    assert str(summary)
+
+
+def test_zero_time_has_no_share() -> None:
+    tree = make_tree((0, "process", "python (1)", 1, 0, 0), (1, "span", "s", 3, 0, 0))
+    row = summarize(tree, "span").rows[0]
+    assert (row.share, row.mean_ns) == (None, 0.0)
+    assert "-" in str(summarize(tree, "span"))
+
+
+def test_names_that_repeat_in_the_string_table_are_one_row() -> None:
+    tree = make_tree(
+        (0, "process", "python (1)", 1, 3, 0),
+        (1, "span", "a", 1, 1, 1),
+        (1, "span", "b", 1, 2, 2),
+    )
+    tree.names[2] = "a"
+    assert [(row.name, row.calls) for row in summarize(tree, "span").rows] == [("a", 2)]
+
+
+def test_a_node_that_only_groups_is_no_row() -> None:
+    tree = make_tree(
+        (0, "process", "python (1)", 1, 30, 0),
+        (1, "backward", "backward", 0, 30, 0),
+        (2, "backward", "autograd::engine::evaluate_function: MulBackward0", 2, 30, 30),
+    )
+    (row,) = summarize(tree, "operator").rows
+    assert (row.name, row.calls) == ("autograd::engine::evaluate_function: MulBackward0", 2)
+
+
+def test_layers_of_equal_name_that_the_recorder_tells_apart_stay_apart() -> None:
+    tree = make_tree(
+        (0, "process", "python (1)", 1, 3, 0),
+        (1, "layer", "encoder", 1, 1, 1),
+        (1, "layer", "other encoder", 1, 2, 2),
+    )
+    tree.names[2] = "encoder"
+    assert [(row.name, row.own_ns) for row in summarize(tree, "layer").rows] == [
+        ("encoder", 2),
+        ("encoder", 1),
+    ]
+
+
+def test_sorted_by_own_time_then_name() -> None:
+    tree = make_tree(
+        (0, "process", "python (1)", 1, 9, 0),
+        (1, "span", "c", 1, 2, 2),
+        (1, "span", "b", 1, 2, 2),
+        (1, "span", "a", 1, 5, 5),
+    )
+    assert [row.name for row in summarize(tree, "span").rows] == ["a", "b", "c"]
+
+
+def test_a_depth_of_twenty_thousand_is_fine() -> None:
+    nodes: list[Node] = [(0, "process", "python (1)", 1, 20_000, 0)]
+    tree = make_tree(*nodes, (1, "layer", "L", 1, 1, 1))
+    depth = 20_000
+    deep = CallTree(
+        parent=np.arange(-1, depth, dtype=np.int32),
+        kind=np.array([0] + [2, 3] * (depth // 2), dtype=np.uint8),
+        name=np.array([0] + [1] * depth, dtype=np.int32),
+        calls=np.ones(depth + 1, dtype=np.int64),
+        total_ns=np.arange(depth, -1, -1, dtype=np.int64),
+        own_ns=np.array([0] + [1] * depth, dtype=np.int64),
+        threads=np.ones(depth + 1, dtype=np.int32),
+        process_id=np.ones(depth + 1, dtype=np.int64),
+        names=tree.names,
+    )
+    (layer,) = summarize(deep, "layer").rows
+    assert (layer.calls, layer.total_ns, layer.own_ns) == (10_000, 19_999, 20_000)
+    (operator,) = summarize(deep, "operator").rows
+    assert (operator.total_ns, operator.own_ns) == (19_998, 19_999)
+
+
+def test_half_a_million_nodes_scale_linearly() -> None:
+    """Not a timed test: the ceiling is ten times what it takes, and catches a quadratic walk."""
+    count = 500_000
+    draw = np.random.default_rng(7)
+    parent = np.concatenate(([-1], np.arange(count - 1) // 8 * 8)).astype(np.int32)
+    kind = draw.integers(1, 7, count).astype(np.uint8)
+    kind[0] = 0
+    own = draw.integers(0, 1_000, count)
+    tree = CallTree(
+        parent=parent,
+        kind=kind,
+        name=draw.integers(0, 3_000, count).astype(np.int32),
+        calls=np.ones(count, dtype=np.int64),
+        total_ns=own,
+        own_ns=own,
+        threads=np.ones(count, dtype=np.int32),
+        process_id=np.ones(count, dtype=np.int64),
+        names=[f"n{index}" for index in range(3_000)],
+    )
+    begin = time.process_time()
+    for by in ("layer", "operator", "span"):
+        summary = summarize(tree, by)
+        assert summary.covered_ns == sum(row.own_ns for row in summary.rows)
+    assert time.process_time() - begin < 15
+
+
+def test_the_text_is_a_table_of_at_most_a_hundred_columns() -> None:
+    tree = make_tree(
+        (0, "process", "python (1)", 1, 10**12, 0),
+        *(
+            (1, "span", f"very.long.{index}\n\x1b[31m" + "层" * 80, 10**7, 10**10 - index, 10**10 - index, 9)
+            for index in range(40)
+        ),
+    )
+    text = str(summarize(tree, "span"))
+    lines = text.splitlines()
+    assert max(map(cell_width, lines)) == 100
+    assert lines[0].split() == ["span", "calls", "total", "own", "own", "%", "mean", "threads"]
+    assert "\x1b" not in text
+    assert "... and 10 more with 25.0% of the own time" in lines
+    assert sum("very.long." in line for line in lines) == 30
+
+
+def test_columns_that_say_nothing_are_left_out() -> None:
+    head = str(summarize(TRAINING, "layer")).splitlines()[0]
+    assert head.split() == ["layer", "calls", "total", "own", "own", "%", "mean"]
+    head = str(summarize(TRAINING, "operator")).splitlines()[0]
+    assert head.split() == ["operator", "kind", "calls", "total", "own", "own", "%", "mean", "threads"]
+
+
+def test_the_dictionary_is_plain_json_with_units() -> None:
+    values = summarize(PROCESSES, "operator").to_dict()
+    assert json.loads(json.dumps(values, allow_nan=False)) == values
+    assert values["rows"] == [
+        {
+            "name": "aten::add",
+            "kind": "operator",
+            "calls": 1,
+            "total_ns": 100,
+            "own_ns": 100,
+            "mean_ns": 100.0,
+            "share": 1.0,
+            "threads": 1,
+            "processes": 1,
+        }
+    ]
+    assert (values["by"], values["total_ns"], values["covered_ns"]) == ("operator", 100, 100)
+    assert summarize(TRAINING, "operator").to_dict(top=2)["row_count"] == 5
+    assert len(summarize(TRAINING, "operator").to_dict(top=2)["rows"]) == 2
