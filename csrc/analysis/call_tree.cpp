@@ -56,6 +56,20 @@ void CallTree::add_call(std::uint32_t number, std::uint64_t thread, std::int64_t
     }
 }
 
+void CallTree::take_back(std::uint32_t number, std::int64_t total_ns, std::int64_t own_ns) {
+    Node& node = nodes_[number];
+    --node.calls;
+    node.total_ns -= total_ns;
+    node.own_ns -= own_ns;
+}
+
+std::uint32_t CallTree::moved(std::uint32_t node, std::uint32_t from, std::uint32_t to) {
+    std::vector<std::uint32_t> path;
+    for (; node != from && node != no_parent; node = nodes_[node].parent) path.push_back(node);
+    for (std::size_t i = path.size(); i-- > 0;) to = child(to, nodes_[path[i]].kind, nodes_[path[i]].name);
+    return to;
+}
+
 void CallTree::finish() {
     // Children have higher numbers than their parents, so one walk from the back sees them first.
     for (std::size_t i = nodes_.size(); i-- > 0;) {
@@ -75,6 +89,8 @@ std::vector<std::uint32_t> CallTree::preorder() const {
             pending.push_back(i);
             continue;
         }
+        // Every call below it was taken back or moved. Groups have no calls, but what is below them has.
+        if (nodes_[i].calls == 0 && first_child[i] == no_parent) continue;
         next_sibling[i] = first_child[parent];
         first_child[parent] = i;
     }

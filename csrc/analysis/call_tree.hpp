@@ -30,12 +30,16 @@ class CallTree {
     std::uint32_t child(std::uint32_t parent, SpanKind kind, std::uint32_t name);
     // `thread` is unique in the run and its calls are added one thread after the other.
     void add_call(std::uint32_t node, std::uint64_t thread, std::int64_t total_ns, std::int64_t own_ns);
+    // Undoes an add_call.
+    void take_back(std::uint32_t node, std::int64_t total_ns, std::int64_t own_ns);
+    // The node that stands to `to` as `node` stands to `from`, which is `node` itself or above it.
+    std::uint32_t moved(std::uint32_t node, std::uint32_t from, std::uint32_t to);
     const std::vector<Node>& nodes() const noexcept { return nodes_; }
 
     // Sums the durations of nodes that have no calls of their own (processes, the backward group) from
     // their children.
     void finish();
-    // Indices of the nodes, a parent before its children and each subtree together.
+    // Indices of the nodes that were called, a parent before its children and each subtree together.
     std::vector<std::uint32_t> preorder() const;
 
   private:

@@ -86,24 +86,6 @@ std::uint64_t mended_ticks(const ProcessCursor& cursor, std::span<const Event> e
     return damaged ? last : ticks;
 }
 
-void feed_piece(const ProcessCursor& cursor, const ThreadPiece& piece, SpanBuilder& builder, std::uint64_t& last) {
-    for (std::size_t i = 0; i < piece.events.size(); ++i) {
-        const Event& event = piece.events[i];
-        if (event.kind == 0) continue;
-        ++cursor.totals.events;
-        const auto kind = static_cast<EventKind>(event.kind);
-        if (event.kind > last_event_kind) {
-            ++cursor.totals.damaged_events;
-        } else if (kind == EventKind::context) {
-            builder.enter_context(event.ticks, event.name);
-        } else {
-            last = mended_ticks(cursor, piece.events, i, last);
-            const bool known = event.name < cursor.names.size();
-            builder.add(kind, cursor.names[known ? event.name : 0], last);
-        }
-    }
-}
-
 std::uint64_t last_ticks_of(const RecordedProcess& process) {
     std::uint64_t last = process.latest_point.ticks;
     for (const ThreadPiece& piece : process.pieces)
@@ -120,18 +102,97 @@ std::uint64_t last_possible_ticks(const RecordedProcess& process) {
     return process.closed ? process.latest_point.ticks : ~std::uint64_t{0};
 }
 
+using PieceGroup = std::span<const ThreadPiece>;
+
+// Walks the events of a thread and those that another tool recorded of it as one sequence in time.
+class AddedEvents {
+  public:
+    AddedEvents(PieceGroup pieces, const ProcessCursor& cursor) : cursor_(cursor) {
+        for (const ThreadPiece& piece : pieces)
+            for (const Event& event : piece.events)
+                if (event.kind != 0) events_.push_back(event);
+    }
+    void feed_until(std::uint64_t ticks, SpanBuilder& builder) {
+        for (; next_ < events_.size() && events_[next_].ticks <= ticks; ++next_) {
+            const Event& event = events_[next_];
+            last_ = std::max(last_, event.ticks);
+            const bool known = event.name < cursor_.names.size();
+            ++cursor_.totals.events;
+            builder.add(static_cast<EventKind>(event.kind), cursor_.names[known ? event.name : 0], last_);
+        }
+    }
+
+  private:
+    const ProcessCursor& cursor_;
+    std::vector<Event> events_;
+    std::size_t next_ = 0;
+    std::uint64_t last_ = 0;
+};
+
+void feed_piece(const ProcessCursor& cursor, const ThreadPiece& piece, SpanBuilder& builder,
+                AddedEvents& added, std::uint64_t& last) {
+    for (std::size_t i = 0; i < piece.events.size(); ++i) {
+        const Event& event = piece.events[i];
+        if (event.kind == 0) continue;
+        ++cursor.totals.events;
+        const auto kind = static_cast<EventKind>(event.kind);
+        if (event.kind > last_event_kind) {
+            ++cursor.totals.damaged_events;
+        } else if (kind == EventKind::context) {
+            builder.enter_context(event.ticks, event.name);
+        } else {
+            last = mended_ticks(cursor, piece.events, i, last);
+            added.feed_until(last, builder);
+            const bool known = event.name < cursor.names.size();
+            builder.add(kind, cursor.names[known ? event.name : 0], last);
+        }
+    }
+}
+
+std::vector<PieceGroup> group_by_thread(const std::vector<ThreadPiece>& pieces) {
+    std::vector<PieceGroup> groups;
+    for (std::size_t begin = 0; begin < pieces.size();) {
+        std::size_t end = begin;
+        while (end < pieces.size() && pieces[end].thread_number == pieces[begin].thread_number) ++end;
+        groups.emplace_back(pieces.data() + begin, end - begin);
+        begin = end;
+    }
+    return groups;
+}
+
+bool is_added(PieceGroup group) noexcept { return (group.front().thread_number & added_thread_bit) != 0; }
+
+// What was added for the thread of `group`; added groups stand last. Empty when there is nothing.
+PieceGroup added_to(PieceGroup group, const std::vector<PieceGroup>& groups) {
+    for (const PieceGroup& other : groups)
+        if (is_added(other) && other.front().thread_id == group.front().thread_id) return other;
+    return {};
+}
+
+bool has_own_events(std::uint32_t thread_id, const std::vector<PieceGroup>& groups) {
+    return std::any_of(groups.begin(), groups.end(), [&](const PieceGroup& group) {
+        return !is_added(group) && group.front().thread_id == thread_id;
+    });
+}
+
 void decode_process(const RecordedProcess& process, const std::vector<std::uint32_t>& names,
                     const BuilderSetting& setting, std::uint64_t process_number, std::uint32_t process_node,
                     DecodedRun& run) {
     const std::uint64_t end = process.closed ? process.latest_point.ticks : last_ticks_of(process);
     const ProcessCursor cursor{process, names, run.totals, last_possible_ticks(process)};
-    for (std::size_t i = 0; i < process.pieces.size();) {
-        const ThreadPiece& first = process.pieces[i];
+    const std::vector<PieceGroup> groups = group_by_thread(process.pieces);
+    for (const PieceGroup& group : groups) {
+        const ThreadPiece& first = group.front();
+        if (is_added(group) && has_own_events(first.thread_id, groups)) continue;
         SpanBuilder builder(setting, process_node, process_number << 32 | first.thread_number, first.thread_id);
         run.threads.push_back({process.process_id, first.thread_id, first.thread_name});
         std::uint64_t last = process.first_point.ticks;
-        for (; i < process.pieces.size() && process.pieces[i].thread_number == first.thread_number; ++i)
-            feed_piece(cursor, process.pieces[i], builder, last);
+        AddedEvents added(is_added(group) ? PieceGroup{} : added_to(group, groups), cursor);
+        for (const ThreadPiece& piece : group) {
+            feed_piece(cursor, piece, builder, added, last);
+            release_pages(piece.events);
+        }
+        added.feed_until(~std::uint64_t{0}, builder);
         builder.finish(std::max(end, last));
     }
 }
@@ -160,8 +221,9 @@ DecodedRun decode_run(const RecordedFolder& folder, std::size_t batch_rows, cons
             rows.clear();
         };
         const BuilderSetting setting{clock,    run.tree,         run.totals, rows, next_span_id,
-                                     backward, merger.classes(), [&] {
-                                         if (rows.size() >= batch_rows) flush();
+                                     backward, merger.classes(), [&](bool inside_operator) {
+                                         const std::size_t limit = inside_operator ? batch_rows * 2 : batch_rows;
+                                         if (rows.size() >= limit) flush();
                                      }};
         const std::uint32_t title = merger.add("process " + std::to_string(process.process_id), 0);
         decode_process(process, names, setting, process_number++, run.tree.add_process(process.process_id, title),

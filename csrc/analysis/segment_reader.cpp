@@ -90,8 +90,11 @@ void read_segment(std::unique_ptr<MappedFile> file, RecordedProcess& process, co
         damage.push_back(path + ": cut short, " + std::to_string(taken * chunk_events - present) +
                          " places for events are missing");
     const auto* events = reinterpret_cast<const Event*>(file->data() + header_bytes);
-    for (std::size_t first = 0; first < present; first += chunk_events)
-        collect_pieces({events + first, std::min(chunk_events, present - first)}, process);
+    for (std::size_t first = 0; first < present; first += chunk_events) {
+        const std::span chunk(events + first, std::min(chunk_events, present - first));
+        collect_pieces(chunk, process);
+        release_pages(chunk);
+    }
     process.files.push_back(std::move(file));
 }
 
@@ -157,6 +160,13 @@ MappedFile::MappedFile(const std::string& path) {
 
 MappedFile::~MappedFile() {
     if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
+}
+
+void release_pages(std::span<const Event> events) noexcept {
+    constexpr std::uintptr_t page = 4096;
+    const auto begin = (reinterpret_cast<std::uintptr_t>(events.data()) + page - 1) & ~(page - 1);
+    const auto end = reinterpret_cast<std::uintptr_t>(events.data() + events.size()) & ~(page - 1);
+    if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
 RecordedFolder read_folder(const std::string& folder) {

@@ -37,6 +37,10 @@ struct ThreadPiece {
     std::span<const Event> events;
 };
 
+// Lets the system take back the pages of events that were read: they count as memory of this process,
+// which may be the measured one. Reading them again is possible.
+void release_pages(std::span<const Event> events) noexcept;
+
 struct RecordedName {
     std::string text;
     std::uint32_t scope = 0;

@@ -14,9 +14,21 @@ EventKind begin_of(EventKind end) noexcept {
     return static_cast<EventKind>(static_cast<std::uint32_t>(end) - 1);
 }
 
+// What PyTorch does on the side of announcing and of autograd. torch.profiler leaves the same names out.
+constexpr std::string_view bookkeeping_names[] = {
+    "aten::is_leaf",
+    "aten::output_nr",
+    "aten::_version",
+    "profiler::_record_function_enter",
+    "profiler::_record_function_enter_new",
+    "profiler::_record_function_exit",
+};
+
 }  // namespace
 
 NameClass classify_name(std::string_view name) noexcept {
+    if (std::find(std::begin(bookkeeping_names), std::end(bookkeeping_names), name) != std::end(bookkeeping_names))
+        return NameClass::bookkeeping;
     if (name.starts_with(engine_prefix)) return NameClass::backward;
     const std::size_t mark = name.find("::");
     if (mark == std::string_view::npos || mark == 0) return NameClass::plain;
@@ -28,6 +40,16 @@ void SpanColumns::clear() noexcept {
     kind.clear();
     name.clear();
     depth.clear();
+    node.clear();
+    own_ns.clear();
+}
+
+void SpanColumns::pop_back() noexcept {
+    for (auto* column : {&span_id, &parent_id, &start_ns, &duration_ns, &thread_id, &own_ns}) column->pop_back();
+    kind.pop_back();
+    name.pop_back();
+    depth.pop_back();
+    node.pop_back();
 }
 
 void SpanColumns::reserve(std::size_t rows) {
@@ -35,6 +57,8 @@ void SpanColumns::reserve(std::size_t rows) {
     kind.reserve(rows);
     name.reserve(rows);
     depth.reserve(rows);
+    node.reserve(rows);
+    own_ns.reserve(rows);
 }
 
 void SpanBuilder::add(EventKind kind, std::uint32_t name, std::uint64_t ticks) {
@@ -60,8 +84,8 @@ void SpanBuilder::enter_context(std::uint64_t context, std::uint32_t parent_cont
 }
 
 // The innermost open span of this task, or of the task that started it.
-const SpanBuilder::Open* SpanBuilder::enclosing() const {
-    const Context* context = current_;
+SpanBuilder::Open* SpanBuilder::enclosing() noexcept {
+    Context* context = current_;
     for (int i = 0; i < most_context_ancestors; ++i) {
         if (!context->open.empty()) return &context->open.back();
         const auto parent = context->parent == 0 ? contexts_.end() : contexts_.find(context->parent);
@@ -84,15 +108,27 @@ SpanKind SpanBuilder::resolve_kind(EventKind source, std::uint32_t name, const O
 }
 
 void SpanBuilder::begin(EventKind source, std::uint32_t name, std::uint64_t ticks) {
-    const Open* parent = enclosing();
-    const SpanKind kind = resolve_kind(source, name, parent);
-    std::uint32_t node = parent != nullptr ? parent->node : process_node_;
-    if (kind == SpanKind::backward && (parent == nullptr || parent->kind != SpanKind::backward))
-        node = set_.tree.child(node, SpanKind::backward, set_.backward_name);
-    node = set_.tree.child(node, kind, name);
-    const std::int64_t parent_id = parent != nullptr ? parent->span_id : -1;
-    const std::int32_t depth = parent != nullptr ? parent->depth + 1 : 0;
-    current_->open.push_back({set_.next_span_id++, parent_id, ticks, 0, name, node, depth, kind, source, false});
+    Open* const parent = enclosing();
+    Open open{};
+    open.kind = resolve_kind(source, name, parent);
+    open.hidden = source == EventKind::operator_begin && set_.classes[name] == NameClass::bookkeeping;
+    open.node = parent != nullptr ? parent->node : process_node_;
+    if (open.kind == SpanKind::backward && (parent == nullptr || parent->kind != SpanKind::backward))
+        open.node = set_.tree.child(open.node, SpanKind::backward, set_.backward_name);
+    if (!open.hidden) open.node = set_.tree.child(open.node, open.kind, name);
+    open.parent_id = parent != nullptr ? parent->span_id : -1;
+    open.span_id = open.hidden ? open.parent_id : set_.next_span_id++;
+    open.depth = parent != nullptr ? parent->depth + 1 : 0;
+    open.begin_ticks = ticks;
+    open.first_row = set_.rows.size();
+    open.name = name;
+    open.source = source;
+    if (parent != nullptr && source == EventKind::operator_begin && !open.hidden) {
+        ++parent->operator_children;
+        parent->operator_child = open.span_id;
+    }
+    open_operators_ += source == EventKind::operator_begin ? 1 : 0;
+    current_->open.push_back(open);
 }
 
 void SpanBuilder::end(EventKind begin_kind, std::uint32_t name, std::uint64_t ticks) {
@@ -123,12 +159,48 @@ void SpanBuilder::close(Context& context, std::size_t position, std::uint64_t ti
         inner.outlived_parent = true;
     }
     context.open.erase(context.open.begin() + static_cast<std::ptrdiff_t>(position));
+    if (closing.source == EventKind::operator_begin) --open_operators_;
+    if (closing.hidden) return;
+    if (only_forwards(closing)) absorb_child(closing);
+    const std::uint64_t total_ticks = ticks - closing.begin_ticks;
     for (std::size_t i = position; !closing.outlived_parent && i-- > 0;) {
-        if (context.open[i].span_id != closing.parent_id) continue;
-        context.open[i].child_ticks += ticks - closing.begin_ticks;
+        Open& outer = context.open[i];
+        if (outer.span_id != closing.parent_id) continue;
+        outer.child_ticks += total_ticks;
+        if (outer.operator_child == closing.span_id)
+            outer.operator_child_own_ticks = total_ticks - std::min(total_ticks, closing.child_ticks);
         break;
     }
     emit_row(closing, ticks);
+}
+
+// An operator that does nothing but call an overload of its own name, as aten::mul with a number calls
+// aten::mul with a tensor, is one call to whoever wrote it. torch.profiler counts the same way.
+bool SpanBuilder::only_forwards(const Open& open) const noexcept {
+    const SpanColumns& rows = set_.rows;
+    return open.source == EventKind::operator_begin && open.operator_children == 1 && rows.size() > open.first_row &&
+           rows.span_id.back() == open.operator_child && rows.parent_id.back() == open.span_id &&
+           rows.name.back() == open.name;
+}
+
+// Takes the row of the only operator inside `open` back, the last one written, and moves what was inside
+// that one a level up.
+void SpanBuilder::absorb_child(Open& open) {
+    SpanColumns& rows = set_.rows;
+    const std::uint32_t child_node = rows.node.back();
+    const std::int64_t child = rows.span_id.back();
+    set_.tree.take_back(child_node, rows.duration_ns.back(), rows.own_ns.back());
+    rows.pop_back();
+    --set_.totals.spans;
+    for (std::size_t i = open.first_row; i < rows.size(); ++i) {
+        --rows.depth[i];
+        if (rows.parent_id[i] == child) rows.parent_id[i] = open.span_id;
+        const std::uint32_t moved = set_.tree.moved(rows.node[i], child_node, open.node);
+        set_.tree.take_back(rows.node[i], rows.duration_ns[i], rows.own_ns[i]);
+        set_.tree.add_call(moved, thread_key_, rows.duration_ns[i], rows.own_ns[i]);
+        rows.node[i] = moved;
+    }
+    open.child_ticks -= std::min(open.child_ticks, open.operator_child_own_ticks);
 }
 
 void SpanBuilder::emit_row(const Open& open, std::uint64_t ticks) {
@@ -136,6 +208,7 @@ void SpanBuilder::emit_row(const Open& open, std::uint64_t ticks) {
     const std::int64_t duration = set_.clock(ticks) - start;
     // Scaled as a whole, since rounding each child would let the parts exceed it.
     const std::int64_t children = set_.clock(open.begin_ticks + open.child_ticks) - start;
+    const std::int64_t own = std::max<std::int64_t>(0, duration - children);
     SpanColumns& rows = set_.rows;
     rows.span_id.push_back(open.span_id);
     rows.parent_id.push_back(open.parent_id);
@@ -145,9 +218,12 @@ void SpanBuilder::emit_row(const Open& open, std::uint64_t ticks) {
     rows.start_ns.push_back(start);
     rows.duration_ns.push_back(duration);
     rows.depth.push_back(open.depth);
+    rows.node.push_back(open.node);
+    rows.own_ns.push_back(own);
     ++set_.totals.spans;
-    set_.tree.add_call(open.node, thread_key_, duration, std::max<std::int64_t>(0, duration - children));
-    set_.row_added();
+    set_.tree.add_call(open.node, thread_key_, duration, own);
+    // Rows inside an open operator may still have to be moved; a bound keeps the batch finite all the same.
+    set_.row_added(open_operators_ > 0);
 }
 
 void SpanBuilder::finish(std::uint64_t ticks) {

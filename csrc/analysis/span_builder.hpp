@@ -20,9 +20,13 @@ struct SpanColumns {
     std::vector<std::uint8_t> kind;
     std::vector<std::uint32_t> name;
     std::vector<std::int32_t> depth;
+    // Where the call tree counts the row, and with how much of its own: not part of the table.
+    std::vector<std::uint32_t> node;
+    std::vector<std::int64_t> own_ns;
 
     std::size_t size() const noexcept { return span_id.size(); }
     void clear() noexcept;
+    void pop_back() noexcept;
     void reserve(std::size_t rows);
 };
 
@@ -36,7 +40,7 @@ struct DecodeTotals {
 };
 
 // How a name that PyTorch announced is to be understood, decided once per name.
-enum class NameClass : std::uint8_t { plain, qualified, backward };
+enum class NameClass : std::uint8_t { plain, qualified, backward, bookkeeping };
 NameClass classify_name(std::string_view name) noexcept;
 
 class TickToRun {
@@ -58,7 +62,7 @@ struct BuilderSetting {
     std::int64_t& next_span_id;
     std::uint32_t backward_name;  // of the group that gathers the backward pass
     const std::vector<NameClass>& classes;  // by run-wide name id
-    std::function<void()> row_added;
+    std::function<void(bool inside_operator)> row_added;
 };
 
 class SpanBuilder {
@@ -79,12 +83,17 @@ class SpanBuilder {
         std::int64_t parent_id;
         std::uint64_t begin_ticks;
         std::uint64_t child_ticks;
+        std::size_t first_row;        // of what is inside it
+        std::int64_t operator_child;  // the last operator begun directly inside it
+        std::uint64_t operator_child_own_ticks;
+        std::uint32_t operator_children;
         std::uint32_t name;
         std::uint32_t node;
         std::int32_t depth;
         SpanKind kind;
         EventKind source;
         bool outlived_parent;
+        bool hidden;
     };
     struct Context {
         std::uint32_t parent = 0;
@@ -96,7 +105,9 @@ class SpanBuilder {
     bool end_in(Context& context, EventKind begin_kind, std::uint32_t name, std::uint64_t ticks);
     void close(Context& context, std::size_t position, std::uint64_t ticks);
     void emit_row(const Open& open, std::uint64_t ticks);
-    const Open* enclosing() const;
+    Open* enclosing() noexcept;
+    bool only_forwards(const Open& open) const noexcept;
+    void absorb_child(Open& open);
     SpanKind resolve_kind(EventKind source, std::uint32_t name, const Open* parent) const noexcept;
 
     BuilderSetting set_;
@@ -105,6 +116,7 @@ class SpanBuilder {
     std::uint32_t thread_id_;
     std::unordered_map<std::uint64_t, Context> contexts_;
     Context* current_ = &contexts_[0];
+    std::uint32_t open_operators_ = 0;
 };
 
 }  // namespace gpuprof

@@ -41,7 +41,7 @@ py::dict to_columns(const SpanColumns& rows) {
 py::dict to_columns(const CallTree& tree) {
     const std::vector<std::uint32_t> order = tree.preorder();
     const auto size = static_cast<py::ssize_t>(order.size());
-    std::vector<std::int32_t> place(order.size());
+    std::vector<std::int32_t> place(tree.nodes().size());
     for (std::size_t i = 0; i < order.size(); ++i) place[order[i]] = static_cast<std::int32_t>(i);
     auto column = [&](auto value) {
         using T = decltype(value(tree.nodes()[0]));

@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <map>
 #include <system_error>
 
 #include "bindings/bindings.hpp"
 #include "collect/itt.hpp"
 #include "core/clock.hpp"
+#include "core/intervals.hpp"
 #include "core/recorder.hpp"
 
 namespace py = pybind11;
@@ -52,6 +55,37 @@ void start_recording(const std::string& folder) {
     }
 }
 
+// Calls that another tool recorded, one element a call: `thread_ids` as the system numbers threads, `names`
+// indexed by `name_index`, times on the monotonic clock.
+void add_operators(const py::array_t<std::uint32_t>& thread_ids, const std::vector<std::string>& names,
+                   const py::array_t<std::int32_t>& name_index, const py::array_t<std::int64_t>& start_ns,
+                   const py::array_t<std::int64_t>& duration_ns) {
+    Recorder& recorder = Recorder::instance();
+    const auto threads = thread_ids.unchecked<1>();
+    const auto indices = name_index.unchecked<1>();
+    const auto starts = start_ns.unchecked<1>();
+    const auto durations = duration_ns.unchecked<1>();
+    if (indices.size() != threads.size() || starts.size() != threads.size() || durations.size() != threads.size())
+        throw py::value_error("the columns differ in length");
+    std::vector<std::uint32_t> ids;
+    for (const std::string& name : names) ids.push_back(recorder.intern(name));
+    // Two points for all, so that calls keep their order and nesting through the conversion.
+    const std::int64_t origin_ns = starts.size() > 0 ? starts(0) : 0;
+    constexpr std::int64_t second_ns = 1'000'000'000;
+    const std::uint64_t origin = recorder.ticks_at(origin_ns);
+    const auto ticks_per_second = static_cast<double>(recorder.ticks_at(origin_ns + second_ns) - origin);
+    auto to_ticks = [&](std::int64_t ns) {
+        return origin + static_cast<std::uint64_t>(static_cast<std::int64_t>(
+                            static_cast<double>(ns - origin_ns) / second_ns * ticks_per_second));
+    };
+    std::map<std::uint32_t, std::vector<Interval>> by_thread;
+    for (py::ssize_t i = 0; i < threads.size(); ++i)
+        by_thread[threads(i)].push_back({to_ticks(starts(i)), to_ticks(starts(i) + durations(i)),
+                                         ids.at(static_cast<std::size_t>(indices(i)))});
+    for (auto& [thread_id, intervals] : by_thread)
+        recorder.add_thread(thread_id, operator_events(std::move(intervals)));
+}
+
 py::dict stop_recording() {
     RecorderTotals totals;
     {
@@ -73,6 +107,8 @@ void bind_record(py::module_& module) {
     module.def("build_info", &build_info);
     module.def("start_recording", &start_recording, py::arg("folder"));
     module.def("stop_recording", &stop_recording);
+    module.def("add_operators", &add_operators, py::arg("thread_ids"), py::arg("names"), py::arg("name_index"),
+               py::arg("start_ns"), py::arg("duration_ns"));
     module.def("is_recording", [] { return Recorder::instance().active(); });
     module.def("itt_attached", [] { return itt::is_attached(); });
 }

@@ -175,6 +175,28 @@ bool Recorder::refill(ThreadLog& log) noexcept {
     return true;
 }
 
+void Recorder::add_thread(std::uint32_t system_id, const std::vector<Event>& events) {
+    std::lock_guard chunks(chunks_);
+    if (!active()) throw std::logic_error("no recording is active");
+    const std::uint32_t number = added_thread_bit | ++threads_added_;
+    std::uint32_t sequence = 0;
+    for (std::size_t done = 0; done < events.size();) {
+        const Piece piece = next_piece();
+        write_event(piece.cursor, EventKind::thread, sequence++,
+                    static_cast<std::uint64_t>(system_id) << 32 | number);
+        const auto room = static_cast<std::size_t>(piece.limit - piece.cursor) - thread_mark_slots;
+        const std::size_t count = std::min(room, events.size() - done);
+        std::copy_n(events.data() + done, count, piece.cursor + thread_mark_slots);
+        done += count;
+    }
+}
+
+std::uint64_t Recorder::ticks_at(std::int64_t monotonic_ns) const noexcept {
+    const double ns_per_tick = TickScale(first_point_, sample_clock()).ns_per_tick();
+    const auto delta = static_cast<double>(monotonic_ns - first_point_.monotonic_ns) / ns_per_tick;
+    return first_point_.ticks + static_cast<std::uint64_t>(static_cast<std::int64_t>(delta));
+}
+
 Recorder::Piece Recorder::next_piece() {
     if (!spare_pieces_.empty()) {
         const Piece piece = spare_pieces_.back();

@@ -63,6 +63,12 @@ class Recorder {
         return log != nullptr ? log : attach_thread();
     }
 
+    // Adds events of a thread that another tool recorded, in time order, while the recording is active.
+    // Throws std::system_error when the disk is full.
+    void add_thread(std::uint32_t system_id, const std::vector<Event>& events);
+    // The tick of an instant, by the clock of this recording up to now.
+    std::uint64_t ticks_at(std::int64_t monotonic_ns) const noexcept;
+
     // The hot path: about 2 ns beside the clock. Never throws, blocks or allocates, but for one call in
     // four thousand that fetches the thread's next chunk.
     void emit(EventKind kind, std::uint32_t name) noexcept { emit_at(kind, name, read_ticks()); }
@@ -126,6 +132,7 @@ class Recorder {
     std::mutex registry_;
     std::vector<ThreadLog*> logs_;
     std::uint32_t threads_seen_ = 0;
+    std::uint32_t threads_added_ = 0;
     std::uint64_t dropped_by_ended_threads_ = 0;
 
     std::mutex chunks_;

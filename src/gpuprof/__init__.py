@@ -6,19 +6,18 @@
 >>> print(recording.run.summary())
 """
 
-from gpuprof import _native
-from gpuprof.api import Profile, Run, open_run, profile
-from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError
-from gpuprof.record.decorate import decorate as _decorate
-from gpuprof.record.operators import offer_collector as _offer_collector
+from __future__ import annotations
 
-__version__: str = _native.build_info()["version"]
+from typing import TYPE_CHECKING, Any
 
-open = open_run  # noqa: A001 - the contract's name; the builtin stays within this module's reach
-span = _native.span
+from gpuprof.record.collector import offer_collector as _offer_collector
 
-_native._set_decorate_hook(_decorate)
-_offer_collector()
+if TYPE_CHECKING:
+    from gpuprof._native import span
+    from gpuprof.api import Profile, Run, open, profile  # noqa: A004 - the contract's name
+    from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError
+
+    __version__: str
 
 __all__ = [
     "GpuprofError",
@@ -32,3 +31,20 @@ __all__ = [
     "profile",
     "span",
 ]
+
+_offer_collector()
+
+
+def __getattr__(name: str) -> Any:
+    # The native core is loaded with the first use of a name, so that `gpuprof doctor` can speak where it
+    # cannot be loaded, and importing the package costs next to nothing.
+    if name not in __all__:
+        raise AttributeError(f"module 'gpuprof' has no attribute {name!r}")
+    from gpuprof import api
+
+    globals().update({each: getattr(api, each) for each in __all__})
+    return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -17,7 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
+from gpuprof import _native
 from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError
+from gpuprof.record.decorate import decorate
 from gpuprof.record.recording import Recording, create_folder
 
 if TYPE_CHECKING:
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 
     from gpuprof.analyze.call_tree import CallTree
     from gpuprof.analyze.summary import Summary
+
+__version__: str = _native.build_info()["version"]
+span = _native.span
+_native._set_decorate_hook(decorate)
 
 SummaryKind = Literal["layer", "operator", "kernel", "span"]
 PathLike = str | os.PathLike[str]
@@ -87,11 +93,13 @@ class Run:
         try:
             target.write_text(page, encoding="utf-8")
         except OSError as error:
-            raise RunError(f"cannot write {target}: {error.strerror}; name a file that can be written") from error
+            raise RunError(
+                f"cannot write {target}: {error.strerror}; name a file that can be written"
+            ) from error
         return target
 
 
-def open_run(path: PathLike) -> Run:
+def open(path: PathLike) -> Run:  # noqa: A001 - the contract's name
     """Open a run folder; one that was never closed is recovered first. Raises RunError."""
     return Run(path)
 
@@ -128,6 +136,10 @@ class Profile:
     def __enter__(self) -> Profile:
         if self._state != "new":
             raise RecordingError("a profile can be entered once: call gpuprof.profile(...) again")
+        # What closing the run needs is imported before the block, where it delays nothing that is measured.
+        from gpuprof.run import writer
+
+        writer.preload()
         create_folder(self.path)
         try:
             self._recording.start()

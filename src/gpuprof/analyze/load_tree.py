@@ -17,12 +17,14 @@ def load_tree(run: RunFolder) -> CallTree:
         raise RunError(f"{run.path} has no call_tree table: record it again, or ask its tables with run.sql")
     try:
         columns = run.sql(
-            "SELECT coalesce(parent_id, -1) AS parent, kind, name, calls, total_ns, own_ns, threads, process_id "
-            "FROM call_tree ORDER BY node_id"
+            "SELECT coalesce(parent_id, -1) AS parent, kind, name, calls, total_ns, own_ns, threads, "
+            "process_id FROM call_tree ORDER BY node_id"
         ).fetchnumpy()
     except duckdb.Error as error:
         reason = str(error).splitlines()[0]
-        raise RunError(f"the table call_tree of {run.path} is damaged ({reason}): restore it from a copy") from error
+        raise RunError(
+            f"the table call_tree of {run.path} is damaged ({reason}): restore it from a copy"
+        ) from error
     places: dict[str, int] = {}
     name = np.array([places.setdefault(text, len(places)) for text in columns["name"]], dtype=np.int32)
     codes = {kind: code for code, kind in enumerate(KINDS)}

@@ -20,7 +20,7 @@ def decorate(function: AnyFunction, span: _native.span | None) -> AnyFunction:
     async, is recorded at each resumption: the time inside it, not that of whoever consumes it.
     """
     if isinstance(function, (staticmethod, classmethod)):
-        return type(function)(decorate(function.__func__, span))  # type: ignore[return-value]
+        return type(function)(decorate(function.__func__, span))
     recorded = span if span is not None else _native.span(_name_of(function))
     for matches, wrap in _WRAPPERS:
         if matches(function):
@@ -29,7 +29,9 @@ def decorate(function: AnyFunction, span: _native.span | None) -> AnyFunction:
 
 
 def _name_of(function: AnyFunction) -> str:
-    return str(getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or repr(function))
+    return str(
+        getattr(function, "__qualname__", None) or getattr(function, "__name__", None) or repr(function)
+    )
 
 
 def _wrap_plain(function: AnyFunction, span: _native.span) -> AnyFunction:

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import CodeType, ModuleType, TracebackType
 from typing import Any
 
-from gpuprof.record.operators import offer_collector
+from gpuprof.record.collector import offer_collector
 from gpuprof.record.recording import Recording
 
 # What `gpuprof run` shows in place of a traceback when the target cannot be run at all.
@@ -74,10 +74,10 @@ def _load_script(target: str) -> tuple[CodeType, ModuleType]:
         raise _BadTargetError(f"cannot read the script {target}: {error.strerror}") from None
     module = ModuleType("__main__")
     module.__dict__.update(__file__=str(path), __builtins__=__builtins__)
-    return _compile(source, str(path), target), module
+    return _compile(source, str(path)), module
 
 
-def _compile(source: bytes, filename: str, target: str) -> CodeType:
+def _compile(source: bytes, filename: str) -> CodeType:
     try:
         return compile(source, filename, "exec", dont_inherit=True)
     except (SyntaxError, ValueError) as error:
@@ -95,7 +95,9 @@ def _load_module(target: str) -> tuple[CodeType, ModuleType]:
     except (ImportError, ValueError) as error:
         raise _BadTargetError(f"cannot find the module {target}: {error}") from None
     if spec is None or spec.loader is None:
-        raise _BadTargetError(f"there is no module {target} that can be run: check the name and the current folder")
+        raise _BadTargetError(
+            f"there is no module {target} that can be run: check the name and the current folder"
+        )
     code = getattr(spec.loader, "get_code", lambda _: None)(spec.name)
     if code is None:
         raise _BadTargetError(f"the module {target} has no Python code to run")

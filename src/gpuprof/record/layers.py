@@ -95,7 +95,9 @@ class LayerSource:
 
 
 def _uncompiled(module: torch.nn.Module) -> torch.nn.Module:
-    return vars(module).get("_modules", {}).get("_orig_mod", module) if _is_optimized_module(module) else module
+    return (
+        vars(module).get("_modules", {}).get("_orig_mod", module) if _is_optimized_module(module) else module
+    )
 
 
 def _is_optimized_module(module: Any) -> bool:

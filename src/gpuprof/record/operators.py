@@ -1,98 +1,92 @@
 # SPDX-License-Identifier: Apache-2.0
-"""PyTorch's operators, through Intel's ITT interface, whose collector the native core is."""
+"""PyTorch's operators: announced through Intel's ITT interface, whose collector the native core is.
+
+Where PyTorch was imported before it could find the collector, torch.profiler records them instead.
+"""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
-from collections.abc import Callable
-from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from gpuprof import _native
+from gpuprof.record.collector import why_not_collecting
+from gpuprof.record.profiler_guard import ProfilerGuard
 
-COLLECTOR_VARIABLE = "INTEL_LIBITTNOTIFY64"
-
-
-def collector_path() -> Path:
-    """Return the shared library that PyTorch's ITT loader is to open."""
-    suffix = ".dylib" if sys.platform == "darwin" else ".so"
-    return Path(_native.__file__).with_name(f"libgpuprof_core{suffix}")
+_STEPPED_BACK = "operators were not recorded while the program used a profiler of PyTorch"
 
 
-def offer_collector() -> None:
-    """Name our library to PyTorch, which reads the variable while it is imported.
+class _Method(Protocol):
+    """One way to get at the operators. `begin` raises RuntimeError where another profiler is active."""
 
-    Nothing is changed where torch was imported before, or where another tool, such as VTune, is named.
-    """
-    if "torch" not in sys.modules:
-        os.environ.setdefault(COLLECTOR_VARIABLE, str(collector_path()))
-        if _is_ours(os.environ[COLLECTOR_VARIABLE]):
-            _offered.set()
+    resumable: bool
 
-
-# Whether torch was imported with our library named to it.
-_offered = threading.Event()
-
-
-def _is_ours(path: str) -> bool:
-    return Path(path) == collector_path()
+    def begin(self) -> None: ...
+    def end(self) -> None: ...
 
 
 class OperatorSource:
-    """Has PyTorch announce the operators of this thread, its backward passes, and threads begun later."""
+    """Records the operators of this thread, its backward passes, and threads begun later."""
 
     def __init__(self) -> None:
-        self._announcements: Any = None
+        self._method: _Method | None = None
+        self._guard: ProfilerGuard | None = None
         self._thread = 0
-        self._guard: _ProfilerGuard | None = None
-        self._hooked_threads = False
         self.notes: list[str] = []
 
     def start(self) -> str:
         """Begin; torch is imported. Returns the method in use, or why there is none."""
-        reason = self._why_not()
-        if reason is not None:
-            return f"off: {reason}"
+        obstacle = why_not_collecting()
+        method: _Method = _Announcements() if obstacle is None else _TorchProfiler()
         try:
-            self._announcements = _announce()
+            method.begin()
         except RuntimeError as error:
             return f"off: {str(error).splitlines()[0]}"
+        self._method = method
         self._thread = threading.get_ident()
-        self._guard = _ProfilerGuard()
+        self._guard = ProfilerGuard(self._step_back, method.begin if method.resumable else None)
         self._guard.install()
-        self._hook_new_threads()
-        return "itt"
+        return "itt" if obstacle is None else f"torch.profiler, at a higher cost: {obstacle}"
 
     def stop(self) -> None:
-        """End the announcements. Those of threads that still run end with their threads."""
-        if self._announcements is None:
+        """End. Announcements of threads that still run end with their threads."""
+        if self._method is None or self._guard is None:
             return
-        if self._hooked_threads and threading.getprofile() is _announce_in_new_thread:
-            threading.setprofile(None)  # type: ignore[arg-type]
-        guard = self._guard
-        if guard is not None:
-            guard.remove()
-            self.notes += guard.notes
+        self._guard.remove()
         if threading.get_ident() != self._thread:
-            self.notes.append("the recording ended on another thread than it began on: PyTorch goes on announcing there")
-        elif guard is None or not guard.suspended:
-            self._announcements.__exit__(None, None, None)
-        self._announcements = None
+            self.notes.append("the recording ended on another thread than it began on")
+        elif not self._guard.suspended:
+            self._method.end()
+        self._method = None
 
-    def _why_not(self) -> str | None:
-        if _offered.is_set():
-            return None
-        other = os.environ.get(COLLECTOR_VARIABLE)
-        if other is not None and not _is_ours(other):
-            return f"another ITT collector is named by {COLLECTOR_VARIABLE}: {other}"
-        return "torch was imported before gpuprof"
+    def _step_back(self) -> None:
+        if _STEPPED_BACK not in self.notes:
+            self.notes.append(_STEPPED_BACK)
+        if self._method is not None:
+            self._method.end()
 
-    def _hook_new_threads(self) -> None:
+
+class _Announcements:
+    resumable = True
+
+    def __init__(self) -> None:
+        self._active: Any = None
+        self._hooked_threads = False
+
+    def begin(self) -> None:
+        self._active = _announce()
+        # PyTorch announces per thread, so a new thread turns it on for itself, before its first line.
         if threading.getprofile() is None:
             threading.setprofile(_announce_in_new_thread)
             self._hooked_threads = True
+
+    def end(self) -> None:
+        if self._hooked_threads and threading.getprofile() is _announce_in_new_thread:
+            threading.setprofile(None)
+            self._hooked_threads = False
+        self._active.__exit__(None, None, None)
 
 
 def _announce() -> Any:
@@ -104,7 +98,6 @@ def _announce() -> Any:
 
 
 def _announce_in_new_thread(*_: object) -> None:
-    """Run as the first profiled event of a new thread: PyTorch announces per thread."""
     sys.setprofile(None)
     if _native.is_recording():
         try:
@@ -113,57 +106,45 @@ def _announce_in_new_thread(*_: object) -> None:
             return  # the thread has a profiler of its own
 
 
-class _ProfilerGuard:
-    """Lets the measured program use torch.profiler, which refuses to start beside announcements.
-
-    While it does, operators of that thread are left to it.
-    """
-
-    _NAMES = ("_prepare_profiler", "_enable_profiler", "_disable_profiler")
+class _TorchProfiler:
+    resumable = False  # what it holds is handed over once
 
     def __init__(self) -> None:
-        self.suspended = False
-        self.notes: list[str] = []
-        self._originals: dict[str, Callable[..., Any]] = {}
-        self._thread = threading.get_ident()
+        self._profiler: Any = None
+        self._realtime_minus_monotonic_ns = 0
+        self._process_id = os.getpid()
 
-    def install(self) -> None:
-        from torch.autograd import profiler
+    def begin(self) -> None:
+        from torch.autograd.profiler import profile
+        from torch.profiler import ProfilerActivity, supported_activities
 
-        self._originals = {name: getattr(profiler, name) for name in self._NAMES if hasattr(profiler, name)}
-        for name in self._originals:
-            setattr(profiler, name, self._disabling if name == "_disable_profiler" else self._enabling(name))
+        if ProfilerActivity.CPU not in supported_activities():
+            raise RuntimeError("this build of torch has no profiler for the CPU")
+        clock = _native.clock_info()
+        self._realtime_minus_monotonic_ns = clock["realtime_ns"] - clock["monotonic_ns"]
+        profiler = profile(use_kineto=True)
+        profiler.__enter__()
+        self._profiler = profiler
 
-    def remove(self) -> None:
-        from torch.autograd import profiler
+    def end(self) -> None:
+        import numpy as np
 
-        for name, original in self._originals.items():
-            setattr(profiler, name, original)
-
-    def _enabling(self, name: str) -> Callable[..., Any]:
-        original = self._originals[name]
-
-        def enable(*args: Any, **kwargs: Any) -> Any:
-            if not self.suspended and threading.get_ident() == self._thread:
-                self._originals["_disable_profiler"]()
-                self.suspended = True
-                self.notes.append("operators were not recorded while the program used a profiler of PyTorch")
-            return original(*args, **kwargs)
-
-        return enable
-
-    def _disabling(self, *args: Any, **kwargs: Any) -> Any:
-        result = self._originals["_disable_profiler"](*args, **kwargs)
-        if self.suspended and threading.get_ident() == self._thread:
-            _announce_with(self._originals["_enable_profiler"])
-            self.suspended = False
-        return result
+        if os.getpid() != self._process_id:
+            return  # the profiler's threads did not come along into the forked child
+        self._profiler.__exit__(None, None, None)
+        events = [event for event in self._profiler.kineto_results.events() if _is_operator(event)]
+        places: dict[str, int] = {}
+        names = [places.setdefault(event.name(), len(places)) for event in events]
+        starts = np.array([event.start_ns() for event in events], dtype=np.int64)
+        _native.add_operators(
+            np.array([event.device_resource_id() for event in events], dtype=np.uint32),
+            list(places),
+            np.array(names, dtype=np.int32),
+            starts - self._realtime_minus_monotonic_ns,
+            np.array([event.duration_ns() for event in events], dtype=np.int64),
+        )
+        self._profiler = None
 
 
-def _announce_with(enable_profiler: Callable[..., Any]) -> None:
-    from torch.autograd import profiler
-
-    config = profiler.ProfilerConfig(
-        profiler.ProfilerState.ITT, False, False, False, False, False, profiler._ExperimentalConfig()
-    )
-    enable_profiler(config, set())
+def _is_operator(event: Any) -> bool:
+    return event.device_type().name == "CPU" and event.duration_ns() >= 0 and not event.is_async()

@@ -37,9 +37,11 @@ def create_folder(path: Path) -> None:
     except FileExistsError:
         raise RecordingError(f"{path} exists: name another folder, or remove it first") from None
     except FileNotFoundError:
-        raise RecordingError(f"{path.parent} does not exist: make it first, or name another folder") from None
+        raise RecordingError(f"{path.parent} does not exist: make it, or name another folder") from None
     except OSError as error:
-        raise RecordingError(f"cannot make {path}: {error.strerror}; name a folder that can be written") from error
+        raise RecordingError(
+            f"cannot make {path}: {error.strerror}; name a folder that can be written"
+        ) from error
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:
@@ -52,7 +54,9 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 class Recording:
     """Sources switched on, from `start` to `stop`. One at a time in a process."""
 
-    def __init__(self, path: Path, *, modules: tuple[Any, ...] = (), layers: bool = True, operators: bool = True) -> None:
+    def __init__(
+        self, path: Path, *, modules: tuple[Any, ...] = (), layers: bool = True, operators: bool = True
+    ) -> None:
         self.path = path
         self._modules = modules
         self._wanted = {"layers": layers, "operators": operators}
@@ -66,7 +70,9 @@ class Recording:
     def start(self) -> None:
         """Begin to record into the folder, which `create_folder` made."""
         if _native.is_recording():
-            raise RecordingError("a recording is active in this process already: end it before the next one begins")
+            raise RecordingError(
+                "a recording is active in this process already: end it before the next one begins"
+            )
         try:
             self._lock = _lock(self.path)
             _native.start_recording(str(self.path / SEGMENTS))
@@ -87,7 +93,9 @@ class Recording:
             return
         self._facts["torch"] = _torch_version()
         if totals["storage_failed"]:
-            self._note(f"the disk failed while recording ({totals['storage_error'] or 'names'}): events are missing")
+            self._note(
+                f"the disk failed while recording ({totals['storage_error'] or 'names'}): events are missing"
+            )
         # On a full disk the facts written at the start remain; what was recorded is readable all the same.
         with contextlib.suppress(OSError):
             self._save(closed=True)
@@ -112,11 +120,13 @@ class Recording:
             self._save(closed=False)
 
     def _start_torch_sources(self) -> None:
-        makers = {"layers": lambda: LayerSource(self._modules), "operators": OperatorSource}
-        for name, make in makers.items():
+        sources: dict[str, LayerSource | OperatorSource] = {
+            "layers": LayerSource(self._modules),
+            "operators": OperatorSource(),
+        }
+        for name, source in sources.items():
             if not self._wanted[name]:
                 continue
-            source = make()
             method = source.start()
             self._methods[name] = method
             if not method.startswith("off"):

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 
 from gpuprof.errors import RecordingError
-from gpuprof.record.operators import COLLECTOR_VARIABLE, collector_path
+from gpuprof.record.collector import COLLECTOR_VARIABLE, collector_path
 from gpuprof.record.recording import RECORDING_FILE, SEGMENTS, create_folder
 
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)

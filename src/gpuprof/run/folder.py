@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import glob
 import os
 import tempfile
 import threading
@@ -77,14 +78,12 @@ class RunFolder:
 
         connection = duckdb.connect(":memory:")
         for table in self.tables:
-            pattern = str(self._data / table / "**" / "*.parquet").replace("'", "''")
+            pattern = f"{glob.escape(str(self._data / table))}/**/*.parquet"
             try:
-                connection.execute(
-                    f"CREATE VIEW {table} AS SELECT * FROM read_parquet('{pattern}', hive_partitioning = true)"
-                )
+                connection.read_parquet(pattern, hive_partitioning=True).create_view(table)
             except duckdb.Error as error:
                 reason = str(error).splitlines()[0].removeprefix("Invalid Input Error: ")
                 raise RunError(
-                    f"the table {table} of {self.path} is damaged ({reason}): restore the file from a copy of the run"
+                    f"the table {table} of {self.path} is damaged ({reason}): restore it from a copy"
                 ) from error
         return connection

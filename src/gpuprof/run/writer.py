@@ -18,11 +18,28 @@ from gpuprof.run.machine import describe_machine
 if TYPE_CHECKING:
     import duckdb
 
-# Rows that are held in memory at once, in columns of 49 bytes a row.
-BATCH_ROWS = 1 << 18
+# Rows that are held in memory at once, in columns of 57 bytes a row. One row group of Parquet.
+BATCH_ROWS = 122_880
 
 KINDS = ("process", "span", "layer", "operator", "nvtx", "backward", "compile")
-_KIND_LIST = "[" + ", ".join(f"'{kind}'" for kind in KINDS) + "]"
+
+_SPANS_QUERY = """
+    SELECT span_id, nullif(parent_id, -1) AS parent_id, process_id, thread_id, kinds.kind,
+           coalesce(name, '(lost name)') AS name, start_ns, duration_ns, depth
+    FROM batch JOIN kinds ON batch.kind = kinds.code LEFT JOIN names USING (name_id)
+"""
+_TREE_QUERY = """
+    SELECT node_id, nullif(parent_id, -1) AS parent_id, process_id, kinds.kind,
+           coalesce(name, '(lost name)') AS name, calls, total_ns, own_ns, threads
+    FROM batch JOIN kinds ON batch.kind = kinds.code LEFT JOIN names USING (name_id)
+    ORDER BY node_id
+"""
+
+
+def preload() -> None:
+    """Import what `close_run` needs."""
+    import duckdb  # noqa: F401
+    import numpy as np  # noqa: F401
 
 
 def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
@@ -59,7 +76,8 @@ def _write_tables(path: Path, target: Path) -> dict[str, Any]:
         shutil.rmtree(target / table, ignore_errors=True)
     connection = duckdb.connect(":memory:")
     try:
-        connection.execute("SET preserve_insertion_order = true")
+        # This may run in the measured program: each further thread would hold buffers of its own.
+        connection.execute("SET threads = 1")
         writer = _TableWriter(connection, target)
         decoded = _native.decode(str(path / SEGMENTS), BATCH_ROWS, writer.add_spans)
         writer.ensure_spans()
@@ -79,27 +97,25 @@ class _TableWriter:
         self._target = target
         self._parts = 0
         connection.execute("CREATE TABLE names (name_id UINTEGER, name VARCHAR)")
+        connection.execute("CREATE TABLE kinds (code UTINYINT, kind VARCHAR)")
+        connection.executemany("INSERT INTO kinds VALUES (?, ?)", list(enumerate(KINDS)))
         self._names = 0
 
     def add_spans(self, process: dict[str, Any], columns: dict[str, Any], names: list[str]) -> None:
         """Write one batch. `names` are those that are new since the batch before."""
+        import numpy as np
+
         self._add_names(names)
         process_id = int(process["process_id"])
+        columns["process_id"] = np.full(len(columns["span_id"]), process_id, dtype=np.int64)
         with self._registered("batch", columns):
-            self._copy(
-                "spans",
-                process_id,
-                f"""SELECT span_id, nullif(parent_id, -1) AS parent_id, {process_id}::BIGINT AS process_id,
-                    thread_id, {_KIND_LIST}[kind + 1] AS kind, coalesce(name, '(lost name)') AS name,
-                    start_ns, duration_ns, depth
-                    FROM batch LEFT JOIN names USING (name_id)""",
-            )
+            self._write("spans", process_id, _SPANS_QUERY)
 
     def ensure_spans(self) -> None:
         """Make the table where nothing was recorded, so that it can be asked all the same."""
         if self._parts == 0:
             columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TABLES["spans"].items())
-            self._copy("spans", 0, f"SELECT {columns} WHERE false")
+            self._write("spans", 0, f"SELECT {columns} WHERE false")
 
     def write_tree(self, tree: dict[str, Any], names: list[str]) -> None:
         """Write the merged call tree."""
@@ -110,14 +126,7 @@ class _TableWriter:
         columns["parent_id"] = columns.pop("parent")
         columns["name_id"] = columns.pop("name").astype(np.uint32) + 1
         with self._registered("batch", columns):
-            self._copy(
-                "call_tree",
-                0,
-                f"""SELECT node_id, nullif(parent_id, -1) AS parent_id, process_id,
-                    {_KIND_LIST}[kind + 1] AS kind, coalesce(name, '(lost name)') AS name,
-                    calls, total_ns, own_ns, threads
-                    FROM batch LEFT JOIN names USING (name_id) ORDER BY node_id""",
-            )
+            self._write("call_tree", 0, _TREE_QUERY)
 
     def _add_names(self, names: list[str]) -> None:
         import numpy as np
@@ -138,13 +147,12 @@ class _TableWriter:
         finally:
             self._connection.unregister(name)
 
-    def _copy(self, table: str, process_id: int, query: str) -> None:
+    def _write(self, table: str, process_id: int, query: str) -> None:
         folder = self._target / table / "rank=0"
         folder.mkdir(parents=True, exist_ok=True)
         part = folder / f"part-{process_id}-{self._parts}.parquet"
         self._parts += 1
-        quoted = str(part).replace("'", "''")
-        self._connection.execute(f"COPY ({query}) TO '{quoted}' (FORMAT parquet, COMPRESSION zstd)")
+        self._connection.sql(query).write_parquet(str(part), compression="zstd")
 
 
 def _meta(facts: dict[str, Any], decoded: dict[str, Any]) -> dict[str, Any]:

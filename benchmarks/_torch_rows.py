@@ -1,0 +1,165 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What recording adds to PyTorch: to a module call, to an operator, to a real model. One thread computes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from benchmarks import _models
+from benchmarks._measure import Contestant, Row, Settings, added, entries, ratios, repeated, time_rounds
+from benchmarks._recorders import gpuprof_on, torch_profiler_on
+
+_BASE = "bare"
+_CONTROL = "bare again: what this row cannot resolve"
+# The option with_modules alone records nothing of eager modules; with_stack does, as "nn.Module: ..." frames.
+_NAMES_MODULES = "torch.profiler, with_stack + with_modules"
+
+
+def layer_rows(settings: Settings) -> list[Row]:
+    """Record module calls."""
+    model, inputs, calls = _models.identities()
+    forward = _forward(model, inputs)
+    many, few = settings.iterations(300, 20), settings.iterations(50, 5)
+    recording = gpuprof_on(settings.folder, model, layers=True, operators=False)
+    contestants = [
+        Contestant(_BASE, forward(), many, role="base"),
+        Contestant(_CONTROL, forward(), many, role="scale"),
+        Contestant("gpuprof, layers only", forward(), many, recording, "gpuprof"),
+        Contestant("a pair of forward hooks that do nothing", forward(), many, lambda: _hooked(model)),
+        Contestant("a pair of global hooks that do nothing", forward(), many, _globally_hooked),
+        Contestant(_NAMES_MODULES, forward(), few, torch_profiler_on(with_stack=True, with_modules=True)),
+        Contestant(
+            "torch.profiler, with_modules (names no eager module)",
+            forward(),
+            many,
+            torch_profiler_on(with_modules=True),
+            "scale",
+        ),
+    ]
+    with _one_thread():
+        figures = added(time_rounds(contestants, settings.rounds, settings.seed), _BASE, calls)
+    measured = figures["gpuprof, layers only"]
+    return [Row("layer", "layer call, added", "ns", measured, 100, entries(contestants, figures))]
+
+
+def operator_rows(settings: Settings) -> list[Row]:
+    """Record operators, their announcement by PyTorch included."""
+    model, inputs = _models.tiny_linears()
+    forward = _forward(model, inputs)
+    many, few = settings.iterations(200, 20), settings.iterations(40, 10)
+    contestants = [
+        Contestant(_BASE, forward(), many, role="base"),
+        Contestant(_CONTROL, forward(), many, role="scale"),
+        Contestant(
+            "gpuprof, operators only",
+            forward(),
+            many,
+            gpuprof_on(settings.folder, model, layers=False, operators=True),
+            "gpuprof",
+        ),
+        Contestant("torch.profiler", forward(), few, torch_profiler_on()),
+    ]
+    with _one_thread(), torch.no_grad():
+        operators = _models.count_operators(model, inputs)
+        figures = added(time_rounds(contestants, settings.rounds, settings.seed), _BASE, operators)
+    notes = (
+        f"{operators} operators in a forward",
+        "what torch.profiler does after its loop is in row million",
+    )
+    measured = figures["gpuprof, operators only"]
+    others = entries(contestants, figures)
+    return [Row("operator", "operator recorded, announcement included", "ns", measured, 200, others, notes)]
+
+
+def model_rows(settings: Settings) -> list[Row]:
+    """Record all sources of a real model."""
+    rows = []
+    for name, what, make, steps in (
+        ("model.transformer", "transformer training step", _models.transformer_step, 2),
+        ("model.convnet", "convnet eval forward", _models.convnet_eval, 10),
+    ):
+        with _one_thread():
+            rows.append(_model_row(name, what, make, steps, settings))
+    return rows
+
+
+def _model_row(
+    name: str,
+    what: str,
+    make: Callable[[], tuple[Any, Callable[[int], None]]],
+    steps: int,
+    settings: Settings,
+) -> Row:
+    model, loop = make()
+    count = settings.iterations(steps, 1)
+    recording = gpuprof_on(settings.folder, model, layers=True, operators=True)
+    contestants = [
+        Contestant(_BASE, loop, count, role="base"),
+        Contestant(_CONTROL, loop, count, role="scale"),
+        Contestant("gpuprof, all sources", loop, count, recording, "gpuprof"),
+        Contestant("torch.profiler", loop, count, torch_profiler_on()),
+        Contestant(_NAMES_MODULES, loop, count, torch_profiler_on(with_stack=True, with_modules=True)),
+    ]
+    times = time_rounds(contestants, settings.rounds, settings.seed)
+    figures = ratios(times, _BASE)
+    bare_ms = sorted(times[_BASE])[len(times[_BASE]) // 2] / 1e6
+    return Row(
+        name,
+        f"{what}, profiled / bare",
+        "x",
+        figures["gpuprof, all sources"],
+        others=entries(contestants, figures),
+        notes=(f"bare {bare_ms:.2f} ms a step",),
+    )
+
+
+def _forward(model: Any, inputs: Any) -> Callable[[], Callable[[int], None]]:
+    return lambda: repeated("model(inputs)", model=model, inputs=inputs)
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _before(module: Any, inputs: Any) -> None:
+    """Stand for a forward pre-hook."""
+
+
+def _after(module: Any, inputs: Any, output: Any) -> None:
+    """Stand for a forward hook."""
+
+
+@contextlib.contextmanager
+def _hooked(model: Any) -> Iterator[None]:
+    handles = []
+    for module in model.modules():
+        handles += [module.register_forward_pre_hook(_before), module.register_forward_hook(_after)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
+@contextlib.contextmanager
+def _globally_hooked() -> Iterator[None]:
+    register = torch.nn.modules.module
+    handles = [
+        register.register_module_forward_pre_hook(_before),
+        register.register_module_forward_hook(_after),
+    ]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()

@@ -1,0 +1,36 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof flamegraph`: one offline page with the run's call tree."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.command("flamegraph")
+@click.argument("run", metavar="R")
+@click.option("-o", "--output", metavar="F.html", help="File to write; the default is the run's name, .html.")
+def flamegraph(run: str, output: str | None) -> None:
+    """Write the flame graph of the run R as one HTML file and print its path."""
+    from gpuprof import api
+
+    recorded = api.open(run)
+    path = Path(output) if output is not None else default_output(recorded.path)
+    check_output(path)
+    recorded.flamegraph(path)
+    click.echo(path)
+
+
+def default_output(run: Path) -> Path:
+    """Return the page's path beside the run: demo.gpuprof gives demo.html."""
+    run = run.resolve() if run.name in ("", "..") else run
+    return run.with_name(run.name.removesuffix(".gpuprof") + ".html")
+
+
+def check_output(path: Path) -> None:
+    """Refuse a path that cannot be a file, before any work is done for it."""
+    if path.is_dir():
+        raise click.ClickException(f"{path} is a folder: give -o the name of a file, such as flame.html")
+    if not path.parent.is_dir():
+        raise click.ClickException(f"cannot write {path}: the folder {path.parent} does not exist; create it")

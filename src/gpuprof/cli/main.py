@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The command `gpuprof`: its verbs, and the one place that turns errors into exit codes."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+import click
+
+from gpuprof.analyze.text_table import escape_text
+from gpuprof.cli.doctor import doctor
+from gpuprof.cli.flamegraph import flamegraph
+from gpuprof.cli.run import run
+from gpuprof.cli.summary import summary
+from gpuprof.errors import GpuprofError
+
+EXIT_BAD_INPUT = 2
+EXIT_INTERRUPTED = 130
+EXIT_BROKEN_PIPE = 141  # what a shell reports for a program that SIGPIPE ended
+
+
+def _print_version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
+    if asked and not context.resilient_parsing:
+        from gpuprof import __version__
+
+        click.echo(f"gpuprof {__version__}")
+        context.exit()
+
+
+@click.group("gpuprof", invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print it."
+)
+@click.pass_context
+def cli(context: click.Context) -> None:
+    """Tell where a neural network's time goes.
+
+    Record a program with `gpuprof run train.py`, then look at what it wrote.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help(), err=True)
+        context.exit(EXIT_BAD_INPUT)
+
+
+for command in (run, summary, flamegraph, doctor):
+    cli.add_command(command)
+
+
+def main() -> NoReturn:
+    """Run the command that `sys.argv` spells and exit."""
+    sys.exit(execute(sys.argv[1:]))
+
+
+def execute(arguments: Sequence[str]) -> int:
+    """Run one command line and return its exit code; mistakes are one line on standard error."""
+    try:
+        return _invoke(arguments)
+    except click.UsageError as error:
+        verb = error.ctx.command_path if error.ctx else "gpuprof"
+        return _refuse(f"{error.format_message()} See: {verb} --help")
+    except click.ClickException as error:
+        return _refuse(error.format_message())
+    except GpuprofError as error:
+        return _refuse(str(error))
+    except BrokenPipeError:
+        _forget_standard_output()
+        return EXIT_BROKEN_PIPE
+    except OSError as error:
+        return _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except (KeyboardInterrupt, click.Abort):
+        return EXIT_INTERRUPTED
+
+
+def _invoke(arguments: Sequence[str]) -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # A name that the terminal's encoding lacks is shown escaped; it must not end the command.
+        sys.stdout.reconfigure(errors="backslashreplace")
+    code = 0
+    try:
+        with cli.make_context("gpuprof", list(arguments)) as context:
+            cli.invoke(context)
+    except click.exceptions.Exit as end:
+        code = end.exit_code
+    # Here and not at the interpreter's exit, where a closed pipe could no longer be handled.
+    sys.stdout.flush()
+    return code
+
+
+def _refuse(message: str) -> int:
+    with contextlib.suppress(OSError):
+        click.echo(f"gpuprof: error: {escape_text(message)}", err=True)
+    return EXIT_BAD_INPUT
+
+
+def _forget_standard_output() -> None:
+    """Point standard output nowhere: what is still buffered cannot raise again at exit."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)

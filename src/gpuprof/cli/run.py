@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof run`: record a program that knows nothing of gpuprof."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuprof.errors import RunError
+
+if TYPE_CHECKING:
+    from gpuprof.api import Run
+
+_PROGRAM = "gpuprof.program"
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What to run: a script or a module, and every argument that belongs to it."""
+
+    target: str
+    arguments: list[str]
+    is_module: bool
+
+
+def split_program(words: list[str], takes_value: frozenset[str]) -> tuple[list[str], Program | None]:
+    """Split `words` into gpuprof's own options and the program, as `python` splits its own.
+
+    The program begins at `-m` or at the first word that is no option; what follows is its own,
+    even where it looks like an option of gpuprof. `takes_value` are the options with a value.
+    """
+    index = 0
+    while index < len(words):
+        word = words[index]
+        if word.startswith("-m"):
+            rest = [word[2:], *words[index + 1 :]] if len(word) > 2 else words[index + 1 :]
+            return words[:index], Program(rest[0], rest[1:], is_module=True) if rest else None
+        if word == "--" or not word.startswith("-") or word == "-":
+            rest = words[index + (word == "--") :]
+            return words[:index], Program(rest[0], rest[1:], is_module=False) if rest else None
+        index += 2 if word in takes_value else 1
+    return words, None
+
+
+class ProgramCommand(click.Command):
+    """A command whose line ends in a program with arguments of its own."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep the program's words away from click's parser."""
+        options = [parameter for parameter in self.params if isinstance(parameter, click.Option)]
+        takes_value = frozenset(name for option in options if not option.is_flag for name in option.opts)
+        own, ctx.meta[_PROGRAM] = split_program(args, takes_value)
+        return super().parse_args(ctx, own)
+
+    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
+        """Show in the usage line what `parse_args` took away."""
+        return [*super().collect_usage_pieces(ctx), "SCRIPT.py ARGS... | -m MODULE ARGS..."]
+
+
+@click.command("run", cls=ProgramCommand)
+@click.option(
+    "--out", metavar="R", help="Folder to write; the default is NAME.gpuprof, numbered if it exists."
+)
+@click.option("--no-operators", is_flag=True, help="Leave out PyTorch's operators.")
+@click.option("--no-layers", is_flag=True, help="Leave out the models' layers.")
+@click.option("--python", "python_stacks", is_flag=True, hidden=True)
+@click.pass_context
+def run(
+    context: click.Context, out: str | None, no_operators: bool, no_layers: bool, python_stacks: bool
+) -> None:
+    """Run a Python program and record where its time goes.
+
+    Everything after SCRIPT.py or MODULE belongs to the program. Its output, its exit code and its
+    traceback stay as they are; gpuprof adds one line on standard error at the end.
+    """
+    if python_stacks:
+        raise click.UsageError("--python: this version takes no Python stack samples; leave it out.")
+    program: Program | None = context.meta[_PROGRAM]
+    if program is None:
+        raise click.UsageError("Nothing to run: name a script, or a module after -m.")
+    from gpuprof import api
+
+    exit_code, recorded = api.run_program(
+        program.target,
+        program.arguments,
+        is_module=program.is_module,
+        out=Path(out) if out is not None else None,
+        layers=not no_layers,
+        operators=not no_operators,
+    )
+    # Where nobody reads standard error any more, the program's exit code counts all the same.
+    with contextlib.suppress(OSError):
+        click.echo(f"gpuprof: {_ending(recorded)}", err=True)
+    context.exit(exit_code)
+
+
+def _ending(recorded: Run | RunError) -> str:
+    """Say in one line what was written and what to do with it, or why nothing could be."""
+    import shlex
+
+    from gpuprof.analyze.text_table import escape_text
+    from gpuprof.cli.header import outline
+
+    if isinstance(recorded, RunError):
+        return escape_text(f"the program ran, but its run could not be written: {recorded}")
+    path = escape_text(str(recorded.path))
+    command = escape_text(f"gpuprof summary {shlex.quote(str(recorded.path))}")
+    return f"wrote {path} ({outline(recorded.meta)}); see it with: {command}"

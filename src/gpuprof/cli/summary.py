@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof summary`: the run's facts and a table of where the time went."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import TYPE_CHECKING, Literal
+
+import click
+
+if TYPE_CHECKING:
+    from gpuprof.analyze.summary import Summary
+    from gpuprof.api import Run, SummaryKind
+
+DEFAULT_ORDER: tuple[SummaryKind, ...] = ("layer", "operator", "span")
+
+
+def _parse_process(
+    _context: click.Context, _parameter: click.Parameter, value: str | None
+) -> int | Literal["all"] | None:
+    """Return a process id as a number, and "all" as it is."""
+    if value is None:
+        return None
+    if value == "all":
+        return "all"
+    if not (value.isascii() and value.isdigit()):
+        raise click.BadParameter(f"{value!r} is neither a process id nor the word all.")
+    return int(value)
+
+
+@click.command("summary")
+@click.argument("run", metavar="R")
+@click.option("--by", type=click.Choice(["layer", "operator", "kernel", "span"]), help="Rows of the table.")
+@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Show the N largest rows.")
+@click.option(
+    "--process",
+    metavar="PID|all",
+    callback=_parse_process,
+    help="Summarise this process; the default is the first.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
+def summary(
+    run: str, by: SummaryKind | None, top: int | None, process: int | Literal["all"] | None, as_json: bool
+) -> None:
+    """Print where the time of the run R went, by layer unless told otherwise."""
+    from gpuprof import api
+
+    recorded = api.open(run)
+    table = summarize_run(recorded, by, process)
+    if as_json:
+        values = {"run": str(recorded.path), "meta": recorded.meta, "summary": table.to_dict(top)}
+        click.echo(json.dumps(values, indent=2))
+        return
+    from gpuprof.analyze.summary import DEFAULT_TOP
+    from gpuprof.cli.header import header
+
+    click.echo(header(recorded.path, recorded.meta))
+    click.echo()
+    click.echo(table.to_text(top or DEFAULT_TOP))
+
+
+def summarize_run(recorded: Run, by: SummaryKind | None, process: int | Literal["all"] | None) -> Summary:
+    """Return the asked table, or without an ask the first of `DEFAULT_ORDER` that has rows."""
+    if by is not None:
+        return recorded.summary(by, process=process)
+    tables = [recorded.summary(DEFAULT_ORDER[0], process=process)]
+    while not tables[-1].rows and len(tables) < len(DEFAULT_ORDER):
+        tables.append(recorded.summary(DEFAULT_ORDER[len(tables)], process=process))
+    found = tables[-1]
+    if not found.rows or found is tables[0]:
+        return tables[0]
+    note = f"no layer was recorded here, so this is the table by {found.by}"
+    return dataclasses.replace(found, notes=(note, *found.notes))

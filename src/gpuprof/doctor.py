@@ -1,0 +1,460 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What of gpuprof works on this machine, what is missing, and the mend.
+
+Nothing here calls into CUPTI: without a driver some of its versions crash. The driver itself and
+PyTorch are asked in processes of their own, so that neither can take this one down.
+"""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import importlib.util
+import json
+import os
+import platform
+import re
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+DISTRIBUTION = "gpuprof-native"
+OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 14)
+OLDEST_TORCH = (2, 4)
+OLDEST_DUCKDB = (1, 1)
+SCARCE_DISK_BYTES = 1_000_000_000
+PROBE_TIMEOUT_S = 120
+# From the sources: what other indexes hold under our name is not ours to promise.
+REBUILD = "pip install --force-reinstall --no-deps . in gpuprof's source folder, with a C++20 compiler"
+
+# What the native core calls its clocks.
+_TICK_COUNTERS = {"tsc": "invariant time stamp counter", "cntvct": "Arm's virtual counter"}
+
+Status = Literal["ok", "missing", "problem", "info"]
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One line of the examination.
+
+    `status` is "ok" (works), "missing" (not at hand, gpuprof goes on without it), "problem" (at
+    hand and broken) or "info" (a fact to know). `mend` is what to do, empty where nothing is to be
+    done. Only of a `required` check does a status of "missing" or "problem" stop gpuprof.
+    """
+
+    name: str
+    status: Status
+    detail: str
+    mend: str = ""
+    required: bool = False
+
+
+def is_broken(check: Check) -> bool:
+    """Tell whether `check` found something that gpuprof cannot work without."""
+    return check.required and check.status in ("missing", "problem")
+
+
+def examine() -> list[Check]:
+    """Look at everything that gpuprof stands on; never raises."""
+    _ask_driver.cache_clear()
+    _ask_torch.cache_clear()
+    return [check for name, look in _CHECKS for check in _guarded(name, look)]
+
+
+def _guarded(name: str, look: Callable[[], Iterable[Check]]) -> list[Check]:
+    """Run one check; what it raises, a broken library's SystemExit too, becomes its finding."""
+    found: list[Check] = []
+    try:
+        found.extend(look())
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:
+        detail = f"this check failed itself: {_one_line(error)}"
+        found.append(Check(name, "problem", detail, "report it with this line"))
+    return found
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
+def _own_version() -> str:
+    try:
+        return importlib.metadata.version(DISTRIBUTION)
+    except importlib.metadata.PackageNotFoundError:
+        return "not installed as a distribution,"
+
+
+def _has_native() -> bool:
+    return importlib.util.find_spec("gpuprof._native") is not None
+
+
+def _native() -> Any:
+    return importlib.import_module("gpuprof._native")
+
+
+def _version(text: str) -> tuple[int, int]:
+    """Return the first two numbers of a version such as "2.13.0+cpu"."""
+    numbers = re.match(r"(\d+)(?:\.(\d+))?", text)
+    if numbers is None:
+        raise ValueError(f"not a version: {text}")
+    return int(numbers[1]), int(numbers[2] or 0)
+
+
+# --- the machine and the interpreter -------------------------------------------------------------
+
+
+def _machine() -> Iterator[Check]:
+    usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    cores = f"{usable} of {os.cpu_count()} cores usable"
+    yield Check(
+        "machine", "ok", f"{_cpu_model()}, {cores}, {memory_bytes / 1e9:.1f} GB memory, {platform.platform()}"
+    )
+
+
+def _cpu_model() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.is_file():
+        for line in cpuinfo.read_text(errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+def _clock() -> Iterator[Check]:
+    if not _has_native():
+        yield Check("clock", "info", "not examined: the native core is missing")
+        return
+    clock = _native().clock_info()["clock"]
+    if clock in _TICK_COUNTERS:
+        yield Check("clock", "ok", _TICK_COUNTERS[clock])
+    else:
+        yield Check(
+            "clock", "info", "no invariant tick counter here: the monotonic clock, slower by some 15 ns"
+        )
+
+
+def _python() -> Iterator[Check]:
+    version = sys.version_info[:2]
+    detail = f"{platform.python_implementation()} {platform.python_version()} at {sys.executable}"
+    if sysconfig.get_config_var("Py_GIL_DISABLED"):
+        detail += ", free-threaded"
+    supported = "{}.{} to {}.{}".format(*OLDEST_PYTHON, *NEWEST_PYTHON)
+    if platform.python_implementation() != "CPython" or version < OLDEST_PYTHON:
+        yield Check("python", "problem", detail, f"use CPython {supported}", required=True)
+    elif version > NEWEST_PYTHON:
+        yield Check("python", "info", f"{detail}; gpuprof was tested with {supported}")
+    else:
+        yield Check("python", "ok", detail, required=True)
+
+
+# --- gpuprof itself ------------------------------------------------------------------------------
+
+
+def _gpuprof() -> Iterator[Check]:
+    yield Check("gpuprof", "ok", f"{_own_version()} in {Path(__file__).parent}")
+    try:
+        facts = _native().build_info()
+    except ImportError as error:
+        yield Check("native core", "missing", _one_line(error), REBUILD, required=True)
+        return
+    built = ", ".join(f"{facts[key]}" for key in ("version", "compiler", "build_type") if facts.get(key))
+    yield Check("native core", "ok", built, required=True)
+    if facts.get("cuda"):
+        yield Check("CUDA part", "ok", "built in")
+    else:
+        yield Check(
+            "CUDA part", "info", "built without CUDA; this version collects nothing on a GPU either way"
+        )
+
+
+def _namesake() -> Iterator[Check]:
+    """On PyPI the bare name belongs to an unrelated project, which installs the same package."""
+    try:
+        version = importlib.metadata.version("gpuprof")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    detail = f"the distribution gpuprof {version} is installed: an unrelated project; ours is {DISTRIBUTION}"
+    mend = f"pip uninstall gpuprof, then {REBUILD}: both own the folder gpuprof/"
+    yield Check("namesake", "problem", detail, mend, required=True)
+
+
+def _duckdb() -> Iterator[Check]:
+    if importlib.util.find_spec("duckdb") is None:
+        yield Check("DuckDB", "missing", "runs cannot be read", 'pip install "duckdb>=1.1"', required=True)
+        return
+    version = importlib.import_module("duckdb").__version__
+    if _version(version) < OLDEST_DUCKDB:
+        yield Check(
+            "DuckDB", "problem", f"{version} is too old", 'pip install -U "duckdb>=1.1"', required=True
+        )
+    else:
+        yield Check("DuckDB", "ok", version, required=True)
+
+
+# --- PyTorch and its announcements ---------------------------------------------------------------
+
+_TORCH_PROBE = """
+import json, sys
+sys.path[:] = [folder for folder in sys.path if folder]
+import torch
+itt = getattr(getattr(torch, "profiler", None), "itt", None)
+print(json.dumps({
+    "version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip,
+    "itt": bool(itt and itt.is_available()), "file": torch.__file__,
+}))
+"""
+
+
+def _probe(program: str) -> dict[str, Any]:
+    """Run `program` in a fresh interpreter and return the JSON of its last line, or {"error": ...}."""
+    # The collector is left out: this process measures nothing, and must see torch as it is alone.
+    environment = {key: value for key, value in os.environ.items() if key != "INTEL_LIBITTNOTIFY64"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PROBE_TIMEOUT_S,
+            env=environment,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"no answer within {PROBE_TIMEOUT_S} s"}
+    if done.returncode != 0:
+        last = (done.stderr.strip() or "no message").splitlines()[-1]
+        return {"error": f"exit code {done.returncode}: {last[:200]}"}
+    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return answer
+
+
+@functools.lru_cache(maxsize=1)
+def _ask_torch() -> dict[str, Any] | None:
+    return _probe(_TORCH_PROBE) if importlib.util.find_spec("torch") else None
+
+
+def _torch() -> Iterator[Check]:
+    facts = _ask_torch()
+    if facts is None:
+        detail = "not installed: spans are recorded, layers and operators need it"
+        yield Check("torch", "missing", detail, 'pip install "torch>={}.{}"'.format(*OLDEST_TORCH))
+    elif "error" in facts:
+        yield Check("torch", "problem", f"import torch fails: {facts['error']}", "install torch again")
+    elif _version(facts["version"]) < OLDEST_TORCH:
+        wanted = "{}.{}".format(*OLDEST_TORCH)
+        yield Check("torch", "problem", f"{facts['version']} is too old", f'pip install -U "torch>={wanted}"')
+    else:
+        build = (
+            f"CUDA {facts['cuda']}" if facts["cuda"] else f"ROCm {facts['hip']}" if facts["hip"] else "CPU"
+        )
+        yield Check("torch", "ok", f"{facts['version']}, {build} build")
+
+
+def _itt() -> Iterator[Check]:
+    facts = _ask_torch()
+    tool = os.environ.get("INTEL_LIBITTNOTIFY64")
+    if tool and not _is_ours(tool):
+        mend = "unset INTEL_LIBITTNOTIFY64, or end the tool that set it, to record operators"
+        yield Check("ITT", "problem", f"another tool collects here: {tool}", mend)
+    elif platform.machine().lower() not in ("x86_64", "amd64"):
+        yield Check("ITT", "missing", f"none on {platform.machine()}: operators are not recorded here")
+    elif facts is None or "error" in facts or not _has_native():
+        yield Check("ITT", "info", "not examined: torch or the native core is missing")
+    elif not facts["itt"]:
+        yield Check(
+            "ITT", "missing", "this torch was built without it", "use a torch wheel from pytorch.org or PyPI"
+        )
+    elif "torch" in sys.modules and not _native().itt_attached():
+        mend = "import gpuprof before torch, or start the program with gpuprof run"
+        yield Check("ITT", "problem", "torch was imported here before gpuprof could listen", mend)
+    else:
+        yield Check("ITT", "ok", "torch announces its operators, gpuprof run and import gpuprof listen")
+
+
+def _is_ours(library: str) -> bool:
+    return Path(library).name.startswith("libgpuprof")
+
+
+def _nvtx() -> Iterator[Check]:
+    tool = os.environ.get("NVTX_INJECTION64_PATH")
+    if tool and not _is_ours(tool):
+        yield Check("NVTX", "info", f"a tool is attached (NVTX_INJECTION64_PATH={tool}); it gets the ranges")
+    elif importlib.util.find_spec("nvtx"):
+        version = importlib.metadata.version("nvtx")
+        yield Check("NVTX", "info", f"package nvtx {version}; collecting its ranges is not in this version")
+    else:
+        yield Check("NVTX", "info", "no tool attached, package nvtx not installed, nothing needs it")
+
+
+# --- NVIDIA --------------------------------------------------------------------------------------
+
+_DRIVER_PROBE = """
+import ctypes, json
+try:
+    cuda = ctypes.CDLL("libcuda.so.1")
+except OSError as error:
+    print(json.dumps({"missing": str(error)}))
+    raise SystemExit
+def number(function, *arguments):
+    value = ctypes.c_int(-1)
+    return value.value if getattr(cuda, function)(ctypes.byref(value), *arguments) else value.value
+def describe(ordinal):
+    device, name, memory = ctypes.c_int(), ctypes.create_string_buffer(256), ctypes.c_size_t()
+    cuda.cuDeviceGet(ctypes.byref(device), ordinal)
+    cuda.cuDeviceGetName(name, 256, device)
+    cuda.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
+    capability = [number("cuDeviceGetAttribute", attribute, device) for attribute in (75, 76)]
+    return [name.value.decode(errors="replace"), memory.value, "%d.%d" % tuple(capability)]
+result = cuda.cuInit(0)
+count = number("cuDeviceGetCount") if result == 0 else 0
+print(json.dumps({
+    "init": result, "version": number("cuDriverGetVersion"), "devices": [describe(i) for i in range(count)],
+}))
+"""
+
+
+@functools.lru_cache(maxsize=1)
+def _ask_driver() -> dict[str, Any]:
+    return _probe(_DRIVER_PROBE)
+
+
+def _driver() -> Iterator[Check]:
+    facts = _ask_driver()
+    if "missing" in facts:
+        mend = "with an NVIDIA GPU in this machine, install its driver; without one nothing is to be done"
+        yield Check("NVIDIA driver", "missing", facts["missing"], mend)
+    elif "error" in facts:
+        yield Check("NVIDIA driver", "problem", f"it fails when loaded: {facts['error']}", "install it again")
+    elif facts["init"] != 0:
+        mend = "see that nvidia-smi works, and that a container was given the GPU"
+        yield Check("NVIDIA driver", "problem", f"cuInit answers error {facts['init']}", mend)
+    else:
+        supports = f"CUDA {facts['version'] // 1000}.{facts['version'] % 1000 // 10}"
+        yield Check("NVIDIA driver", "ok", f"supports up to {supports}")
+
+
+def _gpu() -> Iterator[Check]:
+    devices = _ask_driver().get("devices", [])
+    for ordinal, (name, memory_bytes, capability) in enumerate(devices):
+        detail = f"{name}, {memory_bytes / 1e9:.1f} GB, compute capability {capability}"
+        yield Check(f"GPU {ordinal}", "info", f"{detail}; this version records the CPU side only")
+    if not devices:
+        yield Check("GPU", "info", "none found: the CPU side is recorded")
+
+
+def _cupti() -> Iterator[Check]:
+    found = list(dict.fromkeys(path.resolve() for path in _cupti_libraries()))
+    unused = "GPU records are not in this version"
+    if not found:
+        yield Check("CUPTI", "info", f"not found; {unused}")
+        return
+    listed = ", ".join([*_distribution_versions("nvidia-cuda-cupti"), *map(str, found)])
+    yield Check("CUPTI", "info", f"{listed}; not loaded: {unused}")
+
+
+def _cupti_libraries() -> Iterator[Path]:
+    """Yield the files in the wheels' folders, then the toolkits'."""
+    for entry in dict.fromkeys(sys.path):
+        for folder in ("nvidia/cu13/lib", "nvidia/cuda_cupti/lib"):
+            yield from sorted(Path(entry, folder).glob("libcupti.so*"))
+    toolkits = [os.environ.get(key) for key in ("CUDA_HOME", "CUDA_PATH")] + sorted(
+        map(str, Path("/usr/local").glob("cuda*"))
+    )
+    for toolkit in filter(None, toolkits):
+        for folder in ("extras/CUPTI/lib64", "lib64", "targets/x86_64-linux/lib"):
+            yield from sorted(Path(toolkit, folder).glob("libcupti.so*"))
+
+
+def _distribution_versions(prefix: str) -> list[str]:
+    names = (prefix, f"{prefix}-cu13", f"{prefix}-cu12", f"{prefix}-cu11")
+    versions = []
+    for name in names:
+        try:
+            versions.append(f"{name} {importlib.metadata.version(name)}")
+        except importlib.metadata.PackageNotFoundError:
+            continue
+    return versions
+
+
+def _nsys() -> Iterator[Check]:
+    path = shutil.which("nsys")
+    yield Check("nsys", "info", path or "Nsight Systems not found; nothing in this version needs it")
+
+
+def _nvcc() -> Iterator[Check]:
+    path = shutil.which("nvcc")
+    without = "not found: a build here leaves out CUDA sources; this version has none"
+    yield Check("nvcc", "info", path or without)
+
+
+# --- permissions and disk ------------------------------------------------------------------------
+
+
+def _permissions() -> Iterator[Check]:
+    parameters = Path("/proc/driver/nvidia/params")
+    if parameters.is_file():
+        admin_only = "RmProfilingAdminOnly: 1" in parameters.read_text(errors="replace")
+        reading = "for administrators only" if admin_only else "open to every user"
+        yield Check("GPU counters", "info", f"{reading}; tracing needs no permission; not in this version")
+    paranoid = Path("/proc/sys/kernel/perf_event_paranoid")
+    if paranoid.is_file():
+        yield Check("perf events", "info", f"perf_event_paranoid is {paranoid.read_text().strip()}; not used")
+
+
+def _disk() -> Iterator[Check]:
+    yield from _guarded("current folder", lambda: _folder("current folder", "."))
+    yield from _guarded("temporary folder", lambda: _folder("temporary folder", tempfile.gettempdir()))
+
+
+def _folder(name: str, path: str) -> Iterator[Check]:
+    """Try in the folder what a recording does: make a file and reserve its blocks."""
+    try:
+        folder = Path(path).resolve()
+        _reserve_blocks(folder)
+    except OSError as error:
+        mend = "record into another folder: profile(out=...) or gpuprof run --out"
+        yield Check(name, "problem", f"{path} cannot hold a recording: {error.strerror}", mend)
+        return
+    free_bytes = shutil.disk_usage(folder).free
+    detail = f"{folder}: writable, {free_bytes / 1e9:.1f} GB free"
+    if free_bytes < SCARCE_DISK_BYTES:
+        yield Check(name, "problem", detail, "free some space, or record elsewhere with --out")
+    else:
+        yield Check(name, "ok", detail)
+
+
+def _reserve_blocks(folder: Path) -> None:
+    with tempfile.TemporaryFile(dir=folder) as file:
+        if hasattr(os, "posix_fallocate"):
+            os.posix_fallocate(file.fileno(), 0, 65_536)
+        else:
+            file.write(b"\0" * 65_536)
+            file.flush()
+
+
+_CHECKS: tuple[tuple[str, Callable[[], Iterable[Check]]], ...] = (
+    ("machine", _machine),
+    ("clock", _clock),
+    ("python", _python),
+    ("gpuprof", _gpuprof),
+    ("namesake", _namesake),
+    ("DuckDB", _duckdb),
+    ("torch", _torch),
+    ("ITT", _itt),
+    ("NVTX", _nvtx),
+    ("NVIDIA driver", _driver),
+    ("GPU", _gpu),
+    ("CUPTI", _cupti),
+    ("nsys", _nsys),
+    ("nvcc", _nvcc),
+    ("permissions", _permissions),
+    ("disk", _disk),
+)

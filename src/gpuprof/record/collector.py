@@ -1,0 +1,53 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Naming our collector to PyTorch, which looks for one while it is imported.
+
+This is all that `import gpuprof` does by itself, so nothing else is imported here.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+COLLECTOR_VARIABLE = "INTEL_LIBITTNOTIFY64"
+
+_offered = False
+
+
+def collector_path() -> Path:
+    """Return the shared library that PyTorch's ITT loader is to open."""
+    suffix = ".dylib" if sys.platform == "darwin" else ".so"
+    beside = Path(__file__).resolve().parent.parent / f"libgpuprof_core{suffix}"
+    if beside.exists():
+        return beside
+    # An editable install keeps what was compiled apart from these files.
+    import importlib.util
+
+    native = importlib.util.find_spec("gpuprof._native")
+    return beside if native is None or native.origin is None else Path(native.origin).with_name(beside.name)
+
+
+def offer_collector() -> None:
+    """Name our library to PyTorch.
+
+    Nothing is changed where torch was imported before, or where another tool, such as VTune, is named.
+    """
+    global _offered
+    if "torch" not in sys.modules:
+        os.environ.setdefault(COLLECTOR_VARIABLE, str(collector_path()))
+        _offered = _is_ours(os.environ[COLLECTOR_VARIABLE])
+
+
+def why_not_collecting() -> str | None:
+    """Return why PyTorch's announcements do not reach our library, or None when they do."""
+    if _offered:
+        return None
+    other = os.environ.get(COLLECTOR_VARIABLE)
+    if other is not None and not _is_ours(other):
+        return f"another ITT collector is named by {COLLECTOR_VARIABLE}: {other}"
+    return "torch was imported before gpuprof: import gpuprof first, or use `gpuprof run`"
+
+
+def _is_ours(path: str) -> bool:
+    return Path(path) == collector_path()

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// A span builder under a clock that ticks once a nanosecond, and what it made.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "support.hpp"
+
+namespace gpuprof::test {
+
+class BuilderBench {
+  public:
+    BuilderBench() : setting_{clock(), tree, totals, rows, next_span_id_, 0, classes_, [] {}} {
+        setting_.backward_name = name("backward");
+        process_ = tree.add_process(1, name("process"));
+    }
+    BuilderBench(const BuilderBench&) = delete;
+    BuilderBench& operator=(const BuilderBench&) = delete;
+
+    std::uint32_t name(const std::string& text) {
+        for (std::size_t i = 1; i < names_.size(); ++i)
+            if (names_[i] == text) return static_cast<std::uint32_t>(i);
+        names_.push_back(text);
+        classes_.push_back(classify_name(text));
+        return static_cast<std::uint32_t>(names_.size() - 1);
+    }
+    const std::string& text(std::uint32_t name) const { return names_.at(name); }
+    SpanBuilder thread(std::uint32_t number = 1) { return {setting_, process_, number, number}; }
+
+    // The row of the first finished span with this name.
+    std::size_t row(const std::string& wanted) const {
+        for (std::size_t i = 0; i < rows.size(); ++i)
+            if (text(rows.name[i]) == wanted) return i;
+        CHECK(wanted == "is missing");
+        throw GivenUp{};
+    }
+    // The name of the parent of the first span with this name, or "" where it has none.
+    std::string parent_of(const std::string& wanted) const {
+        const std::int64_t parent = rows.parent_id[row(wanted)];
+        for (std::size_t i = 0; i < rows.size(); ++i)
+            if (rows.span_id[i] == parent) return text(rows.name[i]);
+        return parent == -1 ? "" : "a span that is not there";
+    }
+    // Where a node hangs in the tree: kinds and names from the process down.
+    std::string path_of(std::uint32_t node) const {
+        static const char* const kinds[] = {"process", "span", "layer", "operator", "nvtx", "backward", "compile"};
+        const CallTree::Node& at = tree.nodes()[node];
+        if (at.parent == CallTree::no_parent) return "";
+        return path_of(at.parent) + "/" + kinds[static_cast<int>(at.kind)] + ":" + text(at.name);
+    }
+    const CallTree::Node& node(const std::string& path) const {
+        for (std::uint32_t i = 0; i < tree.nodes().size(); ++i)
+            if (path_of(i) == path) return tree.nodes()[i];
+        CHECK(path == "is missing");
+        throw GivenUp{};
+    }
+
+    CallTree tree;
+    DecodeTotals totals;
+    SpanColumns rows;
+
+  private:
+    static TickToRun clock() { return {TickScale({0, 0}, {1'000'000, 1'000'000}), 0}; }
+
+    std::int64_t next_span_id_ = 0;
+    std::vector<std::string> names_{""};
+    std::vector<NameClass> classes_{NameClass::plain};
+    BuilderSetting setting_;
+    std::uint32_t process_ = 0;
+};
+
+}  // namespace gpuprof::test

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: Apache-2.0
+// Each allocation of an operation fails once, in turn: the measured program goes on, and what is
+// recorded afterwards is right.
+#include <cstdlib>
+
+#include "support.hpp"
+
+using namespace gpuprof;
+using namespace gpuprof::test;
+
+namespace {
+
+// Counts down with each allocation of this thread; the one that meets zero fails.
+thread_local int allocations_left = -1;
+
+void* allocate(std::size_t size, std::size_t alignment) noexcept {
+    if (allocations_left >= 0 && allocations_left-- == 0) return nullptr;
+    return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
+}
+
+void* allocate_or_throw(std::size_t size, std::size_t alignment) {
+    if (void* memory = allocate(size, alignment)) return memory;
+    throw std::bad_alloc();
+}
+
+template <typename Body>
+bool fails_at(int allocation, Body body) {
+    allocations_left = allocation;
+    body();
+    const bool failed = allocations_left < 0;
+    allocations_left = -1;
+    return failed;
+}
+
+}  // namespace
+
+void* operator new(std::size_t size) { return allocate_or_throw(size, 16); }
+void* operator new(std::size_t size, std::align_val_t alignment) {
+    return allocate_or_throw(size, static_cast<std::size_t>(alignment));
+}
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size, 16); }
+void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
+    return allocate(size, static_cast<std::size_t>(alignment));
+}
+void operator delete(void* memory) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+
+TEST(names_stay_with_their_ids) {
+    Recorder& recorder = Recorder::instance();
+    const TemporaryFolder folder;
+    start(folder);
+    std::map<std::uint32_t, std::string> given;
+    int failed = 0;
+    for (int round = 0; round < 300; ++round) {
+        const std::string text = "a name too long to be stored in place " + std::to_string(round);
+        std::uint32_t id = 0;
+        if (fails_at(round % 8, [&] { id = recorder.intern(text); })) {
+            failed += id == 0 ? 1 : 0;
+            id = recorder.intern(text);
+        }
+        REQUIRE(id != 0);
+        CHECK(given.emplace(id, text).second);
+    }
+    CHECK(failed > 50);
+    recorder.stop();
+    const RecordedFolder recorded = read_folder(folder());
+    REQUIRE(recorded.processes.size() == 1);
+    CHECK_EQ(recorded.processes[0].names.size(), given.size());
+    for (const auto& [id, text] : given) CHECK_EQ(recorded.processes[0].names.at(id - 1).text, text);
+}
+
+TEST(threads_that_cannot_be_attached_are_not_recorded) {
+    const TemporaryFolder folder;
+    start(folder);
+    std::atomic<int> failed{0};
+    for (int round = 0; round < 64; ++round)
+        run_in_threads(1, [&](unsigned) {
+            if (fails_at(round % 4, [] { emit(EventKind::span_begin, 1); }))
+                ++failed;
+            else
+                emit(EventKind::span_end, 1);
+        });
+    CHECK(failed > 20);
+    // Logs that were given up are not walked through here.
+    CHECK_EQ(Recorder::instance().stop().dropped_events, 0u);
+    CHECK_EQ(decode_folder(folder()).run.totals.damaged_events, 0u);
+}
+
+TEST(a_segment_that_cannot_be_described_is_a_storage_failure) {
+    const TemporaryFolder folder;
+    start(folder);
+    constexpr std::uint32_t first_segment = 16 * (chunk_events - thread_mark_slots);
+    for (std::uint32_t i = 0; i < first_segment; ++i) emit(EventKind::span_begin, 1);
+    CHECK(fails_at(0, [] { emit(EventKind::span_begin, 1); }));
+    emit(EventKind::span_begin, 1);
+    const RecorderTotals totals = Recorder::instance().stop();
+    CHECK(totals.storage_failed);
+    CHECK_EQ(totals.dropped_events, 2u);
+    CHECK_EQ(decode_folder(folder()).run.totals.events, first_segment);
+}

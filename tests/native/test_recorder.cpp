@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <sys/stat.h>
+
+#include <barrier>
+#include <system_error>
+
+#include "support.hpp"
+
+using namespace gpuprof;
+using namespace gpuprof::test;
+
+namespace {
+
+constexpr std::uint32_t room_of_a_chunk = chunk_events - thread_mark_slots;
+
+// Every thread of the only process wrote emit_numbered_spans(count), and the decoder agrees.
+void check_whole(const TemporaryFolder& folder, std::size_t threads, std::uint32_t count) {
+    const RecordedFolder recorded = read_folder(folder());
+    REQUIRE(recorded.processes.size() == 1);
+    CHECK(recorded.processes[0].closed);
+    CHECK_EQ(recorded.damage.size(), 0u);
+    const auto numbers = numbers_by_thread(recorded.processes[0]);
+    CHECK_EQ(numbers.size(), threads);
+    for (const auto& [thread, list] : numbers) CHECK(are_numbered_spans(list, count));
+    const Spans spans = decode_folder(folder());
+    CHECK_EQ(spans.run.totals.events, 2 * threads * count);
+    CHECK_EQ(spans.run.totals.spans, threads * count);
+    CHECK_EQ(spans.run.totals.damaged_events, 0u);
+    CHECK_EQ(spans.run.totals.unmatched_ends, 0u);
+    CHECK_EQ(spans.run.totals.unfinished_spans, 0u);
+}
+
+std::uint64_t chunks_on_disk(const TemporaryFolder& folder) {
+    std::uint64_t bytes = 0;
+    for (const auto& path : folder.files(".segment")) bytes += fs::file_size(path) - header_bytes;
+    return bytes / chunk_bytes;
+}
+
+}  // namespace
+
+TEST(more_threads_than_chunks_of_a_segment) {
+    constexpr unsigned threads = 40;
+    constexpr std::uint32_t count = 5000;  // three chunks a thread
+    const TemporaryFolder folder;
+    start(folder);
+    std::barrier gate(threads);
+    run_in_threads(threads, [&](unsigned) {
+        gate.arrive_and_wait();
+        emit_numbered_spans(count);
+    });
+    const RecorderTotals totals = Recorder::instance().stop();
+    CHECK_EQ(totals.dropped_events, 0u);
+    CHECK(!totals.storage_failed);
+    CHECK(folder.files(".segment").size() > 1);
+    check_whole(folder, threads, count);
+}
+
+TEST(later_threads_go_on_in_the_chunks_of_ended_ones) {
+    constexpr unsigned threads = 200;
+    const TemporaryFolder folder;
+    start(folder);
+    for (unsigned i = 0; i < threads; ++i) run_in_threads(1, [](unsigned) { emit_numbered_spans(5); });
+    Recorder::instance().stop();
+    check_whole(folder, threads, 5);
+    CHECK_EQ(chunks_on_disk(folder), 1u);  // 200 * (2 + 10) places of 4096
+}
+
+TEST(a_chunk_that_is_nearly_full_is_not_handed_on) {
+    const TemporaryFolder folder;
+    start(folder);
+    constexpr std::uint32_t count = (room_of_a_chunk - 20) / 2;
+    run_in_threads(1, [](unsigned) { emit_numbered_spans(count); });
+    run_in_threads(1, [](unsigned) { emit_numbered_spans(count); });
+    Recorder::instance().stop();
+    check_whole(folder, 2, count);
+    CHECK_EQ(chunks_on_disk(folder), 2u);
+}
+
+TEST(a_chunk_is_filled_to_its_last_place) {
+    const TemporaryFolder folder;
+    start(folder);
+    static_assert(room_of_a_chunk % 2 == 0);
+    run_in_threads(2, [](unsigned) { emit_numbered_spans(room_of_a_chunk / 2); });
+    Recorder::instance().stop();
+    check_whole(folder, 2, room_of_a_chunk / 2);
+    CHECK_EQ(chunks_on_disk(folder), 2u);
+}
+
+TEST(threads_that_come_and_go_in_waves) {
+    constexpr unsigned threads = 16, waves = 20;
+    const TemporaryFolder folder;
+    start(folder);
+    for (unsigned wave = 0; wave < waves; ++wave)
+        run_in_threads(threads, [](unsigned) { emit_numbered_spans(700); });
+    Recorder::instance().stop();
+    check_whole(folder, threads * waves, 700);
+}
+
+TEST(a_thread_carries_its_name_and_id) {
+    const TemporaryFolder folder;
+    start(folder);
+    std::uint32_t id = 0;
+    run_in_threads(1, [&](unsigned) {
+        pthread_setname_np(pthread_self(), "fifteen-letters");  // as long as the system allows
+        id = static_cast<std::uint32_t>(gettid());
+        emit_numbered_spans(1);
+    });
+    Recorder::instance().stop();
+    const Spans spans = decode_folder(folder());
+    REQUIRE(spans.run.threads.size() == 1);
+    CHECK_EQ(spans.run.threads[0].name, "fifteen-letters");
+    CHECK_EQ(spans.run.threads[0].thread_id, id);
+    CHECK_EQ(spans.run.totals.events, 2u);
+}
+
+TEST(several_recordings_with_names_of_their_own) {
+    Recorder& recorder = Recorder::instance();
+    std::uint32_t generation = recorder.generation();
+    for (int round = 0; round < 5; ++round) {
+        const TemporaryFolder folder;
+        start(folder);
+        CHECK_EQ(recorder.generation(), ++generation);
+        // Each round in another order, so that an id kept from the last one would show.
+        for (int i = 0; i < 3; ++i) {
+            const std::uint32_t id = recorder.intern("name " + std::to_string((i + round) % 3));
+            CHECK_EQ(id, static_cast<std::uint32_t>(i + 1));
+            for (int spans = 0; spans <= (i + round) % 3; ++spans) {
+                emit(EventKind::span_begin, id);
+                emit(EventKind::span_end, id);
+            }
+        }
+        recorder.stop();
+        const Spans spans = decode_folder(folder());
+        for (std::size_t i = 0; i < 3; ++i) CHECK_EQ(spans.count("name " + std::to_string(i)), i + 1);
+        CHECK_EQ(spans.run.totals.spans, 6u);
+    }
+}
+
+TEST(two_recordings_in_one_folder_stay_apart) {
+    const TemporaryFolder folder;
+    for (const char* name : {"first", "second"}) {
+        start(folder);
+        const std::uint32_t id = Recorder::instance().intern(name);
+        emit(EventKind::span_begin, id);
+        emit(EventKind::span_end, id);
+        Recorder::instance().stop();
+    }
+    const Spans spans = decode_folder(folder());
+    CHECK_EQ(spans.run.processes.size(), 2u);
+    CHECK_EQ(spans.count("first"), 1u);
+    CHECK_EQ(spans.count("second"), 1u);
+}
+
+TEST(stop_without_a_start_and_events_without_a_recording) {
+    const RecorderTotals totals = Recorder::instance().stop();
+    CHECK_EQ(totals.dropped_events, 0u);
+    CHECK(!totals.storage_failed);
+    emit_numbered_spans(10);
+    CHECK(!Recorder::instance().active());
+    const TemporaryFolder folder;
+    start(folder);
+    Recorder::instance().stop();
+    CHECK_EQ(Recorder::instance().stop().dropped_events, 0u);
+    CHECK_EQ(decode_folder(folder()).run.totals.events, 0u);
+}
+
+TEST(a_second_start_is_refused_and_disturbs_nothing) {
+    const TemporaryFolder folder, other;
+    start(folder);
+    run_in_threads(1, [](unsigned) { emit_numbered_spans(3); });
+    bool refused = false;
+    try {
+        start(other);
+    } catch (const std::logic_error&) {
+        refused = true;
+    }
+    CHECK(refused);
+    CHECK(other.files(".segment").empty());
+    CHECK(Recorder::instance().active());
+    run_in_threads(1, [](unsigned) { emit_numbered_spans(3); });
+    Recorder::instance().stop();
+    check_whole(folder, 2, 3);
+}
+
+TEST(a_folder_that_cannot_be_written) {
+    const TemporaryFolder folder;
+    const std::uint32_t generation = Recorder::instance().generation();
+    const int file = creat((folder / "file").c_str(), 0644);
+    REQUIRE(file >= 0);
+    close(file);
+    for (const std::string& path : {folder / "missing", folder / "file"}) {
+        std::string message;
+        try {
+            Recorder::instance().start(path);
+        } catch (const std::system_error& error) {
+            message = error.what();
+        }
+        CHECK(message.find(path) != std::string::npos);
+        CHECK(!Recorder::instance().active());
+        CHECK_EQ(Recorder::instance().generation(), generation);
+        emit_numbered_spans(10);
+        CHECK_EQ(Recorder::instance().stop().dropped_events, 0u);
+    }
+    start(folder);
+    run_in_threads(1, [](unsigned) { emit_numbered_spans(10); });
+    Recorder::instance().stop();
+    check_whole(folder, 1, 10);
+}
+
+TEST(blocks_are_reserved_before_they_are_mapped) {
+    const TemporaryFolder folder;
+    start(folder);
+    run_in_threads(20, [](unsigned) { emit_numbered_spans(room_of_a_chunk / 2); });
+    const auto segments = folder.files(".segment");
+    CHECK_EQ(segments.size(), 2u);
+    for (const auto& path : segments) {
+        struct stat status{};
+        REQUIRE(stat(path.c_str(), &status) == 0);
+        CHECK(status.st_size >= static_cast<off_t>(header_bytes + 16 * chunk_bytes));
+        CHECK(status.st_blocks * 512 >= status.st_size);
+    }
+    Recorder::instance().stop();
+    CHECK_EQ(chunks_on_disk(folder), 20u);  // what nobody took is given back
+}

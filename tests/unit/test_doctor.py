@@ -1,0 +1,321 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof doctor` on machines that lack this or that, played by replacing what it looks at."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import types
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gpuprof import doctor
+from gpuprof.doctor import Check, examine, is_broken
+
+TORCH = {"version": "2.13.0+cpu", "cuda": None, "hip": None, "itt": True, "file": "torch/__init__.py"}
+NO_DRIVER = {"missing": "libcuda.so.1: cannot open shared object file"}
+
+
+class Machine:
+    """A machine where everything needed works; a test breaks one part of it."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.patch = patch
+        self.versions = {"gpuprof-native": "0.1.0", "nvtx": "0.2.17"}
+        self.absent: set[str] = set()
+        self.native = types.SimpleNamespace(
+            build_info=lambda: {
+                "compiler": "GCC 12",
+                "build_type": "Release",
+                "cuda": False,
+                "version": "0.1.0",
+            },
+            clock_info=lambda: {"clock": "tsc", "monotonic_ns": 1, "realtime_ns": 2},
+            itt_attached=lambda: False,
+        )
+        find_spec = importlib.util.find_spec
+        patch.setattr(
+            importlib.util,
+            "find_spec",
+            lambda name: None if name in self.absent else True if "gpuprof" in name else find_spec(name),
+        )
+        patch.setattr(importlib.metadata, "version", self.version)
+        patch.setattr(doctor, "_native", lambda: self.native)
+        patch.setattr(doctor.platform, "machine", lambda: "x86_64")
+        patch.delitem(sys.modules, "torch", raising=False)
+        patch.delenv("INTEL_LIBITTNOTIFY64", raising=False)
+        patch.delenv("NVTX_INJECTION64_PATH", raising=False)
+        self.answers(torch=TORCH, driver=NO_DRIVER)
+
+    def version(self, name: str) -> str:
+        if name not in self.versions:
+            raise importlib.metadata.PackageNotFoundError(name)
+        return self.versions[name]
+
+    def answers(self, **probes: Any) -> None:
+        """Let the child processes of `_ask_torch` and `_ask_driver` answer so."""
+        for name, answer in probes.items():
+
+            def ask(answer: Any = answer) -> Any:
+                return answer
+
+            ask.cache_clear = lambda: None  # type: ignore[attr-defined]
+            self.patch.setattr(doctor, f"_ask_{name}", ask)
+
+    def check(self, name: str) -> Check:
+        found = [check for check in examine() if check.name == name]
+        assert len(found) == 1, [check.name for check in examine()]
+        return found[0]
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
+    return Machine(monkeypatch)
+
+
+def test_a_machine_where_all_works_is_not_broken(machine: Machine) -> None:
+    checks = examine()
+    assert not any(map(is_broken, checks))
+    names = [check.name for check in checks]
+    for name in ("machine", "clock", "python", "gpuprof", "native core", "DuckDB", "torch", "ITT", "NVTX"):
+        assert name in names
+    for name in ("NVIDIA driver", "GPU", "CUPTI", "nsys", "nvcc", "current folder", "temporary folder"):
+        assert name in names
+    assert {check.status for check in checks} <= {"ok", "missing", "problem", "info"}
+    assert all("\n" not in check.detail + check.mend for check in checks)
+
+
+def test_no_line_tells_anyone_to_install_the_namesake(machine: Machine) -> None:
+    machine.versions["gpuprof"] = "9.9"
+    machine.absent |= {"duckdb"}
+    machine.answers(torch=None)
+    del machine.native.build_info
+    for check in examine():
+        assert "pip install gpuprof" not in check.detail + check.mend
+
+
+def test_the_namesake_is_found_out(machine: Machine) -> None:
+    machine.versions["gpuprof"] = "9.9"
+    check = machine.check("namesake")
+    assert is_broken(check)
+    assert "unrelated" in check.detail
+    assert "gpuprof-native" in check.detail
+    assert check.mend.startswith("pip uninstall gpuprof")
+
+
+def test_without_the_native_core_nothing_goes(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing() -> Any:
+        raise ImportError("libstdc++.so.6: version `GLIBCXX_3.4.32' not found")
+
+    monkeypatch.setattr(doctor, "_native", missing)
+    check = machine.check("native core")
+    assert is_broken(check)
+    assert "GLIBCXX" in check.detail
+    assert "pip install" in check.mend
+
+
+@pytest.mark.parametrize(
+    ("version", "status"), [((3, 9), "problem"), ((3, 10), "ok"), ((3, 14), "ok"), ((3, 15), "info")]
+)
+def test_python_versions(machine: Machine, version: tuple[int, int], status: str) -> None:
+    machine.patch.setattr(doctor.sys, "version_info", (*version, 0))
+    check = machine.check("python")
+    assert check.status == status
+    assert is_broken(check) == (status == "problem")
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "word"),
+    [
+        (None, "missing", "not installed"),
+        ({"error": "exit code 1: ImportError: libc10.so"}, "problem", "libc10.so"),
+        (TORCH | {"version": "2.3.1"}, "problem", "too old"),
+        (TORCH | {"version": "2.4.0a0+git1", "cuda": "13.0"}, "ok", "CUDA 13.0 build"),
+        (TORCH | {"hip": "6.2"}, "ok", "ROCm 6.2 build"),
+        (TORCH, "ok", "CPU build"),
+    ],
+)
+def test_torch(machine: Machine, answer: Any, status: str, word: str) -> None:
+    machine.answers(torch=answer)
+    check = machine.check("torch")
+    assert check.status == status
+    assert word in check.detail
+    assert bool(check.mend) == (status != "ok")
+    assert not is_broken(check)
+
+
+def test_itt_of_another_tool(machine: Machine) -> None:
+    machine.patch.setenv("INTEL_LIBITTNOTIFY64", "/opt/intel/vtune/libittnotify_collector.so")
+    check = machine.check("ITT")
+    assert check.status == "problem"
+    assert "vtune" in check.detail
+    assert "unset INTEL_LIBITTNOTIFY64" in check.mend
+
+
+def test_itt_of_ours(machine: Machine) -> None:
+    machine.patch.setenv("INTEL_LIBITTNOTIFY64", "/some/where/gpuprof/libgpuprof_core.so")
+    assert machine.check("ITT").status == "ok"
+
+
+def test_itt_where_torch_came_first(machine: Machine) -> None:
+    machine.patch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    check = machine.check("ITT")
+    assert check.status == "problem"
+    assert "import gpuprof before torch" in check.mend
+
+
+def test_itt_where_torch_has_loaded_ours(machine: Machine) -> None:
+    machine.patch.setitem(sys.modules, "torch", types.ModuleType("torch"))
+    machine.native.itt_attached = lambda: True
+    assert machine.check("ITT").status == "ok"
+
+
+def test_clocks(machine: Machine) -> None:
+    assert machine.check("clock") == Check("clock", "ok", "invariant time stamp counter")
+    machine.native.clock_info = lambda: {"clock": "monotonic"}
+    assert machine.check("clock").status == "info"
+
+
+def test_itt_where_there_is_none(machine: Machine) -> None:
+    machine.answers(torch=TORCH | {"itt": False})
+    assert machine.check("ITT").status == "missing"
+    machine.patch.setattr(doctor.platform, "machine", lambda: "aarch64")
+    assert "aarch64" in machine.check("ITT").detail
+
+
+def test_nvtx_with_a_tool_attached(machine: Machine) -> None:
+    machine.patch.setenv("NVTX_INJECTION64_PATH", "/opt/nvidia/nsight/libToolsInjection64.so")
+    assert "a tool is attached" in machine.check("NVTX").detail
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "word"),
+    [
+        (NO_DRIVER, "missing", "libcuda.so.1"),
+        ({"error": "exit code -11: no message"}, "problem", "-11"),
+        ({"init": 100, "version": 13000, "devices": []}, "problem", "error 100"),
+        ({"init": 0, "version": 12090, "devices": [["H100", 85 * 10**9, "9.0"]]}, "ok", "CUDA 12.9"),
+    ],
+)
+def test_driver(machine: Machine, answer: dict[str, Any], status: str, word: str) -> None:
+    machine.answers(driver=answer)
+    check = machine.check("NVIDIA driver")
+    assert (check.status, is_broken(check)) == (status, False)
+    assert word in check.detail
+
+
+def test_a_gpu_is_named_and_nothing_is_claimed_of_it(machine: Machine) -> None:
+    machine.answers(driver={"init": 0, "version": 13000, "devices": [["NVIDIA H100", 85 * 10**9, "9.0"]]})
+    check = machine.check("GPU 0")
+    assert check.detail.startswith("NVIDIA H100, 85.0 GB, compute capability 9.0")
+    assert "CPU side only" in check.detail
+
+
+def test_cupti_is_found_in_a_wheel_and_not_loaded(machine: Machine, tmp_path: Path) -> None:
+    library = tmp_path / "nvidia/cu13/lib/libcupti.so.13"
+    library.parent.mkdir(parents=True)
+    library.write_bytes(b"not a library: loading it would fail")
+    machine.patch.syspath_prepend(tmp_path)
+    machine.versions["nvidia-cuda-cupti"] = "13.0.85"
+    detail = machine.check("CUPTI").detail
+    assert str(library) in detail
+    assert "nvidia-cuda-cupti 13.0.85" in detail
+    assert "not in this version" in detail
+
+
+def test_a_folder_that_cannot_be_written_is_a_problem_with_a_mend(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(folder: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(doctor, "_reserve_blocks", refuse)
+    check = machine.check("current folder")
+    assert check.status == "problem"
+    assert "No space left on device" in check.detail
+    assert "--out" in check.mend
+
+
+def test_a_current_folder_that_is_gone(tmp_path: Path) -> None:
+    program = """
+import os, sys
+gone = sys.argv[1]
+os.mkdir(gone); os.chdir(gone); os.rmdir(gone)
+from gpuprof import doctor
+for check in doctor._disk():
+    print(check.status, check.name, check.detail)
+"""
+    command = [sys.executable, "-c", program, str(tmp_path / "gone")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env=absolute_environment())
+    current, temporary = done.stdout.splitlines()
+    assert current.startswith("problem current folder")
+    assert "No such file or directory" in current
+    assert temporary.startswith("ok temporary folder")
+
+
+def absolute_environment() -> dict[str, str]:
+    """Return the environment with a PYTHONPATH that holds from any folder."""
+    package = str(Path(doctor.__file__).parents[1])
+    return {**os.environ, "PYTHONPATH": os.pathsep.join((package, os.environ.get("PYTHONPATH", "")))}
+
+
+@pytest.mark.parametrize("error", [RuntimeError("two\nlines"), SystemExit(3), MemoryError()])
+def test_a_check_that_fails_reports_itself(
+    machine: Machine, monkeypatch: pytest.MonkeyPatch, error: BaseException
+) -> None:
+    def broken() -> Iterator[Check]:
+        yield Check("first", "ok", "fine")
+        raise error
+
+    monkeypatch.setattr(doctor, "_CHECKS", (("broken", broken),))
+    first, second = examine()
+    assert first.name == "first"
+    assert (second.name, second.status) == ("broken", "problem")
+    assert type(error).__name__ in second.detail
+    assert "\n" not in second.detail
+
+
+def test_a_probe_that_dies_or_hangs_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert doctor._probe("print('noise'); print('{\"a\": 1}')") == {"a": 1}
+    assert doctor._probe("raise ValueError('no\\nway')")["error"] == "exit code 1: way"
+    assert doctor._probe("import os; os._exit(7)")["error"] == "exit code 7: no message"
+    monkeypatch.setattr(doctor, "PROBE_TIMEOUT_S", 0.2)
+    assert "no answer" in doctor._probe("import time; time.sleep(60)")["error"]
+
+
+def test_the_probes_answer_on_this_machine() -> None:
+    driver = doctor._probe(doctor._DRIVER_PROBE)
+    assert "error" not in driver
+    assert ("missing" in driver) != ("init" in driver)
+    if importlib.util.find_spec("torch"):
+        assert doctor._probe(doctor._TORCH_PROBE).keys() == TORCH.keys()
+
+
+@pytest.mark.parametrize(
+    ("text", "version"), [("2.13.0+cpu", (2, 13)), ("2.4.0a0", (2, 4)), ("3", (3, 0)), ("1.1rc1", (1, 1))]
+)
+def test_versions(text: str, version: tuple[int, int]) -> None:
+    assert doctor._version(text) == version
+
+
+def test_the_command_on_this_machine_prints_json_and_fitting_exit_code() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuprof", "doctor", "--json"],
+        capture_output=True,
+        text=True,
+        env=absolute_environment(),
+    )
+    values = json.loads(done.stdout)
+    assert done.returncode == (0 if values["ok"] else 1)
+    assert done.stderr == ""
+    broken = [
+        check for check in values["checks"] if check["required"] and check["status"] in ("missing", "problem")
+    ]
+    assert values["ok"] == (not broken)

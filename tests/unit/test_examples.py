@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Every example runs, in a process and a folder of its own."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch", reason="the examples run PyTorch models")
+
+import gpuprof
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+EXAMPLES = REPOSITORY / "examples"
+SHORT = {
+    "api.py": [],
+    "async_server.py": ["--requests", "3"],
+    "sql.py": [],
+    "transformer.py": ["--steps", "2", "--layers", "2", "--batch", "2", "--tokens", "4"],
+}
+
+
+def run_example(folder: Path, *command: str) -> str:
+    """Run Python with `command` in `folder`; return its standard output."""
+    result = subprocess.run(
+        [sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout
+
+
+def test_every_example_is_run_here() -> None:
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(SHORT)
+
+
+@pytest.mark.parametrize("name", SHORT)
+def test_runs(name: str, tmp_path: Path) -> None:
+    output = run_example(tmp_path, str(EXAMPLES / name), *SHORT[name])
+    assert output.strip()
+
+
+def test_api_leaves_a_run_and_a_page(tmp_path: Path) -> None:
+    output = run_example(tmp_path, str(EXAMPLES / "api.py"))
+    assert "TransformerEncoder" in output
+    assert gpuprof.open(tmp_path / "run.gpuprof").meta["complete"]
+    assert "</html>" in (tmp_path / "flame.html").read_text(encoding="utf-8")
+
+
+def test_api_is_the_readmes_example() -> None:
+    readme = (REPOSITORY / "README.md").read_text(encoding="utf-8")
+    shown = re.search(r"```python\n(.*?)```", readme, re.DOTALL)
+    assert shown is not None
+    _docstring, *example = ast.parse((EXAMPLES / "api.py").read_text(encoding="utf-8")).body
+    assert [ast.dump(each) for each in example] == [ast.dump(each) for each in ast.parse(shown[1]).body]
+
+
+def test_transformer_under_gpuprof_run_prints_the_same(tmp_path: Path) -> None:
+    script = str(EXAMPLES / "transformer.py")
+    alone = run_example(tmp_path, script, *SHORT["transformer.py"])
+    arguments = ["-m", "gpuprof", "run", "--out", "demo.gpuprof", script, *SHORT["transformer.py"]]
+    profiled = run_example(tmp_path, *arguments)
+    losses = re.findall(r"loss (\S+)", alone)
+    assert losses
+    assert re.findall(r"loss (\S+)", profiled) == losses
+    names = gpuprof.open(tmp_path / "demo.gpuprof").sql(
+        "SELECT DISTINCT name FROM spans WHERE kind = 'layer'"
+    )
+    assert "layers.1.attn.q_proj" in {name for (name,) in names.fetchall()}
+
+
+def test_async_requests_belong_to_their_clients(tmp_path: Path) -> None:
+    run_example(tmp_path, str(EXAMPLES / "async_server.py"), "--requests", "3", "--out", "a.gpuprof")
+    parents = gpuprof.open(tmp_path / "a.gpuprof").sql("""
+        SELECT parent.name, count(*)
+        FROM spans AS child JOIN spans AS parent ON child.parent_id = parent.span_id
+        WHERE child.name = 'request' GROUP BY 1 ORDER BY 1
+    """)
+    assert parents.fetchall() == [("client A", 3), ("client B", 3), ("client C", 3)]

@@ -1,0 +1,763 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Operators agree with torch.profiler, and leave the program's own profilers alone."""
+
+from __future__ import annotations
+
+# Before torch, which looks for the collector of its operators while it is imported.
+import gpuprof
+
+# isort: split
+import os
+import subprocess
+import sys
+import threading
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch_models import (
+    Job,
+    Mlp,
+    Span,
+    announced,
+    announced_folded,
+    is_bookkeeping,
+    layer_calls,
+    raw_counts,
+    record,
+    shown_counts,
+    spans_of,
+    torch_profile,
+)
+
+from gpuprof.analyze.call_tree import KINDS
+
+pytestmark = [
+    # Python 3.12 warns of any fork in a process with threads.
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+    # torch.profiler warns in the middle of its own start, and crashes if that raises.
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+]
+
+MODES = ("eval", "sgd", "adamw")
+
+
+@pytest.fixture(scope="module", params=[(m, mode) for m in ("transformer", "convnet") for mode in MODES], ids="-".join)
+def readings(request: pytest.FixtureRequest) -> tuple[Job, gpuprof.Run, torch.profiler.profile]:
+    """A pass that gpuprof recorded, and one that torch.profiler did, after a pass to warm up."""
+    job = Job(*request.param)
+    job()
+    return job, record(job, job.model), torch_profile(job)
+
+
+class TestAgreementWithTorchProfiler:
+    def test_every_name_is_recorded_as_often(self, readings: Any) -> None:
+        _, run, profiler = readings
+        assert run.meta["sources"]["operators"] == "itt"
+        assert announced(run) == raw_counts(profiler)
+
+    def test_what_key_averages_shows(self, readings: Any) -> None:
+        _, run, profiler = readings
+        assert announced_folded(run) == shown_counts(profiler)
+
+    def test_summary_counts_operators_alike(self, readings: Any) -> None:
+        _, run, profiler = readings
+        raw = raw_counts(profiler)
+        rows = {row.name: row.calls for row in run.summary(by="operator").rows}
+        assert rows == {name: raw[name] for name in rows}
+        assert {name for name in raw if name.startswith("aten::")} <= rows.keys()
+
+    def test_nothing_was_lost_or_cut(self, readings: Any) -> None:
+        _, run, _ = readings
+        totals = run.meta["totals"]
+        lost = ("damaged_events", "dropped_events", "unmatched_ends")
+        assert [totals[name] for name in lost] == [0, 0, 0]
+        assert run.meta["complete"] is True
+
+    def test_workers_are_apart(self, readings: Any) -> None:
+        job, run, _ = readings
+        workers = {process["process_id"] for process in run.meta["processes"]} - {run.meta["process_id"]}
+        assert len(workers) == 2
+        by_worker = [announced(run, worker) for worker in workers]
+        assert all(counts["aten::stack"] >= 1 for counts in by_worker)  # default_collate
+        assert sum(counts["aten::stack"] for counts in by_worker) == 4  # two batches of two columns
+        if isinstance(job._loader["dataset"], torch.utils.data.TensorDataset):
+            return
+        assert sum(counts["aten::sin"] for counts in by_worker) == 4
+        assert announced(run)["aten::sin"] == 0
+
+    def test_operators_nest_as_the_profiler_nests_them(self, readings: Any) -> None:
+        job, run, profiler = readings
+        by_id = {span.span_id: span for span in spans_of(run)}
+
+        def parent_name(span: Span) -> str | None:
+            above = by_id.get(-1 if span.parent_id is None else span.parent_id)
+            while above is not None and above.kind == "layer":
+                above = by_id.get(-1 if above.parent_id is None else above.parent_id)
+            return None if above is None else above.name
+
+        spans = [s for s in by_id.values() if s.kind != "layer" and s.process_id == run.meta["process_id"]]
+        ours = Counter((parent_name(span), span.name) for span in spans if not is_bookkeeping(span.name))
+        assert ours == profiler_nesting(profiler)
+
+
+def profiler_nesting(profiler: torch.profiler.profile) -> Counter[tuple[str | None, str]]:
+    """(parent, child) by the intervals of the profiler's raw events, each thread for itself."""
+    pairs = Counter[tuple[str | None, str]]()
+    events = [e for e in profiler.profiler.kineto_results.events() if not is_bookkeeping(e.name())]
+    order = {id(event): number for number, event in enumerate(events)}
+    for thread in {event.start_thread_id() for event in events}:
+        own = [event for event in events if event.start_thread_id() == thread]
+        own.sort(key=lambda e: (e.start_ns(), -e.end_ns(), order[id(e)]))
+        stack: list[Any] = []
+        for event in own:
+            while stack and stack[-1].end_ns() <= event.start_ns() and stack[-1].end_ns() < event.end_ns():
+                stack.pop()
+            pairs[stack[-1].name() if stack else None, event.name()] += 1
+            stack.append(event)
+    return pairs
+
+
+class TestBackward:
+    def test_is_a_node_of_the_span_that_asked_for_it(self) -> None:
+        model, x = Mlp(), torch.randn(2, 4)
+
+        def step() -> None:
+            with gpuprof.span("step"):
+                with gpuprof.span("forward"):
+                    loss = model(x).sum()
+                with gpuprof.span("gradients"):
+                    loss.backward()
+
+        step()
+        run = record(step, model)
+        nodes = tree_paths(run)
+        backward = [path for path in nodes if any(kind == "backward" for kind, _ in path)]
+        inside = (("span", "step"), ("span", "gradients"), ("backward", "backward"))
+        assert backward
+        assert all(path[:3] == inside for path in backward)
+        for path in backward:
+            if len(path) > 3:
+                assert path[3][0] == "backward"
+                assert path[3][1].startswith("autograd::engine::evaluate_function: ")
+
+    def test_operators_after_autograd_nodes_are_only_there(self) -> None:
+        model, x = Mlp(), torch.randn(2, 4)
+        run = record(lambda: model(x).sum().backward(), model)
+        for path, calls in tree_paths(run).items():
+            kind, name = path[-1]
+            if name in ("aten::mm", "AddmmBackward0"):
+                assert ("backward", "backward") in path
+                assert ("layer", "Mlp") not in path
+                assert calls > 0
+            if name in ("aten::addmm", "aten::relu"):
+                assert ("layer", "Mlp") in path
+
+    def test_inside_a_layer_that_differentiates(self) -> None:
+        class Energy(nn.Module):
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                x = x.detach().requires_grad_()
+                return torch.autograd.grad((x * x).sum(), x)[0]
+
+        model, x = Energy(), torch.randn(3)
+        nodes = tree_paths(record(lambda: model(x), model))
+        backward = [path for path in nodes if ("backward", "backward") in path]
+        assert backward
+        assert all(path[:2] == (("layer", "Energy"), ("backward", "backward")) for path in backward)
+
+    def test_total_of_the_group_is_that_of_its_children(self) -> None:
+        model, x = Mlp(), torch.randn(2, 4)
+        tree = record(lambda: model(x).sum().backward(), model).call_tree
+        (group,) = [i for i in range(len(tree)) if tree.names[tree.name[i]] == "backward"]
+        assert KINDS[tree.kind[group]] == "backward"
+        assert tree.total_ns[group] == tree.total_ns[tree.parent == group].sum()
+
+
+def tree_paths(run: gpuprof.Run) -> dict[tuple[tuple[str, str], ...], int]:
+    """Calls by path, each step a kind and a name, without the process."""
+    tree = run.call_tree
+    paths: list[tuple[tuple[str, str], ...]] = []
+    result = {}
+    for i in range(len(tree)):
+        parent = tree.parent[i]
+        own = () if parent < 0 else ((KINDS[tree.kind[i]], tree.names[tree.name[i]]),)
+        paths.append((() if parent < 0 else paths[parent]) + own)
+        if own:
+            result[paths[-1]] = int(tree.calls[i])
+    return result
+
+
+def small_step() -> Any:
+    model, x = Mlp(), torch.randn(2, 4)
+
+    def step() -> None:
+        model(x).sum().backward()
+
+    step()
+    return step
+
+
+class TestProfilersOfTheProgram:
+    """What the program's own profilers see is what they see without us."""
+
+    @pytest.mark.parametrize(
+        "options",
+        [{}, {"record_shapes": True}, {"profile_memory": True}, {"with_stack": True}, {"with_modules": True}],
+        ids=str,
+    )
+    def test_torch_profiler(self, options: dict[str, bool]) -> None:
+        step = small_step()
+
+        def shown() -> dict[str, int]:
+            # Python frames differ by the test's own callers.
+            counts = shown_counts(torch_profile(step, **options))
+            return {name: count for name, count in counts.items() if "(" not in name and "<" not in name}
+
+        expected = shown()
+        assert ("nn.Module: Mlp_0" in expected) == ("with_stack" in options)
+        seen = []
+
+        def program() -> None:
+            step()
+            torch.zeros(1).cos()
+            seen.append(shown())
+            torch.zeros(1).exp()
+
+        run = record(program)
+        assert seen == [expected]
+        assert announced(run)["aten::cos"] == 1
+        assert announced(run)["aten::exp"] == 1
+        assert run.meta["notes"] == ["operators were not recorded while the program used a profiler of PyTorch"]
+
+    def test_again_and_again(self) -> None:
+        step = small_step()
+        expected = shown_counts(torch_profile(step))
+        seen = []
+
+        def program() -> None:
+            for _ in range(3):
+                torch.zeros(1).cos()
+                seen.append(shown_counts(torch_profile(step)))
+            torch.zeros(1).exp()
+
+        run = record(program)
+        assert seen == [expected] * 3
+        assert announced(run)["aten::cos"] == 3
+        assert announced(run)["aten::exp"] == 1
+
+    def test_autograd_profiler(self) -> None:
+        step = small_step()
+
+        def profiled() -> dict[str, int]:
+            with torch.autograd.profiler.profile() as profiler:
+                step()
+            return {event.key: event.count for event in profiler.key_averages()}
+
+        expected = profiled()
+        seen = []
+
+        def program() -> None:
+            seen.append(profiled())
+            torch.zeros(1).exp()
+
+        run = record(program)
+        assert seen == [expected]
+        assert announced(run)["aten::exp"] == 1
+
+    def test_schedule(self) -> None:
+        step = small_step()
+
+        def scheduled() -> list[dict[str, int]]:
+            cycles: list[dict[str, int]] = []
+            plan = torch.profiler.schedule(wait=1, warmup=1, active=2, repeat=2)
+            with torch.profiler.profile(
+                activities=[torch.profiler.ProfilerActivity.CPU],
+                schedule=plan,
+                on_trace_ready=lambda p: cycles.append(shown_counts(p)),
+            ) as profiler:
+                for _ in range(9):
+                    step()
+                    profiler.step()
+            return cycles
+
+        expected = scheduled()
+        assert len(expected) == 2
+        seen = []
+
+        def program() -> None:
+            seen.append(scheduled())
+            torch.zeros(1).exp()
+
+        run = record(program)
+        assert seen == [expected]
+        assert announced(run)["aten::exp"] == 1
+
+    def test_one_that_fails(self) -> None:
+        def program() -> None:
+            with pytest.raises(ZeroDivisionError), torch.profiler.profile():
+                torch.zeros(1).cos()
+                raise ZeroDivisionError
+            torch.zeros(1).exp()
+
+        assert announced(record(program))["aten::exp"] == 1
+
+    @pytest.mark.parametrize("kind", [torch.autograd.profiler.profile, torch.profiler.profile])
+    def test_one_in_another(self, kind: Any) -> None:
+        step = small_step()
+
+        def nested() -> list[Any]:
+            """What PyTorch makes of it is not ours to judge: it has to be the same."""
+            outcome: list[Any] = []
+            outer, inner = kind(), kind()
+            try:
+                with outer:
+                    step()
+                    with inner:
+                        step()
+                    outcome.append(sorted((e.key, e.count) for e in inner.key_averages()))
+                    step()
+                outcome.append(sorted((e.key, e.count) for e in outer.key_averages()))
+            except (RuntimeError, AssertionError) as error:
+                outcome.append(str(error).splitlines()[:1])
+            return outcome
+
+        expected = nested()
+        seen = []
+
+        def program() -> None:
+            seen.append(nested())
+            torch.zeros(1).exp()
+
+        run = record(program)
+        assert seen == [expected]
+        assert announced(run)["aten::exp"] == 1
+
+    def test_legacy_profiler(self) -> None:
+        from torch.autograd import profiler_legacy
+
+        step = small_step()
+
+        def profiled() -> dict[str, int]:
+            with profiler_legacy.profile() as profiler:
+                step()
+            return {event.key: event.count for event in profiler.key_averages()}
+
+        expected = profiled()
+        seen = []
+
+        def program() -> None:
+            seen.append(profiled())
+            torch.zeros(1).exp()
+
+        run = record(program)
+        assert seen == [expected]
+        assert announced(run)["aten::exp"] == 1
+
+    def test_emit_itt_of_the_program(self) -> None:
+        def program() -> None:
+            with torch.autograd.profiler.emit_itt():
+                torch.zeros(1).cos()
+            torch.zeros(1).exp()
+
+        counts = announced(record(program))
+        assert counts["aten::cos"] == 1
+        assert counts["aten::exp"] == 1
+
+    def test_emit_nvtx_of_the_program(self) -> None:
+        def emit() -> type[BaseException] | None:
+            try:
+                with torch.autograd.profiler.emit_nvtx():
+                    torch.zeros(1).cos()
+            except BaseException as error:  # noqa: BLE001 - without CUDA it is refused, one way or another
+                return type(error)
+            return None
+
+        expected = emit()
+        seen = []
+
+        def program() -> None:
+            seen.append(emit())
+            torch.zeros(1).exp()
+
+        run = record(program)
+        assert seen == [expected]
+        assert announced(run)["aten::exp"] == 1
+
+    def test_in_a_thread_of_the_program(self) -> None:
+        step = small_step()
+        expected = shown_counts(torch_profile(step))
+        seen: list[Any] = []
+
+        def in_thread() -> None:
+            torch.zeros(1).cos()
+            try:
+                seen.append(shown_counts(torch_profile(step)))
+            except RuntimeError as error:
+                seen.append(error)
+            torch.zeros(1).exp()
+
+        def program() -> None:
+            thread = threading.Thread(target=in_thread)
+            thread.start()
+            thread.join()
+
+        counts = announced(record(program))
+        assert seen == [expected]
+        assert counts["aten::cos"] == 1
+        assert counts["aten::exp"] == 1
+
+    def test_in_a_thread_that_outlives_the_recording(self) -> None:
+        step = small_step()
+        expected = shown_counts(torch_profile(step))
+        with ThreadPoolExecutor(1) as pool:
+            record(lambda: pool.submit(step).result())
+            assert pool.submit(lambda: shown_counts(torch_profile(step))).result() == expected
+
+    def test_torch_itself_is_as_it_was_afterwards(self) -> None:
+        from torch.autograd import profiler
+
+        before = dict(vars(profiler))
+        record(lambda: torch_profile(small_step()))
+        assert {name: value for name, value in vars(profiler).items() if before.get(name) is not value} == {}
+        assert torch._C._autograd._profiler_type().name == "NONE"
+
+    def test_after_a_recording(self) -> None:
+        step = small_step()
+        expected = shown_counts(torch_profile(step))
+        record(step)
+        assert shown_counts(torch_profile(step)) == expected
+
+    def test_active_before_the_recording(self) -> None:
+        step = small_step()
+        expected = shown_counts(torch_profile(step))
+        runs = []
+        seen = torch_profile(lambda: runs.append(record(step)))
+        (run,) = runs
+        assert run.meta["sources"]["operators"].startswith("off: ")
+        assert "profiler" in run.meta["sources"]["operators"].lower()
+        assert announced(run) == {}
+        assert layer_calls(run)["Mlp"] == 1
+        assert shown_counts(seen) == expected
+        assert announced(record(step))["aten::addmm"] == 2
+
+    def test_recording_inside_the_profiler_and_profiler_outlives_a_started_recording(self) -> None:
+        """A profiler that begins inside and ends after the recording."""
+        step = small_step()
+        expected = shown_counts(torch_profile(step))
+        profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU])
+        with gpuprof.profile() as recording:
+            profiler.start()
+        step()
+        profiler.stop()
+        assert shown_counts(profiler) == expected
+        assert recording.run.meta["complete"] is True
+        assert announced(record(step))["aten::addmm"] == 2
+
+    def test_many_recordings(self) -> None:
+        step = small_step()
+        counts = [announced(record(step)) for _ in range(5)]
+        assert counts == [counts[0]] * 5
+
+
+class TestRanges:
+    def test_record_function_is_a_span(self) -> None:
+        def program() -> None:
+            with torch.profiler.record_function("load"), torch.profiler.record_function("decode the text"):
+                torch.zeros(1).cos()
+
+        spans = spans_of(record(program))
+        kinds = {span.name: span.kind for span in spans}
+        assert kinds["load"] == "span"
+        assert kinds["decode the text"] == "span"
+        assert kinds["aten::cos"] == "operator"
+        by_id = {span.span_id: span for span in spans}
+        cos = next(span for span in spans if span.name == "aten::cos")
+        assert by_id[cos.parent_id].name == "decode the text"
+        assert by_id[by_id[cos.parent_id].parent_id].name == "load"
+
+    def test_as_often_as_the_profiler_sees_them(self) -> None:
+        @torch.profiler.record_function("decorated")
+        def decorated() -> None:
+            torch.zeros(1).cos()
+
+        def program() -> None:
+            for _ in range(3):
+                decorated()
+                with torch.profiler.record_function('a "range", with ünicode 🚀'):
+                    decorated()
+
+        program()
+        run = record(program)
+        profiler = torch_profile(program)
+        assert announced(run) == raw_counts(profiler)
+        assert announced(run)['a "range", with ünicode 🚀'] == 3
+        assert announced_folded(run) == shown_counts(profiler)
+
+    def test_left_by_an_exception(self) -> None:
+        def program() -> None:
+            with pytest.raises(ZeroDivisionError), torch.profiler.record_function("fails"):
+                raise ZeroDivisionError
+            torch.zeros(1).exp()
+
+        spans = {span.name: span for span in spans_of(record(program))}
+        assert spans["aten::exp"].parent_id is None
+        assert spans["fails"].kind == "span"
+
+    def test_an_operator_that_raises(self) -> None:
+        def program() -> None:
+            for _ in range(3):
+                with pytest.raises(RuntimeError):
+                    torch.mm(torch.zeros(2, 3), torch.zeros(2, 3))
+            torch.zeros(1).exp()
+
+        run = record(program)
+        assert announced(run)["aten::mm"] == 3
+        assert next(s for s in spans_of(run) if s.name == "aten::exp").parent_id is None
+
+    def test_span_and_record_function_nest(self) -> None:
+        def program() -> None:
+            with gpuprof.span("ours"), torch.profiler.record_function("theirs"), gpuprof.span("inner"):
+                torch.zeros(1).cos()
+
+        spans = {span.name: span for span in spans_of(record(program))}
+        assert spans["inner"].parent_id == spans["theirs"].span_id
+        assert spans["theirs"].parent_id == spans["ours"].span_id
+        assert spans["aten::cos"].parent_id == spans["inner"].span_id
+
+
+class TestThreads:
+    def test_started_during_the_recording(self) -> None:
+        step = small_step()
+        identifiers = []
+
+        def in_thread() -> None:
+            identifiers.append(threading.get_native_id())
+            step()
+
+        def program() -> None:
+            threads = [threading.Thread(target=in_thread) for _ in range(4)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+
+        expected = announced(record(step))
+        run = record(program)
+        assert announced(run) == Counter({name: 4 * calls for name, calls in expected.items()})
+        assert run.meta["totals"]["unmatched_ends"] == 0
+
+    def test_pool(self) -> None:
+        def program() -> None:
+            with ThreadPoolExecutor(3) as pool:
+                list(pool.map(lambda _: torch.zeros(1).cos(), range(30)))
+
+        assert announced(record(program))["aten::cos"] == 30
+
+    def test_pool_that_goes_on_into_the_next_recording(self) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            first = record(lambda: pool.submit(torch.cos, torch.zeros(1)).result())
+            pool.submit(torch.cos, torch.zeros(1)).result()
+            second = record(lambda: pool.submit(torch.cos, torch.zeros(1)).result())
+        assert announced(first)["aten::cos"] == 1
+        assert announced(second)["aten::cos"] == 1
+
+    def test_backward_in_a_thread(self) -> None:
+        x = torch.randn(3, requires_grad=True)
+
+        def program() -> None:
+            loss = (x * x).sum()
+            thread = threading.Thread(target=loss.backward)
+            thread.start()
+            thread.join()
+
+        assert announced(record(program))["MulBackward0"] == 1
+
+    def test_profile_function_of_the_program_is_respected(self) -> None:
+        calls = []
+
+        def own(frame: Any, event: str, _: Any) -> None:
+            calls.append(event)
+
+        def run_thread() -> None:
+            thread = threading.Thread(target=torch.zeros, args=(1,))
+            thread.start()
+            thread.join()
+
+        threading.setprofile(own)
+        try:
+            record(run_thread)
+            assert threading.getprofile() is own
+        finally:
+            threading.setprofile(None)
+        assert "c_call" in calls
+
+    def test_profile_function_set_during_the_recording_stays(self) -> None:
+        def own(*_: Any) -> None:
+            return None
+
+        try:
+            record(lambda: threading.setprofile(own))
+            assert threading.getprofile() is own
+        finally:
+            threading.setprofile(None)
+
+    def test_nothing_stays_behind(self) -> None:
+        seen = []
+        record(lambda: None)
+        assert threading.getprofile() is None
+        assert sys.getprofile() is None
+
+        def in_thread() -> None:
+            seen.append(sys.getprofile())
+
+        def program() -> None:
+            thread = threading.Thread(target=in_thread)
+            thread.start()
+            thread.join()
+
+        record(program)
+        assert seen == [None]
+
+    def test_a_thread_that_profiles_itself(self) -> None:
+        """`sys.setprofile` in a thread, as a coverage tool or cProfile does it."""
+        import cProfile
+
+        results = []
+
+        def in_thread() -> None:
+            profiler = cProfile.Profile()
+            profiler.enable()
+            torch.zeros(1).cos()
+            profiler.disable()
+            results.extend(entry.code for entry in profiler.getstats())
+
+        def program() -> None:
+            thread = threading.Thread(target=in_thread)
+            thread.start()
+            thread.join()
+
+        assert announced(record(program))["aten::cos"] == 1
+        assert any("cos" in str(code) for code in results)
+
+
+class TestSwitchedOff:
+    def test_operators_off(self) -> None:
+        run = record(small_step(), operators=False)
+        assert run.meta["sources"]["operators"] == "off: not wanted"
+        assert announced(run) == {}
+        assert layer_calls(run)["Mlp"] == 1
+
+    def test_layers_off(self) -> None:
+        run = record(small_step(), layers=False)
+        assert run.meta["sources"]["layers"] == "off: not wanted"
+        assert layer_calls(run) == {}
+        assert announced(run)["aten::addmm"] == 2
+
+
+def python(program: str, *, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=cwd,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env={**{k: v for k, v in os.environ.items() if k != "INTEL_LIBITTNOTIFY64"}, **environment},
+    )
+
+
+class TestOrderOfImports:
+    def test_torch_first(self, tmp_path: Path) -> None:
+        """Then torch.profiler records in our place, and the counts are the same."""
+        program = """
+import torch, gpuprof
+from collections import Counter
+model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+def step():
+    with torch.profiler.record_function("my range"):
+        loss = model(torch.zeros(1, 2)).sum()
+    loss.backward()
+step()
+with torch.profiler.profile() as profiler:
+    step()
+with gpuprof.profile(model, out="r.gpuprof") as recording:
+    step()
+run = recording.run
+print(run.meta["sources"]["operators"])
+names = run.sql("SELECT name FROM spans WHERE kind <> 'layer'").fetchall()
+expected = Counter(event.name() for event in profiler.profiler.kineto_results.events())
+print(Counter(name for name, in names) == expected, len(names))
+print(sorted(run.sql("SELECT name FROM spans WHERE kind = 'layer'").fetchall()))
+print(run.sql('''SELECT DISTINCT above.name FROM spans JOIN spans above ON above.span_id = spans.parent_id
+    WHERE spans.name IN ('aten::linear', 'aten::relu') ORDER BY 1''').fetchall())
+print(run.sql('''SELECT name FROM call_tree WHERE kind = 'backward' AND calls = 0''').fetchall())
+seen = []
+with gpuprof.profile(model) as recording:
+    step()
+    with torch.profiler.profile() as profiler:
+        step()
+    seen = Counter(event.name() for event in profiler.profiler.kineto_results.events())
+print(seen == expected)
+"""
+        result = python(program, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        source, counts, layers, above, backward, seen = result.stdout.splitlines()
+        assert source.startswith("torch.profiler")
+        assert "torch was imported before gpuprof" in source
+        assert counts.startswith("True ")
+        assert layers == "[('0',), ('1',), ('Sequential',)]"
+        assert above == "[('0',), ('1',)]"
+        assert backward == "[('backward',)]"
+        assert seen == "True"
+
+    def test_torch_imported_inside_the_recording(self, tmp_path: Path) -> None:
+        program = """
+import gpuprof
+with gpuprof.profile(out="r.gpuprof") as recording:
+    import torch
+    model = torch.nn.Sequential(torch.nn.Linear(2, 2))
+    model(torch.zeros(1, 2)).sum().backward()
+run = recording.run
+print(run.meta["sources"]["operators"], run.meta["sources"]["layers"])
+print([row[0] for row in run.sql("SELECT name FROM spans WHERE kind = 'layer' ORDER BY start_ns").fetchall()])
+print(run.sql("SELECT count(*) FROM spans WHERE name = 'aten::addmm'").fetchall())
+"""
+        result = python(program, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        assert result.stdout.splitlines() == [
+            "itt intercepted calls, every module that is called",
+            "['Sequential', '0']",
+            "[(1,)]",
+        ]
+
+    def test_another_collector_is_left_in_place(self, tmp_path: Path) -> None:
+        program = """
+import os, gpuprof, torch
+with gpuprof.profile() as recording:
+    torch.zeros(1).cos()
+print(os.environ["INTEL_LIBITTNOTIFY64"])
+print(recording.run.meta["sources"]["operators"])
+"""
+        result = python(program, cwd=tmp_path, INTEL_LIBITTNOTIFY64="/nowhere/libother.so")
+        assert result.returncode == 0, result.stderr
+        name, source = result.stdout.splitlines()
+        assert name == "/nowhere/libother.so"
+        assert "another ITT collector is named by INTEL_LIBITTNOTIFY64: /nowhere/libother.so" in source
+
+    def test_never_imported(self, tmp_path: Path) -> None:
+        program = """
+import sys, gpuprof
+with gpuprof.profile() as recording:
+    with gpuprof.span("only"):
+        pass
+print(recording.run.meta["sources"])
+print("torch" in sys.modules)
+"""
+        result = python(program, cwd=tmp_path)
+        assert result.returncode == 0, result.stderr
+        assert "off: torch was never imported" in result.stdout
+        assert result.stdout.splitlines()[1] == "False"

@@ -1,0 +1,878 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The measured program is as it was, before, during and after a recording; so are its results."""
+
+from __future__ import annotations
+
+# Before torch, which looks for the collector of its operators while it is imported.
+import gpuprof
+
+# isort: split
+import contextlib
+import copy
+import functools
+import inspect
+import io
+import multiprocessing
+import pickle
+import random
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional
+from torch_models import (
+    MODELS,
+    ConvNet,
+    Job,
+    Mlp,
+    announced,
+    hooked_paths,
+    layer_calls,
+    make_input,
+    module_states,
+    paths_of,
+    record,
+    spans_of,
+)
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::UserWarning"),
+    pytest.mark.filterwarnings("ignore::FutureWarning"),
+    pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),
+]
+
+OPTIONS: list[dict[str, bool]] = [{}, {"operators": False}, {"layers": False}]
+
+
+@pytest.fixture(params=list(MODELS))
+def kind(request: pytest.FixtureRequest) -> str:
+    name: str = request.param
+    return name
+
+
+@pytest.fixture
+def model(kind: str) -> nn.Module:
+    torch.manual_seed(0)
+    return MODELS[kind]().eval()
+
+
+@pytest.fixture
+def x(kind: str) -> torch.Tensor:
+    return make_input(kind)
+
+
+def before_during_after(reading: Callable[[], Any], model: nn.Module, x: torch.Tensor) -> list[Any]:
+    """The reading before, at three places in, and after, a recording of the model and of everything."""
+    readings = [reading()]
+    for given in ((model,), ()):
+        with gpuprof.profile(*given):
+            readings.append(reading())
+            model(x)
+            readings.append(reading())
+            with hold_open(model, x, readings, reading):
+                pass
+        readings.append(reading())
+    return readings
+
+
+@contextlib.contextmanager
+def hold_open(model: nn.Module, x: torch.Tensor, readings: list[Any], reading: Callable[[], Any]) -> Iterator[None]:
+    """Read from inside a layer's own call."""
+    child = next(model.children())
+    handle = child.register_forward_pre_hook(lambda *_: None)
+    handle.remove()
+    forward = type(child).forward
+
+    def reads(self: nn.Module, *args: Any) -> Any:
+        readings.append(reading())
+        return forward(self, *args)
+
+    type(child).forward = reads
+    try:
+        child(x)
+    finally:
+        type(child).forward = forward
+    yield
+
+
+class TestModuleIsAsItWas:
+    def test_dictionaries(self, model: nn.Module, x: torch.Tensor) -> None:
+        first, *others = before_during_after(lambda: module_states(model), model, x)
+        assert all(other == first for other in others)
+        assert not any("forward" in vars(module) for module in model.modules())
+
+    def test_classes(self, model: nn.Module, x: torch.Tensor) -> None:
+        def classes() -> Any:
+            types = {kind for module in model.modules() for kind in type(module).__mro__}
+            # `_reads`, above, replaces the forward of one class: its name tells it from another.
+            return {
+                kind: {
+                    name: id(value) for name, value in vars(kind).items() if name not in ("forward", "__weakref__")
+                }
+                for kind in types
+            }
+
+        first, *others = before_during_after(classes, model, x)
+        assert all(other == first for other in others)
+
+    def test_call_and_forward_are_the_same_objects(self, model: nn.Module, x: torch.Tensor) -> None:
+        def identities() -> list[Any]:
+            call = nn.Module.__call__
+            return [
+                call,
+                nn.Module.__dict__["__call__"],
+                nn.Module._wrapped_call_impl,
+                nn.Module._call_impl,
+                call.__code__,
+                call.__defaults__,
+                call.__dict__.copy(),
+                call.__name__,
+                call.__qualname__,
+                call.__module__,
+                call.__closure__,
+                type(call),
+                type(model).__call__,
+                type(model),
+                functional.linear,
+            ]
+
+        with_forward = [type(module).forward for module in model.modules()]
+        first, *others = before_during_after(identities, model, x)
+        for other in others:
+            assert all(a is b or a == b for a, b in zip(first, other, strict=True))
+        with gpuprof.profile(model):
+            assert [type(module).forward for module in model.modules()] == with_forward
+
+    def test_signatures_and_source(self, model: nn.Module, x: torch.Tensor) -> None:
+        def readings() -> list[Any]:
+            return [
+                [inspect.signature(module.forward) for module in model.modules()],
+                [inspect.signature(module) for module in model.modules()],
+                inspect.signature(nn.Module.__call__),
+                inspect.getsource(nn.Module.__call__),
+                [module.forward.__func__.__qualname__ for module in model.modules()][:1],
+                inspect.ismethod(model.forward),
+                callable(model),
+            ]
+
+        before = readings()
+        with gpuprof.profile(model):
+            model(x)
+            assert readings() == before
+        assert readings() == before
+
+    def test_kinds_repr_and_parameters(self, model: nn.Module, x: torch.Tensor) -> None:
+        def readings() -> list[Any]:
+            return [
+                [type(module) for module in model.modules()],
+                repr(model),
+                [name for name, _ in model.named_modules()],
+                [(name, id(parameter)) for name, parameter in model.named_parameters()],
+                [(name, id(buffer)) for name, buffer in model.named_buffers()],
+                [isinstance(module, nn.Module) for module in model.modules()],
+                dir(model),
+                hash(model),
+            ]
+
+        first, *others = before_during_after(readings, model, x)
+        assert all(other == first for other in others)
+
+    def test_state_dict(self, model: nn.Module, x: torch.Tensor) -> None:
+        def state() -> dict[str, list[Any]]:
+            return {name: value.tolist() for name, value in model.state_dict().items()}
+
+        first, *others = before_during_after(state, model, x)
+        assert all(other == first for other in others)
+        with gpuprof.profile(model):
+            model.load_state_dict({name: value.clone() for name, value in model.state_dict().items()})
+            model(x)
+        assert state() == first
+
+    def test_pickle_is_the_same_bytes(self, model: nn.Module, x: torch.Tensor) -> None:
+        assert pickle.dumps(model) == pickle.dumps(model)
+        first, *others = before_during_after(lambda: pickle.dumps(model), model, x)
+        assert all(other == first for other in others)
+
+    def test_saved_file_is_the_same_bytes(self, model: nn.Module, x: torch.Tensor) -> None:
+        def saved() -> bytes:
+            file = io.BytesIO()
+            torch.save(model, file)
+            return file.getvalue()
+
+        assert saved() == saved()
+        first, *others = before_during_after(saved, model, x)
+        assert all(other == first for other in others)
+        assert b"gpuprof" not in first
+
+    def test_pickled_during_loads_where_there_is_no_gpuprof(self, tmp_path: Path) -> None:
+        model = nn.Sequential(nn.Linear(3, 3), nn.ReLU())
+        x = torch.ones(1, 3)
+        with gpuprof.profile(model):
+            expected = model(x)
+            (tmp_path / "model.pickle").write_bytes(pickle.dumps((model, x, expected)))
+            torch.save(model, tmp_path / "model.pt")
+        program = """
+import pickle, sys, torch
+model, x, expected = pickle.load(open("model.pickle", "rb"))
+assert torch.equal(model(x), expected)
+assert torch.equal(torch.load("model.pt", weights_only=False)(x), expected)
+assert not any(name.startswith("gpuprof") for name in sys.modules), "gpuprof was imported"
+"""
+        done = subprocess.run(
+            [sys.executable, "-c", program], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+
+    def test_loaded_during_and_used_after(self, model: nn.Module, x: torch.Tensor, tmp_path: Path) -> None:
+        expected = model(x)
+        torch.save(model, tmp_path / "model.pt")
+        with gpuprof.profile() as recording:
+            loaded = torch.load(tmp_path / "model.pt", weights_only=False)
+            assert torch.equal(loaded(x), expected)
+        assert torch.equal(loaded(x), expected)
+        assert vars(loaded).keys() == vars(model).keys()
+        assert layer_calls(recording.run)[type(model).__name__] == 1
+
+    def test_copies(self, model: nn.Module, x: torch.Tensor) -> None:
+        expected = model(x)
+        for given in ((model,), ()):
+            with gpuprof.profile(*given) as recording:
+                model(x)
+                deep, shallow = copy.deepcopy(model), copy.copy(model)
+                for each in (deep, shallow):
+                    assert type(each) is type(model)
+                    assert vars(each).keys() == vars(model).keys()
+                    assert torch.equal(each(x), expected)
+                    assert inspect.ismethod(each.forward)
+                    assert each.forward.__self__ is each
+            assert torch.equal(deep(x), expected)
+            name = type(model).__name__
+            counts = layer_calls(recording.run)
+            if given:
+                assert counts[name] == 1
+            else:
+                assert (counts[name], counts[f"{name}#2"], counts[f"{name}#3"]) == (1, 1, 1)
+
+    def test_a_copy_is_not_the_original(self) -> None:
+        """What a copy learns, the original does not."""
+        model = Mlp()
+        with gpuprof.profile(model):
+            other = copy.deepcopy(model)
+            with torch.no_grad():
+                other.first.weight.add_(1)
+        assert not torch.equal(model.first.weight, other.first.weight)
+
+    def test_weak_references_are_taken_back(self) -> None:
+        import weakref
+
+        model = Mlp()
+        with gpuprof.profile(model):
+            model(torch.randn(1, 4))
+        assert [weakref.getweakrefcount(module) for module in model.modules()] == [0, 0, 0, 0]
+
+    def test_reference_counts(self) -> None:
+        model = Mlp()
+        x = torch.randn(1, 4)
+        model(x)
+        before = [sys.getrefcount(module) for module in model.modules()]
+        call_before = sys.getrefcount(nn.Module.__call__)
+        for _ in range(3):
+            run = record(lambda: model(x))
+        del run
+        assert [sys.getrefcount(module) for module in model.modules()] == before
+        assert sys.getrefcount(nn.Module.__call__) == call_before
+
+
+class TestHooks:
+    def test_fire_in_order_with_the_same_arguments(self) -> None:
+        model = Mlp()
+        x = torch.randn(2, 4, requires_grad=True)
+        log: list[Any] = []
+        for name, module in model.named_modules():
+            module.register_forward_pre_hook(lambda m, args, name=name: log.append(("pre", name, len(args))))
+            module.register_forward_hook(lambda m, args, out, name=name: log.append(("post", name, out.shape)))
+            module.register_full_backward_pre_hook(lambda m, grads, name=name: log.append(("bpre", name)))
+            module.register_full_backward_hook(
+                lambda m, ins, outs, name=name: log.append(("back", name, len(ins), len(outs)))
+            )
+        model.first.register_forward_pre_hook(
+            lambda m, args, kwargs: log.append(("kwargs", sorted(kwargs))), with_kwargs=True, prepend=True
+        )
+        model.second.register_forward_hook(lambda m, args, out: out * 2)
+
+        def step() -> tuple[list[Any], torch.Tensor]:
+            log.clear()
+            out = model(x)
+            out.sum().backward()
+            return list(log), out.detach()
+
+        events, out = step()
+        assert len(events) == 17
+        seen: list[Any] = []
+        run = record(lambda: seen.append(step()), model)
+        assert seen[0][0] == events
+        assert torch.equal(seen[0][1], out)
+        assert step()[0] == events
+        assert layer_calls(run) == {"Mlp": 1, "first": 1, "activation": 1, "second": 1}
+
+    def test_added_and_removed_during(self) -> None:
+        model = Mlp()
+        log: list[str] = []
+
+        def program() -> None:
+            handle = model.register_forward_hook(lambda *_: log.append("hook"))
+            model(torch.randn(1, 4))
+            handle.remove()
+            model(torch.randn(1, 4))
+
+        assert layer_calls(record(program, model))["Mlp"] == 2
+        assert log == ["hook"]
+        assert not model._forward_hooks
+
+    def test_global_hooks(self) -> None:
+        model = Mlp()
+        with hooked_paths(model) as seen:
+            record(lambda: model(torch.randn(1, 4)), model)
+        assert [path[-1] for path in seen] == ["Mlp", "first", "activation", "second"]
+
+    def test_always_called_after_an_exception(self) -> None:
+        class Fails(nn.Module):
+            def forward(self) -> None:
+                raise ValueError("no")
+
+        model = Fails()
+        log = []
+        model.register_forward_hook(lambda *_: log.append("always"), always_call=True)
+
+        def program() -> None:
+            with pytest.raises(ValueError, match="no"):
+                model()
+
+        record(program, model)
+        assert log == ["always"]
+
+
+class TestTransformations:
+    """Each is made before, during and after; what was made at one time is used at all times."""
+
+    @pytest.fixture
+    def model(self) -> nn.Module:
+        torch.manual_seed(0)
+        return Mlp().eval()
+
+    @pytest.fixture
+    def x(self) -> torch.Tensor:
+        return torch.linspace(-1, 1, 8).reshape(2, 4)
+
+    @pytest.mark.parametrize("given", [True, False])
+    @pytest.mark.parametrize("name", ["trace", "script", "fx", "export", "freeze", "parallel", "replica", "dynamic"])
+    def test_it(self, model: nn.Module, x: torch.Tensor, name: str, given: bool) -> None:
+        makers: dict[str, Callable[[], Any]] = {
+            "trace": lambda: torch.jit.trace(model, x),
+            "script": lambda: torch.jit.script(model),
+            "fx": lambda: torch.fx.symbolic_trace(model),
+            "export": lambda: torch.export.export(model, (x,)).module(),
+            "freeze": lambda: torch.jit.freeze(torch.jit.script(model)),
+            "parallel": lambda: nn.DataParallel(model),
+            "replica": lambda: replicate(model),
+            "dynamic": lambda: torch.ao.quantization.prepare(copy.deepcopy(model)),
+        }
+        make = makers[name]
+        expected = model(x)
+        before = make()
+        code = getattr(before, "code", None)
+        with gpuprof.profile(*((model,) if given else ())) as recording:
+            model(x)
+            during = make()
+            for made in (before, during):
+                assert torch.equal(made(x), expected)
+        after = make()
+        for made in (before, during, after):
+            assert torch.equal(made(x), expected)
+            assert torch.equal(made(x), expected)
+            assert type(made).__name__ == type(before).__name__
+            assert getattr(made, "code", None) == code
+        assert layer_calls(recording.run)["Mlp"] >= 1
+        assert recording.run.meta["complete"] is True
+
+    def test_traced_graph_is_the_same(self, model: nn.Module, x: torch.Tensor) -> None:
+        def graphs() -> list[str]:
+            return [
+                str(torch.jit.trace(model, x).inlined_graph),
+                str(torch.jit.script(model).inlined_graph),
+                str(torch.fx.symbolic_trace(model).graph),
+                torch.export.export(model, (x,)).graph_module.code,
+                str(list(torch.jit.trace(model, x).graph.nodes())[-1].kind()),
+            ]
+
+        def without_sources(texts: list[str]) -> list[str]:
+            return [text.split(" # ")[0] if " # " not in text else strip_comments(text) for text in texts]
+
+        expected = without_sources(graphs())
+        with gpuprof.profile(model):
+            assert without_sources(graphs()) == expected
+        assert without_sources(graphs()) == expected
+
+    def test_functional_call(self, model: nn.Module, x: torch.Tensor) -> None:
+        parameters = {name: value * 2 for name, value in model.named_parameters()}
+        expected = torch.func.functional_call(model, parameters, (x,))
+        results = []
+        run = record(lambda: results.append(torch.func.functional_call(model, parameters, (x,))), model)
+        assert torch.equal(results[0], expected)
+        assert layer_calls(run)["Mlp"] == 1
+
+    def test_grad_and_vmap(self, model: nn.Module, x: torch.Tensor) -> None:
+        parameters = dict(model.named_parameters())
+
+        def loss(parameters: dict[str, torch.Tensor], row: torch.Tensor) -> torch.Tensor:
+            return torch.func.functional_call(model, parameters, (row,)).sum()
+
+        per_sample = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))
+        expected = per_sample(parameters, x)
+        results = []
+        run = record(lambda: results.append(per_sample(parameters, x)), model)
+        assert all(torch.equal(results[0][name], expected[name]) for name in expected)
+        assert layer_calls(run) == {"Mlp": 1, "first": 1, "activation": 1, "second": 1}
+
+    def test_stacked_ensemble(self, x: torch.Tensor) -> None:
+        models = [Mlp() for _ in range(3)]
+        base = copy.deepcopy(models[0]).to("meta")
+
+        def ensemble() -> torch.Tensor:
+            parameters, buffers = torch.func.stack_module_state(models)
+            call = functools.partial(torch.func.functional_call, base)
+            return torch.func.vmap(lambda p, b: call((p, b), (x,)))(parameters, buffers)
+
+        expected = ensemble()
+        results = []
+        record(lambda: results.append(ensemble()))
+        assert torch.equal(results[0], expected)
+
+    @pytest.mark.parametrize("reentrant", [False, True])
+    def test_checkpoint(self, model: nn.Module, x: torch.Tensor, reentrant: bool) -> None:
+        from torch.utils.checkpoint import checkpoint
+
+        def gradients() -> list[torch.Tensor]:
+            model.zero_grad()
+            inputs = x.clone().requires_grad_()
+            checkpoint(model, inputs, use_reentrant=reentrant).sum().backward()
+            return [inputs.grad, *(parameter.grad.clone() for parameter in model.parameters())]
+
+        expected = gradients()
+        seen = []
+        record(lambda: seen.append(gradients()), model)
+        assert all(torch.equal(a, b) for a, b in zip(seen[0], expected, strict=True))
+
+    def test_dispatch_and_function_modes(self, model: nn.Module, x: torch.Tensor) -> None:
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        class Log(TorchDispatchMode):
+            def __init__(self) -> None:
+                super().__init__()
+                self.names: list[str] = []
+
+            def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                self.names.append(str(function))
+                return function(*args, **(kwargs or {}))
+
+        def names() -> list[str]:
+            with Log() as log:
+                model(x)
+            return log.names
+
+        expected = names()
+        seen = []
+        record(lambda: seen.append(names()), model)
+        assert seen == [expected]
+
+    def test_distributed_data_parallel(self, x: torch.Tensor, tmp_path: Path) -> None:
+        import torch.distributed as dist
+        from torch.nn.parallel import DistributedDataParallel
+
+        dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
+        try:
+
+            def gradients(wrapped: nn.Module) -> list[torch.Tensor]:
+                wrapped.zero_grad()
+                wrapped(x).sum().backward()
+                return [parameter.grad.clone() for parameter in wrapped.parameters()]
+
+            torch.manual_seed(1)
+            model = Mlp()
+            before = DistributedDataParallel(model)
+            expected = gradients(before)
+            for given in ((), (model,), (before,)):
+                with gpuprof.profile(*given) as recording:
+                    assert all(map(torch.equal, gradients(before), expected))
+                    during = DistributedDataParallel(model)
+                    assert all(map(torch.equal, gradients(during), expected))
+                assert all(map(torch.equal, gradients(during), expected))
+                counts = layer_calls(recording.run)
+                if given == (model,):
+                    assert counts == dict.fromkeys(("Mlp", "first", "activation", "second"), 2)
+                else:
+                    assert counts["DistributedDataParallel"] == 1
+                    assert counts["module.first"] == 2
+            after = DistributedDataParallel(model)
+            assert all(map(torch.equal, gradients(after), expected))
+            del before, during, after
+        finally:
+            dist.destroy_process_group()
+
+    def test_forked_child_computes_the_same_and_is_recorded(self, model: nn.Module, x: torch.Tensor) -> None:
+        expected = model(x).tolist()
+        context = multiprocessing.get_context("fork")
+        queue = context.SimpleQueue()
+        torch.set_num_threads(1)
+        results = []
+
+        def in_child() -> None:
+            queue.put((model(x).tolist(), pickle.dumps(model) == expected_bytes, multiprocessing.current_process().pid))
+
+        def program() -> None:
+            model(x)
+            child = context.Process(target=in_child)
+            child.start()
+            results.append(queue.get())
+            child.join()
+            assert child.exitcode == 0
+            model(x)
+
+        expected_bytes = pickle.dumps(model)
+        run = record(program, model)
+        ((output, same_bytes, process_id),) = results
+        assert output == expected
+        assert same_bytes
+        by_process = Counter(span.process_id for span in spans_of(run, "layer") if span.name == "Mlp")
+        assert by_process == {run.meta["process_id"]: 2, process_id: 1}
+        assert announced(run, process_id)["aten::addmm"] == 2
+
+
+def replicate(model: nn.Module) -> nn.Module:
+    """What DataParallel makes of a module for each device."""
+    replica = model._replicate_for_data_parallel()
+    for name, child in model.named_children():
+        copied = child._replicate_for_data_parallel()
+        for key, parameter in child._parameters.items():
+            setattr(copied, key, parameter.detach())
+        setattr(replica, name, copied)
+    return replica
+
+
+def strip_comments(text: str) -> str:
+    return "\n".join(line.split(" # ")[0] for line in text.splitlines())
+
+
+@pytest.fixture
+def fresh_dynamo() -> Iterator[None]:
+    import torch._dynamo
+
+    torch._dynamo.reset()
+    torch._dynamo.utils.counters.clear()
+    with torch._dynamo.config.patch(suppress_errors=False):
+        yield
+    torch._dynamo.reset()
+
+
+@pytest.mark.usefixtures("fresh_dynamo")
+class TestCompile:
+    @pytest.fixture
+    def x(self) -> torch.Tensor:
+        return torch.linspace(-1, 1, 8).reshape(2, 4)
+
+    @pytest.mark.parametrize("given", [True, False])
+    @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+    def test_before_during_after(self, x: torch.Tensor, backend: str, given: bool) -> None:
+        model = Mlp()
+        expected = model(x)
+        before = torch.compile(model, backend=backend, fullgraph=True)
+        unused = torch.compile(model, backend=backend, fullgraph=True)
+        before(x)
+        modules = (before, unused) if given else ()
+        with gpuprof.profile(*modules) as recording:
+            during = torch.compile(model, backend=backend, fullgraph=True)
+            for compiled in (before, unused, during):
+                assert torch.equal(compiled(x), expected)
+        after = torch.compile(model, backend=backend, fullgraph=True)
+        for compiled in (before, unused, during, after):
+            assert torch.equal(compiled(x), expected)
+        counters = torch._dynamo.utils.counters
+        assert counters["graph_break"] == {}
+        # All wrap one module: one graph serves them, during the recording too.
+        assert counters["stats"]["unique_graphs"] == 1
+        assert recording.run.meta["complete"] is True
+
+    @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+    @pytest.mark.parametrize("given", [True, False])
+    def test_no_recompiles(self, x: torch.Tensor, backend: str, given: bool) -> None:
+        model = Mlp()
+        compiled = torch.compile(model, backend=backend, fullgraph=True)
+        compiled(x)
+        frames = count_frames()
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            for _ in range(3):
+                record(lambda: compiled(x), *((compiled,) if given else ()))
+                compiled(x)
+        assert count_frames() == frames
+
+    def test_compiled_during_is_not_compiled_again_after(self, x: torch.Tensor) -> None:
+        model = Mlp()
+        compiled = torch.compile(model, backend="eager", fullgraph=True)
+        record(lambda: compiled(x))
+        frames = count_frames()
+        assert frames > 0
+        with torch._dynamo.config.patch(error_on_recompile=True):
+            compiled(x)
+            record(lambda: compiled(x), operators=False)
+            record(lambda: compiled(x), layers=False)
+        assert count_frames() == frames
+
+    def test_training_step(self, x: torch.Tensor) -> None:
+        def gradients(program: Callable[[Any], Any]) -> list[torch.Tensor]:
+            torch.manual_seed(0)
+            model = Mlp()
+            compiled = torch.compile(model, backend="aot_eager", fullgraph=True)
+            result: list[torch.Tensor] = []
+
+            def step() -> None:
+                for _ in range(2):
+                    compiled(x).square().sum().backward()
+                result.extend(parameter.grad.clone() for parameter in model.parameters())
+
+            program(step)
+            return result
+
+        expected = gradients(lambda step: step())
+        assert all(map(torch.equal, gradients(record), expected))
+
+    def test_explain(self, x: torch.Tensor) -> None:
+        model = Mlp()
+
+        def explained() -> tuple[int, int, list[str]]:
+            torch._dynamo.reset()
+            explanation = torch._dynamo.explain(model)(x)
+            return explanation.graph_count, explanation.graph_break_count, [str(op) for op in explanation.ops_per_graph]
+
+        first = explained()
+        assert first[:2] == (1, 0)
+        with gpuprof.profile(model):
+            during = explained()
+        with gpuprof.profile():
+            discovered = explained()
+        after = explained()
+
+        assert [during[:2], discovered[:2], after[:2]] == [first[:2]] * 3
+
+    def test_graph_breaks_of_the_program_are_as_many(self, x: torch.Tensor) -> None:
+        class Breaks(nn.Module):
+            def __init__(self) -> None:
+                super().__init__()
+                self.first = nn.Linear(4, 4)
+                self.second = nn.Linear(4, 4)
+
+            def forward(self, x: torch.Tensor) -> torch.Tensor:
+                x = self.first(x)
+                torch._dynamo.graph_break()
+                return self.second(x)
+
+        def breaks(run: Callable[[Callable[[], Any]], Any]) -> tuple[int, int, int]:
+            torch._dynamo.reset()
+            counters = torch._dynamo.utils.counters
+            counters.clear()
+            torch.manual_seed(0)
+            compiled = torch.compile(Breaks(), backend="eager")
+            run(lambda: compiled(x))
+            return sum(counters["graph_break"].values()), counters["stats"]["unique_graphs"], count_frames()
+
+        expected = breaks(lambda program: program())
+        assert expected[0] > 0
+        runs: list[gpuprof.Run] = []
+        assert breaks(lambda program: runs.append(record(program))) == expected
+        assert layer_calls(runs[0]) == {"Breaks": 1}
+
+    @pytest.mark.parametrize("given", [True, False])
+    @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+    @pytest.mark.parametrize("how", ["torch.compile", "module.compile"])
+    def test_one_layer_in_an_eager_model(self, x: torch.Tensor, backend: str, given: bool, how: str) -> None:
+        model = nn.Sequential(Mlp(), nn.ReLU(), Mlp())
+        expected = model(x)
+        if how == "torch.compile":
+            model[0] = torch.compile(model[0], backend=backend, fullgraph=True)
+        else:
+            model[0].compile(backend=backend, fullgraph=True)
+        paths = []
+        for _ in range(2):  # the first compiles, the second does not
+            results: list[torch.Tensor] = []
+            run = record(lambda results=results: results.append(model(x)), *((model,) if given else ()))
+            assert torch.equal(results[0], expected)
+            paths.append(paths_of(run))
+        whole = [("Sequential",), ("Sequential", "0"), ("Sequential", "1"), ("Sequential", "2")]
+        inside = [("Sequential", "2", f"2.{name}") for name in ("first", "activation", "second")]
+        assert paths == [whole + inside] * 2
+        assert torch._dynamo.utils.counters["graph_break"] == {}
+
+    @pytest.mark.parametrize("given", [True, False])
+    def test_compiled_root_is_one_layer(self, x: torch.Tensor, given: bool) -> None:
+        compiled = torch.compile(Mlp(), backend="eager", fullgraph=True)
+        for _ in range(2):
+            run = record(lambda: compiled(x), *((compiled,) if given else ()))
+            assert paths_of(run) == [("Mlp",)]
+
+    @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+    def test_compiled_function_that_calls_a_module(self, x: torch.Tensor, backend: str) -> None:
+        model = Mlp()
+
+        @functools.partial(torch.compile, backend=backend, fullgraph=True)
+        def function(x: torch.Tensor) -> torch.Tensor:
+            return model(x) * 2
+
+        expected = model(x) * 2
+        for given in ((model,), ()):
+            for _ in range(2):
+                results: list[torch.Tensor] = []
+                run = record(lambda results=results: results.append(function(x)), *given)
+                assert torch.equal(results[0], expected)
+                assert layer_calls(run) == {}  # it was compiled into the function
+        assert torch._dynamo.utils.counters["graph_break"] == {}
+        assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1
+
+    def test_compiled_method_of_a_given_module(self, x: torch.Tensor) -> None:
+        """`model.forward = torch.compile(model.forward)`, a common way to compile."""
+        model = Mlp()
+        expected = model(x)
+        model.forward = torch.compile(model.forward, backend="eager", fullgraph=True)
+        results = []
+        run = record(lambda: results.append(model(x)), model)
+        assert torch.equal(results[0], expected)
+        assert paths_of(run) == [("Mlp",)]
+
+    def test_compiled_while_called_eagerly_as_well(self, x: torch.Tensor) -> None:
+        """The same modules, through the compiled wrapper and on their own."""
+        model = Mlp()
+        compiled = torch.compile(model, backend="eager", fullgraph=True)
+        expected = model(x)
+        results = []
+        run = record(lambda: results.extend([model(x), compiled(x), model(x)]))
+        assert all(torch.equal(result, expected) for result in results)
+        assert layer_calls(run)["first"] == 2
+
+    def test_dispatch_mode_around_a_compiled_module(self, x: torch.Tensor) -> None:
+        """A compiled module that ran under a mode is compiled again after it, not left eager."""
+        from torch.utils.flop_counter import FlopCounterMode
+
+        compiled = torch.compile(Mlp(), backend="eager", fullgraph=True)
+
+        def program() -> int:
+            with FlopCounterMode(display=False) as counter:
+                compiled(x)
+            compiled(x)
+            flops: int = counter.get_total_flops()
+            return flops
+
+        expected = program()
+        seen = []
+        record(lambda: seen.append(program()))
+        assert seen == [expected]
+
+    def test_inductor(self, x: torch.Tensor) -> None:
+        model = Mlp()
+        compiled = torch.compile(model, fullgraph=True)
+        with torch.no_grad():
+            try:
+                expected = compiled(x)
+            except Exception as error:  # noqa: BLE001
+                pytest.skip(f"inductor does not work on this machine: {str(error).splitlines()[0]}")
+            results = []
+            with torch._dynamo.config.patch(error_on_recompile=True):
+                run = record(lambda: results.append(compiled(x)), compiled)
+        assert torch.equal(results[0], expected)
+        assert paths_of(run) == [("Mlp",)]
+
+
+def count_frames() -> int:
+    return int(sum(torch._dynamo.utils.counters["frames"].values()))
+
+
+def train(model_name: str, mode: str, workers: int) -> dict[str, Any]:
+    """Five steps; everything that could differ, as plain values."""
+    random.seed(1)
+    np.random.seed(1)
+    job = Job(model_name, mode, workers=workers)
+    torch.manual_seed(1)
+    losses = [loss.tolist() for _ in range(3) for loss in job()][:5]
+    return {
+        "losses": losses,
+        "gradients": {name: p.grad.tolist() for name, p in job.model.named_parameters()},
+        "weights": {name: value.tolist() for name, value in job.model.state_dict().items()},
+        "optimizer": str(job.optimizer.state_dict()),
+        "torch": torch.get_rng_state().tolist(),
+        "python": random.getstate(),
+        "numpy": str(np.random.get_state()),
+        "settings": (torch.is_grad_enabled(), torch.get_num_threads(), torch.get_default_dtype()),
+    }
+
+
+class TestResults:
+    @pytest.mark.parametrize("mode", ["sgd", "adamw"])
+    def test_training_is_bit_identical(self, kind: str, mode: str) -> None:
+        expected = train(kind, mode, workers=0)
+        assert len(expected["losses"]) == 5
+        for options in OPTIONS:
+            results: list[Any] = []
+            record(lambda results=results: results.append(train(kind, mode, 0)), **options)
+            assert results[0] == expected
+        assert train(kind, mode, workers=0) == expected
+
+    def test_with_workers(self, kind: str) -> None:
+        expected = train(kind, "sgd", workers=2)
+        results: list[Any] = []
+        record(lambda: results.append(train(kind, "sgd", 2)))
+        assert results[0] == expected
+
+    def test_given_model(self, kind: str) -> None:
+        def outputs(program: Callable[..., Any]) -> list[Any]:
+            torch.manual_seed(3)
+            model = MODELS[kind]().train()
+            result: list[Any] = []
+            program(lambda: result.append(model(make_input(kind)).tolist()), model)
+            return [*result, torch.get_rng_state().tolist()]
+
+        assert outputs(record) == outputs(lambda program, _: program())
+
+    def test_environment_and_interpreter(self) -> None:
+        import gc
+        import os
+        import signal
+        import threading
+
+        def settings() -> list[Any]:
+            return [
+                dict(os.environ),
+                sys.getrecursionlimit(),
+                sys.getprofile(),
+                sys.gettrace(),
+                threading.getprofile(),
+                gc.get_threshold(),
+                gc.isenabled(),
+                list(sys.meta_path),
+                list(sys.path),
+                [signal.getsignal(number) for number in signal.valid_signals()],
+                threading.active_count(),
+                torch.is_grad_enabled(),
+                torch.get_num_threads(),
+                torch.autograd.profiler._is_profiler_enabled,
+            ]
+
+        model = ConvNet()
+        record(lambda: model(make_input("convnet")))
+        before = settings()
+        record(lambda: model(make_input("convnet")))
+        assert settings() == before
