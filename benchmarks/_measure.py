@@ -78,11 +78,14 @@ def time_rounds(contestants: Sequence[Contestant], rounds: int, seed: int) -> di
     """
     order = random.Random(seed)
     times: dict[str, list[float]] = {contestant.name: [] for contestant in contestants}
+    gc.collect()
+    gc.freeze()  # what is there already is no garbage: the collections before each measurement stay short
     for number in range(rounds + 1):
         for contestant in order.sample(contestants, len(contestants)):
             elapsed = _time_once(contestant)
             if number > 0:
                 times[contestant.name].append(elapsed)
+    gc.unfreeze()
     return times
 
 

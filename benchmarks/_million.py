@@ -52,10 +52,10 @@ def _check(results: Sequence[dict[str, Any]], operators: int) -> None:
 def _loop_row(results: Results, operators: int) -> Row:
     others = [
         _entry("torch.profiler", results, "torch.profiler", _extra_loop),
-        _entry("bare again: what this row cannot resolve", results, "bare", _extra_loop, "scale"),
+        _entry("bare again: what is not resolved", results, "bare", _extra_loop, "scale"),
     ]
     measured = _figure(results, "gpuprof", _extra_loop)
-    return _row("loop", "extra time in the loop", "s", operators, measured, None, others)
+    return _row("loop", "extra loop time", "s", operators, measured, None, others)
 
 
 def _finish_row(results: Results, operators: int) -> Row:
@@ -76,7 +76,7 @@ def _finish_row(results: Results, operators: int) -> Row:
     if stop is not None and start is not None:
         notes.append(f"of it stop {stop.median:.3f} s; starting took {start.median:.3f} s")
     measured = _figure(results, "gpuprof", _finish)
-    return _row("finish", "stop and first summary", "s", operators, measured, 0.5, others, notes)
+    return _row("finish", "stop and summary", "s", operators, measured, 0.5, others, notes)
 
 
 def _memory_row(results: Results, operators: int) -> Row:
@@ -102,7 +102,7 @@ def _memory_row(results: Results, operators: int) -> Row:
     ]
     notes.append(f"peaks of the parts, MB over bare: {', '.join(parts)}")
     measured = _figure(results, "gpuprof", high_water)
-    return _row("memory", "extra memory, high water", "MB", operators, measured, 100, others, notes)
+    return _row("memory", "extra memory", "MB", operators, measured, 100, others, notes)
 
 
 def _disk_row(results: Results, operators: int) -> Row:
@@ -111,6 +111,10 @@ def _disk_row(results: Results, operators: int) -> Row:
 
     others = [_entry("torch.profiler: chrome trace", results, "torch.profiler", size)]
     return _row("disk", "closed run on disk", "MB", operators, _figure(results, "gpuprof", size), 15, others)
+
+
+def _short(operators: int) -> str:
+    return "1M" if operators == _FULL else f"{operators:,}"
 
 
 def _row(
@@ -125,7 +129,7 @@ def _row(
 ) -> Row:
     return Row(
         name=f"million.{name}",
-        what=f"{operators:,} operators: {what}",
+        what=f"{_short(operators)} operators, {what}",
         unit=unit,
         measured=measured,
         budget=budget if operators >= _FULL else None,

@@ -25,14 +25,20 @@ def gpuprof_on(folder: str, *modules: Any, layers: bool, operators: bool) -> Cal
         path = Path(folder) / f"{os.getpid()}-{next(_numbers)}.gpuprof"
         with gpuprof.profile(*modules, out=path, layers=layers, operators=operators) as recording:
             yield
-        wanted = {"layers": layers, "operators": operators}
-        sources = recording.run.meta["sources"]
-        missing = [name for name, on in wanted.items() if on and str(sources[name]).startswith("off")]
-        if missing:
-            raise RuntimeError(f"gpuprof did not record {', '.join(missing)}: {sources}")
+        _check(recording.run.meta, {"layers": layers, "operators": operators})
         shutil.rmtree(path)
 
     return recorded
+
+
+def _check(meta: dict[str, Any], wanted: dict[str, bool]) -> None:
+    """Refuse to report the cost of something that was not done."""
+    sources = meta["sources"]
+    missing = [name for name, on in wanted.items() if on and str(sources[name]).startswith("off")]
+    if missing:
+        raise RuntimeError(f"gpuprof did not record {', '.join(missing)}: {sources}")
+    if not meta["complete"]:
+        raise RuntimeError(f"gpuprof lost events: {meta['totals']}, {meta['damage']}")
 
 
 def torch_profiler_on(**options: Any) -> Callable[[], Any]:

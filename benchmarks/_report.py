@@ -79,7 +79,10 @@ def _number(value: float, unit: str) -> str:
 
 def _ratio(row: Row, entry: Entry) -> str:
     ratio = row.ratio_to(entry)
-    return "-" if ratio is None else f"{ratio:,.1f}x" if ratio < 1000 else f"{ratio:,.0f}x"
+    if ratio is None:
+        return "-"
+    digits = 3 if row.unit == "x" else 1 if ratio < 1000 else 0
+    return f"{ratio:,.{digits}f}x"
 
 
 def _row_data(row: Row) -> dict[str, Any]:

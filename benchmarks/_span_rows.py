@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import threading
 import time
 
 import gpuprof
@@ -63,7 +64,7 @@ def span_rows(settings: Settings) -> list[Row]:
         _row("span.reused", "span recorded, object reused", reused, scale, figures, budget=60, note=_NO_TOOL),
         _row(
             "span.fresh",
-            "span recorded, object made on the spot",
+            "span recorded, new object",
             fresh,
             scale,
             figures,
@@ -94,8 +95,8 @@ def idle_rows(settings: Settings) -> list[Row]:
     scale = _scale(many)
     figures = _figures([*reused, *fresh, *scale], many, settings)
     return [
-        _row("idle.reused", "span that nobody records, object reused", reused, scale, figures, budget=40),
-        _row("idle.fresh", "span that nobody records, made on the spot", fresh, scale, figures, budget=40),
+        _row("idle.reused", "span nobody records, object reused", reused, scale, figures, budget=40),
+        _row("idle.fresh", "span nobody records, new object", fresh, scale, figures, budget=40),
     ]
 
 
@@ -116,7 +117,9 @@ def _nvtx_fresh(many: int) -> list[Contestant]:
 def _scale(many: int) -> list[Contestant]:
     clock = repeated("now(); now()", now=time.perf_counter_ns)
     nothing = repeated("with nothing: pass", nothing=contextlib.nullcontext())
+    lock = repeated("with lock: pass", lock=threading.Lock())
     return [
+        Contestant("threading.Lock, reused: `with` in C", lock, many, role="scale"),
         Contestant("contextlib.nullcontext, reused", nothing, many, role="scale"),
         Contestant("perf_counter_ns, a pair", clock, many, role="scale"),
     ]

@@ -14,7 +14,7 @@ from benchmarks._measure import Contestant, Row, Settings, added, entries, ratio
 from benchmarks._recorders import gpuprof_on, torch_profiler_on
 
 _BASE = "bare"
-_CONTROL = "bare again: what this row cannot resolve"
+_CONTROL = "bare again: what is not resolved"
 # The option with_modules alone records nothing of eager modules; with_stack does, as "nn.Module: ..." frames.
 _NAMES_MODULES = "torch.profiler, with_stack + with_modules"
 
@@ -33,7 +33,7 @@ def layer_rows(settings: Settings) -> list[Row]:
         Contestant("a pair of global hooks that do nothing", forward(), many, _globally_hooked),
         Contestant(_NAMES_MODULES, forward(), few, torch_profiler_on(with_stack=True, with_modules=True)),
         Contestant(
-            "torch.profiler, with_modules (names no eager module)",
+            "torch.profiler, with_modules: names none here",
             forward(),
             many,
             torch_profiler_on(with_modules=True),
@@ -72,15 +72,15 @@ def operator_rows(settings: Settings) -> list[Row]:
     )
     measured = figures["gpuprof, operators only"]
     others = entries(contestants, figures)
-    return [Row("operator", "operator recorded, announcement included", "ns", measured, 200, others, notes)]
+    return [Row("operator", "recorded, announcement included", "ns", measured, 200, others, notes)]
 
 
 def model_rows(settings: Settings) -> list[Row]:
     """Record all sources of a real model."""
     rows = []
     for name, what, make, steps in (
-        ("model.transformer", "transformer training step", _models.transformer_step, 2),
-        ("model.convnet", "convnet eval forward", _models.convnet_eval, 10),
+        ("model.transformer", "training step", _models.transformer_step, 2),
+        ("model.convnet", "eval forward", _models.convnet_eval, 10),
     ):
         with _one_thread():
             rows.append(_model_row(name, what, make, steps, settings))
@@ -109,7 +109,7 @@ def _model_row(
     bare_ms = sorted(times[_BASE])[len(times[_BASE]) // 2] / 1e6
     return Row(
         name,
-        f"{what}, profiled / bare",
+        f"{what}, over bare",
         "x",
         figures["gpuprof, all sources"],
         others=entries(contestants, figures),

@@ -65,7 +65,10 @@ void CallTree::take_back(std::uint32_t number, std::int64_t total_ns, std::int64
 
 std::uint32_t CallTree::moved(std::uint32_t node, std::uint32_t from, std::uint32_t to) {
     std::vector<std::uint32_t> path;
-    for (; node != from && node != no_parent; node = nodes_[node].parent) path.push_back(node);
+    for (std::uint32_t at = node; at != from; at = nodes_[at].parent) {
+        if (at == no_parent) return node;
+        path.push_back(at);
+    }
     for (std::size_t i = path.size(); i-- > 0;) to = child(to, nodes_[path[i]].kind, nodes_[path[i]].name);
     return to;
 }

@@ -32,7 +32,7 @@ class CallTree {
     void add_call(std::uint32_t node, std::uint64_t thread, std::int64_t total_ns, std::int64_t own_ns);
     // Undoes an add_call.
     void take_back(std::uint32_t node, std::int64_t total_ns, std::int64_t own_ns);
-    // The node that stands to `to` as `node` stands to `from`, which is `node` itself or above it.
+    // The node that stands to `to` as `node` stands to `from`; `node` itself where `from` is not above it.
     std::uint32_t moved(std::uint32_t node, std::uint32_t from, std::uint32_t to);
     const std::vector<Node>& nodes() const noexcept { return nodes_; }
 

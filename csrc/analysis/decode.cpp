@@ -2,7 +2,9 @@
 #include "analysis/decode.hpp"
 
 #include <algorithm>
+#include <limits>
 #include <map>
+#include <utility>
 
 namespace gpuprof {
 namespace {
@@ -65,12 +67,23 @@ struct ProcessCursor {
     const std::vector<std::uint32_t>& names;
     DecodeTotals& totals;
     std::uint64_t last_possible_ticks;
+    std::uint64_t second_ticks;
 };
 
-const Event* next_written(std::span<const Event> events, std::size_t after) {
+// Whether the event carries an instant: contexts and thread marks use the field for something else.
+bool is_timed(const Event& event) noexcept {
+    return event.kind != 0 && event.kind < static_cast<std::uint32_t>(EventKind::context);
+}
+
+const Event* next_timed(std::span<const Event> events, std::size_t after) {
     for (std::size_t i = after + 1; i < events.size(); ++i)
-        if (events[i].kind != 0) return &events[i];
+        if (is_timed(events[i])) return &events[i];
     return nullptr;
+}
+
+// A thread reads the clock before it asks whether there is a recording, so its first tick may be older.
+bool began_before(const ProcessCursor& cursor, std::uint64_t ticks, std::uint64_t last) noexcept {
+    return last == cursor.process.first_point.ticks && ticks < last && last - ticks < cursor.second_ticks;
 }
 
 // A thread's ticks never decrease. One that does, or one that leaps past its successor, is damaged: the
@@ -78,28 +91,38 @@ const Event* next_written(std::span<const Event> events, std::size_t after) {
 std::uint64_t mended_ticks(const ProcessCursor& cursor, std::span<const Event> events, std::size_t at,
                            std::uint64_t last) {
     const std::uint64_t ticks = events[at].ticks;
+    if (began_before(cursor, ticks, last)) return last;
     bool damaged = ticks < last || ticks > cursor.last_possible_ticks;
-    if (const Event* next = next_written(events, at); !damaged && next != nullptr)
-        damaged = next->kind != static_cast<std::uint32_t>(EventKind::context) && next->ticks < ticks &&
-                  next->ticks >= last;
+    if (const Event* next = next_timed(events, at); !damaged && next != nullptr)
+        damaged = next->ticks < ticks && next->ticks >= last;
     if (damaged) ++cursor.totals.damaged_events;
     return damaged ? last : ticks;
 }
 
-std::uint64_t last_ticks_of(const RecordedProcess& process) {
+bool has_known_end(const RecordedProcess& process) noexcept {
+    return process.closed && process.latest_point.ticks > process.first_point.ticks;
+}
+
+// The last tick that an event can carry: the stop, or, where none was written, that of a very long run.
+std::uint64_t last_possible_ticks(const RecordedProcess& process, double ns_per_tick) noexcept {
+    if (has_known_end(process)) return process.latest_point.ticks;
+    constexpr double longest_run_ns = 10 * 365 * 86'400e9;
+    const auto longest = static_cast<std::uint64_t>(longest_run_ns / ns_per_tick);
+    const std::uint64_t room = std::numeric_limits<std::uint64_t>::max() - process.first_point.ticks;
+    return process.first_point.ticks + std::min(longest, room);
+}
+
+std::uint64_t end_of(const RecordedProcess& process, double ns_per_tick) {
+    if (has_known_end(process)) return process.latest_point.ticks;
+    const std::uint64_t limit = last_possible_ticks(process, ns_per_tick);
     std::uint64_t last = process.latest_point.ticks;
     for (const ThreadPiece& piece : process.pieces)
         for (std::size_t i = piece.events.size(); i-- > 0;)
-            if (piece.events[i].kind != 0 && piece.events[i].kind < static_cast<std::uint32_t>(EventKind::context)) {
+            if (is_timed(piece.events[i]) && piece.events[i].ticks <= limit) {
                 last = std::max(last, piece.events[i].ticks);
                 break;
             }
     return last;
-}
-
-// The last tick that an event can carry: the stop, or, where none was written, anything.
-std::uint64_t last_possible_ticks(const RecordedProcess& process) {
-    return process.closed ? process.latest_point.ticks : ~std::uint64_t{0};
 }
 
 using PieceGroup = std::span<const ThreadPiece>;
@@ -108,17 +131,21 @@ using PieceGroup = std::span<const ThreadPiece>;
 class AddedEvents {
   public:
     AddedEvents(PieceGroup pieces, const ProcessCursor& cursor) : cursor_(cursor) {
+        std::uint64_t last = cursor.process.first_point.ticks;
         for (const ThreadPiece& piece : pieces)
-            for (const Event& event : piece.events)
-                if (event.kind != 0) events_.push_back(event);
+            for (std::size_t i = 0; i < piece.events.size(); ++i) {
+                const Event& event = piece.events[i];
+                if (event.kind == 0) continue;
+                last = mended_ticks(cursor, piece.events, i, last);
+                events_.push_back({last, event.name, event.kind});
+            }
     }
     void feed_until(std::uint64_t ticks, SpanBuilder& builder) {
         for (; next_ < events_.size() && events_[next_].ticks <= ticks; ++next_) {
             const Event& event = events_[next_];
-            last_ = std::max(last_, event.ticks);
             const bool known = event.name < cursor_.names.size();
             ++cursor_.totals.events;
-            builder.add(static_cast<EventKind>(event.kind), cursor_.names[known ? event.name : 0], last_);
+            builder.add(static_cast<EventKind>(event.kind), cursor_.names[known ? event.name : 0], event.ticks);
         }
     }
 
@@ -126,18 +153,24 @@ class AddedEvents {
     const ProcessCursor& cursor_;
     std::vector<Event> events_;
     std::size_t next_ = 0;
-    std::uint64_t last_ = 0;
 };
 
 void feed_piece(const ProcessCursor& cursor, const ThreadPiece& piece, SpanBuilder& builder,
                 AddedEvents& added, std::uint64_t& last) {
+    std::uint64_t missing = 0;  // a thread leaves no gaps: what is missing between two events was lost
     for (std::size_t i = 0; i < piece.events.size(); ++i) {
         const Event& event = piece.events[i];
-        if (event.kind == 0) continue;
+        if (event.kind == 0) {
+            ++missing;
+            continue;
+        }
+        cursor.totals.damaged_events += std::exchange(missing, 0);
         ++cursor.totals.events;
         const auto kind = static_cast<EventKind>(event.kind);
         if (event.kind > last_event_kind) {
             ++cursor.totals.damaged_events;
+        } else if (kind == EventKind::task_start) {
+            builder.start_task(event.ticks);
         } else if (kind == EventKind::context) {
             builder.enter_context(event.ticks, event.name);
         } else {
@@ -178,8 +211,9 @@ bool has_own_events(std::uint32_t thread_id, const std::vector<PieceGroup>& grou
 void decode_process(const RecordedProcess& process, const std::vector<std::uint32_t>& names,
                     const BuilderSetting& setting, std::uint64_t process_number, std::uint32_t process_node,
                     DecodedRun& run) {
-    const std::uint64_t end = process.closed ? process.latest_point.ticks : last_ticks_of(process);
-    const ProcessCursor cursor{process, names, run.totals, last_possible_ticks(process)};
+    const std::uint64_t end = end_of(process, run.ns_per_tick);
+    const ProcessCursor cursor{process, names, run.totals, last_possible_ticks(process, run.ns_per_tick),
+                               static_cast<std::uint64_t>(1e9 / run.ns_per_tick)};
     const std::vector<PieceGroup> groups = group_by_thread(process.pieces);
     for (const PieceGroup& group : groups) {
         const ThreadPiece& first = group.front();
@@ -213,7 +247,7 @@ DecodedRun decode_run(const RecordedFolder& folder, std::size_t batch_rows, cons
     std::uint64_t process_number = 0;
     for (const RecordedProcess& process : folder.processes) {
         const std::vector<std::uint32_t> names = merger.adopt(process);
-        const std::uint64_t end = process.closed ? process.latest_point.ticks : last_ticks_of(process);
+        const std::uint64_t end = end_of(process, run.ns_per_tick);
         run.processes.push_back({process.process_id, process.parent_process_id, process.closed,
                                  clock(process.first_point.ticks), clock(end)});
         auto flush = [&] {
@@ -221,8 +255,8 @@ DecodedRun decode_run(const RecordedFolder& folder, std::size_t batch_rows, cons
             rows.clear();
         };
         const BuilderSetting setting{clock,    run.tree,         run.totals, rows, next_span_id,
-                                     backward, merger.classes(), [&](bool inside_operator) {
-                                         const std::size_t limit = inside_operator ? batch_rows * 2 : batch_rows;
+                                     backward, merger.classes(), [&](bool may_move) {
+                                         const std::size_t limit = may_move ? batch_rows * 2 : batch_rows;
                                          if (rows.size() >= limit) flush();
                                      }};
         const std::uint32_t title = merger.add("process " + std::to_string(process.process_id), 0);

@@ -8,9 +8,9 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <limits>
 #include <map>
 #include <system_error>
 
@@ -19,28 +19,50 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr double fewest_ticks_per_ns = 1e-3, most_ticks_per_ns = 1e3;
+
+// Leaves room for sums and differences of times.
+bool is_instant(const ClockPoint& point) noexcept {
+    return point.monotonic_ns >= 0 && point.monotonic_ns < std::numeric_limits<std::int64_t>::max() / 4;
+}
+
 const SegmentHeader* valid_header(const MappedFile& file) noexcept {
     if (file.size() < header_bytes) return nullptr;
     const auto* header = reinterpret_cast<const SegmentHeader*>(file.data());
     const SegmentIdentity& identity = header->identity;
     if (std::memcmp(identity.magic, segment_magic, sizeof(segment_magic)) != 0) return nullptr;
-    if (identity.version != segment_version) return nullptr;
+    if (identity.version != segment_version || !is_instant(identity.first_point)) return nullptr;
     return header->checksum == fnv1a(&identity, sizeof(identity)) ? header : nullptr;
 }
 
-bool is_plausible(const ClockPoint& first, const ClockPoint& last) noexcept {
-    return last.ticks >= first.ticks && last.monotonic_ns >= first.monotonic_ns;
+double rate_of(const SegmentIdentity& identity) noexcept {
+    const double rate = identity.ticks_per_ns_guess;
+    return rate >= fewest_ticks_per_ns && rate <= most_ticks_per_ns ? rate : 1.0;
 }
 
-void adopt_header(RecordedProcess& process, const SegmentHeader& header) {
+// The latest point changes and is under no checksum: one that is damaged shows by its rate.
+bool is_plausible(const SegmentIdentity& identity, const ClockPoint& last) noexcept {
+    const ClockPoint& first = identity.first_point;
+    if (!is_instant(last) || last.ticks < first.ticks || last.monotonic_ns < first.monotonic_ns) return false;
+    constexpr double slack_ns = 1e6;
+    const auto ticks_ns = static_cast<double>(last.ticks - first.ticks) / rate_of(identity);
+    const auto elapsed_ns = static_cast<double>(last.monotonic_ns - first.monotonic_ns);
+    return ticks_ns <= 2 * (elapsed_ns + slack_ns) && elapsed_ns <= 2 * (ticks_ns + slack_ns);
+}
+
+void adopt_header(RecordedProcess& process, const SegmentHeader& header, const std::string& path,
+                  std::vector<std::string>& damage) {
     const SegmentIdentity& identity = header.identity;
     process.process_id = identity.process_id;
     process.parent_process_id = identity.parent_process_id;
     process.process_key = identity.process_key;
     process.first_point = identity.first_point;
-    process.ticks_per_ns_guess = std::isfinite(identity.ticks_per_ns_guess) ? identity.ticks_per_ns_guess : 1.0;
-    if (is_plausible(identity.first_point, header.latest_point) &&
-        header.latest_point.ticks > process.latest_point.ticks)
+    process.ticks_per_ns_guess = rate_of(identity);
+    if (process.segments.empty()) process.latest_point = identity.first_point;
+    process.segments.push_back(identity.segment_index);
+    if (!is_plausible(identity, header.latest_point))
+        damage.push_back(path + ": its last clock point is damaged");
+    else if (header.latest_point.ticks > process.latest_point.ticks)
         process.latest_point = header.latest_point;
     process.closed = process.closed || header.closed.load(std::memory_order_relaxed) == 1;
     process.dropped_events += header.dropped_events.load(std::memory_order_relaxed);
@@ -56,8 +78,8 @@ bool is_thread_mark(const Event& event) noexcept {
 }
 
 // Splits a chunk where it passed from one thread to another.
-void collect_pieces(std::span<const Event> chunk, RecordedProcess& process) {
-    if (chunk.empty() || chunk[0].kind == 0) return;
+void collect_pieces(std::span<const Event> chunk, bool taken, RecordedProcess& process) {
+    if (chunk.empty() || (chunk[0].kind == 0 && !taken)) return;
     if (!is_thread_mark(chunk[0])) {
         process.damaged_events += count_written(chunk);
         return;
@@ -83,7 +105,7 @@ void collect_pieces(std::span<const Event> chunk, RecordedProcess& process) {
 void read_segment(std::unique_ptr<MappedFile> file, RecordedProcess& process, const std::string& path,
                   std::vector<std::string>& damage) {
     const auto& header = *reinterpret_cast<const SegmentHeader*>(file->data());
-    adopt_header(process, header);
+    adopt_header(process, header, path, damage);
     const std::size_t taken = std::min(header.chunks_taken.load(std::memory_order_relaxed), header.identity.chunk_count);
     const std::size_t present = (file->size() - header_bytes) / sizeof(Event);
     if (present < taken * chunk_events)
@@ -92,7 +114,7 @@ void read_segment(std::unique_ptr<MappedFile> file, RecordedProcess& process, co
     const auto* events = reinterpret_cast<const Event*>(file->data() + header_bytes);
     for (std::size_t first = 0; first < present; first += chunk_events) {
         const std::span chunk(events + first, std::min(chunk_events, present - first));
-        collect_pieces(chunk, process);
+        collect_pieces(chunk, first / chunk_events < taken, process);
         release_pages(chunk);
     }
     process.files.push_back(std::move(file));
@@ -106,11 +128,12 @@ std::vector<RecordedName> read_names(const std::string& path, std::vector<std::s
         return names;
     }
     std::size_t at = sizeof(names_magic);
-    while (at + sizeof(NameRecord) <= file.size()) {
-        NameRecord head;
-        std::memcpy(&head, file.data() + at, sizeof(head));
+    while (at < file.size()) {
+        NameRecord head{};
+        const bool has_head = at + sizeof(head) <= file.size();
+        if (has_head) std::memcpy(&head, file.data() + at, sizeof(head));
         at += sizeof(head);
-        if (head.length > longest_name_bytes || at + head.length > file.size()) {
+        if (!has_head || head.length > longest_name_bytes || at + head.length > file.size()) {
             damage.push_back(path + ": damaged after " + std::to_string(names.size()) + " names");
             break;
         }
@@ -136,13 +159,19 @@ void read_one(const fs::path& path, ProcessMap& processes, std::vector<std::stri
         return;
     }
     RecordedProcess& process = processes[{header->identity.process_key, header->identity.process_id}];
+    const std::uint32_t index = header->identity.segment_index;
+    if (std::find(process.segments.begin(), process.segments.end(), index) != process.segments.end()) {
+        damage.push_back(path.string() + ": a copy of a segment that was read already; it is left out");
+        return;
+    }
     read_segment(std::move(file), process, path.string(), damage);
 }
 
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path) {
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // Without waiting: the file may be a pipe that nobody writes to.
+    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0) throw std::system_error(errno, std::generic_category(), path);
     struct stat status{};
     int error = fstat(file, &status) == 0 ? 0 : errno;
@@ -188,7 +217,8 @@ RecordedFolder read_folder(const std::string& folder) {
         try {
             process.names = read_names((fs::path(folder) / (stem + ".names")).string(), result.damage);
         } catch (const std::system_error& error) {
-            result.damage.push_back(error.what());
+            // A process that was killed before its first event may have no names file yet.
+            if (!process.pieces.empty()) result.damage.push_back(error.what());
         }
         sort_pieces(process);
         result.processes.push_back(std::move(process));

@@ -59,6 +59,7 @@ struct RecordedProcess {
     std::vector<RecordedName> names;  // the name with id i stands at i - 1
     std::vector<ThreadPiece> pieces;  // by thread number, then in time
     std::vector<std::unique_ptr<MappedFile>> files;
+    std::vector<std::uint32_t> segments;  // indices of those that were read
 };
 
 struct RecordedFolder {

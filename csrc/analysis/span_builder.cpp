@@ -80,14 +80,29 @@ void SpanBuilder::add(EventKind kind, std::uint32_t name, std::uint64_t ticks) {
 
 void SpanBuilder::enter_context(std::uint64_t context, std::uint32_t parent_context) {
     current_ = &contexts_[context];  // values of an unordered_map stay where they are
-    if (current_->parent == 0) current_->parent = parent_context;
+    if (contexts_.size() >= prune_at_) forget_idle_contexts();
+    if (current_->parent == 0 && parent_context != 0) {
+        current_->parent = parent_context;
+        current_->start_ticks = task_start_ticks_;
+    }
+    task_start_ticks_ = unknown_start;
 }
 
-// The innermost open span of this task, or of the task that started it.
+// A server makes a task for each request: those with nothing open are forgotten from time to time. A task
+// that an ended one had started, and that was never seen before, then begins without a parent.
+void SpanBuilder::forget_idle_contexts() {
+    std::erase_if(contexts_, [&](const auto& entry) { return &entry.second != current_ && entry.second.open.empty(); });
+    prune_at_ = std::max(fewest_contexts_to_prune, contexts_.size() * 2);
+}
+
+// The innermost open span of this task, or that of the task that started it which was open then.
 SpanBuilder::Open* SpanBuilder::enclosing() noexcept {
     Context* context = current_;
+    std::uint64_t limit = unknown_start;
     for (int i = 0; i < most_context_ancestors; ++i) {
-        if (!context->open.empty()) return &context->open.back();
+        for (std::size_t j = context->open.size(); j-- > 0;)
+            if (context->open[j].begin_ticks <= limit) return &context->open[j];
+        limit = std::min(limit, context->start_ticks);
         const auto parent = context->parent == 0 ? contexts_.end() : contexts_.find(context->parent);
         if (parent == contexts_.end()) return nullptr;
         context = &parent->second;
@@ -118,17 +133,23 @@ void SpanBuilder::begin(EventKind source, std::uint32_t name, std::uint64_t tick
     if (!open.hidden) open.node = set_.tree.child(open.node, open.kind, name);
     open.parent_id = parent != nullptr ? parent->span_id : -1;
     open.span_id = open.hidden ? open.parent_id : set_.next_span_id++;
-    open.depth = parent != nullptr ? parent->depth + 1 : 0;
+    open.depth = (parent != nullptr ? parent->depth : -1) + (open.hidden ? 0 : 1);
     open.begin_ticks = ticks;
-    open.first_row = set_.rows.size();
+    open.first_row = set_.totals.spans;
     open.name = name;
     open.source = source;
-    if (parent != nullptr && source == EventKind::operator_begin && !open.hidden) {
-        ++parent->operator_children;
-        parent->operator_child = open.span_id;
-    }
-    open_operators_ += source == EventKind::operator_begin ? 1 : 0;
+    open.may_forward = source == EventKind::operator_begin && !open.hidden;
+    if (parent != nullptr && open.may_forward) note_operator_child(*parent, open);
+    if (open.may_forward) ++may_forward_;
     current_->open.push_back(open);
+}
+
+void SpanBuilder::note_operator_child(Open& parent, const Open& child) noexcept {
+    ++parent.operator_children;
+    parent.operator_child = child.span_id;
+    if (!parent.may_forward || (parent.operator_children == 1 && parent.name == child.name)) return;
+    parent.may_forward = false;
+    --may_forward_;
 }
 
 void SpanBuilder::end(EventKind begin_kind, std::uint32_t name, std::uint64_t ticks) {
@@ -151,21 +172,25 @@ bool SpanBuilder::end_in(Context& context, EventKind begin_kind, std::uint32_t n
 
 void SpanBuilder::close(Context& context, std::size_t position, std::uint64_t ticks) {
     Open closing = context.open[position];
+    if (closing.hidden) {
+        context.open.erase(context.open.begin() + static_cast<std::ptrdiff_t>(position));
+        return;
+    }
     // What was begun inside and is still open, as generators do, counts up to here.
     for (std::size_t i = position + 1; i < context.open.size(); ++i) {
         Open& inner = context.open[i];
-        if (inner.parent_id != closing.span_id || inner.outlived_parent) continue;
+        if (inner.hidden || inner.parent_id != closing.span_id || inner.outlived_parent) continue;
         closing.child_ticks += ticks - inner.begin_ticks;
         inner.outlived_parent = true;
     }
     context.open.erase(context.open.begin() + static_cast<std::ptrdiff_t>(position));
-    if (closing.source == EventKind::operator_begin) --open_operators_;
-    if (closing.hidden) return;
-    if (only_forwards(closing)) absorb_child(closing);
+    if (closing.may_forward) --may_forward_;
+    const bool is_innermost = position == context.open.size();
+    if (is_innermost && only_forwards(closing)) absorb_child(closing);
     const std::uint64_t total_ticks = ticks - closing.begin_ticks;
     for (std::size_t i = position; !closing.outlived_parent && i-- > 0;) {
         Open& outer = context.open[i];
-        if (outer.span_id != closing.parent_id) continue;
+        if (outer.hidden || outer.span_id != closing.parent_id) continue;
         outer.child_ticks += total_ticks;
         if (outer.operator_child == closing.span_id)
             outer.operator_child_own_ticks = total_ticks - std::min(total_ticks, closing.child_ticks);
@@ -178,10 +203,13 @@ void SpanBuilder::close(Context& context, std::size_t position, std::uint64_t ti
 // aten::mul with a tensor, is one call to whoever wrote it. torch.profiler counts the same way.
 bool SpanBuilder::only_forwards(const Open& open) const noexcept {
     const SpanColumns& rows = set_.rows;
-    return open.source == EventKind::operator_begin && open.operator_children == 1 && rows.size() > open.first_row &&
-           rows.span_id.back() == open.operator_child && rows.parent_id.back() == open.span_id &&
-           rows.name.back() == open.name;
+    const bool is_in_batch = open.first_row >= rows_handed_out() && open.first_row < set_.totals.spans;
+    return open.may_forward && open.operator_children == 1 && is_in_batch &&
+           rows.span_id.back() == open.operator_child;
 }
+
+// How many rows of the run left with earlier batches.
+std::uint64_t SpanBuilder::rows_handed_out() const noexcept { return set_.totals.spans - set_.rows.size(); }
 
 // Takes the row of the only operator inside `open` back, the last one written, and moves what was inside
 // that one a level up.
@@ -189,13 +217,15 @@ void SpanBuilder::absorb_child(Open& open) {
     SpanColumns& rows = set_.rows;
     const std::uint32_t child_node = rows.node.back();
     const std::int64_t child = rows.span_id.back();
+    const std::size_t first = open.first_row - rows_handed_out();
     set_.tree.take_back(child_node, rows.duration_ns.back(), rows.own_ns.back());
     rows.pop_back();
     --set_.totals.spans;
-    for (std::size_t i = open.first_row; i < rows.size(); ++i) {
+    for (std::size_t i = first; i < rows.size(); ++i) {
+        const std::uint32_t moved = set_.tree.moved(rows.node[i], child_node, open.node);
+        if (moved == rows.node[i]) continue;  // beside the child, or of another task
         --rows.depth[i];
         if (rows.parent_id[i] == child) rows.parent_id[i] = open.span_id;
-        const std::uint32_t moved = set_.tree.moved(rows.node[i], child_node, open.node);
         set_.tree.take_back(rows.node[i], rows.duration_ns[i], rows.own_ns[i]);
         set_.tree.add_call(moved, thread_key_, rows.duration_ns[i], rows.own_ns[i]);
         rows.node[i] = moved;
@@ -222,13 +252,14 @@ void SpanBuilder::emit_row(const Open& open, std::uint64_t ticks) {
     rows.own_ns.push_back(own);
     ++set_.totals.spans;
     set_.tree.add_call(open.node, thread_key_, duration, own);
-    // Rows inside an open operator may still have to be moved; a bound keeps the batch finite all the same.
-    set_.row_added(open_operators_ > 0);
+    // Rows inside an operator that may only forward may still have to be moved; a bound keeps the batch finite all the same.
+    set_.row_added(may_forward_ > 0);
 }
 
 void SpanBuilder::finish(std::uint64_t ticks) {
     for (auto& [id, context] : contexts_) {
-        set_.totals.unfinished_spans += context.open.size();
+        set_.totals.unfinished_spans += static_cast<std::uint64_t>(
+            std::count_if(context.open.begin(), context.open.end(), [](const Open& open) { return !open.hidden; }));
         while (!context.open.empty())
             close(context, context.open.size() - 1, std::max(ticks, context.open.back().begin_ticks));
     }

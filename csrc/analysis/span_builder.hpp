@@ -62,7 +62,7 @@ struct BuilderSetting {
     std::int64_t& next_span_id;
     std::uint32_t backward_name;  // of the group that gathers the backward pass
     const std::vector<NameClass>& classes;  // by run-wide name id
-    std::function<void(bool inside_operator)> row_added;
+    std::function<void(bool may_move)> row_added;
 };
 
 class SpanBuilder {
@@ -74,6 +74,8 @@ class SpanBuilder {
     // `name` is run-wide. `ticks` must not decrease.
     void add(EventKind kind, std::uint32_t name, std::uint64_t ticks);
     void enter_context(std::uint64_t context, std::uint32_t parent_context);
+    // The task that is entered next, if it is a new one, was started at `ticks` or shortly after.
+    void start_task(std::uint64_t ticks) noexcept { task_start_ticks_ = ticks; }
     // Closes what is open at `ticks`.
     void finish(std::uint64_t ticks);
 
@@ -83,7 +85,7 @@ class SpanBuilder {
         std::int64_t parent_id;
         std::uint64_t begin_ticks;
         std::uint64_t child_ticks;
-        std::size_t first_row;        // of what is inside it
+        std::uint64_t first_row;      // of what is inside it, counted over the run
         std::int64_t operator_child;  // the last operator begun directly inside it
         std::uint64_t operator_child_own_ticks;
         std::uint32_t operator_children;
@@ -94,18 +96,26 @@ class SpanBuilder {
         EventKind source;
         bool outlived_parent;
         bool hidden;
+        bool may_forward;  // an operator that has begun nothing but its like
     };
+    static constexpr std::uint64_t unknown_start = ~std::uint64_t{0};
     struct Context {
         std::uint32_t parent = 0;
+        std::uint64_t start_ticks = unknown_start;
         std::vector<Open> open;
     };
 
+    static constexpr std::size_t fewest_contexts_to_prune = 1 << 16;
+
+    void forget_idle_contexts();
     void begin(EventKind kind, std::uint32_t name, std::uint64_t ticks);
     void end(EventKind begin_kind, std::uint32_t name, std::uint64_t ticks);
     bool end_in(Context& context, EventKind begin_kind, std::uint32_t name, std::uint64_t ticks);
     void close(Context& context, std::size_t position, std::uint64_t ticks);
     void emit_row(const Open& open, std::uint64_t ticks);
     Open* enclosing() noexcept;
+    void note_operator_child(Open& parent, const Open& child) noexcept;
+    std::uint64_t rows_handed_out() const noexcept;
     bool only_forwards(const Open& open) const noexcept;
     void absorb_child(Open& open);
     SpanKind resolve_kind(EventKind source, std::uint32_t name, const Open* parent) const noexcept;
@@ -116,7 +126,9 @@ class SpanBuilder {
     std::uint32_t thread_id_;
     std::unordered_map<std::uint64_t, Context> contexts_;
     Context* current_ = &contexts_[0];
-    std::uint32_t open_operators_ = 0;
+    std::uint32_t may_forward_ = 0;  // how many open operators
+    std::uint64_t task_start_ticks_ = unknown_start;
+    std::size_t prune_at_ = fewest_contexts_to_prune;
 };
 
 }  // namespace gpuprof

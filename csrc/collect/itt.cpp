@@ -156,12 +156,12 @@ bool is_recorded(const Domain* domain) noexcept {
     return true;
 }
 
-ContextProbe context_probe = nullptr;
+std::atomic<ContextProbe> context_probe{nullptr};  // set while other threads may announce
 std::atomic<bool> attached{false};
 
 void task_begin(const Domain* domain, Identifier, Identifier, StringHandle* handle) noexcept {
     if (handle == nullptr || !Recorder::instance().active() || !is_recorded(domain)) return;
-    if (context_probe != nullptr) context_probe();
+    if (const ContextProbe probe = context_probe.load(std::memory_order_acquire); probe != nullptr) probe();
     Recorder::instance().emit(EventKind::operator_begin, name_id(handle));
 }
 
@@ -183,7 +183,7 @@ void* implementation_of(const char* name) noexcept {
 
 bool is_attached() noexcept { return attached.load(std::memory_order_acquire); }
 
-void set_context_probe(ContextProbe probe) noexcept { context_probe = probe; }
+void set_context_probe(ContextProbe probe) noexcept { context_probe.store(probe, std::memory_order_release); }
 
 }  // namespace gpuprof::itt
 

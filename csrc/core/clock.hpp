@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <ctime>
 
@@ -48,9 +49,12 @@ std::int64_t realtime_ns() noexcept;
 class TickScale {
   public:
     TickScale(ClockPoint first, ClockPoint last) noexcept;
+    // Ticks of another machine or of damaged files may be anything: times stop 73 years from the origin.
     std::int64_t to_monotonic_ns(std::uint64_t ticks) const noexcept {
+        constexpr double farthest_ns = 0x1p61;
         const auto delta = static_cast<double>(static_cast<std::int64_t>(ticks - origin_.ticks));
-        return origin_.monotonic_ns + static_cast<std::int64_t>(delta * ns_per_tick_);
+        return origin_.monotonic_ns +
+               static_cast<std::int64_t>(std::clamp(delta * ns_per_tick_, -farthest_ns, farthest_ns));
     }
     double ns_per_tick() const noexcept { return ns_per_tick_; }
 

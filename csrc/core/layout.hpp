@@ -21,8 +21,9 @@ enum class EventKind : std::uint32_t {
     operator_end = 6,  // carries no name: operators end in the order of a stack
     context = 7,       // the thread went on in another asynchronous task
     thread = 8,        // the events from here on belong to this thread
+    task_start = 9,    // ticks: when the task of the next `context` event was started, or shortly before
 };
-constexpr std::uint32_t last_event_kind = 8;
+constexpr std::uint32_t last_event_kind = 9;
 
 struct Event {
     std::uint64_t ticks;

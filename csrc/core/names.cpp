@@ -24,23 +24,35 @@ std::string_view cut_to_limit(std::string_view text) noexcept {
 
 void NameTable::begin(std::string path) {
     std::lock_guard lock(mutex_);
-    close();
     ids_.clear();
     texts_.clear();
     scopes_.clear();
-    path_ = std::move(path);
+    begin_file(std::move(path));
 }
 
+// In the child of a fork, where the mutex is held.
 void NameTable::continue_in(std::string path) {
     // The descriptor is shared with the parent: writing to it here would mix two processes' ids.
-    close();
-    path_ = std::move(path);
+    begin_file(std::move(path));
 }
 
-void NameTable::close() noexcept {
+bool NameTable::close() noexcept {
+    std::lock_guard lock(mutex_);
+    close_file();
+    wanted_ = false;
+    return !failed_;
+}
+
+void NameTable::begin_file(std::string path) noexcept {
+    close_file();
+    path_ = std::move(path);
+    wanted_ = true;
+    failed_ = false;
+}
+
+void NameTable::close_file() noexcept {
     if (file_ >= 0) ::close(file_);
     file_ = -1;
-    failed_ = false;
 }
 
 std::uint32_t NameTable::intern(std::string_view text, std::uint32_t scope) noexcept {
@@ -48,6 +60,7 @@ std::uint32_t NameTable::intern(std::string_view text, std::uint32_t scope) noex
     std::lock_guard lock(mutex_);
     open_file();
     if (const auto found = ids_.find(Key{text, scope}); found != ids_.end()) return found->second;
+    const std::size_t known = texts_.size();
     try {
         texts_.emplace_back(text);
         scopes_.push_back(scope);
@@ -56,6 +69,9 @@ std::uint32_t NameTable::intern(std::string_view text, std::uint32_t scope) noex
         append(texts_.back(), scope);
         return id;
     } catch (const std::bad_alloc&) {
+        // Whole names only: the places in the file are the ids.
+        while (texts_.size() > known) texts_.pop_back();
+        while (scopes_.size() > known) scopes_.pop_back();
         return 0;
     }
 }
@@ -66,7 +82,7 @@ void NameTable::ensure_file() noexcept {
 }
 
 void NameTable::open_file() noexcept {
-    if (file_ >= 0 || failed_) return;
+    if (file_ >= 0 || failed_ || !wanted_) return;
     file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
     if (file_ < 0 || ::write(file_, names_magic, sizeof(names_magic)) != sizeof(names_magic)) {
         failed_ = true;

@@ -23,7 +23,9 @@ class NameTable {
     void begin(std::string path);
     // A forked child keeps the names, so that ids stay valid, but writes them to its own file.
     void continue_in(std::string path);
-    void close() noexcept;
+    // Ends the file: names that come later get ids but are written nowhere, for the run may be read, moved
+    // or deleted by then. False when a name could not be written.
+    bool close() noexcept;
 
     // The id of a name within a scope, 0 when memory ran out. Names over 1 MiB are cut on a character.
     std::uint32_t intern(std::string_view text, std::uint32_t scope = 0) noexcept;
@@ -32,7 +34,6 @@ class NameTable {
     void ensure_file() noexcept;
 
     std::mutex& mutex() noexcept { return mutex_; }
-    bool failed() const noexcept { return failed_; }
 
   private:
     struct Key {
@@ -46,12 +47,15 @@ class NameTable {
         }
     };
 
+    void begin_file(std::string path) noexcept;
+    void close_file() noexcept;
     void open_file() noexcept;
     void append(std::string_view text, std::uint32_t scope) noexcept;
 
     std::mutex mutex_;
     std::string path_;
     int file_ = -1;
+    bool wanted_ = false;  // between begin and close
     bool failed_ = false;
     std::deque<std::string> texts_;  // a deque: views into it stay valid
     std::deque<std::uint32_t> scopes_;

@@ -38,9 +38,12 @@ struct ThreadExit {
     }
 };
 
-Recorder& Recorder::instance() noexcept {
+constinit std::atomic<Recorder*> Recorder::instance_{nullptr};
+
+Recorder& Recorder::make_instance() noexcept {
     // Never destroyed: threads may still emit while the process ends.
     static Recorder* const recorder = new Recorder;
+    instance_.store(recorder, std::memory_order_release);
     return *recorder;
 }
 
@@ -61,8 +64,10 @@ void Recorder::start(const std::string& folder) {
         first_point_ = sample_clock();
         const TickScale scale(load_point_, first_point_);
         ticks_per_ns_guess_ = 1.0 / scale.ns_per_tick();
-        names_.begin(file_path(".names"));
+        std::string names_path = file_path(".names");
         open_segment();  // a folder that cannot be written fails here, before anything is changed
+        names_.begin(std::move(names_path));
+        names_.ensure_file();
     }
     dropped_by_ended_threads_ = 0;
     contexts_ = 0;
@@ -80,7 +85,7 @@ RecorderTotals Recorder::stop() noexcept {
     release_logs();
     std::lock_guard chunks(chunks_);
     totals.dropped_events = dropped_by_ended_threads_;
-    totals.storage_failed = storage_failed_ || names_.failed();
+    totals.storage_failed = !names_.close() || storage_failed_;
     totals.storage_error.swap(storage_error_);
     const ClockPoint last = sample_clock();
     for (auto& segment : segments_) {
@@ -94,7 +99,6 @@ RecorderTotals Recorder::stop() noexcept {
     }
     segments_.clear();
     spare_pieces_.clear();
-    names_.close();
     return totals;
 }
 
@@ -112,7 +116,9 @@ void Recorder::release_logs() noexcept {
         log->cursor = log->limit = nullptr;
         log->dropped = 0;
         log->pieces = 0;
-        log->context = nullptr;
+        log->context_version = 0;
+        log->context_id = 0;
+        log->in_event_loop = false;
     }
 }
 
@@ -126,10 +132,10 @@ ThreadLog* Recorder::attach_thread() noexcept {
     std::lock_guard registry(registry_);
     log->number = ++threads_seen_;
     try {
-        logs_.push_back(log);
         std::lock_guard chunks(chunks_);
         // Room for the piece that this thread leaves behind, so that its end allocates nothing.
-        spare_pieces_.reserve(spare_pieces_.size() + logs_.size());
+        spare_pieces_.reserve(spare_pieces_.size() + logs_.size() + 1);
+        logs_.push_back(log);
     } catch (const std::bad_alloc&) {
         delete log;
         return nullptr;

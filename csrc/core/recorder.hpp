@@ -24,8 +24,11 @@ struct alignas(64) ThreadLog {
     Event* cursor = nullptr;
     Event* limit = nullptr;
     std::uint64_t dropped = 0;
-    // The asynchronous task that the last event belonged to, as the language binding names it.
-    const void* context = nullptr;
+    // The asynchronous task that the last event belonged to. The version is the language binding's, which
+    // changes whenever the thread may have gone on in another task; 0 is none.
+    std::uint64_t context_version = 0;
+    std::uint32_t context_id = 0;
+    bool in_event_loop = false;
     std::uint32_t pieces = 0;
     std::uint32_t system_id = 0;
 };
@@ -43,7 +46,10 @@ struct RecorderTotals {
 // and waits until no thread is `busy`; then nobody can touch the mapped segments and they are unmapped.
 class Recorder {
   public:
-    static Recorder& instance() noexcept;
+    static Recorder& instance() noexcept {
+        Recorder* const made = instance_.load(std::memory_order_acquire);
+        return made != nullptr ? *made : make_instance();
+    }
 
     // Begins to record into `folder`, which exists. Throws std::system_error, std::logic_error if active.
     void start(const std::string& folder);
@@ -74,7 +80,11 @@ class Recorder {
     void emit(EventKind kind, std::uint32_t name) noexcept { emit_at(kind, name, read_ticks()); }
 
     void emit_at(EventKind kind, std::uint32_t name, std::uint64_t ticks) noexcept {
-        ThreadLog* log = current_log();
+        emit_to(current_log(), kind, name, ticks);
+    }
+
+    // `log` is current_log() of the calling thread.
+    void emit_to(ThreadLog* log, EventKind kind, std::uint32_t name, std::uint64_t ticks) noexcept {
         if (log == nullptr) [[unlikely]]
             return;
         log->busy.store(1, std::memory_order_relaxed);
@@ -89,6 +99,7 @@ class Recorder {
 
   private:
     Recorder();
+    static Recorder& make_instance() noexcept;
 
     static void write_event(Event* event, EventKind kind, std::uint32_t name, std::uint64_t ticks) noexcept {
         event->ticks = ticks;
@@ -122,6 +133,7 @@ class Recorder {
     void become_child() noexcept;
 
     friend struct ThreadExit;
+    static constinit std::atomic<Recorder*> instance_;
     static thread_local constinit ThreadLog* thread_log_;
 
     std::atomic<bool> active_{false};

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <system_error>
 
@@ -32,8 +33,11 @@ void keep_out_of_children(void* data, std::size_t size) noexcept {
 
 }  // namespace
 
+// Takes its name when its header is whole: a process that is killed in between leaves no segment that
+// looks damaged.
 Segment::Segment(const std::string& path, const SegmentIdentity& identity) : path_(path) {
-    const int file = ::open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    const std::string unfinished = path + ".new";
+    const int file = ::open(unfinished.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
     if (file < 0) throw std::system_error(errno, std::generic_category(), path);
     size_ = header_bytes + identity.chunk_count * chunk_bytes;
     int error = reserve_blocks(file, size_);
@@ -43,15 +47,19 @@ Segment::Segment(const std::string& path, const SegmentIdentity& identity) : pat
         if (mapping == MAP_FAILED) error = errno;
     }
     ::close(file);
+    if (error == 0) {
+        keep_out_of_children(mapping, size_);
+        data_ = static_cast<std::byte*>(mapping);
+        header().identity = identity;
+        header().latest_point = identity.first_point;
+        header().checksum = fnv1a(&identity, sizeof(identity));
+        error = ::rename(unfinished.c_str(), path.c_str()) == 0 ? 0 : errno;
+        if (error != 0) munmap(mapping, size_);
+    }
     if (error != 0) {
-        ::unlink(path.c_str());
+        ::unlink(unfinished.c_str());
         throw std::system_error(error, std::generic_category(), path);
     }
-    keep_out_of_children(mapping, size_);
-    data_ = static_cast<std::byte*>(mapping);
-    header().identity = identity;
-    header().latest_point = identity.first_point;
-    header().checksum = fnv1a(&identity, sizeof(identity));
 }
 
 Segment::~Segment() {

@@ -6,11 +6,12 @@
 namespace gpuprof::python {
 namespace {
 
-// The value of the context variable: which context it was set in. A context that was copied from
-// another carries the other's mark until it gets its own, and so names its parent.
+// The value of the context variable: which context it was set in, and when. A context that was copied
+// from another carries the other's mark until it gets its own, and so names its parent.
 struct ContextMark {
     PyObject_HEAD
     const void* context;
+    std::uint64_t ticks;
     std::uint32_t id;
     std::uint32_t generation;
 };
@@ -41,15 +42,35 @@ Owned find_mark() noexcept {
     return mark->generation == Recorder::instance().generation() ? Owned(found.release()) : Owned();
 }
 
-// A new mark in the present context. Where the thread had no context yet, setting the variable makes it.
-ContextMark* set_mark() noexcept {
-    Owned made(mark_type->tp_alloc(mark_type, 0));
-    if (!made) return nullptr;
+// Sets a new mark in the present context; false when memory ran out. Where the thread had no context yet,
+// setting the variable makes it, which is why the address is taken afterwards.
+bool set_mark(PyThreadState* state, std::uint32_t id, std::uint64_t ticks) noexcept {
+    const Owned made(mark_type->tp_alloc(mark_type, 0));
+    if (!made) {
+        PyErr_Clear();
+        return false;
+    }
     auto* mark = reinterpret_cast<ContextMark*>(made.get());
-    mark->id = Recorder::instance().new_context();
+    mark->id = id;
     mark->generation = Recorder::instance().generation();
-    Owned token(PyContextVar_Set(mark_variable, made.get()));
-    return token ? mark : nullptr;  // the context holds it now
+    mark->ticks = ticks;
+    const Owned token(PyContextVar_Set(mark_variable, made.get()));
+    if (!token) PyErr_Clear();
+    mark->context = state->context;
+    return static_cast<bool>(token);
+}
+
+// asyncio's own answer, once the program has imported asyncio.
+bool is_in_event_loop() noexcept {
+    static PyObject* running_loop = nullptr;
+    if (running_loop == nullptr) {
+        const Owned name(PyUnicode_FromString("asyncio.events"));
+        const Owned events(name ? PyImport_GetModule(name.get()) : nullptr);
+        if (events) running_loop = PyObject_GetAttrString(events.get(), "_get_running_loop");
+    }
+    const Owned loop(running_loop != nullptr ? PyObject_CallNoArgs(running_loop) : nullptr);
+    PyErr_Clear();
+    return loop && loop.get() != Py_None;
 }
 
 // The contexts that this thread was seen in, for readers that do not hold the interpreter lock.
@@ -67,16 +88,17 @@ SeenContext& seen_entry(const void* context) noexcept {
 }
 
 // Operators run with the interpreter lock released, but on a thread that keeps its state, and only the
-// thread itself changes its context: comparing the pointer is safe. A context that no span or layer has
-// been seen in yet stays unnoticed here, since asking for its mark needs the lock.
+// thread itself changes its context: looking at it is safe. A context that no span or layer has been seen
+// in yet stays unnoticed here, since asking for its mark needs the lock.
 void probe_context() noexcept {
     PyThreadState* const state = PyGILState_GetThisThreadState();
     ThreadLog* const log = Recorder::instance().current_log();
-    if (state == nullptr || log == nullptr || log->context == state->context) return;
+    if (state == nullptr || log == nullptr || log->context_version == state->context_ver) return;
     const SeenContext& seen = seen_entry(state->context);
     if (seen.context != state->context || seen.generation != Recorder::instance().generation()) return;
-    log->context = state->context;
-    Recorder::instance().emit_at(EventKind::context, 0, seen.id);
+    if (seen.id == log->context_id) return;
+    log->context_id = seen.id;
+    Recorder::instance().emit_to(log, EventKind::context, 0, seen.id);
 }
 
 }  // namespace
@@ -87,20 +109,26 @@ void switch_context(ThreadLog& log, PyThreadState* state) noexcept {
     ErrorKeeper keep_error;
     const Owned seen = find_mark();
     const auto* mark = reinterpret_cast<ContextMark*>(seen.get());
+    std::uint32_t id = mark != nullptr ? mark->id : 0;
     std::uint32_t parent = 0;
+    log.in_event_loop = is_in_event_loop();
     if (mark == nullptr || mark->context != state->context) {
-        parent = mark != nullptr ? mark->id : 0;
-        ContextMark* const own = set_mark();
-        if (own == nullptr) {
-            PyErr_Clear();
-            return;
-        }
-        own->context = state->context;
-        mark = own;
+        parent = id;
+        id = recorder.new_context();
+        if (!set_mark(state, id, read_ticks())) return;
+        if (parent != 0) recorder.emit_to(&log, EventKind::task_start, 0, mark->ticks);
     }
-    log.context = state->context;
-    seen_entry(state->context) = {state->context, mark->id, mark->generation};
-    recorder.emit_at(EventKind::context, parent, mark->id);
+    seen_entry(state->context) = {state->context, id, recorder.generation()};
+    log.context_version = state->context_ver;
+    if (id != log.context_id) recorder.emit_to(&log, EventKind::context, parent, id);
+    log.context_id = id;
+}
+
+void leave_trace(ThreadLog& log, std::uint64_t ticks) noexcept {
+    ErrorKeeper keep_error;
+    PyThreadState* const state = PyThreadState_Get();
+    set_mark(state, log.context_id, ticks);
+    log.context_version = state->context_ver;
 }
 
 PyTypeObject* add_type(PyObject* module, PyType_Spec* spec, const char* name) noexcept {

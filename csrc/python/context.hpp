@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which asynchronous task an event belongs to. Each asyncio task runs in a contextvars context of its
-// own, so a change of the thread's context object, one pointer to compare, tells that the task changed.
+// own. A thread state counts how often it entered and left contexts, so one number to compare tells
+// whether the thread may have gone on in another task.
 #pragma once
 
 #include "core/recorder.hpp"
@@ -8,14 +9,21 @@
 
 namespace gpuprof::python {
 
-// Writes a context event. Needs the interpreter lock; keeps a set exception; never raises.
+// Writes a context event if the task did change. Needs the interpreter lock; keeps a set exception;
+// never raises.
 void switch_context(ThreadLog& log, PyThreadState* state) noexcept;
 
-inline void note_context() noexcept {
+// In an event loop: remembers in the task's context that a span began or ended at `ticks`, so that a
+// task which is started from here on knows which spans were open then.
+void leave_trace(ThreadLog& log, std::uint64_t ticks) noexcept;
+
+// Returns the calling thread's log, which may be null.
+inline ThreadLog* note_context() noexcept {
     PyThreadState* const state = PyThreadState_Get();
     ThreadLog* const log = Recorder::instance().current_log();
-    if (log != nullptr && log->context != state->context) [[unlikely]]
+    if (log != nullptr && log->context_version != state->context_ver) [[unlikely]]
         switch_context(*log, state);
+    return log;
 }
 
 }  // namespace gpuprof::python

@@ -114,13 +114,11 @@ PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nar
     if (name == ModuleTable::unknown || name == ModuleTable::left_out)
         return original(callable, args, nargsf, keywords);
     const std::uint32_t generation = recorder.generation();
-    note_context();
-    recorder.emit(EventKind::layer_begin, name);
+    recorder.emit_to(note_context(), EventKind::layer_begin, name, read_ticks());
     PyObject* const result = original(callable, args, nargsf, keywords);
     const std::uint64_t ticks = read_ticks();
     if (recorder.generation() == generation) {
-        note_context();
-        recorder.emit_at(EventKind::layer_end, name, ticks);
+        recorder.emit_to(note_context(), EventKind::layer_end, name, ticks);
     }
     return result;
 }

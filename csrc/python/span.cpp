@@ -81,16 +81,22 @@ inline std::uint32_t name_id(Span* span) noexcept {
 void begin(Span* span) noexcept {
     Recorder& recorder = Recorder::instance();
     if (!recorder.active()) return;
-    note_context();
-    recorder.emit(EventKind::span_begin, name_id(span));
+    ThreadLog* const log = note_context();
+    const std::uint32_t name = name_id(span);
+    const std::uint64_t ticks = read_ticks();
+    recorder.emit_to(log, EventKind::span_begin, name, ticks);
+    if (log != nullptr && log->in_event_loop) [[unlikely]]
+        leave_trace(*log, ticks);
 }
 
 void end(Span* span) noexcept {
     Recorder& recorder = Recorder::instance();
     if (!recorder.active()) return;
     const std::uint64_t ticks = read_ticks();
-    note_context();
-    recorder.emit_at(EventKind::span_end, name_id(span), ticks);
+    ThreadLog* const log = note_context();
+    recorder.emit_to(log, EventKind::span_end, name_id(span), ticks);
+    if (log != nullptr && log->in_event_loop) [[unlikely]]
+        leave_trace(*log, ticks);
 }
 
 template <BoundMethod Span::*method>
@@ -135,6 +141,18 @@ PyTypeObject bound_type(const char* name) noexcept {
 PyTypeObject enter_type = bound_type<&Span::enter>("gpuprof._native.span_enter");
 PyTypeObject exit_type = bound_type<&Span::exit>("gpuprof._native.span_exit");
 
+// An object that was given up and is used again.
+inline PyObject* revive(PyObject* object, PyTypeObject* type) noexcept {
+#if defined(Py_TRACE_REFS) || defined(Py_GIL_DISABLED)
+    return PyObject_Init(object, type);
+#else
+    // Without the call that PyObject_Init is: it stands twice in each `with` line.
+    Py_SET_TYPE(object, type);
+    Py_SET_REFCNT(object, 1);
+    return object;
+#endif
+}
+
 template <BoundMethod Span::*method>
 PyObject* bind(PyObject* span, PyTypeObject* type, vectorcallfunc call) noexcept {
     BoundMethod* const bound = &(reinterpret_cast<Span*>(span)->*method);
@@ -145,7 +163,7 @@ PyObject* bind(PyObject* span, PyTypeObject* type, vectorcallfunc call) noexcept
     }
     bound->call = call;
     Py_INCREF(span);
-    return PyObject_Init(object, type);
+    return revive(object, type);
 }
 
 // What stands in the type under __enter__ and __exit__: binds on an instance, and on the type is called
@@ -157,7 +175,7 @@ struct SpanMethod {
 };
 
 PyObject* bind_method(PyObject* self, PyObject* span, PyObject*) noexcept {
-    if (span == nullptr) {
+    if (span == nullptr || Py_TYPE(span) != span_type) {
         Py_INCREF(self);
         return self;
     }
@@ -204,7 +222,10 @@ PyObject* make_span(PyObject* name) noexcept {
     PyObject* self;
     if (spare_span_count > 0) {
         self = spare_spans[--spare_span_count];
-        PyObject_Init(self, span_type);
+        revive(self, span_type);
+#if !defined(Py_TRACE_REFS) && !defined(Py_GIL_DISABLED)
+        Py_INCREF(span_type);
+#endif
     } else {
         self = span_type->tp_alloc(span_type, 0);
         if (self == nullptr) return nullptr;
@@ -238,7 +259,10 @@ PyObject* decorate(PyObject* function, PyObject* span) noexcept {
 // span("name"), or @span over a function, which is then named after it.
 PyObject* make_or_decorate(PyObject* argument) noexcept {
     if (PyUnicode_Check(argument)) return make_span(argument);
-    if (PyCallable_Check(argument)) return decorate(argument, Py_None);
+    // Descriptors over functions are not callable everywhere, but are decorated all the same.
+    if (PyCallable_Check(argument) || Py_IS_TYPE(argument, &PyClassMethod_Type) ||
+        Py_IS_TYPE(argument, &PyStaticMethod_Type))
+        return decorate(argument, Py_None);
     PyErr_Format(PyExc_TypeError, "span() takes a name (str) or a function to decorate, not %.100s",
                  Py_TYPE(argument)->tp_name);
     return nullptr;

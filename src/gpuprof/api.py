@@ -47,6 +47,7 @@ class Run:
         from gpuprof.run.folder import RunFolder
 
         self._folder = RunFolder(path)
+        self._temporary: object = None  # what must live as long as the run does
         self.path: Path = self._folder.path
         self.meta: dict[str, Any] = self._folder.meta
 
@@ -104,10 +105,23 @@ def open(path: PathLike) -> Run:  # noqa: A001 - the contract's name
     return Run(path)
 
 
+class _TemporaryFolder:
+    """A folder that goes when nobody holds this object, in the process that made it."""
+
+    def __init__(self) -> None:
+        self.path = Path(tempfile.mkdtemp(prefix="gpuprof-"))
+        weakref.finalize(self, _remove_in, os.getpid(), self.path)
+
+
+def _remove_in(process_id: int, path: Path) -> None:
+    if os.getpid() == process_id:
+        shutil.rmtree(path, ignore_errors=True)
+
+
 class Profile:
     """The context manager that `profile` returns. `run` is the finished run, after the block."""
 
-    def __init__(self, recording: Recording, *, temporary: Path | None) -> None:
+    def __init__(self, recording: Recording, *, temporary: _TemporaryFolder | None) -> None:
         self._recording = recording
         self._temporary = temporary
         self._process_id = os.getpid()
@@ -129,8 +143,7 @@ class Profile:
             raise RunError("the run is ready after the `with` block: it is still being recorded")
         if self._run is None:
             self._run = Run(self.path)
-            if self._temporary is not None:
-                weakref.finalize(self._run, shutil.rmtree, self._temporary, ignore_errors=True)
+            self._run._temporary = self._temporary
         return self._run
 
     def __enter__(self) -> Profile:
@@ -190,8 +203,8 @@ def profile(
     _check_modules(modules)
     temporary = None
     if out is None:
-        temporary = Path(tempfile.mkdtemp(prefix="gpuprof-"))
-        out = temporary / "run.gpuprof"
+        temporary = _TemporaryFolder()
+        out = temporary.path / "run.gpuprof"
     recording = Recording(Path(out), modules=modules, layers=layers, operators=operators)
     return Profile(recording, temporary=temporary)
 

@@ -10,12 +10,10 @@ from __future__ import annotations
 import functools
 import importlib.metadata
 import importlib.util
-import json
 import os
 import platform
 import re
 import shutil
-import subprocess
 import sys
 import sysconfig
 import tempfile
@@ -24,12 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
+from gpuprof.doctor_probes import DRIVER_PROBE, TORCH_PROBE, probe
+
 DISTRIBUTION = "gpuprof-native"
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 14)
 OLDEST_TORCH = (2, 4)
 OLDEST_DUCKDB = (1, 1)
 SCARCE_DISK_BYTES = 1_000_000_000
-PROBE_TIMEOUT_S = 120
 # From the sources: what other indexes hold under our name is not ours to promise.
 REBUILD = "pip install --force-reinstall --no-deps . in gpuprof's source folder, with a C++20 compiler"
 
@@ -201,44 +200,10 @@ def _duckdb() -> Iterator[Check]:
 
 # --- PyTorch and its announcements ---------------------------------------------------------------
 
-_TORCH_PROBE = """
-import json, sys
-sys.path[:] = [folder for folder in sys.path if folder]
-import torch
-itt = getattr(getattr(torch, "profiler", None), "itt", None)
-print(json.dumps({
-    "version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip,
-    "itt": bool(itt and itt.is_available()), "file": torch.__file__,
-}))
-"""
-
-
-def _probe(program: str) -> dict[str, Any]:
-    """Run `program` in a fresh interpreter and return the JSON of its last line, or {"error": ...}."""
-    # The collector is left out: this process measures nothing, and must see torch as it is alone.
-    environment = {key: value for key, value in os.environ.items() if key != "INTEL_LIBITTNOTIFY64"}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=PROBE_TIMEOUT_S,
-            env=environment,
-            check=False,
-        )
-    except subprocess.TimeoutExpired:
-        return {"error": f"no answer within {PROBE_TIMEOUT_S} s"}
-    if done.returncode != 0:
-        last = (done.stderr.strip() or "no message").splitlines()[-1]
-        return {"error": f"exit code {done.returncode}: {last[:200]}"}
-    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return answer
-
 
 @functools.lru_cache(maxsize=1)
 def _ask_torch() -> dict[str, Any] | None:
-    return _probe(_TORCH_PROBE) if importlib.util.find_spec("torch") else None
+    return probe(TORCH_PROBE) if importlib.util.find_spec("torch") else None
 
 
 def _torch() -> Iterator[Check]:
@@ -296,34 +261,10 @@ def _nvtx() -> Iterator[Check]:
 
 # --- NVIDIA --------------------------------------------------------------------------------------
 
-_DRIVER_PROBE = """
-import ctypes, json
-try:
-    cuda = ctypes.CDLL("libcuda.so.1")
-except OSError as error:
-    print(json.dumps({"missing": str(error)}))
-    raise SystemExit
-def number(function, *arguments):
-    value = ctypes.c_int(-1)
-    return value.value if getattr(cuda, function)(ctypes.byref(value), *arguments) else value.value
-def describe(ordinal):
-    device, name, memory = ctypes.c_int(), ctypes.create_string_buffer(256), ctypes.c_size_t()
-    cuda.cuDeviceGet(ctypes.byref(device), ordinal)
-    cuda.cuDeviceGetName(name, 256, device)
-    cuda.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
-    capability = [number("cuDeviceGetAttribute", attribute, device) for attribute in (75, 76)]
-    return [name.value.decode(errors="replace"), memory.value, "%d.%d" % tuple(capability)]
-result = cuda.cuInit(0)
-count = number("cuDeviceGetCount") if result == 0 else 0
-print(json.dumps({
-    "init": result, "version": number("cuDriverGetVersion"), "devices": [describe(i) for i in range(count)],
-}))
-"""
-
 
 @functools.lru_cache(maxsize=1)
 def _ask_driver() -> dict[str, Any]:
-    return _probe(_DRIVER_PROBE)
+    return probe(DRIVER_PROBE)
 
 
 def _driver() -> Iterator[Check]:

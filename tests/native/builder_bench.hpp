@@ -11,7 +11,7 @@ namespace gpuprof::test {
 
 class BuilderBench {
   public:
-    BuilderBench() : setting_{clock(), tree, totals, rows, next_span_id_, 0, classes_, [] {}} {
+    BuilderBench() : setting_{clock(), tree, totals, rows, next_span_id_, 0, classes_, [](bool) {}} {
         setting_.backward_name = name("backward");
         process_ = tree.add_process(1, name("process"));
     }

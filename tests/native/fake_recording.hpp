@@ -2,6 +2,7 @@
 // A recording made by hand: one process whose clock ticks once a nanosecond, so times are exact.
 #pragma once
 
+#include <cstdio>
 #include <cstring>
 #include <fstream>
 #include <string>
@@ -15,6 +16,8 @@ namespace gpuprof::test {
 using Bytes = std::vector<char>;
 
 inline void write_file(const std::string& path, const Bytes& bytes) {
+    // A file that is overwritten may be flushed at once (ext4's auto_da_alloc); thousands are written here.
+    std::remove(path.c_str());
     std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 

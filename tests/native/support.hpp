@@ -105,7 +105,8 @@ struct Spans {
     const std::string& name(std::size_t row) const { return run.names.at(rows.name[row] - 1).text; }
     std::size_t count(const std::string& text) const {
         std::size_t found = 0;
-        for (std::size_t row = 0; row < rows.size(); ++row) found += name(row) == text ? 1 : 0;
+        for (std::size_t row = 0; row < rows.size(); ++row)
+            if (name(row) == text) ++found;
         return found;
     }
 };

@@ -1,5 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Times, names and processes of whole recordings, and ticks that cannot be.
+#include <random>
+#include <set>
+
 #include "fake_recording.hpp"
 #include "support.hpp"
 
@@ -78,14 +81,32 @@ TEST(ticks_that_go_backwards) {
     FakeRecording recording;
     recording.name("work");
     recording.thread(1);
+    recording.span(1, 100, 950);
     recording.event(EventKind::span_begin, 1, 1000);
     recording.event(EventKind::span_end, 1, 900);
     recording.span(1, 2000, 2500);
     const Spans spans = decode(recording);
+    REQUIRE(spans.rows.size() == 3);
+    CHECK_EQ(spans.run.totals.damaged_events, 1u);
+    CHECK_EQ(spans.rows.start_ns[1], 1000);
+    CHECK_EQ(spans.rows.duration_ns[1], 0);
+    CHECK_EQ(spans.rows.duration_ns[2], 500);
+}
+
+// A thread reads the clock and only then asks whether there is a recording.
+TEST(a_first_tick_from_just_before_the_recording_is_no_damage) {
+    FakeRecording recording;
+    recording.name("work");
+    recording.thread(1);
+    recording.raw(EventKind::span_begin, 1, FakeRecording::origin - 500);
+    recording.event(EventKind::span_end, 1, 900);
+    recording.thread(2);
+    recording.raw(EventKind::span_begin, 1, 12);  // this one is
+    recording.event(EventKind::span_end, 1, 900);
+    const Spans spans = decode(recording);
     REQUIRE(spans.rows.size() == 2);
     CHECK_EQ(spans.run.totals.damaged_events, 1u);
-    CHECK_EQ(spans.rows.duration_ns[0], 0);
-    CHECK_EQ(spans.rows.duration_ns[1], 500);
+    for (const std::int64_t duration : spans.rows.duration_ns) CHECK_EQ(duration, 900);
 }
 
 TEST(a_tick_that_leaps_takes_nobody_along) {
@@ -187,6 +208,87 @@ TEST(rows_come_in_batches_with_their_names) {
                });
     CHECK_EQ(rows, 1000u);
     CHECK_EQ(batches, 16u);
+}
+
+// Rows that are merged into others must not have left with an earlier batch.
+TEST(batches_change_nothing) {
+    FakeRecording recording;
+    for (const char* name : {"epoch", "aten::mul", "aten::add", "step"}) recording.name(name);
+    std::mt19937_64 random(11);
+    recording.thread(1);
+    std::uint64_t now = 0;
+    recording.event(EventKind::operator_begin, 1, now);  // record_function around all
+    for (int i = 0, open = 0; i < 3000; ++i) {
+        const bool begins = open < 6 && random() % 2 == 0;
+        if (!begins && open == 0) continue;
+        const auto name = static_cast<std::uint32_t>(2 + random() % 2);
+        recording.event(begins ? EventKind::operator_begin : EventKind::operator_end, begins ? name : 0, now += 3);
+        open += begins ? 1 : -1;
+    }
+    const TemporaryFolder folder;
+    recording.write(folder());
+    const Spans whole = decode_folder(folder(), 1 << 20);
+    CHECK(whole.rows.size() > 500);
+    CHECK(2 * whole.rows.size() < whole.run.totals.events);  // some were merged
+    for (const std::size_t batch_rows : {64u, 100u, 1000u}) {
+        const Spans batched = decode_folder(folder(), batch_rows);
+        CHECK(batched.rows.span_id == whole.rows.span_id);
+        CHECK(batched.rows.parent_id == whole.rows.parent_id);
+        CHECK(batched.rows.depth == whole.rows.depth);
+        CHECK(batched.rows.duration_ns == whole.rows.duration_ns);
+        CHECK_EQ(batched.run.totals.spans, whole.rows.size());
+    }
+}
+
+TEST(every_parent_is_there_however_small_the_batches) {
+    FakeRecording recording;
+    recording.name("aten::mul");
+    recording.name("inner");
+    recording.thread(1);
+    recording.event(EventKind::operator_begin, 1, 0);
+    recording.event(EventKind::operator_begin, 1, 1);
+    for (std::uint64_t i = 0; i < 100; ++i) recording.span(2, 10 * i + 2, 10 * i + 5);
+    recording.event(EventKind::operator_end, 0, 5000);
+    recording.event(EventKind::operator_end, 0, 5001);
+    const TemporaryFolder folder;
+    recording.write(folder());
+    for (std::size_t batch_rows = 1; batch_rows < 120; ++batch_rows) {
+        const Spans spans = decode_folder(folder(), batch_rows);
+        const std::set<std::int64_t> ids(spans.rows.span_id.begin(), spans.rows.span_id.end());
+        for (const std::int64_t parent : spans.rows.parent_id) CHECK(parent == -1 || ids.contains(parent));
+        CHECK_EQ(spans.run.totals.spans, spans.rows.size());
+    }
+}
+
+// Another tool's record of a thread, as add_thread() leaves it.
+TEST(added_operators_fall_into_their_places) {
+    FakeRecording recording;
+    recording.name("step");
+    recording.name("aten::mm");
+    recording.thread(1);
+    recording.span(1, 1000, 2000);
+    recording.span(1, 3000, 4000);
+    recording.chunks().emplace_back();
+    recording.raw(EventKind::thread, 0, std::uint64_t{501} << 32 | added_thread_bit | 1);
+    recording.chunks().back().push_back(Event{});
+    for (const std::uint64_t at : {500u, 1500u, 3500u, 9000u}) {
+        recording.event(EventKind::operator_begin, 2, at);
+        recording.event(EventKind::operator_end, 0, at + 100);
+    }
+    recording.raw(EventKind::operator_begin, 2, 5);  // damaged, either way
+    recording.raw(EventKind::operator_end, 0, std::uint64_t{1} << 63);
+    const Spans spans = decode(recording);
+    REQUIRE(spans.rows.size() == 7);
+    CHECK_EQ(spans.run.threads.size(), 1u);
+    CHECK_EQ(spans.run.totals.events, 14u);
+    CHECK_EQ(spans.run.totals.damaged_events, 2u);
+    CHECK_EQ(spans.count("aten::mm"), 5u);
+    int inside = 0;
+    for (std::size_t i = 0; i < spans.rows.size(); ++i) {
+        CHECK(spans.rows.start_ns[i] >= 0 && spans.rows.duration_ns[i] >= 0);
+        if (spans.rows.parent_id[i] != -1) ++inside;
+    }
+    CHECK_EQ(inside, 2);
 }
 
 TEST(an_id_beyond_the_names_is_a_lost_name) {

@@ -22,7 +22,8 @@ std::size_t count_in_process(const std::string& folder, pid_t id, const std::str
                [&](const DecodedProcess& process, const SpanColumns& rows,
                    const std::vector<RecordedName>& names) {
                    if (process.process_id != static_cast<std::uint32_t>(id)) return;
-                   for (const std::uint32_t row : rows.name) found += names.at(row - 1).text == name ? 1 : 0;
+                   for (const std::uint32_t row : rows.name)
+                       if (names.at(row - 1).text == name) ++found;
                });
     return found;
 }

@@ -44,9 +44,11 @@ TEST(dropped_events_are_counted_exactly) {
         const RecorderTotals totals = Recorder::instance().stop();
         CHECK(totals.storage_failed);
         CHECK(totals.storage_error.find(folder()) != std::string::npos);
-        CHECK_EQ(totals.dropped_events, 2 * threads * spans - first_segment_events);
         const Spans decoded = decode_folder(folder());
-        CHECK_EQ(decoded.run.totals.events, first_segment_events);
+        CHECK_EQ(decoded.run.totals.events + totals.dropped_events, 2 * threads * spans);
+        // Less what a thread that was done early left over in its chunk.
+        CHECK(decoded.run.totals.events <= first_segment_events);
+        CHECK(decoded.run.totals.events > first_segment_events - threads * chunk_events);
         CHECK_EQ(decoded.run.totals.dropped_events, totals.dropped_events);
         CHECK_EQ(decoded.run.totals.damaged_events, 0u);
         CHECK_EQ(decoded.run.damage.size(), 0u);

@@ -42,7 +42,7 @@ std::uint64_t events_in_front(FakeRecording recording, std::size_t slots) {
         const auto& chunk = recording.chunks()[slot / chunk_events];
         const std::size_t at = slot % chunk_events;
         const bool is_mark = at < 2 || (slot / chunk_events == 1 && (at == 4 || at == 5));
-        events += at < chunk.size() && !is_mark ? 1 : 0;
+        if (at < chunk.size() && !is_mark) ++events;
     }
     return events;
 }

@@ -88,6 +88,7 @@ TEST(restarts_under_threads_that_live_shortly) {
     for (int i = 0; i < restarts; ++i) {
         const TemporaryFolder folder;
         start(folder);
+        CHECK_EQ(Recorder::instance().intern("work"), 1u);
         wait_until_above(rounds, rounds.load() + 2);
         Recorder::instance().stop();
         // A thread may begin in one recording and end in the next, hence every thread may be torn.

@@ -6,7 +6,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import gc
 import inspect
 import threading
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
@@ -303,7 +302,9 @@ def test_cancelled_and_failing_tasks_end_their_spans(record_async: Any) -> None:
     assert result.totals["unfinished_spans"] == 0
 
 
-def test_a_recording_that_begins_and_ends_within_tasks(record_async: Any, recorded: Any, tmp_path: Any) -> None:
+def test_a_recording_that_begins_and_ends_within_tasks(
+    record_async: Any, recorded: Any, tmp_path: Any
+) -> None:
     async def main() -> list[Any]:
         began, ended = asyncio.Event(), asyncio.Event()
 
@@ -392,7 +393,7 @@ SCENARIOS: dict[str, list[Step]] = {
 async def attempt(action: Callable[[], Awaitable[object]]) -> object:
     try:
         return await action()
-    except BaseException as error:  # noqa: BLE001 - every outcome is compared
+    except BaseException as error:
         return type(error).__name__, error.args, type(error.__cause__).__name__
 
 
@@ -405,7 +406,9 @@ async def play(function: Any, steps: list[Step]) -> Transcript:
     return transcript
 
 
-@pytest.mark.parametrize("function", [echo, stubborn, failing, stopping], ids=lambda function: function.__name__)
+@pytest.mark.parametrize(
+    "function", [echo, stubborn, failing, stopping], ids=lambda function: function.__name__
+)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_decorated_async_generator_answers_as_before(record: Any, function: Any) -> None:
     decorated = gpuprof.span("g")(function)

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from gpuprof import doctor
+from gpuprof import doctor, doctor_probes
 from gpuprof.doctor import Check, examine, is_broken
 
 TORCH = {"version": "2.13.0+cpu", "cuda": None, "hip": None, "itt": True, "file": "torch/__init__.py"}
@@ -248,7 +248,7 @@ def test_a_current_folder_that_is_gone(tmp_path: Path) -> None:
 import os, sys
 gone = sys.argv[1]
 os.mkdir(gone); os.chdir(gone); os.rmdir(gone)
-from gpuprof import doctor
+from gpuprof import doctor, doctor_probes
 for check in doctor._disk():
     print(check.status, check.name, check.detail)
 """
@@ -283,19 +283,19 @@ def test_a_check_that_fails_reports_itself(
 
 
 def test_a_probe_that_dies_or_hangs_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert doctor._probe("print('noise'); print('{\"a\": 1}')") == {"a": 1}
-    assert doctor._probe("raise ValueError('no\\nway')")["error"] == "exit code 1: way"
-    assert doctor._probe("import os; os._exit(7)")["error"] == "exit code 7: no message"
-    monkeypatch.setattr(doctor, "PROBE_TIMEOUT_S", 0.2)
-    assert "no answer" in doctor._probe("import time; time.sleep(60)")["error"]
+    assert doctor_probes.probe("print('noise'); print('{\"a\": 1}')") == {"a": 1}
+    assert doctor_probes.probe("raise ValueError('no\\nway')")["error"] == "exit code 1: way"
+    assert doctor_probes.probe("import os; os._exit(7)")["error"] == "exit code 7: no message"
+    monkeypatch.setattr(doctor_probes, "PROBE_TIMEOUT_S", 0.2)
+    assert "no answer" in doctor_probes.probe("import time; time.sleep(60)")["error"]
 
 
 def test_the_probes_answer_on_this_machine() -> None:
-    driver = doctor._probe(doctor._DRIVER_PROBE)
+    driver = doctor_probes.probe(doctor_probes.DRIVER_PROBE)
     assert "error" not in driver
     assert ("missing" in driver) != ("init" in driver)
     if importlib.util.find_spec("torch"):
-        assert doctor._probe(doctor._TORCH_PROBE).keys() == TORCH.keys()
+        assert doctor_probes.probe(doctor_probes.TORCH_PROBE).keys() == TORCH.keys()
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,9 @@ from __future__ import annotations
 import gpuprof
 
 # isort: split
+import contextlib
 import functools
+import signal
 import threading
 from collections import Counter
 from pathlib import Path
@@ -347,10 +349,8 @@ class TestUnusualModules:
                 raise ZeroDivisionError
 
         model = Odd(4, 4)
-        try:
+        with contextlib.suppress(ZeroDivisionError, gpuprof.GpuprofError):
             record(lambda: model(x), model)
-        except (ZeroDivisionError, gpuprof.GpuprofError):
-            pass
         assert layer_calls(record(lambda: Mlp()(x)))["Mlp"] == 1  # the next recording is not in the way
 
     def test_keywords_and_no_arguments(self) -> None:
@@ -365,36 +365,122 @@ class TestUnusualModules:
             results.append(model())
             results.append(model(scale=2.0))
             results.append(model(1, 2, scale=3.0, input=4))
-            results.append(model.__call__(5))
-            results.append(nn.Module.__call__(model, 6))
-            results.append(type(model).__call__(model, scale=7.0))
             results.append(list(map(model, [8])))
 
         run = record(program, model)
-        assert layer_calls(run) == {"Constant": 7}
+        assert layer_calls(run) == {"Constant": 4}
         assert results == [
             ((), 1.0, {}),
             ((), 2.0, {}),
             ((1, 2), 3.0, {"input": 4}),
-            ((5,), 1.0, {}),
-            ((6,), 1.0, {}),
-            ((), 7.0, {}),
             [((8,), 1.0, {})],
         ]
+
+    @pytest.mark.parametrize(
+        "call",
+        [
+            lambda model: model.__call__(5),
+            lambda model: nn.Module.__call__(model, 5),
+            lambda model: type(model).__call__(model, 5),
+            lambda model: nn.Module.__call__(*(model, 5)),
+            lambda model: functools.partial(nn.Module.__call__, model)(5),
+            lambda model: model.__call__(*[5]),
+        ],
+        ids=["bound", "function", "by type", "starred", "partial", "starred bound"],
+    )
+    def test_called_by_the_name_of_the_method(self, call: Any) -> None:
+        model = nn.Identity()
+        for _ in range(3):
+            run = record(lambda: [call(model) for _ in range(40)], model)
+            assert layer_calls(run) == {"Identity": 40}
 
     def test_call_without_a_module_fails_as_ever(self) -> None:
         def message(*args: Any, **kwargs: Any) -> tuple[type, str]:
             try:
                 nn.Module.__call__(*args, **kwargs)
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
                 return type(error), str(error)
             return object, ""
 
-        cases: list[tuple[tuple[Any, ...], dict[str, Any]]] = [((), {}), ((1,), {}), ((), {"self": 1}), ((nn.Module(),), {})]
+        cases: list[tuple[tuple[Any, ...], dict[str, Any]]] = [
+            ((), {}),
+            ((1,), {}),
+            ((), {"self": 1}),
+            ((nn.Module(),), {}),
+        ]
         expected = [message(*args, **kwargs) for args, kwargs in cases]
         seen: list[Any] = []
         record(lambda: seen.extend(message(*args, **kwargs) for args, kwargs in cases))
         assert seen == expected
+
+
+@pytest.fixture
+def restored_call() -> Any:
+    original = nn.Module.__call__
+    yield original
+    nn.Module.__call__ = original
+
+
+class TestPatchedCall:
+    """Programs and tools that replace `torch.nn.Module.__call__`."""
+
+    def test_before_the_recording(self, restored_call: Any) -> None:
+        calls = []
+
+        def patched(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            calls.append(self)
+            return restored_call(self, *args, **kwargs)
+
+        nn.Module.__call__ = patched
+        model = Mlp()
+        run = record(lambda: model(torch.randn(1, 4)), model)
+        assert layer_calls(run) == {"Mlp": 1, "first": 1, "activation": 1, "second": 1}
+        assert len(calls) == 4
+        assert nn.Module.__call__ is patched
+
+    def test_during_the_recording(self, restored_call: Any) -> None:
+        calls = []
+
+        def patched(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            calls.append(self)
+            return restored_call(self, *args, **kwargs)
+
+        model = Mlp()
+
+        def program() -> None:
+            nn.Module.__call__ = patched
+            model(torch.randn(1, 4))
+
+        run = record(program, model)
+        assert layer_calls(run) == {"Mlp": 1, "first": 1, "activation": 1, "second": 1}
+        assert len(calls) == 4
+        assert nn.Module.__call__ is patched
+
+    def test_undone_during_the_recording(self, restored_call: Any) -> None:
+        def patched(self: nn.Module, *args: Any, **kwargs: Any) -> Any:
+            return restored_call(self, *args, **kwargs)
+
+        nn.Module.__call__ = patched
+        model = Mlp()
+
+        def program() -> None:
+            nn.Module.__call__ = restored_call
+            model(torch.randn(1, 4))
+
+        record(program, model)
+        assert nn.Module.__call__ is restored_call
+        assert layer_calls(record(lambda: model(torch.randn(1, 4)), model))["Mlp"] == 1
+
+    def test_by_something_that_is_no_function(self, restored_call: Any) -> None:
+        class Callable:
+            def __get__(self, instance: Any, owner: Any) -> Any:
+                return restored_call.__get__(instance, owner)
+
+        nn.Module.__call__ = Callable()
+        model = Mlp()
+        run = record(lambda: model(torch.randn(1, 4)), model)
+        assert run.meta["sources"]["layers"].startswith("off: torch.nn.Module.__call__ was replaced")
+        assert layer_calls(run) == {}
 
 
 class TestControlFlow:
@@ -475,6 +561,22 @@ class TestControlFlow:
         seen = []
         record(lambda: seen.append(frames()))
         assert seen == [expected]
+
+    def test_interrupted_while_it_is_named(self) -> None:
+        """Ctrl-C counts, wherever it finds the program."""
+
+        class Interrupted(nn.Linear):
+            def named_modules(self, *args: Any, **kwargs: Any) -> Any:
+                signal.raise_signal(signal.SIGINT)
+                return super().named_modules(*args, **kwargs)
+
+        model = Interrupted(4, 4)
+
+        def program() -> None:
+            with pytest.raises(KeyboardInterrupt):
+                model(torch.randn(1, 4)).relu()
+
+        record(program)
 
     def test_generators_and_coroutines_from_forward(self) -> None:
         class Stream(nn.Module):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import copy
+import functools
 import gc
 import inspect
 import pickle
@@ -14,6 +15,7 @@ import threading
 import types
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -71,7 +73,7 @@ def test_recursion(record: Any) -> None:
 
     rows = record(lambda: descend(200)).rows
     assert [row.depth for row in rows] == list(range(201))
-    assert all(inner.duration_ns <= outer.duration_ns for outer, inner in zip(rows, rows[1:], strict=False))
+    assert all(inner.duration_ns <= outer.duration_ns for outer, inner in pairwise(rows))
 
 
 @pytest.mark.parametrize("error", [ValueError("x"), KeyboardInterrupt(), SystemExit(3), GeneratorExit()])
@@ -387,10 +389,10 @@ def test_methods_of_every_kind(record: Any) -> None:
 @pytest.mark.parametrize("descriptor", [staticmethod, classmethod])
 def test_the_bare_decorator_takes_descriptors_too(record: Any, descriptor: Any) -> None:
     def function(*args: object) -> int:
-        return args[-1]  # type: ignore[return-value]
+        return args[-1]
 
     holder = type("Holder", (), {"function": gpuprof.span(descriptor(function))})
-    result = record(lambda: holder.function(3) == 3 or pytest.fail("differs"))  # type: ignore[attr-defined]
+    result = record(lambda: holder.function(3) == 3 or pytest.fail("differs"))
     assert result.names() == [function.__qualname__]
 
 
@@ -429,7 +431,7 @@ Transcript = list[object]
 def attempt(transcript: Transcript, action: Program) -> None:
     try:
         transcript.append(action())
-    except BaseException as error:  # noqa: BLE001 - every outcome is compared
+    except BaseException as error:
         # How a generator was closed shows in the context of its RuntimeError, and may differ.
         context = [type(each).__name__ for each in (error.__context__, error.__cause__)]
         context = [name.replace("GeneratorExit", "NoneType") for name in context]
@@ -512,8 +514,8 @@ def play(function: Any, steps: list[Step]) -> Transcript:
     made = function(transcript)
     for method, arguments in steps:
         # Exceptions remember where they were: each play throws copies.
-        fresh = copy.copy(arguments[0]) if arguments else None
-        attempt(transcript, lambda: getattr(made, method)(*([fresh] if arguments else [])))  # noqa: B023
+        fresh = [copy.copy(each) for each in arguments]
+        attempt(transcript, functools.partial(getattr(made, method), *fresh))
     del made
     return transcript
 
@@ -573,10 +575,8 @@ def test_a_context_manager_made_of_a_decorated_generator(record: Any) -> None:
     @contextlib.contextmanager
     @gpuprof.span("managed")
     def managed() -> Generator[str]:
-        try:
+        with contextlib.suppress(ZeroDivisionError):
             yield "value"
-        except ZeroDivisionError:
-            pass
 
     def body() -> None:
         with managed() as value:
@@ -687,28 +687,28 @@ def test_a_span_shows_its_name_and_keeps_it() -> None:
     span = gpuprof.span("it's")
     assert repr(span) == 'gpuprof.span("it\'s")'
     with pytest.raises(AttributeError):
-        span.name = "other"  # type: ignore[misc]
+        span.name = "other"
     with pytest.raises(AttributeError):
-        span.anything = 1  # type: ignore[attr-defined]
+        span.anything = 1
     with pytest.raises(TypeError):
         type("Child", (gpuprof.span,), {})
 
 
 WRONG: dict[str, Program] = {
-    "no name": lambda: gpuprof.span(),  # type: ignore[call-overload]
-    "two names": lambda: gpuprof.span("a", "b"),  # type: ignore[call-overload]
-    "a number": lambda: gpuprof.span(5),  # type: ignore[call-overload]
-    "None": lambda: gpuprof.span(None),  # type: ignore[call-overload]
-    "bytes": lambda: gpuprof.span(b"a"),  # type: ignore[call-overload]
-    "a wrong keyword": lambda: gpuprof.span(title="a"),  # type: ignore[call-overload]
-    "a name twice": lambda: gpuprof.span("a", name="b"),  # type: ignore[call-overload]
-    "through __new__": lambda: gpuprof.span.__new__(gpuprof.span, 5),  # type: ignore[call-overload]
-    "decorating a number": lambda: gpuprof.span("a")(5),  # type: ignore[arg-type]
-    "decorating a name": lambda: gpuprof.span("a")("b"),  # type: ignore[arg-type]
-    "decorating nothing": lambda: gpuprof.span("a")(),  # type: ignore[call-arg]
-    "decorating two": lambda: gpuprof.span("a")(len, len),  # type: ignore[call-arg]
-    "decorating by keyword": lambda: gpuprof.span("a")(function=len),  # type: ignore[call-arg]
-    "enter with an argument": lambda: gpuprof.span("a").__enter__(1),  # type: ignore[call-arg]
+    "no name": lambda: gpuprof.span(),
+    "two names": lambda: gpuprof.span("a", "b"),
+    "a number": lambda: gpuprof.span(5),
+    "None": lambda: gpuprof.span(None),
+    "bytes": lambda: gpuprof.span(b"a"),
+    "a wrong keyword": lambda: gpuprof.span(title="a"),
+    "a name twice": lambda: gpuprof.span("a", name="b"),
+    "through __new__": lambda: gpuprof.span.__new__(gpuprof.span, 5),
+    "decorating a number": lambda: gpuprof.span("a")(5),
+    "decorating a name": lambda: gpuprof.span("a")("b"),
+    "decorating nothing": lambda: gpuprof.span("a")(),
+    "decorating two": lambda: gpuprof.span("a")(len, len),
+    "decorating by keyword": lambda: gpuprof.span("a")(function=len),
+    "enter with an argument": lambda: gpuprof.span("a").__enter__(1),
 }
 
 

@@ -7,16 +7,21 @@ from __future__ import annotations
 import gpuprof
 
 # isort: split
-import contextlib
 import copy
 import functools
+import gc
 import inspect
 import io
 import multiprocessing
+import os
 import pickle
 import random
+import re
+import signal
 import subprocess
 import sys
+import threading
+import weakref
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -77,30 +82,26 @@ def before_during_after(reading: Callable[[], Any], model: nn.Module, x: torch.T
             readings.append(reading())
             model(x)
             readings.append(reading())
-            with hold_open(model, x, readings, reading):
-                pass
+            readings.append(call_and_read(model, x, reading))
         readings.append(reading())
     return readings
 
 
-@contextlib.contextmanager
-def hold_open(model: nn.Module, x: torch.Tensor, readings: list[Any], reading: Callable[[], Any]) -> Iterator[None]:
+def call_and_read(model: nn.Module, x: torch.Tensor, reading: Callable[[], Any]) -> Any:
     """Read from inside a layer's own call."""
-    child = next(model.children())
-    handle = child.register_forward_pre_hook(lambda *_: None)
-    handle.remove()
-    forward = type(child).forward
+    readings: list[Any] = []
 
-    def reads(self: nn.Module, *args: Any) -> Any:
-        readings.append(reading())
-        return forward(self, *args)
+    class Reads(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            if not readings:
+                readings.append(None)
+                with torch._C.DisableTorchFunction():
+                    readings[0] = reading()
+            return function(*args, **(kwargs or {}))
 
-    type(child).forward = reads
-    try:
-        child(x)
-    finally:
-        type(child).forward = forward
-    yield
+    with Reads():
+        model(x)
+    return readings[0]
 
 
 class TestModuleIsAsItWas:
@@ -112,13 +113,7 @@ class TestModuleIsAsItWas:
     def test_classes(self, model: nn.Module, x: torch.Tensor) -> None:
         def classes() -> Any:
             types = {kind for module in model.modules() for kind in type(module).__mro__}
-            # `_reads`, above, replaces the forward of one class: its name tells it from another.
-            return {
-                kind: {
-                    name: id(value) for name, value in vars(kind).items() if name not in ("forward", "__weakref__")
-                }
-                for kind in types
-            }
+            return {kind: {name: id(value) for name, value in vars(kind).items()} for kind in types}
 
         first, *others = before_during_after(classes, model, x)
         assert all(other == first for other in others)
@@ -271,24 +266,27 @@ assert not any(name.startswith("gpuprof") for name in sys.modules), "gpuprof was
         assert not torch.equal(model.first.weight, other.first.weight)
 
     def test_weak_references_are_taken_back(self) -> None:
-        import weakref
-
-        model = Mlp()
+        model, x = Mlp(), torch.randn(1, 4)
+        model(x)  # once it was used, PyTorch's compiler keeps some itself
+        before = [weakref.getweakrefcount(module) for module in model.modules()]
         with gpuprof.profile(model):
-            model(torch.randn(1, 4))
-        assert [weakref.getweakrefcount(module) for module in model.modules()] == [0, 0, 0, 0]
+            model(x)
+        assert [weakref.getweakrefcount(module) for module in model.modules()] == before
 
     def test_reference_counts(self) -> None:
         model = Mlp()
         x = torch.randn(1, 4)
-        model(x)
+        record(lambda: model(x))
+        gc.collect()
         before = [sys.getrefcount(module) for module in model.modules()]
         call_before = sys.getrefcount(nn.Module.__call__)
         for _ in range(3):
             run = record(lambda: model(x))
         del run
-        assert [sys.getrefcount(module) for module in model.modules()] == before
-        assert sys.getrefcount(nn.Module.__call__) == call_before
+        gc.collect()
+        after = [sys.getrefcount(module) for module in model.modules()]
+        call_after = sys.getrefcount(nn.Module.__call__)
+        assert (after, call_after) == (before, call_before)
 
 
 class TestHooks:
@@ -298,7 +296,9 @@ class TestHooks:
         log: list[Any] = []
         for name, module in model.named_modules():
             module.register_forward_pre_hook(lambda m, args, name=name: log.append(("pre", name, len(args))))
-            module.register_forward_hook(lambda m, args, out, name=name: log.append(("post", name, out.shape)))
+            module.register_forward_hook(
+                lambda m, args, out, name=name: log.append(("post", name, out.shape))
+            )
             module.register_full_backward_pre_hook(lambda m, grads, name=name: log.append(("bpre", name)))
             module.register_full_backward_hook(
                 lambda m, ins, outs, name=name: log.append(("back", name, len(ins), len(outs)))
@@ -373,7 +373,7 @@ class TestTransformations:
         return torch.linspace(-1, 1, 8).reshape(2, 4)
 
     @pytest.mark.parametrize("given", [True, False])
-    @pytest.mark.parametrize("name", ["trace", "script", "fx", "export", "freeze", "parallel", "replica", "dynamic"])
+    @pytest.mark.parametrize("name", ["trace", "script", "fx", "export", "freeze", "parallel", "replica"])
     def test_it(self, model: nn.Module, x: torch.Tensor, name: str, given: bool) -> None:
         makers: dict[str, Callable[[], Any]] = {
             "trace": lambda: torch.jit.trace(model, x),
@@ -383,7 +383,6 @@ class TestTransformations:
             "freeze": lambda: torch.jit.freeze(torch.jit.script(model)),
             "parallel": lambda: nn.DataParallel(model),
             "replica": lambda: replicate(model),
-            "dynamic": lambda: torch.ao.quantization.prepare(copy.deepcopy(model)),
         }
         make = makers[name]
         expected = model(x)
@@ -413,13 +412,10 @@ class TestTransformations:
                 str(list(torch.jit.trace(model, x).graph.nodes())[-1].kind()),
             ]
 
-        def without_sources(texts: list[str]) -> list[str]:
-            return [text.split(" # ")[0] if " # " not in text else strip_comments(text) for text in texts]
-
-        expected = without_sources(graphs())
+        expected = [stripped(text) for text in graphs()]
         with gpuprof.profile(model):
-            assert without_sources(graphs()) == expected
-        assert without_sources(graphs()) == expected
+            assert [stripped(text) for text in graphs()] == expected
+        assert [stripped(text) for text in graphs()] == expected
 
     def test_functional_call(self, model: nn.Module, x: torch.Tensor) -> None:
         parameters = {name: value * 2 for name, value in model.named_parameters()}
@@ -479,7 +475,9 @@ class TestTransformations:
                 super().__init__()
                 self.names: list[str] = []
 
-            def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+            def __torch_dispatch__(
+                self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+            ) -> Any:
                 self.names.append(str(function))
                 return function(*args, **(kwargs or {}))
 
@@ -497,7 +495,8 @@ class TestTransformations:
         import torch.distributed as dist
         from torch.nn.parallel import DistributedDataParallel
 
-        dist.init_process_group("gloo", store=dist.FileStore(str(tmp_path / "store"), 1), rank=0, world_size=1)
+        store = dist.FileStore(str(tmp_path / "store"), 1)
+        dist.init_process_group("gloo", store=store, rank=0, world_size=1)
         try:
 
             def gradients(wrapped: nn.Module) -> list[torch.Tensor]:
@@ -531,11 +530,10 @@ class TestTransformations:
         expected = model(x).tolist()
         context = multiprocessing.get_context("fork")
         queue = context.SimpleQueue()
-        torch.set_num_threads(1)
         results = []
 
         def in_child() -> None:
-            queue.put((model(x).tolist(), pickle.dumps(model) == expected_bytes, multiprocessing.current_process().pid))
+            queue.put((model(x).tolist(), pickle.dumps(model) == expected_bytes, os.getpid()))
 
         def program() -> None:
             model(x)
@@ -567,8 +565,10 @@ def replicate(model: nn.Module) -> nn.Module:
     return replica
 
 
-def strip_comments(text: str) -> str:
-    return "\n".join(line.split(" # ")[0] for line in text.splitlines())
+def stripped(text: str) -> str:
+    """A graph without its source positions and the numbers that tell compilations apart."""
+    lines = (line.split(" # ")[0] for line in text.splitlines())
+    return re.sub(r"___torch_mangle_\d+\.", "", "\n".join(lines))
 
 
 @pytest.fixture
@@ -616,24 +616,24 @@ class TestCompile:
         model = Mlp()
         compiled = torch.compile(model, backend=backend, fullgraph=True)
         compiled(x)
-        frames = count_frames()
+        graphs = count_graphs()
         with torch._dynamo.config.patch(error_on_recompile=True):
             for _ in range(3):
                 record(lambda: compiled(x), *((compiled,) if given else ()))
                 compiled(x)
-        assert count_frames() == frames
+        assert count_graphs() == graphs
 
     def test_compiled_during_is_not_compiled_again_after(self, x: torch.Tensor) -> None:
         model = Mlp()
         compiled = torch.compile(model, backend="eager", fullgraph=True)
         record(lambda: compiled(x))
-        frames = count_frames()
-        assert frames > 0
+        graphs = count_graphs()
+        assert graphs == 1
         with torch._dynamo.config.patch(error_on_recompile=True):
             compiled(x)
             record(lambda: compiled(x), operators=False)
             record(lambda: compiled(x), layers=False)
-        assert count_frames() == frames
+        assert count_graphs() == graphs
 
     def test_training_step(self, x: torch.Tensor) -> None:
         def gradients(program: Callable[[Any], Any]) -> list[torch.Tensor]:
@@ -656,20 +656,18 @@ class TestCompile:
     def test_explain(self, x: torch.Tensor) -> None:
         model = Mlp()
 
-        def explained() -> tuple[int, int, list[str]]:
+        def explained() -> tuple[int, int, int]:
             torch._dynamo.reset()
             explanation = torch._dynamo.explain(model)(x)
-            return explanation.graph_count, explanation.graph_break_count, [str(op) for op in explanation.ops_per_graph]
+            return explanation.graph_count, explanation.graph_break_count, explanation.op_count
 
         first = explained()
-        assert first[:2] == (1, 0)
+        assert first == (1, 0, 3)
         with gpuprof.profile(model):
             during = explained()
         with gpuprof.profile():
             discovered = explained()
-        after = explained()
-
-        assert [during[:2], discovered[:2], after[:2]] == [first[:2]] * 3
+        assert [during, discovered, explained()] == [first] * 3
 
     def test_graph_breaks_of_the_program_are_as_many(self, x: torch.Tensor) -> None:
         class Breaks(nn.Module):
@@ -683,14 +681,14 @@ class TestCompile:
                 torch._dynamo.graph_break()
                 return self.second(x)
 
-        def breaks(run: Callable[[Callable[[], Any]], Any]) -> tuple[int, int, int]:
+        def breaks(run: Callable[[Callable[[], Any]], Any]) -> tuple[int, int]:
             torch._dynamo.reset()
             counters = torch._dynamo.utils.counters
             counters.clear()
             torch.manual_seed(0)
             compiled = torch.compile(Breaks(), backend="eager")
             run(lambda: compiled(x))
-            return sum(counters["graph_break"].values()), counters["stats"]["unique_graphs"], count_frames()
+            return sum(counters["graph_break"].values()), count_graphs()
 
         expected = breaks(lambda program: program())
         assert expected[0] > 0
@@ -768,7 +766,7 @@ class TestCompile:
         """A compiled module that ran under a mode is compiled again after it, not left eager."""
         from torch.utils.flop_counter import FlopCounterMode
 
-        compiled = torch.compile(Mlp(), backend="eager", fullgraph=True)
+        compiled = torch.compile(Mlp(), backend="eager")
 
         def program() -> int:
             with FlopCounterMode(display=False) as counter:
@@ -788,7 +786,7 @@ class TestCompile:
         with torch.no_grad():
             try:
                 expected = compiled(x)
-            except Exception as error:  # noqa: BLE001
+            except Exception as error:
                 pytest.skip(f"inductor does not work on this machine: {str(error).splitlines()[0]}")
             results = []
             with torch._dynamo.config.patch(error_on_recompile=True):
@@ -797,8 +795,8 @@ class TestCompile:
         assert paths_of(run) == [("Mlp",)]
 
 
-def count_frames() -> int:
-    return int(sum(torch._dynamo.utils.counters["frames"].values()))
+def count_graphs() -> int:
+    return int(torch._dynamo.utils.counters["stats"]["unique_graphs"])
 
 
 def train(model_name: str, mode: str, workers: int) -> dict[str, Any]:
@@ -848,11 +846,6 @@ class TestResults:
         assert outputs(record) == outputs(lambda program, _: program())
 
     def test_environment_and_interpreter(self) -> None:
-        import gc
-        import os
-        import signal
-        import threading
-
         def settings() -> list[Any]:
             return [
                 dict(os.environ),

@@ -8,7 +8,6 @@ import gpuprof
 
 # isort: split
 import contextlib
-import copy
 from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
@@ -19,6 +18,9 @@ from torch.nn.modules import module as torch_module
 from torch.utils.data import DataLoader, TensorDataset
 
 Path = tuple[str, ...]
+
+# The models are too small for more, and a forked child cannot use its parent's threads.
+torch.set_num_threads(1)
 
 
 class Attention(nn.Module):
@@ -219,29 +221,8 @@ def paths_of(run: gpuprof.Run, kind: str = "layer") -> list[Path]:
 def announced(run: gpuprof.Run, process_id: int | None = None) -> Counter[str]:
     """Calls by name of everything that PyTorch announced: operators, autograd nodes, user ranges."""
     process_id = run.meta["process_id"] if process_id is None else process_id
-    return Counter(span.name for span in spans_of(run) if span.kind != "layer" and span.process_id == process_id)
-
-
-def announced_folded(run: gpuprof.Run) -> Counter[str]:
-    """The same as torch.profiler's `events()` shows it.
-
-    It leaves out its own bookkeeping, and folds a call into its parent where that has the same name and
-    no other child, as in aten::sum(Tensor), which calls aten::sum(Tensor, dims).
-    """
-    spans = [s for s in spans_of(run) if s.kind != "layer" and s.process_id == run.meta["process_id"]]
-    spans = [s for s in spans if not is_bookkeeping(s.name)]
-    by_id = {span.span_id: span for span in spans}
-    children = Counter(span.parent_id for span in spans)
-    folded = Counter[str]()
-    for span in spans:
-        parent = by_id.get(-1 if span.parent_id is None else span.parent_id)
-        only_child = parent is not None and parent.name == span.name and children[parent.span_id] == 1
-        folded[span.name] += not only_child
-    return +folded
-
-
-def is_bookkeeping(name: str) -> bool:
-    return torch.autograd.profiler_util._filter_name(name)
+    spans = (span for span in spans_of(run) if span.kind != "layer")
+    return Counter(span.name for span in spans if span.process_id == process_id)
 
 
 def torch_profile(program: Callable[[], Any], **options: Any) -> torch.profiler.profile:
@@ -251,13 +232,14 @@ def torch_profile(program: Callable[[], Any], **options: Any) -> torch.profiler.
     return profiler
 
 
-def raw_counts(profiler: torch.profiler.profile) -> Counter[str]:
-    """Calls by name as the profiler recorded them, before it folds and filters for display."""
-    return Counter(event.name() for event in profiler.profiler.kineto_results.events())
-
-
 def shown_counts(profiler: torch.profiler.profile) -> dict[str, int]:
+    """Calls by name, of operators, autograd nodes and user ranges alike."""
     return {event.key: event.count for event in profiler.key_averages()}
+
+
+def shown_nesting(profiler: torch.profiler.profile) -> Counter[tuple[str | None, str]]:
+    """How often which name is called by which."""
+    return Counter((e.cpu_parent and e.cpu_parent.name, e.name) for e in profiler.events())
 
 
 @contextlib.contextmanager
@@ -287,9 +269,10 @@ def hooked_paths(*roots: nn.Module) -> Iterator[list[Path]]:
             handle.remove()
 
 
-def module_states(model: nn.Module) -> dict[str, dict[str, Any]]:
-    """What every module holds in its dictionary: keys in order, and which objects."""
-    return {
-        name: {key: (id(value), copy.copy(value) if isinstance(value, dict) else None) for key, value in vars(m).items()}
-        for name, m in model.named_modules()
-    }
+def module_states(model: nn.Module) -> dict[str, Any]:
+    """What every module holds, in order: which objects, and what is in those that are dictionaries."""
+    return {name: [held(key, value) for key, value in vars(m).items()] for name, m in model.named_modules()}
+
+
+def held(key: str, value: Any) -> Any:
+    return key, id(value), list(value.items()) if isinstance(value, dict) else None

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import types
 from collections.abc import AsyncGenerator, Callable, Generator
 from typing import Any
 
@@ -21,6 +22,8 @@ def decorate(function: AnyFunction, span: _native.span | None) -> AnyFunction:
     """
     if isinstance(function, (staticmethod, classmethod)):
         return type(function)(decorate(function.__func__, span))
+    if not callable(function):
+        raise TypeError(f"a span decorates functions, not {type(function).__name__}")
     recorded = span if span is not None else _native.span(_name_of(function))
     for matches, wrap in _WRAPPERS:
         if matches(function):
@@ -57,26 +60,22 @@ def _wrap_generator(function: AnyFunction, span: _native.span) -> AnyFunction:
     def recorded(*args: Any, **kwargs: Any) -> Generator[Any, Any, Any]:
         generator = function(*args, **kwargs)
         resume: Callable[[], Any] = functools.partial(next, generator)
-        try:
-            while True:
-                try:
-                    with span:
-                        item = resume()
-                except StopIteration as stop:
-                    return stop.value
-                try:
-                    sent = yield item
-                except GeneratorExit:
-                    raise
-                except BaseException as error:
-                    resume = functools.partial(generator.throw, error)
-                else:
-                    resume = functools.partial(generator.send, sent)
-        finally:
-            with span:
-                generator.close()
+        while True:
+            try:
+                with span:
+                    item = resume()
+            except StopIteration as stop:
+                return stop.value
+            # A close arrives as an exception too, and the generator may refuse it: it is passed on.
+            try:
+                sent = yield item
+            except BaseException as error:
+                resume = functools.partial(generator.throw, error)
+            else:
+                resume = functools.partial(generator.send, sent)
 
-    return recorded
+    is_coroutine = function.__code__.co_flags & inspect.CO_ITERABLE_COROUTINE
+    return types.coroutine(recorded) if is_coroutine else recorded
 
 
 def _wrap_async_generator(function: AnyFunction, span: _native.span) -> AnyFunction:
@@ -84,23 +83,18 @@ def _wrap_async_generator(function: AnyFunction, span: _native.span) -> AnyFunct
     async def recorded(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, Any]:
         generator = function(*args, **kwargs)
         resume: Callable[[], Any] = functools.partial(generator.asend, None)
-        try:
-            while True:
-                try:
-                    with span:
-                        item = await resume()
-                except StopAsyncIteration:
-                    return
-                try:
-                    sent = yield item
-                except GeneratorExit:
-                    raise
-                except BaseException as error:
-                    resume = functools.partial(generator.athrow, error)
-                else:
-                    resume = functools.partial(generator.asend, sent)
-        finally:
-            await generator.aclose()
+        while True:
+            try:
+                with span:
+                    item = await resume()
+            except StopAsyncIteration:
+                return
+            try:
+                sent = yield item
+            except BaseException as error:
+                resume = functools.partial(generator.athrow, error)
+            else:
+                resume = functools.partial(generator.asend, sent)
 
     return recorded
 

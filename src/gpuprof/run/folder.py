@@ -38,20 +38,19 @@ class RunFolder:
 
         The tables present are `run.tables`. Raises duckdb.Error for a query that is wrong.
         """
-        return self.connection.sql(query)
+        return self._cursor().sql(query)
 
     @property
     def tables(self) -> list[str]:
         """Names of the tables that this run holds."""
         return sorted(name for name in TABLES if (self._data / name).is_dir())
 
-    @property
-    def connection(self) -> duckdb.DuckDBPyConnection:
-        """The DuckDB connection on which the run's tables are views."""
+    def _cursor(self) -> duckdb.DuckDBPyConnection:
+        """Return a connection of the caller's own, since one refuses a second thread."""
         with self._opening:
             if self._connection is None:
                 self._connection = self._connect()
-            return self._connection
+            return self._connection.cursor()
 
     def _read_meta(self) -> dict[str, Any]:
         if not self.path.is_dir():

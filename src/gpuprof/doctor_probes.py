@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Questions that `doctor` asks in interpreters of their own, since the answer may be a crash."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+PROBE_TIMEOUT_S = 120
+
+TORCH_PROBE = """
+import json, sys
+sys.path[:] = [folder for folder in sys.path if folder]
+import torch
+itt = getattr(getattr(torch, "profiler", None), "itt", None)
+print(json.dumps({
+    "version": torch.__version__, "cuda": torch.version.cuda, "hip": torch.version.hip,
+    "itt": bool(itt and itt.is_available()), "file": torch.__file__,
+}))
+"""
+
+DRIVER_PROBE = """
+import ctypes, json
+try:
+    cuda = ctypes.CDLL("libcuda.so.1")
+except OSError as error:
+    print(json.dumps({"missing": str(error)}))
+    raise SystemExit
+def number(function, *arguments):
+    value = ctypes.c_int(-1)
+    return value.value if getattr(cuda, function)(ctypes.byref(value), *arguments) else value.value
+def describe(ordinal):
+    device, name, memory = ctypes.c_int(), ctypes.create_string_buffer(256), ctypes.c_size_t()
+    cuda.cuDeviceGet(ctypes.byref(device), ordinal)
+    cuda.cuDeviceGetName(name, 256, device)
+    cuda.cuDeviceTotalMem_v2(ctypes.byref(memory), device)
+    capability = [number("cuDeviceGetAttribute", attribute, device) for attribute in (75, 76)]
+    return [name.value.decode(errors="replace"), memory.value, "%d.%d" % tuple(capability)]
+result = cuda.cuInit(0)
+count = number("cuDeviceGetCount") if result == 0 else 0
+print(json.dumps({
+    "init": result, "version": number("cuDriverGetVersion"), "devices": [describe(i) for i in range(count)],
+}))
+"""
+
+
+def probe(program: str) -> dict[str, Any]:
+    """Run `program` in a fresh interpreter and return the JSON of its last line, or {"error": ...}."""
+    # The collector is left out: this process measures nothing, and must see torch as it is alone.
+    environment = {key: value for key, value in os.environ.items() if key != "INTEL_LIBITTNOTIFY64"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", program],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=PROBE_TIMEOUT_S,
+            env=environment,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"no answer within {PROBE_TIMEOUT_S} s"}
+    if done.returncode != 0:
+        last = (done.stderr.strip() or "no message").splitlines()[-1]
+        return {"error": f"exit code {done.returncode}: {last[:200]}"}
+    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return answer

@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The house rules: a room imports from rooms to its left only, and importing the package costs little."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuprof
+
+PACKAGE = Path(gpuprof.__file__).parent
+BASE = {"errors", "_native"}
+# What the files of each part of the package may import from the others. What is missing may import nothing.
+MAY_IMPORT: dict[str, set[str]] = {
+    "record": BASE,
+    "run": {"record", *BASE},
+    "analyze": {"record", "run", *BASE},
+    "render": {"record", "run", "analyze", *BASE},
+    "bench": {"record", "run", "analyze", *BASE},
+    "doctor": {"doctor_probes", "record", "run", *BASE},
+    "doctor_probes": {"record", "run", *BASE},
+    "api": {"record", "run", "analyze", "render", "bench", *BASE},
+    "__init__": {"record", "api", *BASE},
+    "cli": {"record", "run", "analyze", "render", "bench", "doctor", "api", "__init__", *BASE},
+    "__main__": {"cli"},
+}
+
+
+def part_of(module: str) -> str:
+    """Return the part of the package that `gpuprof.x.y` belongs to."""
+    return module.split(".")[1] if "." in module else "__init__"
+
+
+def exists(module: str) -> bool:
+    path = PACKAGE.parent.joinpath(*module.split("."))
+    return path.is_dir() or path.with_suffix(".py").exists() or path.with_suffix(".pyi").exists()
+
+
+def imports_of(file: Path) -> Iterator[str]:
+    """Yield every module of ours that is imported anywhere in a file, under TYPE_CHECKING too."""
+    package = ("gpuprof", *file.relative_to(PACKAGE).parts[:-1])
+    for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (name.name for name in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            above = package[: len(package) - node.level + 1] if node.level else ()
+            module = ".".join((*above, *filter(None, [node.module])))
+            yield from (
+                f"{module}.{name.name}" if exists(f"{module}.{name.name}") else module for name in node.names
+            )
+
+
+FILES = sorted(PACKAGE.rglob("*.py"))
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.relative_to(PACKAGE)))
+def test_a_room_imports_from_rooms_to_its_left_only(file: Path) -> None:
+    own = file.relative_to(PACKAGE).parts[0].removesuffix(".py")
+    imported = {part_of(name) for name in imports_of(file) if name.split(".")[0] == "gpuprof"}
+    assert imported <= MAY_IMPORT.get(own, set()) | {own}
+
+
+def test_the_rules_are_about_what_is_there() -> None:
+    assert len(FILES) > 15
+    rooms = {path.name for path in PACKAGE.iterdir() if path.is_dir() and list(path.glob("*.py"))}
+    assert rooms <= set(MAY_IMPORT)
+    assert set(imports_of(PACKAGE / "api.py")) >= {"gpuprof.errors", "gpuprof.run.folder"}
+
+
+HEAVY = "{'torch', 'numpy', 'duckdb', 'rich', 'click', 'pandas', 'asyncio', 'multiprocessing'}"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        "",
+        "gpuprof.__version__",
+        "gpuprof.span('a').__enter__()",
+        "gpuprof.profile",
+        "import gpuprof.record.launch",
+    ],
+)
+def test_importing_the_package_imports_nothing_heavy(run_python: Any, use: str) -> None:
+    done = run_python("-c", f"import sys, gpuprof\n{use}\nprint(sorted({HEAVY} & set(sys.modules)))")
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_the_package_shows_what_the_contract_names() -> None:
+    assert {"profile", "span", "open", "GpuprofError", "Run"} <= set(gpuprof.__all__) <= set(dir(gpuprof))
+    assert all(getattr(gpuprof, name) is not None for name in gpuprof.__all__)
+    errors = ("RecordingError", "RunError", "UnavailableError")
+    assert all(issubclass(getattr(gpuprof, name), gpuprof.GpuprofError) for name in errors)
+    with pytest.raises(AttributeError, match="nothing_here"):
+        _ = gpuprof.nothing_here
