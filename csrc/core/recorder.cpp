@@ -9,6 +9,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 #include "core/platform.hpp"
 
@@ -69,7 +70,6 @@ void Recorder::start(const std::string& folder) {
         names_.begin(std::move(names_path));
         names_.ensure_file();
     }
-    dropped_by_ended_threads_ = 0;
     contexts_ = 0;
     generation_.fetch_add(1, std::memory_order_acq_rel);
     active_.store(true, std::memory_order_release);
@@ -84,7 +84,7 @@ RecorderTotals Recorder::stop() noexcept {
     wait_for_writers();
     release_logs();
     std::lock_guard chunks(chunks_);
-    totals.dropped_events = dropped_by_ended_threads_;
+    totals.dropped_events = std::exchange(dropped_by_ended_threads_, 0);
     totals.storage_failed = !names_.close() || storage_failed_;
     totals.storage_error.swap(storage_error_);
     const ClockPoint last = sample_clock();

@@ -16,6 +16,8 @@ struct ContextMark {
     std::uint32_t generation;
 };
 
+constexpr std::uint64_t any_time = ~std::uint64_t{0};
+
 PyTypeObject* mark_type = nullptr;
 PyObject* mark_variable = nullptr;
 
@@ -115,7 +117,8 @@ void switch_context(ThreadLog& log, PyThreadState* state) noexcept {
     if (mark == nullptr || mark->context != state->context) {
         parent = id;
         id = recorder.new_context();
-        if (!set_mark(state, id, read_ticks())) return;
+        // Outside an event loop no traces are left, and the mark would grow old: any time is as good.
+        if (!set_mark(state, id, log.in_event_loop ? read_ticks() : any_time)) return;
         if (parent != 0) recorder.emit_to(&log, EventKind::task_start, 0, mark->ticks);
     }
     seen_entry(state->context) = {state->context, id, recorder.generation()};

@@ -84,13 +84,16 @@ TEST(threads_that_cannot_be_attached_are_not_recorded) {
     run_in_threads(threads, [&](unsigned thread) {
         {
             const std::lock_guard lock(one_at_a_time);
-            if (fails_at(static_cast<int>(thread % 4), [] { emit(EventKind::span_begin, 1); })) ++failed;
+            // The first allocation of a new thread is its log; a later one may be a segment's, which is
+            // another matter.
+            const int failing = thread % 2 == 0 ? 0 : -1;
+            if (fails_at(failing, [] { emit(EventKind::span_begin, 1); }) && failing == 0) ++failed;
         }
         all_were_here.arrive_and_wait();
         emit(EventKind::span_end, 1);  // attaches those that failed
         all_were_here.arrive_and_wait();
     });
-    CHECK(failed >= threads / 2);
+    CHECK_EQ(failed.load(), threads / 2);
     // Would walk through a log that was given up and is still listed.
     CHECK_EQ(Recorder::instance().stop().dropped_events, 0u);
     const Spans spans = decode_folder(folder());
