@@ -66,6 +66,7 @@ class Recording:
         self._lock: IO[bytes] | None = None
         self._process_id = os.getpid()
         self._facts: dict[str, Any] = {}
+        self.command = [sys.executable, *sys.argv] if hasattr(sys, "argv") else []
 
     def start(self) -> None:
         """Begin to record into the folder, which `create_folder` made."""
@@ -78,7 +79,7 @@ class Recording:
             _native.start_recording(str(self.path / SEGMENTS))
         except OSError as error:
             raise RecordingError(f"cannot record into {self.path}: {error.strerror}") from error
-        self._facts = _facts(self._process_id)
+        self._facts = {**_facts(self._process_id), "command": self.command}
         self._start_sources()
         self._save(closed=False)
 
@@ -175,7 +176,6 @@ def _facts(process_id: int) -> dict[str, Any]:
         "format_version": 1,
         "gpuprof": _native.build_info()["version"],
         "process_id": process_id,
-        "command": [sys.executable, *sys.argv],
         "realtime_minus_monotonic_ns": str(clock["realtime_ns"] - clock["monotonic_ns"]),
         "clock": clock["clock"],
         "python": platform.python_version(),

@@ -8,18 +8,18 @@ the same, and closing the run takes nothing from the program.
 from __future__ import annotations
 
 import contextlib
-import json
-import os
+import importlib.util
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import FrameType
 
 from gpuprof.errors import RecordingError
-from gpuprof.record.collector import COLLECTOR_VARIABLE, collector_path
+from gpuprof.record.launch import environment_for
 from gpuprof.record.recording import RECORDING_FILE, SEGMENTS, create_folder
 
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
@@ -46,20 +46,46 @@ def run_program(
 
     Raises RecordingError when the target or the folder is unusable; then nothing was run.
     """
-    if not is_module:
-        _check_script(target)
+    (_check_module if is_module else _check_script)(target)
     path = out if out is not None else _free_name(_stem(target, is_module=is_module))
     create_folder(path)
-    options = {"out": str(path.resolve()), "layers": layers, "operators": operators, "is_module": is_module}
-    command = [sys.executable, "-m", "gpuprof.record.launch", json.dumps(options), target, *arguments]
-    environment = dict(os.environ)
-    if operators:
-        environment.setdefault(COLLECTOR_VARIABLE, str(collector_path()))
-    exit_code = _run(command, environment)
+    options = {
+        "out": str(path.resolve()),
+        "layers": layers,
+        "operators": operators,
+        "target": target,
+        "arguments": list(arguments),
+    }
+    words = ["-m", target] if is_module else [target]
+    command = [sys.executable, *_interpreter_flags(), *words, *arguments]
+    exit_code = _run(command, environment_for(options))
     if not (path / RECORDING_FILE).exists():
         _remove_unused(path)
         raise RecordingError(f"{target} could not be started, see the line above; nothing was recorded")
     return ProgramResult(exit_code, path)
+
+
+def _interpreter_flags() -> list[str]:
+    """Return the flags that this interpreter was started with, for the program's."""
+    flags: list[str] = subprocess._args_from_interpreter_flags()  # type: ignore[attr-defined]
+    return flags
+
+
+def _check_module(target: str) -> None:
+    """Refuse a module that cannot be run, as far as that shows without importing its parents."""
+    sys.path.insert(0, str(Path.cwd()))
+    try:
+        top = importlib.util.find_spec(target.partition(".")[0])
+    except (ImportError, ValueError):
+        top = None
+    finally:
+        del sys.path[0]
+    if top is None:
+        raise RecordingError(f"there is no module {target}: check the name and the current folder")
+    if "." in target or top.submodule_search_locations is None:
+        return
+    if PathFinder.find_spec(f"{target}.__main__", list(top.submodule_search_locations)) is None:
+        raise RecordingError(f"the package {target} has no __main__ to run: name a module in it")
 
 
 def _check_script(target: str) -> None:
