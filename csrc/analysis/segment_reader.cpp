@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstring>
 #include <filesystem>
 #include <limits>
@@ -44,10 +45,10 @@ double rate_of(const SegmentIdentity& identity) noexcept {
 bool is_plausible(const SegmentIdentity& identity, const ClockPoint& last) noexcept {
     const ClockPoint& first = identity.first_point;
     if (!is_instant(last) || last.ticks < first.ticks || last.monotonic_ns < first.monotonic_ns) return false;
-    constexpr double slack_ns = 1e6;
+    constexpr double slack_ns = 2e4;
     const auto ticks_ns = static_cast<double>(last.ticks - first.ticks) / rate_of(identity);
     const auto elapsed_ns = static_cast<double>(last.monotonic_ns - first.monotonic_ns);
-    return ticks_ns <= 2 * (elapsed_ns + slack_ns) && elapsed_ns <= 2 * (ticks_ns + slack_ns);
+    return std::abs(ticks_ns - elapsed_ns) <= slack_ns + elapsed_ns / 100;
 }
 
 void adopt_header(RecordedProcess& process, const SegmentHeader& header, const std::string& path,

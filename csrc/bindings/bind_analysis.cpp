@@ -121,9 +121,7 @@ py::dict decode(const std::string& folder, std::size_t batch_rows, const py::fun
     try {
         return to_dict(decode_run(read_folder(folder), batch_rows, send));
     } catch (const std::system_error& error) {
-        PyErr_SetObject(PyExc_OSError,
-                        py::make_tuple(error.code().value(), error.code().message(), folder).ptr());
-        throw py::error_already_set();
+        throw_os_error(error, folder);
     }
 }
 

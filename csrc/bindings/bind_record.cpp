@@ -2,6 +2,7 @@
 #include <pybind11/numpy.h>
 #include <pybind11/stl.h>
 
+#include <cerrno>
 #include <map>
 #include <system_error>
 
@@ -49,9 +50,7 @@ void start_recording(const std::string& folder) {
     try {
         Recorder::instance().start(folder);
     } catch (const std::system_error& error) {
-        PyErr_SetObject(PyExc_OSError,
-                        py::make_tuple(error.code().value(), error.code().message(), folder).ptr());
-        throw py::error_already_set();
+        throw_os_error(error, folder);
     }
 }
 
@@ -101,6 +100,13 @@ py::dict stop_recording() {
 }
 
 }  // namespace
+
+void throw_os_error(const std::system_error& error, const std::string& path) {
+    const py::object name = py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefault(path.c_str()));
+    errno = error.code().value();
+    PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, name.ptr());
+    throw py::error_already_set();
+}
 
 void bind_record(py::module_& module) {
     module.def("clock_info", &clock_info);

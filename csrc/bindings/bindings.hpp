@@ -3,7 +3,13 @@
 
 #include <pybind11/pybind11.h>
 
+#include <string>
+#include <system_error>
+
 namespace gpuprof::bindings {
+
+// Raises the OSError that `error` stands for, its class by the error number.
+[[noreturn]] void throw_os_error(const std::system_error& error, const std::string& path);
 
 void bind_record(pybind11::module_& module);
 void bind_analysis(pybind11::module_& module);

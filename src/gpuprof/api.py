@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 import warnings
-import weakref
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -21,6 +19,7 @@ from gpuprof import _native
 from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError
 from gpuprof.record.decorate import decorate
 from gpuprof.record.recording import Recording, create_folder
+from gpuprof.record.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     import duckdb
@@ -105,23 +104,10 @@ def open(path: PathLike) -> Run:  # noqa: A001 - the contract's name
     return Run(path)
 
 
-class _TemporaryFolder:
-    """A folder that goes when nobody holds this object, in the process that made it."""
-
-    def __init__(self) -> None:
-        self.path = Path(tempfile.mkdtemp(prefix="gpuprof-"))
-        weakref.finalize(self, _remove_in, os.getpid(), self.path)
-
-
-def _remove_in(process_id: int, path: Path) -> None:
-    if os.getpid() == process_id:
-        shutil.rmtree(path, ignore_errors=True)
-
-
 class Profile:
     """The context manager that `profile` returns. `run` is the finished run, after the block."""
 
-    def __init__(self, recording: Recording, *, temporary: _TemporaryFolder | None) -> None:
+    def __init__(self, recording: Recording, *, temporary: TemporaryFolder | None) -> None:
         self._recording = recording
         self._temporary = temporary
         self._process_id = os.getpid()
@@ -203,7 +189,7 @@ def profile(
     _check_modules(modules)
     temporary = None
     if out is None:
-        temporary = _TemporaryFolder()
+        temporary = TemporaryFolder()
         out = temporary.path / "run.gpuprof"
     recording = Recording(Path(out), modules=modules, layers=layers, operators=operators)
     return Profile(recording, temporary=temporary)

@@ -14,6 +14,7 @@ import json
 import os
 import platform
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
@@ -38,9 +39,10 @@ def create_folder(path: Path) -> None:
         raise RecordingError(f"{path} exists: name another folder, or remove it first") from None
     except FileNotFoundError:
         raise RecordingError(f"{path.parent} does not exist: make it, or name another folder") from None
-    except OSError as error:
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
         raise RecordingError(
-            f"cannot make {path}: {error.strerror}; name a folder that can be written"
+            f"cannot make {str(path)!r}: {reason}; name a folder that can be written"
         ) from error
 
 
@@ -76,8 +78,9 @@ class Recording:
             )
         try:
             self._lock = _lock(self.path)
-            _native.start_recording(str(self.path / SEGMENTS))
+            _native.start_recording(os.fsencode(self.path / SEGMENTS))
         except OSError as error:
+            self._unlock()
             raise RecordingError(f"cannot record into {self.path}: {error.strerror}") from error
         self._facts = {**_facts(self._process_id), "command": self.command}
         self._start_sources()
@@ -100,8 +103,13 @@ class Recording:
         # On a full disk the facts written at the start remain; what was recorded is readable all the same.
         with contextlib.suppress(OSError):
             self._save(closed=True)
+        self._unlock()
+
+    def _unlock(self) -> None:
+        _recorded_here.discard(self.path.resolve())
         if self._lock is not None:
             self._lock.close()
+            self._lock = None
 
     def _start_sources(self) -> None:
         wanted = [name for name, on in self._wanted.items() if on]
@@ -118,7 +126,9 @@ class Recording:
     def _torch_imported(self) -> None:
         if os.getpid() == self._process_id and _native.is_recording():
             self._start_torch_sources()
-            self._save(closed=False)
+            # The file of the start remains where the disk is full; the program's import must not fail.
+            with contextlib.suppress(OSError):
+                self._save(closed=False)
 
     def _start_torch_sources(self) -> None:
         sources: dict[str, LayerSource | OperatorSource] = {
@@ -128,7 +138,12 @@ class Recording:
         for name, source in sources.items():
             if not self._wanted[name]:
                 continue
-            method = source.start()
+            try:
+                method = source.start()
+            except Exception as error:
+                # The program's torch may be another library, or a model may refuse to be walked.
+                source.stop()
+                method = f"off: {type(error).__name__}: {error}".splitlines()[0]
             self._methods[name] = method
             if not method.startswith("off"):
                 self._sources[name] = source
@@ -144,24 +159,33 @@ class Recording:
         write_json(self.path / RECORDING_FILE, {**self._facts, "sources": self._methods, "closed": closed})
 
 
+# A lock of the kind used does not hold against its own process, and is lost when any copy is closed.
+_recorded_here: set[Path] = set()
+_closing = threading.Lock()
+
+
 def _lock(path: Path) -> IO[bytes]:
     """Hold the folder until this process ends, however it ends, so that a reader knows whether to wait."""
     lock = (path / LOCK_FILE).open("wb")
     fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    _recorded_here.add(path.resolve())
     return lock
 
 
 @contextlib.contextmanager
 def exclusive(path: Path) -> Iterator[bool]:
     """Hold a folder's lock for the time of a reading; yields False where its recorder still runs."""
-    try:
-        lock = (path / LOCK_FILE).open("ab")
-    except OSError as error:
-        if error.errno in (errno.EROFS, errno.EACCES, errno.ENOENT):
+    if path.resolve() in _recorded_here:
+        yield False
+        return
+    with _closing, contextlib.ExitStack() as held:
+        try:
+            lock = held.enter_context((path / LOCK_FILE).open("ab"))
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES, errno.ENOENT):
+                raise
             yield True
             return
-        raise
-    with lock:
         try:
             fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:

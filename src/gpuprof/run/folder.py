@@ -3,16 +3,16 @@
 
 from __future__ import annotations
 
-import glob
 import os
-import tempfile
 import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.errors import RunError
 from gpuprof.record.recording import RECORDING_FILE
-from gpuprof.run.format import META_FILE, TABLES, check_version, read_json
+from gpuprof.record.temporary import TemporaryFolder
+from gpuprof.run.format import META_FILE, TABLES, check_meta, read_json
+from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.writer import close_run
 
 if TYPE_CHECKING:
@@ -27,11 +27,12 @@ class RunFolder:
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = Path(path)
-        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._scratch: TemporaryFolder | None = None
         self._data = self.path
         self.meta: dict[str, Any] = self._read_meta()
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._opening = threading.Lock()
+        self._plain: PlainPath | None = None
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
         """Ask the run's tables; returns a DuckDB relation (`.df()`, `.fetchall()`, `.pl()`, ...).
@@ -58,7 +59,7 @@ class RunFolder:
             raise RunError(f"{self.path} {state}: name the folder that a recording wrote (NAME.gpuprof)")
         if (self.path / META_FILE).exists():
             meta = read_json(self.path / META_FILE)
-            check_version(meta, self.path)
+            check_meta(meta, self.path)
             return meta
         if not (self.path / RECORDING_FILE).exists():
             raise RunError(f"{self.path} is not a run: it holds neither {META_FILE} nor {RECORDING_FILE}")
@@ -68,16 +69,17 @@ class RunFolder:
         if os.access(self.path, os.W_OK):
             return close_run(self.path)
         # A run on a read-only medium is recovered beside it, for as long as it is open.
-        self._scratch = tempfile.TemporaryDirectory(prefix="gpuprof-recovered-")
-        self._data = Path(self._scratch.name)
+        self._scratch = TemporaryFolder("gpuprof-recovered-")
+        self._data = self._scratch.path
         return close_run(self.path, into=self._data)
 
     def _connect(self) -> duckdb.DuckDBPyConnection:
         import duckdb
 
         connection = duckdb.connect(":memory:")
+        self._plain = PlainPath(self._data)
         for table in self.tables:
-            pattern = f"{glob.escape(str(self._data / table))}/**/*.parquet"
+            pattern = str(self._plain.path / table / "**" / "*.parquet")
             try:
                 connection.read_parquet(pattern, hive_partitioning=True).create_view(table)
             except duckdb.Error as error:

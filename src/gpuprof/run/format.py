@@ -51,13 +51,43 @@ def check_version(facts: dict[str, Any], path: Path) -> None:
         )
 
 
+# What the keys of `meta.json` hold, for those that a reader looks into.
+_META_TYPES: dict[str, type] = {
+    "totals": dict,
+    "machine": dict,
+    "versions": dict,
+    "sources": dict,
+    "clock": dict,
+    "processes": list,
+    "threads": list,
+    "damage": list,
+    "notes": list,
+    "duration_ns": int,
+}
+
+
+def check_meta(meta: dict[str, Any], path: Path) -> None:
+    """Refuse meta data whose parts are not what they should be. Raises RunError."""
+    check_version(meta, path)
+    for key, kind in _META_TYPES.items():
+        if key in meta and not isinstance(meta[key], kind):
+            raise RunError(
+                f"{path / META_FILE} is damaged: {key} is no {_JSON_NAMES[kind]}; restore it from a copy"
+            )
+    if not all(isinstance(count, int) for count in meta.get("totals", {}).values()):
+        raise RunError(f"{path / META_FILE} is damaged: totals are not numbers; restore it from a copy")
+
+
+_JSON_NAMES = {dict: "object", list: "array", int: "number"}
+
+
 def read_json(path: Path) -> dict[str, Any]:
     """Read a JSON object. Raises RunError that names the file and what is wrong with it."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise RunError(f"cannot read {path}: {error.strerror}") from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RunError(f"{path} is damaged: not JSON ({error}); restore it from a copy of the run") from error
     if not isinstance(content, dict):
         raise RunError(f"{path} is damaged: not a JSON object; restore it from a copy of the run")

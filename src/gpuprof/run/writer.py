@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,6 +15,7 @@ from gpuprof.errors import RunError
 from gpuprof.record.recording import LOCK_FILE, RECORDING_FILE, SEGMENTS, exclusive, write_json
 from gpuprof.run.format import FORMAT_VERSION, META_FILE, TABLES, check_version, read_json
 from gpuprof.run.machine import describe_machine
+from gpuprof.run.plain_path import PlainPath
 
 if TYPE_CHECKING:
     import duckdb
@@ -52,12 +54,16 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
     with exclusive(path) as free:
         if not free:
             raise RunError(f"{path} is still being recorded: wait until its program has ended")
+        if (path / META_FILE).exists() and not (path / RECORDING_FILE).exists():
+            return read_json(path / META_FILE)  # another thread or process was faster
         facts = read_json(path / RECORDING_FILE)
         check_version(facts, path)
+        if not (path / SEGMENTS).is_dir():
+            raise RunError(f"{path} has no {SEGMENTS} folder, where its events were: restore it from a copy")
         target = path if into is None else into
         try:
             decoded = _write_tables(path, target)
-            meta = _meta(facts, decoded)
+            meta = _meta(facts, decoded, path)
             write_json(target / META_FILE, meta)
         except OSError as error:
             raise RunError(
@@ -76,11 +82,12 @@ def _write_tables(path: Path, target: Path) -> dict[str, Any]:
         # Parts of an earlier attempt that was interrupted would count twice.
         shutil.rmtree(target / table, ignore_errors=True)
     connection = duckdb.connect(":memory:")
+    plain = PlainPath(target)
     try:
         # This may run in the measured program: each further thread would hold buffers of its own.
         connection.execute("SET threads = 1")
-        writer = _TableWriter(connection, target)
-        decoded = _native.decode(str(path / SEGMENTS), BATCH_ROWS, writer.add_spans)
+        writer = _TableWriter(connection, plain.path)
+        decoded = _native.decode(os.fsencode(path / SEGMENTS), BATCH_ROWS, writer.add_spans)
         writer.ensure_spans()
         writer.write_tree(decoded["tree"], decoded["names"])
     except duckdb.Error as error:
@@ -156,14 +163,14 @@ class _TableWriter:
         self._connection.sql(query).write_parquet(str(part), compression="zstd")
 
 
-def _meta(facts: dict[str, Any], decoded: dict[str, Any]) -> dict[str, Any]:
+def _meta(facts: dict[str, Any], decoded: dict[str, Any], path: Path) -> dict[str, Any]:
     processes = decoded["processes"]
     origin = decoded["origin_monotonic_ns"]
     return {
         "format_version": FORMAT_VERSION,
         "gpuprof": facts.get("gpuprof"),
         "complete": _is_complete(facts, decoded),
-        "origin_unix_ns": str(origin + int(facts.get("realtime_minus_monotonic_ns", "0"))),
+        "origin_unix_ns": str(origin + _clock_difference(facts, path)),
         "duration_ns": max((process["end_ns"] for process in processes), default=0),
         "command": facts.get("command"),
         "process_id": facts.get("process_id"),
@@ -177,6 +184,15 @@ def _meta(facts: dict[str, Any], decoded: dict[str, Any]) -> dict[str, Any]:
         "processes": processes,
         "threads": decoded["threads"],
     }
+
+
+def _clock_difference(facts: dict[str, Any], path: Path) -> int:
+    try:
+        return int(facts["realtime_minus_monotonic_ns"])
+    except (KeyError, TypeError, ValueError):
+        raise RunError(
+            f"{path / RECORDING_FILE} is damaged: its clock is no number; restore it from a copy"
+        ) from None
 
 
 def _is_complete(facts: dict[str, Any], decoded: dict[str, Any]) -> bool:
