@@ -86,7 +86,7 @@ void CallTree::finish() {
 std::vector<std::uint32_t> CallTree::preorder() const {
     std::vector<std::uint32_t> first_child(nodes_.size(), no_parent), next_sibling(nodes_.size(), no_parent);
     std::vector<std::uint32_t> pending, order;
-    for (std::uint32_t i = static_cast<std::uint32_t>(nodes_.size()); i-- > 0;) {
+    for (auto i = static_cast<std::uint32_t>(nodes_.size()); i-- > 0;) {
         const std::uint32_t parent = nodes_[i].parent;
         if (parent == no_parent) {
             pending.push_back(i);

@@ -12,10 +12,11 @@ enum class SpanKind : std::uint8_t { process, span, layer, operation, nvtx, back
 // Calls merged by their path of (kind, name). Nodes are numbered in the order of their first call.
 class CallTree {
   public:
+    static constexpr std::uint32_t no_parent = 0xFFFFFFFFu;
     struct Node {
-        std::uint32_t parent;
-        std::uint32_t name;
-        SpanKind kind;
+        std::uint32_t parent = no_parent;
+        std::uint32_t name = 0;
+        SpanKind kind = SpanKind::process;
         std::int32_t threads = 0;
         std::uint64_t last_thread = 0;
         std::int64_t calls = 0;
@@ -23,15 +24,14 @@ class CallTree {
         std::int64_t own_ns = 0;
         std::uint32_t process_id = 0;
     };
-    static constexpr std::uint32_t no_parent = 0xFFFFFFFFu;
 
     CallTree();
     std::uint32_t add_process(std::uint32_t process_id, std::uint32_t name);
     std::uint32_t child(std::uint32_t parent, SpanKind kind, std::uint32_t name);
     // `thread` is unique in the run and its calls are added one thread after the other.
-    void add_call(std::uint32_t node, std::uint64_t thread, std::int64_t total_ns, std::int64_t own_ns);
+    void add_call(std::uint32_t number, std::uint64_t thread, std::int64_t total_ns, std::int64_t own_ns);
     // Undoes an add_call.
-    void take_back(std::uint32_t node, std::int64_t total_ns, std::int64_t own_ns);
+    void take_back(std::uint32_t number, std::int64_t total_ns, std::int64_t own_ns);
     // The node that stands to `to` as `node` stands to `from`; `node` itself where `from` is not above it.
     std::uint32_t moved(std::uint32_t node, std::uint32_t from, std::uint32_t to);
     const std::vector<Node>& nodes() const noexcept { return nodes_; }

@@ -203,7 +203,7 @@ PieceGroup added_to(PieceGroup group, const std::vector<PieceGroup>& groups) {
 }
 
 bool has_own_events(std::uint32_t thread_id, const std::vector<PieceGroup>& groups) {
-    return std::any_of(groups.begin(), groups.end(), [&](const PieceGroup& group) {
+    return std::ranges::any_of(groups, [&](const PieceGroup& group) {
         return !is_added(group) && group.front().thread_id == thread_id;
     });
 }

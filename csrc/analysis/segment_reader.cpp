@@ -48,7 +48,7 @@ bool is_plausible(const SegmentIdentity& identity, const ClockPoint& last) noexc
     constexpr double slack_ns = 2e4;
     const auto ticks_ns = static_cast<double>(last.ticks - first.ticks) / rate_of(identity);
     const auto elapsed_ns = static_cast<double>(last.monotonic_ns - first.monotonic_ns);
-    return std::abs(ticks_ns - elapsed_ns) <= slack_ns + elapsed_ns / 100;
+    return std::abs(ticks_ns - elapsed_ns) <= slack_ns + elapsed_ns / 10;
 }
 
 void adopt_header(RecordedProcess& process, const SegmentHeader& header, const std::string& path,
@@ -145,7 +145,7 @@ std::vector<RecordedName> read_names(const std::string& path, std::vector<std::s
 }
 
 void sort_pieces(RecordedProcess& process) {
-    std::sort(process.pieces.begin(), process.pieces.end(), [](const ThreadPiece& a, const ThreadPiece& b) {
+    std::ranges::sort(process.pieces, [](const ThreadPiece& a, const ThreadPiece& b) {
         return a.thread_number != b.thread_number ? a.thread_number < b.thread_number : a.sequence < b.sequence;
     });
 }
@@ -161,7 +161,7 @@ void read_one(const fs::path& path, ProcessMap& processes, std::vector<std::stri
     }
     RecordedProcess& process = processes[{header->identity.process_key, header->identity.process_id}];
     const std::uint32_t index = header->identity.segment_index;
-    if (std::find(process.segments.begin(), process.segments.end(), index) != process.segments.end()) {
+    if (std::ranges::find(process.segments, index) != process.segments.end()) {
         damage.push_back(path.string() + ": a copy of a segment that was read already; it is left out");
         return;
     }
@@ -196,6 +196,7 @@ void release_pages(std::span<const Event> events) noexcept {
     constexpr std::uintptr_t page = 4096;
     const auto begin = (reinterpret_cast<std::uintptr_t>(events.data()) + page - 1) & ~(page - 1);
     const auto end = reinterpret_cast<std::uintptr_t>(events.data() + events.size()) & ~(page - 1);
+    // NOLINTNEXTLINE(performance-no-int-to-ptr): rounded to pages, as numbers
     if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
 }
 
@@ -204,13 +205,13 @@ RecordedFolder read_folder(const std::string& folder) {
     ProcessMap processes;
     std::vector<fs::path> paths;
     for (const auto& entry : fs::directory_iterator(folder)) paths.push_back(entry.path());
-    std::sort(paths.begin(), paths.end());
+    std::ranges::sort(paths);
     for (const auto& path : paths) {
         if (path.extension() != ".segment") continue;
         try {
             read_one(path, processes, result.damage);
         } catch (const std::system_error& error) {
-            result.damage.push_back(error.what());
+            result.damage.emplace_back(error.what());
         }
     }
     for (auto& [key, process] : processes) {
@@ -219,7 +220,7 @@ RecordedFolder read_folder(const std::string& folder) {
             process.names = read_names((fs::path(folder) / (stem + ".names")).string(), result.damage);
         } catch (const std::system_error& error) {
             // A process that was killed before its first event may have no names file yet.
-            if (!process.pieces.empty()) result.damage.push_back(error.what());
+            if (!process.pieces.empty()) result.damage.emplace_back(error.what());
         }
         sort_pieces(process);
         result.processes.push_back(std::move(process));

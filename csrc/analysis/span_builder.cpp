@@ -27,7 +27,7 @@ constexpr std::string_view bookkeeping_names[] = {
 }  // namespace
 
 NameClass classify_name(std::string_view name) noexcept {
-    if (std::find(std::begin(bookkeeping_names), std::end(bookkeeping_names), name) != std::end(bookkeeping_names))
+    if (std::ranges::find(bookkeeping_names, name) != std::end(bookkeeping_names))
         return NameClass::bookkeeping;
     if (name.starts_with(engine_prefix)) return NameClass::backward;
     const std::size_t mark = name.find("::");

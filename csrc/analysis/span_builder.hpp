@@ -108,7 +108,7 @@ class SpanBuilder {
     static constexpr std::size_t fewest_contexts_to_prune = 1 << 16;
 
     void forget_idle_contexts();
-    void begin(EventKind kind, std::uint32_t name, std::uint64_t ticks);
+    void begin(EventKind source, std::uint32_t name, std::uint64_t ticks);
     void end(EventKind begin_kind, std::uint32_t name, std::uint64_t ticks);
     bool end_in(Context& context, EventKind begin_kind, std::uint32_t name, std::uint64_t ticks);
     void close(Context& context, std::size_t position, std::uint64_t ticks);

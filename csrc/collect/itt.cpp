@@ -77,7 +77,7 @@ struct Registry {
 };
 
 Registry& registry() {
-    static Registry* const shared = new Registry;  // outlives every thread that may still announce
+    static auto* const shared = new Registry;  // outlives every thread that may still announce
     return *shared;
 }
 
@@ -188,6 +188,7 @@ void set_context_probe(ContextProbe probe) noexcept { context_probe.store(probe,
 }  // namespace gpuprof::itt
 
 // Called by the announcing program's copy of the ITT loader, under its lock, once.
+// NOLINTNEXTLINE(bugprone-reserved-identifier): the interface's name
 extern "C" __attribute__((visibility("default"))) void __itt_api_init(void* global, int /*groups*/) noexcept {
     using namespace gpuprof::itt;
     if (global == nullptr) return;

@@ -13,7 +13,7 @@ Event make_event(std::uint64_t ticks, EventKind kind, std::uint32_t name) noexce
 }  // namespace
 
 std::vector<Event> operator_events(std::vector<Interval> intervals) {
-    std::stable_sort(intervals.begin(), intervals.end(), [](const Interval& a, const Interval& b) {
+    std::ranges::stable_sort(intervals, [](const Interval& a, const Interval& b) {
         return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
     });
     std::vector<Event> events;

@@ -42,7 +42,7 @@ constexpr std::size_t thread_mark_slots = 2;
 // Set in the number of a piece that was added afterwards, from another tool's record of the same thread.
 constexpr std::uint32_t added_thread_bit = 0x80000000u;
 
-constexpr std::size_t chunk_bytes = 64 * 1024;
+constexpr std::size_t chunk_bytes = std::size_t{64} * 1024;
 constexpr std::size_t chunk_events = chunk_bytes / sizeof(Event);
 constexpr std::size_t header_bytes = 4096;
 constexpr std::uint32_t segment_version = 1;

@@ -30,6 +30,9 @@ thread_local bool thread_is_ending = false;
 thread_local constinit ThreadLog* Recorder::thread_log_ = nullptr;
 
 struct ThreadExit {
+    ThreadExit() = default;
+    ThreadExit(const ThreadExit&) = delete;
+    ThreadExit& operator=(const ThreadExit&) = delete;
     ~ThreadExit() {
         thread_is_ending = true;
         if (ThreadLog* log = Recorder::thread_log_; log != nullptr) {
@@ -43,7 +46,8 @@ constinit std::atomic<Recorder*> Recorder::instance_{nullptr};
 
 Recorder& Recorder::make_instance() noexcept {
     // Never destroyed: threads may still emit while the process ends.
-    static Recorder* const recorder = new Recorder;
+    // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): at the first use, where nothing can go on without
+    static auto* const recorder = new Recorder;
     instance_.store(recorder, std::memory_order_release);
     return *recorder;
 }

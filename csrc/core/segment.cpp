@@ -47,7 +47,7 @@ Segment::Segment(const std::string& path, const SegmentIdentity& identity) : pat
         if (mapping == MAP_FAILED) error = errno;
     }
     ::close(file);
-    if (error == 0) {
+    if (mapping != MAP_FAILED) {
         keep_out_of_children(mapping, size_);
         data_ = static_cast<std::byte*>(mapping);
         header().identity = identity;

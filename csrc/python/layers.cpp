@@ -20,6 +20,8 @@ class ModuleTable {
   public:
     static constexpr std::uint32_t unknown = 0;
     static constexpr std::uint32_t left_out = 0xFFFFFFFFu;
+    // In a name: what the module calls is part of it, as in a compiled one.
+    static constexpr std::uint32_t whole_bit = 0x80000000u;
 
     std::uint32_t find(const PyObject* module) const noexcept {
         for (std::size_t slot = slot_of(module);; slot = (slot + 1) & mask_) {
@@ -92,13 +94,17 @@ LayerState& state() noexcept {
     return *shared;
 }
 
+// Whether this thread is inside a module that is recorded as a whole.
+thread_local constinit bool inside_whole = false;
+
 // Asks Python to name a module that was never seen. Whatever goes wrong there stays out of the measured
 // program: the module is then left out for good.
+// Only an interrupt, which was meant for the program, is left set.
 std::uint32_t discover_module(PyObject* module) noexcept {
     LayerState& layers = state();
-    ErrorKeeper keep_error;
     const Owned result(PyObject_CallFunctionObjArgs(layers.discover, module, nullptr));
-    if (!result) PyErr_Clear();
+    if (!result && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0) return ModuleTable::unknown;
+    PyErr_Clear();
     const std::uint32_t name = layers.modules.find(module);
     return name == ModuleTable::unknown ? ModuleTable::left_out : name;
 }
@@ -109,13 +115,20 @@ PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nar
     const vectorcallfunc original = layers.original;
     if (!recorder.active() || PyVectorcall_NARGS(nargsf) == 0) return original(callable, args, nargsf, keywords);
     std::uint32_t name = layers.modules.find(args[0]);
-    if (name == ModuleTable::unknown && layers.discover != nullptr) [[unlikely]]
+    if (inside_whole) return original(callable, args, nargsf, keywords);
+    if (name == ModuleTable::unknown && layers.discover != nullptr) [[unlikely]] {
         name = discover_module(args[0]);
+        if (name == ModuleTable::unknown) return nullptr;
+    }
     if (name == ModuleTable::unknown || name == ModuleTable::left_out)
         return original(callable, args, nargsf, keywords);
+    const bool whole = (name & ModuleTable::whole_bit) != 0;
+    name &= ~ModuleTable::whole_bit;
     const std::uint32_t generation = recorder.generation();
     recorder.emit_to(note_context(), EventKind::layer_begin, name, read_ticks());
+    inside_whole = whole;
     PyObject* const result = original(callable, args, nargsf, keywords);
+    inside_whole = false;
     const std::uint64_t ticks = read_ticks();
     if (recorder.generation() == generation) {
         recorder.emit_to(note_context(), EventKind::layer_end, name, ticks);
@@ -136,13 +149,14 @@ PyObject* module_died(PyObject*, PyObject* reference) noexcept {
 PyMethodDef module_died_definition = {"module_died", module_died, METH_O, nullptr};
 PyObject* module_died_callback = nullptr;
 
-// add_layer(module, name, scope=0) -> name id. An empty name leaves the module out.
+// add_layer(module, name, scope=0, whole=False) -> name id. An empty name leaves the module out.
 PyObject* add_layer(PyObject*, PyObject* args) noexcept {
     PyObject* module = nullptr;
     const char* text = nullptr;
     Py_ssize_t size = 0;
     unsigned int scope = 0;
-    if (!PyArg_ParseTuple(args, "Os#|I", &module, &text, &size, &scope)) return nullptr;
+    int whole = 0;
+    if (!PyArg_ParseTuple(args, "Os#|Ip", &module, &text, &size, &scope, &whole)) return nullptr;
     const std::uint32_t id = size == 0 ? ModuleTable::left_out
                                        : Recorder::instance().intern({text, static_cast<std::size_t>(size)}, scope);
     if (id == 0) return PyErr_NoMemory();
@@ -153,7 +167,7 @@ PyObject* add_layer(PyObject*, PyObject* args) noexcept {
         if (reference == nullptr) return nullptr;
         layers.weak_references.emplace(reference, module);
     }
-    layers.modules.set(module, id);
+    layers.modules.set(module, whole != 0 ? id | ModuleTable::whole_bit : id);
     return PyLong_FromUnsignedLong(id);
 }
 

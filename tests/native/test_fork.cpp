@@ -82,6 +82,20 @@ TEST(a_child_records_files_of_its_own) {
     for (const DecodedThread& thread : spans.run.threads) CHECK_EQ(thread.thread_id, thread.process_id);
 }
 
+TEST(what_threads_of_the_parent_left_over_is_not_the_childs) {
+    const TemporaryFolder folder;
+    start(folder);
+    run_in_threads(4, [](unsigned) { emit_numbered_spans(10); });
+    const pid_t child = start_child([] {
+        emit_numbered_spans(5);
+        CHECK_EQ(Recorder::instance().stop().dropped_events, 0u);
+    });
+    CHECK_EQ(wait_for(child), 0);
+    run_in_threads(1, [](unsigned) { emit_numbered_spans(10); });
+    Recorder::instance().stop();
+    CHECK_EQ(decode_folder(folder()).run.totals.spans, 55u);
+}
+
 TEST(a_child_that_records_nothing_leaves_no_file) {
     const TemporaryFolder folder;
     start(folder);

@@ -171,20 +171,6 @@ class TestModels:
 
         assert layer_calls(record(program)) == {"Mlp": 2, "first": 2, "activation": 2, "second": 2}
 
-    def test_submodule_added_late_though_many_were_made_before(self, x: torch.Tensor) -> None:
-        model = nn.Sequential(nn.Linear(4, 4))
-
-        def program() -> None:
-            for _ in range(100):
-                nn.ReLU()(x)
-            model(x)
-            model.append(nn.ReLU())
-            model(x)
-
-        counts = layer_calls(record(program))
-        assert counts["ReLU"] == 100
-        assert counts["1"] == 1
-
     def test_shared_submodules(self, x: torch.Tensor) -> None:
         shared = nn.Linear(4, 4)
         first, second = nn.Sequential(shared, nn.ReLU()), nn.Sequential(nn.Tanh(), shared)
@@ -517,7 +503,7 @@ class TestPrograms:
             """,
         )
         assert code == 0
-        assert layer_calls(run) == {"Sequential": 1, "Sequential#2": 1, "0": 2}
+        assert layer_calls(run) == {"Sequential": 2, "0": 2}  # the first was gone when the second came
         # PyTorch announces per thread. What is missing for that must not be missing in silence.
         threads = {span.thread_id for span in spans_of(run) if span.name == "aten::linear"}
         assert len(threads) == 2 or any("thread" in note for note in run.meta["notes"])

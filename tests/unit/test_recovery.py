@@ -36,7 +36,7 @@ def work(number):
         with outer:
             with inner: pass
         counts[number] += 1
-        if counts[number] >= limit and min(counts) >= limit // 100:
+        if counts[number] >= limit and min(counts) >= limit // 4:
             os.kill(os.getpid(), signal.SIGKILL)
 gpuprof.profile(out="r.gpuprof", layers=False, operators=False).__enter__()
 for number in range(threads):
@@ -56,7 +56,7 @@ def kill_in_the_middle(folder: Path, run_python: Any, limit: int, threads: int) 
 def test_not_one_counted_event_is_missing(tmp_path: Path, run_python: Any, limit: int, threads: int) -> None:
     counts = kill_in_the_middle(tmp_path, run_python, limit, threads)
     assert max(counts) >= limit
-    assert limit < 100_000 or (sum(counts) > 200_000 and min(counts) >= 1_000)
+    assert min(counts) >= limit // 4  # so 8 threads of 100,000 recorded over a million events
     run = gpuprof.open(tmp_path / "r.gpuprof")
     assert run.meta["complete"] is False
     assert run.meta["totals"]["dropped_events"] == run.meta["totals"]["damaged_events"] == 0

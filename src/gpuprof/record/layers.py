@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter
+from dataclasses import dataclass
 from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
@@ -23,14 +24,22 @@ if TYPE_CHECKING:
 _FRUITLESS_SEARCHES = 8
 
 
+@dataclass(slots=True)
+class _Root:
+    module: weakref.ref[torch.nn.Module]
+    name_id: int
+    class_name: str
+    number: int
+
+
 class LayerSource:
-    """Names modules and has their calls recorded, from `start` to `stop`."""
+    """Names modules and has their calls recorded, from `start` to `stop`. Keeps no module alive."""
 
     def __init__(self, modules: tuple[torch.nn.Module, ...]) -> None:
-        self._given = modules
-        self._roots: list[weakref.ref[torch.nn.Module]] = []
-        self._root_ids: list[int] = []
-        self._names_in_use: Counter[str] = Counter()
+        self._given = [weakref.ref(module) for module in modules]
+        self._roots: list[_Root] = []
+        # Modules that were named by their class, for want of a whole that they are part of.
+        self._standalone: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._fruitless: Counter[type] = Counter()
 
     def start(self) -> str:
@@ -40,11 +49,12 @@ class LayerSource:
         call = vars(torch.nn.Module).get("__call__")
         if not isinstance(call, FunctionType):
             return "off: torch.nn.Module.__call__ was replaced by something that is not a function"
-        discovers = not self._given
-        for module in self._given:
-            self._add_root(module)
-        _native.intercept_layers(call, self._discover if discovers else None)
-        return "intercepted calls, " + ("every module that is called" if discovers else "the given modules")
+        for reference in self._given:
+            module = reference()
+            if module is not None and not _native.is_layer(module):
+                self._add_root(module)
+        _native.intercept_layers(call, self._adopt if self._given else self._discover)
+        return "intercepted calls, " + ("the given modules" if self._given else "every module that is called")
 
     def stop(self) -> None:
         """Leave everything as it was found."""
@@ -53,45 +63,64 @@ class LayerSource:
 
     def _discover(self, module: torch.nn.Module) -> None:
         """Name a module that was called and is not known. Called from the native core."""
-        if self._fruitless[type(module)] < _FRUITLESS_SEARCHES:
-            if self._adopt_into_known_root(module):
-                return
-            self._fruitless[type(module)] += 1
-        self._add_root(module)
+        if _is_traced():
+            _native.add_layer(module, "")
+        elif not self._is_part_of_root(module):
+            self._add_root(module)
 
-    def _adopt_into_known_root(self, module: torch.nn.Module) -> bool:
-        for reference, root_id in zip(self._roots, self._root_ids, strict=True):
-            root = reference()
+    def _adopt(self, module: torch.nn.Module) -> None:
+        """Name a module that came to a given one after the start; leave others out."""
+        if _is_traced() or not self._is_part_of_root(module):
+            _native.add_layer(module, "")
+
+    def _is_part_of_root(self, module: torch.nn.Module) -> bool:
+        if self._fruitless[type(module)] >= _FRUITLESS_SEARCHES:
+            return False
+        for entry in self._roots:
+            root = entry.module()
             if root is not None and any(each is module for each in root.modules()):
-                self._name_children(root, root_id)
+                self._name_children(root, entry.name_id)
                 return True
+        self._fruitless[type(module)] += 1
         return False
 
     def _add_root(self, module: torch.nn.Module) -> None:
-        root_id = _native.add_layer(module, self._root_name(module))
-        if any(True for _ in module.children()):
-            self._roots.append(weakref.ref(module))
-            self._root_ids.append(root_id)
-        self._name_children(module, root_id)
+        self._roots = [entry for entry in self._roots if entry.module() is not None]
+        class_name = type(_uncompiled(module)).__name__
+        number = self._free_number(class_name) if _has_children(module) else 1
+        name = class_name if number == 1 else f"{class_name}#{number}"
+        name_id = _native.add_layer(module, name, 0, _is_compiled(module))
+        self._standalone.add(module)
+        if _has_children(module):
+            self._roots.append(_Root(weakref.ref(module), name_id, class_name, number))
+            self._name_children(module, name_id)
 
-    def _root_name(self, module: torch.nn.Module) -> str:
-        name = type(_uncompiled(module)).__name__
-        if not any(True for _ in module.children()):
-            return name  # activations and losses are made by the dozen, and one is like the other
-        self._names_in_use[name] += 1
-        count = self._names_in_use[name]
-        return name if count == 1 else f"{name}#{count}"
+    def _free_number(self, class_name: str) -> int:
+        """Return the first number that no living root of the class has."""
+        taken = {entry.number for entry in self._roots if entry.class_name == class_name}
+        return next(number for number in range(1, len(taken) + 2) if number not in taken)
 
     def _name_children(self, root: torch.nn.Module, root_id: int) -> None:
-        whole: set[torch.nn.Module] = set()
+        former_parts: set[torch.nn.Module] = set()  # of what was called on its own before its whole was
         for name, module in root.named_modules():
-            if module in whole:
-                _native.add_layer(module, "")
-            elif module is not root and not _native.is_layer(module):
-                _native.add_layer(module, name, root_id)
-            if _is_compiled(module):
-                # A compiled module is one span; what graph breaks call of it is part of that span.
-                whole.update(each for each in module.modules() if each is not module)
+            if module is root:
+                continue
+            if module in self._standalone:
+                self._standalone.discard(module)
+                former_parts.update(module.modules())
+            elif _native.is_layer(module) and module not in former_parts:
+                continue
+            _native.add_layer(module, name, root_id, _is_compiled(module))
+
+
+def _has_children(module: torch.nn.Module) -> bool:
+    return any(True for _ in module.children())
+
+
+def _is_traced() -> bool:
+    """Whether a compiler is at work on this thread: the modules that it makes and calls are its own."""
+    guards = sys.modules.get("torch._guards")
+    return guards is not None and guards.TracingContext.try_get() is not None
 
 
 def _uncompiled(module: torch.nn.Module) -> torch.nn.Module:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import sys
 import threading
+import weakref
 from typing import Any, Protocol
 
 from gpuprof import _native
@@ -18,13 +19,18 @@ from gpuprof.record.profiler_guard import ProfilerGuard
 _STEPPED_BACK = "operators were not recorded while the program used a profiler of PyTorch"
 
 
+# The announcements of each thread on which we turned them on, and on which they still are.
+_of_thread = threading.local()
+# Threads that may have them on: the guard stays as long as one of them lives, even after a recording.
+_announcing: weakref.WeakSet[threading.Thread] = weakref.WeakSet()
+
+
 class _Method(Protocol):
     """One way to get at the operators. `begin` raises RuntimeError where another profiler is active."""
 
-    resumable: bool
-
     def begin(self) -> None: ...
-    def end(self) -> None: ...
+    def end(self) -> bool: ...
+    def resume(self) -> None: ...
 
 
 class OperatorSource:
@@ -32,8 +38,8 @@ class OperatorSource:
 
     def __init__(self) -> None:
         self._method: _Method | None = None
-        self._guard: ProfilerGuard | None = None
         self._thread = 0
+        self._hooked_threads = False
         self.notes: list[str] = []
 
     def start(self) -> str:
@@ -41,78 +47,137 @@ class OperatorSource:
         obstacle = why_not_collecting()
         method: _Method = _Announcements() if obstacle is None else _TorchProfiler()
         try:
-            method.begin()
+            _guard.unguarded(method.begin)
         except RuntimeError as error:
+            if obstacle is None and _program_announces():
+                return "itt, announced by the program itself"
             return f"off: {str(error).splitlines()[0]}"
         self._method = method
         self._thread = threading.get_ident()
-        self._guard = ProfilerGuard(self._step_back, method.begin if method.resumable else None)
-        self._guard.install()
+        _current.source = self
+        _guard.install()
+        if obstacle is None:
+            self._hook_new_threads()
         return "itt" if obstacle is None else f"torch.profiler, at a higher cost: {obstacle}"
 
     def stop(self) -> None:
-        """End. Announcements of threads that still run end with their threads."""
-        if self._method is None or self._guard is None:
+        """End. Announcements of other threads that still run end with them, or with their next profiler."""
+        method, self._method = self._method, None
+        if method is None:
             return
-        self._guard.remove()
-        if threading.get_ident() != self._thread:
+        if self._hooked_threads and threading.getprofile() is _announce_in_new_thread:
+            threading.setprofile(None)
+        if threading.get_ident() == self._thread:
+            _guard.unguarded(method.end)
+        else:
             self.notes.append("the recording ended on another thread than it began on")
-        elif not self._guard.suspended:
-            self._method.end()
-        self._method = None
+        _current.source = None
+        _remove_guard_if_idle()
 
-    def _step_back(self) -> None:
+    def step_back(self) -> bool:
+        """Make room on this thread; returns whether there was anything to take away."""
+        if self._method is None or not self._method.end():
+            return False
         if _STEPPED_BACK not in self.notes:
             self.notes.append(_STEPPED_BACK)
+        return True
+
+    def resume(self) -> None:
+        """Go on after the program's profiler ended."""
         if self._method is not None:
-            self._method.end()
+            self._method.resume()
 
-
-class _Announcements:
-    resumable = True
-
-    def __init__(self) -> None:
-        self._active: Any = None
-        self._hooked_threads = False
-
-    def begin(self) -> None:
-        self._active = _announce()
+    def _hook_new_threads(self) -> None:
         # PyTorch announces per thread, so a new thread turns it on for itself, before its first line.
         if threading.getprofile() is None:
             threading.setprofile(_announce_in_new_thread)
             self._hooked_threads = True
 
-    def end(self) -> None:
-        if self._hooked_threads and threading.getprofile() is _announce_in_new_thread:
-            threading.setprofile(None)
-            self._hooked_threads = False
-        self._active.__exit__(None, None, None)
+
+class _Current:
+    """The source of the recording that is active, if any."""
+
+    source: OperatorSource | None = None
 
 
-def _announce() -> Any:
+_current = _Current()
+
+
+def _suspend() -> bool:
+    source = _current.source
+    if source is not None:
+        return source.step_back()
+    _silence_thread()
+    _remove_guard_if_idle()
+    return False
+
+
+def _resume() -> None:
+    if _current.source is not None:
+        _current.source.resume()
+
+
+_guard = ProfilerGuard(_suspend, _resume)
+
+
+def _program_announces() -> bool:
+    from torch._C._autograd import _profiler_type
+    from torch._C._profiler import ActiveProfilerType
+
+    return bool(_profiler_type() == ActiveProfilerType.ITT)
+
+
+def _remove_guard_if_idle() -> None:
+    if not any(thread.is_alive() for thread in _announcing):
+        _guard.remove()
+
+
+class _Announcements:
+    def begin(self) -> None:
+        _silence_thread()  # what a recording that ended elsewhere left on
+        _announce()
+
+    def end(self) -> bool:
+        return _silence_thread()
+
+    def resume(self) -> None:
+        _announce()
+
+
+def _announce() -> None:
     from torch.autograd.profiler import emit_itt
 
     announcements = emit_itt()
     announcements.__enter__()
-    return announcements
+    _of_thread.announcements = announcements
+    _announcing.add(threading.current_thread())
+
+
+def _silence_thread() -> bool:
+    """End our announcements on this thread; returns whether there were any."""
+    announcements = _of_thread.__dict__.pop("announcements", None)
+    if announcements is None:
+        return False
+    announcements.__exit__(None, None, None)
+    _announcing.discard(threading.current_thread())
+    return True
 
 
 def _announce_in_new_thread(*_: object) -> None:
     sys.setprofile(None)
     if _native.is_recording():
         try:
-            _announce()
+            _guard.unguarded(_announce)
         except RuntimeError:
             return  # the thread has a profiler of its own
 
 
 class _TorchProfiler:
-    resumable = False  # what it holds is handed over once
-
     def __init__(self) -> None:
         self._profiler: Any = None
         self._realtime_minus_monotonic_ns = 0
         self._process_id = os.getpid()
+        self._thread = threading.get_ident()
 
     def begin(self) -> None:
         from torch.autograd.profiler import profile
@@ -126,11 +191,14 @@ class _TorchProfiler:
         profiler.__enter__()
         self._profiler = profiler
 
-    def end(self) -> None:
+    def resume(self) -> None:
+        """Stay off: what was recorded is handed over once."""
+
+    def end(self) -> bool:
         import numpy as np
 
-        if os.getpid() != self._process_id:
-            return  # the profiler's threads did not come along into the forked child
+        if self._profiler is None or threading.get_ident() != self._thread or os.getpid() != self._process_id:
+            return False  # also in a forked child, where the profiler's own threads did not come along
         self._profiler.__exit__(None, None, None)
         events = [event for event in self._profiler.kineto_results.events() if _is_operator(event)]
         places: dict[str, int] = {}
@@ -144,6 +212,7 @@ class _TorchProfiler:
             np.array([event.duration_ns() for event in events], dtype=np.int64),
         )
         self._profiler = None
+        return True
 
 
 def _is_operator(event: Any) -> bool:

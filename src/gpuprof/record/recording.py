@@ -135,6 +135,7 @@ class Recording:
             "layers": LayerSource(self._modules),
             "operators": OperatorSource(),
         }
+        self._modules = ()  # a recording keeps no model alive
         for name, source in sources.items():
             if not self._wanted[name]:
                 continue
