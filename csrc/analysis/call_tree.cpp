@@ -42,10 +42,12 @@ std::uint32_t CallTree::child(std::uint32_t parent, SpanKind kind, std::uint32_t
 void CallTree::grow_index() {
     index_.assign(index_.size() * 2, 0);
     for (std::uint32_t i = 0; i < nodes_.size(); ++i)
-        if (nodes_[i].parent != no_parent) index_[slot_of(nodes_[i].parent, nodes_[i].kind, nodes_[i].name)] = i + 1;
+        if (nodes_[i].parent != no_parent)
+            index_[slot_of(nodes_[i].parent, nodes_[i].kind, nodes_[i].name)] = i + 1;
 }
 
-void CallTree::add_call(std::uint32_t number, std::uint64_t thread, std::int64_t total_ns, std::int64_t own_ns) {
+void CallTree::add_call(std::uint32_t number, std::uint64_t thread, std::int64_t total_ns,
+                        std::int64_t own_ns) {
     Node& node = nodes_[number];
     ++node.calls;
     node.total_ns += total_ns;

@@ -145,7 +145,8 @@ class AddedEvents {
             const Event& event = events_[next_];
             const bool known = event.name < cursor_.names.size();
             ++cursor_.totals.events;
-            builder.add(static_cast<EventKind>(event.kind), cursor_.names[known ? event.name : 0], event.ticks);
+            builder.add(static_cast<EventKind>(event.kind), cursor_.names[known ? event.name : 0],
+                        event.ticks);
         }
     }
 
@@ -193,7 +194,9 @@ std::vector<PieceGroup> group_by_thread(const std::vector<ThreadPiece>& pieces) 
     return groups;
 }
 
-bool is_added(PieceGroup group) noexcept { return (group.front().thread_number & added_thread_bit) != 0; }
+bool is_added(PieceGroup group) noexcept {
+    return (group.front().thread_number & added_thread_bit) != 0;
+}
 
 // What was added for the thread of `group`; added groups stand last. Empty when there is nothing.
 PieceGroup added_to(PieceGroup group, const std::vector<PieceGroup>& groups) {
@@ -218,7 +221,8 @@ void decode_process(const RecordedProcess& process, const std::vector<std::uint3
     for (const PieceGroup& group : groups) {
         const ThreadPiece& first = group.front();
         if (is_added(group) && has_own_events(first.thread_id, groups)) continue;
-        SpanBuilder builder(setting, process_node, process_number << 32 | first.thread_number, first.thread_id);
+        SpanBuilder builder(setting, process_node, process_number << 32 | first.thread_number,
+                            first.thread_id);
         run.threads.push_back({process.process_id, first.thread_id, first.thread_name});
         std::uint64_t last = process.first_point.ticks;
         AddedEvents added(is_added(group) ? PieceGroup{} : added_to(group, groups), cursor);
@@ -238,7 +242,8 @@ DecodedRun decode_run(const RecordedFolder& folder, std::size_t batch_rows, cons
     run.damage = folder.damage;
     const TickScale scale = common_scale(folder.processes);
     run.ns_per_tick = scale.ns_per_tick();
-    run.origin_monotonic_ns = folder.processes.empty() ? 0 : folder.processes.front().first_point.monotonic_ns;
+    run.origin_monotonic_ns =
+        folder.processes.empty() ? 0 : folder.processes.front().first_point.monotonic_ns;
     const TickToRun clock(scale, run.origin_monotonic_ns);
     NameMerger merger(run.names);
     SpanColumns rows;
@@ -254,14 +259,14 @@ DecodedRun decode_run(const RecordedFolder& folder, std::size_t batch_rows, cons
             if (rows.size() > 0) sink(run.processes.back(), rows, run.names);
             rows.clear();
         };
-        const BuilderSetting setting{clock,    run.tree,         run.totals, rows, next_span_id,
-                                     backward, merger.classes(), [&](bool may_move) {
-                                         const std::size_t limit = may_move ? batch_rows * 2 : batch_rows;
-                                         if (rows.size() >= limit) flush();
-                                     }};
+        const BuilderSetting setting{
+            clock, run.tree, run.totals, rows, next_span_id, backward, merger.classes(), [&](bool may_move) {
+                const std::size_t limit = may_move ? batch_rows * 2 : batch_rows;
+                if (rows.size() >= limit) flush();
+            }};
         const std::uint32_t title = merger.add("process " + std::to_string(process.process_id), 0);
-        decode_process(process, names, setting, process_number++, run.tree.add_process(process.process_id, title),
-                       run);
+        decode_process(process, names, setting, process_number++,
+                       run.tree.add_process(process.process_id, title), run);
         flush();
         run.totals.dropped_events += process.dropped_events;
         run.totals.damaged_events += process.damaged_events;

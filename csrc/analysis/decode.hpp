@@ -38,7 +38,8 @@ struct DecodedRun {
 };
 
 // Called with full columns of one process's spans, and `names` complete for them.
-using RowSink = std::function<void(const DecodedProcess&, const SpanColumns&, const std::vector<RecordedName>&)>;
+using RowSink =
+    std::function<void(const DecodedProcess&, const SpanColumns&, const std::vector<RecordedName>&)>;
 
 // Decodes all processes of a recording, one thread after the other, in memory bounded by `batch_rows`
 // and by the number of distinct names and paths.

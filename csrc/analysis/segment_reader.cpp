@@ -107,7 +107,8 @@ void read_segment(std::unique_ptr<MappedFile> file, RecordedProcess& process, co
                   std::vector<std::string>& damage) {
     const auto& header = *reinterpret_cast<const SegmentHeader*>(file->data());
     adopt_header(process, header, path, damage);
-    const std::size_t taken = std::min(header.chunks_taken.load(std::memory_order_relaxed), header.identity.chunk_count);
+    const std::size_t taken =
+        std::min(header.chunks_taken.load(std::memory_order_relaxed), header.identity.chunk_count);
     const std::size_t present = (file->size() - header_bytes) / sizeof(Event);
     if (present < taken * chunk_events)
         damage.push_back(path + ": cut short, " + std::to_string(taken * chunk_events - present) +
@@ -124,7 +125,8 @@ void read_segment(std::unique_ptr<MappedFile> file, RecordedProcess& process, co
 std::vector<RecordedName> read_names(const std::string& path, std::vector<std::string>& damage) {
     const MappedFile file(path);
     std::vector<RecordedName> names;
-    if (file.size() < sizeof(names_magic) || std::memcmp(file.data(), names_magic, sizeof(names_magic)) != 0) {
+    if (file.size() < sizeof(names_magic) ||
+        std::memcmp(file.data(), names_magic, sizeof(names_magic)) != 0) {
         damage.push_back(path + ": not a names file; its names are lost");
         return names;
     }
@@ -138,7 +140,8 @@ std::vector<RecordedName> read_names(const std::string& path, std::vector<std::s
             damage.push_back(path + ": damaged after " + std::to_string(names.size()) + " names");
             break;
         }
-        names.push_back({std::string(reinterpret_cast<const char*>(file.data() + at), head.length), head.scope});
+        names.push_back(
+            {std::string(reinterpret_cast<const char*>(file.data() + at), head.length), head.scope});
         at += head.length;
     }
     return names;
@@ -146,7 +149,8 @@ std::vector<RecordedName> read_names(const std::string& path, std::vector<std::s
 
 void sort_pieces(RecordedProcess& process) {
     std::ranges::sort(process.pieces, [](const ThreadPiece& a, const ThreadPiece& b) {
-        return a.thread_number != b.thread_number ? a.thread_number < b.thread_number : a.sequence < b.sequence;
+        return a.thread_number != b.thread_number ? a.thread_number < b.thread_number
+                                                  : a.sequence < b.sequence;
     });
 }
 

@@ -45,7 +45,8 @@ void SpanColumns::clear() noexcept {
 }
 
 void SpanColumns::pop_back() noexcept {
-    for (auto* column : {&span_id, &parent_id, &start_ns, &duration_ns, &thread_id, &own_ns}) column->pop_back();
+    for (auto* column : {&span_id, &parent_id, &start_ns, &duration_ns, &thread_id, &own_ns})
+        column->pop_back();
     kind.pop_back();
     name.pop_back();
     depth.pop_back();
@@ -91,7 +92,8 @@ void SpanBuilder::enter_context(std::uint64_t context, std::uint32_t parent_cont
 // A server makes a task for each request: those with nothing open are forgotten from time to time. A task
 // that an ended one had started, and that was never seen before, then begins without a parent.
 void SpanBuilder::forget_idle_contexts() {
-    std::erase_if(contexts_, [&](const auto& entry) { return &entry.second != current_ && entry.second.open.empty(); });
+    std::erase_if(contexts_,
+                  [&](const auto& entry) { return &entry.second != current_ && entry.second.open.empty(); });
     prune_at_ = std::max(fewest_contexts_to_prune, contexts_.size() * 2);
 }
 
@@ -209,7 +211,9 @@ bool SpanBuilder::only_forwards(const Open& open) const noexcept {
 }
 
 // How many rows of the run left with earlier batches.
-std::uint64_t SpanBuilder::rows_handed_out() const noexcept { return set_.totals.spans - set_.rows.size(); }
+std::uint64_t SpanBuilder::rows_handed_out() const noexcept {
+    return set_.totals.spans - set_.rows.size();
+}
 
 // Takes the row of the only operator inside `open` back, the last one written, and moves what was inside
 // that one a level up.
@@ -252,14 +256,15 @@ void SpanBuilder::emit_row(const Open& open, std::uint64_t ticks) {
     rows.own_ns.push_back(own);
     ++set_.totals.spans;
     set_.tree.add_call(open.node, thread_key_, duration, own);
-    // Rows inside an operator that may only forward may still have to be moved; a bound keeps the batch finite all the same.
+    // Rows inside an operator that may only forward may still have to be moved; a bound keeps the batch
+    // finite all the same.
     set_.row_added(may_forward_ > 0);
 }
 
 void SpanBuilder::finish(std::uint64_t ticks) {
     for (auto& [id, context] : contexts_) {
-        set_.totals.unfinished_spans += static_cast<std::uint64_t>(
-            std::count_if(context.open.begin(), context.open.end(), [](const Open& open) { return !open.hidden; }));
+        set_.totals.unfinished_spans += static_cast<std::uint64_t>(std::count_if(
+            context.open.begin(), context.open.end(), [](const Open& open) { return !open.hidden; }));
         while (!context.open.empty())
             close(context, context.open.size() - 1, std::max(ticks, context.open.back().begin_ticks));
     }

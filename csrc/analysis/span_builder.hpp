@@ -45,8 +45,11 @@ NameClass classify_name(std::string_view name) noexcept;
 
 class TickToRun {
   public:
-    TickToRun(TickScale scale, std::int64_t origin_monotonic_ns) : scale_(scale), origin_(origin_monotonic_ns) {}
-    std::int64_t operator()(std::uint64_t ticks) const noexcept { return scale_.to_monotonic_ns(ticks) - origin_; }
+    TickToRun(TickScale scale, std::int64_t origin_monotonic_ns)
+        : scale_(scale), origin_(origin_monotonic_ns) {}
+    std::int64_t operator()(std::uint64_t ticks) const noexcept {
+        return scale_.to_monotonic_ns(ticks) - origin_;
+    }
 
   private:
     TickScale scale_;
@@ -60,7 +63,7 @@ struct BuilderSetting {
     DecodeTotals& totals;
     SpanColumns& rows;
     std::int64_t& next_span_id;
-    std::uint32_t backward_name;  // of the group that gathers the backward pass
+    std::uint32_t backward_name;            // of the group that gathers the backward pass
     const std::vector<NameClass>& classes;  // by run-wide name id
     std::function<void(bool may_move)> row_added;
 };
@@ -69,7 +72,10 @@ class SpanBuilder {
   public:
     SpanBuilder(BuilderSetting setting, std::uint32_t process_node, std::uint64_t thread_key,
                 std::uint32_t thread_id)
-        : set_(std::move(setting)), process_node_(process_node), thread_key_(thread_key), thread_id_(thread_id) {}
+        : set_(std::move(setting)),
+          process_node_(process_node),
+          thread_key_(thread_key),
+          thread_id_(thread_id) {}
 
     // `name` is run-wide. `ticks` must not decrease.
     void add(EventKind kind, std::uint32_t name, std::uint64_t ticks);

@@ -61,7 +61,8 @@ py::dict to_columns(const CallTree& tree) {
     columns["total_ns"] = column([](const Node& node) { return node.total_ns; });
     columns["own_ns"] = column([](const Node& node) { return node.own_ns; });
     columns["threads"] = column([](const Node& node) { return node.threads; });
-    columns["process_id"] = column([](const Node& node) { return static_cast<std::int64_t>(node.process_id); });
+    columns["process_id"] =
+        column([](const Node& node) { return static_cast<std::int64_t>(node.process_id); });
     return columns;
 }
 
@@ -112,7 +113,8 @@ py::dict to_dict(const DecodedRun& run) {
 
 py::dict decode(const std::string& folder, std::size_t batch_rows, const py::function& sink) {
     std::size_t names_sent = 0;
-    auto send = [&](const DecodedProcess& process, const SpanColumns& rows, const std::vector<RecordedName>& names) {
+    auto send = [&](const DecodedProcess& process, const SpanColumns& rows,
+                    const std::vector<RecordedName>& names) {
         if (PyErr_CheckSignals() != 0) throw py::error_already_set();
         py::list fresh;
         for (; names_sent < names.size(); ++names_sent) fresh.append(to_text(names[names_sent].text));

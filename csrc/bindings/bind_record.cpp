@@ -64,7 +64,8 @@ void add_operators(const py::array_t<std::uint32_t>& thread_ids, const std::vect
     const auto indices = name_index.unchecked<1>();
     const auto starts = start_ns.unchecked<1>();
     const auto durations = duration_ns.unchecked<1>();
-    if (indices.size() != threads.size() || starts.size() != threads.size() || durations.size() != threads.size())
+    if (indices.size() != threads.size() || starts.size() != threads.size() ||
+        durations.size() != threads.size())
         throw py::value_error("the columns differ in length");
     std::vector<std::uint32_t> ids;
     for (const std::string& name : names) ids.push_back(recorder.intern(name));
@@ -113,8 +114,8 @@ void bind_record(py::module_& module) {
     module.def("build_info", &build_info);
     module.def("start_recording", &start_recording, py::arg("folder"));
     module.def("stop_recording", &stop_recording);
-    module.def("add_operators", &add_operators, py::arg("thread_ids"), py::arg("names"), py::arg("name_index"),
-               py::arg("start_ns"), py::arg("duration_ns"));
+    module.def("add_operators", &add_operators, py::arg("thread_ids"), py::arg("names"),
+               py::arg("name_index"), py::arg("start_ns"), py::arg("duration_ns"));
     module.def("is_recording", [] { return Recorder::instance().active(); });
     module.def("itt_attached", [] { return itt::is_attached(); });
 }

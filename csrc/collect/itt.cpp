@@ -181,9 +181,13 @@ void* implementation_of(const char* name) noexcept {
 
 }  // namespace
 
-bool is_attached() noexcept { return attached.load(std::memory_order_acquire); }
+bool is_attached() noexcept {
+    return attached.load(std::memory_order_acquire);
+}
 
-void set_context_probe(ContextProbe probe) noexcept { context_probe.store(probe, std::memory_order_release); }
+void set_context_probe(ContextProbe probe) noexcept {
+    context_probe.store(probe, std::memory_order_release);
+}
 
 }  // namespace gpuprof::itt
 

@@ -26,7 +26,9 @@ void wait_out_store_buffers() noexcept {
 
 #if defined(__linux__)
 
-std::uint32_t system_thread_id() noexcept { return static_cast<std::uint32_t>(syscall(SYS_gettid)); }
+std::uint32_t system_thread_id() noexcept {
+    return static_cast<std::uint32_t>(syscall(SYS_gettid));
+}
 
 void prepare_process_barrier() noexcept {
     syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
@@ -47,7 +49,9 @@ std::uint32_t system_thread_id() noexcept {
 
 void prepare_process_barrier() noexcept {}
 
-void process_barrier() noexcept { wait_out_store_buffers(); }
+void process_barrier() noexcept {
+    wait_out_store_buffers();
+}
 
 #endif
 

@@ -154,7 +154,8 @@ void Recorder::detach_thread(ThreadLog* log) noexcept {
     dropped_by_ended_threads_ += log->dropped;
     if (log->limit - log->cursor >= smallest_spare_piece) {
         std::lock_guard chunks(chunks_);
-        if (spare_pieces_.size() < spare_pieces_.capacity()) spare_pieces_.push_back({log->cursor, log->limit});
+        if (spare_pieces_.size() < spare_pieces_.capacity())
+            spare_pieces_.push_back({log->cursor, log->limit});
     }
     delete log;
 }

@@ -9,8 +9,7 @@ namespace {
 // The value of the context variable: which context it was set in, and when. A context that was copied
 // from another carries the other's mark until it gets its own, and so names its parent.
 struct ContextMark {
-    PyObject_HEAD
-    const void* context;
+    PyObject_HEAD const void* context;
     std::uint64_t ticks;
     std::uint32_t id;
     std::uint32_t generation;

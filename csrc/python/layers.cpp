@@ -82,9 +82,9 @@ class ModuleTable {
 };
 
 struct LayerState {
-    PyObject* function = nullptr;      // torch.nn.Module.__call__ while it is intercepted
+    PyObject* function = nullptr;  // torch.nn.Module.__call__ while it is intercepted
     vectorcallfunc original = nullptr;
-    PyObject* discover = nullptr;      // called with each module that is not known yet, or null
+    PyObject* discover = nullptr;  // called with each module that is not known yet, or null
     ModuleTable modules;
     std::unordered_map<PyObject*, const PyObject*> weak_references;  // owned weakref -> its module
 };
@@ -109,11 +109,13 @@ std::uint32_t discover_module(PyObject* module) noexcept {
     return name == ModuleTable::unknown ? ModuleTable::left_out : name;
 }
 
-PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nargsf, PyObject* keywords) noexcept {
+PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nargsf,
+                      PyObject* keywords) noexcept {
     LayerState& layers = state();
     Recorder& recorder = Recorder::instance();
     const vectorcallfunc original = layers.original;
-    if (!recorder.active() || PyVectorcall_NARGS(nargsf) == 0) return original(callable, args, nargsf, keywords);
+    if (!recorder.active() || PyVectorcall_NARGS(nargsf) == 0)
+        return original(callable, args, nargsf, keywords);
     std::uint32_t name = layers.modules.find(args[0]);
     if (inside_whole) return original(callable, args, nargsf, keywords);
     if (name == ModuleTable::unknown && layers.discover != nullptr) [[unlikely]] {
@@ -157,8 +159,9 @@ PyObject* add_layer(PyObject*, PyObject* args) noexcept {
     unsigned int scope = 0;
     int whole = 0;
     if (!PyArg_ParseTuple(args, "Os#|Ip", &module, &text, &size, &scope, &whole)) return nullptr;
-    const std::uint32_t id = size == 0 ? ModuleTable::left_out
-                                       : Recorder::instance().intern({text, static_cast<std::size_t>(size)}, scope);
+    const std::uint32_t id = size == 0
+                                 ? ModuleTable::left_out
+                                 : Recorder::instance().intern({text, static_cast<std::size_t>(size)}, scope);
     if (id == 0) return PyErr_NoMemory();
     LayerState& layers = state();
     const bool is_new = layers.modules.find(module) == ModuleTable::unknown;

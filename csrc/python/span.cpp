@@ -14,13 +14,11 @@ namespace {
 // object each time, about 15 ns. Ours live inside the span: binding hands out the one that is there,
 // which owns a reference to its span for as long as somebody holds it.
 struct BoundMethod {
-    PyObject_HEAD
-    vectorcallfunc call;
+    PyObject_HEAD vectorcallfunc call;
 };
 
 struct Span {
-    PyObject_HEAD
-    PyObject* name;
+    PyObject_HEAD PyObject* name;
     // Recording generation << 32 | name id: ids are valid within one recording.
     std::uint64_t name_key;
     BoundMethod enter;
@@ -99,10 +97,11 @@ void end(Span* span) noexcept {
         leave_trace(*log, ticks);
 }
 
-template <BoundMethod Span::*method>
+template <BoundMethod Span::* method>
 Span* span_of(PyObject* bound) noexcept {
     static const Span layout{};
-    const auto offset = reinterpret_cast<const char*>(&(layout.*method)) - reinterpret_cast<const char*>(&layout);
+    const auto offset =
+        reinterpret_cast<const char*>(&(layout.*method)) - reinterpret_cast<const char*>(&layout);
     return reinterpret_cast<Span*>(reinterpret_cast<char*>(bound) - offset);
 }
 
@@ -120,12 +119,12 @@ PyObject* call_exit(PyObject* self, PyObject* const*, std::size_t, PyObject*) no
     Py_RETURN_NONE;
 }
 
-template <BoundMethod Span::*method>
+template <BoundMethod Span::* method>
 void free_bound(PyObject* self) noexcept {
     Py_DECREF(span_of<method>(self));
 }
 
-template <BoundMethod Span::*method>
+template <BoundMethod Span::* method>
 PyTypeObject bound_type(const char* name) noexcept {
     PyTypeObject type{};
     Py_SET_REFCNT(reinterpret_cast<PyObject*>(&type), 1);
@@ -153,7 +152,7 @@ inline PyObject* revive(PyObject* object, PyTypeObject* type) noexcept {
 #endif
 }
 
-template <BoundMethod Span::*method>
+template <BoundMethod Span::* method>
 PyObject* bind(PyObject* span, PyTypeObject* type, vectorcallfunc call) noexcept {
     BoundMethod* const bound = &(reinterpret_cast<Span*>(span)->*method);
     auto* const object = reinterpret_cast<PyObject*>(bound);
@@ -169,8 +168,7 @@ PyObject* bind(PyObject* span, PyTypeObject* type, vectorcallfunc call) noexcept
 // What stands in the type under __enter__ and __exit__: binds on an instance, and on the type is called
 // with the span as its first argument, as contextlib.ExitStack does.
 struct SpanMethod {
-    PyObject_HEAD
-    vectorcallfunc call;
+    PyObject_HEAD vectorcallfunc call;
     bool is_enter;
 };
 
@@ -179,9 +177,8 @@ PyObject* bind_method(PyObject* self, PyObject* span, PyObject*) noexcept {
         Py_INCREF(self);
         return self;
     }
-    return reinterpret_cast<SpanMethod*>(self)->is_enter
-               ? bind<&Span::enter>(span, &enter_type, call_enter)
-               : bind<&Span::exit>(span, &exit_type, call_exit);
+    return reinterpret_cast<SpanMethod*>(self)->is_enter ? bind<&Span::enter>(span, &enter_type, call_enter)
+                                                         : bind<&Span::exit>(span, &exit_type, call_exit);
 }
 
 PyObject* call_unbound(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject*) noexcept {
@@ -271,9 +268,8 @@ PyObject* make_or_decorate(PyObject* argument) noexcept {
 PyObject* span_vectorcall(PyObject*, PyObject* const* args, std::size_t nargsf, PyObject* keywords) noexcept {
     const Py_ssize_t positional = PyVectorcall_NARGS(nargsf);
     const Py_ssize_t named = keywords != nullptr ? PyTuple_GET_SIZE(keywords) : 0;
-    const bool by_keyword =
-        positional == 0 && named == 1 &&
-        PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(keywords, 0), "name") == 0;
+    const bool by_keyword = positional == 0 && named == 1 &&
+                            PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(keywords, 0), "name") == 0;
     if (by_keyword || (positional == 1 && named == 0)) return make_or_decorate(args[0]);
     PyErr_SetString(PyExc_TypeError, "span() takes exactly one argument: a name, or a function to decorate");
     return nullptr;
@@ -281,7 +277,8 @@ PyObject* span_vectorcall(PyObject*, PyObject* const* args, std::size_t nargsf, 
 
 PyObject* call_span(PyObject* self, PyObject* args, PyObject* keywords) noexcept {
     PyObject* function = nullptr;
-    if ((keywords != nullptr && PyDict_GET_SIZE(keywords) != 0) || !PyArg_ParseTuple(args, "O:span", &function))
+    if ((keywords != nullptr && PyDict_GET_SIZE(keywords) != 0) ||
+        !PyArg_ParseTuple(args, "O:span", &function))
         return PyErr_Occurred() != nullptr
                    ? nullptr
                    : PyErr_Format(PyExc_TypeError, "a span used as a decorator takes one function");
@@ -291,7 +288,8 @@ PyObject* call_span(PyObject* self, PyObject* args, PyObject* keywords) noexcept
 PyObject* new_span(PyTypeObject*, PyObject* args, PyObject* keywords) noexcept {
     static const char* names[] = {"name", nullptr};
     PyObject* argument = nullptr;
-    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O:span", const_cast<char**>(names), &argument)) return nullptr;
+    if (!PyArg_ParseTupleAndKeywords(args, keywords, "O:span", const_cast<char**>(names), &argument))
+        return nullptr;
     return make_or_decorate(argument);
 }
 

@@ -44,7 +44,8 @@ class BuilderBench {
     }
     // Where a node hangs in the tree: kinds and names from the process down.
     std::string path_of(std::uint32_t node) const {
-        static const char* const kinds[] = {"process", "span", "layer", "operator", "nvtx", "backward", "compile"};
+        static const char* const kinds[] = {"process", "span",     "layer",  "operator",
+                                            "nvtx",    "backward", "compile"};
         const CallTree::Node& at = tree.nodes()[node];
         if (at.parent == CallTree::no_parent) return "";
         return path_of(at.parent) + "/" + kinds[static_cast<int>(at.kind)] + ":" + text(at.name);
@@ -68,6 +69,29 @@ class BuilderBench {
     std::vector<NameClass> classes_{NameClass::plain};
     BuilderSetting setting_;
     std::uint32_t process_ = 0;
+};
+
+using enum EventKind;
+
+// One thread's events, given in the order and with the ticks of the test.
+class Thread {
+  public:
+    explicit Thread(BuilderBench& bench, std::uint32_t number = 1)
+        : bench_(bench), builder_(bench.thread(number)) {}
+    void begin(const std::string& name, std::uint64_t at, EventKind kind = span_begin) {
+        builder_.add(kind, bench_.name(name), at);
+    }
+    void end(const std::string& name, std::uint64_t at, EventKind kind = span_end) {
+        builder_.add(kind, bench_.name(name), at);
+    }
+    void operation(const std::string& name, std::uint64_t at) { begin(name, at, operator_begin); }
+    void operation_end(std::uint64_t at) { builder_.add(operator_end, 0, at); }
+    void task(std::uint64_t id, std::uint32_t parent = 0) { builder_.enter_context(id, parent); }
+    void finish(std::uint64_t at) { builder_.finish(at); }
+
+  private:
+    BuilderBench& bench_;
+    SpanBuilder builder_;
 };
 
 }  // namespace gpuprof::test

@@ -38,12 +38,13 @@ bool note_equal(const A& a, const B& b, const char* file, int line, const char* 
 
 }  // namespace gpuprof::test
 
-#define TEST(name)                                                                             \
-    static void name();                                                                        \
-    [[maybe_unused]] static const bool name##_is_registered =                                  \
-        (gpuprof::test::registered_tests().push_back({#name, name}), true);                    \
+#define TEST(name)                                                          \
+    static void name();                                                     \
+    [[maybe_unused]] static const bool name##_is_registered =               \
+        (gpuprof::test::registered_tests().push_back({#name, name}), true); \
     static void name()
 #define CHECK(condition) gpuprof::test::note(static_cast<bool>(condition), __FILE__, __LINE__, #condition)
 #define CHECK_EQ(a, b) gpuprof::test::note_equal((a), (b), __FILE__, __LINE__, #a " == " #b)
-#define REQUIRE(condition) \
-    if (!CHECK(condition)) throw gpuprof::test::GivenUp {}
+#define REQUIRE(condition)                                \
+    if (!CHECK(condition)) throw gpuprof::test::GivenUp { \
+        }

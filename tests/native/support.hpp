@@ -135,9 +135,13 @@ inline Spans decode_folder(const std::string& folder, std::size_t batch_rows = 1
     return spans;
 }
 
-inline void start(const TemporaryFolder& folder) { Recorder::instance().start(folder()); }
+inline void start(const TemporaryFolder& folder) {
+    Recorder::instance().start(folder());
+}
 
-inline void emit(EventKind kind, std::uint32_t name) { Recorder::instance().emit(kind, name); }
+inline void emit(EventKind kind, std::uint32_t name) {
+    Recorder::instance().emit(kind, name);
+}
 
 // One span for each of `count` numbers, which stand where a name's id would.
 inline void emit_numbered_spans(std::uint32_t count) {

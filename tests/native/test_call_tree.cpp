@@ -79,7 +79,8 @@ class Oracle {
     template <typename Condition>
     int innermost(std::uint32_t thread, std::uint32_t task, Condition condition) const {
         for (std::size_t i = spans_.size(); i-- > 0;)
-            if (spans_[i].open && spans_[i].thread == thread && spans_[i].task == task && condition(spans_[i]))
+            if (spans_[i].open && spans_[i].thread == thread && spans_[i].task == task &&
+                condition(spans_[i]))
                 return static_cast<int>(i);
         return -1;
     }
@@ -147,7 +148,8 @@ TEST(random_traces_agree_with_the_oracle) {
         for (const auto& [path, merged] : expected) {
             const auto place = found.find(path);
             REQUIRE(place != found.end());
-            const bool agree = place->second.calls == merged.calls && place->second.total_ns == merged.total_ns &&
+            const bool agree = place->second.calls == merged.calls &&
+                               place->second.total_ns == merged.total_ns &&
                                place->second.own_ns == merged.own_ns &&
                                place->second.threads.size() == merged.threads.size();
             if (!CHECK(agree)) std::fprintf(stderr, "  seed %lu, %s\n", seed, path.c_str());
@@ -206,13 +208,16 @@ TEST(preorder_has_parents_first_and_subtrees_together) {
     for (const std::uint32_t node : {aa, ab, ba, x}) tree.add_call(node, 1, 1, 1);
     tree.child(first, SpanKind::span, 9);  // never called: not listed
     const std::vector<std::uint32_t> order = tree.preorder();
-    auto place = [&](std::uint32_t node) { return std::find(order.begin(), order.end(), node) - order.begin(); };
+    auto place = [&](std::uint32_t node) {
+        return std::find(order.begin(), order.end(), node) - order.begin();
+    };
     REQUIRE(order.size() == 8);
     for (const auto& subtree : {std::vector{a, aa, ab}, std::vector{b, ba}, std::vector{second, x}}) {
         std::vector<std::ptrdiff_t> places;
         for (const std::uint32_t node : subtree) places.push_back(place(node));
         CHECK_EQ(*std::min_element(places.begin(), places.end()), places[0]);
-        CHECK_EQ(*std::max_element(places.begin(), places.end()), places[0] + static_cast<std::ptrdiff_t>(subtree.size()) - 1);
+        CHECK_EQ(*std::max_element(places.begin(), places.end()),
+                 places[0] + static_cast<std::ptrdiff_t>(subtree.size()) - 1);
     }
     CHECK(place(first) < place(a) && place(first) < place(b));
 }

@@ -31,7 +31,8 @@ TEST(a_scale_is_exact_at_and_between_its_points) {
 }
 
 TEST(a_scale_without_a_baseline_counts_ticks) {
-    for (const TickScale& scale : {TickScale({7, 9}, {7, 9}), TickScale({7, 9}, {7, 12}), TickScale({7, 9}, {3, 12})}) {
+    for (const TickScale& scale :
+         {TickScale({7, 9}, {7, 9}), TickScale({7, 9}, {7, 12}), TickScale({7, 9}, {3, 12})}) {
         CHECK_EQ(scale.ns_per_tick(), 1.0);
         CHECK_EQ(scale.to_monotonic_ns(17), 19);
     }
@@ -42,7 +43,8 @@ TEST(a_scale_holds_for_a_month_of_a_counter_that_began_anywhere) {
     for (const std::uint64_t first : {std::uint64_t{0}, std::uint64_t{1} << 62, ~std::uint64_t{0} - 1000}) {
         const TickScale scale({first, 100}, {first + 3ull * month_ns, 100 + month_ns});
         for (const std::int64_t at : {std::int64_t{1}, month_ns / 7, month_ns - 1})
-            CHECK(std::abs(scale.to_monotonic_ns(first + 3ull * static_cast<std::uint64_t>(at)) - at - 100) <= 1);
+            CHECK(std::abs(scale.to_monotonic_ns(first + 3ull * static_cast<std::uint64_t>(at)) - at - 100) <=
+                  1);
     }
 }
 
@@ -84,6 +86,7 @@ TEST(a_calibrated_scale_agrees_with_the_monotonic_clock) {
     for (const ClockPoint& point : between)
         errors.push_back(std::abs(scale.to_monotonic_ns(point.ticks) - point.monotonic_ns));
     // The median, since a point may have been preempted in each of its attempts.
-    std::nth_element(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2), errors.end());
+    std::nth_element(errors.begin(), errors.begin() + static_cast<std::ptrdiff_t>(errors.size() / 2),
+                     errors.end());
     CHECK(errors[errors.size() / 2] < 5000);
 }

@@ -15,8 +15,8 @@ constexpr std::uint64_t spans_in_example = 320;
 
 FakeRecording example() {
     FakeRecording recording;
-    const std::uint32_t names[] = {recording.name("step"), recording.name("aten::mm"), recording.name("Model"),
-                                   recording.name("layers.0", 3)};
+    const std::uint32_t names[] = {recording.name("step"), recording.name("aten::mm"),
+                                   recording.name("Model"), recording.name("layers.0", 3)};
     for (std::uint32_t thread = 1; thread <= 2; ++thread) {
         recording.thread(thread);
         for (std::uint64_t i = 0; i < spans_in_example / 8; ++i) {
@@ -74,11 +74,14 @@ bool tree_is_sane(const Spans& spans) {
            spans.run.totals.spans == spans.rows.size() && spans.run.tree.preorder().size() <= nodes.size();
 }
 
-bool is_sane(const Spans& spans) { return rows_are_sane(spans) && tree_is_sane(spans); }
+bool is_sane(const Spans& spans) {
+    return rows_are_sane(spans) && tree_is_sane(spans);
+}
 
 bool says_damaged(const Spans& spans) {
     const DecodeTotals& totals = spans.run.totals;
-    return !spans.run.damage.empty() || totals.damaged_events + totals.unmatched_ends + totals.unfinished_spans > 0;
+    return !spans.run.damage.empty() ||
+           totals.damaged_events + totals.unmatched_ends + totals.unfinished_spans > 0;
 }
 
 bool same_rows(const Spans& a, const Spans& b) {

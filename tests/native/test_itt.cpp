@@ -77,7 +77,9 @@ class Loader {
     bool touched_others() const { return other_ != nullptr; }
 
   private:
-    static IttApiInfo entry(const char* name, void** function) { return {name, function, nullptr, nullptr, -1}; }
+    static IttApiInfo entry(const char* name, void** function) {
+        return {name, function, nullptr, nullptr, -1};
+    }
     template <typename Signature>
     static Signature* call(void* function) {
         return reinterpret_cast<Signature*>(function);
@@ -184,7 +186,8 @@ TEST(other_domains_and_missing_names) {
     CHECK_EQ(other->flags, 0);
     const IttDomain* const recorded = loader().domain("PyTorch");
     CHECK_EQ(recorded->flags, 1);
-    for (const IttDomain* domain : {other, static_cast<const IttDomain*>(&nameless), static_cast<const IttDomain*>(nullptr)}) {
+    for (const IttDomain* domain :
+         {other, static_cast<const IttDomain*>(&nameless), static_cast<const IttDomain*>(nullptr)}) {
         loader().begin(domain, loader().handle("ignored"));
         loader().end(domain);
     }

@@ -85,12 +85,12 @@ void kill_after(double share) {
     CHECK(found < 2ull * threads * spans);  // killed in the middle indeed
 
     std::uint64_t rows = 0;
-    const DecodedRun run = decode_run(
-        recorded, 1 << 16,
-        [&](const DecodedProcess&, const SpanColumns& batch, const std::vector<RecordedName>&) {
-            rows += batch.size();
-            for (const std::int64_t duration : batch.duration_ns) CHECK(duration >= 0);
-        });
+    const DecodedRun run =
+        decode_run(recorded, 1 << 16,
+                   [&](const DecodedProcess&, const SpanColumns& batch, const std::vector<RecordedName>&) {
+                       rows += batch.size();
+                       for (const std::int64_t duration : batch.duration_ns) CHECK(duration >= 0);
+                   });
     CHECK_EQ(run.totals.events, found);
     CHECK_EQ(run.totals.damaged_events, 0u);
     CHECK_EQ(run.totals.spans, rows);
@@ -100,7 +100,9 @@ void kill_after(double share) {
 
 }  // namespace
 
-TEST(killed_in_the_middle) { kill_after(0.5); }
+TEST(killed_in_the_middle) {
+    kill_after(0.5);
+}
 
 TEST(killed_early) {
     for (int i = 1; i <= 10; ++i) kill_after(0.002 * i);

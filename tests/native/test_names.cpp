@@ -19,8 +19,14 @@ TEST(names_of_every_kind_come_back) {
     const TemporaryFolder folder;
     start(folder);
     Recorder& recorder = Recorder::instance();
-    const std::vector<std::string> texts{"plain", "", "quote \" and '", "line\nbreak", "</script>", "\U0001F525",
-                                         std::string("zero\0inside", 11), std::string(longest_name_bytes, 'a')};
+    const std::vector<std::string> texts{"plain",
+                                         "",
+                                         "quote \" and '",
+                                         "line\nbreak",
+                                         "</script>",
+                                         "\U0001F525",
+                                         std::string("zero\0inside", 11),
+                                         std::string(longest_name_bytes, 'a')};
     for (std::size_t i = 0; i < texts.size(); ++i) CHECK_EQ(recorder.intern(texts[i]), i + 1);
     for (std::size_t i = 0; i < texts.size(); ++i) CHECK_EQ(recorder.intern(texts[i]), i + 1);
     recorder.stop();

@@ -12,12 +12,21 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNTIMES = {"asan": "address", "tsan": "thread"}
+LONGEST_STEP_S = 280
 
 
 def call(*command: str) -> subprocess.CompletedProcess[str]:
     environment = dict(os.environ)
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    return subprocess.run(
+        command,
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=LONGEST_STEP_S,
+    )
 
 
 def lacks_runtime(sanitizer: str, folder: Path) -> str | None:
@@ -37,8 +46,15 @@ def test_the_native_tests_pass(preset: str, tmp_path: Path) -> None:
         pytest.skip(reason)
     for command in (
         ("cmake", "--preset", preset),
-        ("cmake", "--build", f"build/{preset}"),
-        ("ctest", "--test-dir", f"build/{preset}", "--output-on-failure", "--timeout", "120"),
+        ("cmake", "--build", f"build/{preset}", "--parallel"),
+        (
+            "ctest",
+            "--test-dir",
+            f"build/{preset}",
+            "--output-on-failure",
+            "--parallel",
+            str(os.cpu_count() or 1),
+        ),
     ):
         done = call(*command)
         assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-20000:]}\n{done.stderr[-5000:]}"

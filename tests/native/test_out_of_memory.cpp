@@ -37,18 +37,30 @@ bool fails_at(int allocation, Body body) {
 }  // namespace
 
 // Not looked into, or the compiler warns of null in the library's own code.
-[[gnu::noipa]] void* operator new(std::size_t size) { return allocate_or_throw(size, 16); }
+[[gnu::noipa]] void* operator new(std::size_t size) {
+    return allocate_or_throw(size, 16);
+}
 void* operator new(std::size_t size, std::align_val_t alignment) {
     return allocate_or_throw(size, static_cast<std::size_t>(alignment));
 }
-void* operator new(std::size_t size, const std::nothrow_t&) noexcept { return allocate(size, 16); }
+void* operator new(std::size_t size, const std::nothrow_t&) noexcept {
+    return allocate(size, 16);
+}
 void* operator new(std::size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
     return allocate(size, static_cast<std::size_t>(alignment));
 }
-[[gnu::noipa]] void operator delete(void* memory) noexcept { std::free(memory); }
-[[gnu::noipa]] void operator delete(void* memory, std::size_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
-void operator delete(void* memory, std::size_t, std::align_val_t) noexcept { std::free(memory); }
+[[gnu::noipa]] void operator delete(void* memory) noexcept {
+    std::free(memory);
+}
+[[gnu::noipa]] void operator delete(void* memory, std::size_t) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, std::align_val_t) noexcept {
+    std::free(memory);
+}
+void operator delete(void* memory, std::size_t, std::align_val_t) noexcept {
+    std::free(memory);
+}
 
 TEST(names_stay_with_their_ids) {
     Recorder& recorder = Recorder::instance();

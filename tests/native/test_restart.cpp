@@ -114,8 +114,7 @@ TEST(names_are_interned_while_recordings_start_and_stop) {
         REQUIRE(recorded.processes.size() == 1);
         CHECK_EQ(recorded.damage.size(), 0u);
         std::set<std::string> names;
-        for (const RecordedName& name : recorded.processes[0].names)
-            CHECK(names.insert(name.text).second);
+        for (const RecordedName& name : recorded.processes[0].names) CHECK(names.insert(name.text).second);
         CHECK_EQ(names.count("outer"), 1u);
     }
 }

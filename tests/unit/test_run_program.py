@@ -283,15 +283,18 @@ def start(folder: Path, *words: str) -> subprocess.Popen[str]:
 
 
 WAITING = """
-import signal
-print("ready", flush=True)
-while True:
-    signal.pause()
+import signal, sys
+try:
+    print("ready", flush=True)
+    while True:
+        signal.pause()
+except KeyboardInterrupt:
+    raise_or_exit
 """
 
 
 def test_ctrl_c_is_the_programs(files: Files) -> None:
-    folder = files({"main.py": WAITING})
+    folder = files({"main.py": WAITING.replace("raise_or_exit", "raise KeyboardInterrupt from None")})
     ends = []
     for prefix in ((), RUN):
         process = start(folder, *prefix, "main.py")
@@ -303,7 +306,7 @@ def test_ctrl_c_is_the_programs(files: Files) -> None:
 
 
 def test_ctrl_c_that_the_program_handles(files: Files) -> None:
-    source = WAITING.replace("signal.pause()", "try: signal.pause()\n    except KeyboardInterrupt: exit(7)")
+    source = WAITING.replace("raise_or_exit", "exit(7)")
     process = start(files({"main.py": source}), *RUN, "main.py")
     os.killpg(process.pid, signal.SIGINT)
     _, errors = process.communicate(timeout=30)

@@ -89,23 +89,25 @@ class LayerSource:
         class_name = type(_uncompiled(module)).__name__
         number = self._free_number(class_name) if _has_children(module) else 1
         name = class_name if number == 1 else f"{class_name}#{number}"
-        name_id = _native.add_layer(module, name, 0, _is_compiled(module))
+        whole = _is_compiled(module)
+        name_id = _native.add_layer(module, name, 0, whole)
         self._standalone.add(module)
         if _has_children(module):
             self._roots.append(_Root(weakref.ref(module), name_id, class_name, number))
-            self._name_children(module, name_id)
+            # What is inside a compiled module is seen only where it is called without it: it keeps its name.
+            self._name_children(module, name_id, rename=not whole)
 
     def _free_number(self, class_name: str) -> int:
         """Return the first number that no living root of the class has."""
         taken = {entry.number for entry in self._roots if entry.class_name == class_name}
         return next(number for number in range(1, len(taken) + 2) if number not in taken)
 
-    def _name_children(self, root: torch.nn.Module, root_id: int) -> None:
+    def _name_children(self, root: torch.nn.Module, root_id: int, *, rename: bool = True) -> None:
         former_parts: set[torch.nn.Module] = set()  # of what was called on its own before its whole was
         for name, module in root.named_modules():
             if module is root:
                 continue
-            if module in self._standalone:
+            if rename and module in self._standalone:
                 self._standalone.discard(module)
                 former_parts.update(module.modules())
             elif _native.is_layer(module) and module not in former_parts:
