@@ -130,13 +130,16 @@ using PieceGroup = std::span<const ThreadPiece>;
 // Walks the events of a thread and those that another tool recorded of it as one sequence in time.
 class AddedEvents {
   public:
-    AddedEvents(PieceGroup pieces, const ProcessCursor& cursor) : cursor_(cursor) {
-        std::uint64_t last = cursor.process.first_point.ticks;
+    explicit AddedEvents(const ProcessCursor& cursor) : cursor_(cursor) {}
+
+    // Pieces are added in the order of their time.
+    void append(PieceGroup pieces) {
+        std::uint64_t last = events_.empty() ? cursor_.process.first_point.ticks : events_.back().ticks;
         for (const ThreadPiece& piece : pieces)
             for (std::size_t i = 0; i < piece.events.size(); ++i) {
                 const Event& event = piece.events[i];
                 if (event.kind == 0) continue;
-                last = mended_ticks(cursor, piece.events, i, last);
+                last = mended_ticks(cursor_, piece.events, i, last);
                 events_.push_back({last, event.name, event.kind});
             }
     }
@@ -198,17 +201,18 @@ bool is_added(PieceGroup group) noexcept {
     return (group.front().thread_number & added_thread_bit) != 0;
 }
 
-// What was added for the thread of `group`; added groups stand last. Empty when there is nothing.
-PieceGroup added_to(PieceGroup group, const std::vector<PieceGroup>& groups) {
-    for (const PieceGroup& other : groups)
-        if (is_added(other) && other.front().thread_id == group.front().thread_id) return other;
-    return {};
+// Whether `group` is the first of its thread id. Added groups stand last, so it is one of them only where
+// the thread has no events of its own; where the system gave an id twice, the first thread has what was
+// added.
+bool is_first_of_thread(PieceGroup group, const std::vector<PieceGroup>& groups) {
+    const auto first = std::ranges::find_if(
+        groups, [&](const PieceGroup& other) { return other.front().thread_id == group.front().thread_id; });
+    return first->data() == group.data();
 }
 
-bool has_own_events(std::uint32_t thread_id, const std::vector<PieceGroup>& groups) {
-    return std::ranges::any_of(groups, [&](const PieceGroup& group) {
-        return !is_added(group) && group.front().thread_id == thread_id;
-    });
+void append_added(AddedEvents& added, PieceGroup group, const std::vector<PieceGroup>& groups) {
+    for (const PieceGroup& other : groups)
+        if (is_added(other) && other.front().thread_id == group.front().thread_id) added.append(other);
 }
 
 void decode_process(const RecordedProcess& process, const std::vector<std::uint32_t>& names,
@@ -220,13 +224,15 @@ void decode_process(const RecordedProcess& process, const std::vector<std::uint3
     const std::vector<PieceGroup> groups = group_by_thread(process.pieces);
     for (const PieceGroup& group : groups) {
         const ThreadPiece& first = group.front();
-        if (is_added(group) && has_own_events(first.thread_id, groups)) continue;
+        const bool is_first = is_first_of_thread(group, groups);
+        if (is_added(group) && !is_first) continue;
         SpanBuilder builder(setting, process_node, process_number << 32 | first.thread_number,
                             first.thread_id);
         run.threads.push_back({process.process_id, first.thread_id, first.thread_name});
         std::uint64_t last = process.first_point.ticks;
-        AddedEvents added(is_added(group) ? PieceGroup{} : added_to(group, groups), cursor);
-        for (const ThreadPiece& piece : group) {
+        AddedEvents added(cursor);
+        if (is_first) append_added(added, group, groups);
+        for (const ThreadPiece& piece : is_added(group) ? PieceGroup{} : group) {
             feed_piece(cursor, piece, builder, added, last);
             release_pages(piece.events);
         }

@@ -2,6 +2,7 @@
 #include "analysis/span_builder.hpp"
 
 #include <algorithm>
+#include <utility>
 
 namespace gpuprof {
 namespace {
@@ -81,6 +82,7 @@ void SpanBuilder::add(EventKind kind, std::uint32_t name, std::uint64_t ticks) {
 
 void SpanBuilder::enter_context(std::uint64_t context, std::uint32_t parent_context) {
     current_ = &contexts_[context];  // values of an unordered_map stay where they are
+    current_->met = true;
     if (contexts_.size() >= prune_at_) forget_idle_contexts();
     if (current_->parent == 0 && parent_context != 0) {
         current_->parent = parent_context;
@@ -89,11 +91,16 @@ void SpanBuilder::enter_context(std::uint64_t context, std::uint32_t parent_cont
     task_start_ticks_ = unknown_start;
 }
 
-// A server makes a task for each request: those with nothing open are forgotten from time to time. A task
-// that an ended one had started, and that was never seen before, then begins without a parent.
+// A server makes a task for each request: those with nothing open that were not met since the last time
+// are forgotten. A task that lives on tells its parent again; only when it was started is lost, and with
+// it which of several spans of the parent was open then.
 void SpanBuilder::forget_idle_contexts() {
-    std::erase_if(contexts_,
-                  [&](const auto& entry) { return &entry.second != current_ && entry.second.open.empty(); });
+    for (auto entry = contexts_.begin(); entry != contexts_.end();) {
+        Context& context = entry->second;
+        const bool was_met = std::exchange(context.met, false);
+        const bool is_idle = &context != current_ && context.open.empty() && !was_met;
+        entry = is_idle ? contexts_.erase(entry) : std::next(entry);
+    }
     prune_at_ = std::max(fewest_contexts_to_prune, contexts_.size() * 2);
 }
 
@@ -180,17 +187,16 @@ void SpanBuilder::close(Context& context, std::size_t position, std::uint64_t ti
     }
     // What was begun inside and is still open, as generators do, counts up to here.
     for (std::size_t i = position + 1; i < context.open.size(); ++i) {
-        Open& inner = context.open[i];
-        if (inner.hidden || inner.parent_id != closing.span_id || inner.outlived_parent) continue;
-        closing.child_ticks += ticks - inner.begin_ticks;
-        inner.outlived_parent = true;
+        const Open& inner = context.open[i];
+        if (!inner.hidden && inner.parent_id == closing.span_id)
+            closing.child_ticks += ticks - inner.begin_ticks;
     }
     context.open.erase(context.open.begin() + static_cast<std::ptrdiff_t>(position));
     if (closing.may_forward) --may_forward_;
     const bool is_innermost = position == context.open.size();
     if (is_innermost && only_forwards(closing)) absorb_child(closing);
     const std::uint64_t total_ticks = ticks - closing.begin_ticks;
-    for (std::size_t i = position; !closing.outlived_parent && i-- > 0;) {
+    for (std::size_t i = position; i-- > 0;) {
         Open& outer = context.open[i];
         if (outer.hidden || outer.span_id != closing.parent_id) continue;
         outer.child_ticks += total_ticks;

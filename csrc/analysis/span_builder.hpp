@@ -100,7 +100,6 @@ class SpanBuilder {
         std::int32_t depth;
         SpanKind kind;
         EventKind source;
-        bool outlived_parent;
         bool hidden;
         bool may_forward;  // an operator that has begun nothing but its like
     };
@@ -109,6 +108,7 @@ class SpanBuilder {
         std::uint32_t parent = 0;
         std::uint64_t start_ticks = unknown_start;
         std::vector<Open> open;
+        bool met = true;  // since idle contexts were last forgotten
     };
 
     static constexpr std::size_t fewest_contexts_to_prune = 1 << 16;

@@ -134,16 +134,17 @@ Domain* domain_create(const char* name) noexcept try {
     return nullptr;
 }
 
-std::uint32_t name_id(StringHandle* handle) noexcept {
+std::uint64_t name_key(StringHandle* handle) noexcept {
     Recorder& recorder = Recorder::instance();
-    const std::uint64_t generation = recorder.generation();
+    const std::uint32_t generation = recorder.generation();
     const std::atomic_ref<std::uint64_t> key(handle->collector_data);
     const std::uint64_t cached = key.load(std::memory_order_relaxed);
     if (cached >> 32 == generation) [[likely]]
-        return static_cast<std::uint32_t>(cached);
+        return cached;
     const std::uint32_t id = recorder.intern(handle->text != nullptr ? handle->text : "(unnamed)");
-    key.store(generation << 32 | id, std::memory_order_relaxed);
-    return id;
+    const std::uint64_t fresh = Recorder::name_key(generation, id);
+    key.store(fresh, std::memory_order_relaxed);
+    return fresh;
 }
 
 // Other libraries in the process announce too, oneDNN among them, through domains of their own.
@@ -162,12 +163,13 @@ std::atomic<bool> attached{false};
 void task_begin(const Domain* domain, Identifier, Identifier, StringHandle* handle) noexcept {
     if (handle == nullptr || !Recorder::instance().active() || !is_recorded(domain)) return;
     if (const ContextProbe probe = context_probe.load(std::memory_order_acquire); probe != nullptr) probe();
-    Recorder::instance().emit(EventKind::operator_begin, name_id(handle));
+    Recorder::instance().emit(EventKind::operator_begin, name_key(handle));
 }
 
 void task_end(const Domain* domain) noexcept {
     Recorder& recorder = Recorder::instance();
-    if (recorder.active() && is_recorded(domain)) recorder.emit(EventKind::operator_end, 0);
+    if (recorder.active() && is_recorded(domain))
+        recorder.emit(EventKind::operator_end, recorder.name_key(0));
 }
 
 void* implementation_of(const char* name) noexcept {

@@ -64,6 +64,7 @@ void Recorder::start(const std::string& folder) {
         std::lock_guard chunks(chunks_);
         folder_ = folder;
         storage_failed_ = false;
+        is_forked_child_ = false;
         storage_error_.clear();
         process_key_ = static_cast<std::uint64_t>(monotonic_ns());
         first_point_ = sample_clock();
@@ -74,16 +75,19 @@ void Recorder::start(const std::string& folder) {
         names_.begin(std::move(names_path));
         names_.ensure_file();
     }
+    {
+        std::lock_guard registry(registry_);
+        release_logs();  // a thread may have been noting its task while the last recording was stopped
+    }
     contexts_ = 0;
-    generation_.fetch_add(1, std::memory_order_acq_rel);
-    active_.store(true, std::memory_order_release);
+    epoch_.store(generation_.fetch_add(1, std::memory_order_acq_rel) + 1, std::memory_order_release);
 }
 
 RecorderTotals Recorder::stop() noexcept {
     std::lock_guard lifecycle(lifecycle_);
     RecorderTotals totals;
     if (!active()) return totals;
-    active_.store(false, std::memory_order_release);
+    epoch_.store(no_epoch, std::memory_order_release);
     std::lock_guard registry(registry_);
     wait_for_writers();
     release_logs();
@@ -95,7 +99,8 @@ RecorderTotals Recorder::stop() noexcept {
     for (auto& segment : segments_) {
         segment->header().latest_point = last;
         segment->header().dropped_events.store(0, std::memory_order_relaxed);
-        segment->trim();
+        // The run may be read while a child of its process still records: what is mapped must not shrink.
+        if (!is_forked_child_) segment->trim();
     }
     if (!segments_.empty()) {
         segments_.front()->header().dropped_events.store(totals.dropped_events, std::memory_order_relaxed);
@@ -106,7 +111,7 @@ RecorderTotals Recorder::stop() noexcept {
     return totals;
 }
 
-// Requires registry_. After it returns no thread writes, and each sees `active_` false from now on.
+// Requires registry_. After it returns no thread writes, and each sees that there is no recording.
 void Recorder::wait_for_writers() noexcept {
     process_barrier();
     for (ThreadLog* log : logs_)
@@ -122,6 +127,7 @@ void Recorder::release_logs() noexcept {
         log->pieces = 0;
         log->context_version = 0;
         log->context_id = 0;
+        log->context_parent = 0;
         log->in_event_loop = false;
     }
 }
@@ -308,6 +314,7 @@ void Recorder::become_child() noexcept {
     dropped_by_ended_threads_ = 0;
     process_key_ = static_cast<std::uint64_t>(monotonic_ns());
     if (!active()) return;
+    is_forked_child_ = true;
     first_point_ = sample_clock();
     try {
         names_.continue_in(file_path(".names"));

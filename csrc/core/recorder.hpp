@@ -28,6 +28,7 @@ struct alignas(64) ThreadLog {
     // changes whenever the thread may have gone on in another task; 0 is none.
     std::uint64_t context_version = 0;
     std::uint32_t context_id = 0;
+    std::uint32_t context_parent = 0;
     bool in_event_loop = false;
     std::uint32_t pieces = 0;
     std::uint32_t system_id = 0;
@@ -42,7 +43,7 @@ struct RecorderTotals {
 // Writes events of all threads of this process. One recording at a time.
 //
 // Lock order: lifecycle_, then registry_, then chunks_, then the name table's. The hot path takes none.
-// A stop makes `active_` false, orders that before every thread's next step with a process-wide barrier,
+// A stop clears `epoch_`, orders that before every thread's next step with a process-wide barrier,
 // and waits until no thread is `busy`; then nobody can touch the mapped segments and they are unmapped.
 class Recorder {
   public:
@@ -56,9 +57,15 @@ class Recorder {
     // Ends the recording of this process. Harmless when none is active.
     RecorderTotals stop() noexcept;
 
-    bool active() const noexcept { return active_.load(std::memory_order_acquire); }
+    bool active() const noexcept { return epoch_.load(std::memory_order_acquire) != no_epoch; }
     // Counts recordings; ids of names are valid within one only.
     std::uint32_t generation() const noexcept { return generation_.load(std::memory_order_acquire); }
+    // A name's id together with the recording that it is valid in, which is what an event is given: one
+    // that was begun before a stop must not land in the recording that was started after it.
+    static std::uint64_t name_key(std::uint32_t generation, std::uint32_t name) noexcept {
+        return static_cast<std::uint64_t>(generation) << 32 | name;
+    }
+    std::uint64_t name_key(std::uint32_t name) const noexcept { return name_key(generation(), name); }
     std::uint32_t intern(std::string_view text, std::uint32_t scope = 0) noexcept {
         return names_.intern(text, scope);
     }
@@ -77,21 +84,17 @@ class Recorder {
 
     // The hot path: about 2 ns beside the clock. Never throws, blocks or allocates, but for one call in
     // four thousand that fetches the thread's next chunk.
-    void emit(EventKind kind, std::uint32_t name) noexcept { emit_at(kind, name, read_ticks()); }
+    void emit(EventKind kind, std::uint64_t key) noexcept { emit_to(current_log(), kind, key, read_ticks()); }
 
-    void emit_at(EventKind kind, std::uint32_t name, std::uint64_t ticks) noexcept {
-        emit_to(current_log(), kind, name, ticks);
-    }
-
-    // `log` is current_log() of the calling thread.
-    void emit_to(ThreadLog* log, EventKind kind, std::uint32_t name, std::uint64_t ticks) noexcept {
+    // `log` is current_log() of the calling thread, `key` a name_key().
+    void emit_to(ThreadLog* log, EventKind kind, std::uint64_t key, std::uint64_t ticks) noexcept {
         if (log == nullptr) [[unlikely]]
             return;
         log->busy.store(1, std::memory_order_relaxed);
         std::atomic_signal_fence(std::memory_order_seq_cst);
-        if (active_.load(std::memory_order_acquire)) [[likely]] {
+        if (epoch_.load(std::memory_order_acquire) == static_cast<std::uint32_t>(key >> 32)) [[likely]] {
             if (log->cursor != log->limit || refill(*log)) [[likely]] {
-                write_event(log->cursor++, kind, name, ticks);
+                write_event(log->cursor++, kind, static_cast<std::uint32_t>(key), ticks);
             }
         }
         log->busy.store(0, std::memory_order_release);
@@ -136,7 +139,8 @@ class Recorder {
     static constinit std::atomic<Recorder*> instance_;
     static thread_local constinit ThreadLog* thread_log_;
 
-    std::atomic<bool> active_{false};
+    static constexpr std::uint32_t no_epoch = 0xFFFFFFFFu;
+    std::atomic<std::uint32_t> epoch_{no_epoch};  // the generation while a recording is active
     std::atomic<std::uint32_t> generation_{0};
     std::atomic<std::uint32_t> contexts_{0};
 
@@ -155,6 +159,7 @@ class Recorder {
     ClockPoint first_point_;
     double ticks_per_ns_guess_ = 1.0;
     bool storage_failed_ = false;
+    bool is_forked_child_ = false;  // this recording was started by a parent process
     std::string storage_error_;
 
     NameTable names_;

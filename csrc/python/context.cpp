@@ -12,6 +12,13 @@ struct ContextMark {
     PyObject_HEAD const void* context;
     std::uint64_t ticks;
     std::uint32_t id;
+    std::uint32_t parent;
+    std::uint32_t generation;
+};
+
+struct TaskId {
+    std::uint32_t id;
+    std::uint32_t parent;  // 0: none
     std::uint32_t generation;
 };
 
@@ -33,27 +40,28 @@ PyType_Slot mark_slots[] = {
 PyType_Spec mark_spec = {"gpuprof._native.ContextMark", sizeof(ContextMark), 0,
                          Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, mark_slots};
 
-// The mark that this context sees, its own or inherited, of the present recording.
-Owned find_mark() noexcept {
+// The mark that this context sees, its own or inherited, of the recording `generation`.
+Owned find_mark(std::uint32_t generation) noexcept {
     PyObject* value = nullptr;
     if (PyContextVar_Get(mark_variable, nullptr, &value) != 0) PyErr_Clear();
     Owned found(value);
     if (!found || Py_TYPE(found.get()) != mark_type) return Owned();
     const auto* mark = reinterpret_cast<ContextMark*>(found.get());
-    return mark->generation == Recorder::instance().generation() ? Owned(found.release()) : Owned();
+    return mark->generation == generation ? Owned(found.release()) : Owned();
 }
 
 // Sets a new mark in the present context; false when memory ran out. Where the thread had no context yet,
 // setting the variable makes it, which is why the address is taken afterwards.
-bool set_mark(PyThreadState* state, std::uint32_t id, std::uint64_t ticks) noexcept {
+bool set_mark(PyThreadState* state, TaskId task, std::uint64_t ticks) noexcept {
     const Owned made(mark_type->tp_alloc(mark_type, 0));
     if (!made) {
         PyErr_Clear();
         return false;
     }
     auto* mark = reinterpret_cast<ContextMark*>(made.get());
-    mark->id = id;
-    mark->generation = Recorder::instance().generation();
+    mark->id = task.id;
+    mark->parent = task.parent;
+    mark->generation = task.generation;
     mark->ticks = ticks;
     const Owned token(PyContextVar_Set(mark_variable, made.get()));
     if (!token) PyErr_Clear();
@@ -77,8 +85,7 @@ bool is_in_event_loop() noexcept {
 // The contexts that this thread was seen in, for readers that do not hold the interpreter lock.
 struct SeenContext {
     const void* context;
-    std::uint32_t id;
-    std::uint32_t generation;
+    TaskId task;
 };
 constexpr std::size_t seen_entries = 64;
 thread_local constinit SeenContext seen_contexts[seen_entries] = {};
@@ -86,6 +93,15 @@ thread_local constinit SeenContext seen_contexts[seen_entries] = {};
 SeenContext& seen_entry(const void* context) noexcept {
     const auto address = reinterpret_cast<std::uintptr_t>(context);
     return seen_contexts[(address >> 4 ^ address >> 10) % seen_entries];
+}
+
+// The parent is told each time, since the reader forgets tasks that it has not met for long.
+void enter_task(ThreadLog& log, TaskId task) noexcept {
+    if (task.id == log.context_id) return;
+    log.context_id = task.id;
+    log.context_parent = task.parent;
+    Recorder::instance().emit_to(&log, EventKind::context, Recorder::name_key(task.generation, task.parent),
+                                 task.id);
 }
 
 // Operators run with the interpreter lock released, but on a thread that keeps its state, and only the
@@ -96,10 +112,8 @@ void probe_context() noexcept {
     ThreadLog* const log = Recorder::instance().current_log();
     if (state == nullptr || log == nullptr || log->context_version == state->context_ver) return;
     const SeenContext& seen = seen_entry(state->context);
-    if (seen.context != state->context || seen.generation != Recorder::instance().generation()) return;
-    if (seen.id == log->context_id) return;
-    log->context_id = seen.id;
-    Recorder::instance().emit_to(log, EventKind::context, 0, seen.id);
+    if (seen.context != state->context || seen.task.generation != Recorder::instance().generation()) return;
+    enter_task(*log, seen.task);
 }
 
 }  // namespace
@@ -108,28 +122,28 @@ void switch_context(ThreadLog& log, PyThreadState* state) noexcept {
     Recorder& recorder = Recorder::instance();
     if (!recorder.active()) return;
     ErrorKeeper keep_error;
-    const Owned seen = find_mark();
+    const std::uint32_t generation = recorder.generation();
+    const Owned seen = find_mark(generation);
     const auto* mark = reinterpret_cast<ContextMark*>(seen.get());
-    std::uint32_t id = mark != nullptr ? mark->id : 0;
-    std::uint32_t parent = 0;
+    TaskId task{0, 0, generation};
+    if (mark != nullptr) task = {mark->id, mark->parent, generation};
     log.in_event_loop = is_in_event_loop();
     if (mark == nullptr || mark->context != state->context) {
-        parent = id;
-        id = recorder.new_context();
+        task = {recorder.new_context(), task.id, generation};
         // Outside an event loop no traces are left, and the mark would grow old: any time is as good.
-        if (!set_mark(state, id, log.in_event_loop ? read_ticks() : any_time)) return;
-        if (parent != 0) recorder.emit_to(&log, EventKind::task_start, 0, mark->ticks);
+        if (!set_mark(state, task, log.in_event_loop ? read_ticks() : any_time)) return;
+        if (task.parent != 0)
+            recorder.emit_to(&log, EventKind::task_start, Recorder::name_key(generation, 0), mark->ticks);
     }
-    seen_entry(state->context) = {state->context, id, recorder.generation()};
+    seen_entry(state->context) = {state->context, task};
     log.context_version = state->context_ver;
-    if (id != log.context_id) recorder.emit_to(&log, EventKind::context, parent, id);
-    log.context_id = id;
+    enter_task(log, task);
 }
 
 void leave_trace(ThreadLog& log, std::uint64_t ticks) noexcept {
     ErrorKeeper keep_error;
     PyThreadState* const state = PyThreadState_Get();
-    set_mark(state, log.context_id, ticks);
+    set_mark(state, {log.context_id, log.context_parent, Recorder::instance().generation()}, ticks);
     log.context_version = state->context_ver;
 }
 

@@ -126,15 +126,13 @@ PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nar
         return original(callable, args, nargsf, keywords);
     const bool whole = (name & ModuleTable::whole_bit) != 0;
     name &= ~ModuleTable::whole_bit;
-    const std::uint32_t generation = recorder.generation();
-    recorder.emit_to(note_context(), EventKind::layer_begin, name, read_ticks());
+    const std::uint64_t key = recorder.name_key(name);
+    recorder.emit_to(note_context(), EventKind::layer_begin, key, read_ticks());
     inside_whole = whole;
     PyObject* const result = original(callable, args, nargsf, keywords);
     inside_whole = false;
     const std::uint64_t ticks = read_ticks();
-    if (recorder.generation() == generation) {
-        recorder.emit_to(note_context(), EventKind::layer_end, name, ticks);
-    }
+    recorder.emit_to(note_context(), EventKind::layer_end, key, ticks);
     return result;
 }
 

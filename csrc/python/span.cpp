@@ -56,12 +56,12 @@ std::uint32_t intern_text(PyObject* text) noexcept {
         {PyBytes_AS_STRING(encoded.get()), static_cast<std::size_t>(PyBytes_GET_SIZE(encoded.get()))});
 }
 
-std::uint64_t look_up_key(PyObject* name, std::uint64_t generation) noexcept {
+std::uint64_t look_up_key(PyObject* name, std::uint32_t generation) noexcept {
     const auto address = reinterpret_cast<std::uintptr_t>(name);
     CachedName& entry = name_cache[(address >> 4 ^ address >> 12) % cached_names];
     if (entry.name == name && entry.key >> 32 == generation) [[likely]]
         return entry.key;
-    const std::uint64_t key = generation << 32 | intern_text(name);
+    const std::uint64_t key = Recorder::name_key(generation, intern_text(name));
     PyObject* const former = entry.name;
     Py_INCREF(name);
     entry = {name, key};
@@ -69,20 +69,20 @@ std::uint64_t look_up_key(PyObject* name, std::uint64_t generation) noexcept {
     return key;
 }
 
-inline std::uint32_t name_id(Span* span) noexcept {
-    const std::uint64_t generation = Recorder::instance().generation();
+inline std::uint64_t name_key(Span* span) noexcept {
+    const std::uint32_t generation = Recorder::instance().generation();
     if (span->name_key >> 32 != generation) [[unlikely]]
         span->name_key = look_up_key(span->name, generation);
-    return static_cast<std::uint32_t>(span->name_key);
+    return span->name_key;
 }
 
 void begin(Span* span) noexcept {
     Recorder& recorder = Recorder::instance();
     if (!recorder.active()) return;
     ThreadLog* const log = note_context();
-    const std::uint32_t name = name_id(span);
+    const std::uint64_t key = name_key(span);
     const std::uint64_t ticks = read_ticks();
-    recorder.emit_to(log, EventKind::span_begin, name, ticks);
+    recorder.emit_to(log, EventKind::span_begin, key, ticks);
     if (log != nullptr && log->in_event_loop) [[unlikely]]
         leave_trace(*log, ticks);
 }
@@ -92,7 +92,7 @@ void end(Span* span) noexcept {
     if (!recorder.active()) return;
     const std::uint64_t ticks = read_ticks();
     ThreadLog* const log = note_context();
-    recorder.emit_to(log, EventKind::span_end, name_id(span), ticks);
+    recorder.emit_to(log, EventKind::span_end, name_key(span), ticks);
     if (log != nullptr && log->in_event_loop) [[unlikely]]
         leave_trace(*log, ticks);
 }

@@ -140,7 +140,7 @@ inline void start(const TemporaryFolder& folder) {
 }
 
 inline void emit(EventKind kind, std::uint32_t name) {
-    Recorder::instance().emit(kind, name);
+    Recorder::instance().emit(kind, Recorder::instance().name_key(name));
 }
 
 // One span for each of `count` numbers, which stand where a name's id would.

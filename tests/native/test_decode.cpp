@@ -219,6 +219,29 @@ TEST(added_operators_fall_into_their_places) {
     CHECK_EQ(inside, 2);
 }
 
+TEST(every_batch_that_was_added_to_a_thread_counts_once) {
+    FakeRecording recording;
+    recording.name("step");
+    recording.name("aten::mm");
+    recording.thread(1);
+    recording.span(1, 1000, 2000);
+    recording.chunks().emplace_back();
+    for (const std::uint32_t batch : {1u, 2u})
+        for (const std::uint64_t thread : {501u, 777u}) {  // the second has no events of its own
+            const std::uint64_t at = 1000 * batch + 100;
+            recording.raw(EventKind::thread, 0,
+                          thread << 32 | added_thread_bit | (2 * batch + (thread == 777)));
+            recording.chunks().back().push_back(Event{});
+            recording.event(EventKind::operator_begin, 2, at);
+            recording.event(EventKind::operator_end, 0, at + 100);
+        }
+    const Spans spans = decode(recording);
+    CHECK_EQ(spans.run.threads.size(), 2u);
+    CHECK_EQ(spans.count("aten::mm"), 4u);
+    CHECK_EQ(spans.run.totals.damaged_events, 0u);
+    CHECK_EQ(std::ranges::count(spans.rows.parent_id, -1), 4);  // all but the operator inside the step
+}
+
 TEST(an_id_beyond_the_names_is_a_lost_name) {
     FakeRecording recording;
     recording.name("work");

@@ -183,6 +183,26 @@ TEST(a_second_start_is_refused_and_disturbs_nothing) {
     check_whole(folder, 2, 3);
 }
 
+TEST(an_event_of_the_recording_before_is_not_written) {
+    const TemporaryFolder first, second;
+    Recorder& recorder = Recorder::instance();
+    start(first);
+    const std::uint64_t old_key = recorder.name_key(recorder.intern("old"));
+    recorder.stop();
+    recorder.emit(EventKind::span_begin, old_key);
+    start(second);
+    const std::uint64_t new_key = recorder.name_key(recorder.intern("new"));
+    CHECK_EQ(static_cast<std::uint32_t>(old_key), static_cast<std::uint32_t>(new_key));
+    recorder.emit(EventKind::span_begin, new_key);
+    recorder.emit(EventKind::span_end, old_key);
+    recorder.emit(EventKind::span_end, new_key);
+    recorder.stop();
+    CHECK_EQ(decode_folder(first()).run.totals.events, 0u);
+    const Spans spans = decode_folder(second());
+    CHECK_EQ(spans.run.totals.events, 2u);
+    CHECK_EQ(spans.count("new"), 1u);
+}
+
 TEST(a_folder_that_cannot_be_written) {
     const TemporaryFolder folder;
     const std::uint32_t generation = Recorder::instance().generation();

@@ -65,6 +65,25 @@ TEST(spans_that_do_not_end_like_a_stack) {
     CHECK_EQ(bench.node("/span:consumer").own_ns, 100 - 20 - 10);
 }
 
+// As many tasks as it takes for idle ones to be forgotten, several times over.
+TEST(a_task_that_lives_long_keeps_its_parent) {
+    BuilderBench bench;
+    Thread thread(bench);
+    constexpr std::uint32_t serving = 1, old = 2, many = 400'000;
+    thread.task(serving);
+    thread.begin("serve", 0);
+    thread.task(old, serving);
+    thread.begin("first", 1);
+    thread.end("first", 2);
+    for (std::uint32_t task = old + 1; task < many; ++task) thread.task(task, serving);
+    thread.task(old, serving);
+    thread.begin("late", 10);
+    thread.end("late", 11);
+    thread.finish(20);
+    CHECK_EQ(bench.parent_of("first"), "serve");
+    CHECK_EQ(bench.parent_of("late"), "serve");
+}
+
 TEST(interleaved_tasks_with_equal_names) {
     BuilderBench bench;
     Thread thread(bench);
