@@ -7,6 +7,7 @@
 namespace gpuprof {
 
 // The index of each is its code in the columns and in Python's KINDS.
+// Kernels and transfers are added behind the decoder, from what the GPU recorded.
 enum class SpanKind : std::uint8_t { process, span, layer, operation, nvtx, backward, compile };
 
 // Calls merged by their path of (kind, name). Nodes are numbered in the order of their first call.

@@ -70,9 +70,10 @@ struct ProcessCursor {
     std::uint64_t second_ticks;
 };
 
-// Whether the event carries an instant: contexts and thread marks use the field for something else.
+// Whether the event carries an instant: contexts, thread marks and graph nodes use the field otherwise.
 bool is_timed(const Event& event) noexcept {
-    return event.kind != 0 && event.kind < static_cast<std::uint32_t>(EventKind::context);
+    return (event.kind != 0 && event.kind < static_cast<std::uint32_t>(EventKind::context)) ||
+           event.kind == static_cast<std::uint32_t>(EventKind::launch);
 }
 
 const Event* next_timed(std::span<const Event> events, std::size_t after) {
@@ -159,32 +160,66 @@ class AddedEvents {
     std::size_t next_ = 0;
 };
 
-void feed_piece(const ProcessCursor& cursor, const ThreadPiece& piece, SpanBuilder& builder,
-                AddedEvents& added, std::uint64_t& last) {
-    std::uint64_t missing = 0;  // a thread leaves no gaps: what is missing between two events was lost
-    for (std::size_t i = 0; i < piece.events.size(); ++i) {
-        const Event& event = piece.events[i];
-        if (event.kind == 0) {
-            ++missing;
-            continue;
-        }
-        cursor.totals.damaged_events += std::exchange(missing, 0);
-        ++cursor.totals.events;
-        const auto kind = static_cast<EventKind>(event.kind);
-        if (event.kind > last_event_kind) {
-            ++cursor.totals.damaged_events;
-        } else if (kind == EventKind::task_start) {
-            builder.start_task(event.ticks);
-        } else if (kind == EventKind::context) {
-            builder.enter_context(event.ticks, event.name);
-        } else {
-            last = mended_ticks(cursor, piece.events, i, last);
-            added.feed_until(last, builder);
-            const bool known = event.name < cursor.names.size();
-            builder.add(kind, cursor.names[known ? event.name : 0], last);
+// Gives one thread's own events to its builder, and between them what was added.
+class ThreadFeed {
+  public:
+    ThreadFeed(const ProcessCursor& cursor, SpanBuilder& builder, AddedEvents& added)
+        : cursor_(cursor), builder_(builder), added_(added), last_(cursor.process.first_point.ticks) {}
+
+    void feed(const ThreadPiece& piece) {
+        std::uint64_t missing = 0;  // a thread leaves no gaps: what is missing between two events was lost
+        for (std::size_t i = 0; i < piece.events.size(); ++i) {
+            if (piece.events[i].kind == 0) {
+                ++missing;
+                continue;
+            }
+            cursor_.totals.damaged_events += std::exchange(missing, 0);
+            ++cursor_.totals.events;
+            feed_event(piece.events, i);
         }
     }
-}
+    std::uint64_t last() const noexcept { return last_; }
+
+  private:
+    void feed_event(std::span<const Event> events, std::size_t at) {
+        const Event& event = events[at];
+        switch (static_cast<EventKind>(event.kind)) {
+            case EventKind::task_start:
+                return builder_.start_task(event.ticks);
+            case EventKind::context:
+                return builder_.enter_context(event.ticks, event.name);
+            case EventKind::graph_node:
+                return builder_.link(LinkColumns::Kind::graph_node, event.ticks, last_);
+            case EventKind::graph_clone:
+                original_node_ = event.ticks;
+                return;
+            case EventKind::graph_clone_of:
+                return builder_.link_clone(original_node_, event.ticks);
+            default:
+                feed_timed(events, at);
+        }
+    }
+
+    void feed_timed(std::span<const Event> events, std::size_t at) {
+        const Event& event = events[at];
+        if (!is_timed(event)) {
+            ++cursor_.totals.damaged_events;
+            return;
+        }
+        last_ = mended_ticks(cursor_, events, at, last_);
+        added_.feed_until(last_, builder_);
+        const auto kind = static_cast<EventKind>(event.kind);
+        if (kind == EventKind::launch) return builder_.link(LinkColumns::Kind::launch, event.name, last_);
+        const bool known = event.name < cursor_.names.size();
+        builder_.add(kind, cursor_.names[known ? event.name : 0], last_);
+    }
+
+    const ProcessCursor& cursor_;
+    SpanBuilder& builder_;
+    AddedEvents& added_;
+    std::uint64_t last_;
+    std::uint64_t original_node_ = 0;
+};
 
 std::vector<PieceGroup> group_by_thread(const std::vector<ThreadPiece>& pieces) {
     std::vector<PieceGroup> groups;
@@ -229,21 +264,21 @@ void decode_process(const RecordedProcess& process, const std::vector<std::uint3
         SpanBuilder builder(setting, process_node, process_number << 32 | first.thread_number,
                             first.thread_id);
         run.threads.push_back({process.process_id, first.thread_id, first.thread_name});
-        std::uint64_t last = process.first_point.ticks;
         AddedEvents added(cursor);
         if (is_first) append_added(added, group, groups);
+        ThreadFeed feed(cursor, builder, added);
         for (const ThreadPiece& piece : is_added(group) ? PieceGroup{} : group) {
-            feed_piece(cursor, piece, builder, added, last);
+            feed.feed(piece);
             release_pages(piece.events);
         }
         added.feed_until(~std::uint64_t{0}, builder);
-        builder.finish(std::max(end, last));
+        builder.finish(std::max(end, feed.last()));
     }
 }
 
 }  // namespace
 
-DecodedRun decode_run(const RecordedFolder& folder, std::size_t batch_rows, const RowSink& sink) {
+DecodedRun decode_run(const RecordedFolder& folder, std::size_t batch_rows, const BatchSink& sink) {
     DecodedRun run;
     run.damage = folder.damage;
     const TickScale scale = common_scale(folder.processes);
@@ -253,6 +288,7 @@ DecodedRun decode_run(const RecordedFolder& folder, std::size_t batch_rows, cons
     const TickToRun clock(scale, run.origin_monotonic_ns);
     NameMerger merger(run.names);
     SpanColumns rows;
+    LinkColumns links;
     std::int64_t next_span_id = 0;
     const std::uint32_t backward = merger.add("backward", 0);
     std::uint64_t process_number = 0;
@@ -260,16 +296,24 @@ DecodedRun decode_run(const RecordedFolder& folder, std::size_t batch_rows, cons
         const std::vector<std::uint32_t> names = merger.adopt(process);
         const std::uint64_t end = end_of(process, run.ns_per_tick);
         run.processes.push_back({process.process_id, process.parent_process_id, process.closed,
-                                 clock(process.first_point.ticks), clock(end)});
+                                 clock(process.first_point.ticks), clock(end), process.process_key, names});
         auto flush = [&] {
-            if (rows.size() > 0) sink(run.processes.back(), rows, run.names);
+            if (rows.size() + links.size() > 0) sink({run.processes.back(), rows, links, run.names});
             rows.clear();
+            links.clear();
         };
-        const BuilderSetting setting{
-            clock, run.tree, run.totals, rows, next_span_id, backward, merger.classes(), [&](bool may_move) {
-                const std::size_t limit = may_move ? batch_rows * 2 : batch_rows;
-                if (rows.size() >= limit) flush();
-            }};
+        const BuilderSetting setting{clock,
+                                     run.tree,
+                                     run.totals,
+                                     rows,
+                                     links,
+                                     next_span_id,
+                                     backward,
+                                     merger.classes(),
+                                     [&](bool may_move) {
+                                         const std::size_t limit = may_move ? batch_rows * 2 : batch_rows;
+                                         if (std::max(rows.size(), links.size()) >= limit) flush();
+                                     }};
         const std::uint32_t title = merger.add("process " + std::to_string(process.process_id), 0);
         decode_process(process, names, setting, process_number++,
                        run.tree.add_process(process.process_id, title), run);

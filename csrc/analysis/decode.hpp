@@ -24,6 +24,8 @@ struct DecodedProcess {
     bool closed;
     std::int64_t start_ns;
     std::int64_t end_ns;
+    std::uint64_t process_key = 0;
+    std::vector<std::uint32_t> name_ids;  // run-wide id of each of the process's own, which start from 0
 };
 
 struct DecodedRun {
@@ -37,12 +39,17 @@ struct DecodedRun {
     double ns_per_tick = 1.0;
 };
 
-// Called with full columns of one process's spans, and `names` complete for them.
-using RowSink =
-    std::function<void(const DecodedProcess&, const SpanColumns&, const std::vector<RecordedName>&)>;
+// Some spans and links of one process; `names` are complete for them.
+struct Batch {
+    const DecodedProcess& process;
+    const SpanColumns& rows;
+    const LinkColumns& links;
+    const std::vector<RecordedName>& names;
+};
+using BatchSink = std::function<void(const Batch&)>;
 
 // Decodes all processes of a recording, one thread after the other, in memory bounded by `batch_rows`
 // and by the number of distinct names and paths.
-DecodedRun decode_run(const RecordedFolder& folder, std::size_t batch_rows, const RowSink& sink);
+DecodedRun decode_run(const RecordedFolder& folder, std::size_t batch_rows, const BatchSink& sink);
 
 }  // namespace gpuprof

@@ -63,6 +63,14 @@ void SpanColumns::reserve(std::size_t rows) {
     own_ns.reserve(rows);
 }
 
+void LinkColumns::clear() noexcept {
+    kind.clear();
+    id.clear();
+    span_id.clear();
+    node.clear();
+    launch_ns.clear();
+}
+
 void SpanBuilder::add(EventKind kind, std::uint32_t name, std::uint64_t ticks) {
     switch (kind) {
         case EventKind::span_begin:
@@ -78,6 +86,28 @@ void SpanBuilder::add(EventKind kind, std::uint32_t name, std::uint64_t ticks) {
         default:
             ++set_.totals.damaged_events;
     }
+}
+
+void SpanBuilder::link(LinkColumns::Kind kind, std::uint64_t id, std::uint64_t ticks) {
+    const Open* const open = enclosing();
+    add_link(kind, id, open != nullptr ? open->span_id : -1, open != nullptr ? open->node : process_node_,
+             kind == LinkColumns::Kind::launch ? set_.clock(ticks) : 0);
+}
+
+void SpanBuilder::link_clone(std::uint64_t original, std::uint64_t clone) {
+    add_link(LinkColumns::Kind::graph_clone, clone, static_cast<std::int64_t>(original), 0, 0);
+}
+
+void SpanBuilder::add_link(LinkColumns::Kind kind, std::uint64_t id, std::int64_t span_id, std::uint32_t node,
+                           std::int64_t launch_ns) {
+    LinkColumns& links = set_.links;
+    links.kind.push_back(kind);
+    links.id.push_back(id);
+    links.span_id.push_back(span_id);
+    links.node.push_back(node);
+    links.launch_ns.push_back(launch_ns);
+    ++set_.totals.links;
+    set_.row_added(may_forward_ > 0);
 }
 
 void SpanBuilder::enter_context(std::uint64_t context, std::uint32_t parent_context) {
@@ -145,6 +175,7 @@ void SpanBuilder::begin(EventKind source, std::uint32_t name, std::uint64_t tick
     open.depth = (parent != nullptr ? parent->depth : -1) + (open.hidden ? 0 : 1);
     open.begin_ticks = ticks;
     open.first_row = set_.totals.spans;
+    open.first_link = set_.totals.links;
     open.name = name;
     open.source = source;
     open.may_forward = source == EventKind::operator_begin && !open.hidden;
@@ -211,7 +242,8 @@ void SpanBuilder::close(Context& context, std::size_t position, std::uint64_t ti
 // aten::mul with a tensor, is one call to whoever wrote it. torch.profiler counts the same way.
 bool SpanBuilder::only_forwards(const Open& open) const noexcept {
     const SpanColumns& rows = set_.rows;
-    const bool is_in_batch = open.first_row >= rows_handed_out() && open.first_row < set_.totals.spans;
+    const bool is_in_batch = open.first_row >= rows_handed_out() && open.first_row < set_.totals.spans &&
+                             open.first_link >= links_handed_out();
     return open.may_forward && open.operator_children == 1 && is_in_batch &&
            rows.span_id.back() == open.operator_child;
 }
@@ -219,6 +251,10 @@ bool SpanBuilder::only_forwards(const Open& open) const noexcept {
 // How many rows of the run left with earlier batches.
 std::uint64_t SpanBuilder::rows_handed_out() const noexcept {
     return set_.totals.spans - set_.rows.size();
+}
+
+std::uint64_t SpanBuilder::links_handed_out() const noexcept {
+    return set_.totals.links - set_.links.size();
 }
 
 // Takes the row of the only operator inside `open` back, the last one written, and moves what was inside
@@ -241,6 +277,16 @@ void SpanBuilder::absorb_child(Open& open) {
         rows.node[i] = moved;
     }
     open.child_ticks -= std::min(open.child_ticks, open.operator_child_own_ticks);
+    move_links(open, child, child_node);
+}
+
+void SpanBuilder::move_links(const Open& open, std::int64_t child, std::uint32_t child_node) {
+    LinkColumns& links = set_.links;
+    for (std::size_t i = open.first_link - links_handed_out(); i < links.size(); ++i) {
+        if (links.kind[i] == LinkColumns::Kind::graph_clone) continue;
+        links.node[i] = set_.tree.moved(links.node[i], child_node, open.node);
+        if (links.span_id[i] == child) links.span_id[i] = open.span_id;
+    }
 }
 
 void SpanBuilder::emit_row(const Open& open, std::uint64_t ticks) {

@@ -30,9 +30,23 @@ struct SpanColumns {
     void reserve(std::size_t rows);
 };
 
+// What ties GPU work to the spans that it was launched or captured in. One element a link in each column.
+struct LinkColumns {
+    enum class Kind : std::uint8_t { launch, graph_node, graph_clone };
+    std::vector<Kind> kind;
+    std::vector<std::uint64_t> id;      // a correlation id, or a graph node's
+    std::vector<std::int64_t> span_id;  // the innermost open span, -1 for none; of a clone: the original's id
+    std::vector<std::uint32_t> node;    // of the call tree
+    std::vector<std::int64_t> launch_ns;  // since the run's origin; 0 but for launches
+
+    std::size_t size() const noexcept { return id.size(); }
+    void clear() noexcept;
+};
+
 struct DecodeTotals {
     std::uint64_t events = 0;
     std::uint64_t spans = 0;
+    std::uint64_t links = 0;
     std::uint64_t damaged_events = 0;
     std::uint64_t dropped_events = 0;
     std::uint64_t unmatched_ends = 0;    // their begin lies before the recording, or in a parent process
@@ -62,6 +76,7 @@ struct BuilderSetting {
     CallTree& tree;
     DecodeTotals& totals;
     SpanColumns& rows;
+    LinkColumns& links;
     std::int64_t& next_span_id;
     std::uint32_t backward_name;            // of the group that gathers the backward pass
     const std::vector<NameClass>& classes;  // by run-wide name id
@@ -79,6 +94,9 @@ class SpanBuilder {
 
     // `name` is run-wide. `ticks` must not decrease.
     void add(EventKind kind, std::uint32_t name, std::uint64_t ticks);
+    // GPU work was launched, or captured into a graph, where the thread is now.
+    void link(LinkColumns::Kind kind, std::uint64_t id, std::uint64_t ticks);
+    void link_clone(std::uint64_t original, std::uint64_t clone);
     void enter_context(std::uint64_t context, std::uint32_t parent_context);
     // The task that is entered next, if it is a new one, was started at `ticks` or shortly after.
     void start_task(std::uint64_t ticks) noexcept { task_start_ticks_ = ticks; }
@@ -92,6 +110,7 @@ class SpanBuilder {
         std::uint64_t begin_ticks;
         std::uint64_t child_ticks;
         std::uint64_t first_row;      // of what is inside it, counted over the run
+        std::uint64_t first_link;     // likewise
         std::int64_t operator_child;  // the last operator begun directly inside it
         std::uint64_t operator_child_own_ticks;
         std::uint32_t operator_children;
@@ -122,8 +141,12 @@ class SpanBuilder {
     Open* enclosing() noexcept;
     void note_operator_child(Open& parent, const Open& child) noexcept;
     std::uint64_t rows_handed_out() const noexcept;
+    std::uint64_t links_handed_out() const noexcept;
     bool only_forwards(const Open& open) const noexcept;
     void absorb_child(Open& open);
+    void move_links(const Open& open, std::int64_t child, std::uint32_t child_node);
+    void add_link(LinkColumns::Kind kind, std::uint64_t id, std::int64_t span_id, std::uint32_t node,
+                  std::int64_t launch_ns);
     SpanKind resolve_kind(EventKind source, std::uint32_t name, const Open* parent) const noexcept;
 
     BuilderSetting set_;

@@ -38,6 +38,19 @@ py::dict to_columns(const SpanColumns& rows) {
     return columns;
 }
 
+py::dict to_columns(const LinkColumns& links) {
+    py::array_t<std::uint8_t> kinds(static_cast<py::ssize_t>(links.size()));
+    for (std::size_t i = 0; i < links.size(); ++i)
+        kinds.mutable_data()[i] = static_cast<std::uint8_t>(links.kind[i]);
+    py::dict columns;
+    columns["kind"] = kinds;
+    columns["id"] = to_array(links.id);
+    columns["span_id"] = to_array(links.span_id);
+    columns["node"] = to_array(links.node);
+    columns["launch_ns"] = to_array(links.launch_ns);
+    return columns;
+}
+
 py::dict to_columns(const CallTree& tree) {
     const std::vector<std::uint32_t> order = tree.preorder();
     const auto size = static_cast<py::ssize_t>(order.size());
@@ -52,6 +65,7 @@ py::dict to_columns(const CallTree& tree) {
     };
     using Node = CallTree::Node;
     py::dict columns;
+    columns["number"] = to_array(order);
     columns["parent"] = column([&](const Node& node) {
         return node.parent == CallTree::no_parent ? std::int32_t{-1} : place[node.parent];
     });
@@ -73,6 +87,7 @@ py::dict to_dict(const DecodedProcess& process) {
     result["closed"] = process.closed;
     result["start_ns"] = process.start_ns;
     result["end_ns"] = process.end_ns;
+    result["process_key"] = process.process_key;
     return result;
 }
 
@@ -93,7 +108,11 @@ py::dict to_dict(const DecodedRun& run) {
     result["tree"] = to_columns(run.tree);
     py::list names, processes, threads, damage;
     for (const RecordedName& name : run.names) names.append(to_text(name.text));
-    for (const DecodedProcess& process : run.processes) processes.append(to_dict(process));
+    py::list name_ids;
+    for (const DecodedProcess& process : run.processes) {
+        processes.append(to_dict(process));
+        name_ids.append(to_array(process.name_ids));
+    }
     for (const DecodedThread& thread : run.threads) {
         py::dict entry;
         entry["process_id"] = thread.process_id;
@@ -104,6 +123,7 @@ py::dict to_dict(const DecodedRun& run) {
     for (const std::string& line : run.damage) damage.append(to_text(line));
     result["names"] = names;
     result["processes"] = processes;
+    result["name_ids"] = name_ids;
     result["threads"] = threads;
     result["damage"] = damage;
     result["origin_monotonic_ns"] = run.origin_monotonic_ns;
@@ -113,12 +133,12 @@ py::dict to_dict(const DecodedRun& run) {
 
 py::dict decode(const std::string& folder, std::size_t batch_rows, const py::function& sink) {
     std::size_t names_sent = 0;
-    auto send = [&](const DecodedProcess& process, const SpanColumns& rows,
-                    const std::vector<RecordedName>& names) {
+    auto send = [&](const Batch& batch) {
         if (PyErr_CheckSignals() != 0) throw py::error_already_set();
         py::list fresh;
-        for (; names_sent < names.size(); ++names_sent) fresh.append(to_text(names[names_sent].text));
-        sink(to_dict(process), to_columns(rows), fresh);
+        for (; names_sent < batch.names.size(); ++names_sent)
+            fresh.append(to_text(batch.names[names_sent].text));
+        sink(to_dict(batch.process), to_columns(batch.rows), to_columns(batch.links), fresh);
     };
     try {
         return to_dict(decode_run(read_folder(folder), batch_rows, send));

@@ -86,6 +86,22 @@ void add_operators(const py::array_t<std::uint32_t>& thread_ids, const std::vect
         recorder.add_thread(thread_id, operator_events(std::move(intervals)));
 }
 
+// What the GPU's collector writes natively, for sources that are written in Python: ties GPU work to what
+// this thread has open. Of a launch, `id` is its correlation id, else a graph node's.
+void link_gpu_work(const std::string& kind, std::uint64_t id, std::uint64_t copy) {
+    Recorder& recorder = Recorder::instance();
+    const std::uint64_t none = recorder.name_key(0);
+    if (kind == "launch")
+        recorder.emit(EventKind::launch, recorder.name_key(static_cast<std::uint32_t>(id)));
+    else if (kind == "graph_node")
+        recorder.emit_to(recorder.current_log(), EventKind::graph_node, none, id);
+    else if (kind == "graph_clone") {
+        recorder.emit_to(recorder.current_log(), EventKind::graph_clone, none, id);
+        recorder.emit_to(recorder.current_log(), EventKind::graph_clone_of, none, copy);
+    } else
+        throw py::value_error("kind is launch, graph_node or graph_clone");
+}
+
 py::dict stop_recording() {
     RecorderTotals totals;
     {
@@ -116,6 +132,9 @@ void bind_record(py::module_& module) {
     module.def("stop_recording", &stop_recording);
     module.def("add_operators", &add_operators, py::arg("thread_ids"), py::arg("names"),
                py::arg("name_index"), py::arg("start_ns"), py::arg("duration_ns"));
+    module.def("link_gpu_work", &link_gpu_work, py::arg("kind"), py::arg("number"), py::arg("copy") = 0);
+    module.def(
+        "intern", [](const std::string& text) { return Recorder::instance().intern(text); }, py::arg("text"));
     module.def("is_recording", [] { return Recorder::instance().active(); });
     module.def("itt_attached", [] { return itt::is_attached(); });
 }

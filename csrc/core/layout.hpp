@@ -18,12 +18,15 @@ enum class EventKind : std::uint32_t {
     layer_begin = 3,
     layer_end = 4,
     operator_begin = 5,
-    operator_end = 6,  // carries no name: operators end in the order of a stack
-    context = 7,       // the thread went on in another asynchronous task
-    thread = 8,        // the events from here on belong to this thread
-    task_start = 9,    // ticks: when the task of the next `context` event was started, or shortly before
+    operator_end = 6,     // carries no name: operators end in the order of a stack
+    context = 7,          // the thread went on in another asynchronous task
+    thread = 8,           // the events from here on belong to this thread
+    task_start = 9,       // ticks: when the task of the next `context` event was started, or shortly before
+    launch = 20,          // work was handed to a GPU; name: its correlation id
+    graph_node = 21,      // a kernel was captured; ticks: the id of its node in a CUDA graph
+    graph_clone = 22,     // ticks: a graph node's id, of which the next event names a copy
+    graph_clone_of = 23,  // ticks: the copy's id
 };
-constexpr std::uint32_t last_event_kind = 9;
 
 struct Event {
     std::uint64_t ticks;

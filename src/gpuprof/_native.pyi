@@ -3,7 +3,7 @@
 
 from collections.abc import Callable
 from types import FunctionType, TracebackType
-from typing import Any, ParamSpec, TypeVar, final, overload
+from typing import Any, Literal, ParamSpec, TypeVar, final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +45,12 @@ def add_operators(
     start_ns: npt.NDArray[np.int64],
     duration_ns: npt.NDArray[np.int64],
 ) -> None: ...
+def link_gpu_work(
+    kind: Literal["launch", "graph_node", "graph_clone"], number: int, copy: int = 0
+) -> None: ...
+    kind: Literal["launch", "graph_node", "graph_clone"], number: int, copy: int = 0
+) -> None: ...
+def intern(text: str) -> int: ...
 def is_recording() -> bool: ...
 def itt_attached() -> bool: ...
 def add_layer(module: object, name: str, scope: int = 0, whole: bool = False, /) -> int: ...
@@ -55,5 +61,7 @@ def _set_decorate_hook(hook: Callable[[Callable[..., Any], span | None], Callabl
 def decode(
     folder: bytes | str,
     batch_rows: int,
-    sink: Callable[[dict[str, Any], dict[str, npt.NDArray[np.generic]], list[str]], None],
+    sink: Callable[
+        [dict[str, Any], dict[str, npt.NDArray[Any]], dict[str, npt.NDArray[Any]], list[str]], None
+    ],
 ) -> dict[str, Any]: ...

@@ -11,7 +11,7 @@ namespace gpuprof::test {
 
 class BuilderBench {
   public:
-    BuilderBench() : setting_{clock(), tree, totals, rows, next_span_id_, 0, classes_, [](bool) {}} {
+    BuilderBench() : setting_{clock(), tree, totals, rows, links, next_span_id_, 0, classes_, [](bool) {}} {
         setting_.backward_name = name("backward");
         process_ = tree.add_process(1, name("process"));
     }
@@ -57,9 +57,18 @@ class BuilderBench {
         throw GivenUp{};
     }
 
+    // The path of the node that the launch with this correlation id hangs under.
+    std::string launched_in(std::uint64_t correlation_id) const {
+        for (std::size_t i = 0; i < links.size(); ++i)
+            if (links.id[i] == correlation_id) return path_of(links.node[i]);
+        CHECK("the launch" == std::string("is missing"));
+        throw GivenUp{};
+    }
+
     CallTree tree;
     DecodeTotals totals;
     SpanColumns rows;
+    LinkColumns links;
 
   private:
     static TickToRun clock() { return {TickScale({0, 0}, {1'000'000, 1'000'000}), 0}; }
@@ -85,6 +94,9 @@ class Thread {
         builder_.add(kind, bench_.name(name), at);
     }
     void operation(const std::string& name, std::uint64_t at) { begin(name, at, operator_begin); }
+    void launch(std::uint64_t correlation_id, std::uint64_t at) {
+        builder_.link(LinkColumns::Kind::launch, correlation_id, at);
+    }
     void operation_end(std::uint64_t at) { builder_.add(operator_end, 0, at); }
     void task(std::uint64_t id, std::uint32_t parent = 0) { builder_.enter_context(id, parent); }
     void finish(std::uint64_t at) { builder_.finish(at); }

@@ -130,8 +130,7 @@ inline void append(SpanColumns& all, const SpanColumns& part) {
 inline Spans decode_folder(const std::string& folder, std::size_t batch_rows = 1 << 16) {
     Spans spans;
     spans.run = decode_run(read_folder(folder), batch_rows,
-                           [&](const DecodedProcess&, const SpanColumns& rows,
-                               const std::vector<RecordedName>&) { append(spans.rows, rows); });
+                           [&](const Batch& batch) { append(spans.rows, batch.rows); });
     return spans;
 }
 

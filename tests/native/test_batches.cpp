@@ -17,15 +17,13 @@ TEST(rows_come_in_batches_with_their_names) {
     const TemporaryFolder folder;
     recording.write(folder());
     std::size_t rows = 0, batches = 0;
-    decode_run(
-        read_folder(folder()), 64,
-        [&](const DecodedProcess& process, const SpanColumns& batch, const std::vector<RecordedName>& names) {
-            CHECK_EQ(process.process_id, 100u);
-            CHECK(batch.size() >= 1 && batch.size() <= 64);
-            for (const std::uint32_t name : batch.name)
-                CHECK_EQ(names.at(name - 1).text, "name " + std::to_string(rows++ % 100));
-            ++batches;
-        });
+    decode_run(read_folder(folder()), 64, [&](const Batch& batch) {
+        CHECK_EQ(batch.process.process_id, 100u);
+        CHECK(batch.rows.size() >= 1 && batch.rows.size() <= 64);
+        for (const std::uint32_t name : batch.rows.name)
+            CHECK_EQ(batch.names.at(name - 1).text, "name " + std::to_string(rows++ % 100));
+        ++batches;
+    });
     CHECK_EQ(rows, 1000u);
     CHECK_EQ(batches, 16u);
 }

@@ -219,6 +219,30 @@ TEST(added_operators_fall_into_their_places) {
     CHECK_EQ(inside, 2);
 }
 
+TEST(gpu_work_is_linked_to_spans) {
+    FakeRecording recording;
+    recording.name("step");
+    recording.thread(1);
+    recording.event(EventKind::span_begin, 1, 1000);
+    recording.event(EventKind::launch, 77, 1500);
+    recording.raw(EventKind::graph_node, 0, 40);
+    recording.raw(EventKind::graph_clone, 0, 40);
+    recording.raw(EventKind::graph_clone_of, 0, 41);
+    recording.event(EventKind::span_end, 1, 2000);
+    const TemporaryFolder folder;
+    recording.write(folder());
+    std::vector<std::uint64_t> ids;
+    decode_run(read_folder(folder()), 64, [&](const Batch& batch) {
+        ids = batch.links.id;
+        REQUIRE(batch.rows.size() == 1 && ids.size() == 3);
+        CHECK_EQ(batch.links.span_id[0], batch.rows.span_id[0]);
+        CHECK_EQ(batch.links.span_id[1], batch.rows.span_id[0]);
+        CHECK_EQ(batch.links.span_id[2], 40);  // what the clone was made of
+        CHECK_EQ(batch.links.launch_ns[0], 1500);
+    });
+    CHECK(ids == std::vector<std::uint64_t>({77, 40, 41}));
+}
+
 TEST(every_batch_that_was_added_to_a_thread_counts_once) {
     FakeRecording recording;
     recording.name("step");

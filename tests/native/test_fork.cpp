@@ -18,13 +18,11 @@ void emit_span(std::uint32_t name) {
 // Rows of the decoded process `id` that carry `name`.
 std::size_t count_in_process(const std::string& folder, pid_t id, const std::string& name) {
     std::size_t found = 0;
-    decode_run(
-        read_folder(folder), 64,
-        [&](const DecodedProcess& process, const SpanColumns& rows, const std::vector<RecordedName>& names) {
-            if (process.process_id != static_cast<std::uint32_t>(id)) return;
-            for (const std::uint32_t row : rows.name)
-                if (names.at(row - 1).text == name) ++found;
-        });
+    decode_run(read_folder(folder), 64, [&](const Batch& batch) {
+        if (batch.process.process_id != static_cast<std::uint32_t>(id)) return;
+        for (const std::uint32_t row : batch.rows.name)
+            if (batch.names.at(row - 1).text == name) ++found;
+    });
     return found;
 }
 

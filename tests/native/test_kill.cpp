@@ -85,12 +85,10 @@ void kill_after(double share) {
     CHECK(found < 2ull * threads * spans);  // killed in the middle indeed
 
     std::uint64_t rows = 0;
-    const DecodedRun run =
-        decode_run(recorded, 1 << 16,
-                   [&](const DecodedProcess&, const SpanColumns& batch, const std::vector<RecordedName>&) {
-                       rows += batch.size();
-                       for (const std::int64_t duration : batch.duration_ns) CHECK(duration >= 0);
-                   });
+    const DecodedRun run = decode_run(recorded, 1 << 16, [&](const Batch& batch) {
+        rows += batch.rows.size();
+        for (const std::int64_t duration : batch.rows.duration_ns) CHECK(duration >= 0);
+    });
     CHECK_EQ(run.totals.events, found);
     CHECK_EQ(run.totals.damaged_events, 0u);
     CHECK_EQ(run.totals.spans, rows);

@@ -143,3 +143,40 @@ TEST(bookkeeping_of_pytorch_is_left_out) {
     CHECK_EQ(bench.totals.unfinished_spans, 0u);
     CHECK_EQ(bench.totals.unmatched_ends, 0u);
 }
+
+TEST(a_launch_hangs_under_what_is_open) {
+    BuilderBench bench;
+    Thread thread(bench);
+    thread.launch(1, 5);
+    thread.begin("Net", 10, layer_begin);
+    thread.operation("aten::mm", 20);
+    thread.launch(2, 25);
+    thread.operation_end(30);
+    thread.operation("aten::is_leaf", 31);
+    thread.launch(3, 35);
+    thread.operation_end(36);
+    thread.end("Net", 40, layer_end);
+    CHECK_EQ(bench.launched_in(1), "");
+    CHECK_EQ(bench.launched_in(2), "/layer:Net/operator:aten::mm");
+    CHECK_EQ(bench.launched_in(3), "/layer:Net");
+    CHECK_EQ(bench.links.span_id[0], -1);
+    CHECK_EQ(bench.links.span_id[1], bench.rows.span_id[bench.row("aten::mm")]);
+    CHECK_EQ(bench.links.span_id[2], bench.rows.span_id[bench.row("Net")]);
+    CHECK_EQ(bench.links.launch_ns[1], 25);
+}
+
+TEST(launches_of_a_merged_operator_go_with_it) {
+    BuilderBench bench;
+    Thread thread(bench);
+    for (const std::uint64_t at : {0u, 10u}) thread.operation("aten::mul", at);
+    thread.launch(1, 15);
+    thread.operation("aten::add", 20);
+    thread.launch(2, 25);
+    for (const std::uint64_t at : {30u, 40u}) thread.operation_end(at);
+    thread.launch(3, 45);
+    thread.operation_end(50);
+    CHECK_EQ(bench.launched_in(1), "/operator:aten::mul");
+    CHECK_EQ(bench.launched_in(2), "/operator:aten::mul/operator:aten::add");
+    CHECK_EQ(bench.launched_in(3), "/operator:aten::mul");
+    CHECK_EQ(bench.links.span_id[0], bench.rows.span_id[bench.row("aten::mul")]);
+}

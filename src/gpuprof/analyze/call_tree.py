@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 # The index is the code that the native core and the columns use.
-KINDS = ("process", "span", "layer", "operator", "nvtx", "backward", "compile")
+KINDS = ("process", "span", "layer", "operator", "nvtx", "backward", "compile", "kernel", "transfer")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +34,8 @@ class CallTree:
     threads: npt.NDArray[np.int32]  # distinct threads that made the calls
     process_id: npt.NDArray[np.int64]
     names: list[str]
+    # Time on the GPU of kernels and transfers, which are leaves; 0 in other nodes. None: not recorded.
+    gpu_ns: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:
         return len(self.parent)

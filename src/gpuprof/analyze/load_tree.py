@@ -3,22 +3,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
 from gpuprof.analyze.call_tree import KINDS, CallTree
 from gpuprof.errors import RunError
 from gpuprof.run.folder import RunFolder
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 
 def load_tree(run: RunFolder) -> CallTree:
     """Read the merged call tree. Raises RunError when the run lacks it or it is damaged."""
     import duckdb
-    import numpy as np
 
     if "call_tree" not in run.tables:
         raise RunError(f"{run.path} has no call_tree table: record it again, or ask its tables with run.sql")
     try:
         columns = run.sql(
             "SELECT coalesce(parent_id, -1) AS parent, kind, name, calls, total_ns, own_ns, threads, "
-            "process_id FROM call_tree ORDER BY node_id"
+            "process_id, gpu_ns FROM call_tree ORDER BY node_id"
         ).fetchnumpy()
     except duckdb.Error as error:
         reason = str(error).splitlines()[0]
@@ -38,4 +44,12 @@ def load_tree(run: RunFolder) -> CallTree:
         threads=columns["threads"].astype(np.int32),
         process_id=columns["process_id"].astype(np.int64),
         names=list(places),
+        gpu_ns=_known(columns["gpu_ns"]),
     )
+
+
+def _known(column: npt.NDArray[np.int64] | np.ma.MaskedArray[Any, Any]) -> npt.NDArray[np.int64] | None:
+    """Return the column, or None where the run does not know it."""
+    if np.ma.getmaskarray(column).any():
+        return None
+    return np.asarray(column, dtype=np.int64)

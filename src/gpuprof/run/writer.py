@@ -14,6 +14,9 @@ from gpuprof import _native
 from gpuprof.errors import RunError
 from gpuprof.record.recording import LOCK_FILE, RECORDING_FILE, SEGMENTS, exclusive, write_json
 from gpuprof.run.format import FORMAT_VERSION, META_FILE, TABLES, check_version, read_json
+from gpuprof.run.gpu_records import find_files
+from gpuprof.run.gpu_tables import GpuTables
+from gpuprof.run.gpu_tree import with_leaves
 from gpuprof.run.machine import describe_machine
 from gpuprof.run.plain_path import PlainPath
 
@@ -24,7 +27,10 @@ if TYPE_CHECKING:
 # memory, so fewer than DuckDB would like: twice as many cost 20 MB and save a tenth of the time.
 BATCH_ROWS = 65_536
 
-KINDS = ("process", "span", "layer", "operator", "nvtx", "backward", "compile")
+KINDS = ("process", "span", "layer", "operator", "nvtx", "backward", "compile", "kernel", "transfer")
+
+GPU_TABLES = ("kernels", "transfers", "synchronizations")
+_SCRATCH = ".closing"
 
 _SPANS_QUERY = """
     SELECT span_id, nullif(parent_id, -1) AS parent_id, process_id, thread_id, kinds.kind,
@@ -33,7 +39,8 @@ _SPANS_QUERY = """
 """
 _TREE_QUERY = """
     SELECT node_id, nullif(parent_id, -1) AS parent_id, process_id, kinds.kind,
-           coalesce(name, '(lost name)') AS name, calls, total_ns, own_ns, threads
+           coalesce(name, '(lost name)') AS name, calls, total_ns, own_ns, threads,
+           nullif(gpu_ns, -1) AS gpu_ns
     FROM batch JOIN kinds ON batch.kind = kinds.code LEFT JOIN names USING (name_id)
     ORDER BY node_id
 """
@@ -87,13 +94,15 @@ def _write_tables(path: Path, target: Path) -> dict[str, Any]:
         # This may run in the measured program: each further thread would hold buffers of its own.
         connection.execute("SET threads = 1")
         writer = _TableWriter(connection, plain.path)
-        decoded = _native.decode(os.fsencode(path / SEGMENTS), BATCH_ROWS, writer.add_spans)
+        decoded = _native.decode(os.fsencode(path / SEGMENTS), BATCH_ROWS, writer.add_batch)
         writer.ensure_spans()
-        writer.write_tree(decoded["tree"], decoded["names"])
+        writer.write_gpu(path / SEGMENTS, decoded)
+        writer.write_tree(decoded)
     except duckdb.Error as error:
         raise OSError(0, str(error).splitlines()[0]) from error
     finally:
         connection.close()
+        shutil.rmtree(target / _SCRATCH, ignore_errors=True)
     return decoded
 
 
@@ -108,12 +117,21 @@ class _TableWriter:
         connection.execute("CREATE TABLE kinds (code UTINYINT, kind VARCHAR)")
         connection.executemany("INSERT INTO kinds VALUES (?, ?)", list(enumerate(KINDS)))
         self._names = 0
+        self._gpu = GpuTables(connection, target / _SCRATCH)
+        self._leaves: list[dict[str, Any]] | None = None  # None: no GPU was recorded
 
-    def add_spans(self, process: dict[str, Any], columns: dict[str, Any], names: list[str]) -> None:
+    def add_batch(
+        self, process: dict[str, Any], columns: dict[str, Any], links: dict[str, Any], names: list[str]
+    ) -> None:
         """Write one batch. `names` are those that are new since the batch before."""
+        self._add_names(names)
+        self._gpu.add_links(process, links)
+        if len(columns["span_id"]):
+            self._add_spans(process, columns)
+
+    def _add_spans(self, process: dict[str, Any], columns: dict[str, Any]) -> None:
         import numpy as np
 
-        self._add_names(names)
         process_id = int(process["process_id"])
         columns["process_id"] = np.full(len(columns["span_id"]), process_id, dtype=np.int64)
         with self._registered("batch", columns):
@@ -125,10 +143,30 @@ class _TableWriter:
             columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TABLES["spans"].items())
             self._write("spans", 0, f"SELECT {columns} WHERE false")
 
-    def write_tree(self, tree: dict[str, Any], names: list[str]) -> None:
-        """Write the merged call tree."""
+    def write_gpu(self, segments: Path, decoded: dict[str, Any]) -> None:
+        """Write kernels, transfers and synchronizations, process by process."""
+        files, damage = find_files(segments)
+        decoded["damage"] += damage
+        self._add_names(decoded["names"][self._names :])
+        keys = [(process["process_id"], process["process_key"]) for process in decoded["processes"]]
+        tree = decoded["tree"]
+        roots = dict(zip(keys, tree["number"][tree["parent"] < 0].tolist(), strict=True))
+        name_ids = dict(zip(keys, decoded["name_ids"], strict=True))
+        for file in files:
+            key = (file.process_id, file.process_key)
+            if key not in roots:
+                decoded["damage"].append(f"{file.path}: its process left no events; its records are lost")
+                continue
+            self._gpu.load(file, name_ids[key], decoded["origin_monotonic_ns"])
+            for table in GPU_TABLES:
+                self._write_rows(table, file.process_id, self._gpu.rows(table))
+            self._leaves = [*(self._leaves or []), self._gpu.leaves(roots[key])]
+
+    def write_tree(self, decoded: dict[str, Any]) -> None:
+        """Write the merged call tree, with what the GPU did below the calls that asked for it."""
         import numpy as np
 
+        tree, names = with_leaves(decoded["tree"], decoded["names"], self._leaves)
         self._add_names(names[self._names :])
         columns = {**tree, "node_id": np.arange(len(tree["parent"]), dtype=np.int32)}
         columns["parent_id"] = columns.pop("parent")
@@ -156,11 +194,14 @@ class _TableWriter:
             self._connection.unregister(name)
 
     def _write(self, table: str, process_id: int, query: str) -> None:
+        self._write_rows(table, process_id, self._connection.sql(query))
+
+    def _write_rows(self, table: str, process_id: int, rows: duckdb.DuckDBPyRelation) -> None:
         folder = self._target / table / "rank=0"
         folder.mkdir(parents=True, exist_ok=True)
         part = folder / f"part-{process_id}-{self._parts}.parquet"
         self._parts += 1
-        self._connection.sql(query).write_parquet(str(part), compression="zstd")
+        rows.write_parquet(str(part), compression="zstd")
 
 
 def _meta(facts: dict[str, Any], decoded: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -181,7 +222,7 @@ def _meta(facts: dict[str, Any], decoded: dict[str, Any], path: Path) -> dict[st
         "damage": decoded["damage"],
         "notes": facts.get("notes", []),
         "clock": {"kind": facts.get("clock"), "ns_per_tick": decoded["ns_per_tick"]},
-        "processes": processes,
+        "processes": [{**process, "process_key": str(process["process_key"])} for process in processes],
         "threads": decoded["threads"],
     }
 

@@ -1,0 +1,108 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The SQL that turns GPU records and links into tables.
+
+In `links`, kind 0 is a launch, 1 a node of a CUDA graph under capture, 2 a copy of a node, whose `span_id`
+is the original's id. In `records`, kind is one of those in gpu_records.py: 1 kernel, 2 copy, 3 fill,
+4 synchronization. Ones in every bit mean that the driver does not tell.
+"""
+
+from __future__ import annotations
+
+SETTING = """
+    CREATE TABLE memory_kinds (code UINTEGER, text VARCHAR);  -- CUPTI's CUpti_ActivityMemoryKind
+    INSERT INTO memory_kinds VALUES (1, 'pageable'), (2, 'pinned'), (3, 'device'), (4, 'array'),
+        (5, 'managed'), (6, 'device static'), (7, 'managed static');
+    CREATE TABLE wait_kinds (code UINTEGER, text VARCHAR);  -- CUpti_ActivitySynchronizationType
+    INSERT INTO wait_kinds VALUES (1, 'event'), (2, 'stream waits for event'), (3, 'stream'), (4, 'context');
+    CREATE VIEW gpu_names AS SELECT name_id, name AS text FROM names;
+"""
+
+RECORDS = """
+    CREATE OR REPLACE VIEW records AS
+    SELECT * REPLACE (
+        nullif(name, 4294967295) AS name, nullif(device, 4294967295) AS device,
+        nullif(context, 4294967295) AS context, nullif(stream, 4294967295) AS stream,
+        nullif(grid_x, 4294967295) AS grid_x, nullif(grid_y, 4294967295) AS grid_y,
+        nullif(grid_z, 4294967295) AS grid_z, nullif(block_x, 4294967295) AS block_x,
+        nullif(block_y, 4294967295) AS block_y, nullif(block_z, 4294967295) AS block_z,
+        nullif(registers, 4294967295) AS registers,
+        nullif(static_shared_bytes, 4294967295) AS static_shared_bytes,
+        nullif(dynamic_shared_bytes, 4294967295) AS dynamic_shared_bytes,
+        nullif(graph_id, 4294967295) AS graph_id, nullif(source_kind, 4294967295) AS source_kind,
+        nullif(destination_kind, 4294967295) AS destination_kind, nullif(detail, 4294967295) AS detail,
+        nullif(correlation_id, 4294967295) AS correlation_id,
+        nullif(graph_node_id, 18446744073709551615) AS graph_node_id,
+        nullif(bytes, 18446744073709551615) AS bytes)
+    FROM raw_records
+"""
+
+# Instantiating a graph copies its nodes, and a copy may be copied again.
+CAPTURED = """
+    CREATE OR REPLACE TABLE captured AS
+    WITH RECURSIVE found(id, span_id, node) AS (
+        SELECT id, any_value(span_id), any_value(node) FROM links WHERE kind = 1 GROUP BY id
+        UNION
+        SELECT links.id, found.span_id, found.node
+        FROM links JOIN found ON links.kind = 2 AND links.span_id = TRY_CAST(found.id AS BIGINT)
+    )
+    SELECT id, any_value(span_id) AS span_id, any_value(node) AS node FROM found GROUP BY id
+"""
+
+# A replayed kernel belongs to what was open when it was captured; without that, to what launched the graph.
+ATTRIBUTED = """
+    CREATE OR REPLACE VIEW attributed AS
+    SELECT records.*, launches.launch_ns,
+           nullif(CASE WHEN captured.id IS NULL THEN launches.span_id ELSE captured.span_id END, -1)
+               AS span_id,
+           coalesce(captured.node, launches.node) AS node,
+           records.graph_id IS NOT NULL AND captured.id IS NULL AS is_foreign_graph
+    FROM records
+    LEFT JOIN (SELECT id, any_value(span_id) AS span_id, any_value(node) AS node,
+                      min(launch_ns) AS launch_ns
+               FROM links WHERE kind = 0 GROUP BY id) AS launches ON launches.id = records.correlation_id
+    LEFT JOIN captured ON captured.id = records.graph_node_id
+"""
+
+TABLES = {
+    "kernels": """
+        SELECT row_number() OVER () - 1 + $first AS kernel_id, * FROM (
+            SELECT span_id, process_id, correlation_id, coalesce(text, '(unknown kernel)') AS name, device,
+                   context, stream, start_ns, duration_ns, launch_ns, grid_x, grid_y, grid_z, block_x,
+                   block_y, block_z, registers, static_shared_bytes, dynamic_shared_bytes, graph_id,
+                   graph_node_id
+            FROM attributed LEFT JOIN gpu_names ON gpu_names.name_id = attributed.name
+            WHERE kind = 1 ORDER BY start_ns, correlation_id)
+    """,
+    "transfers": """
+        SELECT CASE kind WHEN 2 THEN 'copy' ELSE 'fill' END AS kind, bytes, sources.text AS src,
+               destinations.text AS dst, span_id, process_id, correlation_id, device, context, stream,
+               start_ns, duration_ns, launch_ns, graph_id, graph_node_id
+        FROM attributed LEFT JOIN memory_kinds AS sources ON sources.code = source_kind
+        LEFT JOIN memory_kinds AS destinations ON destinations.code = destination_kind
+        WHERE attributed.kind IN (2, 3) ORDER BY start_ns, correlation_id
+    """,
+    "synchronizations": """
+        SELECT coalesce(text, 'unknown') AS type, span_id, process_id, correlation_id, context, stream,
+               start_ns, duration_ns
+        FROM attributed LEFT JOIN wait_kinds ON code = detail
+        WHERE kind = 4 ORDER BY start_ns, correlation_id
+    """,
+}
+
+# A leaf of the call tree for each kernel's name, and one for a graph whose capture was not recorded.
+LEAVES = """
+    SELECT coalesce(node, $root) AS node, CASE WHEN kind = 1 THEN 'kernel' ELSE 'transfer' END AS kind,
+           CASE WHEN is_foreign_graph THEN 'CUDA graph ' || graph_id
+                WHEN kind = 1 THEN coalesce(gpu_names.text, '(unknown kernel)')
+                ELSE concat_ws(' ', CASE kind WHEN 2 THEN 'copy' ELSE 'fill' END, sources.text,
+                               CASE WHEN kind = 2 THEN 'to' END, destinations.text) END AS name,
+           CASE WHEN bool_and(is_foreign_graph) THEN count(DISTINCT correlation_id) ELSE count(*) END
+               AS calls,
+           sum(duration_ns)::BIGINT AS gpu_ns
+    FROM attributed LEFT JOIN gpu_names ON gpu_names.name_id = attributed.name
+    LEFT JOIN memory_kinds AS sources ON sources.code = source_kind
+    LEFT JOIN memory_kinds AS destinations ON destinations.code = destination_kind
+    WHERE attributed.kind IN (1, 2, 3)
+    GROUP BY 1, 2, 3 ORDER BY node, gpu_ns DESC, name
+"""
+COUNT_KERNELS = "SELECT count(*) FROM records WHERE kind = 1"

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The files of GPU records that a recording leaves, read in batches.
+
+A file is a head and then records of one size, appended while the program runs: one that ends in the middle
+of a record was cut off by a kill or a full disk, and what stands before the cut is whole.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+MAGIC = b"GPUPROFG"
+VERSION = 1
+HEAD = struct.Struct("<8sIIIIQ32x")  # magic, version, record bytes, process, its parent, process key
+
+KERNEL, COPY, FILL, SYNCHRONIZATION, LAYER = 1, 2, 3, 4, 5
+
+# As the recorder writes them; times on the monotonic clock. Ones in every bit mean: not known.
+RECORD = np.dtype(
+    [
+        ("start_ns", "<i8"),
+        ("end_ns", "<i8"),
+        ("graph_node_id", "<u8"),
+        ("bytes", "<u8"),
+        ("kind", "<u4"),
+        ("correlation_id", "<u4"),
+        ("name", "<u4"),
+        ("device", "<u4"),
+        ("context", "<u4"),
+        ("stream", "<u4"),
+        ("grid_x", "<u4"),
+        ("grid_y", "<u4"),
+        ("grid_z", "<u4"),
+        ("block_x", "<u4"),
+        ("block_y", "<u4"),
+        ("block_z", "<u4"),
+        ("registers", "<u4"),
+        ("static_shared_bytes", "<u4"),
+        ("dynamic_shared_bytes", "<u4"),
+        ("graph_id", "<u4"),
+        ("source_kind", "<u4"),
+        ("destination_kind", "<u4"),
+        ("detail", "<u4"),
+        ("reserved", "<u4", (5,)),
+    ]
+)
+UNKNOWN = 0xFFFFFFFF
+UNKNOWN_LONG = 0xFFFFFFFFFFFFFFFF
+
+Records = npt.NDArray[np.void]
+
+
+@dataclass(frozen=True, slots=True)
+class GpuFile:
+    """One process's GPU records; `damage` says in a line what of the file could not be read, or is None."""
+
+    path: Path
+    process_id: int
+    process_key: int
+    record_count: int
+    damage: str | None
+
+    def batches(self, rows: int) -> Iterator[Records]:
+        """Yield the records, at most `rows` at a time."""
+        for first in range(0, self.record_count, rows):
+            count = min(rows, self.record_count - first)
+            yield np.fromfile(self.path, RECORD, count, offset=HEAD.size + first * RECORD.itemsize)
+
+
+def find_files(segments: Path) -> tuple[list[GpuFile], list[str]]:
+    """Return the files of GPU records in a recording's folder, and a line for each damage."""
+    files, damage = [], []
+    for path in sorted(segments.glob("*.gpu")):
+        try:
+            file = _open(path)
+        except (OSError, ValueError) as error:
+            reason = error.strerror if isinstance(error, OSError) else error
+            damage.append(f"{path}: {reason}; its GPU records are lost")
+            continue
+        files.append(file)
+        if file.damage is not None:
+            damage.append(file.damage)
+    return files, damage
+
+
+def _open(path: Path) -> GpuFile:
+    with path.open("rb") as stream:
+        head = stream.read(HEAD.size)
+    if len(head) < HEAD.size:
+        raise ValueError("shorter than its head")
+    magic, version, record_bytes, process_id, _parent, process_key = HEAD.unpack(head)
+    if (magic, version, record_bytes) != (MAGIC, VERSION, RECORD.itemsize):
+        raise ValueError("its head is damaged")
+    body = path.stat().st_size - HEAD.size
+    rest = body % RECORD.itemsize
+    damage = f"{path}: cut short in the middle of a record" if rest else None
+    return GpuFile(path, process_id, process_key, body // RECORD.itemsize, damage)

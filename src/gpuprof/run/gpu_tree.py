@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hanging what the GPU did below the calls of the call tree."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+_KIND_CODES = {"kernel": 7, "transfer": 8}
+
+
+def with_leaves(
+    tree: dict[str, Any], names: list[str], leaves: list[dict[str, Any]] | None
+) -> tuple[dict[str, Any], list[str]]:
+    """Return the tree's columns with `gpu_ns` and the leaves, and the names with theirs.
+
+    `leaves` are columns node, kind, name, calls, gpu_ns; None where no GPU was recorded: `gpu_ns` is then
+    -1, which stands for not known, in every row. The order stays pre-order: leaves come first below their
+    node.
+    """
+    count = len(tree["parent"])
+    plain = {key: column for key, column in tree.items() if key != "number"}
+    if leaves is None:
+        return {**plain, "gpu_ns": np.full(count, -1, dtype=np.int64)}, names
+    added = {key: np.concatenate([part[key] for part in leaves]) for key in leaves[0]} if leaves else {}
+    place_of_number = np.full(int(tree["number"].max(initial=0)) + 1, -1, dtype=np.int64)
+    place_of_number[tree["number"]] = np.arange(count)
+    parent = place_of_number[added["node"].astype(np.int64)]
+    all_names, name = _extended(names, added["name"])
+    leaf = _leaf_columns(plain, added, parent, name)
+    columns = {key: np.concatenate([column, leaf[key]]) for key, column in plain.items()}
+    columns["gpu_ns"] = np.concatenate([np.zeros(count, dtype=np.int64), added["gpu_ns"].astype(np.int64)])
+    return _in_preorder(columns, count, parent), all_names
+
+
+def _extended(names: list[str], texts: npt.NDArray[Any]) -> tuple[list[str], npt.NDArray[np.int32]]:
+    places: dict[str, int] = {}
+    for place, text in enumerate(names):
+        places.setdefault(text, place)
+    extended = list(names)
+    for text in texts:
+        if text not in places:
+            places[text] = len(extended)
+            extended.append(text)
+    return extended, np.array([places[text] for text in texts], dtype=np.int32)
+
+
+def _leaf_columns(
+    tree: dict[str, Any], added: dict[str, Any], parent: npt.NDArray[np.int64], name: npt.NDArray[np.int32]
+) -> dict[str, Any]:
+    zeros = np.zeros(len(parent), dtype=np.int64)
+    return {
+        "parent": parent.astype(np.int32),
+        "kind": np.array([_KIND_CODES[kind] for kind in added["kind"]], dtype=np.uint8),
+        "name": name,
+        "calls": added["calls"].astype(np.int64),
+        "total_ns": zeros,
+        "own_ns": zeros,
+        "threads": np.ones(len(parent), dtype=np.int32),
+        "process_id": tree["process_id"][parent],
+    }
+
+
+def _in_preorder(columns: dict[str, Any], count: int, parent: npt.NDArray[np.int64]) -> dict[str, Any]:
+    # A leaf takes the place just behind its parent; equal keys keep their order.
+    keys = np.concatenate([np.arange(count, dtype=np.float64), parent + 0.5])
+    order = np.argsort(keys, kind="stable")
+    new_place = np.empty(len(order), dtype=np.int64)
+    new_place[order] = np.arange(len(order))
+    ordered = {key: column[order] for key, column in columns.items()}
+    parents = ordered["parent"]
+    ordered["parent"] = np.where(parents < 0, -1, new_place[np.maximum(parents, 0)]).astype(np.int32)
+    return ordered

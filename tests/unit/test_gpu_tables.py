@@ -1,0 +1,268 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replay: recordings with GPU records made by hand, closed into a run. No GPU is involved."""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpuprof
+from gpuprof import _native
+from gpuprof.run import gpu_records, gpu_tables
+from gpuprof.run.gpu_records import COPY, FILL, HEAD, KERNEL, MAGIC, RECORD, SYNCHRONIZATION, UNKNOWN, VERSION
+
+UNKNOWN_LONG = 0xFFFFFFFFFFFFFFFF
+
+
+def test_record_is_128_bytes() -> None:
+    assert RECORD.itemsize == 128
+    assert HEAD.size == 64
+
+
+class GpuBench:
+    """Records real spans; the GPU's half is written by hand, with launches where the test says."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.records: list[dict[str, Any]] = []
+        self.tail = b""
+
+    def record(self, kind: int, correlation: int, start: int, duration: int, **fields: int) -> None:
+        defaults = dict.fromkeys((RECORD.names or ())[4:-1], UNKNOWN)
+        known = {"graph_node_id": UNKNOWN_LONG, "bytes": UNKNOWN_LONG, "kind": kind, "reserved": 0}
+        times = {"start_ns": self.now + start, "end_ns": self.now + start + duration}
+        self.records.append({**defaults, **known, **times, "correlation_id": correlation, **fields})
+
+    @property
+    def now(self) -> int:
+        return self._now
+
+    def run(self, program: Callable[[GpuBench], None]) -> gpuprof.Run:
+        with gpuprof.profile(out=self.path) as recording:
+            self._now = int(_native.clock_info()["monotonic_ns"]) + 10**9  # after every launch
+            program(self)
+            self._write_records()
+        return recording.run
+
+    def _write_records(self) -> None:
+        if not self.records and not self.tail:
+            return
+        segment = next((self.path / "segments").glob("*.segment"))
+        process_id, key = segment.name.split(".")[0].split("-")
+        rows = np.zeros(len(self.records), dtype=RECORD)
+        for row, record in zip(rows, self.records, strict=True):
+            for name, value in record.items():
+                row[name] = value
+        head = HEAD.pack(MAGIC, VERSION, RECORD.itemsize, int(process_id), os.getppid(), int(key))
+        (segment.parent / f"{process_id}-{key}.gpu").write_bytes(head + rows.tobytes() + self.tail)
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> GpuBench:
+    return GpuBench(tmp_path / "run.gpuprof")
+
+
+def rows(run: gpuprof.Run, query: str) -> list[tuple[Any, ...]]:
+    return run.sql(query).fetchall()
+
+
+def launch(correlation: int) -> None:
+    _native.link_gpu_work("launch", correlation)
+
+
+def capture(node: int) -> None:
+    _native.link_gpu_work("graph_node", node)
+
+
+def clone(original: int, copy: int) -> None:
+    _native.link_gpu_work("graph_clone", original, copy)
+
+
+def test_kernels_find_the_span_that_launched_them(bench: GpuBench) -> None:
+    def program(bench: GpuBench) -> None:
+        name = _native.intern("gemm<float>")
+        with gpuprof.span("step"):
+            launch(1)
+            with gpuprof.span("inner"):
+                launch(2)
+        launch(3)
+        # In no order, as the driver hands them out.
+        bench.record(KERNEL, 3, 300, 7, name=name, stream=7, grid_x=4, registers=32)
+        bench.record(KERNEL, 1, 100, 10, name=name)
+        bench.record(KERNEL, 2, 200, 20)
+        bench.record(KERNEL, 99, 400, 1)  # launched by a thread that nobody recorded
+
+    run = bench.run(program)
+    found = rows(
+        run,
+        "select k.kernel_id, k.name, s.name, k.duration_ns, k.stream, k.grid_x, k.registers, "
+        "k.launch_ns between coalesce(s.start_ns, 0) and k.start_ns from kernels k "
+        "left join spans s using (span_id) order by k.kernel_id",
+    )
+    assert found == [
+        (0, "gemm<float>", "step", 10, None, None, None, True),
+        (1, "(unknown kernel)", "inner", 20, None, None, None, True),
+        (2, "gemm<float>", None, 7, 7, 4, 32, True),
+        (3, "(unknown kernel)", None, 1, None, None, None, None),
+    ]
+
+
+def test_call_tree_holds_the_gpu_below_its_calls(bench: GpuBench) -> None:
+    def program(bench: GpuBench) -> None:
+        name = _native.intern("relu")
+        for correlation in (1, 2):
+            with gpuprof.span("step"):
+                launch(correlation)
+                launch(correlation + 10)
+            bench.record(KERNEL, correlation, 100 * correlation, 10, name=name)
+            bench.record(COPY, correlation + 10, 100 * correlation, 5, source_kind=1, destination_kind=3)
+        bench.record(KERNEL, 77, 900, 3, name=name)
+
+    tree = bench.run(program).call_tree
+    assert tree.gpu_ns is not None
+    found = [
+        (tree.names[tree.name[node]], tree.names[tree.name[tree.parent[node]]].split()[0], calls, gpu)
+        for node, (calls, gpu) in enumerate(zip(tree.calls.tolist(), tree.gpu_ns.tolist(), strict=True))
+        if gpu
+    ]
+    assert found == [
+        ("relu", "process", 1, 3),
+        ("relu", "step", 2, 20),
+        ("copy pageable to device", "step", 2, 10),
+    ]
+    assert (np.diff(tree.parent) >= -len(tree)).all()
+    assert all(tree.parent[node] < node for node in range(len(tree)))
+
+
+def test_replayed_kernels_belong_to_what_captured_them(bench: GpuBench) -> None:
+    def program(bench: GpuBench) -> None:
+        with gpuprof.span("capture"), gpuprof.span("layer"):
+            capture(5)
+        clone(5, 50)
+        clone(50, 500)
+        with gpuprof.span("replay"):
+            launch(1)
+        bench.record(KERNEL, 1, 100, 10, graph_id=9, graph_node_id=500)
+        bench.record(KERNEL, 1, 200, 20, graph_id=8, graph_node_id=4)  # of a graph from before
+        bench.record(KERNEL, 1, 300, 30, graph_id=8, graph_node_id=6)
+
+    run = bench.run(program)
+    found = rows(
+        run,
+        "select s.name, k.graph_id, k.graph_node_id, k.duration_ns, k.launch_ns is null "
+        "from kernels k join spans s using (span_id) order by k.start_ns",
+    )
+    assert found == [("layer", 9, 500, 10, False), ("replay", 8, 4, 20, False), ("replay", 8, 6, 30, False)]
+    units = rows(run, "select name, calls, gpu_ns from call_tree where kind = 'kernel' order by gpu_ns")
+    assert units == [("(unknown kernel)", 1, 10), ("CUDA graph 8", 1, 50)]
+
+
+def test_transfers_and_waits(bench: GpuBench) -> None:
+    def program(bench: GpuBench) -> None:
+        with gpuprof.span("load"):
+            launch(1)
+            launch(2)
+            launch(3)
+        bench.record(COPY, 1, 100, 10, bytes=4096, source_kind=2, destination_kind=3, device=0)
+        bench.record(FILL, 2, 200, 20, bytes=64, destination_kind=3)
+        bench.record(SYNCHRONIZATION, 3, 300, 30, detail=3)
+
+    run = bench.run(program)
+    assert rows(
+        run, "select kind, bytes, src, dst, device, duration_ns from transfers order by start_ns"
+    ) == [
+        ("copy", 4096, "pinned", "device", 0, 10),
+        ("fill", 64, None, "device", None, 20),
+    ]
+    assert rows(
+        run, "select type, s.name, w.duration_ns from synchronizations w join spans s using (span_id)"
+    ) == [("stream", "load", 30)]
+
+
+def test_batches_join_alike(bench: GpuBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_tables, "BATCH_RECORDS", 7)
+
+    def program(bench: GpuBench) -> None:
+        for correlation in range(1, 101):
+            with gpuprof.span(f"step {correlation}"):
+                launch(correlation)
+            bench.record(KERNEL, correlation, 1000 - correlation, correlation)
+
+    run = bench.run(program)
+    found = rows(run, "select s.name, k.duration_ns, kernel_id from kernels k join spans s using (span_id)")
+    assert sorted(found) == sorted((f"step {n}", n, 100 - n) for n in range(1, 101))
+
+
+def test_without_a_gpu_nothing_is_claimed(bench: GpuBench) -> None:
+    run = bench.run(lambda bench: None)
+    assert run.call_tree.gpu_ns is None
+    assert "kernels" not in run.tables
+    assert rows(run, "select count(*), sum(duration_ns) from kernels") == [(0, None)]
+    assert rows(run, "select distinct gpu_ns from call_tree") == [(None,)]
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"", "shorter than its head"),
+        (b"GPUPROFG", "shorter than its head"),
+        (b"x" * 200, "its head is damaged"),
+        (struct.pack("<8sIIIIQ32x", MAGIC, 2, 128, 1, 1, 1), "its head is damaged"),
+        (struct.pack("<8sIIIIQ32x", MAGIC, 1, 64, 1, 1, 1), "its head is damaged"),
+        (HEAD.pack(MAGIC, 1, 128, 1, 1, 1), "its process left no events"),
+    ],
+)
+def test_a_file_that_is_none(bench: GpuBench, content: bytes, reason: str) -> None:
+    def program(bench: GpuBench) -> None:
+        with gpuprof.span("work"):
+            (bench.path / "segments" / "1-1.gpu").write_bytes(content)
+
+    run = bench.run(program)
+    assert any(reason in line for line in run.meta["damage"])
+    assert not run.meta["complete"]
+    assert rows(run, "select name from spans") == [("work",)]
+
+
+def test_a_file_that_was_cut_off(bench: GpuBench) -> None:
+    def program(bench: GpuBench) -> None:
+        launch(1)
+        bench.record(KERNEL, 1, 100, 10)
+        bench.tail = b"\x01" * 100
+
+    run = bench.run(program)
+    assert rows(run, "select count(*) from kernels") == [(1,)]
+    assert any("cut short" in line for line in run.meta["damage"])
+
+
+def test_records_that_cannot_be_are_left_out(bench: GpuBench) -> None:
+    def program(bench: GpuBench) -> None:
+        bench.record(KERNEL, 1, -bench.now, 0)  # never ended: both times are zero
+        bench.record(KERNEL, 2, 100, -50)
+        bench.record(KERNEL, 3, 100, 50, name=4_000_000)
+        bench.record(6789, 4, 100, 50)
+
+    run = bench.run(program)
+    assert rows(run, "select correlation_id, name from kernels") == [(3, "(unknown kernel)")]
+
+
+def test_what_is_kept_meanwhile_is_removed(bench: GpuBench) -> None:
+    def program(bench: GpuBench) -> None:
+        launch(1)
+        bench.record(KERNEL, 1, 100, 10)
+
+    run = bench.run(program)
+    assert sorted(entry.name for entry in run.path.iterdir()) == [
+        "call_tree",
+        "kernels",
+        "meta.json",
+        "spans",
+        "synchronizations",
+        "transfers",
+    ]
+    assert gpu_records.find_files(run.path) == ([], [])
