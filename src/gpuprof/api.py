@@ -78,13 +78,26 @@ class Run:
 
         return summarize(self.call_tree, by, process=process)
 
-    def flamegraph(self, path: PathLike) -> Path:
-        """Write the flame graph as one offline HTML page; returns its path."""
+    def flamegraph(self, path: PathLike, *, weight: Literal["cpu", "gpu"] | None = None) -> Path:
+        """Write the flame graph as one offline HTML page; returns its path.
+
+        `weight` is what the widths show: the time of the program's threads ("cpu") or that of the kernels
+        and transfers that they launched ("gpu", the default where the run holds any). Raises RunError for
+        "gpu" in a run without.
+        """
+        from gpuprof.analyze.weight import has_gpu_time, on_gpu, without_idle
         from gpuprof.render.flamegraph import flamegraph_page
         from gpuprof.render.titles import page_notes, page_subtitle, page_title
 
+        tree = self.call_tree
+        if weight not in (None, "cpu", "gpu"):
+            raise RunError(f"cannot weigh by {weight!r}: choose cpu or gpu")
+        if weight == "gpu" and not has_gpu_time(tree):
+            raise RunError(f"{self.path} holds no GPU work: leave the weight out, or take cpu")
+        by_gpu = weight == "gpu" or (weight is None and has_gpu_time(tree))
         page = flamegraph_page(
-            self.call_tree,
+            without_idle(on_gpu(tree)) if by_gpu else tree,
+            measure="GPU time" if by_gpu else "Total time",
             title=page_title(self.path, self.meta),
             subtitle=page_subtitle(self.meta),
             notes=page_notes(self.meta),

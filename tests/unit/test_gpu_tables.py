@@ -14,6 +14,7 @@ import pytest
 
 import gpuprof
 from gpuprof import _native
+from gpuprof.analyze.weight import on_gpu, without_idle
 from gpuprof.run import gpu_records, gpu_tables
 from gpuprof.run.gpu_records import COPY, FILL, HEAD, KERNEL, MAGIC, RECORD, SYNCHRONIZATION, UNKNOWN, VERSION
 
@@ -205,6 +206,71 @@ def test_without_a_gpu_nothing_is_claimed(bench: GpuBench) -> None:
     assert "kernels" not in run.tables
     assert rows(run, "select count(*), sum(duration_ns) from kernels") == [(0, None)]
     assert rows(run, "select distinct gpu_ns from call_tree") == [(None,)]
+
+
+def two_layers(bench: GpuBench) -> None:
+    gemm, relu = _native.intern("gemm"), _native.intern("relu")
+    with gpuprof.span("model"):
+        launch(1)
+        with gpuprof.span("head"):
+            launch(2)
+            launch(3)
+    bench.record(KERNEL, 1, 100, 1_000, name=gemm)
+    bench.record(KERNEL, 2, 2_000, 5_000, name=gemm)
+    bench.record(COPY, 3, 9_000, 250, source_kind=3, destination_kind=2)
+    bench.record(KERNEL, 3, 9_500, 750, name=relu)
+
+
+def test_summary_has_the_gpu_beside_the_cpu(bench: GpuBench) -> None:
+    summary = bench.run(two_layers).summary("span")
+    assert summary.gpu_total_ns == 7_000
+    found = [(row.name, row.gpu_total_ns, row.gpu_own_ns, row.gpu_share) for row in summary.rows]
+    assert found == [("head", 6_000, 6_000, 6 / 7), ("model", 7_000, 1_000, 1 / 7)]
+    text = str(summary)
+    assert "gpu own" in text
+    assert "85.7%" in text
+    assert "spans cover 7.00 us of the 7.00 us on GPUs" in text.replace("µs", "us")
+
+
+def test_summary_by_kernel(bench: GpuBench) -> None:
+    summary = bench.run(two_layers).summary("kernel")
+    found = [(row.name, row.kind, row.calls, row.total_ns, row.mean_ns, row.share) for row in summary.rows]
+    assert found == [
+        ("gemm", "kernel", 2, 6_000, 3_000, 6 / 7),
+        ("relu", "kernel", 1, 750, 750, 0.75 / 7),
+        ("copy device to pinned", "transfer", 1, 250, 250, 0.25 / 7),
+    ]
+    assert "7.00 us on GPUs" in str(summary).replace("µs", "us")
+
+
+def test_flame_graph_is_weighed_by_the_gpu(bench: GpuBench, tmp_path: Path) -> None:
+    run = bench.run(two_layers)
+    page = run.flamegraph(tmp_path / "gpu.html").read_text(encoding="utf-8")
+    assert "<dt>GPU time</dt><dd>7.00 µs</dd>" in page
+    assert '"gemm"' in page
+    assert "<dt>Total time</dt>" in run.flamegraph(tmp_path / "cpu.html", weight="cpu").read_text("utf-8")
+
+
+def test_gpu_weight_without_gpu_work(bench: GpuBench, tmp_path: Path) -> None:
+    run = bench.run(lambda bench: None)
+    with pytest.raises(gpuprof.RunError, match="holds no GPU work"):
+        run.flamegraph(tmp_path / "gpu.html", weight="gpu")
+
+
+def test_idle_calls_are_left_out_of_the_gpu_weight(bench: GpuBench) -> None:
+    def program(bench: GpuBench) -> None:
+        with gpuprof.span("busy"):
+            launch(1)
+        with gpuprof.span("idle"), gpuprof.span("deeper"):
+            pass
+        bench.record(KERNEL, 1, 100, 10)
+
+    tree = without_idle(on_gpu(bench.run(program).call_tree))
+    names = [tree.names[name].split()[0] for name in tree.name]
+    assert names == ["process", "busy", "(unknown"]
+    assert tree.total_ns.tolist() == [10, 10, 10]
+    assert tree.own_ns.tolist() == [0, 0, 10]
+    assert tree.parent.tolist() == [-1, 0, 1]
 
 
 @pytest.mark.parametrize(

@@ -229,7 +229,8 @@ def test_an_unknown_process_or_table_is_refused_with_the_choices() -> None:
 def test_kernels_are_a_note_not_a_zero() -> None:
     summary = summarize(TRAINING, "kernel")
     assert (summary.rows, summary.covered_ns) == ((), 0)
-    assert "no kernel records" in summary.notes[0]
+    assert "no GPU work was recorded" in summary.notes[0]
+    assert summary.gpu_total_ns is None
 
 
 def test_an_empty_table_says_why() -> None:
@@ -380,6 +381,9 @@ def test_the_dictionary_is_plain_json_with_units() -> None:
             "share": 1.0,
             "threads": 1,
             "processes": 1,
+            "gpu_total_ns": None,
+            "gpu_own_ns": None,
+            "gpu_share": None,
         }
     ]
     assert (values["by"], values["total_ns"], values["covered_ns"]) == ("operator", 100, 100)

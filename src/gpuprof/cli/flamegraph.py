@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -11,14 +12,19 @@ import click
 @click.command("flamegraph")
 @click.argument("run", metavar="R")
 @click.option("-o", "--output", metavar="F.html", help="File to write; the default is the run's name, .html.")
-def flamegraph(run: str, output: str | None) -> None:
+@click.option(
+    "--weight",
+    type=click.Choice(["cpu", "gpu"]),
+    help="What the widths show; the default is gpu where the run holds GPU work.",
+)
+def flamegraph(run: str, output: str | None, weight: Literal["cpu", "gpu"] | None) -> None:
     """Write the flame graph of the run R as one HTML file and print its path."""
     from gpuprof import api
 
     recorded = api.open(run)
     path = Path(output) if output is not None else default_output(recorded.path)
     check_output(path)
-    recorded.flamegraph(path)
+    recorded.flamegraph(path, weight=weight)
     click.echo(path)
 
 

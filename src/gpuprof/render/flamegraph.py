@@ -57,11 +57,14 @@ _UNREADABLE = re.compile(
 )
 
 
-def flamegraph_page(tree: CallTree, *, title: str, subtitle: str, notes: Sequence[str] = ()) -> str:
+def flamegraph_page(
+    tree: CallTree, *, title: str, subtitle: str, notes: Sequence[str] = (), measure: str = "Total time"
+) -> str:
     """Return a self-contained HTML page that shows `tree` as a flame graph and as a table.
 
-    `notes` are warnings about the run ("3 events were dropped"); each is shown as a line above the
-    picture. The text is meant to be written as UTF-8.
+    `measure` is what the widths are, as the heading of their sum. `notes` are warnings about the run
+    ("3 events were dropped"); each is shown as a line above the picture. The text is meant to be written
+    as UTF-8.
     """
     script = _joined_scripts()
     style = _asset("page.css")
@@ -75,6 +78,7 @@ def flamegraph_page(tree: CallTree, *, title: str, subtitle: str, notes: Sequenc
             "title": _text(title),
             "subtitle": _text(subtitle),
             "notes": _notes(notes),
+            "measure": _text(measure),
             "total": _text(_duration(_total_ns(tree))),
             "calls": f"{_call_count(tree):,}",
             "static": _static_table(tree),
