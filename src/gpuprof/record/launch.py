@@ -37,7 +37,9 @@ def begin() -> None:
     _restore("PYTHONPATH", options["PYTHONPATH"])
     if options["operators"]:
         offer_collector()
-    recording = Recording(Path(options["out"]), layers=options["layers"], operators=options["operators"])
+    recording = Recording(
+        Path(options["out"]), layers=options["layers"], operators=options["operators"], gpu=options["gpu"]
+    )
     recording.command = [sys.executable, options["target"], *options["arguments"]]
     try:
         recording.start()

@@ -17,10 +17,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Literal
 
 from gpuprof import _native
 from gpuprof.errors import RecordingError
+from gpuprof.record.device_samples import DeviceSampleSource
 from gpuprof.record.import_hook import ImportHook
 from gpuprof.record.layers import LayerSource
 from gpuprof.record.operators import OperatorSource
@@ -57,12 +58,19 @@ class Recording:
     """Sources switched on, from `start` to `stop`. One at a time in a process."""
 
     def __init__(
-        self, path: Path, *, modules: tuple[Any, ...] = (), layers: bool = True, operators: bool = True
+        self,
+        path: Path,
+        *,
+        modules: tuple[Any, ...] = (),
+        layers: bool = True,
+        operators: bool = True,
+        gpu: Literal["auto"] | bool = "auto",
     ) -> None:
         self.path = path
+        self._gpu = gpu
         self._modules = modules
         self._wanted = {"layers": layers, "operators": operators}
-        self._sources: dict[str, LayerSource | OperatorSource] = {}
+        self._sources: dict[str, LayerSource | OperatorSource | DeviceSampleSource] = {}
         self._methods: dict[str, str] = {"spans": "on"}
         self._hook: ImportHook | None = None
         self._lock: IO[bytes] | None = None
@@ -83,6 +91,8 @@ class Recording:
             self._unlock()
             raise RecordingError(f"cannot record into {self.path}: {error.strerror}") from error
         self._facts = {**_facts(self._process_id), "command": self.command}
+        # First, since its process has to be up before it reads; so it is also the last to be stopped.
+        self._start_source("samples", DeviceSampleSource(self.path / SEGMENTS, wanted=self._gpu))
         self._start_sources()
         self._save(closed=False)
 
@@ -137,17 +147,19 @@ class Recording:
         }
         self._modules = ()  # a recording keeps no model alive
         for name, source in sources.items():
-            if not self._wanted[name]:
-                continue
-            try:
-                method = source.start()
-            except Exception as error:
-                # The program's torch may be another library, or a model may refuse to be walked.
-                source.stop()
-                method = f"off: {type(error).__name__}: {error}".splitlines()[0]
-            self._methods[name] = method
-            if not method.startswith("off"):
-                self._sources[name] = source
+            if self._wanted[name]:
+                self._start_source(name, source)
+
+    def _start_source(self, name: str, source: LayerSource | OperatorSource | DeviceSampleSource) -> None:
+        try:
+            method = source.start()
+        except Exception as error:
+            # The program's torch may be another library, or a model may refuse to be walked.
+            source.stop()
+            method = f"off: {type(error).__name__}: {error}".splitlines()[0]
+        self._methods[name] = method
+        if not method.startswith("off"):
+            self._sources[name] = source
 
     def _note(self, line: str) -> None:
         self._facts.setdefault("notes", []).append(line)

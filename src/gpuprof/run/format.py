@@ -36,6 +36,7 @@ TABLES: dict[str, dict[str, str]] = {
         "own_ns": "BIGINT",
         "threads": "INTEGER",
     },
+    "samples": {"t_ns": "BIGINT", "device": "INTEGER", "metric": "VARCHAR", "value": "DOUBLE"},
 }
 
 
@@ -62,6 +63,7 @@ _META_TYPES: dict[str, type] = {
     "threads": list,
     "damage": list,
     "notes": list,
+    "devices": list,
     "duration_ns": int,
 }
 
