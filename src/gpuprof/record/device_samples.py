@@ -51,12 +51,12 @@ class DeviceSampleSource:
     """Has the devices read into a file in `folder`, from `start` to `stop`."""
 
     def __init__(
-        self, folder: Path, *, wanted: Literal["auto"] | bool = "auto", period_ns: int = PERIOD_NS
+        self, folder: Path, *, wanted: Literal["auto"] | bool = "auto", period_ns: int | None = None
     ) -> None:
         self.notes: list[str] = []
         self._folder = folder
         self._wanted = wanted is not False
-        self._period_ns = period_ns
+        self._period_ns = PERIOD_NS if period_ns is None else period_ns
         self._process_id = os.getpid()
         self._leash = -1
         self._identity: tuple[int, int] | None = None
