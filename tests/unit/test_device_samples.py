@@ -95,7 +95,7 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
     played = Stub(tmp_path / "stub")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(played.folder))
     monkeypatch.syspath_prepend(str(played.folder))
-    monkeypatch.setattr(device_samples, "PERIOD_NS", 10_000_000)
+    monkeypatch.setattr(device_samples, "PERIOD_NS", 20_000_000)
     yield played
     played.close()
 
@@ -182,7 +182,7 @@ def test_stub_readings_become_the_table(stub: Stub, tmp_path: Path) -> None:
     ]
     inside = f"t_ns BETWEEN 0 AND {run.meta['duration_ns']}"
     assert run.sql(f"SELECT count(*) FROM samples WHERE NOT ({inside})").fetchall() == [(0,)]
-    assert run.meta["sources"]["samples"] == "nvml, every 10 ms"
+    assert run.meta["sources"]["samples"] == "nvml, every 20 ms"
     assert (run.meta["complete"], run.meta["damage"]) == (True, [])
 
 
@@ -248,7 +248,7 @@ def test_stub_a_device_that_is_lost_ends_and_the_others_go_on(stub: Stub, tmp_pa
     run = record_readings(stub, tmp_path / "r.gpuprof", last=5)
     assert metrics(run, 0) == {"power_w": [1, 2]}
     assert len(metrics(run, 1)["power_w"]) >= 6
-    assert run.meta["notes"] == ["device 0 (Stub 100) answered no more (NVML error 15)"]
+    assert "device 0 (Stub 100) answered no more (NVML error 15)" in run.meta["notes"]
     assert run.meta["complete"] is True
 
 
@@ -501,9 +501,11 @@ def test_stub_the_sampler_holds_nothing_of_the_program(stub: Stub, tmp_path: Pat
         with gpuprof.profile(out=tmp_path / "r.gpuprof", **QUIET):
             sampler = stub.wait_for_reading(2)
             folder = Path(f"/proc/{sampler}")
-            files = sorted(os.readlink(file) for file in (folder / "fd").iterdir() if os.path.lexists(file))
+            files = sorted(
+                str(file.readlink()) for file in (folder / "fd").iterdir() if os.path.lexists(file)
+            )
             variables = {line.split(b"=")[0] for line in (folder / "environ").read_bytes().split(b"\0")}
-            assert os.readlink(folder / "cwd") == "/"
+            assert str((folder / "cwd").readlink()) == "/"
     finally:
         os.close(held)
     assert files.count("/dev/null") == 2
@@ -562,7 +564,7 @@ if {reused}:
     assert (output, errors, process.returncode) == ("", "", 0)
     wait_for_end_of(sampler)
     run = gpuprof.open(tmp_path / "r.gpuprof")
-    assert run.meta["notes"] == ["the program closed what ends the device samples: they may end early"]
+    assert "the program closed what ends the device samples: they may end early" in run.meta["notes"]
     assert metrics(run)["power_w"][:3] == [100, 200, 300]
 
 
@@ -602,7 +604,13 @@ def test_stub_gpuprof_run_takes_samples_and_leaves_them_out(
     assert gpuprof.open(tmp_path / "2.gpuprof").meta["sources"]["samples"] == "off: not wanted"
     summary = run_python("-m", "gpuprof", "summary", "r.gpuprof", env=stub.environment())
     (line,) = (line for line in summary.stdout.splitlines() if line.startswith("device 0"))
-    for words in ("Stub 100", "% used on average, 50% at most", "(counter)", "3.00 kB of 80.0 GB", "power cap"):
+    for words in (
+        "Stub 100",
+        "% used on average, 50% at most",
+        "(counter)",
+        "3.00 kB of 80.0 GB",
+        "power cap",
+    ):
         assert words in line
     values = json.loads(run_python("-m", "gpuprof", "summary", "r.gpuprof", "--json").stdout)
     (device,) = values["devices"]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stands in for nvidia-ml-py: devices that answer what `scenario.json` beside this file says.
 
-A scenario is `{"devices": [{FUNCTION: [first answer, second, ...]}], "init": code}`; the last answer stays. An
-answer `{"error": code}` is raised; `"hang"` never comes. What a device has no answers for is not supported.
+A scenario is `{"devices": [{FUNCTION: [first answer, second, ...]}], "init": code}`; the last answer stays.
+An answer `{"error": code}` is raised; `"hang"` never comes. What a device has no answers for is unsupported.
 Each call is logged in `calls`, and each question after the power goes into the pipe `events`.
 """
 
