@@ -9,7 +9,7 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
-#include <signal.h>
+
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -29,11 +30,11 @@ constexpr int first_free_file = 3;
 
 // What all three processes see: they share memory, and one at a time runs.
 struct Launch {
-    char* const* arguments;
-    char* const* environment;
-    int standard_input;
-    int nowhere;
-    void* inner_stack;
+    char* const* arguments = nullptr;
+    char* const* environment = nullptr;
+    int standard_input = -1;
+    int nowhere = -1;
+    void* inner_stack = nullptr;
     int process_id = 0;
     int error = 0;
 };
@@ -45,14 +46,13 @@ constexpr int not_for_us[] = {SIGHUP,  SIGINT,  SIGQUIT, SIGALRM, SIGTERM,
 void reset_signals() noexcept {
     struct sigaction action{};
     for (int number = 1; number < NSIG; ++number) {
-        const bool ignored =
-            std::find(std::begin(not_for_us), std::end(not_for_us), number) != std::end(not_for_us);
+        const bool ignored = std::ranges::find(not_for_us, number) != std::end(not_for_us);
         action.sa_handler = ignored ? SIG_IGN : SIG_DFL;
         sigaction(number, &action, nullptr);
     }
     sigset_t none;
     sigemptyset(&none);
-    sigprocmask(SIG_SETMASK, &none, nullptr);
+    pthread_sigmask(SIG_SETMASK, &none, nullptr);
 }
 
 void close_files_from(int first) noexcept {
@@ -62,7 +62,8 @@ void close_files_from(int first) noexcept {
     constexpr rlim_t most = 65536;
     rlimit limit{};
     getrlimit(RLIMIT_NOFILE, &limit);
-    for (int file = first; file < static_cast<int>(std::min(limit.rlim_cur, most)); ++file) close(file);
+    const int end = static_cast<int>(std::min(limit.rlim_cur, most));
+    for (int file = first; file < end; ++file) close(file);
 }
 
 // Through high numbers first: the program may have closed its own 0 to 2, so that ours are among them.
@@ -110,6 +111,7 @@ void launch_detached(Launch& launch, void* outer_stack) {
 
 std::vector<char*> pointers_to(const std::vector<std::string>& texts) {
     std::vector<char*> pointers;
+    pointers.reserve(texts.size() + 1);
     for (const std::string& text : texts) pointers.push_back(const_cast<char*>(text.c_str()));
     pointers.push_back(nullptr);
     return pointers;
