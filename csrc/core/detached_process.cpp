@@ -9,7 +9,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <sched.h>
-
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
