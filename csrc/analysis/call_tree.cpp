@@ -78,7 +78,8 @@ std::uint32_t CallTree::moved(std::uint32_t node, std::uint32_t from, std::uint3
 void CallTree::finish() {
     // Children have higher numbers than their parents, so one walk from the back sees them first.
     for (std::size_t i = nodes_.size(); i-- > 0;) {
-        const Node& node = nodes_[i];
+        Node& node = nodes_[i];
+        if (node.calls == 0) node.total_ns += node.own_ns;
         if (node.parent == no_parent || nodes_[node.parent].calls != 0) continue;
         nodes_[node.parent].total_ns += node.total_ns;
         nodes_[node.parent].threads = std::max(nodes_[node.parent].threads, node.threads);

@@ -31,6 +31,8 @@ class CallTree {
     std::uint32_t child(std::uint32_t parent, SpanKind kind, std::uint32_t name);
     // `thread` is unique in the run and its calls are added one thread after the other.
     void add_call(std::uint32_t number, std::uint64_t thread, std::int64_t total_ns, std::int64_t own_ns);
+    // The time that a process's main thread spent outside of everything that was recorded.
+    void set_own(std::uint32_t number, std::int64_t own_ns) { nodes_[number].own_ns = own_ns; }
     // Undoes an add_call.
     void take_back(std::uint32_t number, std::int64_t total_ns, std::int64_t own_ns);
     // The node that stands to `to` as `node` stands to `from`; `node` itself where `from` is not above it.
@@ -38,7 +40,7 @@ class CallTree {
     const std::vector<Node>& nodes() const noexcept { return nodes_; }
 
     // Sums the durations of nodes that have no calls of their own (processes, the backward group) from
-    // their children.
+    // their own time and their children.
     void finish();
     // Indices of the nodes that were called, a parent before its children and each subtree together.
     std::vector<std::uint32_t> preorder() const;

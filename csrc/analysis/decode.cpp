@@ -144,6 +144,7 @@ class AddedEvents {
                 events_.push_back({last, event.name, event.kind});
             }
     }
+    std::uint64_t last() const noexcept { return events_.empty() ? 0 : events_.back().ticks; }
     void feed_until(std::uint64_t ticks, SpanBuilder& builder) {
         for (; next_ < events_.size() && events_[next_].ticks <= ticks; ++next_) {
             const Event& event = events_[next_];
@@ -245,6 +246,13 @@ bool is_first_of_thread(PieceGroup group, const std::vector<PieceGroup>& groups)
     return first->data() == group.data();
 }
 
+// The thread whose life is that of its process; where it has no events, the first that has.
+bool is_main_thread(PieceGroup group, const std::vector<PieceGroup>& groups, std::uint32_t process_id) {
+    const auto main = std::ranges::find_if(
+        groups, [&](const PieceGroup& other) { return other.front().thread_id == process_id; });
+    return group.data() == (main != groups.end() ? *main : groups.front()).data();
+}
+
 void append_added(AddedEvents& added, PieceGroup group, const std::vector<PieceGroup>& groups) {
     for (const PieceGroup& other : groups)
         if (is_added(other) && other.front().thread_id == group.front().thread_id) added.append(other);
@@ -257,6 +265,7 @@ void decode_process(const RecordedProcess& process, const std::vector<std::uint3
     const ProcessCursor cursor{process, names, run.totals, last_possible_ticks(process, run.ns_per_tick),
                                static_cast<std::uint64_t>(1e9 / run.ns_per_tick)};
     const std::vector<PieceGroup> groups = group_by_thread(process.pieces);
+    std::uint64_t busy_ticks = 0;
     for (const PieceGroup& group : groups) {
         const ThreadPiece& first = group.front();
         const bool is_first = is_first_of_thread(group, groups);
@@ -272,8 +281,15 @@ void decode_process(const RecordedProcess& process, const std::vector<std::uint3
             release_pages(piece.events);
         }
         added.feed_until(~std::uint64_t{0}, builder);
-        builder.finish(std::max(end, feed.last()));
+        // Where events were dropped, a thread's story ends with the last that it could write.
+        const bool goes_on = process.dropped_events == 0;
+        builder.finish(goes_on ? std::max(end, feed.last()) : std::max(feed.last(), added.last()));
+        if (is_main_thread(group, groups, process.process_id)) busy_ticks = builder.busy_ticks();
     }
+    const std::int64_t lived = setting.clock(end) - setting.clock(process.first_point.ticks);
+    const std::int64_t busy =
+        setting.clock(process.first_point.ticks + busy_ticks) - setting.clock(process.first_point.ticks);
+    setting.tree.set_own(process_node, std::max<std::int64_t>(0, lived - busy));
 }
 
 }  // namespace

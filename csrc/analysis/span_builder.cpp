@@ -181,7 +181,16 @@ void SpanBuilder::begin(EventKind source, std::uint32_t name, std::uint64_t tick
     open.may_forward = source == EventKind::operator_begin && !open.hidden;
     if (parent != nullptr && open.may_forward) note_operator_child(*parent, open);
     if (open.may_forward) ++may_forward_;
+    note_opened(ticks);
     current_->open.push_back(open);
+}
+
+void SpanBuilder::note_opened(std::uint64_t ticks) noexcept {
+    if (open_count_++ == 0) busy_since_ = ticks;
+}
+
+void SpanBuilder::note_closed(std::uint64_t ticks) noexcept {
+    if (--open_count_ == 0) busy_ticks_ += ticks - busy_since_;
 }
 
 void SpanBuilder::note_operator_child(Open& parent, const Open& child) noexcept {
@@ -212,6 +221,7 @@ bool SpanBuilder::end_in(Context& context, EventKind begin_kind, std::uint32_t n
 
 void SpanBuilder::close(Context& context, std::size_t position, std::uint64_t ticks) {
     Open closing = context.open[position];
+    note_closed(ticks);
     if (closing.hidden) {
         context.open.erase(context.open.begin() + static_cast<std::ptrdiff_t>(position));
         return;

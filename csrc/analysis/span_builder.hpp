@@ -102,6 +102,8 @@ class SpanBuilder {
     void start_task(std::uint64_t ticks) noexcept { task_start_ticks_ = ticks; }
     // Closes what is open at `ticks`.
     void finish(std::uint64_t ticks);
+    // How long anything was open on this thread, in whatever task. After finish().
+    std::uint64_t busy_ticks() const noexcept { return busy_ticks_; }
 
   private:
     struct Open {
@@ -136,6 +138,8 @@ class SpanBuilder {
     void begin(EventKind source, std::uint32_t name, std::uint64_t ticks);
     void end(EventKind begin_kind, std::uint32_t name, std::uint64_t ticks);
     bool end_in(Context& context, EventKind begin_kind, std::uint32_t name, std::uint64_t ticks);
+    void note_opened(std::uint64_t ticks) noexcept;
+    void note_closed(std::uint64_t ticks) noexcept;
     void close(Context& context, std::size_t position, std::uint64_t ticks);
     void emit_row(const Open& open, std::uint64_t ticks);
     Open* enclosing() noexcept;
@@ -156,6 +160,9 @@ class SpanBuilder {
     std::unordered_map<std::uint64_t, Context> contexts_;
     Context* current_ = &contexts_[0];
     std::uint32_t may_forward_ = 0;  // how many open operators
+    std::uint64_t open_count_ = 0;   // over all tasks
+    std::uint64_t busy_since_ = 0;
+    std::uint64_t busy_ticks_ = 0;
     std::uint64_t task_start_ticks_ = unknown_start;
     std::size_t prune_at_ = fewest_contexts_to_prune;
 };

@@ -9,6 +9,7 @@
 #include "bindings/bindings.hpp"
 #include "collect/itt.hpp"
 #include "core/clock.hpp"
+#include "core/detached_process.hpp"
 #include "core/intervals.hpp"
 #include "core/recorder.hpp"
 
@@ -116,6 +117,16 @@ py::dict stop_recording() {
     return result;
 }
 
+int start_detached_program(const std::vector<std::string>& arguments,
+                           const std::vector<std::string>& environment, int standard_input) {
+    try {
+        const py::gil_scoped_release unlocked;
+        return start_detached(arguments, environment, standard_input);
+    } catch (const std::system_error& error) {
+        throw_os_error(error, arguments.empty() ? "" : arguments.front());
+    }
+}
+
 }  // namespace
 
 void throw_os_error(const std::system_error& error, const std::string& path) {
@@ -136,6 +147,9 @@ void bind_record(py::module_& module) {
     module.def(
         "intern", [](const std::string& text) { return Recorder::instance().intern(text); }, py::arg("text"));
     module.def("is_recording", [] { return Recorder::instance().active(); });
+    module.def("start_detached", &start_detached_program, py::arg("arguments"), py::arg("environment"),
+               py::arg("standard_input"));
+    module.def("adopts_orphans", &adopts_orphans);
     module.def("itt_attached", [] { return itt::is_attached(); });
 }
 

@@ -5,6 +5,7 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <new>
 #include <utility>
 
@@ -32,33 +33,29 @@ void NameTable::begin(std::string path) {
 
 // In the child of a fork, where the mutex is held.
 void NameTable::continue_in(std::string path) {
-    // The descriptor is shared with the parent: writing to it here would mix two processes' ids.
     begin_file(std::move(path));
 }
 
 bool NameTable::close() noexcept {
     std::lock_guard lock(mutex_);
-    close_file();
+    if (wanted_ && made_) write_out();
     wanted_ = false;
-    return !failed_;
+    return !failed_ && written_ >= texts_.size();
 }
 
 void NameTable::begin_file(std::string path) noexcept {
-    close_file();
     path_ = std::move(path);
     wanted_ = true;
+    made_ = false;
+    has_magic_ = false;
     failed_ = false;
-}
-
-void NameTable::close_file() noexcept {
-    if (file_ >= 0) ::close(file_);
-    file_ = -1;
+    written_ = 0;
 }
 
 std::uint32_t NameTable::intern(std::string_view text, std::uint32_t scope) noexcept {
     text = cut_to_limit(text);
     std::lock_guard lock(mutex_);
-    open_file();
+    make_file();
     if (const auto found = ids_.find(Key{text, scope}); found != ids_.end()) return found->second;
     const std::size_t known = texts_.size();
     try {
@@ -66,7 +63,7 @@ std::uint32_t NameTable::intern(std::string_view text, std::uint32_t scope) noex
         scopes_.push_back(scope);
         const auto id = static_cast<std::uint32_t>(texts_.size());
         ids_.emplace(Key{texts_.back(), scope}, id);
-        append(texts_.back(), scope);
+        if (made_ && wanted_) write_out();
         return id;
     } catch (const std::bad_alloc&) {
         // Whole names only: the places in the file are the ids.
@@ -78,27 +75,40 @@ std::uint32_t NameTable::intern(std::string_view text, std::uint32_t scope) noex
 
 void NameTable::ensure_file() noexcept {
     std::lock_guard lock(mutex_);
-    open_file();
+    make_file();
 }
 
-void NameTable::open_file() noexcept {
-    if (file_ >= 0 || failed_ || !wanted_) return;
-    file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
-    if (file_ < 0 || ::write(file_, names_magic, sizeof(names_magic)) != sizeof(names_magic)) {
-        failed_ = true;
+void NameTable::make_file() noexcept {
+    if (made_ || !wanted_) return;
+    made_ = true;
+    write_out();
+}
+
+// The file is opened for each new name, which are few: a program may close every file that it finds, and
+// one that were kept open would then be written into, or close, whatever the program opened in its place.
+// A process that has no file to spare writes its names later.
+void NameTable::write_out() noexcept {
+    if (failed_) return;
+    const int file = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+    if (file < 0) {
+        failed_ = errno != EMFILE && errno != ENFILE;
         return;
     }
-    for (std::size_t i = 0; i < texts_.size(); ++i) append(texts_[i], scopes_[i]);
+    if (!has_magic_) {
+        has_magic_ = ::write(file, names_magic, sizeof(names_magic)) == sizeof(names_magic);
+        failed_ = !has_magic_;
+    }
+    for (; !failed_ && written_ < texts_.size(); ++written_)
+        failed_ = !append(file, texts_[written_], scopes_[written_]);
+    ::close(file);
 }
 
-void NameTable::append(std::string_view text, std::uint32_t scope) noexcept {
-    if (file_ < 0 || failed_) return;
+// After a short write later records would be read at wrong places, so nothing may follow it: ids without
+// a record are shown as lost names.
+bool NameTable::append(int file, std::string_view text, std::uint32_t scope) noexcept {
     NameRecord head{static_cast<std::uint32_t>(text.size()), scope};
     iovec parts[2] = {{&head, sizeof(head)}, {const_cast<char*>(text.data()), text.size()}};
-    const auto whole = static_cast<ssize_t>(sizeof(head) + text.size());
-    // After a short write later records would be read at wrong places: stop, ids without a record
-    // are shown as lost names.
-    if (::writev(file_, parts, 2) != whole) failed_ = true;
+    return ::writev(file, parts, 2) == static_cast<ssize_t>(sizeof(head) + text.size());
 }
 
 }  // namespace gpuprof

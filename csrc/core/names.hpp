@@ -48,13 +48,15 @@ class NameTable {
     };
 
     void begin_file(std::string path) noexcept;
-    void close_file() noexcept;
-    void open_file() noexcept;
-    void append(std::string_view text, std::uint32_t scope) noexcept;
+    void make_file() noexcept;
+    void write_out() noexcept;
+    static bool append(int file, std::string_view text, std::uint32_t scope) noexcept;
 
     std::mutex mutex_;
     std::string path_;
-    int file_ = -1;
+    bool made_ = false;  // or wanted to be, where no file can be opened now
+    bool has_magic_ = false;
+    std::size_t written_ = 0;
     bool wanted_ = false;  // between begin and close
     bool failed_ = false;
     std::deque<std::string> texts_;  // a deque: views into it stay valid

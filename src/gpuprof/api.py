@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from gpuprof import _native
 from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError
 from gpuprof.record.decorate import decorate
-from gpuprof.record.recording import Recording, create_folder
+from gpuprof.record.device_samples import has_driver
+from gpuprof.record.recording import Recording, create_folder, pause_for_program, resume_after
 from gpuprof.record.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Run:
         return f"gpuprof.open({str(self.path)!r})"
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
-        """Ask the run's tables (`spans`, `call_tree`) with SQL; returns a DuckDB relation."""
+        """Ask the run's tables (`spans`, `call_tree`, `samples`) with SQL; returns a DuckDB relation."""
         return self._folder.sql(query)
 
     @property
@@ -127,6 +128,7 @@ class Profile:
         self._state: Literal["new", "recording", "ended"] = "new"
         self._failure: GpuprofError | None = None
         self._run: Run | None = None
+        self._outer: Recording | None = None  # of `gpuprof run`, while this one takes its place
 
     @property
     def path(self) -> Path:
@@ -153,10 +155,12 @@ class Profile:
 
         writer.preload()
         create_folder(self.path)
+        self._outer = pause_for_program()
         try:
             self._recording.start()
         except BaseException:
             shutil.rmtree(self.path, ignore_errors=True)
+            resume_after(self._outer)
             raise
         self._state = "recording"
         return self
@@ -169,6 +173,7 @@ class Profile:
     ) -> None:
         self._recording.stop()
         self._state = "ended"
+        resume_after(self._outer)
         if os.getpid() != self._process_id:
             self._failure = RunError("this is a forked child: the run belongs to the process that started it")
             return
@@ -195,8 +200,8 @@ def profile(
 
     `modules` are the models whose layers are wanted; without any, every module that is called is named
     by itself. `out` is the run's folder, which must not exist; without it the run lives in a temporary
-    folder as long as the `Run` object. Raises RecordingError, or UnavailableError for what this version
-    or machine lacks.
+    folder as long as the `Run` object. `gpu` is for device samples so far: "auto" takes them where an
+    NVIDIA driver is. Raises RecordingError, or UnavailableError for what this version or machine lacks.
     """
     _refuse_unavailable(gpu=gpu, python=python, work=work)
     _check_modules(modules)
@@ -204,12 +209,14 @@ def profile(
     if out is None:
         temporary = TemporaryFolder()
         out = temporary.path / "run.gpuprof"
-    recording = Recording(Path(out), modules=modules, layers=layers, operators=operators)
+    recording = Recording(Path(out), modules=modules, layers=layers, operators=operators, gpu=gpu)
     return Profile(recording, temporary=temporary)
 
 
 def _refuse_unavailable(*, gpu: Literal["auto"] | bool, python: bool, work: bool) -> None:
-    for option, wanted in (("gpu=True", gpu is True), ("python=True", python), ("work=True", work)):
+    if gpu is True and not has_driver():
+        raise UnavailableError("profile(gpu=True) finds no NVIDIA driver here: leave it out, or install one")
+    for option, wanted in (("python=True", python), ("work=True", work)):
         if wanted:
             raise UnavailableError(f"profile({option}) is not in this version of gpuprof: leave it out")
 
@@ -234,6 +241,7 @@ def run_program(
     out: Path | None = None,
     layers: bool = True,
     operators: bool = True,
+    gpu: Literal["auto"] | bool = "auto",
 ) -> tuple[int, Run | RunError]:
     """Run a script or module under a recording; returns its exit code and the run.
 
@@ -241,7 +249,9 @@ def run_program(
     """
     from gpuprof.record.supervise import run_program as supervise
 
-    result = supervise(target, arguments, is_module=is_module, out=out, layers=layers, operators=operators)
+    result = supervise(
+        target, arguments, is_module=is_module, out=out, layers=layers, operators=operators, gpu=gpu
+    )
     try:
         return result.exit_code, Run(result.run_path)
     except RunError as error:

@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from gpuprof.doctor_probes import DRIVER_PROBE, TORCH_PROBE, probe
+from gpuprof.doctor_probes import DRIVER_PROBE, NVML_PROBE, TORCH_PROBE, probe
 
 DISTRIBUTION = "gpuprof-native"
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 14)
@@ -62,6 +62,7 @@ def is_broken(check: Check) -> bool:
 def examine() -> list[Check]:
     """Look at everything that gpuprof stands on; never raises."""
     _ask_driver.cache_clear()
+    _ask_nvml.cache_clear()
     _ask_torch.cache_clear()
     return [check for name, look in _CHECKS for check in _guarded(name, look)]
 
@@ -291,6 +292,26 @@ def _gpu() -> Iterator[Check]:
         yield Check("GPU", "info", "none found: the CPU side is recorded")
 
 
+@functools.lru_cache(maxsize=1)
+def _ask_nvml() -> dict[str, Any]:
+    return probe(NVML_PROBE)
+
+
+def _nvml() -> Iterator[Check]:
+    facts = _ask_nvml()
+    if "missing" in facts:
+        yield Check("NVML", "missing", f"no device samples: {facts['missing']}", "it comes with the driver")
+    elif "package" in facts:
+        detail = "no device samples: nvidia-ml-py is not installed"
+        yield Check("NVML", "missing", detail, 'pip install "nvidia-ml-py>=12"')
+    elif "driver" in facts:
+        devices = ", ".join(facts["devices"]) or "no device"
+        yield Check("NVML", "ok", f"driver {facts['driver']}: {devices}; device samples are taken")
+    else:
+        detail = f"no device samples: it fails: {facts.get('nvml') or facts.get('error')}"
+        yield Check("NVML", "problem", detail, "see that nvidia-smi works here")
+
+
 def _cupti() -> Iterator[Check]:
     found = list(dict.fromkeys(path.resolve() for path in _cupti_libraries()))
     unused = "GPU records are not in this version"
@@ -393,6 +414,7 @@ _CHECKS: tuple[tuple[str, Callable[[], Iterable[Check]]], ...] = (
     ("NVTX", _nvtx),
     ("NVIDIA driver", _driver),
     ("GPU", _gpu),
+    ("NVML", _nvml),
     ("CUPTI", _cupti),
     ("nsys", _nsys),
     ("nvcc", _nvcc),

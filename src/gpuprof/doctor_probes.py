@@ -46,6 +46,29 @@ print(json.dumps({
 }))
 """
 
+NVML_PROBE = """
+import ctypes, json
+try:
+    ctypes.CDLL("libnvidia-ml.so.1")
+except OSError as error:
+    print(json.dumps({"missing": str(error)}))
+    raise SystemExit
+try:
+    import pynvml
+except ImportError:
+    print(json.dumps({"package": False}))
+    raise SystemExit
+def text(value):
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+try:
+    pynvml.nvmlInit()
+    handles = [pynvml.nvmlDeviceGetHandleByIndex(i) for i in range(pynvml.nvmlDeviceGetCount())]
+    names = [text(pynvml.nvmlDeviceGetName(handle)) for handle in handles]
+    print(json.dumps({"driver": text(pynvml.nvmlSystemGetDriverVersion()), "devices": names}))
+except pynvml.NVMLError as error:
+    print(json.dumps({"nvml": str(error)}))
+"""
+
 
 def probe(program: str) -> dict[str, Any]:
     """Run `program` in a fresh interpreter and return the JSON of its last line, or {"error": ...}."""

@@ -127,3 +127,17 @@ TEST(a_name_before_the_first_recording_of_a_process) {
              0);
     CHECK_EQ(read_back(folder).at(0).text, "first");
 }
+
+TEST(a_process_without_a_file_to_spare_writes_its_names_later) {
+    const TemporaryFolder folder;
+    start(folder);
+    std::vector<int> taken;
+    for (int file = dup(0); file >= 0; file = dup(0)) taken.push_back(file);
+    const std::uint32_t name = Recorder::instance().intern("named without a file");
+    emit(EventKind::span_begin, name);
+    emit(EventKind::span_end, name);
+    for (const int file : taken) close(file);
+    const RecorderTotals totals = Recorder::instance().stop();
+    CHECK(!totals.storage_failed);
+    CHECK_EQ(decode_folder(folder()).count("named without a file"), 1u);
+}

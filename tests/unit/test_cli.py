@@ -268,14 +268,18 @@ def test_everything_after_the_program_is_its_own(
 
 def test_run_passes_on_what_was_asked(api: FakeApi) -> None:
     assert execute(["run", "--no-operators", "--out", "r.gpuprof", "t.py", "--out", "mine", "--help"]) == 0
-    assert execute(["run", "--no-layers", "-m", "pkg", "--json"]) == 0
+    assert execute(["run", "--no-layers", "--no-gpu", "-m", "pkg", "--json"]) == 0
     assert api.calls == [
         (
             "t.py",
             ["--out", "mine", "--help"],
-            {"is_module": False, "out": Path("r.gpuprof"), "layers": True, "operators": False},
+            {"is_module": False, "out": Path("r.gpuprof"), "layers": True, "operators": False, "gpu": "auto"},
         ),
-        ("pkg", ["--json"], {"is_module": True, "out": None, "layers": False, "operators": True}),
+        (
+            "pkg",
+            ["--json"],
+            {"is_module": True, "out": None, "layers": False, "operators": True, "gpu": False},
+        ),
     ]
 
 

@@ -314,6 +314,23 @@ class TestModulesMadePerCall:
         }
 
 
+class TestTracedFirst:
+    @pytest.mark.parametrize("given", [False, True])
+    def test_a_model_that_was_exported_before_its_first_call(self, x: torch.Tensor, given: bool) -> None:
+        model = Mlp()
+
+        def program() -> None:
+            torch.export.export(model, (x,))
+            for _ in range(5):
+                model(x)
+
+        # The export calls the model once, which counts where the model was known before.
+        expected = record(lambda: [model(x) for _ in range(6 if given else 5)])
+        with gpuprof.profile(*([model] if given else [])) as recording:
+            program()
+        assert layer_calls(recording.run) == layer_calls(expected)
+
+
 class TestDeletedModels:
     def test_freed_at_once(self, x: torch.Tensor) -> None:
         model = Mlp()

@@ -21,6 +21,7 @@ from gpuprof.doctor import Check, examine, is_broken
 
 TORCH = {"version": "2.13.0+cpu", "cuda": None, "hip": None, "itt": True, "file": "torch/__init__.py"}
 NO_DRIVER = {"missing": "libcuda.so.1: cannot open shared object file"}
+NO_NVML = {"missing": "libnvidia-ml.so.1: cannot open shared object file"}
 
 
 class Machine:
@@ -52,7 +53,7 @@ class Machine:
         patch.delitem(sys.modules, "torch", raising=False)
         patch.delenv("INTEL_LIBITTNOTIFY64", raising=False)
         patch.delenv("NVTX_INJECTION64_PATH", raising=False)
-        self.answers(torch=TORCH, driver=NO_DRIVER)
+        self.answers(torch=TORCH, driver=NO_DRIVER, nvml=NO_NVML)
 
     def version(self, name: str) -> str:
         if name not in self.versions:
@@ -60,7 +61,7 @@ class Machine:
         return self.versions[name]
 
     def answers(self, **probes: Any) -> None:
-        """Let the child processes of `_ask_torch` and `_ask_driver` answer so."""
+        """Let the child processes of `_ask_torch`, `_ask_driver` and `_ask_nvml` answer so."""
         for name, answer in probes.items():
 
             def ask(answer: Any = answer) -> Any:
@@ -86,7 +87,16 @@ def test_a_machine_where_all_works_is_not_broken(machine: Machine) -> None:
     names = [check.name for check in checks]
     for name in ("machine", "clock", "python", "gpuprof", "native core", "DuckDB", "torch", "ITT", "NVTX"):
         assert name in names
-    for name in ("NVIDIA driver", "GPU", "CUPTI", "nsys", "nvcc", "current folder", "temporary folder"):
+    for name in (
+        "NVIDIA driver",
+        "GPU",
+        "NVML",
+        "CUPTI",
+        "nsys",
+        "nvcc",
+        "current folder",
+        "temporary folder",
+    ):
         assert name in names
     assert {check.status for check in checks} <= {"ok", "missing", "problem", "info"}
     assert all("\n" not in check.detail + check.mend for check in checks)
@@ -218,6 +228,26 @@ def test_a_gpu_is_named_and_nothing_is_claimed_of_it(machine: Machine) -> None:
     assert "CPU side only" in check.detail
 
 
+@pytest.mark.parametrize(
+    ("answer", "status", "words", "mend"),
+    [
+        (NO_NVML, "missing", "libnvidia-ml.so.1", "driver"),
+        ({"package": False}, "missing", "nvidia-ml-py is not installed", "pip install"),
+        ({"nvml": "Driver/library version mismatch"}, "problem", "version mismatch", "nvidia-smi"),
+        ({"error": "no answer within 120 s"}, "problem", "no answer within 120 s", "nvidia-smi"),
+        ({"driver": "570.1", "devices": ["H100", "H100"]}, "ok", "driver 570.1: H100, H100", ""),
+        ({"driver": "570.1", "devices": []}, "ok", "no device", ""),
+    ],
+)
+def test_nvml(machine: Machine, answer: dict[str, Any], status: str, words: str, mend: str) -> None:
+    machine.answers(nvml=answer)
+    check = machine.check("NVML")
+    assert (check.status, is_broken(check)) == (status, False)
+    assert words in check.detail
+    assert mend in check.mend
+    assert bool(mend) == bool(check.mend)
+
+
 def test_cupti_is_found_in_a_wheel_and_not_loaded(machine: Machine, tmp_path: Path) -> None:
     library = tmp_path / "nvidia/cu13/lib/libcupti.so.13"
     library.parent.mkdir(parents=True)
@@ -294,6 +324,7 @@ def test_the_probes_answer_on_this_machine() -> None:
     driver = doctor_probes.probe(doctor_probes.DRIVER_PROBE)
     assert "error" not in driver
     assert ("missing" in driver) != ("init" in driver)
+    assert len(doctor_probes.probe(doctor_probes.NVML_PROBE).keys() & {"missing", "package", "driver"}) == 1
     if importlib.util.find_spec("torch"):
         assert doctor_probes.probe(doctor_probes.TORCH_PROBE).keys() == TORCH.keys()
 

@@ -16,6 +16,7 @@ import gpuprof
 from gpuprof import _native
 from gpuprof.analyze.weight import on_gpu, without_idle
 from gpuprof.run import gpu_records, gpu_tables
+from gpuprof.run.format import TABLES
 from gpuprof.run.gpu_records import COPY, FILL, HEAD, KERNEL, MAGIC, RECORD, SYNCHRONIZATION, UNKNOWN, VERSION
 
 UNKNOWN_LONG = 0xFFFFFFFFFFFFFFFF
@@ -203,7 +204,6 @@ def test_batches_join_alike(bench: GpuBench, monkeypatch: pytest.MonkeyPatch) ->
 def test_without_a_gpu_nothing_is_claimed(bench: GpuBench) -> None:
     run = bench.run(lambda bench: None)
     assert run.call_tree.gpu_ns is None
-    assert "kernels" not in run.tables
     assert rows(run, "select count(*), sum(duration_ns) from kernels") == [(0, None)]
     assert rows(run, "select distinct gpu_ns from call_tree") == [(None,)]
 
@@ -323,12 +323,5 @@ def test_what_is_kept_meanwhile_is_removed(bench: GpuBench) -> None:
         bench.record(KERNEL, 1, 100, 10)
 
     run = bench.run(program)
-    assert sorted(entry.name for entry in run.path.iterdir()) == [
-        "call_tree",
-        "kernels",
-        "meta.json",
-        "spans",
-        "synchronizations",
-        "transfers",
-    ]
+    assert {entry.name for entry in run.path.iterdir()} == {*TABLES, "meta.json"}
     assert gpu_records.find_files(run.path) == ([], [])

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 import gpuprof
+from gpuprof.run.format import TABLES
 
 QUIET = {"layers": False, "operators": False}
 
@@ -401,7 +402,7 @@ def test_tables_have_the_columns_of_the_contract(record: Any) -> None:
     assert spans["span_id"].upper() in ("BIGINT", "INT64")
     assert spans["name"] == spans["kind"]
     assert list(spans) == [*whole[:4], "kind", "name", "start_ns", "duration_ns", "depth", "rank"]
-    assert run.tables == ["call_tree", "spans"]
+    assert run.tables == sorted(TABLES)
     row = run.sql("SELECT parent_id, process_id, thread_id, kind, name, depth FROM spans").fetchall()
     assert row == [(None, os.getpid(), threading.get_native_id(), "span", "a", 0)]
     assert all((run.path / table / "rank=0").is_dir() for table in run.tables)
@@ -449,7 +450,7 @@ def test_a_closed_run_opens_again_and_is_the_same(record: Any, recorded: Any) ->
     again = gpuprof.open(str(first.run.path))
     assert (again.meta, recorded(again).rows) == (first.run.meta, first.rows)
     assert eval(repr(again), {"gpuprof": gpuprof}).path == again.path
-    assert sorted(path.name for path in again.path.iterdir()) == ["call_tree", "meta.json", "spans"]
+    assert {path.name for path in again.path.iterdir()} == {*TABLES, "meta.json"}
 
 
 def test_a_run_can_be_asked_from_many_threads(record: Any) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -76,9 +77,13 @@ def same_as_python(run_python: Any) -> Callable[..., subprocess.CompletedProcess
     """Run words with Python and with `gpuprof run`; exit code, output and errors must be equal."""
 
     def compare(
-        *words: str, flags: tuple[str, ...] = (), **options: Any
+        *words: str,
+        flags: tuple[str, ...] = (),
+        between: Callable[[], None] = lambda: None,
+        **options: Any,
     ) -> subprocess.CompletedProcess[bytes]:
         plain = run_python(*flags, *words, text=False, **options)
+        between()
         done = run_python(*flags, *RUN, *words, text=False, **options)
         assert readable(without_our_line(done.stderr)) == readable(plain.stderr)
         assert (as_shell(done.returncode), done.stdout) == (as_shell(plain.returncode), plain.stdout)
@@ -453,21 +458,64 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
     same_as_python("main.py")
 
 
-def test_a_program_may_record_by_itself_or_is_told_why_not(files: Files, run_python: Any) -> None:
-    source = """
-import gpuprof
-try:
-    with gpuprof.profile(out="inner.gpuprof"): pass
-except gpuprof.RecordingError as error:
-    print(error)
-with gpuprof.span("outer goes on"): pass
+OWN_RECORDING = """
+import gpuprof, torch
+model = torch.nn.Linear(2, 2)
+def work(name):
+    with gpuprof.span(name):
+        model(torch.ones(1, 2))
+work("before")
+for number in (1, 2):
+    with gpuprof.profile(model, out=f"inner{number}.gpuprof") as recording:
+        work("inside")
+        try:
+            with gpuprof.profile(out="never.gpuprof"): pass
+        except gpuprof.RecordingError as error:
+            print(error)
+    print([row.name for row in recording.run.summary("span").rows])
+work("after")
 """
-    folder = files({"main.py": source})
-    done = run_python(*RUN, "main.py")
+
+
+def test_a_program_may_record_by_itself(files: Files, same_as_python: Any) -> None:
+    folder = files({"main.py": OWN_RECORDING})
+    done = same_as_python("main.py", cwd=folder, between=lambda: remove_runs(folder))
     assert done.returncode == 0
-    assert "active" in done.stdout
-    assert not (folder / "inner.gpuprof").exists()
-    assert spans_of(folder / "main.gpuprof") == [("outer goes on",)]
+    assert done.stdout.count(b"a recording is active in this process already") == 2
+    outer = folder / "main.gpuprof"
+    kinds = {name: kind for kind, name in spans_of(outer, "kind, name")}
+    assert kinds["before"] == kinds["after"] == "span"
+    assert "inside" not in kinds
+    layers = [row[0] for row in spans_of(outer, "kind") if row[0] == "layer"]
+    assert len(layers) == 2
+    assert any("recording of its own" in note for note in gpuprof.open(outer).meta["notes"])
+    for number in (1, 2):
+        names = [name for (name,) in spans_of(folder / f"inner{number}.gpuprof")]
+        assert {"inside", "Linear", "aten::linear"} <= set(names)
+
+
+def remove_runs(folder: Path) -> None:
+    for run in folder.glob("*.gpuprof"):
+        shutil.rmtree(run)
+
+
+CLOSES_EVERYTHING = """
+import os, gpuprof
+with gpuprof.profile(out="run.gpuprof"):
+    os.closerange(3, 256)
+    mine = os.open("mine", os.O_CREAT | os.O_RDWR)
+    others = [os.dup(mine) for _ in range(50)]
+os.write(mine, b"still open")
+for other in others: os.write(other, b".")
+"""
+
+
+def test_a_program_may_close_all_files(files: Files, run_python: Any) -> None:
+    folder = files({"main.py": CLOSES_EVERYTHING})
+    done = run_python("main.py", cwd=folder)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (folder / "mine").read_bytes() == b"still open" + b"." * 50
+    assert gpuprof.open(folder / "run.gpuprof").meta["complete"]
 
 
 def test_run_program_in_the_library(files: Files, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -488,3 +536,21 @@ def test_the_working_folder_may_change(files: Files, run_python: Any) -> None:
     done = run_python(*RUN, "--out", "r.gpuprof", "main.py")
     assert (done.returncode, done.stdout) == (0, f"{folder}/main.py\n")
     assert spans_of(folder / "r.gpuprof") == [("a",)]
+
+
+THREADS = """
+import threading, torch
+model = torch.nn.Linear(4, 4)
+def work():
+    model(torch.ones(2, 4)).sum().backward()
+threads = [threading.Thread(target=work) for _ in range(3)]
+for thread in threads: thread.start()
+for thread in threads: thread.join()
+data = torch.utils.data.TensorDataset(torch.arange(8.0))
+print(sorted(batch.sum().item() for (batch,) in torch.utils.data.DataLoader(data, 2, num_workers=2)))
+print(model.weight.grad.shape)
+"""
+
+
+def test_threads_and_workers_that_end_say_nothing(files: Files, same_as_python: Any) -> None:
+    same_as_python("main.py", cwd=files({"main.py": THREADS}))

@@ -57,6 +57,32 @@ class Folded:
 
     names: list[str]
     columns: dict[str, Ints]
+    rest_ns: dict[str, int]  # own time outside of every group, by where it passed
+
+
+# What a node's own time is, where no row of the table holds it.
+_REST = {
+    "process": "outside everything recorded",
+    "span": "spans",
+    "nvtx": "spans",
+    "layer": "layers",
+    "operator": "operators",
+    "backward": "backward",
+    "compile": "compilation",
+}
+
+
+def rest_of(part: Part, holder: Ints) -> dict[str, int]:
+    """Return the own time of the nodes that no group holds, by what they are, the largest first."""
+    labels: list[str] = []
+    sums: dict[str, int] = {}
+    columns = (part.parent.tolist(), part.kind.tolist(), part.own_ns.tolist(), holder.tolist())
+    for up, kind, own_ns, held in zip(*columns, strict=True):
+        is_backward = up >= 0 and labels[up] == "backward"
+        labels.append("backward" if is_backward else _REST.get(KINDS[kind], KINDS[kind]))
+        if held < 0 and own_ns:
+            sums[labels[-1]] = sums.get(labels[-1], 0) + own_ns
+    return dict(sorted(sums.items(), key=lambda entry: -entry[1]))
 
 
 def fold(part: Part, by: str, kinds: tuple[str, ...]) -> Folded | None:
@@ -86,7 +112,7 @@ def fold(part: Part, by: str, kinds: tuple[str, ...]) -> Folded | None:
         inside = _subtree_sums(part.gpu_ns, ends)[members]
         sums["gpu_total_ns"] = _sum_by(group[outermost], inside[outermost], len(keys))
         sums["gpu_own_ns"] = _sum_held(holder, part.gpu_ns, len(keys))
-    return Folded(_display_names(part.names, keys, by), sums)
+    return Folded(_display_names(part.names, keys, by), sums, rest_of(part, holder))
 
 
 def _subtree_sums(values: Ints, ends: list[int]) -> Ints:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+import textwrap
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from gpuprof.analyze.call_tree import KINDS, CallTree
@@ -76,7 +77,8 @@ class Summary:
 
     `rows` are ordered by own time, that on the GPU first where one was recorded. `total_ns` is
     everything recorded in the `processes` that were summarised, `covered_ns` the part of it inside
-    any row: it is the sum of the rows' `own_ns`. `notes` say what a reader must know about the numbers.
+    any row: it is the sum of the rows' `own_ns`. `rest_ns` says where the difference of the two passed.
+    `notes` say what a reader must know about the numbers.
     """
 
     by: str
@@ -86,6 +88,7 @@ class Summary:
     processes: tuple[int, ...]
     notes: tuple[str, ...] = ()
     gpu_total_ns: int | None = None
+    rest_ns: dict[str, int] = field(default_factory=dict)
 
     def __str__(self) -> str:
         return self.to_text()
@@ -108,6 +111,7 @@ class Summary:
             "total_ns": self.total_ns,
             "covered_ns": self.covered_ns,
             "gpu_total_ns": self.gpu_total_ns,
+            "rest_ns": self.rest_ns,
             "processes": list(self.processes),
             "row_count": len(self.rows),
             "rows": [asdict(row) for row in self.rows[:top]],
@@ -129,8 +133,14 @@ class Summary:
             return f"{format_duration(self.total_ns)} on GPUs, streams added up"
         line = (
             f"{self.by}s cover {format_duration(self.covered_ns)} of the "
-            f"{format_duration(self.total_ns)} recorded ({format_share(share)}), threads added up"
+            f"{format_duration(self.total_ns)} recorded ({format_share(share)}), threads and tasks added up"
         )
+        if self.rest_ns and self.total_ns:
+            parts = [
+                f"{name} {format_duration(ns)} ({format_share(ns / self.total_ns)})"
+                for name, ns in self.rest_ns.items()
+            ]
+            line += "\n" + textwrap.fill("the rest: " + ", ".join(parts), TABLE_WIDTH, subsequent_indent="  ")
         if self.gpu_total_ns is None:
             return line
         held_ns = sum(row.gpu_own_ns or 0 for row in self.rows)
@@ -190,6 +200,7 @@ def summarize(tree: CallTree, by: str, process: int | Literal["all"] | None = No
         processes=chosen,
         notes=notes,
         gpu_total_ns=gpu_total_ns,
+        rest_ns={} if folded is None else folded.rest_ns,
     )
 
 

@@ -3,11 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuprof.analyze.text_table import escape_text, format_bytes, format_count, format_duration
+
+if TYPE_CHECKING:
+    from gpuprof.analyze.devices import DeviceUse
 
 LABEL_WIDTH = 9
 # What `totals` counts, in words; the first two are lost data, the others spans of uncertain length.
@@ -19,7 +22,7 @@ _LOSSES = {
 }
 
 
-def header(path: Path, meta: Mapping[str, Any]) -> str:
+def header(path: Path, meta: Mapping[str, Any], devices: Sequence[DeviceUse] = ()) -> str:
     """Return the run's facts, a line each; what `meta` does not tell has no line."""
     state = "complete" if meta.get("complete") else "incomplete: it holds what could be recovered"
     facts = [
@@ -28,6 +31,7 @@ def header(path: Path, meta: Mapping[str, Any]) -> str:
         ("machine", _machine(meta.get("machine") or {})),
         ("versions", _versions(meta)),
         ("sources", _sources(meta.get("sources") or {})),
+        *((f"device {use.device}", _device(use)) for use in devices),
         ("lost", _lost(meta)),
         *(("damage", line) for line in meta.get("damage") or ()),
         *(("note", line) for line in meta.get("notes") or ()),
@@ -73,6 +77,24 @@ def _sources(sources: Mapping[str, str]) -> str:
     on = [name for name, method in sources.items() if not method.startswith("off")]
     off = [f"no {name} ({method[len('off: ') :]})" for name, method in sources.items() if name not in on]
     return "; ".join(filter(None, (", ".join(on), *off)))
+
+
+def _device(use: DeviceUse) -> str:
+    """Sum up one device; what was not read of it has no words."""
+    words = [use.name]
+    if use.utilization_mean_percent is not None:
+        words.append(
+            f"{use.utilization_mean_percent:.0f}% used on average, {use.utilization_max_percent:.0f}% at most"
+        )
+    if use.power_mean_w is not None:
+        words.append(f"{use.power_mean_w:.0f} W on average")
+    if use.energy_j is not None:
+        words.append(f"{use.energy_j:,.1f} J in {format_duration(use.window_s * 1e9)} ({use.energy_method})")
+    if use.memory_peak_bytes is not None:
+        total = f" of {format_bytes(use.memory_bytes)}" if use.memory_bytes else ""
+        words.append(f"at most {format_bytes(use.memory_peak_bytes)}{total} memory used")
+    words += [f"throttled by {reason} in {share:.0%} of readings" for reason, share in use.throttled.items()]
+    return ", ".join(word for word in words if word)
 
 
 def _lost(meta: Mapping[str, Any]) -> str:

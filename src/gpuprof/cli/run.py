@@ -67,10 +67,16 @@ class ProgramCommand(click.Command):
 )
 @click.option("--no-operators", is_flag=True, help="Leave out PyTorch's operators.")
 @click.option("--no-layers", is_flag=True, help="Leave out the models' layers.")
+@click.option("--no-gpu", is_flag=True, help="Leave out samples of the GPUs.")
 @click.option("--python", "python_stacks", is_flag=True, hidden=True)
 @click.pass_context
 def run(
-    context: click.Context, out: str | None, no_operators: bool, no_layers: bool, python_stacks: bool
+    context: click.Context,
+    out: str | None,
+    no_operators: bool,
+    no_layers: bool,
+    no_gpu: bool,
+    python_stacks: bool,
 ) -> None:
     """Run a Python program and record where its time goes.
 
@@ -91,6 +97,7 @@ def run(
         out=Path(out) if out is not None else None,
         layers=not no_layers,
         operators=not no_operators,
+        gpu=False if no_gpu else "auto",
     )
     # Where nobody reads standard error any more, the program's exit code counts all the same.
     with contextlib.suppress(OSError):

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import click
 
 if TYPE_CHECKING:
+    from gpuprof.analyze.devices import DeviceUse
     from gpuprof.analyze.summary import Summary
     from gpuprof.api import Run, SummaryKind
 
@@ -48,16 +49,29 @@ def summary(
 
     recorded = api.open(run)
     table = summarize_run(recorded, by, process)
+    devices = _devices(recorded)
     if as_json:
-        values = {"run": str(recorded.path), "meta": recorded.meta, "summary": table.to_dict(top)}
+        values = {
+            "run": str(recorded.path),
+            "meta": recorded.meta,
+            "devices": [dataclasses.asdict(use) for use in devices],
+            "summary": table.to_dict(top),
+        }
         click.echo(json.dumps(values, indent=2))
         return
     from gpuprof.analyze.summary import DEFAULT_TOP
     from gpuprof.cli.header import header
 
-    click.echo(header(recorded.path, recorded.meta))
+    click.echo(header(recorded.path, recorded.meta, devices))
     click.echo()
     click.echo(table.to_text(top or DEFAULT_TOP))
+
+
+def _devices(recorded: Run) -> list[DeviceUse]:
+    from gpuprof.analyze.devices import device_use
+
+    described = recorded.meta.get("devices")
+    return device_use(recorded, described) if described else []
 
 
 def summarize_run(recorded: Run, by: SummaryKind | None, process: int | Literal["all"] | None) -> Summary:

@@ -16,7 +16,7 @@ from typing import Any
 
 from gpuprof.errors import GpuprofError
 from gpuprof.record.collector import offer_collector
-from gpuprof.record.recording import Recording
+from gpuprof.record.recording import Recording, record_program
 
 OPTIONS_VARIABLE = "GPUPROF_RUN"
 STARTUP_FOLDER = Path(__file__).with_name("startup")
@@ -37,10 +37,12 @@ def begin() -> None:
     _restore("PYTHONPATH", options["PYTHONPATH"])
     if options["operators"]:
         offer_collector()
-    recording = Recording(Path(options["out"]), layers=options["layers"], operators=options["operators"])
+    recording = Recording(
+        Path(options["out"]), layers=options["layers"], operators=options["operators"], gpu=options["gpu"]
+    )
     recording.command = [sys.executable, options["target"], *options["arguments"]]
     try:
-        recording.start()
+        record_program(recording)
     except GpuprofError as error:
         print(f"gpuprof: error: {error}", file=sys.stderr, flush=True)
         os._exit(EXIT_NOT_RECORDED)

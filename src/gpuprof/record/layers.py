@@ -64,13 +64,15 @@ class LayerSource:
     def _discover(self, module: torch.nn.Module) -> None:
         """Name a module that was called and is not known. Called from the native core."""
         if _is_traced():
-            _native.add_layer(module, "")
+            _leave_out_if_made_by_compiler(module)
         elif not self._is_part_of_root(module):
             self._add_root(module)
 
     def _adopt(self, module: torch.nn.Module) -> None:
         """Name a module that came to a given one after the start; leave others out."""
-        if _is_traced() or not self._is_part_of_root(module):
+        if _is_traced():
+            _leave_out_if_made_by_compiler(module)
+        elif not self._is_part_of_root(module):
             _native.add_layer(module, "")
 
     def _is_part_of_root(self, module: torch.nn.Module) -> bool:
@@ -123,6 +125,13 @@ def _is_traced() -> bool:
     """Whether a compiler is at work on this thread: the modules that it makes and calls are its own."""
     guards = sys.modules.get("torch._guards")
     return guards is not None and guards.TracingContext.try_get() is not None
+
+
+def _leave_out_if_made_by_compiler(module: torch.nn.Module) -> None:
+    """Leave a graph out for good. The program's own modules are looked at again when they run."""
+    graphs = sys.modules.get("torch.fx.graph_module")
+    if graphs is not None and isinstance(module, graphs.GraphModule):
+        _native.add_layer(module, "")
 
 
 def _uncompiled(module: torch.nn.Module) -> torch.nn.Module:

@@ -6,6 +6,7 @@ Where PyTorch was imported before it could find the collector, torch.profiler re
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -144,12 +145,35 @@ class _Announcements:
         _announce()
 
 
-def _announce() -> None:
-    from torch.autograd.profiler import emit_itt
+class _ThreadAnnouncements:
+    """What makes PyTorch announce on one thread; ended with the thread, if by nobody before.
 
-    announcements = emit_itt()
-    announcements.__enter__()
-    _of_thread.announcements = announcements
+    A thread's local objects go while it can still run Python. PyTorch looks later whether anything was
+    left on, and would complain on the program's standard error.
+    """
+
+    def __init__(self) -> None:
+        from torch.autograd.profiler import emit_itt
+
+        self._emit = emit_itt()
+        self._emit.__enter__()
+        self._is_on = True
+        self._thread = threading.get_ident()
+
+    def end(self) -> None:
+        # A forked child clears what the threads left that did not come along.
+        if self._is_on and threading.get_ident() == self._thread:
+            self._is_on = False
+            self._emit.__exit__(None, None, None)
+
+    def __del__(self) -> None:
+        # The interpreter may be ending, and PyTorch with it: nobody is left then who could be told.
+        with contextlib.suppress(Exception):
+            self.end()
+
+
+def _announce() -> None:
+    _of_thread.announcements = _ThreadAnnouncements()
     _announcing.add(threading.current_thread())
 
 
@@ -158,7 +182,7 @@ def _silence_thread() -> bool:
     announcements = _of_thread.__dict__.pop("announcements", None)
     if announcements is None:
         return False
-    announcements.__exit__(None, None, None)
+    announcements.end()
     _announcing.discard(threading.current_thread())
     return True
 

@@ -17,10 +17,11 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO, Any
+from typing import Any, Literal
 
 from gpuprof import _native
 from gpuprof.errors import RecordingError
+from gpuprof.record.device_samples import DeviceSampleSource
 from gpuprof.record.import_hook import ImportHook
 from gpuprof.record.layers import LayerSource
 from gpuprof.record.operators import OperatorSource
@@ -57,15 +58,22 @@ class Recording:
     """Sources switched on, from `start` to `stop`. One at a time in a process."""
 
     def __init__(
-        self, path: Path, *, modules: tuple[Any, ...] = (), layers: bool = True, operators: bool = True
+        self,
+        path: Path,
+        *,
+        modules: tuple[Any, ...] = (),
+        layers: bool = True,
+        operators: bool = True,
+        gpu: Literal["auto"] | bool = "auto",
     ) -> None:
         self.path = path
+        self._gpu = gpu
         self._modules = modules
         self._wanted = {"layers": layers, "operators": operators}
-        self._sources: dict[str, LayerSource | OperatorSource] = {}
+        self._sources: dict[str, LayerSource | OperatorSource | DeviceSampleSource] = {}
         self._methods: dict[str, str] = {"spans": "on"}
         self._hook: ImportHook | None = None
-        self._lock: IO[bytes] | None = None
+        self._lock: _Lock | None = None
         self._process_id = os.getpid()
         self._facts: dict[str, Any] = {}
         self.command = [sys.executable, *sys.argv] if hasattr(sys, "argv") else []
@@ -77,7 +85,7 @@ class Recording:
                 "a recording is active in this process already: end it before the next one begins"
             )
         try:
-            self._lock = _lock(self.path)
+            self._lock = _Lock(self.path)
             _native.start_recording(os.fsencode(self.path / SEGMENTS))
         except OSError as error:
             self._unlock()
@@ -86,16 +94,32 @@ class Recording:
         self._start_sources()
         self._save(closed=False)
 
+    @property
+    def is_of_other_process(self) -> bool:
+        """Whether this is a forked child of the process that records."""
+        return os.getpid() != self._process_id
+
+    def pause(self) -> None:
+        """Make room for another recording of this process."""
+        self._stop_sources()
+        _native.stop_recording()
+
+    def resume(self) -> None:
+        """Go on after a pause, which the run's notes tell of."""
+        self._note("the program made a recording of its own: the time of that is not in this run")
+        try:
+            _native.start_recording(os.fsencode(self.path / SEGMENTS))
+        except OSError as error:
+            self._note(f"what came after that is missing as well: {error.strerror}")
+            return
+        self._start_sources()
+
     def stop(self) -> None:
         """End the recording. In a forked child only that child's part ends, and the run stays open."""
-        if self._hook is not None:
-            self._hook.remove()
-        for source in reversed(self._sources.values()):
-            source.stop()
+        self._stop_sources()
         totals = _native.stop_recording()
         if os.getpid() != self._process_id:
             return
-        self._facts["torch"] = _torch_version()
         if totals["storage_failed"]:
             self._note(
                 f"the disk failed while recording ({totals['storage_error'] or 'names'}): events are missing"
@@ -106,12 +130,22 @@ class Recording:
         self._unlock()
 
     def _unlock(self) -> None:
-        _recorded_here.discard(self.path.resolve())
         if self._lock is not None:
-            self._lock.close()
+            self._lock.release()
             self._lock = None
 
+    def _stop_sources(self) -> None:
+        if self._hook is not None:
+            self._hook.remove()
+            self._hook = None
+        for source in reversed(self._sources.values()):
+            source.stop()
+            self._take_notes(source)
+        self._sources.clear()
+
     def _start_sources(self) -> None:
+        # First, since its process has to be up before it reads; so it is also the last to be stopped.
+        self._start_source("samples", DeviceSampleSource(self.path / SEGMENTS, wanted=self._gpu))
         wanted = [name for name, on in self._wanted.items() if on]
         self._methods.update({name: "off: not wanted" for name, on in self._wanted.items() if not on})
         if not wanted:
@@ -137,26 +171,33 @@ class Recording:
         }
         self._modules = ()  # a recording keeps no model alive
         for name, source in sources.items():
-            if not self._wanted[name]:
-                continue
-            try:
-                method = source.start()
-            except Exception as error:
-                # The program's torch may be another library, or a model may refuse to be walked.
-                source.stop()
-                method = f"off: {type(error).__name__}: {error}".splitlines()[0]
-            self._methods[name] = method
-            if not method.startswith("off"):
-                self._sources[name] = source
+            if self._wanted[name]:
+                self._start_source(name, source)
+
+    def _start_source(self, name: str, source: LayerSource | OperatorSource | DeviceSampleSource) -> None:
+        try:
+            method = source.start()
+        except Exception as error:
+            # The program's torch may be another library, or a model may refuse to be walked.
+            source.stop()
+            method = f"off: {type(error).__name__}: {error}".splitlines()[0]
+        self._methods[name] = method
+        if not method.startswith("off"):
+            self._sources[name] = source
+
+    def _take_notes(self, source: object) -> None:
+        for line in getattr(source, "notes", ()):
+            self._note(line)
 
     def _note(self, line: str) -> None:
-        self._facts.setdefault("notes", []).append(line)
+        notes = self._facts.setdefault("notes", [])
+        if line not in notes:
+            notes.append(line)
 
     def _save(self, *, closed: bool) -> None:
         for source in self._sources.values():
-            for line in getattr(source, "notes", ()):
-                if line not in self._facts.get("notes", []):
-                    self._note(line)
+            self._take_notes(source)
+        self._facts["torch"] = _torch_version()
         write_json(self.path / RECORDING_FILE, {**self._facts, "sources": self._methods, "closed": closed})
 
 
@@ -165,12 +206,59 @@ _recorded_here: set[Path] = set()
 _closing = threading.Lock()
 
 
-def _lock(path: Path) -> IO[bytes]:
-    """Hold the folder until this process ends, however it ends, so that a reader knows whether to wait."""
-    lock = (path / LOCK_FILE).open("wb")
-    fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    _recorded_here.add(path.resolve())
-    return lock
+class _Lock:
+    """Holds a folder until this process ends, however it ends, so that a reader knows whether to wait."""
+
+    def __init__(self, path: Path) -> None:
+        self._folder = path.resolve()
+        self._file = os.open(path / LOCK_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self._identity = _identity_of(self._file)
+        fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _recorded_here.add(self._folder)
+
+    def release(self) -> None:
+        _recorded_here.discard(self._folder)
+        # A program may have closed every file that it finds, and opened others under their numbers.
+        if _identity_of(self._file) == self._identity:
+            os.close(self._file)
+
+
+def _identity_of(file: int) -> tuple[int, int] | None:
+    try:
+        status = os.fstat(file)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino
+
+
+class _OfProgram:
+    """The recording that `gpuprof run` began in this process, if it did."""
+
+    recording: Recording | None = None
+
+
+def record_program(recording: Recording) -> None:
+    """Begin the recording of a whole program, which gives way to the program's own."""
+    recording.start()
+    _OfProgram.recording = recording
+
+
+def pause_for_program() -> Recording | None:
+    """Pause the recording of the whole program, if there is one; returns it, to be resumed."""
+    outer = _OfProgram.recording
+    if outer is None or outer.is_of_other_process or not _native.is_recording():
+        return None
+    # Only one pause at a time: a second recording of the program's own is refused as it always is.
+    _OfProgram.recording = None
+    outer.pause()
+    return outer
+
+
+def resume_after(outer: Recording | None) -> None:
+    """Go on with what `pause_for_program` returned."""
+    if outer is not None and not outer.is_of_other_process:
+        outer.resume()
+        _OfProgram.recording = outer
 
 
 @contextlib.contextmanager

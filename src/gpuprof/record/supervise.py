@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import FrameType
+from typing import Literal
 
 from gpuprof.errors import RecordingError
 from gpuprof.record.launch import environment_for
@@ -41,6 +42,7 @@ def run_program(
     out: Path | None = None,
     layers: bool = True,
     operators: bool = True,
+    gpu: Literal["auto"] | bool = "auto",
 ) -> ProgramResult:
     """Run a script, or a module by its name, with `arguments`; its streams are this process's own.
 
@@ -53,6 +55,7 @@ def run_program(
         "out": str(path.resolve()),
         "layers": layers,
         "operators": operators,
+        "gpu": gpu,
         "target": target,
         "arguments": list(arguments),
     }

@@ -88,6 +88,7 @@ TABLES: dict[str, dict[str, str]] = {
         "start_ns": "BIGINT",
         "duration_ns": "BIGINT",
     },
+    "samples": {"t_ns": "BIGINT", "device": "INTEGER", "metric": "VARCHAR", "value": "DOUBLE"},
 }
 
 
@@ -114,6 +115,7 @@ _META_TYPES: dict[str, type] = {
     "threads": list,
     "damage": list,
     "notes": list,
+    "devices": list,
     "duration_ns": int,
 }
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprof import _native
 from gpuprof.errors import RunError
+from gpuprof.record.device_sampler import METRICS
 from gpuprof.record.recording import LOCK_FILE, RECORDING_FILE, SEGMENTS, exclusive, write_json
 from gpuprof.run.format import FORMAT_VERSION, META_FILE, TABLES, check_version, read_json
 from gpuprof.run.gpu_records import find_files
@@ -19,6 +20,7 @@ from gpuprof.run.gpu_tables import GpuTables
 from gpuprof.run.gpu_tree import with_leaves
 from gpuprof.run.machine import describe_machine
 from gpuprof.run.plain_path import PlainPath
+from gpuprof.run.samples import NO_READING, SampledDevices, read_samples
 
 if TYPE_CHECKING:
     import duckdb
@@ -43,6 +45,10 @@ _TREE_QUERY = """
            nullif(gpu_ns, -1) AS gpu_ns
     FROM batch JOIN kinds ON batch.kind = kinds.code LEFT JOIN names USING (name_id)
     ORDER BY node_id
+"""
+_SAMPLES_QUERY = """
+    SELECT t_ns - $origin_ns AS t_ns, device::INTEGER AS device, metric, value
+    FROM batch JOIN metrics USING (code)
 """
 
 
@@ -69,8 +75,8 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
             raise RunError(f"{path} has no {SEGMENTS} folder, where its events were: restore it from a copy")
         target = path if into is None else into
         try:
-            decoded = _write_tables(path, target)
-            meta = _meta(facts, decoded, path)
+            decoded, sampled = _write_tables(path, target, closed=bool(facts.get("closed")))
+            meta = _meta(facts, decoded, sampled, path)
             write_json(target / META_FILE, meta)
         except OSError as error:
             raise RunError(
@@ -82,7 +88,7 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
     return meta
 
 
-def _write_tables(path: Path, target: Path) -> dict[str, Any]:
+def _write_tables(path: Path, target: Path, *, closed: bool) -> tuple[dict[str, Any], SampledDevices]:
     import duckdb
 
     for table in TABLES:
@@ -95,15 +101,20 @@ def _write_tables(path: Path, target: Path) -> dict[str, Any]:
         connection.execute("SET threads = 1")
         writer = _TableWriter(connection, plain.path)
         decoded = _native.decode(os.fsencode(path / SEGMENTS), BATCH_ROWS, writer.add_batch)
-        writer.ensure_spans()
         writer.write_gpu(path / SEGMENTS, decoded)
         writer.write_tree(decoded)
+        origin_ns = int(decoded["origin_monotonic_ns"])
+        sampled = read_samples(
+            path / SEGMENTS, lambda columns: writer.add_samples(columns, origin_ns), closed=closed
+        )
+        writer.ensure_tables()
     except duckdb.Error as error:
         raise OSError(0, str(error).splitlines()[0]) from error
     finally:
         connection.close()
         shutil.rmtree(target / _SCRATCH, ignore_errors=True)
-    return decoded
+    decoded["damage"] += sampled.damage
+    return decoded, sampled
 
 
 class _TableWriter:
@@ -113,9 +124,12 @@ class _TableWriter:
         self._connection = connection
         self._target = target
         self._parts = 0
+        self._written: set[str] = set()
         connection.execute("CREATE TABLE names (name_id UINTEGER, name VARCHAR)")
         connection.execute("CREATE TABLE kinds (code UTINYINT, kind VARCHAR)")
         connection.executemany("INSERT INTO kinds VALUES (?, ?)", list(enumerate(KINDS)))
+        connection.execute("CREATE TABLE metrics (code USMALLINT, metric VARCHAR)")
+        connection.executemany("INSERT INTO metrics VALUES (?, ?)", list(enumerate(METRICS, start=1)))
         self._names = 0
         self._gpu = GpuTables(connection, target / _SCRATCH)
         self._leaves: list[dict[str, Any]] | None = None  # None: no GPU was recorded
@@ -137,11 +151,16 @@ class _TableWriter:
         with self._registered("batch", columns):
             self._write("spans", process_id, _SPANS_QUERY)
 
-    def ensure_spans(self) -> None:
-        """Make the table where nothing was recorded, so that it can be asked all the same."""
-        if self._parts == 0:
-            columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TABLES["spans"].items())
-            self._write("spans", 0, f"SELECT {columns} WHERE false")
+    def add_samples(self, columns: dict[str, Any], origin_ns: int) -> None:
+        """Write one batch of device readings, whose times are those of the monotonic clock."""
+        with self._registered("batch", columns):
+            self._write("samples", 0, _SAMPLES_QUERY.replace("$origin_ns", str(origin_ns)))
+
+    def ensure_tables(self) -> None:
+        """Make the tables that nothing was recorded for, so that they can be asked all the same."""
+        for table in TABLES.keys() - self._written:
+            columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TABLES[table].items())
+            self._write(table, 0, f"SELECT {columns} WHERE false")
 
     def write_gpu(self, segments: Path, decoded: dict[str, Any]) -> None:
         """Write kernels, transfers and synchronizations, process by process."""
@@ -201,10 +220,13 @@ class _TableWriter:
         folder.mkdir(parents=True, exist_ok=True)
         part = folder / f"part-{process_id}-{self._parts}.parquet"
         self._parts += 1
+        self._written.add(table)
         rows.write_parquet(str(part), compression="zstd")
 
 
-def _meta(facts: dict[str, Any], decoded: dict[str, Any], path: Path) -> dict[str, Any]:
+def _meta(
+    facts: dict[str, Any], decoded: dict[str, Any], sampled: SampledDevices, path: Path
+) -> dict[str, Any]:
     processes = decoded["processes"]
     origin = decoded["origin_monotonic_ns"]
     return {
@@ -217,14 +239,28 @@ def _meta(facts: dict[str, Any], decoded: dict[str, Any], path: Path) -> dict[st
         "process_id": facts.get("process_id"),
         "machine": describe_machine(),
         "versions": {"python": facts.get("python"), "torch": facts.get("torch")},
-        "sources": facts.get("sources", {}),
+        "sources": _sources(facts, sampled),
         "totals": decoded["totals"],
         "damage": decoded["damage"],
-        "notes": facts.get("notes", []),
+        "notes": _notes(facts, sampled),
+        "devices": sampled.devices,
         "clock": {"kind": facts.get("clock"), "ns_per_tick": decoded["ns_per_tick"]},
         "processes": [{**process, "process_key": str(process["process_key"])} for process in processes],
         "threads": decoded["threads"],
     }
+
+
+def _notes(facts: dict[str, Any], sampled: SampledDevices) -> Any:
+    notes = facts.get("notes", [])
+    return [*notes, *sampled.notes] if isinstance(notes, list) else notes
+
+
+def _sources(facts: dict[str, Any], sampled: SampledDevices) -> Any:
+    """Return the methods in use. Whether the devices answer shows only in what was read of them."""
+    sources = facts.get("sources", {})
+    if not isinstance(sources, dict) or str(sources.get("samples", "off")).startswith("off"):
+        return sources
+    return sources if sampled.readings else {**sources, "samples": sampled.off or NO_READING}
 
 
 def _clock_difference(facts: dict[str, Any], path: Path) -> int:

@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads what the process that samples devices has written; the layout is in `record/device_sampler.py`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+from gpuprof.record import device_sampler as layout
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Records = npt.NDArray[np.void]
+
+BATCH_RECORDS = 65_536
+LONGEST_DESCRIPTION_BYTES = 1 << 20
+NO_READING = "off: no reading was taken: the recording, or what reads the devices, ended too early"
+
+# What is told of a device, and the type that it has where it is known.
+_DEVICE_FACTS: dict[str, type] = {
+    "index": int,
+    "name": str,
+    "uuid": str,
+    "driver_version": str,
+    "memory_bytes": int,
+    "power_limit_w": float,
+    "max_sm_clock_hz": float,
+    "max_memory_clock_hz": float,
+    "mig_mode": bool,
+}
+# Called with columns `t_ns` (of the monotonic clock), `device`, `code`, `value`.
+Sink = Callable[[dict[str, Any]], None]
+
+
+@dataclass(slots=True)
+class SampledDevices:
+    """What was found beside the readings themselves. `off` is why there are none, where that is known."""
+
+    devices: list[dict[str, Any]] = field(default_factory=list)
+    off: str | None = None
+    readings: int = 0
+    damage: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def read_samples(segments: Path, sink: Sink, *, closed: bool) -> SampledDevices:
+    """Hand all readings to `sink` in batches. `closed` says that the recording was ended in order.
+
+    Files that are cut off or are no samples are damage, not errors. Raises OSError of the disk.
+    """
+    found = SampledDevices()
+    for path in sorted(segments.glob("*.samples")):
+        with path.open("rb") as file:
+            description = _read_head(file)
+            if description is None:
+                found.damage.append(f"{path.name}: not a file of device samples")
+                continue
+            _read_file(file, path.name, description, found, sink, closed=closed)
+    return found
+
+
+def _read_file(
+    file: IO[bytes],
+    name: str,
+    description: dict[str, Any],
+    found: SampledDevices,
+    sink: Sink,
+    *,
+    closed: bool,
+) -> None:
+    if isinstance(description.get("off"), str):
+        found.off = f"off: {description['off']}"
+        return
+    devices = _devices(description)
+    found.devices += devices
+    reader = _FileReader(devices, description.get("period_ns"), sink)
+    reader.read(file)
+    found.readings += reader.readings
+    found.notes += reader.notes
+    found.damage += [f"{name}: {line}" for line in reader.damage(closed=closed)]
+
+
+def _read_head(file: IO[bytes]) -> dict[str, Any] | None:
+    head = file.read(layout.HEAD.size)
+    if len(head) < layout.HEAD.size:
+        return None
+    magic, version, size = layout.HEAD.unpack(head)
+    if (magic, version) != (layout.MAGIC, layout.VERSION) or size > LONGEST_DESCRIPTION_BYTES:
+        return None
+    try:
+        description = json.loads(file.read(size))
+    except (ValueError, RecursionError):
+        return None
+    return description if isinstance(description, dict) else None
+
+
+def _devices(description: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the devices with the facts that a reader may rely on; what is not as it should be is None."""
+    devices = description.get("devices")
+    described = [each for each in devices if isinstance(each, dict)] if isinstance(devices, list) else []
+    return [
+        {fact: _typed(each.get(fact), kind) for fact, kind in _DEVICE_FACTS.items()} for each in described
+    ]
+
+
+def _typed(value: Any, kind: type) -> Any:
+    if kind is float and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value)
+    return value if type(value) is kind else None
+
+
+class _FileReader:
+    """Sorts the records of one file into readings, marks and damage."""
+
+    def __init__(self, devices: list[dict[str, Any]], period_ns: Any, sink: Sink) -> None:
+        self.readings = 0
+        self.notes: list[str] = []
+        self._names = [f"device {number} ({each['name']})" for number, each in enumerate(devices)]
+        self._period = f" of {period_ns / 1e6:g} ms" if isinstance(period_ns, (int, float)) else ""
+        self._sink = sink
+        self._damaged = 0
+        self._rest = 0
+        self._ended = False
+
+    def read(self, file: IO[bytes]) -> None:
+        for records in self._batches(file):
+            sound = _is_sound(records)
+            is_mark = records["code"] > len(layout.METRICS)
+            is_known = (records["code"] > 0) & (records["device"] < len(self._names))
+            is_reading = sound & ~is_mark & is_known
+            known = [self._note_mark(record) for record in records[sound & is_mark]]
+            readings = records[is_reading]
+            self._damaged += len(records) - len(readings) - sum(known)
+            self.readings += len(readings)
+            if len(readings):
+                # Copies, since DuckDB takes columns that stand by themselves.
+                self._sink({key: readings[key].copy() for key in ("t_ns", "device", "code", "value")})
+
+    def damage(self, *, closed: bool) -> Iterator[str]:
+        if self._damaged:
+            yield f"{self._damaged} damaged records"
+        if self._rest:
+            yield "ends in the middle of a record"
+        elif closed and not self._ended:
+            yield "the device samples end before the recording does"
+
+    def _batches(self, file: IO[bytes]) -> Iterator[Records]:
+        import numpy as np
+
+        kinds = [("t_ns", "<i8"), ("device", "<u2"), ("code", "<u2"), ("check", "<u4"), ("value", "<f8")]
+        size = layout.RECORD.size
+        while content := file.read(BATCH_RECORDS * size):
+            self._rest = len(content) % size
+            yield np.frombuffer(content[: len(content) - self._rest], dtype=np.dtype(kinds))
+
+    def _note_mark(self, record: Any) -> bool:
+        """Take in one mark; returns whether it is one."""
+        code, value = int(record["code"]), float(record["value"])
+        if code == layout.END:
+            self._ended = True
+        elif code == layout.SLOW_READINGS:
+            self.notes.append(
+                f"{value:.0f} device readings took longer than half their period{self._period}, "
+                "so the next came later"
+            )
+        elif code == layout.DEVICE_LOST and int(record["device"]) < len(self._names):
+            self.notes.append(f"{self._names[record['device']]} answered no more (NVML error {value:.0f})")
+        else:
+            return False
+        return True
+
+
+def _is_sound(records: Records) -> npt.NDArray[np.bool_]:
+    """Tell for each record whether its check fits, and its time and value can be reckoned with."""
+    import numpy as np
+
+    words = records.view("<u4").reshape(-1, layout.RECORD.size // 4)
+    check = records["check"]
+    expected = words.sum(axis=1, dtype=np.uint32) - check + np.uint32(layout.CHECK_SALT)
+    is_instant = (records["t_ns"] >= 0) & (records["t_ns"] < 1 << 61)
+    return np.asarray((expected == check) & np.isfinite(records["value"]) & is_instant, dtype=np.bool_)
