@@ -21,6 +21,7 @@ class NameMerger {
         if (is_new) {
             names_.push_back({text, scope});
             classes_.push_back(classify_name(text));
+            scopes_.push_back(scope);
         }
         return place->second;
     }
@@ -34,6 +35,7 @@ class NameMerger {
     }
 
     const std::vector<NameClass>& classes() const noexcept { return classes_; }
+    const std::vector<std::uint32_t>& scopes() const noexcept { return scopes_; }
 
   private:
     static std::uint32_t scope_id(const RecordedName& name, const std::vector<std::uint32_t>& run_wide) {
@@ -42,6 +44,7 @@ class NameMerger {
 
     std::vector<RecordedName>& names_;
     std::vector<NameClass> classes_{NameClass::plain};  // index 0 is never used
+    std::vector<std::uint32_t> scopes_{0};
     std::map<std::pair<std::string, std::uint32_t>, std::uint32_t> ids_;
 };
 
@@ -70,9 +73,8 @@ struct ProcessCursor {
     std::uint64_t second_ticks;
 };
 
-// Whether the event carries an instant: contexts and thread marks use the field for something else.
 bool is_timed(const Event& event) noexcept {
-    return event.kind != 0 && event.kind < static_cast<std::uint32_t>(EventKind::context);
+    return is_timed(static_cast<EventKind>(event.kind));
 }
 
 const Event* next_timed(std::span<const Event> events, std::size_t after) {
@@ -174,11 +176,16 @@ void feed_piece(const ProcessCursor& cursor, const ThreadPiece& piece, SpanBuild
             builder.start_task(event.ticks);
         } else if (kind == EventKind::context) {
             builder.enter_context(event.ticks, event.name);
+        } else if (kind == EventKind::range_id) {
+            builder.number_range(event.ticks);
         } else {
             last = mended_ticks(cursor, piece.events, i, last);
             added.feed_until(last, builder);
             const bool known = event.name < cursor.names.size();
-            builder.add(kind, cursor.names[known ? event.name : 0], last);
+            if (kind == EventKind::range_stop)
+                builder.stop_range(event.name, last);
+            else
+                builder.add(kind, cursor.names[known ? event.name : 0], last);
         }
     }
 }
@@ -218,6 +225,7 @@ void decode_process(const RecordedProcess& process, const std::vector<std::uint3
     const ProcessCursor cursor{process, names, run.totals, last_possible_ticks(process, run.ns_per_tick),
                                static_cast<std::uint64_t>(1e9 / run.ns_per_tick)};
     const std::vector<PieceGroup> groups = group_by_thread(process.pieces);
+    std::uint64_t latest = end;
     for (const PieceGroup& group : groups) {
         const ThreadPiece& first = group.front();
         if (is_added(group) && has_own_events(first.thread_id, groups)) continue;
@@ -231,8 +239,10 @@ void decode_process(const RecordedProcess& process, const std::vector<std::uint3
             release_pages(piece.events);
         }
         added.feed_until(~std::uint64_t{0}, builder);
+        latest = std::max(latest, last);
         builder.finish(std::max(end, last));
     }
+    setting.ranges.finish(setting, latest);
 }
 
 }  // namespace
@@ -259,11 +269,14 @@ DecodedRun decode_run(const RecordedFolder& folder, std::size_t batch_rows, cons
             if (rows.size() > 0) sink(run.processes.back(), rows, run.names);
             rows.clear();
         };
-        const BuilderSetting setting{
-            clock, run.tree, run.totals, rows, next_span_id, backward, merger.classes(), [&](bool may_move) {
-                const std::size_t limit = may_move ? batch_rows * 2 : batch_rows;
-                if (rows.size() >= limit) flush();
-            }};
+        auto row_added = [&](bool may_move) {
+            const std::size_t limit = may_move ? batch_rows * 2 : batch_rows;
+            if (rows.size() >= limit) flush();
+        };
+        ProcessRanges ranges;
+        const BuilderSetting setting{clock,           run.tree, run.totals,       rows,
+                                     next_span_id,    backward, merger.classes(), row_added,
+                                     merger.scopes(), ranges};
         const std::uint32_t title = merger.add("process " + std::to_string(process.process_id), 0);
         decode_process(process, names, setting, process_number++,
                        run.tree.add_process(process.process_id, title), run);

@@ -56,12 +56,19 @@ class Recorder {
     // Ends the recording of this process. Harmless when none is active.
     RecorderTotals stop() noexcept;
 
+    // Whether there is a recorder and it is active: does not make one.
+    static bool is_recording() noexcept {
+        const Recorder* const made = instance_.load(std::memory_order_acquire);
+        return made != nullptr && made->active();
+    }
     bool active() const noexcept { return active_.load(std::memory_order_acquire); }
     // Counts recordings; ids of names are valid within one only.
     std::uint32_t generation() const noexcept { return generation_.load(std::memory_order_acquire); }
     std::uint32_t intern(std::string_view text, std::uint32_t scope = 0) noexcept {
         return names_.intern(text, scope);
     }
+    // The text of a name of the present recording, empty when there is none. Not for the hot path.
+    std::string name_text(std::uint32_t id) noexcept { return names_.text(id); }
     std::uint32_t new_context() noexcept { return ++contexts_; }
 
     ThreadLog* current_log() noexcept {

@@ -88,6 +88,8 @@ SeenContext& seen_entry(const void* context) noexcept {
     return seen_contexts[(address >> 4 ^ address >> 10) % seen_entries];
 }
 
+}  // namespace
+
 // Operators run with the interpreter lock released, but on a thread that keeps its state, and only the
 // thread itself changes its context: looking at it is safe. A context that no span or layer has been seen
 // in yet stays unnoticed here, since asking for its mark needs the lock.
@@ -101,8 +103,6 @@ void probe_context() noexcept {
     log->context_id = seen.id;
     Recorder::instance().emit_to(log, EventKind::context, 0, seen.id);
 }
-
-}  // namespace
 
 void switch_context(ThreadLog& log, PyThreadState* state) noexcept {
     Recorder& recorder = Recorder::instance();

@@ -10,6 +10,7 @@
 #include "core/recorder.hpp"
 #include "python/context.hpp"
 #include "python/python_api.hpp"
+#include "python/ranges.hpp"
 
 namespace gpuprof::python {
 namespace {
@@ -128,9 +129,14 @@ PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nar
     name &= ~ModuleTable::whole_bit;
     const std::uint32_t generation = recorder.generation();
     recorder.emit_to(note_context(), EventKind::layer_begin, name, read_ticks());
+    const bool announced = tool_attached;
+    if (announced) [[unlikely]]
+        nvtx::push_range(recorder.name_text(name).c_str());
     inside_whole = whole;
     PyObject* const result = original(callable, args, nargsf, keywords);
     inside_whole = false;
+    if (announced) [[unlikely]]
+        nvtx::pop_range();
     const std::uint64_t ticks = read_ticks();
     if (recorder.generation() == generation) {
         recorder.emit_to(note_context(), EventKind::layer_end, name, ticks);

@@ -6,6 +6,7 @@
 #include "core/recorder.hpp"
 #include "python/context.hpp"
 #include "python/python_api.hpp"
+#include "python/ranges.hpp"
 
 namespace gpuprof::python {
 namespace {
@@ -77,6 +78,8 @@ inline std::uint32_t name_id(Span* span) noexcept {
 }
 
 void begin(Span* span) noexcept {
+    if (tool_attached) [[unlikely]]
+        push_range(span->name);
     Recorder& recorder = Recorder::instance();
     if (!recorder.active()) return;
     ThreadLog* const log = note_context();
@@ -88,6 +91,8 @@ void begin(Span* span) noexcept {
 }
 
 void end(Span* span) noexcept {
+    if (tool_attached) [[unlikely]]
+        nvtx::pop_range();
     Recorder& recorder = Recorder::instance();
     if (!recorder.active()) return;
     const std::uint64_t ticks = read_ticks();

@@ -24,6 +24,7 @@ from gpuprof.errors import RecordingError
 from gpuprof.record.import_hook import ImportHook
 from gpuprof.record.layers import LayerSource
 from gpuprof.record.operators import OperatorSource
+from gpuprof.record.ranges import range_source, tool_notes
 
 RECORDING_FILE = "recording.json"
 LOCK_FILE = "recording.lock"
@@ -63,7 +64,7 @@ class Recording:
         self._modules = modules
         self._wanted = {"layers": layers, "operators": operators}
         self._sources: dict[str, LayerSource | OperatorSource] = {}
-        self._methods: dict[str, str] = {"spans": "on"}
+        self._methods: dict[str, str] = {"spans": "on", "nvtx": range_source()}
         self._hook: ImportHook | None = None
         self._lock: IO[bytes] | None = None
         self._process_id = os.getpid()
@@ -83,6 +84,8 @@ class Recording:
             self._unlock()
             raise RecordingError(f"cannot record into {self.path}: {error.strerror}") from error
         self._facts = {**_facts(self._process_id), "command": self.command}
+        for line in tool_notes():
+            self._note(line)
         self._start_sources()
         self._save(closed=False)
 
@@ -96,6 +99,7 @@ class Recording:
         if os.getpid() != self._process_id:
             return
         self._facts["torch"] = _torch_version()
+        self._methods["nvtx"] = range_source(ended=True)
         if totals["storage_failed"]:
             self._note(
                 f"the disk failed while recording ({totals['storage_error'] or 'names'}): events are missing"
