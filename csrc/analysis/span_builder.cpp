@@ -113,8 +113,9 @@ SpanBuilder::Open* SpanBuilder::enclosing(bool with_operators) noexcept {
                 open.begin_ticks <= limit && (with_operators || open.source != EventKind::operator_begin))
                 return &context->open[j];
         limit = std::min(limit, context->start_ticks);
-        const auto parent = context->parent == 0 ? contexts_.end() : contexts_.find(context->parent);
-        if (parent == contexts_.end()) return nullptr;
+        // Number 0 has what the thread began without the interpreter lock before it was seen in any task.
+        const auto parent = contexts_.find(context->parent);
+        if (parent == contexts_.end() || &parent->second == context) return nullptr;
         context = &parent->second;
     }
     return nullptr;

@@ -4,6 +4,8 @@
 // `InitializeInjectionNvtx2`.
 #include "collect/nvtx.hpp"
 
+#include <pthread.h>
+
 #include <atomic>
 #include <cstring>
 #include <mutex>
@@ -42,8 +44,19 @@ struct Registry {
     std::unordered_map<const Domain*, std::unordered_map<std::string, RegisteredString>> strings;
 };
 
+Registry& registry();
+
+// A forked child must not find the registry held by a thread that did not come along.
+Registry* make_registry() {
+    auto* const made = new Registry;
+    auto lock = [] { registry().mutex.lock(); };
+    auto unlock = [] { registry().mutex.unlock(); };
+    pthread_atfork(lock, unlock, unlock);
+    return made;
+}
+
 Registry& registry() {
-    static auto* const shared = new Registry;  // outlives every thread that may still announce
+    static Registry* const shared = make_registry();  // outlives every thread that may still announce
     return *shared;
 }
 

@@ -440,6 +440,26 @@ TEST(a_pop_without_a_push_in_its_task_ends_the_last_of_the_thread) {
     CHECK_EQ(bench.totals.unmatched_ends, 1u);
 }
 
+TEST(what_began_before_any_task_was_seen_is_around_the_first) {
+    BuilderBench bench;
+    Thread thread(bench);
+    thread.push("", "unseen", 0);
+    thread.task(1);
+    thread.begin("span", 10);
+    thread.task(2, 1);
+    thread.begin("started task", 20);
+    thread.end("started task", 30);
+    thread.task(1);
+    thread.end("span", 40);
+    thread.pop("", 50);
+    thread.begin("after", 60);
+    thread.end("after", 70);
+    CHECK_EQ(bench.parent_of("span"), "unseen");
+    CHECK_EQ(bench.parent_of("started task"), "span");
+    CHECK_EQ(bench.parent_of("after"), "");
+    CHECK_EQ(bench.totals.unmatched_ends, 0u);
+}
+
 TEST(a_process_range_takes_no_time_from_what_is_around_it) {
     BuilderBench bench;
     Thread first(bench, 1);
