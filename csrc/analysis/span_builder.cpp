@@ -86,7 +86,9 @@ void SpanBuilder::add(EventKind kind, std::uint32_t name, std::uint64_t ticks) {
 }
 
 void SpanBuilder::enter_context(std::uint64_t context, std::uint32_t parent_context) {
-    current_ = &contexts_[context];  // values of an unordered_map stay where they are
+    Context* const former = std::exchange(current_, &contexts_[context]);  // values stay where they are
+    // What the thread began without the interpreter lock, before it was seen in any task, is the first one's.
+    if (contexts_.size() == 2 && former == &contexts_[0]) current_->open.swap(former->open);
     if (contexts_.size() >= prune_at_) forget_idle_contexts();
     if (current_->parent == 0 && parent_context != 0) {
         current_->parent = parent_context;
@@ -113,9 +115,8 @@ SpanBuilder::Open* SpanBuilder::enclosing(bool with_operators) noexcept {
                 open.begin_ticks <= limit && (with_operators || open.source != EventKind::operator_begin))
                 return &context->open[j];
         limit = std::min(limit, context->start_ticks);
-        // Number 0 has what the thread began without the interpreter lock before it was seen in any task.
-        const auto parent = contexts_.find(context->parent);
-        if (parent == contexts_.end() || &parent->second == context) return nullptr;
+        const auto parent = context->parent == 0 ? contexts_.end() : contexts_.find(context->parent);
+        if (parent == contexts_.end()) return nullptr;
         context = &parent->second;
     }
     return nullptr;

@@ -457,6 +457,7 @@ TEST(what_began_before_any_task_was_seen_is_around_the_first) {
     CHECK_EQ(bench.parent_of("span"), "unseen");
     CHECK_EQ(bench.parent_of("started task"), "span");
     CHECK_EQ(bench.parent_of("after"), "");
+    CHECK_EQ(bench.node("/nvtx:unseen").own_ns, 50 - 30);
     CHECK_EQ(bench.totals.unmatched_ends, 0u);
 }
 
