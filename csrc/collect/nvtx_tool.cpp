@@ -71,6 +71,7 @@ const char* fail(const char* what, const char* detail = "") noexcept {
 
 const char* load_tool(const char* path) noexcept {
     void* const library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): of this thread in the C libraries that there are
     if (library == nullptr) return fail("it cannot be loaded: ", dlerror());
     void* const found = dlsym(library, initialize_name);
     if (found == nullptr) {
