@@ -30,8 +30,8 @@ inline Domain& domain_of(void* handle) noexcept {
 // Functions of the interface. Null where memory ran out.
 void* create_narrow(const char* name) noexcept;
 void* create_wide(const wchar_t* name) noexcept;
-void* register_narrow(void* domain, const char* text) noexcept;
-void* register_wide(void* domain, const wchar_t* text) noexcept;
+void* register_narrow(void* handle, const char* text) noexcept;
+void* register_wide(void* handle, const wchar_t* text) noexcept;
 
 // Ids of the present recording. The domain is the scope of its ranges' names: so a pop, which names the
 // domain alone, finds its push.
