@@ -8,6 +8,7 @@ pybind11_add_module(_native
     csrc/bindings/bind_record.cpp
     csrc/python/context.cpp
     csrc/python/layers.cpp
+    csrc/python/ranges.cpp
     csrc/python/span.cpp)
 target_link_libraries(_native PRIVATE gpuprof_analysis)
 target_compile_definitions(_native PRIVATE

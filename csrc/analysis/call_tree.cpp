@@ -48,10 +48,19 @@ void CallTree::grow_index() {
 
 void CallTree::add_call(std::uint32_t number, std::uint64_t thread, std::int64_t total_ns,
                         std::int64_t own_ns) {
+    add_time(number, total_ns, own_ns);
+    add_thread(number, thread);
+}
+
+void CallTree::add_time(std::uint32_t number, std::int64_t total_ns, std::int64_t own_ns) noexcept {
     Node& node = nodes_[number];
     ++node.calls;
     node.total_ns += total_ns;
     node.own_ns += own_ns;
+}
+
+void CallTree::add_thread(std::uint32_t number, std::uint64_t thread) noexcept {
+    Node& node = nodes_[number];
     if (node.last_thread != thread || node.threads == 0) {
         node.last_thread = thread;
         ++node.threads;

@@ -33,6 +33,9 @@ class CallTree {
     void add_call(std::uint32_t number, std::uint64_t thread, std::int64_t total_ns, std::int64_t own_ns);
     // The time that a process's main thread spent outside of everything that was recorded.
     void set_own(std::uint32_t number, std::int64_t own_ns) { nodes_[number].own_ns = own_ns; }
+    // The two halves of an add_call, for a call that ends while another thread's calls are added.
+    void add_thread(std::uint32_t number, std::uint64_t thread) noexcept;
+    void add_time(std::uint32_t number, std::int64_t total_ns, std::int64_t own_ns) noexcept;
     // Undoes an add_call.
     void take_back(std::uint32_t number, std::int64_t total_ns, std::int64_t own_ns);
     // The node that stands to `to` as `node` stands to `from`; `node` itself where `from` is not above it.

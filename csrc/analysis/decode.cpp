@@ -21,6 +21,7 @@ class NameMerger {
         if (is_new) {
             names_.push_back({text, scope});
             classes_.push_back(classify_name(text));
+            scopes_.push_back(scope);
         }
         return place->second;
     }
@@ -34,6 +35,7 @@ class NameMerger {
     }
 
     const std::vector<NameClass>& classes() const noexcept { return classes_; }
+    const std::vector<std::uint32_t>& scopes() const noexcept { return scopes_; }
 
   private:
     static std::uint32_t scope_id(const RecordedName& name, const std::vector<std::uint32_t>& run_wide) {
@@ -42,6 +44,7 @@ class NameMerger {
 
     std::vector<RecordedName>& names_;
     std::vector<NameClass> classes_{NameClass::plain};  // index 0 is never used
+    std::vector<std::uint32_t> scopes_{0};
     std::map<std::pair<std::string, std::uint32_t>, std::uint32_t> ids_;
 };
 
@@ -70,10 +73,8 @@ struct ProcessCursor {
     std::uint64_t second_ticks;
 };
 
-// Whether the event carries an instant: contexts, thread marks and graph nodes use the field otherwise.
 bool is_timed(const Event& event) noexcept {
-    return (event.kind != 0 && event.kind < static_cast<std::uint32_t>(EventKind::context)) ||
-           event.kind == static_cast<std::uint32_t>(EventKind::launch);
+    return is_timed(static_cast<EventKind>(event.kind));
 }
 
 const Event* next_timed(std::span<const Event> events, std::size_t after) {
@@ -189,6 +190,8 @@ class ThreadFeed {
                 return builder_.start_task(event.ticks);
             case EventKind::context:
                 return builder_.enter_context(event.ticks, event.name);
+            case EventKind::range_id:
+                return builder_.number_range(event.ticks);
             case EventKind::graph_node:
                 return builder_.link(LinkColumns::Kind::graph_node, event.ticks, last_);
             case EventKind::graph_clone:
@@ -211,6 +214,7 @@ class ThreadFeed {
         added_.feed_until(last_, builder_);
         const auto kind = static_cast<EventKind>(event.kind);
         if (kind == EventKind::launch) return builder_.link(LinkColumns::Kind::launch, event.name, last_);
+        if (kind == EventKind::range_stop) return builder_.stop_range(event.name, last_);
         const bool known = event.name < cursor_.names.size();
         builder_.add(kind, cursor_.names[known ? event.name : 0], last_);
     }
@@ -266,6 +270,7 @@ void decode_process(const RecordedProcess& process, const std::vector<std::uint3
                                static_cast<std::uint64_t>(1e9 / run.ns_per_tick)};
     const std::vector<PieceGroup> groups = group_by_thread(process.pieces);
     std::uint64_t busy_ticks = 0;
+    std::uint64_t latest = end;
     for (const PieceGroup& group : groups) {
         const ThreadPiece& first = group.front();
         const bool is_first = is_first_of_thread(group, groups);
@@ -283,9 +288,12 @@ void decode_process(const RecordedProcess& process, const std::vector<std::uint3
         added.feed_until(~std::uint64_t{0}, builder);
         // Where events were dropped, a thread's story ends with the last that it could write.
         const bool goes_on = process.dropped_events == 0;
-        builder.finish(goes_on ? std::max(end, feed.last()) : std::max(feed.last(), added.last()));
+        const std::uint64_t last = std::max(feed.last(), added.last());
+        latest = std::max(latest, last);
+        builder.finish(goes_on ? std::max(end, last) : last);
         if (is_main_thread(group, groups, process.process_id)) busy_ticks = builder.busy_ticks();
     }
+    setting.ranges.finish(setting, latest);
     const std::int64_t lived = setting.clock(end) - setting.clock(process.first_point.ticks);
     const std::int64_t busy =
         setting.clock(process.first_point.ticks + busy_ticks) - setting.clock(process.first_point.ticks);
@@ -318,18 +326,14 @@ DecodedRun decode_run(const RecordedFolder& folder, std::size_t batch_rows, cons
             rows.clear();
             links.clear();
         };
-        const BuilderSetting setting{clock,
-                                     run.tree,
-                                     run.totals,
-                                     rows,
-                                     links,
-                                     next_span_id,
-                                     backward,
-                                     merger.classes(),
-                                     [&](bool may_move) {
-                                         const std::size_t limit = may_move ? batch_rows * 2 : batch_rows;
-                                         if (std::max(rows.size(), links.size()) >= limit) flush();
-                                     }};
+        auto row_added = [&](bool may_move) {
+            const std::size_t limit = may_move ? batch_rows * 2 : batch_rows;
+            if (std::max(rows.size(), links.size()) >= limit) flush();
+        };
+        ProcessRanges ranges;
+        const BuilderSetting setting{clock,     run.tree,        run.totals, rows,
+                                     links,     next_span_id,    backward,   merger.classes(),
+                                     row_added, merger.scopes(), ranges};
         const std::uint32_t title = merger.add("process " + std::to_string(process.process_id), 0);
         decode_process(process, names, setting, process_number++,
                        run.tree.add_process(process.process_id, title), run);

@@ -76,12 +76,17 @@ void SpanBuilder::add(EventKind kind, std::uint32_t name, std::uint64_t ticks) {
         case EventKind::span_begin:
         case EventKind::layer_begin:
         case EventKind::operator_begin:
+        case EventKind::range_begin:
             begin(kind, name, ticks);
             break;
         case EventKind::span_end:
         case EventKind::layer_end:
         case EventKind::operator_end:
+        case EventKind::range_end:
             end(begin_of(kind), name, ticks);
+            break;
+        case EventKind::range_start:
+            start_range(name, ticks);
             break;
         default:
             ++set_.totals.damaged_events;
@@ -111,8 +116,10 @@ void SpanBuilder::add_link(LinkColumns::Kind kind, std::uint64_t id, std::int64_
 }
 
 void SpanBuilder::enter_context(std::uint64_t context, std::uint32_t parent_context) {
-    current_ = &contexts_[context];  // values of an unordered_map stay where they are
+    Context* const former = std::exchange(current_, &contexts_[context]);  // values stay where they are
     current_->met = true;
+    // What the thread began without the interpreter lock, before it was seen in any task, is the first one's.
+    if (contexts_.size() == 2 && former == &contexts_[0]) current_->open.swap(former->open);
     if (contexts_.size() >= prune_at_) forget_idle_contexts();
     if (current_->parent == 0 && parent_context != 0) {
         current_->parent = parent_context;
@@ -135,12 +142,14 @@ void SpanBuilder::forget_idle_contexts() {
 }
 
 // The innermost open span of this task, or that of the task that started it which was open then.
-SpanBuilder::Open* SpanBuilder::enclosing() noexcept {
+SpanBuilder::Open* SpanBuilder::enclosing(bool with_operators) noexcept {
     Context* context = current_;
     std::uint64_t limit = unknown_start;
     for (int i = 0; i < most_context_ancestors; ++i) {
         for (std::size_t j = context->open.size(); j-- > 0;)
-            if (context->open[j].begin_ticks <= limit) return &context->open[j];
+            if (const Open& open = context->open[j];
+                open.begin_ticks <= limit && (with_operators || open.source != EventKind::operator_begin))
+                return &context->open[j];
         limit = std::min(limit, context->start_ticks);
         const auto parent = context->parent == 0 ? contexts_.end() : contexts_.find(context->parent);
         if (parent == contexts_.end()) return nullptr;
@@ -152,6 +161,7 @@ SpanBuilder::Open* SpanBuilder::enclosing() noexcept {
 SpanKind SpanBuilder::resolve_kind(EventKind source, std::uint32_t name, const Open* parent) const noexcept {
     if (source == EventKind::span_begin) return SpanKind::span;
     if (source == EventKind::layer_begin) return SpanKind::layer;
+    if (source == EventKind::range_begin) return SpanKind::nvtx;
     const NameClass name_class = set_.classes[name];
     if (name_class == NameClass::backward) return SpanKind::backward;
     // PyTorch announces operators, autograd nodes and the user's own ranges alike. A range inside an
@@ -203,20 +213,67 @@ void SpanBuilder::note_operator_child(Open& parent, const Open& child) noexcept 
 
 void SpanBuilder::end(EventKind begin_kind, std::uint32_t name, std::uint64_t ticks) {
     if (end_in(*current_, begin_kind, name, ticks)) return;
+    if (begin_kind == EventKind::range_begin && end_range_elsewhere(name, ticks)) return;
     for (auto& [id, context] : contexts_)
         if (&context != current_ && end_in(context, begin_kind, name, ticks)) return;
     ++set_.totals.unmatched_ends;
 }
 
 bool SpanBuilder::end_in(Context& context, EventKind begin_kind, std::uint32_t name, std::uint64_t ticks) {
-    const bool named = begin_kind != EventKind::operator_begin;
     for (std::size_t i = context.open.size(); i-- > 0;) {
-        const Open& open = context.open[i];
-        if (open.source != begin_kind || (named && open.name != name)) continue;
+        if (!ends(context.open[i], begin_kind, name)) continue;
         close(context, i, ticks);
         return true;
     }
     return false;
+}
+
+// Operators end in the order of a stack, ranges in that of their domain's, everything else by its name.
+bool SpanBuilder::ends(const Open& open, EventKind begin_kind, std::uint32_t name) const noexcept {
+    if (open.source != begin_kind) return false;
+    if (begin_kind == EventKind::operator_begin) return true;
+    return (begin_kind == EventKind::range_begin ? set_.scopes[open.name] : open.name) == name;
+}
+
+// A range that was pushed in one task and popped in another: the thread's last one.
+bool SpanBuilder::end_range_elsewhere(std::uint32_t domain, std::uint64_t ticks) {
+    std::pair<Context*, std::size_t> last{nullptr, 0};
+    for (auto& [id, context] : contexts_)
+        for (std::size_t i = context.open.size(); i-- > 0;) {
+            const Open& open = context.open[i];
+            if (!ends(open, EventKind::range_begin, domain)) continue;
+            if (last.first == nullptr || last.first->open[last.second].begin_ticks <= open.begin_ticks)
+                last = {&context, i};
+            break;
+        }
+    if (last.first == nullptr) return false;
+    close(*last.first, last.second, ticks);
+    return true;
+}
+
+// Hangs below the innermost span that is no operator, whose rows may yet be merged.
+void SpanBuilder::start_range(std::uint32_t name, std::uint64_t ticks) {
+    const std::uint64_t number = std::exchange(range_number_, no_number);
+    if (number == no_number) {
+        ++set_.totals.damaged_events;
+        return;
+    }
+    const Open* const parent = enclosing(false);
+    const std::uint32_t above = parent != nullptr ? parent->node : process_node_;
+    const std::uint32_t node = set_.tree.child(above, SpanKind::nvtx, name);
+    set_.tree.add_thread(node, thread_key_);
+    const ProcessRanges::Range range{set_.next_span_id++,
+                                     parent != nullptr ? parent->span_id : -1,
+                                     ticks,
+                                     thread_id_,
+                                     name,
+                                     node,
+                                     parent != nullptr ? parent->depth + 1 : 0};
+    set_.ranges.start(set_, static_cast<std::uint32_t>(number), range, may_forward_ > 0);
+}
+
+void SpanBuilder::stop_range(std::uint32_t number, std::uint64_t ticks) {
+    set_.ranges.stop(set_, number, ticks, may_forward_ > 0);
 }
 
 void SpanBuilder::close(Context& context, std::size_t position, std::uint64_t ticks) {

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "analysis/call_tree.hpp"
+#include "analysis/process_ranges.hpp"
 #include "core/layout.hpp"
 
 namespace gpuprof {
@@ -81,6 +82,8 @@ struct BuilderSetting {
     std::uint32_t backward_name;            // of the group that gathers the backward pass
     const std::vector<NameClass>& classes;  // by run-wide name id
     std::function<void(bool may_move)> row_added;
+    const std::vector<std::uint32_t>& scopes;  // by run-wide name id; of a range, its domain
+    ProcessRanges& ranges;
 };
 
 class SpanBuilder {
@@ -100,6 +103,9 @@ class SpanBuilder {
     void enter_context(std::uint64_t context, std::uint32_t parent_context);
     // The task that is entered next, if it is a new one, was started at `ticks` or shortly after.
     void start_task(std::uint64_t ticks) noexcept { task_start_ticks_ = ticks; }
+    // The range of the process that is started next has this number.
+    void number_range(std::uint64_t number) noexcept { range_number_ = number; }
+    void stop_range(std::uint32_t number, std::uint64_t ticks);
     // Closes what is open at `ticks`.
     void finish(std::uint64_t ticks);
     // How long anything was open on this thread, in whatever task. After finish().
@@ -134,15 +140,20 @@ class SpanBuilder {
 
     static constexpr std::size_t fewest_contexts_to_prune = 1 << 16;
 
+    static constexpr std::uint64_t no_number = ~std::uint64_t{0};
+
     void forget_idle_contexts();
+    void start_range(std::uint32_t name, std::uint64_t ticks);
     void begin(EventKind source, std::uint32_t name, std::uint64_t ticks);
     void end(EventKind begin_kind, std::uint32_t name, std::uint64_t ticks);
     bool end_in(Context& context, EventKind begin_kind, std::uint32_t name, std::uint64_t ticks);
     void note_opened(std::uint64_t ticks) noexcept;
     void note_closed(std::uint64_t ticks) noexcept;
+    bool end_range_elsewhere(std::uint32_t domain, std::uint64_t ticks);
+    bool ends(const Open& open, EventKind begin_kind, std::uint32_t name) const noexcept;
     void close(Context& context, std::size_t position, std::uint64_t ticks);
     void emit_row(const Open& open, std::uint64_t ticks);
-    Open* enclosing() noexcept;
+    Open* enclosing(bool with_operators = true) noexcept;
     void note_operator_child(Open& parent, const Open& child) noexcept;
     std::uint64_t rows_handed_out() const noexcept;
     std::uint64_t links_handed_out() const noexcept;
@@ -164,6 +175,7 @@ class SpanBuilder {
     std::uint64_t busy_since_ = 0;
     std::uint64_t busy_ticks_ = 0;
     std::uint64_t task_start_ticks_ = unknown_start;
+    std::uint64_t range_number_ = no_number;
     std::size_t prune_at_ = fewest_contexts_to_prune;
 };
 

@@ -91,7 +91,7 @@ void add_operators(const py::array_t<std::uint32_t>& thread_ids, const std::vect
 // this thread has open. Of a launch, `id` is its correlation id, else a graph node's.
 void link_gpu_work(const std::string& kind, std::uint64_t id, std::uint64_t copy) {
     Recorder& recorder = Recorder::instance();
-    const std::uint64_t none = recorder.name_key(0);
+    const NameKey none = recorder.name_key(0);
     if (kind == "launch")
         recorder.emit(EventKind::launch, recorder.name_key(static_cast<std::uint32_t>(id)));
     else if (kind == "graph_node")

@@ -5,7 +5,8 @@
 PYBIND11_MODULE(_native, module) {
     module.doc() = "The native core of gpuprof.";
     namespace hot = gpuprof::python;
-    for (auto* registrar : {&hot::register_context, &hot::register_span, &hot::register_layers})
+    for (auto* registrar :
+         {&hot::register_context, &hot::register_span, &hot::register_layers, &hot::register_ranges})
         if (!registrar(module.ptr())) throw pybind11::error_already_set();
     gpuprof::bindings::bind_record(module);
     gpuprof::bindings::bind_analysis(module);

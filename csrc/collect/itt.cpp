@@ -134,16 +134,16 @@ Domain* domain_create(const char* name) noexcept try {
     return nullptr;
 }
 
-std::uint64_t name_key(StringHandle* handle) noexcept {
+NameKey name_key(StringHandle* handle) noexcept {
     Recorder& recorder = Recorder::instance();
     const std::uint32_t generation = recorder.generation();
     const std::atomic_ref<std::uint64_t> key(handle->collector_data);
     const std::uint64_t cached = key.load(std::memory_order_relaxed);
     if (cached >> 32 == generation) [[likely]]
-        return cached;
+        return static_cast<NameKey>(cached);
     const std::uint32_t id = recorder.intern(handle->text != nullptr ? handle->text : "(unnamed)");
-    const std::uint64_t fresh = Recorder::name_key(generation, id);
-    key.store(fresh, std::memory_order_relaxed);
+    const NameKey fresh = Recorder::name_key(generation, id);
+    key.store(static_cast<std::uint64_t>(fresh), std::memory_order_relaxed);
     return fresh;
 }
 

@@ -18,15 +18,42 @@ enum class EventKind : std::uint32_t {
     layer_begin = 3,
     layer_end = 4,
     operator_begin = 5,
-    operator_end = 6,     // carries no name: operators end in the order of a stack
-    context = 7,          // the thread went on in another asynchronous task
-    thread = 8,           // the events from here on belong to this thread
-    task_start = 9,       // ticks: when the task of the next `context` event was started, or shortly before
-    launch = 20,          // work was handed to a GPU; name: its correlation id
+    operator_end = 6,  // carries no name: operators end in the order of a stack
+    context = 7,       // the thread went on in another asynchronous task
+    thread = 8,        // the events from here on belong to this thread
+    task_start = 9,    // ticks: when the task of the next `context` event was started, or shortly before
+    // Ranges of NVTX. The scope of a range's name is its domain.
+    range_begin = 10,  // goes on the thread's stack
+    range_end = 11,    // name: the domain, whose innermost range ends
+    range_id = 12,     // ticks: the number of the next `range_start`
+    range_start = 13,  // of a range that any thread may end
+    range_stop = 14,   // name: the number of the range
+    // Work of a GPU.
+    launch = 20,          // work was handed over; name: its correlation id
     graph_node = 21,      // a kernel was captured; ticks: the id of its node in a CUDA graph
     graph_clone = 22,     // ticks: a graph node's id, of which the next event names a copy
     graph_clone_of = 23,  // ticks: the copy's id
 };
+
+// Whether the event carries an instant; the others use the field for something else.
+constexpr bool is_timed(EventKind kind) noexcept {
+    switch (kind) {
+        case EventKind::span_begin:
+        case EventKind::span_end:
+        case EventKind::layer_begin:
+        case EventKind::layer_end:
+        case EventKind::operator_begin:
+        case EventKind::operator_end:
+        case EventKind::range_begin:
+        case EventKind::range_end:
+        case EventKind::range_start:
+        case EventKind::range_stop:
+        case EventKind::launch:
+            return true;
+        default:
+            return false;
+    }
+}
 
 struct Event {
     std::uint64_t ticks;

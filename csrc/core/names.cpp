@@ -73,6 +73,13 @@ std::uint32_t NameTable::intern(std::string_view text, std::uint32_t scope) noex
     }
 }
 
+std::string NameTable::text(std::uint32_t id) noexcept try {
+    std::lock_guard lock(mutex_);
+    return id > 0 && id <= texts_.size() ? texts_[id - 1] : std::string();
+} catch (const std::bad_alloc&) {
+    return {};
+}
+
 void NameTable::ensure_file() noexcept {
     std::lock_guard lock(mutex_);
     make_file();

@@ -34,6 +34,14 @@ struct alignas(64) ThreadLog {
     std::uint32_t system_id = 0;
 };
 
+// A name's id with the recording that it is valid in above it, which is what an event is given: one that was
+// begun before a stop must not land in the recording that was started after it.
+enum class NameKey : std::uint64_t {};
+
+constexpr std::uint32_t generation_of(NameKey key) noexcept {
+    return static_cast<std::uint32_t>(static_cast<std::uint64_t>(key) >> 32);
+}
+
 struct RecorderTotals {
     std::uint64_t dropped_events = 0;
     bool storage_failed = false;
@@ -57,18 +65,23 @@ class Recorder {
     // Ends the recording of this process. Harmless when none is active.
     RecorderTotals stop() noexcept;
 
+    // Whether there is a recorder and it is active: does not make one.
+    static bool is_recording() noexcept {
+        const Recorder* const made = instance_.load(std::memory_order_acquire);
+        return made != nullptr && made->active();
+    }
     bool active() const noexcept { return epoch_.load(std::memory_order_acquire) != no_epoch; }
     // Counts recordings; ids of names are valid within one only.
     std::uint32_t generation() const noexcept { return generation_.load(std::memory_order_acquire); }
-    // A name's id together with the recording that it is valid in, which is what an event is given: one
-    // that was begun before a stop must not land in the recording that was started after it.
-    static std::uint64_t name_key(std::uint32_t generation, std::uint32_t name) noexcept {
-        return static_cast<std::uint64_t>(generation) << 32 | name;
+    static NameKey name_key(std::uint32_t generation, std::uint32_t name) noexcept {
+        return static_cast<NameKey>(static_cast<std::uint64_t>(generation) << 32 | name);
     }
-    std::uint64_t name_key(std::uint32_t name) const noexcept { return name_key(generation(), name); }
+    NameKey name_key(std::uint32_t name) const noexcept { return name_key(generation(), name); }
     std::uint32_t intern(std::string_view text, std::uint32_t scope = 0) noexcept {
         return names_.intern(text, scope);
     }
+    // The text of a name of the present recording, empty when there is none. Not for the hot path.
+    std::string name_text(std::uint32_t id) noexcept { return names_.text(id); }
     std::uint32_t new_context() noexcept { return ++contexts_; }
 
     ThreadLog* current_log() noexcept {
@@ -84,15 +97,15 @@ class Recorder {
 
     // The hot path: about 2 ns beside the clock. Never throws, blocks or allocates, but for one call in
     // four thousand that fetches the thread's next chunk.
-    void emit(EventKind kind, std::uint64_t key) noexcept { emit_to(current_log(), kind, key, read_ticks()); }
+    void emit(EventKind kind, NameKey key) noexcept { emit_to(current_log(), kind, key, read_ticks()); }
 
     // `log` is current_log() of the calling thread, `key` a name_key().
-    void emit_to(ThreadLog* log, EventKind kind, std::uint64_t key, std::uint64_t ticks) noexcept {
+    void emit_to(ThreadLog* log, EventKind kind, NameKey key, std::uint64_t ticks) noexcept {
         if (log == nullptr) [[unlikely]]
             return;
         log->busy.store(1, std::memory_order_relaxed);
         std::atomic_signal_fence(std::memory_order_seq_cst);
-        if (epoch_.load(std::memory_order_acquire) == static_cast<std::uint32_t>(key >> 32)) [[likely]] {
+        if (epoch_.load(std::memory_order_acquire) == generation_of(key)) [[likely]] {
             if (log->cursor != log->limit || refill(*log)) [[likely]] {
                 write_event(log->cursor++, kind, static_cast<std::uint32_t>(key), ticks);
             }

@@ -104,6 +104,8 @@ void enter_task(ThreadLog& log, TaskId task) noexcept {
                                  task.id);
 }
 
+}  // namespace
+
 // Operators run with the interpreter lock released, but on a thread that keeps its state, and only the
 // thread itself changes its context: looking at it is safe. A context that no span or layer has been seen
 // in yet stays unnoticed here, since asking for its mark needs the lock.
@@ -115,8 +117,6 @@ void probe_context() noexcept {
     if (seen.context != state->context || seen.task.generation != Recorder::instance().generation()) return;
     enter_task(*log, seen.task);
 }
-
-}  // namespace
 
 void switch_context(ThreadLog& log, PyThreadState* state) noexcept {
     Recorder& recorder = Recorder::instance();

@@ -17,6 +17,10 @@ void switch_context(ThreadLog& log, PyThreadState* state) noexcept;
 // task which is started from here on knows which spans were open then.
 void leave_trace(ThreadLog& log, std::uint64_t ticks) noexcept;
 
+// As far as that can be told without the interpreter lock: writes a context event if the thread went on in
+// a task that it was seen in before.
+void probe_context() noexcept;
+
 // Returns the calling thread's log, which may be null.
 inline ThreadLog* note_context() noexcept {
     PyThreadState* const state = PyThreadState_Get();

@@ -10,6 +10,7 @@
 #include "core/recorder.hpp"
 #include "python/context.hpp"
 #include "python/python_api.hpp"
+#include "python/ranges.hpp"
 
 namespace gpuprof::python {
 namespace {
@@ -126,11 +127,16 @@ PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nar
         return original(callable, args, nargsf, keywords);
     const bool whole = (name & ModuleTable::whole_bit) != 0;
     name &= ~ModuleTable::whole_bit;
-    const std::uint64_t key = recorder.name_key(name);
+    const NameKey key = recorder.name_key(name);
     recorder.emit_to(note_context(), EventKind::layer_begin, key, read_ticks());
+    const bool announced = tool_attached;
+    if (announced) [[unlikely]]
+        nvtx::push_range(recorder.name_text(name).c_str());
     inside_whole = whole;
     PyObject* const result = original(callable, args, nargsf, keywords);
     inside_whole = false;
+    if (announced) [[unlikely]]
+        nvtx::pop_range();
     const std::uint64_t ticks = read_ticks();
     recorder.emit_to(note_context(), EventKind::layer_end, key, ticks);
     return result;

@@ -60,5 +60,6 @@ PyTypeObject* add_type(PyObject* module, PyType_Spec* spec, const char* name) no
 bool register_context(PyObject* module) noexcept;
 bool register_span(PyObject* module) noexcept;
 bool register_layers(PyObject* module) noexcept;
+bool register_ranges(PyObject* module) noexcept;
 
 }  // namespace gpuprof::python

@@ -6,6 +6,7 @@
 #include "core/recorder.hpp"
 #include "python/context.hpp"
 #include "python/python_api.hpp"
+#include "python/ranges.hpp"
 
 namespace gpuprof::python {
 namespace {
@@ -19,8 +20,7 @@ struct BoundMethod {
 
 struct Span {
     PyObject_HEAD PyObject* name;
-    // Recording generation << 32 | name id: ids are valid within one recording.
-    std::uint64_t name_key;
+    NameKey name_key;
     BoundMethod enter;
     BoundMethod exit;
 };
@@ -37,7 +37,7 @@ int spare_span_count = 0;
 // so an address cannot come to mean another text.
 struct CachedName {
     PyObject* name;
-    std::uint64_t key;
+    NameKey key;
 };
 constexpr std::size_t cached_names = 256;
 CachedName name_cache[cached_names];
@@ -56,12 +56,12 @@ std::uint32_t intern_text(PyObject* text) noexcept {
         {PyBytes_AS_STRING(encoded.get()), static_cast<std::size_t>(PyBytes_GET_SIZE(encoded.get()))});
 }
 
-std::uint64_t look_up_key(PyObject* name, std::uint32_t generation) noexcept {
+NameKey look_up_key(PyObject* name, std::uint32_t generation) noexcept {
     const auto address = reinterpret_cast<std::uintptr_t>(name);
     CachedName& entry = name_cache[(address >> 4 ^ address >> 12) % cached_names];
-    if (entry.name == name && entry.key >> 32 == generation) [[likely]]
+    if (entry.name == name && generation_of(entry.key) == generation) [[likely]]
         return entry.key;
-    const std::uint64_t key = Recorder::name_key(generation, intern_text(name));
+    const NameKey key = Recorder::name_key(generation, intern_text(name));
     PyObject* const former = entry.name;
     Py_INCREF(name);
     entry = {name, key};
@@ -69,18 +69,20 @@ std::uint64_t look_up_key(PyObject* name, std::uint32_t generation) noexcept {
     return key;
 }
 
-inline std::uint64_t name_key(Span* span) noexcept {
+inline NameKey name_key(Span* span) noexcept {
     const std::uint32_t generation = Recorder::instance().generation();
-    if (span->name_key >> 32 != generation) [[unlikely]]
+    if (generation_of(span->name_key) != generation) [[unlikely]]
         span->name_key = look_up_key(span->name, generation);
     return span->name_key;
 }
 
 void begin(Span* span) noexcept {
+    if (tool_attached) [[unlikely]]
+        push_range(span->name);
     Recorder& recorder = Recorder::instance();
     if (!recorder.active()) return;
     ThreadLog* const log = note_context();
-    const std::uint64_t key = name_key(span);
+    const NameKey key = name_key(span);
     const std::uint64_t ticks = read_ticks();
     recorder.emit_to(log, EventKind::span_begin, key, ticks);
     if (log != nullptr && log->in_event_loop) [[unlikely]]
@@ -88,6 +90,8 @@ void begin(Span* span) noexcept {
 }
 
 void end(Span* span) noexcept {
+    if (tool_attached) [[unlikely]]
+        nvtx::pop_range();
     Recorder& recorder = Recorder::instance();
     if (!recorder.active()) return;
     const std::uint64_t ticks = read_ticks();
@@ -230,7 +234,7 @@ PyObject* make_span(PyObject* name) noexcept {
     auto* const span = reinterpret_cast<Span*>(self);
     Py_INCREF(name);
     span->name = name;
-    span->name_key = 0;
+    span->name_key = NameKey{};
     span->enter.call = span->exit.call = nullptr;
     return self;
 }

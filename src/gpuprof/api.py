@@ -19,6 +19,7 @@ from gpuprof import _native
 from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError
 from gpuprof.record.decorate import decorate
 from gpuprof.record.device_samples import has_driver
+from gpuprof.record.ranges import attach_tool
 from gpuprof.record.recording import Recording, create_folder, pause_for_program, resume_after
 from gpuprof.record.temporary import TemporaryFolder
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 __version__: str = _native.build_info()["version"]
 span = _native.span
 _native._set_decorate_hook(decorate)
+attach_tool()
 
 SummaryKind = Literal["layer", "operator", "kernel", "span"]
 PathLike = str | os.PathLike[str]

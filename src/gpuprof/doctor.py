@@ -252,12 +252,17 @@ def _is_ours(library: str) -> bool:
 def _nvtx() -> Iterator[Check]:
     tool = os.environ.get("NVTX_INJECTION64_PATH")
     if tool and not _is_ours(tool):
-        yield Check("NVTX", "info", f"a tool is attached (NVTX_INJECTION64_PATH={tool}); it gets the ranges")
-    elif importlib.util.find_spec("nvtx"):
-        version = importlib.metadata.version("nvtx")
-        yield Check("NVTX", "info", f"package nvtx {version}; collecting its ranges is not in this version")
+        gets = "it gets the ranges, and gpuprof's spans and layers as such"
+        yield Check("NVTX", "info", f"a tool is attached (NVTX_INJECTION64_PATH={tool}): {gets}")
+    elif tool == "":
+        mend = "unset NVTX_INJECTION64_PATH to record ranges"
+        yield Check("NVTX", "info", "NVTX_INJECTION64_PATH is set and empty: ranges are not recorded", mend)
+    elif not _has_native():
+        yield Check("NVTX", "info", "not examined: the native core is missing")
     else:
-        yield Check("NVTX", "info", "no tool attached, package nvtx not installed, nothing needs it")
+        version = importlib.metadata.version("nvtx") if importlib.util.find_spec("nvtx") else None
+        package = f"package nvtx {version}" if version else "package nvtx not installed"
+        yield Check("NVTX", "ok", f"ranges of every library are recorded; {package}")
 
 
 # --- NVIDIA --------------------------------------------------------------------------------------

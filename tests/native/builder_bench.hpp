@@ -11,21 +11,25 @@ namespace gpuprof::test {
 
 class BuilderBench {
   public:
-    BuilderBench() : setting_{clock(), tree, totals, rows, links, next_span_id_, 0, classes_, [](bool) {}} {
+    BuilderBench()
+        : setting_{clock(), tree,     totals,      rows,    links,  next_span_id_,
+                   0,       classes_, [](bool) {}, scopes_, ranges_} {
         setting_.backward_name = name("backward");
         process_ = tree.add_process(1, name("process"));
     }
     BuilderBench(const BuilderBench&) = delete;
     BuilderBench& operator=(const BuilderBench&) = delete;
 
-    std::uint32_t name(const std::string& text) {
+    std::uint32_t name(const std::string& text, std::uint32_t scope = 0) {
         for (std::size_t i = 1; i < names_.size(); ++i)
-            if (names_[i] == text) return static_cast<std::uint32_t>(i);
+            if (names_[i] == text && scopes_[i] == scope) return static_cast<std::uint32_t>(i);
         names_.push_back(text);
+        scopes_.push_back(scope);
         classes_.push_back(classify_name(text));
         return static_cast<std::uint32_t>(names_.size() - 1);
     }
     const std::string& text(std::uint32_t name) const { return names_.at(name); }
+    void finish_ranges(std::uint64_t at) { ranges_.finish(setting_, at); }
     SpanBuilder thread(std::uint32_t number = 1) { return {setting_, process_, number, number}; }
 
     // The row of the first finished span with this name.
@@ -76,6 +80,8 @@ class BuilderBench {
     std::int64_t next_span_id_ = 0;
     std::vector<std::string> names_{""};
     std::vector<NameClass> classes_{NameClass::plain};
+    std::vector<std::uint32_t> scopes_{0};
+    ProcessRanges ranges_;
     BuilderSetting setting_;
     std::uint32_t process_ = 0;
 };
@@ -98,6 +104,17 @@ class Thread {
         builder_.link(LinkColumns::Kind::launch, correlation_id, at);
     }
     void operation_end(std::uint64_t at) { builder_.add(operator_end, 0, at); }
+    void push(const std::string& domain, const std::string& name, std::uint64_t at) {
+        builder_.add(range_begin, bench_.name(name, bench_.name(domain)), at);
+    }
+    void pop(const std::string& domain, std::uint64_t at) {
+        builder_.add(range_end, bench_.name(domain), at);
+    }
+    void start(std::uint32_t number, const std::string& name, std::uint64_t at) {
+        builder_.number_range(number);
+        builder_.add(range_start, bench_.name(name), at);
+    }
+    void stop(std::uint32_t number, std::uint64_t at) { builder_.stop_range(number, at); }
     void task(std::uint64_t id, std::uint32_t parent = 0) { builder_.enter_context(id, parent); }
     void finish(std::uint64_t at) { builder_.finish(at); }
 

@@ -102,10 +102,11 @@ constexpr KindOfSpan kinds[] = {
 void play(std::mt19937_64& random, BuilderBench& bench, Oracle& oracle, std::uint32_t number) {
     SpanBuilder builder = bench.thread(number);
     std::uint64_t now = random() % 100;
-    std::uint32_t task = 0;
+    std::uint32_t task = 1;
+    builder.enter_context(task, 0);
     for (int i = 0; i < 150; ++i) {
         now += random() % 20;
-        if (random() % 10 == 0) builder.enter_context(task = static_cast<std::uint32_t>(random() % 3), 0);
+        if (random() % 10 == 0) builder.enter_context(task = static_cast<std::uint32_t>(1 + random() % 3), 0);
         const KindOfSpan& kind = kinds[random() % 3];
         const std::string name = kind.names[random() % 3];
         // An operator inside its like is a matter of its own: test_span_builder.cpp.

@@ -187,11 +187,11 @@ TEST(an_event_of_the_recording_before_is_not_written) {
     const TemporaryFolder first, second;
     Recorder& recorder = Recorder::instance();
     start(first);
-    const std::uint64_t old_key = recorder.name_key(recorder.intern("old"));
+    const NameKey old_key = recorder.name_key(recorder.intern("old"));
     recorder.stop();
     recorder.emit(EventKind::span_begin, old_key);
     start(second);
-    const std::uint64_t new_key = recorder.name_key(recorder.intern("new"));
+    const NameKey new_key = recorder.name_key(recorder.intern("new"));
     CHECK_EQ(static_cast<std::uint32_t>(old_key), static_cast<std::uint32_t>(new_key));
     recorder.emit(EventKind::span_begin, new_key);
     recorder.emit(EventKind::span_end, old_key);

@@ -203,6 +203,22 @@ def test_itt_where_there_is_none(machine: Machine) -> None:
 def test_nvtx_with_a_tool_attached(machine: Machine) -> None:
     machine.patch.setenv("NVTX_INJECTION64_PATH", "/opt/nvidia/nsight/libToolsInjection64.so")
     assert "a tool is attached" in machine.check("NVTX").detail
+    assert "gpuprof's spans and layers" in machine.check("NVTX").detail
+
+
+def test_nvtx_with_nobody_attached(machine: Machine) -> None:
+    assert machine.check("NVTX").status == "ok"
+    assert "are recorded" in machine.check("NVTX").detail
+    machine.patch.setenv("NVTX_INJECTION64_PATH", "/some/where/gpuprof/libgpuprof_core.so")
+    assert machine.check("NVTX").status == "ok"
+    machine.absent.add("nvtx")
+    assert "package nvtx not installed" in machine.check("NVTX").detail
+    machine.patch.setenv("NVTX_INJECTION64_PATH", "")
+    assert "set and empty" in machine.check("NVTX").detail
+    assert "unset NVTX_INJECTION64_PATH" in machine.check("NVTX").mend
+    machine.patch.delenv("NVTX_INJECTION64_PATH")
+    machine.absent.add("gpuprof._native")
+    assert machine.check("NVTX").status == "info"
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Naming our collector to PyTorch, which looks for one while it is imported.
+"""Naming our collector to PyTorch, which looks for one while it is imported, and to NVTX.
 
 This is all that `import gpuprof` does by itself, so nothing else is imported here.
 """
@@ -11,8 +11,11 @@ import sys
 from pathlib import Path
 
 COLLECTOR_VARIABLE = "INTEL_LIBITTNOTIFY64"
+# Read by each library that announces ranges with NVTX, at its first range.
+NVTX_VARIABLE = "NVTX_INJECTION64_PATH"
 
 _offered = False
+_nvtx_came_first = False
 
 
 def collector_path() -> Path:
@@ -29,11 +32,15 @@ def collector_path() -> Path:
 
 
 def offer_collector() -> None:
-    """Name our library to PyTorch.
+    """Name our library to PyTorch and to NVTX.
 
-    Nothing is changed where torch was imported before, or where another tool, such as VTune, is named.
+    Nothing is changed where torch was imported before, or where another tool, such as VTune or Nsight
+    Systems, is named. Child processes inherit both names; in one that records nothing they do nothing.
     """
-    global _offered
+    global _offered, _nvtx_came_first
+    if NVTX_VARIABLE not in os.environ:
+        os.environ[NVTX_VARIABLE] = str(collector_path())
+        _nvtx_came_first = "nvtx" in sys.modules
     if "torch" not in sys.modules:
         os.environ.setdefault(COLLECTOR_VARIABLE, str(collector_path()))
         _offered = _is_ours(os.environ[COLLECTOR_VARIABLE])
@@ -47,6 +54,17 @@ def why_not_collecting() -> str | None:
     if other is not None and not _is_ours(other):
         return f"another ITT collector is named by {COLLECTOR_VARIABLE}: {other}"
     return "torch was imported before gpuprof: import gpuprof first, or use `gpuprof run`"
+
+
+def other_nvtx_tool() -> str | None:
+    """Return the library of another tool that NVTX ranges go to, or None where they come to us."""
+    named = os.environ.get(NVTX_VARIABLE)
+    return None if named is None or _is_ours(named) else named
+
+
+def nvtx_came_first() -> bool:
+    """Tell whether the package nvtx was imported before it could find our library."""
+    return _nvtx_came_first
 
 
 def _is_ours(path: str) -> bool:

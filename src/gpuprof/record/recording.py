@@ -25,6 +25,7 @@ from gpuprof.record.device_samples import DeviceSampleSource
 from gpuprof.record.import_hook import ImportHook
 from gpuprof.record.layers import LayerSource
 from gpuprof.record.operators import OperatorSource
+from gpuprof.record.ranges import range_source, tool_notes
 
 RECORDING_FILE = "recording.json"
 LOCK_FILE = "recording.lock"
@@ -71,7 +72,7 @@ class Recording:
         self._modules = modules
         self._wanted = {"layers": layers, "operators": operators}
         self._sources: dict[str, LayerSource | OperatorSource | DeviceSampleSource] = {}
-        self._methods: dict[str, str] = {"spans": "on"}
+        self._methods: dict[str, str] = {"spans": "on", "nvtx": range_source()}
         self._hook: ImportHook | None = None
         self._lock: _Lock | None = None
         self._process_id = os.getpid()
@@ -91,6 +92,8 @@ class Recording:
             self._unlock()
             raise RecordingError(f"cannot record into {self.path}: {error.strerror}") from error
         self._facts = {**_facts(self._process_id), "command": self.command}
+        for line in tool_notes():
+            self._note(line)
         self._start_sources()
         self._save(closed=False)
 
@@ -120,6 +123,7 @@ class Recording:
         totals = _native.stop_recording()
         if os.getpid() != self._process_id:
             return
+        self._methods["nvtx"] = range_source(ended=True)
         if totals["storage_failed"]:
             self._note(
                 f"the disk failed while recording ({totals['storage_error'] or 'names'}): events are missing"
