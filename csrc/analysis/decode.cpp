@@ -168,6 +168,7 @@ void feed_piece(const ProcessCursor& cursor, const ThreadPiece& piece, SpanBuild
         cursor.totals.damaged_events += std::exchange(missing, 0);
         ++cursor.totals.events;
         const auto kind = static_cast<EventKind>(event.kind);
+        if (is_gpu_event(event.kind)) continue;
         if (event.kind > last_event_kind) {
             ++cursor.totals.damaged_events;
         } else if (kind == EventKind::task_start) {

@@ -22,7 +22,15 @@ enum class EventKind : std::uint32_t {
     context = 7,       // the thread went on in another asynchronous task
     thread = 8,        // the events from here on belong to this thread
     task_start = 9,    // ticks: when the task of the next `context` event was started, or shortly before
+    // Of GPU records, on the thread that launches. In the last three the ticks are a graph node's id.
+    launch = 20,          // name: the correlation id of what is launched
+    graph_node = 21,      // a node was made; of one that is cloned as well, its original's place counts
+    graph_clone = 22,     // a node was cloned: this is the original, and the next event names the clone
+    graph_clone_of = 23,  // the clone
 };
+constexpr bool is_gpu_event(std::uint32_t kind) noexcept {
+    return kind >= 20 && kind <= 24;
+}
 constexpr std::uint32_t last_event_kind = 9;
 
 struct Event {
