@@ -130,10 +130,11 @@ std::string Collector::switch_on() {
     return explain_error(result);
 }
 
-// Once in a process: each registration spoils a record.
+// Once with each library: a further registration spoils a record.
 void Collector::register_clock() noexcept {
-    if (clock_registered_ || library_.api.register_timestamp == nullptr) return;
-    clock_registered_ = library_.api.register_timestamp(timestamp) == abi::success;
+    const abi::ActivityRegisterTimestamp function = library_.api.register_timestamp;
+    if (function == nullptr || function == clock_registered_with_) return;
+    if (function(timestamp) == abi::success) clock_registered_with_ = function;
 }
 
 void Collector::disable_kinds() noexcept {

@@ -101,7 +101,7 @@ class Collector {
     std::mutex lifecycle_;
     bool on_ = false;
     bool stuck_ = false;  // CUPTI never came back from a call
-    bool clock_registered_ = false;
+    abi::ActivityRegisterTimestamp clock_registered_with_ = nullptr;
     CollectorOptions options_;
     Library library_;
     Subscription subscription_;
