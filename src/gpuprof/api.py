@@ -191,7 +191,9 @@ def profile(
     if out is None:
         temporary = TemporaryFolder()
         out = temporary.path / "run.gpuprof"
-    recording = Recording(Path(out), modules=modules, layers=layers, operators=operators)
+    recording = Recording(
+        Path(out), modules=modules, layers=layers, operators=operators, gpu=gpu is not False
+    )
     return Profile(recording, temporary=temporary)
 
 

@@ -22,6 +22,7 @@ from typing import IO, Any
 from gpuprof import _native
 from gpuprof.errors import RecordingError
 from gpuprof.record.import_hook import ImportHook
+from gpuprof.record.kernels import KernelSource
 from gpuprof.record.layers import LayerSource
 from gpuprof.record.operators import OperatorSource
 
@@ -57,12 +58,18 @@ class Recording:
     """Sources switched on, from `start` to `stop`. One at a time in a process."""
 
     def __init__(
-        self, path: Path, *, modules: tuple[Any, ...] = (), layers: bool = True, operators: bool = True
+        self,
+        path: Path,
+        *,
+        modules: tuple[Any, ...] = (),
+        layers: bool = True,
+        operators: bool = True,
+        gpu: bool = True,
     ) -> None:
         self.path = path
         self._modules = modules
-        self._wanted = {"layers": layers, "operators": operators}
-        self._sources: dict[str, LayerSource | OperatorSource] = {}
+        self._wanted = {"layers": layers, "operators": operators, "kernels": gpu}
+        self._sources: dict[str, LayerSource | OperatorSource | KernelSource] = {}
         self._methods: dict[str, str] = {"spans": "on"}
         self._hook: ImportHook | None = None
         self._lock: IO[bytes] | None = None
@@ -131,9 +138,10 @@ class Recording:
                 self._save(closed=False)
 
     def _start_torch_sources(self) -> None:
-        sources: dict[str, LayerSource | OperatorSource] = {
+        sources: dict[str, LayerSource | OperatorSource | KernelSource] = {
             "layers": LayerSource(self._modules),
             "operators": OperatorSource(),
+            "kernels": KernelSource(self._kernels_began),
         }
         self._modules = ()  # a recording keeps no model alive
         for name, source in sources.items():
@@ -146,8 +154,14 @@ class Recording:
                 source.stop()
                 method = f"off: {type(error).__name__}: {error}".splitlines()[0]
             self._methods[name] = method
-            if not method.startswith("off"):
+            # The kernels' source may begin later.
+            if name == "kernels" or not method.startswith("off"):
                 self._sources[name] = source
+
+    def _kernels_began(self, method: str) -> None:
+        self._methods["kernels"] = method
+        with contextlib.suppress(OSError):
+            self._save(closed=False)
 
     def _note(self, line: str) -> None:
         self._facts.setdefault("notes", []).append(line)
@@ -157,6 +171,8 @@ class Recording:
             for line in getattr(source, "notes", ()):
                 if line not in self._facts.get("notes", []):
                     self._note(line)
+            if isinstance(source, KernelSource):
+                self._facts["gpu"] = source.totals
         write_json(self.path / RECORDING_FILE, {**self._facts, "sources": self._methods, "closed": closed})
 
 
@@ -205,6 +221,7 @@ def _facts(process_id: int) -> dict[str, Any]:
         "clock": clock["clock"],
         "python": platform.python_version(),
         "torch": None,
+        "gpu": None,
     }
 
 

@@ -178,6 +178,7 @@ def _meta(facts: dict[str, Any], decoded: dict[str, Any], path: Path) -> dict[st
         "versions": {"python": facts.get("python"), "torch": facts.get("torch")},
         "sources": facts.get("sources", {}),
         "totals": decoded["totals"],
+        "gpu": facts.get("gpu"),
         "damage": decoded["damage"],
         "notes": facts.get("notes", []),
         "clock": {"kind": facts.get("clock"), "ns_per_tick": decoded["ns_per_tick"]},
