@@ -82,6 +82,7 @@ class KernelSource:
         if _current.source is self:
             _current.source = None
             _guard.remove()
+        self._report = _tell_nobody  # the recording and its source must not keep each other alive
         with self._lock:
             self._end()
 
@@ -151,7 +152,7 @@ class KernelSource:
             self._note(f"CUPTI dropped {totals['dropped']:,} GPU records for want of room")
         if totals["unfinished"]:
             self._note(
-                f"{totals['unfinished']:,} GPU records have no times: their work had not ended, or no room"
+                f"{totals['unfinished']:,} GPU records have no times: not ended, or no room on the device"
             )
         if totals["truncated"]:
             self._note(f"{totals['truncated']:,} buffers of GPU records could not be read to their end")
@@ -177,6 +178,10 @@ def _is_capturing() -> bool:
         return torch.cuda.is_initialized() and bool(torch.cuda.is_current_stream_capturing())
     except Exception:
         return False  # no device that can be asked, and then no capture
+
+
+def _tell_nobody(_: str) -> None:
+    pass
 
 
 class _Current:
