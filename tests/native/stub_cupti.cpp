@@ -30,7 +30,7 @@ struct Buffer {
 
 struct Stub {
     std::recursive_mutex mutex;
-    std::map<std::string, long long> settings;
+    std::map<std::string, long long> settings{{"version", 130001}};
     std::map<std::string, long long> counts;
     abi::Callback callback = nullptr;
     std::map<std::pair<std::uint32_t, std::uint32_t>, bool> callbacks;

@@ -55,7 +55,7 @@ class KernelSource:
         self._process_id = os.getpid()
         self._lock = threading.Lock()
         self._on = False
-        self._stepped_back = 0
+        self._profiled_threads: set[int] = set()
         self._counts: Counter[str] = Counter()
         self._facts: dict[str, Any] | None = None
         self.notes: list[str] = []
@@ -93,11 +93,12 @@ class KernelSource:
             self._report(method)
 
     def step_back(self) -> bool:
-        """Leave CUPTI to the program's profiler; returns whether we had it, or another one made us."""
+        """Leave CUPTI to the profiler that this thread begins; returns whether to go on after it."""
+        thread = threading.get_ident()
         with self._lock:
-            if self._stepped_back == 0 and not self._on:
+            if thread in self._profiled_threads or not (self._on or self._profiled_threads):
                 return False
-            self._stepped_back += 1
+            self._profiled_threads.add(thread)
             self._end()
             self._note(_STEPPED_BACK)
             return True
@@ -105,8 +106,8 @@ class KernelSource:
     def resume(self) -> None:
         """Go on after the last of the program's profilers ended."""
         with self._lock:
-            self._stepped_back -= 1
-            if self._stepped_back == 0 and _current.source is self:
+            self._profiled_threads.discard(threading.get_ident())
+            if not self._profiled_threads and _current.source is self:
                 reason = self._switch_on()
                 if reason:
                     self._note(f"GPU records ended early: {reason}")
