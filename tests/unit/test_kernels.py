@@ -199,6 +199,30 @@ tell(recording.run)
     assert any("profiler of PyTorch" in note for note in facts["notes"])
 
 
+def test_a_profiler_that_was_there_first_keeps_cupti(program: Any) -> None:
+    facts = program("""
+initialise()
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+    with gpuprof.profile(out="a") as recording:
+        launch(1)
+tell(recording.run)
+""")
+    assert facts["sources"]["kernels"].startswith("off: a profiler of PyTorch is active")
+
+
+def test_cuda_that_is_initialised_under_a_profiler_is_recorded_after_it(program: Any) -> None:
+    facts = program("""
+with gpuprof.profile(out="a") as recording:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        initialise()
+        launch(1)
+    launch(4)
+tell(recording.run)
+""")
+    assert facts["sources"]["kernels"].startswith("CUPTI")
+    assert facts["gpu"]["kernels"] == 4
+
+
 def test_a_capture_that_had_begun_is_noted(program: Any) -> None:
     facts = program("""
 initialise()

@@ -19,6 +19,7 @@ from gpuprof import _native
 from gpuprof.record.profiler_guard import ProfilerGuard
 
 _WAITING = "off: the program never initialised CUDA"
+_PROFILED = "a profiler of PyTorch was active"
 _STEPPED_BACK = "GPU records were left out while the program used a profiler of PyTorch"
 _CAPTURING = (
     "the recording of the GPU began while a CUDA graph was captured: what was captured before cannot be "
@@ -55,6 +56,7 @@ class KernelSource:
         self._process_id = os.getpid()
         self._lock = threading.Lock()
         self._on = False
+        self._cuda_is_used = False
         self._profiled_threads: set[int] = set()
         self._counts: Counter[str] = Counter()
         self._facts: dict[str, Any] | None = None
@@ -71,7 +73,11 @@ class KernelSource:
 
         if (reason := _why_no_cuda(torch)) is not None:
             return f"off: {reason}"
+        # Set also by our own profiler of operators, which leaves CUPTI alone and begins after this.
+        if getattr(torch.autograd.profiler, "_is_profiler_enabled", False):
+            return "off: a profiler of PyTorch is active: end it before the recording begins"
         _current.source = self
+        _guard.install()
         if torch.cuda.is_initialized():
             return self._begin()
         _queue_callback(torch)
@@ -96,30 +102,37 @@ class KernelSource:
         """Leave CUPTI to the profiler that this thread begins; returns whether to go on after it."""
         thread = threading.get_ident()
         with self._lock:
-            if thread in self._profiled_threads or not (self._on or self._profiled_threads):
+            if thread in self._profiled_threads:
                 return False
             self._profiled_threads.add(thread)
-            self._end()
-            self._note(_STEPPED_BACK)
+            if self._on:
+                self._end()
+                self._note(_STEPPED_BACK)
             return True
 
     def resume(self) -> None:
         """Go on after the last of the program's profilers ended."""
         with self._lock:
             self._profiled_threads.discard(threading.get_ident())
-            if not self._profiled_threads and _current.source is self:
-                reason = self._switch_on()
-                if reason:
-                    self._note(f"GPU records ended early: {reason}")
+            if self._profiled_threads or not self._cuda_is_used or _current.source is not self:
+                return
+            reason = self._switch_on()
+        if not reason:
+            self._report(self._method())
+        elif self._facts is not None:
+            self._note(f"GPU records ended early: {reason}")
 
     def _begin(self) -> str:
         with self._lock:
-            reason = self._switch_on()
+            self._cuda_is_used = True
+            reason = _PROFILED if self._profiled_threads else self._switch_on()
         if reason:
             return f"off: {reason}"
-        _guard.install()
         if _is_capturing():
             self._note(_CAPTURING)
+        return self._method()
+
+    def _method(self) -> str:
         assert self._facts is not None
         return f"CUPTI {self._facts['cupti_version']}, {self._facts['cupti_path']}"
 

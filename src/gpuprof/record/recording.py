@@ -139,9 +139,9 @@ class Recording:
 
     def _start_torch_sources(self) -> None:
         sources: dict[str, LayerSource | OperatorSource | KernelSource] = {
+            "kernels": KernelSource(self._kernels_began),
             "layers": LayerSource(self._modules),
             "operators": OperatorSource(),
-            "kernels": KernelSource(self._kernels_began),
         }
         self._modules = ()  # a recording keeps no model alive
         for name, source in sources.items():
