@@ -161,6 +161,8 @@ TEST(the_table_has_the_lengths_of_the_headers) {
 }  // namespace gpuprof::test
 #else
 TEST(skipped_without_the_headers) {
-    std::fprintf(stderr, "skipped: no CUPTI headers; pip install nvidia-cuda-cupti nvidia-cuda-runtime\n");
+    std::fprintf(
+        stderr,
+        "skipped: no CUPTI headers; pip install nvidia-cuda-cupti nvidia-cuda-runtime nvidia-cuda-crt\n");
 }
 #endif

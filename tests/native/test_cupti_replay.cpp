@@ -286,7 +286,9 @@ TEST(the_library_itself_walks_the_same_way) {
 #else
 
 TEST(skipped_without_the_headers) {
-    std::fprintf(stderr, "skipped: no CUPTI headers; pip install nvidia-cuda-cupti nvidia-cuda-runtime\n");
+    std::fprintf(
+        stderr,
+        "skipped: no CUPTI headers; pip install nvidia-cuda-cupti nvidia-cuda-runtime nvidia-cuda-crt\n");
 }
 
 #endif
