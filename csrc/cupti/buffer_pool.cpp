@@ -67,6 +67,7 @@ std::span<std::uint8_t> BufferPool::wait_for_ready(std::chrono::milliseconds tim
 
 void BufferPool::recycle(std::span<std::uint8_t> buffer) noexcept {
     const std::size_t index = index_of(buffer.data());
+    if (index >= buffer_count) return;
     std::lock_guard lock(mutex_);
     states_[index] = State::free;
     free_[free_count_++] = index;

@@ -2,11 +2,10 @@
 #include "cupti/collector.hpp"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <exception>
 #include <system_error>
 #include <utility>
@@ -137,7 +136,7 @@ void Collector::register_clock() noexcept {
     if (function(timestamp) == abi::success) clock_registered_with_ = function;
 }
 
-void Collector::disable_kinds() noexcept {
+void Collector::disable_kinds() const noexcept {
     if (library_.api.disable == nullptr) return;
     for (const std::uint32_t kind : recorded_kinds) library_.api.disable(kind);
 }
@@ -276,7 +275,8 @@ void Collector::leave_out_stale(DecodeCounts& counts) noexcept {
 void Collector::write() noexcept {
     if (file_.append(records_)) return;
     note_problem([this] {
-        return std::string("the disk failed while GPU records were written: ") + std::strerror(file_.error());
+        return std::string("the disk failed while GPU records were written: ") +
+               std::generic_category().message(file_.error());
     });
     std::lock_guard state(state_);
     totals_.lost_records += records_.size();

@@ -74,7 +74,7 @@ class Collector {
 
     std::string begin(const CollectorOptions& options, Started& started);
     std::string switch_on();
-    void disable_kinds() noexcept;
+    void disable_kinds() const noexcept;
     void register_clock() noexcept;
 
     // Of the thread that reads.

@@ -43,7 +43,7 @@ std::uint32_t kind_of(const std::uint8_t* record) noexcept {
 }
 
 GpuRecord blank(GpuRecordKind kind) noexcept {
-    GpuRecord record;
+    GpuRecord record{};
     std::memset(&record, 0xFF, sizeof(record));
     record.kind = static_cast<std::uint32_t>(kind);
     record.name = 0;

@@ -18,7 +18,7 @@ void GpuFile::open(const ProcessFile& file) {
     struct stat facts{};
     if (file_ < 0 || fstat(file_, &facts) != 0)
         throw std::system_error(errno, std::generic_category(), file.path);
-    if (facts.st_size >= static_cast<off_t>(sizeof(GpuFileHead))) return;
+    if (static_cast<std::size_t>(facts.st_size) >= sizeof(GpuFileHead)) return;
     GpuFileHead head{};
     std::memcpy(head.magic, gpu_magic, sizeof(head.magic));
     head.version = gpu_file_version;
@@ -27,11 +27,10 @@ void GpuFile::open(const ProcessFile& file) {
     head.parent_process_id = static_cast<std::uint32_t>(getppid());
     head.process_key = file.process_key;
     if (write_whole(&head, sizeof(head))) return;
-    const std::system_error failure(error_, std::generic_category(), file.path);
     close();
     // A head that is cut off would be taken for damage.
     ::unlink(file.path.c_str());
-    throw failure;
+    throw std::system_error(error_, std::generic_category(), file.path);
 }
 
 bool GpuFile::append(std::span<const GpuRecord> records) noexcept {

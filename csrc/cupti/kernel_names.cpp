@@ -14,7 +14,7 @@ namespace gpuprof::cupti {
 namespace {
 
 // Substitutions can make a short mangled name very long.
-constexpr std::size_t longest_mangled_name = 16 * 1024;
+constexpr std::size_t longest_mangled_name = std::size_t{16} * 1024;
 
 std::string cut(const char* text) {
     std::size_t size = strnlen(text, longest_kernel_name + 1);

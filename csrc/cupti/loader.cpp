@@ -84,9 +84,10 @@ Library examine(void* library, const std::string& name) {
 }
 
 Library load_named(const char* name) {
+    // NOLINTNEXTLINE(clang-analyzer-optin.taint.GenericTaint): the user names the library
     void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library != nullptr) return examine(library, name);
-    const char* const error = dlerror();
+    const char* const error = dlerror();  // NOLINT(concurrency-mt-unsafe): of this thread
     Library none;
     none.reason = "GPUPROF_CUPTI_LIBRARY cannot be loaded: " + std::string(error != nullptr ? error : name) +
                   "; name a libcupti.so, or unset it";
@@ -112,6 +113,7 @@ Library load_library(const std::vector<std::string>& folders) {
     Library last;
     last.reason = why_no_driver();
     if (!last.available()) return last;
+    // NOLINTNEXTLINE(concurrency-mt-unsafe): as every reader of the environment
     if (const char* named = std::getenv("GPUPROF_CUPTI_LIBRARY"); named != nullptr && *named != '\0')
         return load_named(named);
     last.reason =
