@@ -12,6 +12,7 @@ namespace gpuprof::bindings {
 [[noreturn]] void throw_os_error(const std::system_error& error, const std::string& path);
 
 void bind_record(pybind11::module_& module);
+void bind_gpu(pybind11::module_& module);
 void bind_analysis(pybind11::module_& module);
 
 }  // namespace gpuprof::bindings

@@ -9,5 +9,6 @@ PYBIND11_MODULE(_native, module) {
          {&hot::register_context, &hot::register_span, &hot::register_layers, &hot::register_ranges})
         if (!registrar(module.ptr())) throw pybind11::error_already_set();
     gpuprof::bindings::bind_record(module);
+    gpuprof::bindings::bind_gpu(module);
     gpuprof::bindings::bind_analysis(module);
 }

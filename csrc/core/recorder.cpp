@@ -214,6 +214,11 @@ std::uint64_t Recorder::ticks_at(std::int64_t monotonic_ns) const noexcept {
     return first_point_.ticks + static_cast<std::uint64_t>(static_cast<std::int64_t>(delta));
 }
 
+ProcessFile Recorder::process_file(const char* suffix) {
+    std::lock_guard chunks(chunks_);
+    return {file_path(suffix), process_key_};
+}
+
 Recorder::Piece Recorder::next_piece() {
     if (!spare_pieces_.empty()) {
         const Piece piece = spare_pieces_.back();

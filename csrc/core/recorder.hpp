@@ -48,6 +48,12 @@ struct RecorderTotals {
     std::string storage_error;
 };
 
+// A file that this process adds to the recording beside its segments.
+struct ProcessFile {
+    std::string path;
+    std::uint64_t process_key;
+};
+
 // Writes events of all threads of this process. One recording at a time.
 //
 // Lock order: lifecycle_, then registry_, then chunks_, then the name table's. The hot path takes none.
@@ -94,6 +100,9 @@ class Recorder {
     void add_thread(std::uint32_t system_id, const std::vector<Event>& events);
     // The tick of an instant, by the clock of this recording up to now.
     std::uint64_t ticks_at(std::int64_t monotonic_ns) const noexcept;
+
+    // Where a further file of this process goes. The name stays the same until the recording ends.
+    ProcessFile process_file(const char* suffix);
 
     // The hot path: about 2 ns beside the clock. Never throws, blocks or allocates, but for one call in
     // four thousand that fetches the thread's next chunk.

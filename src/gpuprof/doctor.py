@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What of gpuprof works on this machine, what is missing, and the mend.
 
-Nothing here calls into CUPTI: without a driver some of its versions crash. The driver itself and
-PyTorch are asked in processes of their own, so that neither can take this one down.
+The driver, CUPTI and PyTorch are asked in processes of their own, so that none can take this one down;
+CUPTI only where the driver works, since some of its versions crash without one.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from gpuprof.doctor_probes import DRIVER_PROBE, NVML_PROBE, TORCH_PROBE, probe
+from gpuprof.doctor_probes import CUPTI_PROBE, DRIVER_PROBE, NVML_PROBE, TORCH_PROBE, probe
 
 DISTRIBUTION = "gpuprof-native"
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 14)
@@ -64,6 +64,7 @@ def examine() -> list[Check]:
     _ask_driver.cache_clear()
     _ask_nvml.cache_clear()
     _ask_torch.cache_clear()
+    _ask_cupti.cache_clear()
     return [check for name, look in _CHECKS for check in _guarded(name, look)]
 
 
@@ -171,7 +172,7 @@ def _gpuprof() -> Iterator[Check]:
         yield Check("CUDA part", "ok", "built in")
     else:
         yield Check(
-            "CUDA part", "info", "built without CUDA; this version collects nothing on a GPU either way"
+            "CUDA part", "info", "built without CUDA; GPU records need none, CUPTI is found at run time"
         )
 
 
@@ -273,6 +274,11 @@ def _ask_driver() -> dict[str, Any]:
     return probe(DRIVER_PROBE)
 
 
+@functools.lru_cache(maxsize=1)
+def _ask_cupti() -> dict[str, Any]:
+    return probe(CUPTI_PROBE)
+
+
 def _driver() -> Iterator[Check]:
     facts = _ask_driver()
     if "missing" in facts:
@@ -292,7 +298,7 @@ def _gpu() -> Iterator[Check]:
     devices = _ask_driver().get("devices", [])
     for ordinal, (name, memory_bytes, capability) in enumerate(devices):
         detail = f"{name}, {memory_bytes / 1e9:.1f} GB, compute capability {capability}"
-        yield Check(f"GPU {ordinal}", "info", f"{detail}; this version records the CPU side only")
+        yield Check(f"GPU {ordinal}", "info", detail)
     if not devices:
         yield Check("GPU", "info", "none found: the CPU side is recorded")
 
@@ -319,12 +325,19 @@ def _nvml() -> Iterator[Check]:
 
 def _cupti() -> Iterator[Check]:
     found = list(dict.fromkeys(path.resolve() for path in _cupti_libraries()))
-    unused = "GPU records are not in this version"
-    if not found:
-        yield Check("CUPTI", "info", f"not found; {unused}")
+    listed = ", ".join([*_distribution_versions("nvidia-cuda-cupti"), *map(str, found)]) or "not found"
+    if _ask_driver().get("init") != 0:
+        # Some versions of CUPTI crash without a driver.
+        yield Check("CUPTI", "info", f"{listed}; not loaded, since it needs the NVIDIA driver")
         return
-    listed = ", ".join([*_distribution_versions("nvidia-cuda-cupti"), *map(str, found)])
-    yield Check("CUPTI", "info", f"{listed}; not loaded: {unused}")
+    facts = _ask_cupti()
+    reason = facts.get("error") or facts.get("reason")
+    if reason:
+        detail, _, mend = reason.rpartition(": ")
+        status: Status = "problem" if found else "missing"
+        yield Check("CUPTI", status, f"{detail or mend}; GPU records are off", mend if detail else "")
+    else:
+        yield Check("CUPTI", "ok", f"{facts['version']} at {facts['path']}; it traces kernels and copies")
 
 
 def _cupti_libraries() -> Iterator[Path]:

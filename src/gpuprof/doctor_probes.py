@@ -69,6 +69,14 @@ except pynvml.NVMLError as error:
     print(json.dumps({"nvml": str(error)}))
 """
 
+CUPTI_PROBE = """
+import ctypes, json, os
+from gpuprof import _native
+from gpuprof.record.kernels import cupti_folders
+ctypes.CDLL("libcuda.so.1").cuInit(0)
+print(json.dumps(_native.cupti_probe([os.fsencode(folder) for folder in cupti_folders()])))
+"""
+
 
 def probe(program: str) -> dict[str, Any]:
     """Run `program` in a fresh interpreter and return the JSON of its last line, or {"error": ...}."""

@@ -53,7 +53,7 @@ class Machine:
         patch.delitem(sys.modules, "torch", raising=False)
         patch.delenv("INTEL_LIBITTNOTIFY64", raising=False)
         patch.delenv("NVTX_INJECTION64_PATH", raising=False)
-        self.answers(torch=TORCH, driver=NO_DRIVER, nvml=NO_NVML)
+        self.answers(torch=TORCH, driver=NO_DRIVER, nvml=NO_NVML, cupti={"error": "asked without a driver"})
 
     def version(self, name: str) -> str:
         if name not in self.versions:
@@ -241,7 +241,6 @@ def test_a_gpu_is_named_and_nothing_is_claimed_of_it(machine: Machine) -> None:
     machine.answers(driver={"init": 0, "version": 13000, "devices": [["NVIDIA H100", 85 * 10**9, "9.0"]]})
     check = machine.check("GPU 0")
     assert check.detail.startswith("NVIDIA H100, 85.0 GB, compute capability 9.0")
-    assert "CPU side only" in check.detail
 
 
 @pytest.mark.parametrize(
@@ -273,7 +272,35 @@ def test_cupti_is_found_in_a_wheel_and_not_loaded(machine: Machine, tmp_path: Pa
     detail = machine.check("CUPTI").detail
     assert str(library) in detail
     assert "nvidia-cuda-cupti 13.0.85" in detail
-    assert "not in this version" in detail
+    assert "needs the NVIDIA driver" in detail
+
+
+DRIVER = {"init": 0, "version": 13000, "devices": []}
+
+
+def test_cupti_that_can_be_loaded_is_told_with_its_version(machine: Machine) -> None:
+    machine.answers(driver=DRIVER, cupti={"reason": "", "path": "/lib/libcupti.so.13", "version": "13.0"})
+    check = machine.check("CUPTI")
+    assert (check.status, check.mend) == ("ok", "")
+    assert check.detail.startswith("13.0 at /lib/libcupti.so.13")
+
+
+@pytest.mark.parametrize(
+    ("answer", "mend"),
+    [
+        ({"reason": "/x/libcupti.so.13 is of version 15: update gpuprof", "version": ""}, "update gpuprof"),
+        ({"error": "exit code -11: no message"}, "no message"),
+        ({"error": "no answer within 120 s"}, ""),
+    ],
+)
+def test_cupti_that_cannot_be_loaded_has_a_reason(
+    machine: Machine, answer: dict[str, str], mend: str
+) -> None:
+    machine.answers(driver=DRIVER, cupti=answer)
+    check = machine.check("CUPTI")
+    assert check.status in ("problem", "missing")
+    assert "GPU records are off" in check.detail
+    assert check.mend == mend
 
 
 def test_a_folder_that_cannot_be_written_is_a_problem_with_a_mend(

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Making room for the measured program's own profilers.
 
-PyTorch lets one profiler be active on a thread and refuses the next with an error. That error must never
-be the program's: where it begins a profiler on a thread on which ours is active, ours steps back.
+PyTorch lets one profiler be active on a thread and refuses the next with an error, and CUPTI lets one tool
+trace a process. Neither must ever be the program's trouble: where it begins a profiler, ours steps back.
 """
 
 from __future__ import annotations
@@ -22,65 +22,91 @@ _MODULES = ("torch.autograd.profiler", "torch.autograd.profiler_legacy")
 class ProfilerGuard:
     """Calls `suspend` before a profiler of the program begins, and `resume` after the last one ended.
 
-    `suspend` tells whether ours was active on the calling thread; only then will `resume` be called,
-    on that thread.
+    `suspend` tells whether ours was active; only then will `resume` be called, on the same thread. All
+    guards share one set of wrapped functions, so that they can come and go in any order.
     """
 
     def __init__(self, suspend: Callable[[], bool], resume: Callable[[], None]) -> None:
         self._suspend = suspend
         self._resume = resume
-        self._originals: list[tuple[ModuleType, str, Callable[..., Any]]] = []
         self._state = threading.local()
-        self._ours = threading.local()
 
     def install(self) -> None:
         """Put the guard before PyTorch's functions; harmless when it is there already."""
-        if self._originals:
-            return
-        for module in map(importlib.import_module, _MODULES):
-            for name in (*_BEGINNINGS, *_ENDINGS):
-                original = getattr(module, name, None)
-                if original is not None:
-                    self._originals.append((module, name, original))
-                    setattr(module, name, self._guarded(name, original))
+        if self not in _installed:
+            _installed.append(self)
+            _wrap_functions()
 
     def remove(self) -> None:
-        """Put the functions back."""
-        for module, name, original in self._originals:
-            setattr(module, name, original)
-        self._originals = []
+        """Put the functions back, unless another guard is there."""
+        if self in _installed:
+            _installed.remove(self)
+        if not _installed:
+            _unwrap_functions()
 
     def unguarded(self, action: Callable[[], Any]) -> Any:
         """Run our own use of the guarded functions."""
-        self._ours.active = True
+        _ours.active = True
         try:
             return action()
         finally:
-            self._ours.active = False
+            _ours.active = False
 
-    def _guarded(self, name: str, original: Callable[..., Any]) -> Callable[..., Any]:
-        step = self._end if name in _ENDINGS else self._begin
-
-        def guarded(*args: Any, **kwargs: Any) -> Any:
-            if getattr(self._ours, "active", False):
-                return original(*args, **kwargs)
-            return step(name, original, args, kwargs)
-
-        return guarded
-
-    def _begin(self, name: str, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        state = self._state.__dict__
+    def begins(self) -> None:
+        """Step back before a profiler begins."""
         if self.unguarded(self._suspend):
-            state["suspended"] = True
-        result = original(*args, **kwargs)
-        if name != "_prepare_profiler":
-            state["depth"] = state.get("depth", 0) + 1
-        return result
+            self._state.suspended = True
 
-    def _end(self, _: str, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
+    def has_begun(self, name: str) -> None:
+        """Count a profiler that began."""
+        if name != "_prepare_profiler":
+            self._state.depth = getattr(self._state, "depth", 0) + 1
+
+    def has_ended(self) -> None:
+        """Go on after the last profiler of this thread ended."""
         state = self._state.__dict__
         state["depth"] = max(0, state.get("depth", 0) - 1)
         if state["depth"] == 0 and state.pop("suspended", False):
             self.unguarded(self._resume)
+
+
+_installed: list[ProfilerGuard] = []
+_originals: list[tuple[ModuleType, str, Callable[..., Any]]] = []
+_ours = threading.local()
+
+
+def _wrap_functions() -> None:
+    if _originals:
+        return
+    for module in map(importlib.import_module, _MODULES):
+        for name in (*_BEGINNINGS, *_ENDINGS):
+            original = getattr(module, name, None)
+            if original is not None:
+                _originals.append((module, name, original))
+                setattr(module, name, _guarded(name, original))
+
+
+def _unwrap_functions() -> None:
+    for module, name, original in _originals:
+        setattr(module, name, original)
+    _originals.clear()
+
+
+def _guarded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
+    def guarded(*args: Any, **kwargs: Any) -> Any:
+        if getattr(_ours, "active", False):
+            return original(*args, **kwargs)
+        guards = list(_installed)
+        if name in _ENDINGS:
+            result = original(*args, **kwargs)
+            for guard in guards:
+                guard.has_ended()
+            return result
+        for guard in guards:
+            guard.begins()
+        result = original(*args, **kwargs)
+        for guard in guards:
+            guard.has_begun(name)
         return result
+
+    return guarded

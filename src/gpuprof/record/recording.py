@@ -17,12 +17,13 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeAlias
 
 from gpuprof import _native
 from gpuprof.errors import RecordingError
 from gpuprof.record.device_samples import DeviceSampleSource
 from gpuprof.record.import_hook import ImportHook
+from gpuprof.record.kernels import KernelSource
 from gpuprof.record.layers import LayerSource
 from gpuprof.record.operators import OperatorSource
 from gpuprof.record.ranges import range_source, tool_notes
@@ -55,6 +56,9 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     draft.replace(path)
 
 
+_Source: TypeAlias = LayerSource | OperatorSource | DeviceSampleSource | KernelSource
+
+
 class Recording:
     """Sources switched on, from `start` to `stop`. One at a time in a process."""
 
@@ -70,8 +74,8 @@ class Recording:
         self.path = path
         self._gpu = gpu
         self._modules = modules
-        self._wanted = {"layers": layers, "operators": operators}
-        self._sources: dict[str, LayerSource | OperatorSource | DeviceSampleSource] = {}
+        self._wanted = {"layers": layers, "operators": operators, "kernels": gpu is not False}
+        self._sources: dict[str, _Source] = {}
         self._methods: dict[str, str] = {"spans": "on", "nvtx": range_source()}
         self._hook: ImportHook | None = None
         self._lock: _Lock | None = None
@@ -144,7 +148,7 @@ class Recording:
             self._hook = None
         for source in reversed(self._sources.values()):
             source.stop()
-            self._take_notes(source)
+            self._take_facts(source)
         self._sources.clear()
 
     def _start_sources(self) -> None:
@@ -169,7 +173,8 @@ class Recording:
                 self._save(closed=False)
 
     def _start_torch_sources(self) -> None:
-        sources: dict[str, LayerSource | OperatorSource] = {
+        sources: dict[str, LayerSource | OperatorSource | KernelSource] = {
+            "kernels": KernelSource(self._kernels_began),
             "layers": LayerSource(self._modules),
             "operators": OperatorSource(),
         }
@@ -178,7 +183,7 @@ class Recording:
             if self._wanted[name]:
                 self._start_source(name, source)
 
-    def _start_source(self, name: str, source: LayerSource | OperatorSource | DeviceSampleSource) -> None:
+    def _start_source(self, name: str, source: _Source) -> None:
         try:
             method = source.start()
         except Exception as error:
@@ -186,12 +191,20 @@ class Recording:
             source.stop()
             method = f"off: {type(error).__name__}: {error}".splitlines()[0]
         self._methods[name] = method
-        if not method.startswith("off"):
+        # The kernels' source may begin later.
+        if name == "kernels" or not method.startswith("off"):
             self._sources[name] = source
 
-    def _take_notes(self, source: object) -> None:
+    def _take_facts(self, source: _Source) -> None:
         for line in getattr(source, "notes", ()):
             self._note(line)
+        if isinstance(source, KernelSource):
+            self._facts["gpu"] = source.totals
+
+    def _kernels_began(self, method: str) -> None:
+        self._methods["kernels"] = method
+        with contextlib.suppress(OSError):
+            self._save(closed=False)
 
     def _note(self, line: str) -> None:
         notes = self._facts.setdefault("notes", [])
@@ -200,7 +213,7 @@ class Recording:
 
     def _save(self, *, closed: bool) -> None:
         for source in self._sources.values():
-            self._take_notes(source)
+            self._take_facts(source)
         self._facts["torch"] = _torch_version()
         write_json(self.path / RECORDING_FILE, {**self._facts, "sources": self._methods, "closed": closed})
 
@@ -297,6 +310,7 @@ def _facts(process_id: int) -> dict[str, Any]:
         "clock": clock["clock"],
         "python": platform.python_version(),
         "torch": None,
+        "gpu": None,
     }
 
 

@@ -36,16 +36,18 @@ RECORDS = """
     FROM raw_records
 """
 
-# Instantiating a graph copies its nodes, and a copy may be copied again.
+# Instantiating a graph copies its nodes, and a copy may be copied again. A copy that was noted as a node
+# of its own as well belongs where its original was captured.
 CAPTURED = """
     CREATE OR REPLACE TABLE captured AS
-    WITH RECURSIVE found(id, span_id, node) AS (
-        SELECT id, any_value(span_id), any_value(node) FROM links WHERE kind = 1 GROUP BY id
+    WITH RECURSIVE found(id, span_id, node, copies) AS (
+        SELECT id, any_value(span_id), any_value(node), 0 FROM links WHERE kind = 1 GROUP BY id
         UNION
-        SELECT links.id, found.span_id, found.node
+        SELECT links.id, found.span_id, found.node, copies + 1
         FROM links JOIN found ON links.kind = 2 AND links.span_id = TRY_CAST(found.id AS BIGINT)
+        WHERE copies < 8 AND links.id != found.id
     )
-    SELECT id, any_value(span_id) AS span_id, any_value(node) AS node FROM found GROUP BY id
+    SELECT id, arg_max(span_id, copies) AS span_id, arg_max(node, copies) AS node FROM found GROUP BY id
 """
 
 # A replayed kernel belongs to what was open when it was captured; without that, to what launched the graph.

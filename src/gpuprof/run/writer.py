@@ -241,6 +241,7 @@ def _meta(
         "versions": {"python": facts.get("python"), "torch": facts.get("torch")},
         "sources": _sources(facts, sampled),
         "totals": decoded["totals"],
+        "gpu": facts.get("gpu"),
         "damage": decoded["damage"],
         "notes": _notes(facts, sampled),
         "devices": sampled.devices,
@@ -276,6 +277,9 @@ def _is_complete(facts: dict[str, Any], decoded: dict[str, Any]) -> bool:
     """Whether the recording was ended in order and nothing that it wrote is missing."""
     totals = decoded["totals"]
     lost = totals["dropped_events"] + totals["damaged_events"] + len(decoded["damage"])
+    gpu = facts.get("gpu")
+    if isinstance(gpu, dict):
+        lost += sum(bool(gpu.get(key)) for key in ("dropped", "truncated", "lost_records"))
     return bool(facts.get("closed")) and lost == 0
 
 

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <pybind11/stl.h>
+
+#include "bindings/bindings.hpp"
+#include "cupti/collector.hpp"
+#include "cupti/loader.hpp"
+
+namespace py = pybind11;
+
+namespace gpuprof::bindings {
+namespace {
+
+using cupti::Collector;
+using cupti::CollectorOptions;
+using cupti::GpuTotals;
+using cupti::Library;
+using cupti::Started;
+
+py::object path_text(const std::string& path) {
+    return py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefault(path.c_str()));
+}
+
+py::dict describe(const std::string& reason, const std::string& path, std::uint32_t version) {
+    py::dict result;
+    result["reason"] = path_text(reason);  // it may name a path
+    result["path"] = path_text(path);
+    result["version"] = cupti::version_text(version);
+    return result;
+}
+
+py::dict gpu_start(const std::vector<std::string>& folders) {
+    CollectorOptions options;
+    options.folders = folders;
+    Started started;
+    {
+        py::gil_scoped_release unlocked;
+        started = Collector::instance().start(options);
+    }
+    py::dict result = describe(started.reason, started.path, started.version);
+    result["notes"] = started.notes;
+    return result;
+}
+
+py::dict gpu_stop() {
+    GpuTotals totals;
+    {
+        // It waits for the GPU, for a while.
+        py::gil_scoped_release unlocked;
+        totals = Collector::instance().stop();
+    }
+    py::dict result;
+    result["kernels"] = totals.counts.kernels;
+    result["transfers"] = totals.counts.transfers;
+    result["synchronizations"] = totals.counts.synchronizations;
+    result["dropped"] = totals.dropped;
+    result["unfinished"] = totals.counts.unfinished;
+    result["unknown"] = totals.counts.unknown;
+    result["truncated"] = totals.counts.truncated;
+    result["stale"] = totals.stale;
+    result["lost_records"] = totals.lost_records;
+    result["clock_error_ns"] = totals.clock_error_ns;
+    result["problem"] = totals.problem;
+    return result;
+}
+
+py::dict cupti_probe(const std::vector<std::string>& folders) {
+    const Library library = cupti::load_library(folders);
+    return describe(library.reason, library.path, library.version);
+}
+
+}  // namespace
+
+void bind_gpu(py::module_& module) {
+    module.def("gpu_start", &gpu_start, py::arg("folders"));
+    module.def("gpu_stop", &gpu_stop);
+    module.def("cupti_probe", &cupti_probe, py::arg("folders"));
+}
+
+}  // namespace gpuprof::bindings

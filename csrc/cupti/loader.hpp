@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: Apache-2.0
+// Finds CUPTI in a process in which CUDA runs. Nothing is linked, and the driver is never initialised
+// here: CUDA that was initialised before a fork does not work in the child.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "cupti/abi.hpp"
+
+namespace gpuprof::cupti {
+
+// CUPTI's functions. The last four may be missing.
+struct Api {
+    abi::GetVersion get_version = nullptr;
+    abi::GetTimestamp get_timestamp = nullptr;
+    abi::Subscribe subscribe = nullptr;
+    abi::Unsubscribe unsubscribe = nullptr;
+    abi::EnableCallback enable_callback = nullptr;
+    abi::ActivityKindFunction enable = nullptr;
+    abi::ActivityKindFunction disable = nullptr;
+    abi::ActivityFlushAll flush_all = nullptr;
+    abi::ActivityRegisterCallbacks register_callbacks = nullptr;
+    abi::ActivityGetDropped get_dropped = nullptr;
+    abi::ActivityGetNextRecord get_next_record = nullptr;
+    abi::ActivityRegisterTimestamp register_timestamp = nullptr;
+    abi::ActivitySwitch enable_all_synchronizations = nullptr;
+    abi::GetGraphNodeId get_graph_node_id = nullptr;
+};
+
+struct Library {
+    Api api;
+    std::string path;
+    std::uint32_t version = 0;
+    std::string reason;  // why there is none, with the mend, in one line; else empty
+    bool available() const noexcept { return reason.empty(); }
+};
+
+// `folders` are searched after the libraries that the process has loaded. GPUPROF_CUPTI_LIBRARY names the
+// only library to take.
+Library load_library(const std::vector<std::string>& folders);
+
+// Why nothing of CUPTI may be touched yet, or empty: the driver is there and the program has initialised it.
+std::string why_no_driver();
+
+// "13.0" of 130001, "12.9" of 28; the number itself where it is not known.
+std::string version_text(std::uint32_t version);
+
+// What an error number means to the user, with the mend.
+std::string explain_error(std::uint32_t result);
+
+}  // namespace gpuprof::cupti

@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What runs on the GPU: kernels, copies and fills, from CUPTI's activity records.
+
+The driver is never initialised on the program's behalf, since CUDA that was initialised before a fork does
+not work in the child. Where the program has not done it yet, recording begins when PyTorch does.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from gpuprof import _native
+from gpuprof.record.profiler_guard import ProfilerGuard
+
+_WAITING = "off: the program never initialised CUDA"
+_PROFILED = "a profiler of PyTorch was active"
+_STEPPED_BACK = "GPU records were left out while the program used a profiler of PyTorch"
+_CAPTURING = (
+    "the recording of the GPU began while a CUDA graph was captured: what was captured before cannot be "
+    "tied to its layers"
+)
+_LIBRARY_FOLDERS = ("nvidia/cu13/lib", "nvidia/cuda_cupti/lib")
+_TOOLKIT_FOLDERS = (
+    "extras/CUPTI/lib64",
+    "lib64",
+    "lib",
+    "targets/x86_64-linux/lib",
+    "targets/sbsa-linux/lib",
+)
+
+
+def cupti_folders() -> list[Path]:
+    """Return the folders in which CUPTI may be: the wheels', then the toolkits'."""
+    wheels = [Path(entry, folder) for entry in sys.path for folder in _LIBRARY_FOLDERS]
+    named = [os.environ[key] for key in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(key)]
+    toolkits = [*map(Path, named), *sorted(Path("/usr/local").glob("cuda*"), reverse=True)]
+    found = [*wheels, *(toolkit / folder for toolkit in toolkits for folder in _TOOLKIT_FOLDERS)]
+    return [folder for folder in dict.fromkeys(found) if folder.is_dir()]
+
+
+class KernelSource:
+    """Records the GPU from `start`, or from when CUDA is initialised, to `stop`.
+
+    `report` is called with the method's line when that changes after the start. `totals` are those of
+    docs/run-format.md, None while nothing was recorded.
+    """
+
+    def __init__(self, report: Callable[[str], None]) -> None:
+        self._report = report
+        self._process_id = os.getpid()
+        self._lock = threading.Lock()
+        self._on = False
+        self._cuda_is_used = False
+        self._profiled_threads: set[int] = set()
+        self._counts: Counter[str] = Counter()
+        self._facts: dict[str, Any] | None = None
+        self.notes: list[str] = []
+
+    @property
+    def totals(self) -> dict[str, Any] | None:
+        """What was recorded, counted."""
+        return None if self._facts is None else {**self._facts, **self._counts}
+
+    def start(self) -> str:
+        """Begin; torch is imported. Returns the method in use, or why there is none."""
+        import torch
+
+        if (reason := _why_no_cuda(torch)) is not None:
+            return f"off: {reason}"
+        # Set also by our own profiler of operators, which leaves CUPTI alone and begins after this.
+        if getattr(torch.autograd.profiler, "_is_profiler_enabled", False):
+            return "off: a profiler of PyTorch is active: end it before the recording begins"
+        _current.source = self
+        _guard.install()
+        if torch.cuda.is_initialized():
+            return self._begin()
+        _queue_callback(torch)
+        return _WAITING
+
+    def stop(self) -> None:
+        """End. What still runs on the GPU is waited for briefly, not synchronised."""
+        if _current.source is self:
+            _current.source = None
+            _guard.remove()
+        self._report = _tell_nobody  # the recording and its source must not keep each other alive
+        with self._lock:
+            self._end()
+
+    def cuda_was_initialised(self) -> None:
+        """Begin late, on the thread that initialises CUDA."""
+        method = self._begin()
+        if os.getpid() == self._process_id:
+            self._report(method)
+
+    def step_back(self) -> bool:
+        """Leave CUPTI to the profiler that this thread begins; returns whether to go on after it."""
+        thread = threading.get_ident()
+        with self._lock:
+            if thread in self._profiled_threads:
+                return False
+            self._profiled_threads.add(thread)
+            if self._on:
+                self._end()
+                self._note(_STEPPED_BACK)
+            return True
+
+    def resume(self) -> None:
+        """Go on after the last of the program's profilers ended."""
+        with self._lock:
+            self._profiled_threads.discard(threading.get_ident())
+            if self._profiled_threads or not self._cuda_is_used or _current.source is not self:
+                return
+            reason = self._switch_on()
+        if not reason:
+            self._report(self._method())
+        elif self._facts is not None:
+            self._note(f"GPU records ended early: {reason}")
+
+    def _begin(self) -> str:
+        with self._lock:
+            self._cuda_is_used = True
+            reason = _PROFILED if self._profiled_threads else self._switch_on()
+        if reason:
+            return f"off: {reason}"
+        if _is_capturing():
+            self._note(_CAPTURING)
+        return self._method()
+
+    def _method(self) -> str:
+        assert self._facts is not None
+        return f"CUPTI {self._facts['cupti_version']}, {self._facts['cupti_path']}"
+
+    def _switch_on(self) -> str:
+        started = _native.gpu_start([os.fsencode(folder) for folder in cupti_folders()])
+        for line in started["notes"]:
+            self._note(line)
+        reason: str = started["reason"]
+        if not reason:
+            self._on = True
+            self._facts = self._facts or {"clock_error_ns": None}
+            self._facts |= {"cupti_version": started["version"], "cupti_path": started["path"]}
+        return reason
+
+    def _end(self) -> None:
+        if not self._on:
+            return
+        self._on = False
+        totals = _native.gpu_stop()
+        problem, error_ns = totals.pop("problem"), totals.pop("clock_error_ns")
+        self._counts.update(totals)
+        assert self._facts is not None
+        if error_ns is not None:
+            self._facts["clock_error_ns"] = max(error_ns, self._facts["clock_error_ns"] or 0)
+        self._explain(totals, problem)
+
+    def _explain(self, totals: dict[str, int], problem: str) -> None:
+        if problem:
+            self._note(f"GPU records: {problem}")
+        if totals["dropped"]:
+            self._note(f"CUPTI dropped {totals['dropped']:,} GPU records for want of room")
+        if totals["unfinished"]:
+            self._note(
+                f"{totals['unfinished']:,} GPU records have no times: not ended, or no room on the device"
+            )
+        if totals["truncated"]:
+            self._note(f"{totals['truncated']:,} buffers of GPU records could not be read to their end")
+
+    def _note(self, line: str) -> None:
+        if line not in self.notes:
+            self.notes.append(line)
+
+
+def _why_no_cuda(torch: Any) -> str | None:
+    if getattr(torch.version, "hip", None):
+        return "this build of torch is for ROCm, which CUPTI does not know"
+    if getattr(torch.version, "cuda", None) is None:
+        return "this build of torch has no CUDA"
+    return None
+
+
+def _is_capturing() -> bool:
+    """Whether this thread's stream is in a capture. Asked only once CUDA is in use."""
+    import torch
+
+    try:
+        return torch.cuda.is_initialized() and bool(torch.cuda.is_current_stream_capturing())
+    except Exception:
+        return False  # no device that can be asked, and then no capture
+
+
+def _tell_nobody(_: str) -> None:
+    pass
+
+
+class _Current:
+    """The source of the recording that is active, if any."""
+
+    source: KernelSource | None = None
+    callback_is_queued = False
+
+
+_current = _Current()
+
+
+def _queue_callback(torch: Any) -> None:
+    # Once in a process, and for good: PyTorch offers no way to take a callback back.
+    if not _current.callback_is_queued:
+        _current.callback_is_queued = True
+        torch.cuda._lazy_call(_cuda_was_initialised)
+
+
+def _cuda_was_initialised() -> None:
+    """Begin what waits for CUDA. Whatever goes wrong stays out of the program's first use of it."""
+    source = _current.source
+    if source is None or not _native.is_recording():
+        return
+    try:
+        source.cuda_was_initialised()
+    except Exception as error:
+        source.notes.append(f"GPU records could not begin: {type(error).__name__}: {error}".splitlines()[0])
+
+
+def _suspend() -> bool:
+    return _current.source is not None and _current.source.step_back()
+
+
+def _resume() -> None:
+    if _current.source is not None:
+        _current.source.resume()
+
+
+_guard = ProfilerGuard(_suspend, _resume)

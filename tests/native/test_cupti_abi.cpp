@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: Apache-2.0
+// Holds csrc/cupti/abi.hpp against NVIDIA's headers, where they are at hand.
+#include "check.hpp"
+#include "cupti/abi.hpp"
+#include "cupti/decoder.hpp"
+
+#if defined(WITH_CUPTI_HEADERS)
+#include "cupti_headers.hpp"
+
+namespace gpuprof::test {
+namespace {
+
+namespace abi = cupti::abi;
+
+#define SAME_VALUE(ours, theirs) static_assert(static_cast<long>(ours) == static_cast<long>(theirs), #theirs)
+#define SAME_PLACE(type, member, offset) \
+    static_assert(offsetof(nvidia::type, member) == (offset), #type "::" #member)
+
+SAME_PLACE(Kernel, kind, 0);
+SAME_PLACE(Kernel, registersPerThread, abi::kernel_offset::registers);
+SAME_PLACE(Kernel, start, abi::kernel_offset::start);
+SAME_PLACE(Kernel, end, abi::kernel_offset::end);
+SAME_PLACE(Kernel, deviceId, abi::kernel_offset::device);
+SAME_PLACE(Kernel, contextId, abi::kernel_offset::context);
+SAME_PLACE(Kernel, streamId, abi::kernel_offset::stream);
+SAME_PLACE(Kernel, gridX, abi::kernel_offset::grid);
+SAME_PLACE(Kernel, gridZ, abi::kernel_offset::grid + 8);
+SAME_PLACE(Kernel, blockX, abi::kernel_offset::block);
+SAME_PLACE(Kernel, blockZ, abi::kernel_offset::block + 8);
+SAME_PLACE(Kernel, staticSharedMemory, abi::kernel_offset::static_shared);
+SAME_PLACE(Kernel, dynamicSharedMemory, abi::kernel_offset::dynamic_shared);
+SAME_PLACE(Kernel, correlationId, abi::kernel_offset::correlation);
+SAME_PLACE(Kernel, name, abi::kernel_offset::name);
+SAME_PLACE(Kernel, graphNodeId, abi::kernel_offset::graph_node);
+SAME_PLACE(Kernel, graphId, abi::kernel_offset::graph);
+
+#define SAME_TRANSFER(type)                                     \
+    SAME_PLACE(type, bytes, abi::transfer_offset::bytes);       \
+    SAME_PLACE(type, start, abi::transfer_offset::start);       \
+    SAME_PLACE(type, end, abi::transfer_offset::end);           \
+    SAME_PLACE(type, deviceId, abi::transfer_offset::device);   \
+    SAME_PLACE(type, contextId, abi::transfer_offset::context); \
+    SAME_PLACE(type, streamId, abi::transfer_offset::stream)
+SAME_TRANSFER(Copy);
+SAME_TRANSFER(PeerCopy);
+SAME_TRANSFER(Set);
+SAME_PLACE(Copy, copyKind, abi::transfer_offset::copy_kind);
+SAME_PLACE(Copy, srcKind, abi::transfer_offset::source_kind);
+SAME_PLACE(Copy, dstKind, abi::transfer_offset::destination_kind);
+SAME_PLACE(Copy, correlationId, abi::copy_offset::correlation);
+SAME_PLACE(Copy, graphNodeId, abi::copy_offset::graph_node);
+SAME_PLACE(Copy, graphId, abi::copy_offset::graph);
+SAME_PLACE(PeerCopy, copyKind, abi::transfer_offset::copy_kind);
+SAME_PLACE(PeerCopy, srcKind, abi::transfer_offset::source_kind);
+SAME_PLACE(PeerCopy, dstKind, abi::transfer_offset::destination_kind);
+SAME_PLACE(PeerCopy, correlationId, abi::peer_copy_offset::correlation);
+SAME_PLACE(PeerCopy, graphNodeId, abi::peer_copy_offset::graph_node);
+SAME_PLACE(PeerCopy, graphId, abi::peer_copy_offset::graph);
+SAME_PLACE(Set, memoryKind, abi::set_offset::memory_kind);
+SAME_PLACE(Set, correlationId, abi::set_offset::correlation);
+SAME_PLACE(Set, graphNodeId, abi::set_offset::graph_node);
+SAME_PLACE(Set, graphId, abi::set_offset::graph);
+SAME_PLACE(Synchronization, type, abi::synchronization_offset::type);
+SAME_PLACE(Synchronization, start, abi::synchronization_offset::start);
+SAME_PLACE(Synchronization, end, abi::synchronization_offset::end);
+SAME_PLACE(Synchronization, correlationId, abi::synchronization_offset::correlation);
+SAME_PLACE(Synchronization, contextId, abi::synchronization_offset::context);
+SAME_PLACE(Synchronization, streamId, abi::synchronization_offset::stream);
+
+static_assert(sizeof(nvidia::Kernel::registersPerThread) == 2 && sizeof(nvidia::Set::memoryKind) == 2);
+SAME_VALUE(abi::memory_copy, CUPTI_ACTIVITY_KIND_MEMCPY);
+SAME_VALUE(abi::memory_set, CUPTI_ACTIVITY_KIND_MEMSET);
+SAME_VALUE(abi::kernel, CUPTI_ACTIVITY_KIND_KERNEL);
+SAME_VALUE(abi::concurrent_kernel, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
+SAME_VALUE(abi::memory_copy_peer, CUPTI_ACTIVITY_KIND_MEMCPY2);
+SAME_VALUE(abi::synchronization, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
+SAME_VALUE(abi::flush_forced, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
+SAME_VALUE(abi::driver_success, CUDA_SUCCESS);
+SAME_VALUE(abi::driver_not_initialized, CUDA_ERROR_NOT_INITIALIZED);
+SAME_VALUE(abi::max_limit_reached, CUPTI_ERROR_MAX_LIMIT_REACHED);
+SAME_VALUE(abi::invalid_kind, CUPTI_ERROR_INVALID_KIND);
+SAME_VALUE(abi::not_compatible, CUPTI_ERROR_NOT_COMPATIBLE);
+SAME_VALUE(abi::insufficient_privileges, CUPTI_ERROR_INSUFFICIENT_PRIVILEGES);
+SAME_VALUE(abi::old_profiler_initialized, CUPTI_ERROR_OLD_PROFILER_API_INITIALIZED);
+SAME_VALUE(abi::multiple_subscribers, CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED);
+SAME_VALUE(abi::hardware, CUPTI_ERROR_HARDWARE);
+SAME_VALUE(abi::out_of_memory, CUPTI_ERROR_OUT_OF_MEMORY);
+SAME_VALUE(abi::driver_domain, CUPTI_CB_DOMAIN_DRIVER_API);
+SAME_VALUE(abi::resource_domain, CUPTI_CB_DOMAIN_RESOURCE);
+SAME_VALUE(abi::graph_node_created, CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED);
+SAME_VALUE(abi::graph_node_cloned, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED);
+SAME_VALUE(abi::api_enter, CUPTI_API_ENTER);
+static_assert(offsetof(CUpti_CallbackData, callbackSite) == offsetof(abi::CallbackData, site));
+static_assert(offsetof(CUpti_CallbackData, correlationId) == offsetof(abi::CallbackData, correlation_id));
+static_assert(offsetof(CUpti_ResourceData, resourceDescriptor) == offsetof(abi::ResourceData, descriptor));
+static_assert(offsetof(CUpti_GraphData, node) == offsetof(abi::GraphData, node));
+static_assert(offsetof(CUpti_GraphData, originalNode) == offsetof(abi::GraphData, original_node));
+static_assert(offsetof(CUpti_GraphData, graphExec) == offsetof(abi::GraphData, executable_graph));
+
+constexpr bool is_launching(std::uint32_t id) {
+    for (const abi::CallbackRange& range : abi::launching_callbacks)
+        if (id >= range.first && id <= range.last) return true;
+    return false;
+}
+#define LAUNCHING(name) static_assert(is_launching(CUPTI_DRIVER_TRACE_CBID_##name), #name)
+#define NOT_LAUNCHING(name) static_assert(!is_launching(CUPTI_DRIVER_TRACE_CBID_##name), #name)
+SAME_VALUE(abi::launch_kernel, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel);
+LAUNCHING(cuLaunch);
+LAUNCHING(cuLaunchKernel_ptsz);
+LAUNCHING(cuLaunchKernelEx);
+LAUNCHING(cuLaunchKernelEx_ptsz);
+LAUNCHING(cuLaunchCooperativeKernel);
+LAUNCHING(cuLaunchCooperativeKernel_ptsz);
+LAUNCHING(cuLaunchCooperativeKernelMultiDevice);
+LAUNCHING(cuGraphLaunch);
+LAUNCHING(cuGraphLaunch_ptsz);
+LAUNCHING(cuMemcpy);
+LAUNCHING(cuMemcpyAsync);
+LAUNCHING(cuMemcpyHtoD_v2);
+LAUNCHING(cuMemcpyHtoAAsync_v2);
+LAUNCHING(cuMemcpyDtoDAsync_v2);
+LAUNCHING(cuMemcpyPeer);
+LAUNCHING(cuMemcpy3DPeerAsync);
+LAUNCHING(cuMemcpyHtoD_v2_ptds);
+LAUNCHING(cuMemsetD2D32_v2_ptds);
+LAUNCHING(cuMemcpyAsync_ptsz);
+LAUNCHING(cuMemcpyHtoDAsync_v2_ptsz);
+LAUNCHING(cuMemsetD2D32Async_ptsz);
+LAUNCHING(cuMemsetD8_v2);
+LAUNCHING(cuMemsetD2D32_v2);
+LAUNCHING(cuMemsetD8Async);
+LAUNCHING(cuMemsetD2D32Async);
+#if CUPTI_API_VERSION >= 130000
+LAUNCHING(cuMemcpyBatchAsync);
+LAUNCHING(cuMemcpy3DBatchAsync_v2_ptsz);
+#endif
+NOT_LAUNCHING(cuMemAlloc_v2);
+NOT_LAUNCHING(cuMemFree_v2);
+NOT_LAUNCHING(cuEventQuery);
+NOT_LAUNCHING(cuStreamSynchronize);
+NOT_LAUNCHING(cuCtxSynchronize);
+NOT_LAUNCHING(cuLaunchHostFunc);
+NOT_LAUNCHING(cuGraphInstantiate);
+NOT_LAUNCHING(cuFuncGetAttribute);
+
+}  // namespace
+
+TEST(the_table_has_the_lengths_of_the_headers) {
+    constexpr std::uint32_t version = CUPTI_API_VERSION;
+    if (cupti::record_bytes(version, abi::kernel) == 0) {
+        std::fprintf(stderr, "skipped: the table leaves version %u to the library\n", version);
+        return;
+    }
+    CHECK_EQ(cupti::record_bytes(version, abi::concurrent_kernel), sizeof(nvidia::Kernel));
+    CHECK_EQ(cupti::record_bytes(version, abi::memory_copy), sizeof(nvidia::Copy));
+    CHECK_EQ(cupti::record_bytes(version, abi::memory_copy_peer), sizeof(nvidia::PeerCopy));
+    CHECK_EQ(cupti::record_bytes(version, abi::memory_set), sizeof(nvidia::Set));
+    CHECK_EQ(cupti::record_bytes(version, abi::synchronization), sizeof(nvidia::Synchronization));
+}
+
+}  // namespace gpuprof::test
+#else
+TEST(skipped_without_the_headers) {
+    std::fprintf(
+        stderr,
+        "skipped: no CUPTI headers; pip install nvidia-cuda-cupti nvidia-cuda-runtime nvidia-cuda-crt\n");
+}
+#endif

@@ -1,0 +1,319 @@
+// SPDX-License-Identifier: Apache-2.0
+// Decodes buffers that were written with NVIDIA's own structures, where their headers are at hand, and
+// buffers that were captured on a GPU, where there are any.
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstring>
+#include <fstream>
+#include <map>
+
+#include "cupti/decoder.hpp"
+#include "support.hpp"
+
+#if defined(WITH_CUPTI_HEADERS)
+#include "cupti_headers.hpp"
+#endif
+
+namespace gpuprof::test {
+namespace {
+
+using cupti::DecodeCounts;
+using cupti::Stride;
+
+struct Decoded {
+    DecodeCounts counts;
+    std::vector<GpuRecord> records;
+};
+
+Decoded decode(std::vector<std::uint8_t>& bytes, const Stride& stride, const cupti::NameResolver& name) {
+    Decoded decoded;
+    decoded.counts = cupti::decode_buffer(bytes, stride, name, decoded.records);
+    return decoded;
+}
+
+bool same(const Decoded& a, const Decoded& b) {
+    return a.records.size() == b.records.size() && std::memcmp(&a.counts, &b.counts, sizeof(a.counts)) == 0 &&
+           (a.records.empty() ||
+            std::memcmp(a.records.data(), b.records.data(), a.records.size() * sizeof(GpuRecord)) == 0);
+}
+
+#if defined(WITH_CUPTI_HEADERS)
+
+template <typename T>
+void add(std::vector<std::uint8_t>& bytes, const T& record) {
+    const auto* first = reinterpret_cast<const std::uint8_t*>(&record);
+    bytes.insert(bytes.end(), first, first + sizeof(T));
+}
+
+nvidia::Kernel example_kernel() {
+    nvidia::Kernel kernel;
+    std::memset(&kernel, 0, sizeof(kernel));
+    kernel.kind = CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL;
+    kernel.registersPerThread = 96;
+    kernel.start = 1000;
+    kernel.end = 3500;
+    kernel.deviceId = 1;
+    kernel.contextId = 2;
+    kernel.streamId = 13;
+    kernel.gridX = 108;
+    kernel.gridY = 2;
+    kernel.gridZ = 3;
+    kernel.blockX = 256;
+    kernel.blockY = 4;
+    kernel.blockZ = 5;
+    kernel.staticSharedMemory = 1024;
+    kernel.dynamicSharedMemory = 49152;
+    kernel.correlationId = 4711;
+    kernel.name = "gemm";
+    kernel.graphNodeId = 0x100000002ull;
+    kernel.graphId = 6;
+    return kernel;
+}
+
+nvidia::Copy example_copy() {
+    nvidia::Copy copy;
+    std::memset(&copy, 0, sizeof(copy));
+    copy.kind = CUPTI_ACTIVITY_KIND_MEMCPY;
+    copy.copyKind = CUPTI_ACTIVITY_MEMCPY_KIND_HTOD;
+    copy.srcKind = CUPTI_ACTIVITY_MEMORY_KIND_PINNED;
+    copy.dstKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+    copy.bytes = 1ull << 33;
+    copy.start = 10;
+    copy.end = 20;
+    copy.deviceId = 3;
+    copy.contextId = 4;
+    copy.streamId = 5;
+    copy.correlationId = 6;
+    copy.runtimeCorrelationId = 7;
+    copy.graphNodeId = 8;
+    copy.graphId = 9;
+    return copy;
+}
+
+nvidia::PeerCopy example_peer_copy() {
+    nvidia::PeerCopy copy;
+    std::memset(&copy, 0, sizeof(copy));
+    copy.kind = CUPTI_ACTIVITY_KIND_MEMCPY2;
+    copy.copyKind = CUPTI_ACTIVITY_MEMCPY_KIND_PTOP;
+    copy.bytes = 77;
+    copy.start = 30;
+    copy.end = 40;
+    copy.deviceId = 1;
+    copy.correlationId = 61;
+    copy.graphNodeId = 62;
+    copy.graphId = 63;
+    return copy;
+}
+
+nvidia::Set example_set() {
+    nvidia::Set set;
+    std::memset(&set, 0, sizeof(set));
+    set.kind = CUPTI_ACTIVITY_KIND_MEMSET;
+    set.bytes = 512;
+    set.start = 50;
+    set.end = 60;
+    set.memoryKind = CUPTI_ACTIVITY_MEMORY_KIND_DEVICE;
+    set.correlationId = 71;
+    return set;
+}
+
+nvidia::Synchronization example_synchronization() {
+    nvidia::Synchronization synchronization;
+    std::memset(&synchronization, 0, sizeof(synchronization));
+    synchronization.kind = CUPTI_ACTIVITY_KIND_SYNCHRONIZATION;
+    synchronization.type = CUPTI_ACTIVITY_SYNCHRONIZATION_TYPE_STREAM_SYNCHRONIZE;
+    synchronization.start = 70;
+    synchronization.end = 90;
+    synchronization.correlationId = 81;
+    synchronization.contextId = 1;
+    synchronization.streamId = CUPTI_SYNCHRONIZATION_INVALID_VALUE;
+    return synchronization;
+}
+
+std::vector<std::uint8_t> example_buffer() {
+    std::vector<std::uint8_t> bytes;
+    add(bytes, example_kernel());
+    add(bytes, example_copy());
+    add(bytes, example_peer_copy());
+    add(bytes, example_set());
+    add(bytes, example_synchronization());
+    nvidia::Kernel without_times = example_kernel();
+    without_times.start = without_times.end = 0;
+    add(bytes, without_times);
+    nvidia::Kernel serial = example_kernel();
+    serial.kind = CUPTI_ACTIVITY_KIND_KERNEL;
+    add(bytes, serial);
+    return bytes;
+}
+
+std::uint32_t name_length(const char* name) {
+    return static_cast<std::uint32_t>(std::strlen(name));
+}
+
+#endif
+
+// A captured file: "GPUPROFR", version, number of buffers; each buffer's length and bytes; then the
+// number of strings, each with the pointer that stands in the records, its length and its bytes.
+class Captured {
+  public:
+    explicit Captured(const fs::path& path) : file_(path, std::ios::binary) {
+        char magic[8] = {};
+        file_.read(magic, sizeof(magic));
+        if (std::memcmp(magic, "GPUPROFR", sizeof(magic)) != 0) throw std::runtime_error("no captured file");
+        version = number<std::uint32_t>();
+        buffers.resize(number<std::uint32_t>());
+        for (auto& buffer : buffers) {
+            buffer.resize(number<std::uint64_t>());
+            file_.read(reinterpret_cast<char*>(buffer.data()), static_cast<std::streamsize>(buffer.size()));
+        }
+        for (auto count = number<std::uint64_t>(); count > 0; --count) {
+            const auto pointer = number<std::uint64_t>();
+            std::string text(number<std::uint32_t>(), ' ');
+            file_.read(text.data(), static_cast<std::streamsize>(text.size()));
+            names.emplace(pointer, text);
+        }
+        if (!file_) throw std::runtime_error("a captured file that is cut off");
+    }
+    std::uint32_t version = 0;
+    std::vector<std::vector<std::uint8_t>> buffers;
+    std::map<std::uint64_t, std::string> names;
+
+  private:
+    template <typename T>
+    T number() {
+        T value{};
+        file_.read(reinterpret_cast<char*>(&value), sizeof(value));
+        return value;
+    }
+    std::ifstream file_;
+};
+
+}  // namespace
+
+#if defined(WITH_CUPTI_HEADERS)
+
+TEST(records_of_the_headers_own_structures) {
+    if (cupti::record_bytes(CUPTI_API_VERSION, CUPTI_ACTIVITY_KIND_KERNEL) == 0) {
+        std::fprintf(stderr, "skipped: the table leaves version %d to the library\n", CUPTI_API_VERSION);
+        return;
+    }
+    std::vector<std::uint8_t> bytes = example_buffer();
+    const Decoded decoded = decode(bytes, Stride(CUPTI_API_VERSION), name_length);
+    CHECK_EQ(decoded.counts.kernels, 2u);
+    CHECK_EQ(decoded.counts.transfers, 3u);
+    CHECK_EQ(decoded.counts.synchronizations, 1u);
+    CHECK_EQ(decoded.counts.unfinished, 1u);
+    CHECK_EQ(decoded.counts.unknown + decoded.counts.truncated, 0u);
+    REQUIRE(decoded.records.size() == 6);
+    const GpuRecord& kernel = decoded.records[0];
+    CHECK_EQ(kernel.kind, 1u);
+    CHECK_EQ(kernel.start_ns, 1000);
+    CHECK_EQ(kernel.end_ns, 3500);
+    CHECK_EQ(kernel.graph_node_id, 0x100000002u);
+    CHECK_EQ(kernel.bytes, unknown_u64);
+    CHECK_EQ(kernel.correlation_id, 4711u);
+    CHECK_EQ(kernel.name, 4u);
+    CHECK_EQ(kernel.device * 10000 + kernel.context * 1000 + kernel.stream, 12013u);
+    CHECK_EQ(kernel.grid[0] * 100 + kernel.grid[1] * 10 + kernel.grid[2], 10823u);
+    CHECK_EQ(kernel.block[0] * 100 + kernel.block[1] * 10 + kernel.block[2], 25645u);
+    CHECK_EQ(kernel.registers, 96u);
+    CHECK_EQ(kernel.static_shared_bytes, 1024u);
+    CHECK_EQ(kernel.dynamic_shared_bytes, 49152u);
+    CHECK_EQ(kernel.graph_id, 6u);
+    CHECK_EQ(kernel.source_kind, unknown_u32);
+    const GpuRecord& copy = decoded.records[1];
+    CHECK_EQ(copy.kind, 2u);
+    CHECK_EQ(copy.bytes, 1ull << 33);
+    CHECK_EQ(copy.detail * 100 + copy.source_kind * 10 + copy.destination_kind, 123u);
+    CHECK_EQ(copy.correlation_id, 6u);
+    CHECK_EQ(copy.graph_node_id * 10 + copy.graph_id, 89u);
+    CHECK_EQ(copy.registers, unknown_u32);
+    const GpuRecord& peer = decoded.records[2];
+    CHECK_EQ(peer.detail, 10u);
+    CHECK_EQ(peer.correlation_id, 61u);
+    CHECK_EQ(peer.graph_node_id * 100 + peer.graph_id, 6263u);
+    const GpuRecord& set = decoded.records[3];
+    CHECK_EQ(set.kind, 3u);
+    CHECK_EQ(set.bytes, 512u);
+    CHECK_EQ(set.destination_kind, 3u);
+    CHECK_EQ(set.source_kind, unknown_u32);
+    CHECK_EQ(set.correlation_id, 71u);
+    const GpuRecord& synchronization = decoded.records[4];
+    CHECK_EQ(synchronization.kind, 4u);
+    CHECK_EQ(synchronization.end_ns - synchronization.start_ns, 20);
+    CHECK_EQ(synchronization.detail, 3u);
+    CHECK_EQ(synchronization.stream, unknown_u32);
+    CHECK_EQ(synchronization.device, unknown_u32);
+    CHECK_EQ(synchronization.graph_node_id, unknown_u64);
+}
+
+// In a child: some versions of the library crash where there is no driver.
+TEST(the_library_itself_walks_the_same_way) {
+#if defined(REAL_CUPTI)
+    const SharedMemory<int> compared;
+    const pid_t child = start_child([&] {
+        void* const library = dlopen(REAL_CUPTI, RTLD_NOW | RTLD_LOCAL);
+        if (library == nullptr) return;
+        std::uint32_t version = 0;
+        const auto get_version = reinterpret_cast<cupti::abi::GetVersion>(dlsym(library, "cuptiGetVersion"));
+        get_version(&version);
+        std::vector<std::uint8_t> bytes = example_buffer();
+        const auto next =
+            reinterpret_cast<cupti::abi::ActivityGetNextRecord>(dlsym(library, "cuptiActivityGetNextRecord"));
+        void* record = nullptr;
+        const bool walks = next(bytes.data(), bytes.size(), &record) == cupti::abi::success;
+        if (!walks || (version != 0 && version != CUPTI_API_VERSION)) return;
+        for (std::size_t size = 0; size <= bytes.size(); size += 8) {
+            std::vector<std::uint8_t> part(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size));
+            const Decoded by_library = decode(part, Stride(next), name_length);
+            const Decoded by_table = decode(part, Stride(CUPTI_API_VERSION), name_length);
+            if (size == bytes.size()) CHECK(same(by_library, by_table));
+            CHECK(by_library.records.size() <= by_table.records.size());
+        }
+        *compared = 1;
+    });
+    const int code = wait_for(child);
+    if (code >= 1000)
+        std::fprintf(stderr, "skipped: %s does not run without a driver\n", REAL_CUPTI);
+    else if (CHECK_EQ(code, 0) && *compared == 0)
+        std::fprintf(stderr, "skipped: %s is of another version than the headers\n", REAL_CUPTI);
+#else
+    std::fprintf(stderr, "skipped: no libcupti beside the headers\n");
+#endif
+}
+
+#else
+
+TEST(skipped_without_the_headers) {
+    std::fprintf(
+        stderr,
+        "skipped: no CUPTI headers; pip install nvidia-cuda-cupti nvidia-cuda-runtime nvidia-cuda-crt\n");
+}
+
+#endif
+
+TEST(captures_of_a_gpu) {
+    std::size_t replayed = 0;
+    if (fs::is_directory(GOLDEN_FOLDER))
+        for (const auto& entry : fs::directory_iterator(GOLDEN_FOLDER)) {
+            if (entry.path().extension() != ".cupti") continue;
+            ++replayed;
+            Captured captured(entry.path());
+            DecodeCounts counts;
+            for (auto& buffer : captured.buffers) {
+                const Decoded decoded = decode(buffer, Stride(captured.version), [&](const char* name) {
+                    const auto pointer = reinterpret_cast<std::uint64_t>(name);
+                    return CHECK(captured.names.contains(pointer)) ? 1u : 0u;
+                });
+                counts += decoded.counts;
+                for (const GpuRecord& record : decoded.records) CHECK(record.end_ns >= record.start_ns);
+            }
+            CHECK(counts.kernels > 0 && counts.transfers > 0);
+            CHECK_EQ(counts.unknown + counts.truncated, 0u);
+        }
+    if (replayed == 0)
+        std::fprintf(stderr, "skipped: no captures in tests/golden; make one on a GPU with cupti_capture\n");
+}
+
+}  // namespace gpuprof::test

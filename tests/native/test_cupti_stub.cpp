@@ -1,0 +1,488 @@
+// SPDX-License-Identifier: Apache-2.0
+// The life of a GPU recording against stub libraries. What passes here says nothing of a real GPU.
+#include <dlfcn.h>
+#include <sys/resource.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <set>
+
+#include "cupti/collector.hpp"
+#include "cupti/kernel_names.hpp"
+#include "support.hpp"
+
+namespace gpuprof::test {
+namespace {
+
+using cupti::Collector;
+using cupti::CollectorOptions;
+using cupti::GpuTotals;
+using cupti::Started;
+using std::chrono::milliseconds;
+
+template <typename Function>
+Function function_of(const char* library, const char* name) {
+    void* const handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
+    if (handle == nullptr) throw std::runtime_error(dlerror());
+    auto function = reinterpret_cast<Function>(dlsym(handle, name));
+    if (function == nullptr) throw std::runtime_error(name);
+    return function;
+}
+
+struct Stub {
+    void (*reset)() = function_of<void (*)()>(STUB_CUPTI, "stub_reset");
+    void (*set)(const char*, long long) = function_of<void (*)(const char*, long long)>(STUB_CUPTI,
+                                                                                        "stub_set");
+    long long (*count)(const char*) = function_of<long long (*)(const char*)>(STUB_CUPTI, "stub_count");
+    void (*launch)(std::uint32_t, const char*, long long, long long) =
+        function_of<void (*)(std::uint32_t, const char*, long long, long long)>(STUB_CUPTI, "stub_launch");
+    void (*copy)(std::uint32_t, unsigned long long, long long, long long) =
+        function_of<void (*)(std::uint32_t, unsigned long long, long long, long long)>(STUB_CUPTI,
+                                                                                       "stub_copy");
+    void (*graph_node)(std::uint64_t, std::uint64_t) =
+        function_of<void (*)(std::uint64_t, std::uint64_t)>(STUB_CUPTI, "stub_graph_node");
+    std::uint8_t* (*request)() = function_of<std::uint8_t* (*)()>(STUB_CUPTI, "stub_request");
+    void (*complete)(std::uint8_t*,
+                     std::size_t) = function_of<void (*)(std::uint8_t*, std::size_t)>(STUB_CUPTI,
+                                                                                      "stub_complete");
+};
+
+void set_driver(int initialized, int version = 13000, int devices = 1) {
+    function_of<void (*)(int, int, int)>(STUB_CUDA, "stub_cuda_set")(initialized, version, devices);
+}
+
+// A driver that is in use, and a stub as new.
+Stub& fresh_stub() {
+    set_driver(1);
+    static Stub stub;
+    stub.reset();
+    setenv("GPUPROF_CUPTI_LIBRARY", STUB_CUPTI, 1);
+    return stub;
+}
+
+CollectorOptions patient() {
+    CollectorOptions options;
+    options.flush_period = milliseconds(60'000);
+    options.retry_period = milliseconds(1);
+    options.longest_wait = milliseconds(60'000);
+    return options;
+}
+
+CollectorOptions impatient() {
+    CollectorOptions options = patient();
+    options.longest_wait = milliseconds(20);
+    return options;
+}
+
+bool mentions(const std::string& text, const char* part) {
+    return text.find(part) != std::string::npos;
+}
+
+struct GpuFileContent {
+    GpuFileHead head{};
+    std::vector<GpuRecord> records;
+};
+
+GpuFileContent read_gpu_file(const TemporaryFolder& folder) {
+    const auto files = folder.files(".gpu");
+    GpuFileContent content;
+    if (!CHECK_EQ(files.size(), 1u)) return content;
+    std::ifstream file(files.front(), std::ios::binary);
+    file.read(reinterpret_cast<char*>(&content.head), sizeof(content.head));
+    GpuRecord record{};
+    while (file.read(reinterpret_cast<char*>(&record), sizeof(record))) content.records.push_back(record);
+    CHECK_EQ(file.gcount(), 0);
+    return content;
+}
+
+std::vector<Event> gpu_events(const TemporaryFolder& folder) {
+    std::vector<Event> events;
+    const RecordedFolder recorded = read_folder(folder());
+    for (const RecordedProcess& process : recorded.processes)
+        for (const ThreadPiece& piece : process.pieces)
+            for (const Event& event : piece.events)
+                if (event.kind >= 20 && event.kind <= 23) events.push_back(event);
+    return events;
+}
+
+std::string name_of(const TemporaryFolder& folder, std::uint32_t id) {
+    const RecordedFolder recorded = read_folder(folder());
+    return id == 0 ? "" : recorded.processes.at(0).names.at(id - 1).text;
+}
+
+// Now and a little later, as a kernel of this recording would have it.
+struct Times {
+    long long start = monotonic_ns();
+    long long end = start + 1000;
+};
+
+}  // namespace
+
+TEST(without_a_driver_in_the_process_nothing_is_loaded) {
+    const TemporaryFolder folder;
+    start(folder);
+    setenv("GPUPROF_CUPTI_LIBRARY", STUB_CUPTI, 1);
+    const Started started = Collector::instance().start(patient());
+    CHECK(mentions(started.reason, "CUDA is not in use"));
+    CHECK(dlopen(STUB_CUPTI, RTLD_NOW | RTLD_NOLOAD) == nullptr);
+    CHECK_EQ(folder.files(".gpu").size(), 0u);
+    Collector::instance().stop();
+    Recorder::instance().stop();
+}
+
+TEST(a_driver_that_the_program_has_not_initialised_is_left_alone) {
+    const TemporaryFolder folder;
+    start(folder);
+    set_driver(0);
+    CHECK(mentions(Collector::instance().start(patient()).reason, "not initialised CUDA"));
+    set_driver(1, 13000, 0);
+    CHECK(mentions(Collector::instance().start(patient()).reason, "no device"));
+    CHECK(dlopen(STUB_CUPTI, RTLD_NOW | RTLD_NOLOAD) == nullptr);
+    Recorder::instance().stop();
+}
+
+TEST(kernels_and_copies_are_recorded_with_their_launches) {
+    Stub& stub = fresh_stub();
+    const TemporaryFolder folder;
+    start(folder);
+    const Started started = Collector::instance().start(patient());
+    CHECK_EQ(started.reason, "");
+    CHECK_EQ(started.path, STUB_CUPTI);
+    CHECK_EQ(started.version, 130001u);
+    const Times times;
+    stub.launch(11, "_Z4gemmIfEvPT_i", times.start, times.end);
+    run_in_threads(2, [&](unsigned i) { stub.copy(20 + i, 4096, times.start, times.end); });
+    const GpuTotals totals = Collector::instance().stop();
+    Recorder::instance().stop();
+    CHECK_EQ(totals.counts.kernels, 1u);
+    CHECK_EQ(totals.counts.transfers, 2u);
+    CHECK_EQ(totals.dropped + totals.counts.unfinished + totals.counts.unknown + totals.stale, 0u);
+    CHECK(totals.clock_error_ns.has_value() && *totals.clock_error_ns < 1'000'000);
+    CHECK_EQ(totals.problem, "");
+
+    const GpuFileContent content = read_gpu_file(folder);
+    CHECK(std::memcmp(content.head.magic, gpu_magic, sizeof(gpu_magic)) == 0);
+    CHECK_EQ(content.head.version, 1u);
+    CHECK_EQ(content.head.record_bytes, 128u);
+    CHECK_EQ(content.head.process_id, static_cast<std::uint32_t>(getpid()));
+    REQUIRE(content.records.size() == 3);
+    const GpuRecord& kernel = content.records[0];
+    CHECK_EQ(kernel.kind, 1u);
+    CHECK_EQ(kernel.correlation_id, 11u);
+    CHECK_EQ(kernel.start_ns, times.start);
+    CHECK_EQ(kernel.end_ns, times.end);
+    CHECK_EQ(kernel.stream, 7u);
+    CHECK_EQ(kernel.bytes, unknown_u64);
+    CHECK_EQ(name_of(folder, kernel.name), "void gemm<float>(float*, int)");
+    const GpuRecord& copy = content.records[1];
+    CHECK_EQ(copy.kind, 2u);
+    CHECK_EQ(copy.bytes, 4096u);
+    CHECK_EQ(copy.source_kind, 2u);
+    CHECK_EQ(copy.destination_kind, 3u);
+    CHECK_EQ(copy.grid[0], unknown_u32);
+
+    std::multiset<std::uint32_t> launched;
+    for (const Event& event : gpu_events(folder))
+        if (event.kind == static_cast<std::uint32_t>(EventKind::launch)) launched.insert(event.name);
+    CHECK(launched == (std::multiset<std::uint32_t>{11, 20, 21}));
+    CHECK_EQ(decode_folder(folder()).run.totals.damaged_events, 0u);
+}
+
+TEST(graph_nodes_are_noted_on_the_thread_that_makes_them) {
+    Stub& stub = fresh_stub();
+    const TemporaryFolder folder;
+    start(folder);
+    CHECK_EQ(Collector::instance().start(patient()).reason, "");
+    stub.graph_node(501, 0);
+    stub.graph_node(901, 501);
+    Collector::instance().stop();
+    stub.graph_node(502, 0);
+    Recorder::instance().stop();
+    const std::vector<Event> events = gpu_events(folder);
+    REQUIRE(events.size() == 3);
+    CHECK_EQ(events[0].kind, 21u);
+    CHECK_EQ(events[0].ticks, 501u);
+    CHECK_EQ(events[1].kind, 22u);
+    CHECK_EQ(events[1].ticks, 501u);
+    CHECK_EQ(events[2].kind, 23u);
+    CHECK_EQ(events[2].ticks, 901u);
+    CHECK_EQ(decode_folder(folder()).run.totals.damaged_events, 0u);
+}
+
+TEST(refusals_have_a_reason_and_leave_nothing_on) {
+    Stub& stub = fresh_stub();
+    const TemporaryFolder folder;
+    start(folder);
+    const std::pair<const char*, const char*> refusals[] = {
+        {"cuptiSubscribe", "error 39"},       {"cuptiActivityEnable", "error 35"},
+        {"cuptiEnableCallback", "error 999"}, {"cuptiActivityRegisterCallbacks", "error 9)"},
+        {"cuptiGetVersion", "error 999"},
+    };
+    const int codes[] = {39, 35, 999, 9, 999};
+    for (std::size_t i = 0; i < std::size(codes); ++i) {
+        stub.set(refusals[i].first, codes[i]);
+        CHECK(mentions(Collector::instance().start(patient()).reason, refusals[i].second));
+        CHECK_EQ(stub.count("subscribers") + stub.count("callbacks") + stub.count("kinds"), 0);
+        stub.set(refusals[i].first, 0);
+    }
+    CHECK_EQ(Collector::instance().start(patient()).reason, "");
+    CHECK(mentions(Collector::instance().start(patient()).reason, "already"));
+    Collector::instance().stop();
+    set_driver(1, 12040);
+    CHECK(mentions(Collector::instance().start(patient()).reason, "driver supports up to CUDA 12.4"));
+    set_driver(1);
+    setenv("GPUPROF_CUPTI_LIBRARY", "/nowhere/libcupti.so", 1);
+    CHECK(mentions(Collector::instance().start(patient()).reason, "GPUPROF_CUPTI_LIBRARY"));
+    Recorder::instance().stop();
+}
+
+TEST(versions_that_are_not_known) {
+    Stub& stub = fresh_stub();
+    const TemporaryFolder folder;
+    start(folder);
+    stub.set("version", 990000);
+    set_driver(1, 99000);
+    const Started newer = Collector::instance().start(patient());
+    CHECK_EQ(newer.reason, "");
+    REQUIRE(newer.notes.size() == 1);
+    CHECK(mentions(newer.notes[0], "99.0"));
+    const Times times;
+    for (std::uint32_t i = 0; i < 3; ++i) stub.launch(i, "kernel", times.start, times.end);
+    CHECK_EQ(Collector::instance().stop().counts.kernels, 3u);
+    stub.set("version", 17);
+    CHECK(mentions(Collector::instance().start(patient()).reason, "older than CUDA 11.8"));
+
+    setenv("GPUPROF_CUPTI_LIBRARY", STUB_CUPTI_PLAIN, 1);
+    const auto set_plain = function_of<void (*)(const char*, long long)>(STUB_CUPTI_PLAIN, "stub_set");
+    set_plain("version", 990000);
+    CHECK(mentions(Collector::instance().start(patient()).reason, "does not know"));
+    set_plain("version", 130401);
+    CHECK_EQ(Collector::instance().start(patient()).reason, "");
+    const auto launch = function_of<void (*)(std::uint32_t, const char*, long long, long long)>(
+        STUB_CUPTI_PLAIN, "stub_launch");
+    for (std::uint32_t i = 0; i < 3; ++i) launch(i, "kernel", times.start, monotonic_ns() + 1000);
+    CHECK_EQ(Collector::instance().stop().counts.kernels, 3u);
+    Recorder::instance().stop();
+}
+
+TEST(drops_are_counted) {
+    Stub& stub = fresh_stub();
+    const TemporaryFolder folder;
+    start(folder);
+    Collector::instance().start(patient());
+    stub.set("dropped", 5);
+    std::vector<std::uint8_t*> taken;
+    for (std::uint8_t* buffer = stub.request(); buffer != nullptr; buffer = stub.request())
+        taken.push_back(buffer);
+    CHECK_EQ(taken.size(), cupti::buffer_count);
+    const Times times;
+    stub.launch(1, "kernel", times.start, times.end);
+    for (std::uint8_t* buffer : taken) stub.complete(buffer, 0);
+    const GpuTotals totals = Collector::instance().stop();
+    Recorder::instance().stop();
+    CHECK_EQ(totals.dropped, 6u);
+    CHECK_EQ(totals.counts.kernels, 0u);
+    CHECK_EQ(totals.held_buffers, 0u);
+}
+
+TEST(buffers_that_are_not_ours_or_not_held_are_left_alone) {
+    Stub& stub = fresh_stub();
+    const TemporaryFolder folder;
+    start(folder);
+    Collector::instance().start(patient());
+    std::vector<std::uint8_t> other(4096);
+    stub.complete(other.data(), other.size());
+    std::uint8_t* const buffer = stub.request();
+    stub.complete(buffer + 8, 100);
+    stub.complete(buffer, 0);
+    stub.complete(buffer, 4096);
+    CHECK_EQ(Collector::instance().stop().counts.truncated, 0u);
+    Recorder::instance().stop();
+}
+
+TEST(work_that_ends_late_is_waited_for_without_force) {
+    Stub& stub = fresh_stub();
+    const TemporaryFolder folder;
+    start(folder);
+    Collector::instance().start(patient());
+    const Times times;
+    stub.launch(1, "kernel", times.start, times.end);
+    stub.set("running_flushes", 4);
+    CHECK_EQ(Collector::instance().stop().counts.kernels, 1u);
+    CHECK_EQ(stub.count("flush"), 5);
+    CHECK_EQ(stub.count("forced flush"), 0);
+    Recorder::instance().stop();
+}
+
+TEST(work_that_does_not_end_is_forced_out_and_counted) {
+    Stub& stub = fresh_stub();
+    const TemporaryFolder folder;
+    start(folder);
+    Collector::instance().start(impatient());
+    const Times times;
+    stub.launch(1, "kernel", times.start, 0);
+    stub.launch(2, "kernel", 0, 0);
+    stub.launch(3, "kernel", times.start, times.end);
+    stub.set("running_flushes", 1'000'000);
+    const GpuTotals totals = Collector::instance().stop();
+    Recorder::instance().stop();
+    CHECK_EQ(stub.count("forced flush"), 1);
+    CHECK_EQ(totals.counts.unfinished, 2u);
+    CHECK_EQ(totals.counts.kernels, 1u);
+    CHECK_EQ(read_gpu_file(folder).records.size(), 1u);
+}
+
+TEST(a_flush_that_fails_is_told_once) {
+    Stub& stub = fresh_stub();
+    const TemporaryFolder folder;
+    start(folder);
+    Collector::instance().start(patient());
+    stub.set("flush", 9);
+    CHECK(mentions(Collector::instance().stop().problem, "GPU does not answer"));
+    Recorder::instance().stop();
+}
+
+TEST(a_clock_that_is_not_ours_is_corrected) {
+    Stub& stub = fresh_stub();
+    const TemporaryFolder folder;
+    start(folder);
+    constexpr long long ahead_ns = 5'000'000'000'000;
+    stub.set("clock_ahead_ns", ahead_ns);
+    Collector::instance().start(patient());
+    const Times times;
+    stub.launch(1, "kernel", times.start + ahead_ns, times.end + ahead_ns);
+    stub.launch(2, "before the recording", times.start + ahead_ns - 1'000'000'000,
+                times.end + ahead_ns - 1'000'000'000);
+    const GpuTotals totals = Collector::instance().stop();
+    Recorder::instance().stop();
+    CHECK_EQ(totals.counts.kernels, 1u);
+    CHECK_EQ(totals.stale, 1u);
+    const GpuFileContent content = read_gpu_file(folder);
+    REQUIRE(content.records.size() == 1);
+    CHECK(std::llabs(content.records[0].start_ns - times.start) < 1'000'000);
+}
+
+TEST(many_recordings_in_one_process) {
+    Stub& stub = fresh_stub();
+    for (std::uint32_t round = 1; round <= 30; ++round) {
+        const TemporaryFolder folder;
+        start(folder);
+        CHECK_EQ(Collector::instance().start(patient()).reason, "");
+        const Times times;
+        for (std::uint32_t i = 0; i < round; ++i) stub.launch(i, "kernel", times.start, times.end);
+        CHECK_EQ(Collector::instance().stop().counts.kernels, round);
+        CHECK_EQ(stub.count("subscribers") + stub.count("callbacks") + stub.count("kinds"), 0);
+        Recorder::instance().stop();
+        const GpuFileContent content = read_gpu_file(folder);
+        REQUIRE(content.records.size() == round);
+        CHECK_EQ(name_of(folder, content.records.back().name), "kernel");
+    }
+    CHECK(stub.count("cuptiActivityRegisterTimestampCallback") <= 1);
+}
+
+TEST(twice_in_one_recording) {
+    Stub& stub = fresh_stub();
+    const TemporaryFolder folder;
+    start(folder);
+    for (int part = 0; part < 2; ++part) {
+        Collector::instance().start(patient());
+        const Times times;
+        stub.launch(1, "kernel", times.start, times.end);
+        Collector::instance().stop();
+    }
+    Recorder::instance().stop();
+    CHECK_EQ(read_gpu_file(folder).records.size(), 2u);
+}
+
+TEST(threads_that_launch_while_it_starts_and_stops) {
+    Stub& stub = fresh_stub();
+    const TemporaryFolder folder;
+    start(folder);
+    std::atomic<bool> done{false};
+    std::thread launching([&] {
+        for (std::uint32_t i = 0; !done; ++i) {
+            const Times times;
+            stub.launch(i, "kernel", times.start, times.end);
+        }
+    });
+    std::uint64_t kernels = 0;
+    for (int round = 0; round < 10; ++round) {
+        CollectorOptions options = patient();
+        options.flush_period = milliseconds(1);
+        CHECK_EQ(Collector::instance().start(options).reason, "");
+        kernels += Collector::instance().stop().counts.kernels;
+    }
+    done = true;
+    launching.join();
+    Recorder::instance().stop();
+    CHECK_EQ(read_gpu_file(folder).records.size(), kernels);
+}
+
+TEST(a_forked_child_never_calls_cupti) {
+    Stub& stub = fresh_stub();
+    const TemporaryFolder folder;
+    start(folder);
+    Collector::instance().start(patient());
+    const Times times;
+    stub.launch(1, "kernel", times.start, times.end);
+    const pid_t child = start_child([&] {
+        const long long flushes = stub.count("flush");
+        const long long enabled = stub.count("cuptiEnableCallback");
+        CHECK(mentions(Collector::instance().start(patient()).reason, "forked"));
+        CHECK_EQ(Collector::instance().stop().counts.kernels, 0u);
+        CHECK_EQ(stub.count("flush"), flushes);
+        CHECK_EQ(stub.count("cuptiEnableCallback"), enabled);
+        Recorder::instance().stop();
+    });
+    CHECK_EQ(wait_for(child), 0);
+    CHECK_EQ(Collector::instance().stop().counts.kernels, 1u);
+    Recorder::instance().stop();
+    CHECK_EQ(read_gpu_file(folder).records.size(), 1u);
+}
+
+TEST(a_disk_that_is_full) {
+    const TemporaryFolder folder;
+    GpuFile file;
+    file.open({folder / "1-2.gpu", 2});
+    struct rlimit before{};
+    getrlimit(RLIMIT_FSIZE, &before);
+    std::signal(SIGXFSZ, SIG_IGN);
+    const struct rlimit small{sizeof(GpuFileHead) + sizeof(GpuRecord), before.rlim_max};
+    setrlimit(RLIMIT_FSIZE, &small);
+    const std::vector<GpuRecord> one(1);
+    CHECK(file.append(one));
+    CHECK(!file.append(one));
+    setrlimit(RLIMIT_FSIZE, &before);
+    CHECK(!file.append(one));
+    CHECK_EQ(file.error(), EFBIG);
+}
+
+TEST(kernel_names_are_as_people_write_them) {
+    CHECK_EQ(cupti::readable_kernel_name("_Z4gemmIfEvPT_i"), "void gemm<float>(float*, int)");
+    CHECK_EQ(cupti::readable_kernel_name("i"), "i");
+    CHECK_EQ(cupti::readable_kernel_name("_Znot mangled"), "_Znot mangled");
+    std::string text = "a";
+    while (text.size() < 5000) text += "\xC3\xA9";
+    const std::string cut = cupti::readable_kernel_name(text.c_str());
+    CHECK_EQ(cut.size(), 4095u);
+    CHECK_EQ(cut, text.substr(0, 4095));
+}
+
+// Last: after it, CUPTI is left alone in this process.
+TEST(a_library_that_hangs_does_not_hang_the_program) {
+    Stub& stub = fresh_stub();
+    const TemporaryFolder folder;
+    start(folder);
+    CollectorOptions options = patient();
+    options.longest_stop = milliseconds(50);
+    Collector::instance().start(options);
+    stub.set("hang", 1);
+    CHECK(mentions(Collector::instance().stop().problem, "did not come back"));
+    CHECK(mentions(Collector::instance().start(patient()).reason, "start the program again"));
+    Recorder::instance().stop();
+    stub.set("hang", 0);
+}
+
+}  // namespace gpuprof::test
