@@ -14,11 +14,22 @@ from gpuprof.record.work.rows import Exactness
 from gpuprof.record.work.sizes import Traffic, shape_of
 
 # They write to an argument, or take its shape, without reading it.
-_OVERWRITES = frozenset(  # noqa: SIM905 - a list of names reads better as words
+_OVERWRITES = frozenset(
     (
-        "fill_ zero_ copy_ uniform_ normal_ bernoulli_ random_ exponential_ cauchy_ geometric_ log_normal_"
-        " _foreach_zero_ _foreach_copy_"
-    ).split()
+        "fill_",
+        "zero_",
+        "copy_",
+        "uniform_",
+        "normal_",
+        "bernoulli_",
+        "random_",
+        "exponential_",
+        "cauchy_",
+        "geometric_",
+        "log_normal_",
+        "_foreach_zero_",
+        "_foreach_copy_",
+    )
 )
 
 

@@ -19,9 +19,15 @@ from gpuprof.record.work.call import OperatorCall
 from gpuprof.record.work.sizes import storage_key
 
 # They write to running statistics though their schema does not say so.
-_HIDDEN_WRITES = frozenset(  # noqa: SIM905 - a list of names reads better as words
-    "native_batch_norm cudnn_batch_norm miopen_batch_norm batch_norm_gather_stats"
-    " batch_norm_gather_stats_with_counts batch_norm_update_stats".split()
+_HIDDEN_WRITES = frozenset(
+    (
+        "native_batch_norm",
+        "cudnn_batch_norm",
+        "miopen_batch_norm",
+        "batch_norm_update_stats",
+        "batch_norm_gather_stats",
+        "batch_norm_gather_stats_with_counts",
+    )
 )
 _HIDDEN_TARGETS = ("running_mean", "running_var")
 

@@ -93,7 +93,7 @@ def _run_backward(target: Target, outputs: Any, mode: CountingMode, preserved: P
             "there is none: leave it out, or unfreeze a parameter"
         )
     # Gradients as the sum of all outputs gives them; the sum itself is not the model's work.
-    gradients = [torch.ones_like(tensor, memory_format=torch.preserve_format) for tensor in results]
+    gradients = [torch.ones_like(tensor) for tensor in results]
     leaves = list(_leaves(results))
     preserved.keep_gradients(leaves)
     for leaf in leaves:
@@ -181,6 +181,10 @@ def _reason(target: Target, error: Exception, counted: CountedPass, *, fake: boo
     if fake and type(error).__module__.startswith("torch._subclasses"):
         mend = "it needs values, which fake=True does not have: leave fake out"
     return (
-        f"count_work: {target.name} failed after {len(counted.rows):,} operators: "
+        f"count_work: {target.name} failed after {_calls(len(counted.rows))}: "
         f"{type(error).__name__}: {message or 'without a message'}; {mend}"
     )
+
+
+def _calls(number: int) -> str:
+    return "1 operator call" if number == 1 else f"{number:,} operator calls"

@@ -13,7 +13,6 @@ from gpuprof.record.work.sizes import Traffic, elements
 # Steps of one element without the reduction, and whether a transcendental function is among them.
 _STEPS: dict[str, tuple[int, Exactness]] = {
     "mse_loss": (2, "exact"),  # difference, square
-    "l1_loss": (2, "exact"),
     "smooth_l1_loss": (5, "exact"),  # difference, absolute value, comparison, square, scale
     "huber_loss": (5, "exact"),
     "soft_margin_loss": (4, "estimated"),  # product, negation, exp, log1p
@@ -22,7 +21,6 @@ _STEPS: dict[str, tuple[int, Exactness]] = {
 }
 _BACKWARD_STEPS: dict[str, tuple[int, Exactness]] = {
     "mse_loss_backward": (3, "exact"),  # difference, scale, gradient
-    "l1_loss_backward": (3, "exact"),
     "smooth_l1_loss_backward": (4, "exact"),
     "huber_loss_backward": (4, "exact"),
     "soft_margin_loss_backward": (6, "estimated"),

@@ -13,7 +13,8 @@ from gpuprof.record.work.sizes import elements
     " constant_pad_nd"
     " reflection_pad1d reflection_pad2d reflection_pad3d replication_pad1d replication_pad2d"
     " replication_pad3d"
-    " tril triu diag_embed diagonal_copy diagonal_scatter slice_scatter select_scatter as_strided_scatter"
+    " tril triu max_unpool2d max_unpool3d lu_unpack masked_scatter_backward diag_embed diagonal_copy"
+    " diagonal_scatter slice_scatter select_scatter as_strided_scatter"
     " slice_backward select_backward diagonal_backward pixel_shuffle pixel_unshuffle channel_shuffle"
     " native_channel_shuffle im2col unfold_copy repeat_interleave nonzero nonzero_static fill zero"
     " _pin_memory"
@@ -56,7 +57,8 @@ def _fill_like(_: OperatorCall) -> Count:
     " _validate_compressed_sparse_indices _sparse_coo_tensor_with_dims"
     " _sparse_coo_tensor_with_dims_and_tensors"
     " _sparse_compressed_tensor_with_dims sparse_coo_tensor sparse_compressed_tensor sparse_resize is_set_to"
-    " sparse_resize_and_clear _dimI _dimV _debug_has_internal_overlap is_complex is_floating_point"
+    " _linalg_check_errors sparse_resize_and_clear _dimI _dimV _debug_has_internal_overlap is_complex"
+    " is_floating_point"
     " is_inference"
 )
 def _nothing(_: OperatorCall) -> Count:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from gpuprof.record.work.call import Count, OperatorCall, tensors_in
 from gpuprof.record.work.registry import formula
 from gpuprof.record.work.rows import Exactness
@@ -46,7 +48,7 @@ _ESTIMATED: dict[int, str] = {
     3: "logit elu",  # quotient, difference, log; exp, difference, product
     4: (
         "sigmoid"  # negation, exp, sum, quotient
-        " softplus celu elu_backward celu_backward rrelu_with_noise_backward logit_backward mish"
+        " polar softplus celu elu_backward rrelu_with_noise_backward logit_backward mish"
     ),
     5: (
         "silu"  # sigmoid and a product
@@ -186,7 +188,11 @@ def _foreach_base(call: OperatorCall) -> tuple[int, Exactness] | None:
     return None if flops is None else (_scaled(call, flops[0]), flops[1])
 
 
-_FOREACH = [name for name in PER_ELEMENT if not name.startswith("_")] + ["pow", "addcmul", "addcdiv"]
+_FOREACH = [
+    name
+    for name in (*PER_ELEMENT, "pow", "addcmul", "addcdiv")
+    if hasattr(torch.ops.aten, f"_foreach_{name}")
+]
 
 
 @formula(" ".join(f"_foreach_{name}" for name in _FOREACH))

@@ -111,6 +111,12 @@ def _packed_weight_product(call: OperatorCall) -> Count:
     return Count(2 * elements(call.inputs[0]) * int(call.output.shape[-1]))
 
 
+@formula("_sparse_mm_reduce_impl")
+def _sparse_reduced_product(call: OperatorCall) -> Count:
+    """A product and a sum (or comparison) for each stored value and column."""
+    return Count(2 * elements(call["self"]) * int(call["other"].shape[-1]))
+
+
 @formula("_foreach_mm")
 def _foreach_product(call: OperatorCall) -> Count:
     """2*m*n*k for each pair."""

@@ -17,7 +17,7 @@ _LINEAR = (
     " linear_with_input_q_dq_qweight_dq_output_fp32"
     " linear_with_input_q_dq_qweight_dq_relu_output_fp32"
 )
-_CONVOLUTION = "{0} {0}_relu {0}_dynamic {0}_add {0}_add_relu"
+_CONVOLUTION = "{0} {0}_relu {0}_dynamic"
 
 
 def packed_weight(call: OperatorCall) -> torch.Tensor | None:
@@ -54,6 +54,7 @@ def _convolution_weight(call: OperatorCall) -> torch.Tensor | None:
 
 
 @formula(" ".join(_CONVOLUTION.format(f"conv{dims}d") for dims in (1, 2, 3)), namespace="quantized")
+@formula("conv2d_add conv2d_add_relu", namespace="quantized")
 @formula("conv2d conv2d_relu conv3d conv3d_relu", namespace="_quantized")
 @formula("qconv_pointwise qconv1d_pointwise qconv2d_pointwise qconv3d_pointwise", namespace="onednn")
 @formula("_convolution_pointwise", namespace="mkldnn")
