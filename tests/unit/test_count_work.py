@@ -517,6 +517,69 @@ def test_products_agree_with_torch(call: Any, shapes: Any) -> None:
     assert gpuprof.count_work(call, inputs).flops == counter.get_total_flops()
 
 
+def flash_and_back(query: Any, key: Any, value: Any) -> Any:
+    aten = torch.ops.aten
+    out, lse, *rest = aten._scaled_dot_product_flash_attention(query, key, value)
+    seeds, lengths = rest[4:6], (query.shape[-2], key.shape[-2])
+    return aten._scaled_dot_product_flash_attention_backward(
+        out, query, key, value, out, lse, *rest[:2], *lengths, 0.0, False, *seeds
+    )
+
+
+def test_attention_of_other_devices_agrees_with_torch_by_shapes() -> None:
+    from torch.utils.flop_counter import FlopCounterMode
+
+    aten, shape = torch.ops.aten, (2, 3, 64, 16)
+    q, k, v = (torch.empty(shape, device="meta") for _ in range(3))
+    for call in (
+        aten._scaled_dot_product_flash_attention,
+        lambda q, k, v: aten._scaled_dot_product_efficient_attention(q, k, v, None, True),
+        lambda q, k, v: aten._scaled_dot_product_cudnn_attention(q, k, v, None, True),
+        flash_and_back,
+    ):
+        with FlopCounterMode(display=False) as counter:
+            call(q, k, v)
+        work = gpuprof.count_work(call, (q, k, v))
+        assert (work.flops, work.exactness) == (counter.get_total_flops(), "exact")
+
+
+def test_packed_attention_counts_the_pairs_of_each_sequence() -> None:
+    aten = torch.ops.aten
+    tokens = torch.empty(2, 6, 3, 4, device="meta")  # batch, tokens, heads, depth
+
+    def efficient(mask: int) -> Any:
+        rest = (None, None, None, None, None, 0.0, mask, True)
+        return gpuprof.count_work(lambda x: aten._efficient_attention_forward(x, x, x, *rest), tokens)
+
+    assert (efficient(0).flops, efficient(0).exactness) == (4 * 6 * 36 * 4, "exact")
+    assert (efficient(1).flops, efficient(1).exactness) == (4 * 6 * 21 * 4, "estimated")
+
+
+def test_the_causal_mask_leaves_a_triangle() -> None:
+    from gpuprof.record.work.formulas.attention import causal_pairs
+
+    for queries, keys in ((6, 6), (4, 7), (7, 4), (1, 5), (0, 3)):
+        top_left = torch.ones(queries, keys).tril()
+        bottom_right = torch.ones(queries, keys).tril(keys - queries)
+        assert causal_pairs(queries, keys) == top_left.sum()
+        assert causal_pairs(queries, keys, bottom_right=True) == bottom_right.sum()
+
+
+def test_recurrent_layers_and_products_of_other_devices_by_shapes() -> None:
+    aten = torch.ops.aten
+    weights = [torch.empty(shape, device="meta") for shape in ((12, 5), (12, 3), (12,), (12,))]
+    state = torch.empty(1, 2, 3, device="meta")
+    settings = (2, 3, 0, 1, False, 0.0, False, False, [], None)
+    work = gpuprof.count_work(
+        lambda x: aten._cudnn_rnn(x, weights, 4, None, state, state, *settings),
+        torch.empty(7, 2, 5, device="meta"),
+    )
+    assert work.flops == 2 * 14 * 4 * 3 * (5 + 3)
+    small = torch.empty(32, 32, device="meta", dtype=torch.int8)
+    row = one(gpuprof.count_work(aten._int_mm, (small, small.t())), "aten::_int_mm")
+    assert (row.flops, row.dtype) == (2 * 32**3, "int8")
+
+
 def test_layers_and_ordinals_lead_to_the_same_rows_as_a_recording() -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU(), nn.Linear(4, 2)))
     work = gpuprof.count_work(model, torch.randn(3, 4), backward=True)
@@ -528,6 +591,15 @@ def test_layers_and_ordinals_lead_to_the_same_rows_as_a_recording() -> None:
     assert list(dict.fromkeys(backward)) == ["1.1", "1.0", "0"]
     assert {row.layer for row in work.operators} == {"0", "1.0", "1.1"}
     assert {row.layer for row in gpuprof.count_work(nn.Linear(2, 2), torch.ones(2)).operators} == {"Linear"}
+
+
+def test_layers_are_named_as_recordings_name_them(record: Any) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Sequential(nn.ReLU(), nn.Linear(4, 2)), nn.Softmax(-1))
+    tied = nn.ModuleDict({"a": model[0], "b": model})
+    for root in (model, tied["b"], nn.Linear(4, 4)):
+        recorded = record(lambda root=root: root(torch.ones(2, 4)), layers=True)
+        counted = {row.layer for row in gpuprof.count_work(root, torch.ones(2, 4)).operators}
+        assert counted <= {row.name for row in recorded.rows if row.kind == "layer"}
 
 
 @pytest.mark.parametrize("reentrant", [False, True])
@@ -653,10 +725,11 @@ def test_compiled_models_are_counted_uncompiled_and_stay_compiled() -> None:
     assert gpuprof.count_work(function, x).flops == 8
     assert not compiled
     assert outer[0] is model
-    outer(x), function(x)
-    assert len(compiled) == 3
-    gpuprof.count_work(lambda: function(outer(x)))
-    outer(x), function(x)
+    with torch.no_grad():
+        outer(x), function(x)
+        assert len(compiled) == 3
+        gpuprof.count_work(lambda: function(outer(x)))
+        outer(x), function(x)
     assert len(compiled) == 3
 
 

@@ -32,6 +32,11 @@ class CountingMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not typ
 
     supports_higher_order_operators = True
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Nothing is compiled while this is active, and the protection would import the whole compiler.
+        return False
+
     def __init__(self, counted: CountedPass, layers: LayerStack, preserved: Preserved | None) -> None:
         super().__init__()
         self.in_optimizer = False

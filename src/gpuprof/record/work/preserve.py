@@ -59,7 +59,7 @@ class Preserved:
 
     def keep_gradients(self, tensors: Iterable[torch.Tensor]) -> None:
         """Keep which gradients tensors have; what is in them is kept when it is written to."""
-        self._gradients.extend((tensor, tensor.grad) for tensor in tensors)
+        self._gradients.extend((tensor, tensor.grad) for tensor in tensors if tensor.is_leaf)
 
     def before(self, call: OperatorCall) -> None:
         """Save what an operator is about to write to, and the state of a generator that it will draw from."""
