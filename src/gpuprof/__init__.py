@@ -14,8 +14,8 @@ from gpuprof.record.collector import offer_collector as _offer_collector
 
 if TYPE_CHECKING:
     from gpuprof._native import span
-    from gpuprof.api import Profile, Run, open, profile  # noqa: A004 - the contract's name
-    from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError
+    from gpuprof.api import Profile, Run, count_work, open, profile  # noqa: A004 - the contract's name
+    from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError, WorkError
 
     __version__: str
 
@@ -26,7 +26,9 @@ __all__ = [
     "Run",
     "RunError",
     "UnavailableError",
+    "WorkError",
     "__version__",
+    "count_work",
     "open",
     "profile",
     "span",

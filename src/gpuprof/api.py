@@ -16,7 +16,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuprof import _native
-from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError
+from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError, WorkError
 from gpuprof.record.decorate import decorate
 from gpuprof.record.device_samples import has_driver
 from gpuprof.record.ranges import attach_tool
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from gpuprof.analyze.call_tree import CallTree
     from gpuprof.analyze.summary import Summary
+    from gpuprof.analyze.work import Work
 
 __version__: str = _native.build_info()["version"]
 span = _native.span
@@ -233,6 +234,31 @@ def _check_modules(modules: tuple[Any, ...]) -> None:
                 f"profile() takes torch.nn.Module objects, not {type(module).__name__}: "
                 "pass the model, or nothing to have every module named"
             )
+
+
+def count_work(model: Any, inputs: Any = (), *, backward: bool = False, fake: bool = False) -> Work:
+    """Run `model(inputs)` once, untimed, and count the FLOPs and bytes of each operator (docs/work.md).
+
+    `model` is a module or any callable. `inputs` is one argument, a tuple of positional ones, a dictionary
+    of keyword ones, or a function that returns any of them. `backward` counts a backward pass from all
+    outputs too. `fake` runs on shapes alone, which needs no memory and no time for a large model, but not
+    every model can do without values. Parameters, buffers, gradients, inputs and random generators are
+    afterwards as they were. Raises WorkError; its `work` holds what was counted before the model failed.
+    """
+    try:
+        from gpuprof.record.work.run import PassError, count_operators
+    except ImportError as error:
+        if error.name != "torch":
+            raise
+        raise UnavailableError("count_work() needs PyTorch: pip install torch") from error
+    from gpuprof.analyze.work import Work
+
+    try:
+        counted = count_operators(model, inputs, backward=backward, fake=fake)
+    except PassError as failure:
+        work = Work(tuple(failure.counted.rows), tuple(failure.counted.notes))
+        raise WorkError(failure.reason, work) from failure.__cause__
+    return Work(tuple(counted.rows), tuple(counted.notes))
 
 
 def run_program(

@@ -7,6 +7,8 @@ with 2; it never shows a traceback for one of these.
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class GpuprofError(Exception):
     """Base of every error that gpuprof raises on purpose."""
@@ -22,3 +24,14 @@ class RunError(GpuprofError):
 
 class UnavailableError(GpuprofError):
     """Something optional (a package, a device, a permission) is needed here and is not at hand."""
+
+
+class WorkError(GpuprofError):
+    """Work could not be counted: the model failed, or what was handed over cannot be run.
+
+    `work` is what was counted until then, None where nothing ran.
+    """
+
+    def __init__(self, message: str, work: Any = None) -> None:
+        super().__init__(message)
+        self.work = work

@@ -1,0 +1,196 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The dispatch mode that sees each operator call, lets it run, and counts it."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode_stack,
+    is_traceable_wrapper_subclass,
+)
+
+from gpuprof.record.work import formulas  # noqa: F401 - registers the formulas
+from gpuprof.record.work.call import Count, OperatorCall, tensors_in
+from gpuprof.record.work.layer_stack import LayerStack
+from gpuprof.record.work.preserve import Preserved
+from gpuprof.record.work.registry import find_formula
+from gpuprof.record.work.rows import CountedPass, Exactness, OperatorWork, Phase
+from gpuprof.record.work.sizes import elements, storage_key, traffic_bytes
+
+# What PyTorch announces around operators, and questions that the compiler asks: no operators.
+_NO_OPERATORS = frozenset(("prim", "profiler"))
+_COMPOSITE = "CompositeImplicitAutograd"
+
+
+class CountingMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not type-checked here
+    """Counts the operators of the threads that it is active on, backward passes included."""
+
+    supports_higher_order_operators = True
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        # Nothing is compiled while this is active, and the protection would import the whole compiler.
+        return False
+
+    def __init__(self, counted: CountedPass, layers: LayerStack, preserved: Preserved | None) -> None:
+        super().__init__()
+        self.in_optimizer = False
+        self._counted = counted
+        self._layers = layers
+        self._preserved = preserved
+        self._ordinals: Counter[str] = Counter()
+        self._lock = threading.Lock()  # backward passes of several devices run on several threads
+
+    def is_active(self) -> bool:
+        """Whether operators of this thread are counted."""
+        return any(mode is self for mode in _get_current_dispatch_mode_stack())
+
+    def __torch_dispatch__(
+        self, operator: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        """Run the operator and count it."""
+        kwargs = kwargs or {}
+        if not isinstance(operator, torch._ops.OpOverload):
+            return self._run_higher_order(operator, args, kwargs)
+        if any(is_traceable_wrapper_subclass(tensor) for tensor in tensors_in((args, kwargs))):
+            return NotImplemented  # the subclass calls operators on what it wraps: these are counted
+        if operator.namespace in _NO_OPERATORS:
+            return operator(*args, **kwargs)
+        call = OperatorCall(operator, args, kwargs)
+        if _is_composite(operator, call.inputs):
+            with self:
+                result = operator.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        if self._preserved is not None:
+            self._preserved.before(call)
+        result = operator(*args, **kwargs)
+        call.outputs = list(tensors_in([result]))
+        if self._preserved is not None:
+            self._preserved.after(call)
+        self._add(call, operator)
+        return result
+
+    def _run_higher_order(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Run an operator that takes functions; what it does inside is not known."""
+        inputs = list(tensors_in((args, kwargs)))
+        shapes = tuple(tuple(int(size) for size in tensor.shape) for tensor in inputs)
+        result = operator(*args, **kwargs)
+        name = f"higher_order::{operator.name()}"
+        self._append(name, "", None, None, "unknown", inputs, shapes, inputs)
+        return result
+
+    def _add(self, call: OperatorCall, operator: Any) -> None:
+        count = self._count(call, operator)
+        moved: int | None = None
+        exactness: Exactness = "unknown" if count is None else count.exactness
+        if count is not None or call.outputs or call.written:
+            moved = self._moved(call, count)
+        if moved is None:
+            exactness = "unknown"
+        flops = None if count is None else count.flops
+        if flops is None:
+            exactness = "unknown"
+        values = call.inputs or call.outputs
+        self._append(
+            call.name, call.overload, flops, moved, exactness, call.inputs, call.input_shapes, values
+        )
+
+    def _count(self, call: OperatorCall, operator: Any) -> Count | None:
+        formula = find_formula(call.name)
+        try:
+            if formula is not None:
+                return formula(call)
+            if _is_view(call):
+                return Count(0, reads=[], writes=[])
+            if torch.Tag.pointwise in operator.tags:
+                return Count(elements(call.output), "estimated")  # a special function: one FLOP an element
+        except Exception as error:  # a formula must not stop the program that it counts
+            self._note(call, error)
+        return None
+
+    def _moved(self, call: OperatorCall, count: Count | None) -> int | None:
+        try:
+            if count is None or count.reads is None:
+                if _is_view(call):
+                    return 0
+                reads = call.default_reads()
+            else:
+                reads = list(count.reads)
+            writes = call.default_writes() if count is None or count.writes is None else count.writes
+            return traffic_bytes(reads) + traffic_bytes(writes)
+        except Exception as error:
+            self._note(call, error)
+            return None
+
+    def _note(self, call: OperatorCall, error: Exception) -> None:
+        note = (
+            f"{call.name}: its work is unknown, since {type(error).__name__}: {str(error).splitlines()[:1]}"
+        )
+        if note not in self._counted.notes:
+            self._counted.notes.append(note)
+
+    def _append(
+        self,
+        name: str,
+        overload: str,
+        flops: int | None,
+        moved: int | None,
+        exactness: Exactness,
+        inputs: list[torch.Tensor],
+        shapes: tuple[tuple[int, ...], ...],
+        values: list[torch.Tensor],
+    ) -> None:
+        layer, is_backward = self._layers.current()
+        phase: Phase = "backward" if is_backward else "optimizer" if self.in_optimizer else "forward"
+        dtypes = tuple(_dtype_name(tensor) for tensor in inputs)
+        with self._lock:
+            ordinal = self._ordinals[layer]
+            self._ordinals[layer] += 1
+            self._counted.rows.append(
+                OperatorWork(
+                    layer,
+                    ordinal,
+                    name,
+                    overload,
+                    phase,
+                    flops,
+                    moved,
+                    exactness,
+                    _computed_in(values),
+                    shapes,
+                    dtypes,
+                )
+            )
+
+
+def _dtype_name(tensor: torch.Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")
+
+
+def _computed_in(tensors: list[torch.Tensor]) -> str | None:
+    floating = (t for t in tensors if t.is_floating_point() or t.is_complex())
+    chosen = next(floating, tensors[0] if tensors else None)
+    return None if chosen is None else _dtype_name(chosen)
+
+
+def _is_view(call: OperatorCall) -> bool:
+    """Whether the operator only gives an argument's memory another shape."""
+    if call.written or not call.outputs:
+        return False
+    memory = {storage_key(tensor) for tensor in call.inputs}
+    keys = {storage_key(tensor) for tensor in call.outputs}
+    return None not in keys and keys <= memory
+
+
+def _is_composite(operator: Any, inputs: list[torch.Tensor]) -> bool:
+    """Whether the operator is made of others; in inference mode it is for us to take it apart."""
+    if not operator.has_kernel_for_dispatch_key(getattr(torch._C.DispatchKey, _COMPOSITE)):
+        return False
+    # A backend with a kernel of its own for the whole of it would not take it apart.
+    return not any(tensor.is_nested for tensor in inputs)

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the counting pass hands on: one row an operator call."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Literal
+
+Exactness = Literal["exact", "estimated", "unknown"]
+Phase = Literal["forward", "backward", "optimizer"]
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorWork:
+    """The work of one operator call.
+
+    `layer` is the path of the layer that called it, as recordings name layers: the root by its class,
+    what is inside it by its path in `named_modules()`, and "" outside of every layer. An operator of the
+    backward pass belongs to the layer whose forward pass it differentiates. `ordinal` counts the
+    operators of one layer from 0, in the order of their calls. `flops` and `bytes` are None where they
+    are not known. `dtype` is the type that is calculated in: that of the first floating-point input, else
+    of the first input, else of the output. `input_shapes` and `input_dtypes` run over the tensors among
+    the arguments in their order; a ragged dimension of a nested tensor is -1.
+    """
+
+    layer: str
+    ordinal: int
+    operator: str
+    overload: str
+    phase: Phase
+    flops: int | None
+    bytes: int | None
+    exactness: Exactness
+    dtype: str | None
+    input_shapes: tuple[tuple[int, ...], ...]
+    input_dtypes: tuple[str, ...]
+
+
+@dataclass(slots=True)
+class CountedPass:
+    """Everything that one pass counted, and what a reader must know about it."""
+
+    rows: list[OperatorWork] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
