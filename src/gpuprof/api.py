@@ -273,7 +273,8 @@ def run_program(
 ) -> tuple[int, Run | RunError]:
     """Run a script or module under a recording; returns its exit code and the run.
 
-    When the run could not be written the error stands in its place: the program ran all the same.
+    When the run could not be written the error stands in its place: the program ran all the same. A run
+    that has the default name, of a program that failed before anything was recorded, is not kept.
     """
     from gpuprof.record.supervise import run_program as supervise
 
@@ -281,6 +282,10 @@ def run_program(
         target, arguments, is_module=is_module, out=out, layers=layers, operators=operators, gpu=gpu
     )
     try:
-        return result.exit_code, Run(result.run_path)
+        run = Run(result.run_path)
     except RunError as error:
         return result.exit_code, error
+    if out is None and result.exit_code != 0 and run.meta["totals"]["spans"] == 0:
+        shutil.rmtree(result.run_path, ignore_errors=True)
+        return result.exit_code, RunError("it failed before anything was recorded: no run is kept")
+    return result.exit_code, run

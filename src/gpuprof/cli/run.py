@@ -113,7 +113,7 @@ def _ending(recorded: Run | RunError) -> str:
     from gpuprof.cli.header import outline
 
     if isinstance(recorded, RunError):
-        return escape_text(f"the program ran, but its run could not be written: {recorded}")
+        return escape_text(f"the program ran, but there is no run of it: {recorded}")
     path = escape_text(str(recorded.path))
     command = escape_text(f"gpuprof summary {shlex.quote(str(recorded.path))}")
     return f"wrote {path} ({outline(recorded.meta)}); see it with: {command}"
