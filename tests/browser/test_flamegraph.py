@@ -55,8 +55,8 @@ def test_header_notes_and_state(open_page: Any) -> None:
 
 @pytest.mark.parametrize("own_ms", [1, 9, 10, 999, 1000, 12_345, 1_234_567])
 def test_the_script_and_the_header_write_times_alike(open_page: Any, own_ms: int) -> None:
-    page = open_page(make_page([(-1, "process", "p", 1, own_ms)]))
-    page.evaluate("window.__gpuprof.select(0)")
+    page = open_page(make_page([(-1, "process", "p", 1, 0), (0, "span", "s", 1, own_ms)]))
+    page.evaluate("window.__gpuprof.select(1)")
     written = page.locator("header dd").first.inner_text()
     assert f"own {written} " in page.locator("#details").inner_text()
 
@@ -247,22 +247,22 @@ def test_a_broken_address_is_ignored(open_page: Any, fragment: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "count", "percent"),
+    ("text", "count", "calls", "percent"),
     [
-        ("LINEAR", 2, 50),  # one match inside the other: counted once
-        ("addmm", 2, 80),  # finds the full name of the backward call too
-        ("/mm$/", 2, 70),
-        ("/ADDMM/", 0, 0),
-        ("/ADDMM/i", 2, 80),
-        ("step", 1, 100),
-        ("nowhere", 0, 0),
-        ("/(/", 0, 0),
-        ("", 0, 0),
+        ("LINEAR", 2, 4, 50),  # one match inside the other: its time is counted once
+        ("addmm", 2, 6, 80),  # finds the full name of the backward call too
+        ("/mm$/", 2, 8, 70),
+        ("/ADDMM/", 0, 0, 0),
+        ("/ADDMM/i", 2, 6, 80),
+        ("step", 1, 2, 100),
+        ("nowhere", 0, 0, 0),
+        ("/(/", 0, 0, 0),
+        ("", 0, 0, 0),
     ],
 )
-def test_search_counts_and_shares(page: Any, text: str, count: int, percent: int) -> None:
+def test_search_counts_and_shares(page: Any, text: str, count: int, calls: int, percent: int) -> None:
     result = page.evaluate("text => window.__gpuprof.search(text)", text)
-    assert result == {"count": count, "share": pytest.approx(percent / 100)}
+    assert result == {"count": count, "calls": calls, "share": pytest.approx(percent / 100)}
     assert sum(cell["marked"] for cell in cells(page)) == count
 
 
@@ -270,7 +270,7 @@ def test_slash_focuses_the_search_and_typing_highlights(page: Any) -> None:
     plain = pixel(page, ADDMM), pixel(page, 1)
     page.keyboard.press("/")
     page.keyboard.type("linear")
-    assert page.locator("#found").inner_text() == "2 matches, 50.0%"
+    assert page.locator("#found").inner_text() == "2 cells, 4 calls, 50.0% of the time"
     page.keyboard.press("Escape")
     assert page.locator("#search").input_value() == ""
     page.keyboard.type("::addmm")
@@ -286,7 +286,7 @@ def test_a_card_highlights_its_name(page: Any) -> None:
     first = page.locator("#hot button").first
     assert "aten::addmm" in first.inner_text()
     first.click()
-    assert page.locator("#found").inner_text() == "1 match, 40.0%"
+    assert page.locator("#found").inner_text() == "1 cell, 4 calls, 40.0% of the time"
     first.click()
     assert page.locator("#found").inner_text() == ""
 
@@ -446,5 +446,6 @@ def test_two_hundred_thousand_siblings(open_page: Any) -> None:
 
 def test_ten_processes_stand_side_by_side(open_page: Any) -> None:
     page = open_page(make_page([(-1, "process", f"rank {i}", 1, 1) for i in range(10)]))
-    assert {cell["y"] for cell in cells(page)} == {0}
-    assert sum(cell["width"] for cell in cells(page)) == pytest.approx(stage_width(page))
+    ranks = [cell for cell in cells(page) if cell["label"].startswith("rank")]
+    assert {cell["y"] for cell in ranks} == {0}
+    assert sum(cell["width"] for cell in ranks) == pytest.approx(stage_width(page))
