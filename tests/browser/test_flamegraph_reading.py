@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
-from pages import ADDMM, STEP, Rows, cell_of, cells, click, make_page, state
+from pages import ADDMM, STEP, Rows, background, cell_of, cells, click, make_page, pixel, state
 
 ENGINE = "autograd::engine::evaluate_function: "
 FORWARD = "aten::_scaled_dot_product_flash_attention_for_cpu"
@@ -324,9 +325,9 @@ def test_kernels_in_cells_fold_their_template_arguments(open_page: Any) -> None:
     assert seen[0] == ADD
     assert seen[1] == (
         "at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
-        "std::array<char*, 3ul> >"
+        "std::array<char*, 3ul>>"
     )
-    assert "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, array<char*, 3ul> >" in seen
+    assert "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, array<char*, 3ul>>" in seen
     assert seen[-1] == "vectorized_elementwise_kernel<4, …>"
     page.evaluate("window.__gpuprof.zoom(-1)")
     assert drawn(page, ADD_KERNEL).startswith("vec")
@@ -337,18 +338,18 @@ def test_kernels_are_whole_in_the_tooltip_and_told_apart_in_the_table(open_page:
     click(page, ADD_KERNEL)
     assert page.locator("#tooltip b").text_content() == ADD
     names = page.locator("#rows th").all_inner_texts()
-    assert "vectorized_elementwise_kernel<4, CUDAFunctor_add<…>, array<…> >" in names
-    assert "vectorized_elementwise_kernel<4, BinaryFunctor<…>, array<…> >" in names
+    assert "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, array<char*, 3ul>>" in names
+    assert "vectorized_elementwise_kernel<4, BinaryFunctor<float, MulFunctor<…>>, array<char*, 3ul>>" in names
     assert GEMM in names
     page.locator("#hot button").first.click()
     assert page.locator("#found").inner_text() == "1 cell, 4 calls, 30.0% of the GPU time"
 
 
 def test_kernels_that_folding_makes_alike_stay_apart_in_the_table(open_page: Any) -> None:
-    names = [f"void copy_kernel<at::Loader<{kind}> >(int)" for kind in ("float", "c10::Half")]
+    names = [f"void copy_kernel<at::Pair<at::Loader<{kind}> > >(int)" for kind in ("float", "c10::Half")]
     page = open_page(make_page([(-1, "process", "p", 1, 0), *[(0, "kernel", name, 1, 5) for name in names]]))
     shown = page.locator("#rows th").all_inner_texts()
-    assert {"copy_kernel<Loader<float> >", "copy_kernel<Loader<Half> >"} <= set(shown)
+    assert {"copy_kernel<Pair<Loader<float>>>", "copy_kernel<Pair<Loader<Half>>>"} <= set(shown)
 
 
 @pytest.mark.parametrize(
@@ -376,26 +377,39 @@ def test_the_words_are_those_of_gpu_time(open_page: Any) -> None:
     assert page.locator("#legend li").all_inner_texts()[-2:] == ["kernel 80.0%", "transfer 20.0%"]
 
 
-CONTRASTS = """() => {
+CONTRAST = """((one, other) => {
     const light = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map(Number)
         .map(value => value / 255)
         .map(value => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4))
         .reduce((sum, value, index) => sum + value * [0.2126, 0.7152, 0.0722][index], 0);
-    const contrast = (a, b) => {
-        const [dark, bright] = [light(a), light(b)].sort((x, y) => x - y);
-        return (bright + 0.05) / (dark + 0.05);
-    };
-    const { ink, kinds } = window.__gpuprof.palette;
-    return kinds.map(shades => Math.min(...shades.map(shade => contrast(shade, ink))));
-}"""
+    const [dark, bright] = [light(one), light(other)].sort((x, y) => x - y);
+    return (bright + 0.05) / (dark + 0.05);
+})"""
+OF_LABELS = f"""() => {{
+    const {{ ink, kinds }} = window.__gpuprof.palette;
+    return kinds.map(shades => Math.min(...shades.map(shade => {CONTRAST}(shade, ink))));
+}}"""
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_every_kind_has_a_colour_that_its_label_stands_out_on(open_page: Any, scheme: str) -> None:
     page = gpu_page(open_page, color_scheme=scheme)
-    assert min(page.evaluate(CONTRASTS)) >= 4.5
+    assert min(page.evaluate(OF_LABELS)) >= 4.5
     middles = page.evaluate("window.__gpuprof.palette.kinds.map(shades => shades[2])")
     assert len(set(middles)) == len(middles)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_labels_of_the_callers_of_a_zoomed_cell_stand_out(open_page: Any, scheme: str) -> None:
+    page = open_page(make_page(STEP), color_scheme=scheme)
+    click(page, ADDMM)
+    text = page.evaluate("window.__gpuprof.palette.text")
+    behind = [int(part) for part in re.findall(r"\d+", background(page))]
+    for caller in (0, 1, 2, 3):
+        *colour, alpha = pixel(page, caller)
+        mixed = [(a * alpha + b * (255 - alpha)) / 255 for a, b in zip(colour, behind, strict=True)]
+        fill = "rgb({}, {}, {})".format(*mixed)
+        assert page.evaluate(f"{CONTRAST}('{fill}', '{text}')") >= 4.5
 
 
 def test_forced_colours_tell_kinds_in_words(open_page: Any) -> None:

@@ -7,7 +7,7 @@ const WIDTHS_KEPT = 50_000;  // of texts, so that none is measured twice; a long
 // Opacity of a cell and of its label: what a search left out, and the rows above the zoomed node.
 const FULL = { fill: 1, label: 1 };
 const DIMMED = { fill: 0.25, label: 0.55 };
-const CONTEXT = { fill: 0.5, label: 0.9 };
+const CONTEXT = { fill: 0.35, label: 0.95 };
 
 function paintRows(app, surface, rows) {
   const { context, width, height, ratio } = surface;

@@ -40,31 +40,33 @@ function pathForms(name) {
   return [name, ...parts.slice(1).map((_, i) => `…${parts.slice(i + 1).join(".")}`), parts.at(-1)];
 }
 
-// A C++ kernel: its signature, then with fewer of the template's arguments.
+// A C++ kernel: its signature, then with fewer of the template's arguments, then its name alone.
 function signatureForms(name) {
   const signatures = signaturesOf(name);
-  return [...new Set([...signatures, ...withFewerArguments(signatures.at(-1))])];
+  const folded = withFolded(signatures.at(-1), 2);
+  return [...new Set([...signatures, folded, ...withFewerArguments(folded)])];
 }
 
-// The signature whole, without result and parameters, without namespaces, with what stands deep in the
-// template's arguments folded, and with all of theirs folded.
+// The signature whole, without result and parameters, without namespaces, and with what stands deep in the
+// template's arguments folded: the number of a lambda tells nothing.
 function signaturesOf(name) {
   if (!/[<(]/.test(name)) return [name];
-  const bare = withoutParameters(name);
-  const local = bare
-    .replace(/(?:\b(?!const\b)[A-Za-z_]\w*::|\(anonymous namespace\)::)+/g, "")
-    .replace(/::operator\(\)\(\)(?: const)?/g, "");
-  return [...new Set([name, bare, local, withFolded(local, 3), withFolded(local, 2)])];
+  const bare = withoutParameters(name).replace(/> (?=>)/g, ">");
+  const local = bare.replace(/(?:\b(?!const\b)[A-Za-z_]\w*::|\(anonymous namespace\)::)+/g, "");
+  const plain = local.replace(/::operator\(\)\(\)(?: const)?|::\{lambda\([^{}]*\)#\d+\}/g, "");
+  return [...new Set([name, bare, local, withFolded(plain, 3)])];
 }
 
-// Calls `visit(character, index, depth)`; an opening bracket has the depth outside of it. Stops at true.
+// Calls `visit(character, index, depth)`; a bracket has the depth outside of it. Stops at true. An arrow
+// or a comparison in parentheses closes nothing.
 function walkBrackets(text, visit) {
-  let depth = 0;
+  const open = [];
   for (let i = 0; i < text.length; i++) {
-    const isArrow = text[i] === ">" && text[i - 1] === "-";
-    if (!isArrow && /[>)]/.test(text[i]) && depth > 0) depth--;
-    if (visit(text[i], i, depth)) return;
-    if (/[<(]/.test(text[i])) depth++;
+    const character = text[i];
+    if (character === ")") open.length = Math.max(0, open.lastIndexOf("("));
+    if (character === ">" && text[i - 1] !== "-" && open.at(-1) === "<") open.pop();
+    if (visit(character, i, open.length)) return;
+    if (character === "<" || character === "(") open.push(character);
   }
 }
 
@@ -82,17 +84,26 @@ function withoutParameters(name) {
   return name.slice(from, to).trim() || name;
 }
 
-// f<4, add<float>, k(int)> becomes f<4, add<…>, k(…)>: brackets inside `deepest` others are emptied.
+// f<4, add<float>, k(int)> becomes f<4, add<…>, k>: brackets inside `deepest` others are emptied, and
+// parameters of functions in the arguments left out.
 function withFolded(text, deepest) {
   let result = "";
+  let parameters = 0;  // depth of the "(" that is being left out, or 0
   walkBrackets(text, (character, i, depth) => {
+    if (!parameters && character === "(" && depth > 0) {
+      parameters = depth;
+      if (!/\w/.test(text[i - 1])) result += "(…)";  // an expression
+    }
+    const isIn = parameters > 0;
+    if (isIn && character === ")" && depth === parameters) parameters = 0;
+    if (isIn) return;
     if (depth < deepest) result += character;
-    else if (/[<(]/.test(text[i - 1]) && !result.endsWith("…")) result += "…";
+    else if (!result.endsWith("…")) result += "…";
   });
   return result;
 }
 
-// f<4, add<…>, k> becomes f<4, add<…>, …>, then f<4, …>, then f<…>.
+// f<4, add<…>, k> becomes f<4, add<…>, …>, then f<4, …>, then f<…>, then f.
 function withFewerArguments(folded) {
   const open = folded.indexOf("<");
   const close = folded.lastIndexOf(">");
@@ -105,7 +116,7 @@ function withFewerArguments(folded) {
   const end = folded.slice(close);
   const shorter = ends.map((at) => `${folded.slice(0, at)}, …${end}`);
   // Of Kernel2<sgemm_128x64> the argument is the name.
-  return open < WRAPPER_LENGTH ? shorter : [...shorter, `${folded.slice(0, open)}<…${end}`];
+  return open < WRAPPER_LENGTH ? shorter : [...shorter, `${folded.slice(0, open)}<…${end}`, folded.slice(0, open)];
 }
 
 // The first `head` and the last `tail` characters; never half of a pair of surrogates.
