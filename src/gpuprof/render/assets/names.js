@@ -116,7 +116,8 @@ function withFewerArguments(folded) {
   const end = folded.slice(close);
   const shorter = ends.map((at) => `${folded.slice(0, at)}, …${end}`);
   // Of Kernel2<sgemm_128x64> the argument is the name.
-  return open < WRAPPER_LENGTH ? shorter : [...shorter, `${folded.slice(0, open)}<…${end}`, folded.slice(0, open)];
+  if (open < WRAPPER_LENGTH) return [...shorter, folded.slice(open + 1, close)];
+  return [...shorter, `${folded.slice(0, open)}<…${end}`, folded.slice(0, open)];
 }
 
 // The first `head` and the last `tail` characters; never half of a pair of surrogates.

@@ -77,7 +77,9 @@ function showRows(app, table) {
   document.getElementById("caption").textContent = captionText(app, table, matching.length);
   showOrder(table);
   const rows = sortGroups(app, table, shown).map((group) => (group.row ??= tableRow(app, group)));
-  document.getElementById("rows").replaceChildren(...rows);
+  const body = document.getElementById("rows");
+  const isSame = rows.length === body.children.length && rows.every((row, i) => row === body.children[i]);
+  if (!isSame) body.replaceChildren(...rows);  // laying out the table takes longer than the search
 }
 
 function captionText(app, table, matching) {
