@@ -37,7 +37,8 @@ function nameForms(name, kind) {
 function pathForms(name) {
   if (!/^\w+(\.\w+)+$/.test(name)) return [name];
   const parts = name.split(".").slice(-PART_LIMIT);
-  return [name, ...parts.slice(1).map((_, i) => `…${parts.slice(i + 1).join(".")}`), parts.at(-1)];
+  const tails = parts.slice(1).map((_, i) => `…${parts.slice(i + 1).join(".")}`);
+  return [name, ...tails, ...parts.slice(-1).filter((part) => /\D/.test(part))];  // a number alone names nothing
 }
 
 // A C++ kernel: its signature, then with fewer of the template's arguments, then its name alone.
