@@ -6,6 +6,7 @@ This stands above the rooms, since a run's methods reach into all of them.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import warnings
@@ -80,7 +81,16 @@ class Run:
         """
         from gpuprof.analyze.summary import summarize
 
-        return summarize(self.call_tree, by, process=process)
+        table = summarize(self.call_tree, by, process=process, why_empty=self._why_off(f"{by}s"))
+        if not self.meta.get("complete"):
+            note = "this run is incomplete: it holds what could be recovered"
+            table = dataclasses.replace(table, notes=(*table.notes, note))
+        return table
+
+    def _why_off(self, source: str) -> str | None:
+        """Return why a source recorded nothing, as the run tells it."""
+        method = str(self.meta.get("sources", {}).get(source, ""))
+        return method.removeprefix("off: ") if method.startswith("off: ") else None
 
     def flamegraph(self, path: PathLike, *, weight: Literal["cpu", "gpu"] | None = None) -> Path:
         """Write the flame graph as one offline HTML page; returns its path.

@@ -81,11 +81,11 @@ def _sources(sources: Mapping[str, str]) -> str:
         for name, method in sources.items()
         if not method.startswith("off")
     ]
-    off = [
-        f"no {name} ({method.removeprefix('off: ')})"
-        for name, method in sources.items()
-        if method.startswith("off")
-    ]
+    reasons: dict[str, list[str]] = {}
+    for name, method in sources.items():
+        if method.startswith("off"):
+            reasons.setdefault(method.removeprefix("off: "), []).append(name)
+    off = [f"no {', '.join(names)} ({reason})" for reason, names in reasons.items()]
     return "; ".join(filter(None, (", ".join(on), *off)))
 
 
