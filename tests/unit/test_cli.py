@@ -326,6 +326,11 @@ def test_run_keeps_the_exit_code_when_nobody_reads_standard_error(
     assert execute(["run", "t.py"]) == 3
 
 
+def test_run_refuses_an_empty_name(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["run", "--out", "", "t.py"]) == 2
+    assert "--out is empty" in capsys.readouterr().err
+
+
 def test_run_reports_a_users_mistake(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     api.error = RecordingError("r.gpuprof exists: choose another --out")
     assert execute(["run", "t.py"]) == 2

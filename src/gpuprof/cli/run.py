@@ -88,6 +88,8 @@ def run(
     program: Program | None = context.meta[_PROGRAM]
     if program is None:
         raise click.UsageError("Nothing to run: name a script, or a module after -m.")
+    if out == "":
+        raise click.UsageError("--out is empty: name the folder to write, or leave it out.")
     from gpuprof import api
 
     exit_code, recorded = api.run_program(

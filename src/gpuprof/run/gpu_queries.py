@@ -3,8 +3,8 @@
 
 In `links`, kind 0 is a launch, 1 a node of a CUDA graph under capture, 2 a copy of a node, whose `span_id`
 is the original's id. In `records`, kind is one of those in gpu_records.py: 1 kernel, 2 copy, 3 fill,
-4 synchronization. Ones in every bit mean that the driver does not tell; a graph and a node have no id 0, which
-stands in the records of what no graph launched.
+4 synchronization. Ones in every bit mean that the driver does not tell. No graph and no node has the id 0,
+which is in the records of what no graph launched.
 """
 
 from __future__ import annotations
