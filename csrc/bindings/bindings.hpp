@@ -13,5 +13,6 @@ namespace gpuprof::bindings {
 
 void bind_record(pybind11::module_& module);
 void bind_analysis(pybind11::module_& module);
+void bind_ceilings(pybind11::module_& module);
 
 }  // namespace gpuprof::bindings
