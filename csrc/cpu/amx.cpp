@@ -103,10 +103,9 @@ double run_int8(std::uint64_t rounds, double factor, double term) noexcept {
 }
 
 constexpr ComputeKernel compute[] = {
-    {InstructionSet::amx_bf16, NumberType::bf16, lanes, row_bytes / 2, "tile product into fp32, 4 tiles",
+    {InstructionSet::amx_bf16, NumberType::bf16, lanes, row_bytes / 2, "tile product, 4 accumulators",
      &run_bf16},
-    {InstructionSet::amx_int8, NumberType::int8, lanes, row_bytes, "tile product into int32, 4 tiles",
-     &run_int8},
+    {InstructionSet::amx_int8, NumberType::int8, lanes, row_bytes, "tile product, 4 accumulators", &run_int8},
 };
 
 }  // namespace

@@ -33,9 +33,9 @@ constexpr ComputeKernel compute[] = {
     multiply_add_kernel<Floats, 12>(InstructionSet::avx2, NumberType::fp32, "FMA, 12 accumulators"),
 };
 
-constexpr StreamKernels streams = {
-    InstructionSet::avx2,
-    {&run_read<Doubles>, &run_copy<Doubles>, &run_triad<Doubles, false>, &run_triad<Doubles, true>}};
+constexpr StreamKernels streams = {InstructionSet::avx2,
+                                   {&run_read<Doubles>, &run_copy<Doubles, false>, &run_triad<Doubles, false>,
+                                    &run_copy<Doubles, true>, &run_triad<Doubles, true>}};
 
 }  // namespace
 

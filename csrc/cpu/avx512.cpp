@@ -33,9 +33,9 @@ constexpr ComputeKernel compute[] = {
     multiply_add_kernel<Floats, 24>(InstructionSet::avx512, NumberType::fp32, "FMA, 24 accumulators"),
 };
 
-constexpr StreamKernels streams = {
-    InstructionSet::avx512,
-    {&run_read<Doubles>, &run_copy<Doubles>, &run_triad<Doubles, false>, &run_triad<Doubles, true>}};
+constexpr StreamKernels streams = {InstructionSet::avx512,
+                                   {&run_read<Doubles>, &run_copy<Doubles, false>, &run_triad<Doubles, false>,
+                                    &run_copy<Doubles, true>, &run_triad<Doubles, true>}};
 
 }  // namespace
 

@@ -20,8 +20,7 @@ struct Bf16Pairs {
 };
 
 constexpr ComputeKernel compute[] = {
-    dot_kernel<Bf16Pairs, 24>(InstructionSet::avx512_bf16, NumberType::bf16,
-                              "dot product into fp32, 24 accumulators"),
+    dot_kernel<Bf16Pairs, 24>(InstructionSet::avx512_bf16, NumberType::bf16, "dot product, 24 accumulators"),
 };
 
 }  // namespace

@@ -20,8 +20,7 @@ struct Bytes {
 };
 
 constexpr ComputeKernel compute[] = {
-    dot_kernel<Bytes, 24>(InstructionSet::avx512_vnni, NumberType::int8,
-                          "dot product into int32, 24 accumulators"),
+    dot_kernel<Bytes, 24>(InstructionSet::avx512_vnni, NumberType::int8, "dot product, 24 accumulators"),
 };
 
 }  // namespace

@@ -20,8 +20,7 @@ struct Bytes {
 };
 
 constexpr ComputeKernel compute[] = {
-    dot_kernel<Bytes, 12>(InstructionSet::avx_vnni, NumberType::int8,
-                          "dot product into int32, 12 accumulators"),
+    dot_kernel<Bytes, 12>(InstructionSet::avx_vnni, NumberType::int8, "dot product, 12 accumulators"),
 };
 
 }  // namespace

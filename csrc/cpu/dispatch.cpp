@@ -21,7 +21,7 @@ std::string_view name_of(NumberType type) noexcept {
 
 std::string_view name_of(Stream stream) noexcept {
     constexpr std::array<std::string_view, stream_count> names = {"read", "copy", "triad",
-                                                                  "triad_non_temporal"};
+                                                                  "copy_non_temporal", "triad_non_temporal"};
     return names[static_cast<std::size_t>(stream)];
 }
 

@@ -35,15 +35,15 @@ constexpr ComputeKernel compute[] = {
                                             "multiply and add, 12 accumulators"),
 };
 
-constexpr StreamKernels streams = {
-    InstructionSet::generic,
-    {&run_read<Generic<double>>, &run_copy<Generic<double>>, &run_triad<Generic<double>, false>,
+using Numbers = Generic<double>;
+constexpr StreamKernels streams = {InstructionSet::generic,
+                                   {&run_read<Numbers>, &run_copy<Numbers, false>, &run_triad<Numbers, false>,
 #if defined(__x86_64__)
-     &run_triad<Generic<double>, true>
+                                    &run_copy<Numbers, true>, &run_triad<Numbers, true>
 #else
-     nullptr
+                                    nullptr, nullptr
 #endif
-    }};
+                                   }};
 
 }  // namespace
 

@@ -30,8 +30,8 @@ struct ComputeKernel {
     constexpr double operations_per_round() const noexcept { return 2.0 * lanes * products; }
 };
 
-enum class Stream : std::uint8_t { read, copy, triad, triad_non_temporal };
-inline constexpr std::size_t stream_count = 4;
+enum class Stream : std::uint8_t { read, copy, triad, copy_non_temporal, triad_non_temporal };
+inline constexpr std::size_t stream_count = 5;
 
 // `count` is a multiple of Arrays::step, and the arrays begin at cache lines.
 struct Arrays {
@@ -43,7 +43,8 @@ struct Arrays {
     double factor;
 };
 
-// read sums first; copy is target = first; triad is target = first + factor * second.
+// read sums first; copy is target = first; triad is target = first + factor * second. Non-temporal stores go
+// past the caches, and no line is read before it is written.
 struct StreamKernels {
     InstructionSet set;
     // In the order of Stream; null where the set has no such stores. Read returns the sum of one pass.

@@ -79,7 +79,15 @@ template <typename V>
     return total;
 }
 
-template <typename V>
+template <typename V, bool non_temporal>
+inline void write(double* to, typename V::Vector value) noexcept {
+    if constexpr (non_temporal)
+        V::stream(to, value);
+    else
+        V::store(to, value);
+}
+
+template <typename V, bool non_temporal>
 [[maybe_unused]] double run_copy(const Arrays& arrays, std::uint64_t passes) noexcept {
     const Arrays own = arrays;
     for (std::uint64_t pass = 0; pass < passes; ++pass)
@@ -87,10 +95,11 @@ template <typename V>
 #pragma GCC unroll 4
             for (unsigned i = 0; i < 4; ++i) {
                 const std::size_t place = at + i * V::lanes;
-                V::store(own.target + place, V::load(own.first + place));
+                write<V, non_temporal>(own.target + place, V::load(own.first + place));
             }
             touch_memory();
         }
+    if constexpr (non_temporal) V::drain();
     return 0;
 }
 
@@ -105,10 +114,7 @@ template <typename V, bool non_temporal>
                 const std::size_t place = at + i * V::lanes;
                 const auto value =
                     V::multiply_add(V::load(own.second + place), factor, V::load(own.first + place));
-                if constexpr (non_temporal)
-                    V::stream(own.target + place, value);
-                else
-                    V::store(own.target + place, value);
+                write<V, non_temporal>(own.target + place, value);
             }
             touch_memory();
         }

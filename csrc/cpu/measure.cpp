@@ -110,6 +110,7 @@ double arrays_named_by(Stream stream) noexcept {
         case Stream::read:
             return 1;
         case Stream::copy:
+        case Stream::copy_non_temporal:
             return 2;
         default:
             return 3;

@@ -32,7 +32,8 @@ constexpr ComputeKernel compute[] = {
 };
 
 constexpr StreamKernels streams = {
-    InstructionSet::neon, {&run_read<Doubles>, &run_copy<Doubles>, &run_triad<Doubles, false>, nullptr}};
+    InstructionSet::neon,
+    {&run_read<Doubles>, &run_copy<Doubles, false>, &run_triad<Doubles, false>, nullptr, nullptr}};
 
 }  // namespace
 

@@ -201,7 +201,7 @@ TEST(streams_write_what_they_should) {
                     CHECK_EQ(sum, static_cast<double>(count * (count - 1) / 2));
                 for (std::size_t i = 0; i < count; ++i) {
                     const double triad = arrays.first[i] + 3 * arrays.second[i];
-                    const double expected[] = {-1, arrays.first[i], triad, triad};
+                    const double expected[] = {-1, arrays.first[i], triad, arrays.first[i], triad};
                     CHECK_EQ(arrays.target[i], expected[stream]);
                 }
                 // Nothing behind the end.
@@ -214,8 +214,7 @@ TEST(streams_write_what_they_should) {
 
 TEST(the_widest_non_temporal_streams_are_there_on_x86) {
 #if defined(__x86_64__)
-    const auto last = static_cast<std::size_t>(Stream::triad_non_temporal);
-    CHECK(stream_kernels(available_sets()).run[last] != nullptr);
+    for (auto* const run : stream_kernels(available_sets()).run) CHECK(run != nullptr);
 #endif
 }
 

@@ -131,5 +131,5 @@ def roof(resource: str, measurements: Iterable[Ceiling]) -> list[Ceiling]:
     if not rows:
         return []
     best = max(rows, key=lambda row: row.value)
-    method = f"best of those below: {best.resource.removeprefix(resource + '.')}"
+    method = f"best: {best.resource.removeprefix(resource + '.')}"
     return [Ceiling(best.device, resource, best.dtype, best.value, best.unit, best.spread, method)]

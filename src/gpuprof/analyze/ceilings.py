@@ -47,12 +47,11 @@ ASSUMED_CACHE_BYTES = 32 << 20
 # A control group's period is 100 ms: a repeat that is shorter can run before the quota bites.
 QUOTA_SECONDS = 0.25
 
+_DTYPES: list[str | None] = ["fp64", "fp32", "bf16", "fp16", "int8"]
 _CACHE_STREAMS = ["read", "copy", "triad"]
-_DRAM_STREAMS = [*_CACHE_STREAMS, "triad_non_temporal"]
-# A store to a line that no cache holds first reads the line: what such a stream moves, over what it names.
+_DRAM_STREAMS = [*_CACHE_STREAMS, "copy_non_temporal", "triad_non_temporal"]
+# Where a store to a line that no cache holds first reads the line: what moves, over what the stream names.
 _WITH_WRITE_ALLOCATE = {"copy": 3 / 2, "triad": 4 / 3}
-# Whose traffic is what they name, with no assumption about the processor.
-_CERTAIN_STREAMS = {"read", "triad_non_temporal"}
 
 Progress = Callable[[str], None]
 
@@ -148,7 +147,7 @@ class _Measurement:
         measured = [*self._kernels(device, processors)]
         if device == ALL_CORES and not self.quick:
             measured += self._library()
-        for dtype in dict.fromkeys(row.dtype for row in measured):
+        for dtype in sorted({row.dtype for row in measured}, key=_DTYPES.index):
             rows = [row for row in measured if row.dtype == dtype]
             yield from roof("compute", rows)
             yield from rows
@@ -162,8 +161,8 @@ class _Measurement:
                 self.notes.append(f"the system does not let this process use {names[0]}")
                 continue
             self._see_pinned(found, processors)
-            method = f"{kernel['method']}"
-            yield _row(device, f"compute.{names[0]}", names[1], found["per_second"], "flop_per_s", method)
+            rates = found["per_second"]
+            yield _row(device, f"compute.{names[0]}", names[1], rates, "flop_per_s", kernel["method"])
 
     def _library(self) -> list[Ceiling]:
         if importlib.util.find_spec("torch") is None:
@@ -187,43 +186,49 @@ class _Measurement:
             self.notes.append(f"the dispatch of an operator could not be measured: {_one_line(error)}")
 
     def _memory(self, device: str, processors: list[int]) -> Iterator[Ceiling]:
+        count = len(processors)
         for level, bytes_each in _cache_working_sets(self.caches, processors).items():
-            array_bytes = bytes_each * len(processors) // 3
-            what = (
-                f"each core its own {bytes_each / 1e3:,.0f} kB"
-                if len(processors) > 1
-                else (f"{bytes_each / 1e3:,.0f} kB")
-            )
-            rows = self._streams(device, f"memory.l{level}", _CACHE_STREAMS, array_bytes, processors, what)
+            what = f"{bytes_each / 1e3:,.0f} kB" + (" each core" if count > 1 else "")
+            array_bytes = bytes_each * count // 3
+            found = self._streams(processors, f"memory.l{level}", _CACHE_STREAMS, array_bytes)
+            rows = [
+                _row(device, f"memory.l{level}.{stream}", None, rates, "bytes_per_s", what)
+                for stream, rates in found.items()
+            ]
             yield from roof(f"memory.l{level}", rows)
             yield from rows
+        yield from self._dram(device, processors)
+
+    def _dram(self, device: str, processors: list[int]) -> Iterator[Ceiling]:
+        """Yield traffic: what a stream names, and what is read because it will be written.
+
+        The roof is the best of those whose traffic is certain. Where there are stores that pass the
+        caches, these are they; where there are none, no line is taken to be read before it is
+        written, since such processors (Arm's) mostly notice long stores.
+        """
         array_bytes = self._dram_array_bytes()
-        what = f"arrays of {array_bytes / 1e6:,.0f} MB"
-        rows = self._streams(device, "memory.dram", _DRAM_STREAMS, array_bytes, processors, what)
-        yield from roof("memory.dram", [row for row in rows if _stream_of(row) in _CERTAIN_STREAMS])
+        what = f"{array_bytes / 1e6:,.0f} MB arrays"
+        found = self._streams(processors, "memory.dram", _DRAM_STREAMS, array_bytes)
+        allocates = _WITH_WRITE_ALLOCATE if "triad_non_temporal" in found else {}
+        rows, certain = [], []
+        for stream, rates in found.items():
+            factor = allocates.get(stream, 1.0)
+            method = what if factor == 1 else f"{what}, write-allocate x{factor:.2f}"
+            traffic = [rate * factor for rate in rates]
+            rows.append(_row(device, f"memory.dram.{stream}", None, traffic, "bytes_per_s", method))
+            certain += rows[-1:] if factor == 1 else []
+        yield from roof("memory.dram", certain)
         yield from rows
 
     def _streams(
-        self,
-        device: str,
-        resource: str,
-        streams: list[str],
-        array_bytes: int,
-        processors: list[int],
-        what: str,
-    ) -> list[Ceiling]:
+        self, processors: list[int], resource: str, streams: list[str], array_bytes: int
+    ) -> dict[str, list[float]]:
         self.progress(f"{_where(processors)}: {resource}")
         effort = self.effort
         found = _native.measure_streams(streams, array_bytes, processors, effort.seconds, effort.repeats)
-        rows = []
-        for stream, result in found.items():
+        for result in found.values():
             self._see_pinned(result, processors)
-            is_dram = resource == "memory.dram"
-            traffic = _WITH_WRITE_ALLOCATE.get(stream, 1.0) if is_dram else 1.0
-            rates = [rate * traffic for rate in result["per_second"]]
-            method = what if traffic == 1 else f"{what}, x{traffic:.2f} for write-allocate"
-            rows.append(_row(device, f"{resource}.{stream}", None, rates, "bytes_per_s", method))
-        return rows
+        return {stream: result["per_second"] for stream, result in found.items()}
 
     def _dram_array_bytes(self) -> int:
         """Return an array's size; says so where memory does not suffice for the one that is wanted."""
@@ -278,10 +283,6 @@ def _row(
     device: str, resource: str, dtype: str | None, rates: list[float], unit: Unit, method: str
 ) -> Ceiling:
     return Ceiling(device, resource, dtype, max(rates), unit, relative_spread(rates), method)
-
-
-def _stream_of(row: Ceiling) -> str:
-    return row.resource.rpartition(".")[2]
 
 
 def _where(processors: list[int]) -> str:

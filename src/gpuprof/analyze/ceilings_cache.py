@@ -47,6 +47,9 @@ def _read(key: dict[str, Any]) -> tuple[Ceilings | None, str | None]:
     """Return what the cache has, or why it is of no use; neither where it just has nothing."""
     try:
         path = cache_file(key)
+    except RuntimeError as error:
+        return None, f"there is no cache: {error}"
+    try:
         values = json.loads(path.read_text(encoding="utf-8"))
         if values["format_version"] != FORMAT_VERSION or values["ceilings"]["machine"] != key:
             return None, None
@@ -55,8 +58,6 @@ def _read(key: dict[str, Any]) -> tuple[Ceilings | None, str | None]:
         return None, None
     except OSError as error:
         return None, f"the cache cannot be read: {error.filename}: {error.strerror}"
-    except RuntimeError as error:
-        return None, f"there is no cache: {error}"
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
         return None, f"the cache was damaged and is written again: {path}"
 

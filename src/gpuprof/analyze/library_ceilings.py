@@ -42,7 +42,7 @@ def launch_ceiling(seconds: float) -> Ceiling:
 
     with torch.no_grad():
         times_ns = [ns / _ADDITIONS for ns in _repeat(batch, seconds)]
-    method = "aten::add of 1 number from Python, least time"
+    method = "aten::add of 1 number, from Python"
     return Ceiling(ALL_CORES, "launch", None, min(times_ns), "ns", relative_spread(times_ns), method)
 
 
@@ -60,7 +60,7 @@ def _convolution(torch: Any, dtype: str, kind: Any, seconds: float) -> Iterator[
     images = torch.ones(IMAGES, CHANNELS, EDGE + 2, EDGE + 2, **options)
     weights = torch.ones(CHANNELS, CHANNELS, 3, 3, **options)
     images, weights = (each.to(memory_format=torch.channels_last) for each in (images, weights))
-    what = f"torch.conv2d 3x3, {CHANNELS} channels"
+    what = f"torch.conv2d 3x3x{CHANNELS}"
     flops = 2.0 * IMAGES * EDGE**2 * CHANNELS**2 * 9
     call = functools.partial(torch.conv2d, images, weights)
     yield from _rate(torch, "compute.convolution", dtype, flops, what, call, seconds)
@@ -80,7 +80,7 @@ def _rate(
     except RuntimeError:
         # A build that lacks the product in this type: no ceiling, and no other of this type suffers.
         return
-    method = f"{what}, {torch.get_num_threads()} of its threads"
+    method = f"{what}, {torch.get_num_threads()} threads"
     yield Ceiling(ALL_CORES, resource, dtype, max(rates), "flop_per_s", relative_spread(rates), method)
 
 

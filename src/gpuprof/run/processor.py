@@ -131,9 +131,11 @@ def _group_of(root: Path, controller: str) -> str | None:
     except OSError:
         return None
     for line in lines:
-        _, controllers, group = line.split(":", 2)
-        if controller in controllers.split(",") and ".." not in group:
-            return group
+        _, _, rest = line.partition(":")
+        controllers, _, group = rest.partition(":")
+        if controller in controllers.split(","):
+            # A group outside of the part that a container sees: its top is all there is to read.
+            return "/" if ".." in group else group
     return None
 
 
