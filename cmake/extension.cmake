@@ -5,11 +5,8 @@ find_package(pybind11 CONFIG REQUIRED)
 pybind11_add_module(_native
     csrc/bindings/module.cpp
     csrc/bindings/bind_analysis.cpp
-<<<<<<< HEAD
-    csrc/bindings/bind_gpu.cpp
-=======
     csrc/bindings/bind_ceilings.cpp
->>>>>>> ceilings
+    csrc/bindings/bind_gpu.cpp
     csrc/bindings/bind_record.cpp
     csrc/python/context.cpp
     csrc/python/layers.cpp
