@@ -22,6 +22,7 @@ from typing import Any, Literal, TypeAlias
 from gpuprof import _native
 from gpuprof.errors import RecordingError
 from gpuprof.record.device_samples import DeviceSampleSource
+from gpuprof.record.file_identity import identity_of
 from gpuprof.record.import_hook import ImportHook
 from gpuprof.record.kernels import KernelSource
 from gpuprof.record.layers import LayerSource
@@ -229,23 +230,15 @@ class _Lock:
     def __init__(self, path: Path) -> None:
         self._folder = path.resolve()
         self._file = os.open(path / LOCK_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        self._identity = _identity_of(self._file)
+        self._identity = identity_of(self._file)
         fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _recorded_here.add(self._folder)
 
     def release(self) -> None:
         _recorded_here.discard(self._folder)
         # A program may have closed every file that it finds, and opened others under their numbers.
-        if _identity_of(self._file) == self._identity:
+        if identity_of(self._file) == self._identity:
             os.close(self._file)
-
-
-def _identity_of(file: int) -> tuple[int, int] | None:
-    try:
-        status = os.fstat(file)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 class _OfProgram:
