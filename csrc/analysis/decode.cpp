@@ -192,6 +192,10 @@ class ThreadFeed {
                 return builder_.enter_context(event.ticks, event.name);
             case EventKind::range_id:
                 return builder_.number_range(event.ticks);
+            case EventKind::layer_nodes:
+                return;  // read before, of all threads
+            case EventKind::backward_node:
+                return builder_.evaluate_node(event.ticks);
             case EventKind::graph_node:
                 return builder_.link(LinkColumns::Kind::graph_node, event.ticks, last_);
             case EventKind::graph_clone:
@@ -331,9 +335,10 @@ DecodedRun decode_run(const RecordedFolder& folder, std::size_t batch_rows, cons
             if (std::max(rows.size(), links.size()) >= limit) flush();
         };
         ProcessRanges ranges;
+        const ForwardCalls forward(process.pieces, names);
         const BuilderSetting setting{clock,     run.tree,        run.totals, rows,
                                      links,     next_span_id,    backward,   merger.classes(),
-                                     row_added, merger.scopes(), ranges};
+                                     row_added, merger.scopes(), ranges,     forward};
         const std::uint32_t title = merger.add("process " + std::to_string(process.process_id), 0);
         decode_process(process, names, setting, process_number++,
                        run.tree.add_process(process.process_id, title), run);

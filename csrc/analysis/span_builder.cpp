@@ -177,8 +177,8 @@ void SpanBuilder::begin(EventKind source, std::uint32_t name, std::uint64_t tick
     open.kind = resolve_kind(source, name, parent);
     open.hidden = source == EventKind::operator_begin && set_.classes[name] == NameClass::bookkeeping;
     open.node = parent != nullptr ? parent->node : process_node_;
-    if (open.kind == SpanKind::backward && (parent == nullptr || parent->kind != SpanKind::backward))
-        open.node = set_.tree.child(open.node, SpanKind::backward, set_.backward_name);
+    if (open.kind == SpanKind::backward) open.node = backward_node(open.node, parent);
+    if (source == EventKind::operator_begin) node_path_ = ForwardCalls::no_path;
     if (!open.hidden) open.node = set_.tree.child(open.node, open.kind, name);
     open.parent_id = parent != nullptr ? parent->span_id : -1;
     open.span_id = open.hidden ? open.parent_id : set_.next_span_id++;
@@ -193,6 +193,21 @@ void SpanBuilder::begin(EventKind source, std::uint32_t name, std::uint64_t tick
     if (open.may_forward) ++may_forward_;
     note_opened(ticks);
     current_->open.push_back(open);
+}
+
+// The node of the tree below which an evaluation stands: the group of the backward pass, and in it the
+// layers of the forward call that made the evaluated node.
+std::uint32_t SpanBuilder::backward_node(std::uint32_t above, const Open* parent) {
+    const bool is_outermost = parent == nullptr || parent->kind != SpanKind::backward;
+    if (is_outermost || node_path_ != ForwardCalls::no_path)
+        above = set_.tree.child(above, SpanKind::backward, set_.backward_name);
+    return mirrored(above, node_path_);
+}
+
+std::uint32_t SpanBuilder::mirrored(std::uint32_t above, std::uint32_t path) {
+    if (path == ForwardCalls::no_path) return above;
+    const ForwardCalls::Step step = set_.forward.step(path);
+    return set_.tree.child(mirrored(above, step.before), SpanKind::layer, step.name);
 }
 
 void SpanBuilder::note_opened(std::uint64_t ticks) noexcept {
