@@ -10,8 +10,9 @@ ForwardCalls::ForwardCalls(std::span<const ThreadPiece> pieces, const std::vecto
     if (!std::ranges::any_of(pieces, &ThreadPiece::has_backward_nodes)) return;
     for (std::size_t begin = 0; begin < pieces.size();) {
         const std::uint32_t number = pieces[begin].thread_number;
-        const auto end = std::find_if(pieces.begin() + static_cast<std::ptrdiff_t>(begin), pieces.end(),
-                                      [&](const ThreadPiece& piece) { return piece.thread_number != number; });
+        const auto end =
+            std::find_if(pieces.begin() + static_cast<std::ptrdiff_t>(begin), pieces.end(),
+                         [&](const ThreadPiece& piece) { return piece.thread_number != number; });
         const auto count = static_cast<std::size_t>(end - pieces.begin()) - begin;
         const std::span thread = pieces.subspan(begin, count);
         if (std::ranges::any_of(thread, &ThreadPiece::has_layer_nodes)) add_thread(thread, names);
@@ -75,7 +76,8 @@ void ForwardCalls::end(Reading& reading, std::uint32_t name) {
 }
 
 std::uint32_t ForwardCalls::path_below(std::uint32_t before, std::uint32_t name) {
-    const auto [place, is_new] = paths_.try_emplace({before, name}, static_cast<std::uint32_t>(steps_.size()));
+    const auto [place, is_new] =
+        paths_.try_emplace({before, name}, static_cast<std::uint32_t>(steps_.size()));
     if (is_new) steps_.push_back({before, name});
     return place->second;
 }

@@ -48,8 +48,8 @@ void tie(bool intrusive, std::uint32_t sequence_word, std::uint32_t thread_word)
     if (!autograd::is_open()) throw py::value_error("no library of PyTorch was opened");
     if (sequence_word >= looked_at_words || thread_word >= looked_at_words)
         throw py::value_error("the words of a node were not looked at so far");
-    const autograd::NodeLayout layout{intrusive ? Ownership::intrusive : Ownership::shared,
-                                      sequence_word * 8, thread_word * 8};
+    const autograd::NodeLayout layout{intrusive ? Ownership::intrusive : Ownership::shared, sequence_word * 8,
+                                      thread_word * 8};
     autograd::tie(&layout);
 }
 

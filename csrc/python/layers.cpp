@@ -133,8 +133,7 @@ PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nar
     const bool announced = tool_attached;
     if (announced) [[unlikely]]
         nvtx::push_range(recorder.name_text(name).c_str());
-    const autograd::SequenceFunction next_sequence =
-        autograd::next_sequence.load(std::memory_order_acquire);
+    const autograd::SequenceFunction next_sequence = autograd::next_sequence.load(std::memory_order_acquire);
     const std::uint64_t first_node = next_sequence != nullptr ? next_sequence() : 0;
     inside_whole = whole;
     PyObject* const result = original(callable, args, nargsf, keywords);
