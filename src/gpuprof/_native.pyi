@@ -44,6 +44,8 @@ def add_operators(
     name_index: npt.NDArray[np.int32],
     start_ns: npt.NDArray[np.int64],
     duration_ns: npt.NDArray[np.int64],
+    sequence: npt.NDArray[np.uint64],
+    forward_thread: npt.NDArray[np.uint64],
 ) -> None: ...
 def link_gpu_work(
     kind: Literal["launch", "graph_node", "graph_clone"], number: int, copy: int = 0
