@@ -58,7 +58,7 @@ class BackwardLayerSource:
         return "sequence numbers of autograd nodes"
 
     def stop(self) -> None:
-        """Number no more."""
+        """End the numbering."""
         _native.autograd_untie()
 
 
