@@ -56,7 +56,8 @@ struct DecodeTotals {
 };
 
 // How a name that PyTorch announced is to be understood, decided once per name.
-enum class NameClass : std::uint8_t { plain, qualified, backward, bookkeeping };
+// Adding to a parameter's gradient is an evaluation of the backward pass, too.
+enum class NameClass : std::uint8_t { plain, qualified, backward, accumulation, bookkeeping };
 NameClass classify_name(std::string_view name) noexcept;
 
 class TickToRun {
@@ -128,6 +129,7 @@ class SpanBuilder {
         std::uint32_t operator_children;
         std::uint32_t name;
         std::uint32_t node;
+        std::uint32_t forward_path;  // of an evaluation
         std::int32_t depth;
         SpanKind kind;
         EventKind source;
@@ -166,7 +168,7 @@ class SpanBuilder {
     void move_links(const Open& open, std::int64_t child, std::uint32_t child_node);
     void add_link(LinkColumns::Kind kind, std::uint64_t id, std::int64_t span_id, std::uint32_t node,
                   std::int64_t launch_ns);
-    std::uint32_t backward_node(std::uint32_t above, const Open* parent);
+    std::uint32_t backward_node(std::uint32_t above, const Open* parent, std::uint32_t path);
     std::uint32_t mirrored(std::uint32_t above, std::uint32_t path);
     SpanKind resolve_kind(EventKind source, std::uint32_t name, const Open* parent) const noexcept;
 
@@ -183,6 +185,7 @@ class SpanBuilder {
     std::uint64_t task_start_ticks_ = unknown_start;
     std::uint64_t range_number_ = no_number;
     std::uint32_t node_path_ = ForwardCalls::no_path;  // of the node that is evaluated next
+    std::uint32_t last_path_ = ForwardCalls::no_path;  // of the evaluation that was begun or ended last
     std::size_t prune_at_ = fewest_contexts_to_prune;
 };
 

@@ -235,3 +235,35 @@ TEST(a_node_mark_is_of_the_next_operator_alone) {
     training.close_operator();
     CHECK_EQ(training.where("Unmarked"), "/backward");
 }
+
+TEST(adding_to_a_gradient_belongs_to_the_node_before) {
+    const std::string accumulation = "torch::autograd::AccumulateGrad";
+    auto accumulate = [&](Training& training) {
+        training.operation("autograd::engine::evaluate_function: " + accumulation);
+        training.close_operator();
+    };
+    Training training;
+    training.thread(1, main_thread);
+    forward(training, 100);
+    training.evaluate("Mul", main_thread, 101);
+    training.open_evaluation("Checkpoint", main_thread, 104);
+    training.evaluate("Inner", main_thread, 105);
+    training.close_operator();
+    accumulate(training);
+    CHECK_EQ(training.where(accumulation), "/backward/Model/b");
+
+    Training first;
+    first.thread(1, main_thread);
+    forward(first, 100);
+    accumulate(first);
+    first.evaluate("Mul", main_thread, 101);
+    CHECK_EQ(first.where(accumulation), "/backward");
+
+    Training unowned;
+    unowned.thread(1, main_thread);
+    forward(unowned, 100);
+    unowned.evaluate("Mul", main_thread, 101);
+    unowned.evaluate("Loss", main_thread, 111);
+    accumulate(unowned);
+    CHECK_EQ(unowned.where(accumulation), "/backward");
+}

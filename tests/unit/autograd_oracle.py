@@ -74,7 +74,7 @@ class Owners:
         )
 
 
-def evaluations(run: gpuprof.Run) -> Counter[tuple[Path, str]]:
+def evaluations(run: gpuprof.Run, *, of_parameters: bool = False) -> Counter[tuple[Path, str]]:
     """The same as the run tells it: the layers between the group of the backward pass and the node."""
     rows = run.sql("SELECT node_id, parent_id, kind, name, calls FROM call_tree").fetchall()
     nodes = {node_id: row for node_id, *row in rows}
@@ -89,7 +89,7 @@ def evaluations(run: gpuprof.Run) -> Counter[tuple[Path, str]]:
 
     found: Counter[tuple[Path, str]] = Counter()
     for parent, kind, name, calls in nodes.values():
-        if kind == "backward" and calls and OF_PARAMETERS not in name:
+        if kind == "backward" and calls and (OF_PARAMETERS in name) == of_parameters:
             found[layers(parent), name.removeprefix(ENGINE)] += calls
     return found
 

@@ -138,6 +138,15 @@ class TestAgreementWithTheGraph:
         run = record(program, model)
         assert evaluations(run) == expected
 
+    @pytest.mark.parametrize("name", ["convnet", "mlp"])
+    def test_gradients_are_added_to_in_the_layer_that_has_the_parameter(self, name: str) -> None:
+        model, inputs = (Mlp(), small_input()) if name == "mlp" else (MODELS[name](), make_input(name))
+        run = record(lambda: model(inputs).sum().backward(), model)
+        found: Counter[str] = Counter()
+        for (path, _), calls in evaluations(run, of_parameters=True).items():
+            found[path[-1]] += calls
+        assert found == Counter(parameter.rpartition(".")[0] for parameter, _ in model.named_parameters())
+
     def test_torch_profiler_in_place_of_announcements(self, run_python: RunPython) -> None:
         program = f"""
 import sys
