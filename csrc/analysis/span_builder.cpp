@@ -189,6 +189,9 @@ void SpanBuilder::begin(EventKind source, std::uint32_t name, std::uint64_t tick
         open.forward_path = is_accumulation ? last_path_ : marked_path;
         last_path_ = open.forward_path;
         open.node = backward_node(open.node, parent, open.forward_path);
+    } else if (parent == nullptr ||
+               (parent->kind != SpanKind::operation && parent->kind != SpanKind::backward)) {
+        last_path_ = ForwardCalls::no_path;  // between two passes
     }
     if (!open.hidden) open.node = set_.tree.child(open.node, open.kind, name);
     open.parent_id = parent != nullptr ? parent->span_id : -1;

@@ -259,6 +259,15 @@ TEST(adding_to_a_gradient_belongs_to_the_node_before) {
     first.evaluate("Mul", main_thread, 101);
     CHECK_EQ(first.where(accumulation), "/backward");
 
+    Training later;
+    later.thread(1, main_thread);
+    forward(later, 100);
+    later.evaluate("Mul", main_thread, 101);
+    later.operation("aten::ones_like");
+    later.close_operator();
+    accumulate(later);
+    CHECK_EQ(later.where(accumulation), "/backward");
+
     Training unowned;
     unowned.thread(1, main_thread);
     forward(unowned, 100);
