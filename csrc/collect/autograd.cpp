@@ -35,9 +35,11 @@ struct Functions {
     SequenceFunction sequence = nullptr;
     ThreadFunction thread = nullptr;
     NodeFunction node = nullptr;
+    bool operator==(const Functions&) const = default;
 };
 
-// Written under the interpreter lock while nothing is tied, read by whoever sees that something is.
+// Read by whoever sees that something is tied, and perhaps still by a thread that saw it before: never
+// written again with what they are.
 Functions functions;
 NodeLayout layout_in_use{};
 
@@ -85,7 +87,7 @@ std::string open_library(const std::string& path) {
         *place = dlsym(library, symbol);
         if (*place == nullptr) return std::string("this version of PyTorch has no ") + symbol;
     }
-    functions = found;
+    if (functions != found) functions = found;
     return "";
 }
 
@@ -103,7 +105,7 @@ Answers ask() {
 }
 
 void tie(const NodeLayout* layout) noexcept {
-    if (layout != nullptr) layout_in_use = *layout;
+    if (layout != nullptr && layout_in_use != *layout) layout_in_use = *layout;
     next_sequence.store(functions.sequence, std::memory_order_release);
     nodes_are_tied.store(layout != nullptr, std::memory_order_release);
 }

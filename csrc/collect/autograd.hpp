@@ -23,6 +23,7 @@ struct NodeLayout {
     Ownership ownership;
     std::uint32_t sequence_offset;
     std::uint32_t thread_offset;
+    bool operator==(const NodeLayout&) const = default;
 };
 
 // Finds the functions in the library at `path`, which is loaded already. Returns what is in the way, or

@@ -395,6 +395,18 @@ print(recording.run.meta["sources"]["backward_layers"])
         assert result.returncode == 0, result.stderr
         assert result.stdout.splitlines() == [TIED]
 
+    def test_a_program_that_imports_torch_while_it_is_recorded(
+        self, tmp_path: Path, run_python: RunPython
+    ) -> None:
+        source = "import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(2, 2))\n"
+        source += "model(torch.ones(1, 2)).sum().backward()\n"
+        (tmp_path / "program.py").write_text(source)
+        result = run_python("-m", "gpuprof", "run", "--out", "r.gpuprof", "program.py")
+        assert result.returncode == 0, result.stderr
+        run = gpuprof.open(tmp_path / "r.gpuprof")
+        assert run.meta["sources"]["backward_layers"] == TIED
+        assert evaluations(run)[("Sequential", "0"), "AddmmBackward0"] == 1
+
     def test_a_forked_child_trains(self, run_python: RunPython) -> None:
         program = f"""
 import os, sys

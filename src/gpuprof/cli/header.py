@@ -74,8 +74,9 @@ def _versions(meta: Mapping[str, Any]) -> str:
 
 def _sources(sources: Mapping[str, str]) -> str:
     """Name what was on, then what was off with the reason."""
-    on = [name for name, method in sources.items() if not method.startswith("off")]
-    off = [f"no {name} ({method[len('off: ') :]})" for name, method in sources.items() if name not in on]
+    named = {name.replace("_", " "): method for name, method in sources.items()}
+    on = [name for name, method in named.items() if not method.startswith("off")]
+    off = [f"no {name} ({method[len('off: ') :]})" for name, method in named.items() if name not in on]
     return "; ".join(filter(None, (", ".join(on), *off)))
 
 
