@@ -21,6 +21,7 @@ from typing import Any, Literal, TypeAlias
 
 from gpuprof import _native
 from gpuprof.errors import RecordingError
+from gpuprof.record.backward_layers import BackwardLayerSource
 from gpuprof.record.device_samples import DeviceSampleSource
 from gpuprof.record.file_identity import identity_of
 from gpuprof.record.import_hook import ImportHook
@@ -57,7 +58,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     draft.replace(path)
 
 
-_Source: TypeAlias = LayerSource | OperatorSource | DeviceSampleSource | KernelSource
+_Source: TypeAlias = BackwardLayerSource | LayerSource | OperatorSource | DeviceSampleSource | KernelSource
 
 
 class Recording:
@@ -174,14 +175,17 @@ class Recording:
                 self._save(closed=False)
 
     def _start_torch_sources(self) -> None:
-        sources: dict[str, LayerSource | OperatorSource | KernelSource] = {
+        sources: dict[str, _Source] = {
             "kernels": KernelSource(self._kernels_began),
             "layers": LayerSource(self._modules),
+            # Before the operators, since it calls some of its own.
+            "backward_layers": BackwardLayerSource(),
             "operators": OperatorSource(),
         }
+        wanted = {**self._wanted, "backward_layers": self._wanted["layers"] and self._wanted["operators"]}
         self._modules = ()  # a recording keeps no model alive
         for name, source in sources.items():
-            if self._wanted[name]:
+            if wanted[name]:
                 self._start_source(name, source)
 
     def _start_source(self, name: str, source: _Source) -> None:
