@@ -12,7 +12,7 @@ namespace gpuprof::test {
 class BuilderBench {
   public:
     BuilderBench()
-        : setting_{clock(), tree,     totals,      rows,    links,  next_span_id_,
+        : setting_{clock(), tree,     totals,      rows,    links,   next_span_id_,
                    0,       classes_, [](bool) {}, scopes_, ranges_, forward_} {
         setting_.backward_name = name("backward");
         process_ = tree.add_process(1, name("process"));
