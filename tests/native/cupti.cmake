@@ -26,16 +26,22 @@ target_compile_definitions(test_cupti_stub PRIVATE
     STUB_CUPTI_PLAIN="$<TARGET_FILE:stub_cupti_plain>")
 target_compile_definitions(test_cupti_replay PRIVATE GOLDEN_FOLDER="${CMAKE_SOURCE_DIR}/tests/golden")
 
-# Makes a capture for the replay, on a machine with a GPU. The source distribution leaves the folder out.
-if(EXISTS ${CMAKE_SOURCE_DIR}/tests/golden/capture.cpp)
-    add_executable(cupti_capture ${CMAKE_SOURCE_DIR}/tests/golden/capture.cpp)
-    target_link_libraries(cupti_capture PRIVATE gpuprof_core ${CMAKE_DL_LIBS})
-    gpuprof_warnings(cupti_capture)
-endif()
+# For a machine with a GPU: what makes captures for the replay, and what asks CUPTI the open questions. The
+# source distribution leaves the first one's folder out.
+foreach(program IN ITEMS tests/golden/capture.cpp benchmarks/gpu/settle.cpp)
+    if(EXISTS ${CMAKE_SOURCE_DIR}/${program})
+        get_filename_component(target ${program} NAME_WE)
+        add_executable(cupti_${target} ${CMAKE_SOURCE_DIR}/${program})
+        target_include_directories(cupti_${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+        target_link_libraries(cupti_${target} PRIVATE gpuprof_core ${CMAKE_DL_LIBS})
+        gpuprof_warnings(cupti_${target})
+    endif()
+endforeach()
 
 # The headers of the wheels in the project's environment, else a toolkit's: the first that compile.
 include(CheckCXXSourceCompiles)
-file(GLOB gpuprof_cuda_includes "${CMAKE_SOURCE_DIR}/.venv/lib/python*/site-packages/nvidia/cu13/include"
+set(GPUPROF_CUDA_INCLUDES "" CACHE STRING "Folders in which to look for NVIDIA's headers first")
+file(GLOB gpuprof_cuda_includes ${GPUPROF_CUDA_INCLUDES} "${CMAKE_SOURCE_DIR}/.venv/lib/python*/site-packages/nvidia/cu13/include"
      "/usr/local/cuda*/include" "/usr/local/cuda*/targets/*/include")
 set(gpuprof_cupti_include "")
 foreach(folder IN LISTS gpuprof_cuda_includes)
