@@ -306,7 +306,8 @@ NodeEvents node_events;
 
 void note_node(void*, std::uint32_t domain, std::uint32_t id, const void* data) {
     if (domain != abi::resource_domain) return;
-    const auto* graph = static_cast<const abi::GraphData*>(static_cast<const abi::ResourceData*>(data)->descriptor);
+    const auto* graph =
+        static_cast<const abi::GraphData*>(static_cast<const abi::ResourceData*>(data)->descriptor);
     std::uint64_t number = 0;
     const bool known = node_events.get_id(graph->node, &number) == abi::success;
     const bool is_clone = id == abi::graph_node_cloned;
@@ -373,8 +374,9 @@ int main(int argc, char** argv) {
         if (argc < 2 || std::string(question.name) != argv[1]) continue;
         try {
             Gpu gpu;
-            Session session({argv + 2, argv + argc});
             Figures figures;
+            figures.add("without_cupti_ns", launch_costs_ns(gpu, 20, [&] { gpu.fill(1); }));
+            Session session({argv + 2, argv + argc});
             question.ask(gpu, session, figures);
             figures.print();
             return 0;

@@ -52,8 +52,8 @@ class Recorded {
             return 1u;
         };
         std::vector<gpuprof::GpuRecord> records;
-        return gpuprof::cupti::decode_buffer(
-            buffer, gpuprof::cupti::Stride(session.api().get_next_record), note, records);
+        return gpuprof::cupti::decode_buffer(buffer, gpuprof::cupti::Stride(session.api().get_next_record),
+                                             note, records);
     }
 
     Capture capture_;
@@ -146,8 +146,9 @@ int usage() {
 
 int main(int argc, char** argv) {
     if (argc < 3) return usage();
-    const auto* const chosen = std::find_if(std::begin(cases), std::end(cases),
-                                            [&](const Case& each) { return std::string(each.name) == argv[1]; });
+    const auto* const chosen = std::find_if(std::begin(cases), std::end(cases), [&](const Case& each) {
+        return std::string(each.name) == argv[1];
+    });
     if (chosen == std::end(cases)) return usage();
     try {
         Gpu gpu;

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The tests of GPU records. None of them needs a GPU: they run against stub libraries, replayed buffers,
 # and, where they are found, NVIDIA's own headers.
-add_library(stub_cuda SHARED stub_cuda.cpp)
+add_library(stub_cuda SHARED stub_cuda.cpp stub_driver_work.cpp)
 # The name by which the loader asks whether the driver is in the process.
 set_target_properties(stub_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX ".so.1")
 add_library(stub_cupti SHARED stub_cupti.cpp)

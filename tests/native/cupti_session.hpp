@@ -48,7 +48,8 @@ inline void request_buffer(std::uint8_t** buffer, std::size_t* size, std::size_t
     *limit = 0;
 }
 
-inline void complete_buffer(void*, std::uint32_t, std::uint8_t* buffer, std::size_t, std::size_t valid_bytes) {
+inline void complete_buffer(void*, std::uint32_t, std::uint8_t* buffer, std::size_t,
+                            std::size_t valid_bytes) {
     const std::lock_guard lock(buffers().mutex);
     ++buffers().returned;
     if (valid_bytes == 0) ++buffers().returned_empty;

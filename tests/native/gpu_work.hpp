@@ -120,11 +120,10 @@ class Gpu {
     Driver driver;
 
   private:
-    using Launch = int (*)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, Stream,
-                           void**, void**);
+    using Launch = int (*)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
+                           Stream, void**, void**);
     void launch(void* function, unsigned blocks, unsigned threads, void** arguments, Stream stream) {
-        if (const int error =
-                launch_(function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, nullptr);
+        if (const int error = launch_(function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, nullptr);
             error != 0)
             throw std::runtime_error("cuLaunchKernel answers error " + std::to_string(error));
     }

@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 
 #include "capture_file.hpp"
@@ -328,7 +329,8 @@ TEST(a_capture_that_is_cut_off_is_refused) {
 #endif
 
 TEST(captures_of_a_gpu) {
-    const std::vector<fs::path> found = captures_in(GOLDEN_FOLDER);
+    const char* const named = std::getenv("GPUPROF_GOLDEN_FOLDER");  // captures that were just made
+    const std::vector<fs::path> found = captures_in(named != nullptr ? named : GOLDEN_FOLDER);
     for (const fs::path& path : found) {
         std::fprintf(stderr, "replays %s\n", path.filename().c_str());
         replay(path);
