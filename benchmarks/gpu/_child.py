@@ -17,9 +17,11 @@ import time
 from pathlib import Path
 from typing import Any
 
+# isort: off
+import gpuprof  # noqa: F401 - before torch, so that PyTorch finds its operator collector
 import torch
 
-import gpuprof  # noqa: F401 - before torch, so that PyTorch finds its operator collector
+# isort: on
 from benchmarks.gpu._profilers import PROFILERS
 from benchmarks.gpu._workloads import WORKLOADS, Job, Sizes
 

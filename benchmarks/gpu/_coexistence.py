@@ -17,12 +17,15 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+# isort: off
+import gpuprof  # before torch, so that PyTorch finds its operator collector
+from gpuprof import _native
+from gpuprof.record.kernels import cupti_folders
+
 import torch
 from torch.profiler import ProfilerActivity, profile
 
-import gpuprof
-from gpuprof import _native
-from gpuprof.record.kernels import cupti_folders
+# isort: on
 
 KERNELS = 100
 Figures = dict[str, Any]

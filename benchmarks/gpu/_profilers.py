@@ -42,12 +42,17 @@ class _Gpuprof:
     def __init__(self, folder: Path, model: Any, *, everything: bool) -> None:
         self._path = folder / f"{os.getpid()}.gpuprof"
         modules = () if model is None or not everything else (model,)
+        self._wanted = ["layers", "operators"] if everything else []
+        if _cuda_is_there():
+            self._wanted.append("kernels")
         self._profile = gpuprof.profile(*modules, out=self._path, layers=everything, operators=everything)
         self._profile.__enter__()
 
     def stop(self) -> dict[str, Any]:
         self._profile.__exit__(None, None, None)
         meta = self._profile.run.meta
+        if off := [name for name in self._wanted if str(meta["sources"][name]).startswith("off")]:
+            raise RuntimeError(f"gpuprof did not record {', '.join(off)}: {meta['sources']}")
         size = sum(file.stat().st_size for file in self._path.rglob("*") if file.is_file())
         shutil.rmtree(self._path)
         kept = {key: meta[key] for key in ("complete", "sources", "totals", "gpu", "notes")}

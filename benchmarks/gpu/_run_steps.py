@@ -123,7 +123,7 @@ def captures_step(settings: Settings, limit_s: float) -> dict[str, Any]:
     cases: dict[str, Any] = {}
     for case in CAPTURES:
         file = golden / f"{case}.cupti"
-        words = [PROGRAM_FOLDER / "cupti_capture", case, file, *map(Path, filter(None, folders))]
+        words = [str(PROGRAM_FOLDER / "cupti_capture"), case, str(file), *filter(None, folders)]
         done = run(words, limit_s=min(30, limit_s), log=settings.log)
         lines = [line.split() for line in done.output.splitlines() if len(line.split()) == 2]
         cases[case] = {"problem": done.problem, "facts": {key: int(value) for key, value in lines}}
