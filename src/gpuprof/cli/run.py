@@ -88,6 +88,8 @@ def run(
     program: Program | None = context.meta[_PROGRAM]
     if program is None:
         raise click.UsageError("Nothing to run: name a script, or a module after -m.")
+    if out == "":
+        raise click.UsageError("--out is empty: name the folder to write, or leave it out.")
     from gpuprof import api
 
     exit_code, recorded = api.run_program(
@@ -113,7 +115,7 @@ def _ending(recorded: Run | RunError) -> str:
     from gpuprof.cli.header import outline
 
     if isinstance(recorded, RunError):
-        return escape_text(f"the program ran, but its run could not be written: {recorded}")
+        return escape_text(f"the program ran, but there is no run of it: {recorded}")
     path = escape_text(str(recorded.path))
     command = escape_text(f"gpuprof summary {shlex.quote(str(recorded.path))}")
     return f"wrote {path} ({outline(recorded.meta)}); see it with: {command}"
