@@ -424,8 +424,8 @@ PROGRAMS: dict[str, Callable[..., Facts]] = {
     program.__name__: program
     for program in (
         forward, backward, graph, graph_from_before, begun_in_a_capture, restarts, killed, forked,
-        without_gpu, threads, long_run, streams, beside_torch_profiler, inside_gpuprof, inside_torch_profiler, compiled,
-        transfers, waits, load, bounded_launches,
+        without_gpu, threads, long_run, streams, beside_torch_profiler, inside_gpuprof,
+        inside_torch_profiler, compiled, transfers, waits, load, bounded_launches,
     )
 }  # fmt: skip
 

@@ -38,6 +38,27 @@ foreach(program IN ITEMS tests/golden/capture.cpp benchmarks/gpu/settle.cpp)
     endif()
 endforeach()
 
+# Both rehearsed against the stubs, which leak what a program's end frees.
+if(TARGET cupti_capture AND TARGET cupti_settle AND NOT GPUPROF_SANITIZE)
+    set(gpuprof_rehearsal "LD_LIBRARY_PATH=$<TARGET_FILE_DIR:stub_cuda>"
+        "GPUPROF_CUPTI_LIBRARY=$<TARGET_FILE:stub_cupti>")
+    set(captures ${CMAKE_CURRENT_BINARY_DIR}/rehearsed)
+    file(MAKE_DIRECTORY ${captures})
+    foreach(case IN ITEMS streams transfers graph dropped forced_flush)
+        add_test(NAME cupti_rehearse_${case} COMMAND cupti_capture ${case} ${captures}/${case}.cupti)
+        set_tests_properties(cupti_rehearse_${case} PROPERTIES TIMEOUT 120 ENVIRONMENT "${gpuprof_rehearsal}"
+                             FIXTURES_SETUP cupti_captures)
+    endforeach()
+    add_test(NAME cupti_rehearse_replay COMMAND test_cupti_replay captures_of_a_gpu)
+    set_tests_properties(cupti_rehearse_replay PROPERTIES TIMEOUT 120 FIXTURES_REQUIRED cupti_captures
+                         ENVIRONMENT "GPUPROF_GOLDEN_FOLDER=${captures}")
+    foreach(question IN ITEMS timestamp_clock empty_buffers dropped_records flush_while_running graph_clones)
+        add_test(NAME cupti_rehearse_${question} COMMAND cupti_settle ${question})
+        set_tests_properties(cupti_rehearse_${question} PROPERTIES TIMEOUT 120
+                             ENVIRONMENT "${gpuprof_rehearsal}")
+    endforeach()
+endif()
+
 # The headers of the wheels in the project's environment, else a toolkit's: the first that compile.
 include(CheckCXXSourceCompiles)
 set(GPUPROF_CUDA_INCLUDES "" CACHE STRING "Folders in which to look for NVIDIA's headers first")

@@ -179,9 +179,9 @@ EXPORT void stub_launch(std::uint32_t correlation, const char* name, long long s
     on_another_thread([=] { append_kernel(correlation, name, start_ns, end_ns, 0); });
 }
 
-// One kernel of a graph's replay, whose launch is told by `stub_call`.
-EXPORT void stub_graph_kernel(std::uint32_t correlation, const char* name, long long start_ns,
-                              long long end_ns, std::uint64_t node) {
+// One kernel, of a graph's replay where `node` is not 0; its launch is told by `stub_call`.
+EXPORT void stub_kernel(std::uint32_t correlation, const char* name, long long start_ns, long long end_ns,
+                        std::uint64_t node) {
     on_another_thread([=] { append_kernel(correlation, name, start_ns, end_ns, node); });
 }
 

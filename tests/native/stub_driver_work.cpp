@@ -59,6 +59,20 @@ Node add_node(Graph& graph, std::string* name) {
     return node;
 }
 
+void tell_launch(std::uint32_t function, std::uint32_t correlation) {
+    const auto tell = stub_cupti<void (*)(std::uint32_t, std::uint32_t, std::uint32_t)>("stub_call");
+    if (tell == nullptr) return;
+    tell(function, correlation, 0);
+    tell(function, correlation, 1);
+}
+
+void tell_kernel(std::uint32_t correlation, const std::string& name, std::uint64_t node) {
+    const auto tell =
+        stub_cupti<void (*)(std::uint32_t, const char*, long long, long long, std::uint64_t)>("stub_kernel");
+    const std::int64_t begin = next_begin_ns();
+    if (tell != nullptr) tell(correlation, name.c_str(), begin, begin + 1000, node);
+}
+
 Graph* copy_of(const Graph& graph) {
     auto* const copy = new Graph;
     for (const Node& node : graph.nodes) {
@@ -126,10 +140,9 @@ EXPORT int cuLaunchKernel(void* function, unsigned, unsigned, unsigned, unsigned
         add_node(found->second, name);
         return 0;
     }
-    const std::int64_t begin = next_begin_ns();
-    if (const auto tell =
-            stub_cupti<void (*)(std::uint32_t, const char*, long long, long long)>("stub_launch"))
-        tell(++state().correlation, name->c_str(), begin, begin + 1000);
+    const std::uint32_t correlation = ++state().correlation;
+    tell_launch(307, correlation);
+    tell_kernel(correlation, *name, 0);
     return 0;
 }
 
@@ -165,13 +178,8 @@ EXPORT int cuGraphClone(void** copy, void* graph) {
 EXPORT int cuGraphLaunch(void* executable, void*) {
     const std::lock_guard lock(state().mutex);
     const std::uint32_t correlation = ++state().correlation;
-    if (const auto tell = stub_cupti<void (*)(std::uint32_t, std::uint32_t, std::uint32_t)>("stub_call"))
-        tell(514, correlation, 0);
-    const auto tell = stub_cupti<void (*)(std::uint32_t, const char*, long long, long long, std::uint64_t)>(
-        "stub_graph_kernel");
-    for (const Node& node : static_cast<Graph*>(executable)->nodes) {
-        const std::int64_t begin = next_begin_ns();
-        if (tell != nullptr) tell(correlation, node.name->c_str(), begin, begin + 1000, node.id);
-    }
+    tell_launch(514, correlation);
+    for (const Node& node : static_cast<Graph*>(executable)->nodes)
+        tell_kernel(correlation, *node.name, node.id);
     return 0;
 }
