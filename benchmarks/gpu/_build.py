@@ -63,7 +63,8 @@ def build(limit_s: float, log: Path) -> dict[str, Any]:
     done = run(
         [
             *_pip(), "--no-build-isolation", "--no-deps", "--upgrade", "--target", SITE,
-            "--config-settings=cmake.define.GPUPROF_WERROR=OFF", REPOSITORY,
+            "--config-settings=cmake.define.GPUPROF_WERROR=OFF",
+            f"--config-settings=build-dir={BUILD / 'package'}", REPOSITORY,
         ],
         limit_s=limit_s, log=log, environment=environment(),
     )  # fmt: skip

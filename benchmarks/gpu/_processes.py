@@ -72,8 +72,10 @@ def run(
             code = None
         finally:
             _end(process)
-        for reader in readers:
+        for reader, stream in zip(readers, (process.stdout, process.stderr), strict=True):
             reader.join(_GRACE_S)
+            if stream is not None and not reader.is_alive():
+                stream.close()
         return Done(code, "".join(kept[0]), "".join(kept[1]), time.monotonic() - begin)
 
 
