@@ -269,15 +269,17 @@ def beside_torch_profiler(folder: Path) -> Facts:
 
 def _kernels_of(profiler: Any) -> list[tuple[str, float]]:
     """Return the kernels' names and nanoseconds, in the order of their begin."""
-    events = [
-        event
-        for event in profiler.profiler.kineto_results.events()
-        if event.device_type() == torch.autograd.DeviceType.CUDA
-        and not event.name().startswith(("Memcpy", "Memset"))
-        and not getattr(event, "is_user_annotation", lambda: False)()
-    ]
+    events = [event for event in profiler.profiler.kineto_results.events() if _is_kernel(event)]
     events.sort(key=lambda event: event.start_ns())
     return [(event.name(), event.duration_ns()) for event in events]
+
+
+def _is_kernel(event: Any) -> bool:
+    if hasattr(event, "activity_type"):
+        return bool(event.activity_type() in ("kernel", "concurrent_kernel"))
+    is_annotation = getattr(event, "is_user_annotation", lambda: False)()
+    on_device = event.device_type() == torch.autograd.DeviceType.CUDA
+    return on_device and not is_annotation and not event.name().startswith(("Memcpy", "Memset"))
 
 
 def inside_gpuprof(folder: Path) -> Facts:
