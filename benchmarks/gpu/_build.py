@@ -11,14 +11,17 @@ import importlib.util
 import os
 import shutil
 import sys
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from benchmarks.gpu._processes import REPOSITORY, run
+from benchmarks.gpu._report import PACKAGE_SOURCES, source_digest
 
 WHEELS = Path(__file__).resolve().parent / "wheels"
 BUILD = REPOSITORY / "build" / "gpu"
 SITE = BUILD / f"site-{sys.version_info.major}.{sys.version_info.minor}"
+_BUILT = SITE / "gpuprof-sources.txt"  # of which sources the package there is
 NATIVE = BUILD / "native"
 PROGRAM_FOLDER = NATIVE / "tests" / "native"
 PROGRAMS = ("cupti_capture", "cupti_settle", "test_cupti_abi", "test_cupti_replay")
@@ -44,12 +47,22 @@ _COMMANDS = ("cmake", "ninja")
 
 
 def environment() -> dict[str, str]:
-    """Return what a child needs to find gpuprof: as it was built here, else as it is installed."""
+    """Return what a child needs to find gpuprof: as it was built here of these sources, else as installed.
+
+    The wheels that were installed are found in any case.
+    """
     folders = [str(REPOSITORY), os.environ.get("PYTHONPATH")]
-    if (SITE / "gpuprof").is_dir():
+    if _BUILT.exists() and _BUILT.read_text(encoding="ascii") == _package_digest():
         folders.insert(0, str(SITE))
+    else:
+        folders.append(str(SITE))
     path = os.pathsep.join([str(SITE / "bin"), os.environ.get("PATH", "")])
     return {"PYTHONPATH": os.pathsep.join(filter(None, folders)), "PATH": path}
+
+
+@lru_cache
+def _package_digest() -> str:
+    return source_digest(PACKAGE_SOURCES)
 
 
 def build(limit_s: float, log: Path) -> dict[str, Any]:
@@ -72,6 +85,7 @@ def build(limit_s: float, log: Path) -> dict[str, Any]:
     if done.problem is not None:
         section["problem"] = f"gpuprof could not be built: {done.problem}"
         return section
+    _BUILT.write_text(_package_digest(), encoding="ascii")
     problem = _build_programs(limit_s, log)
     if problem is not None:
         section["problem"] = f"the native programs could not be built: {problem}"

@@ -12,14 +12,15 @@ from typing import Any
 from benchmarks.gpu._processes import REPOSITORY
 
 FORMAT = 1
-_SOURCES = ("CMakeLists.txt", "pyproject.toml", "cmake", "csrc", "src", "tests/gpu", "benchmarks/gpu")
+PACKAGE_SOURCES = ("CMakeLists.txt", "pyproject.toml", "cmake", "csrc", "src")
+SOURCES = (*PACKAGE_SOURCES, "tests/gpu", "benchmarks/gpu")
 _ENDINGS = {".txt", ".toml", ".cmake", ".cpp", ".hpp", ".py", ".pyi", ".js", ".css", ".html"}
 
 
-def source_digest() -> str:
+def source_digest(roots: Sequence[str] = SOURCES) -> str:
     """Return a number for the sources as they lie here, also where there is no repository around them."""
     digest = hashlib.sha256()
-    for root in _SOURCES:
+    for root in roots:
         path = REPOSITORY / root
         for file in [path] if path.is_file() else sorted(path.rglob("*")):
             if file.is_file() and file.suffix in _ENDINGS:

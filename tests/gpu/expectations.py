@@ -121,6 +121,12 @@ def threads(run: gpuprof.Run) -> None:
         "GROUP BY ALL ORDER BY 1",
     )
     assert found == [(f"forward_{label}", f"thread {label}", 20) for label in LABELS[:3]]
+    waits = rows(
+        run,
+        "SELECT DISTINCT spans.name FROM synchronizations JOIN spans USING (span_id) "
+        "WHERE type = 'context' ORDER BY 1",
+    )
+    assert waits == [(f"thread {label}",) for label in LABELS[:3]]
 
 
 def long_run(run: gpuprof.Run, launched: int, recording_bytes: int) -> None:

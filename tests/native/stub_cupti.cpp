@@ -202,6 +202,22 @@ EXPORT void stub_copy(std::uint32_t correlation, unsigned long long bytes, long 
     });
 }
 
+// A wait of the calling thread for the context.
+EXPORT void stub_wait(std::uint32_t correlation, long long start_ns, long long end_ns) {
+    stub_call(17, correlation, 0);
+    stub_call(17, correlation, 1);
+    on_another_thread([=] {
+        namespace at = abi::synchronization_offset;
+        std::vector<std::uint8_t> record(stride_of(abi::synchronization));
+        put(record, 0, std::uint32_t{abi::synchronization});
+        put(record, at::type, std::uint32_t{4});
+        put(record, at::start, start_ns);
+        put(record, at::end, end_ns);
+        put(record, at::correlation, correlation);
+        append(abi::synchronization, record);
+    });
+}
+
 // Nodes are their ids.
 EXPORT void stub_graph_node(std::uint64_t node, std::uint64_t original) {
     abi::Callback callback = nullptr;
