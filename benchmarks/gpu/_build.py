@@ -12,6 +12,7 @@ import os
 import shutil
 import sys
 from functools import lru_cache
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,10 @@ from benchmarks.gpu._report import PACKAGE_SOURCES, source_digest
 
 WHEELS = Path(__file__).resolve().parent / "wheels"
 BUILD = REPOSITORY / "build" / "gpu"
-SITE = BUILD / f"site-{sys.version_info.major}.{sys.version_info.minor}"
-_BUILT = SITE / "gpuprof-sources.txt"  # of which sources the package there is
+_VERSION = f"{sys.version_info.major}.{sys.version_info.minor}"
+SITE = BUILD / f"wheels-{_VERSION}"
+PACKAGE = BUILD / f"package-{_VERSION}"
+_BUILT = PACKAGE / "gpuprof-sources.txt"  # of which sources the package there is
 NATIVE = BUILD / "native"
 PROGRAM_FOLDER = NATIVE / "tests" / "native"
 PROGRAMS = ("cupti_capture", "cupti_settle", "test_cupti_abi", "test_cupti_replay")
@@ -49,13 +52,11 @@ _COMMANDS = ("cmake", "ninja")
 def environment() -> dict[str, str]:
     """Return what a child needs to find gpuprof: as it was built here of these sources, else as installed.
 
-    The wheels that were installed are found in any case.
+    Packages from wheels come last.
     """
-    folders = [str(REPOSITORY), os.environ.get("PYTHONPATH")]
+    folders = [str(REPOSITORY), os.environ.get("PYTHONPATH"), str(SITE)]
     if _BUILT.exists() and _BUILT.read_text(encoding="ascii") == _package_digest():
-        folders.insert(0, str(SITE))
-    else:
-        folders.append(str(SITE))
+        folders.insert(0, str(PACKAGE))
     path = os.pathsep.join([str(SITE / "bin"), os.environ.get("PATH", "")])
     return {"PYTHONPATH": os.pathsep.join(filter(None, folders)), "PATH": path}
 
@@ -75,9 +76,9 @@ def build(limit_s: float, log: Path) -> dict[str, Any]:
         return section
     done = run(
         [
-            *_pip(), "--no-build-isolation", "--no-deps", "--upgrade", "--target", SITE,
+            *_pip(), "--no-build-isolation", "--no-deps", "--upgrade", "--target", PACKAGE,
             "--config-settings=cmake.define.GPUPROF_WERROR=OFF",
-            f"--config-settings=build-dir={BUILD / 'package'}", REPOSITORY,
+            f"--config-settings=build-dir={BUILD / 'cmake'}", REPOSITORY,
         ],
         limit_s=limit_s, log=log, environment=environment(),
     )  # fmt: skip
@@ -93,32 +94,38 @@ def build(limit_s: float, log: Path) -> dict[str, Any]:
 
 
 def install_missing(limit_s: float, log: Path) -> tuple[list[str], list[str]]:
-    """Install the wheels of what this Python lacks; returns what was installed and what has no wheel."""
-    installed: list[str] = []
-    missing: list[str] = []
-    for package, module in {**NEEDED, **WANTED}.items():
-        if _is_there(package, module):
-            continue
-        wheel = find_wheel(package)
-        if wheel is None:
-            missing.append(package)
-            continue
-        done = run([*_pip(), "--no-deps", "--upgrade", "--target", SITE, wheel], limit_s=limit_s, log=log)
-        (installed if done.problem is None else missing).append(package)
-    return installed, missing
+    """Install the carried wheels of what this Python lacks; returns those, and what is missing still."""
+    wheels = [wheel for wheel in newest_wheels() if not _is_installed(wheel)]
+    if wheels:
+        run([*_pip(), "--no-deps", "--upgrade", "--target", SITE, *wheels], limit_s=limit_s, log=log)
+    missing = [name for name, module in {**NEEDED, **WANTED}.items() if not _is_there(name, module)]
+    return [wheel.name for wheel in wheels], missing
 
 
-def find_wheel(package: str) -> Path | None:
-    """Return the carried wheel of a package, the newest where there are several."""
-    start = package.replace("-", "_").lower() + "-"
-    found = [path for path in WHEELS.glob("*.whl") if path.name.lower().startswith(start)]
-    return max(found, key=lambda path: path.stat().st_mtime, default=None)
+def newest_wheels() -> list[Path]:
+    """Return the carried wheels, of several of one package the one that came last."""
+    found: dict[str, Path] = {}
+    for wheel in sorted(WHEELS.glob("*.whl"), key=lambda path: path.stat().st_mtime):
+        found[_distribution(wheel)] = wheel
+    return sorted(found.values())
+
+
+def _distribution(wheel: Path) -> str:
+    return wheel.name.partition("-")[0].lower().replace("_", "-")
+
+
+def _is_installed(wheel: Path) -> bool:
+    try:
+        version(_distribution(wheel))
+    except PackageNotFoundError:
+        return any(SITE.glob("-".join(wheel.name.split("-")[:2]) + ".dist-info"))
+    return True
 
 
 def _is_there(package: str, module: str) -> bool:
     if package in _COMMANDS and shutil.which(package) is not None:
         return True
-    return importlib.util.find_spec(module) is not None or (SITE / module).exists()
+    return importlib.util.find_spec(module) is not None or bool(list(SITE.glob(f"{module}*")))
 
 
 def _pip() -> list[str]:

@@ -39,10 +39,6 @@ STEPS: dict[str, tuple[Step, float]] = {
 }
 
 
-class InterruptedRunError(Exception):
-    """The run is to end now, with what it has."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the steps that are asked for; 1 where one of them failed, 3 where the run was cut short."""
     options = _parse(arguments)
@@ -87,7 +83,7 @@ def _run_all(report: Report, settings: _run_steps.Settings, options: argparse.Na
             step, limit_s = STEPS[name]
             left_s = min(limits.get(name, limit_s), deadline - time.monotonic())
             _run_step(report, settings, name, step, left_s)
-    except (KeyboardInterrupt, InterruptedRunError):
+    except KeyboardInterrupt:
         print("interrupted: what was done stands in the report", file=sys.stderr)
         report.put("end", {"state": "interrupted"})
         return 3
@@ -117,7 +113,7 @@ def _run_step(report: Report, settings: _run_steps.Settings, name: str, step: St
 
 
 def _interrupt(_number: int, _frame: Any) -> None:
-    raise InterruptedRunError
+    raise KeyboardInterrupt
 
 
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:

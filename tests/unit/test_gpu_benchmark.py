@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -84,6 +86,32 @@ def test_a_failed_step_is_told_and_the_next_goes_on(tmp_path: Path, monkeypatch:
     assert steps["doctor"] == {"state": "skipped", "problem": "no time was left"}
     assert steps["tests"]["state"] == "failed"
     assert "ended at its limit" in steps["tests"]["problem"]
+
+
+def test_what_was_done_is_kept_when_the_run_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.gpu import run as run_module
+
+    def ended(settings: Any, _limit_s: float) -> dict[str, Any]:
+        settings.save({"half": "done"})
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("unreachable")
+
+    before = signal.getsignal(signal.SIGTERM)
+    monkeypatch.setattr(run_module._run_steps, "describe", lambda _settings: None)
+    monkeypatch.setattr(
+        run_module, "STEPS", {"doctor": (lambda _settings, _limit_s: {}, 9), "tests": (ended, 9)}
+    )
+    try:
+        assert run_module.main(["--out", str(tmp_path), "--steps", "doctor,tests"]) == 3
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    steps = json.loads((tmp_path / "gpu.json").read_text("utf-8"))["steps"]
+    assert {name: step["state"] for name, step in steps.items()} == {
+        "doctor": "ok",
+        "tests": "running",
+        "end": "interrupted",
+    }
+    assert steps["tests"]["half"] == "done"
 
 
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
@@ -236,13 +264,35 @@ def test_what_has_no_wheel_stops_the_build(tmp_path: Path, monkeypatch: pytest.M
     assert "fetch_wheels.py" in section["problem"]
 
 
-def test_wheels_are_found_by_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_several_wheels_the_last_is_taken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(_build, "WHEELS", tmp_path)
-    wheel = tmp_path / "scikit_build_core-1.0-py3-none-any.whl"
-    wheel.touch()
-    (tmp_path / "scikit_build-1.0-py3-none-any.whl").touch()
-    assert _build.find_wheel("scikit-build-core") == wheel
-    assert _build.find_wheel("duckdb") is None
+    names = ("duckdb-2.0-py3-none-any.whl", "duckdb-1.0-py3-none-any.whl", "rich-13-py3-none-any.whl")
+    for age, name in enumerate(names):
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (age, age))
+    assert [wheel.name for wheel in _build.newest_wheels()] == [names[1], names[2]]
+
+
+def test_only_what_is_missing_is_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wheels, site, ran = tmp_path / "wheels", tmp_path / "site", []
+    wheels.mkdir()
+    monkeypatch.setattr(_build, "WHEELS", wheels)
+    monkeypatch.setattr(_build, "SITE", site)
+    monkeypatch.setattr(_build, "NEEDED", {"no-such-package": "no_such_package", "numpy": "numpy"})
+    monkeypatch.setattr(_build, "WANTED", {})
+    for name in ("no_such_package-1.0-py3-none-any.whl", "numpy-1.0-py3-none-any.whl"):
+        (wheels / name).touch()
+
+    def install(words: list[Any], **_options: Any) -> None:
+        ran.append([Path(word).name for word in words if str(word).endswith(".whl")])
+        (site / "no_such_package").mkdir(parents=True)
+        (site / "no_such_package-1.0.dist-info").mkdir()
+
+    monkeypatch.setattr(_build, "run", install)
+    name = "no_such_package-1.0-py3-none-any.whl"
+    assert _build.install_missing(10, tmp_path / "log") == ([name], [])
+    assert _build.install_missing(10, tmp_path / "log") == ([], [])
+    assert ran == [[name]]
 
 
 def test_wheels_are_asked_for_by_version_and_machine() -> None:
