@@ -143,6 +143,24 @@ NOT_LAUNCHING(cuLaunchHostFunc);
 NOT_LAUNCHING(cuGraphInstantiate);
 NOT_LAUNCHING(cuFuncGetAttribute);
 
+constexpr bool is_waiting(std::uint32_t id) {
+    for (const abi::CallbackRange& range : abi::waiting_callbacks)
+        if (id >= range.first && id <= range.last) return true;
+    return false;
+}
+#define WAITING(name) static_assert(is_waiting(CUPTI_DRIVER_TRACE_CBID_##name), #name)
+WAITING(cuCtxSynchronize);
+WAITING(cuEventSynchronize);
+WAITING(cuStreamSynchronize);
+WAITING(cuStreamSynchronize_ptsz);
+WAITING(cuStreamWaitEvent);
+WAITING(cuStreamWaitEvent_ptsz);
+#if CUPTI_API_VERSION >= 130000
+WAITING(cuCtxSynchronize_v2);
+#endif
+static_assert(!is_waiting(CUPTI_DRIVER_TRACE_CBID_cuEventQuery));
+static_assert(!is_waiting(CUPTI_DRIVER_TRACE_CBID_cuStreamQuery));
+
 }  // namespace
 
 TEST(the_table_has_the_lengths_of_the_headers) {
