@@ -14,7 +14,14 @@ from gpuprof.record.collector import offer_collector as _offer_collector
 
 if TYPE_CHECKING:
     from gpuprof._native import span
-    from gpuprof.api import Profile, Run, count_work, open, profile  # noqa: A004 - the contract's name
+    from gpuprof.api import (
+        Profile,
+        Run,
+        count_work,
+        import_trace,
+        open,  # noqa: A004 - the contract's name
+        profile,
+    )
     from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError, WorkError
 
     __version__: str
@@ -29,6 +36,7 @@ __all__ = [
     "WorkError",
     "__version__",
     "count_work",
+    "import_trace",
     "open",
     "profile",
     "span",
