@@ -23,6 +23,7 @@ if TYPE_CHECKING:
         profile,
     )
     from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError, WorkError
+    from gpuprof.record.nsight_range import nsight_range
 
     __version__: str
 
@@ -37,6 +38,7 @@ __all__ = [
     "__version__",
     "count_work",
     "import_trace",
+    "nsight_range",
     "open",
     "profile",
     "span",

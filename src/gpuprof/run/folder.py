@@ -74,7 +74,7 @@ class RunFolder:
         return close_run(self.path, into=self._data)
 
     def connect_whole(self) -> duckdb.DuckDBPyConnection:
-        """Return a new connection that knows every table of the format; those that the run lacks are empty."""
+        """Return a new connection that knows all tables of the format: those that the run lacks are empty."""
         connection = self.connect()
         for table in TABLES.keys() - set(self.tables):
             columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TABLES[table].items())
