@@ -79,9 +79,8 @@ class _Profiles:
         if track.is_stream:
             name = f"{self._names.device(track.device)} {self._names.stream(track)}"
         else:
-            name = (
-                f"{self._names.thread(track)} of {self._names.process(track.process_id)} {track.process_id}"
-            )
+            process = f"{self._names.process(track.process_id)} {track.process_id}"
+            name = f"{self._names.thread(track)} {track.thread_id} of {process}"
         head = {"type": "evented", "name": lane_name(name, lane), "unit": "nanoseconds"}
         separator = "" if self._is_first_profile else ","
         self._file.write(f'{separator}{json.dumps(head)[:-1]},"events":['.encode())
