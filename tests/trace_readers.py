@@ -77,7 +77,9 @@ def read_perfetto(path: Path) -> Trace:
         elif event.type == event.TYPE_SLICE_END:
             name, start, _ = stack.pop()
             around = tuple(each[0] for each in stack)
-            trace.slices.append(Slice(f"{_full_name(trace, parents, track)}#{track}", name, start, now - start, around))
+            trace.slices.append(
+                Slice(f"{_full_name(trace, parents, track)}#{track}", name, start, now - start, around)
+            )
         else:
             assert event.type == event.TYPE_COUNTER
             trace.counters[_full_name(trace, parents, track)].append((now, event.double_counter_value))
@@ -168,9 +170,7 @@ def read_speedscope(path: Path) -> Trace:
             frame, start = stack.pop()
             assert frame == event["frame"]
             around = tuple(frames[each]["name"] for each, _ in stack)
-            trace.slices.append(
-                Slice(profile["name"], frames[frame]["name"], start, now - start, around)
-            )
+            trace.slices.append(Slice(profile["name"], frames[frame]["name"], start, now - start, around))
         assert not stack
         assert profile["endValue"] == now
     return trace
