@@ -30,6 +30,7 @@ class NsysDatabase:
         rows = self._connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
         self.tables = {name for (name,) in rows}
         self._texts: dict[int, str | None] = {}
+        self._has_texts = {"id", "value"} <= self.columns("StringIds")
 
     def close(self) -> None:
         """Give the file back."""
@@ -68,7 +69,7 @@ class NsysDatabase:
         if text_id not in self._texts:
             found = (
                 self._connection.execute("SELECT value FROM StringIds WHERE id = ?", (text_id,)).fetchone()
-                if "StringIds" in self.tables
+                if self._has_texts
                 else None
             )
             self._texts[text_id] = None if found is None else str(found[0])
