@@ -19,8 +19,8 @@ PUSH_POP, START_END, MARK, DOMAIN = 59, 60, 34, 75
 
 TABLES = {
     "StringIds": "id INTEGER PRIMARY KEY, value TEXT NOT NULL",
-    "NVTX_EVENTS": "start INT NOT NULL, end INT, eventType INT NOT NULL, rangeId INT, category INT, color INT, "
-    "text TEXT, globalTid INT, endGlobalTid INT, textId INT, domainId INT, uint64Value INT",
+    "NVTX_EVENTS": "start INT NOT NULL, end INT, eventType INT NOT NULL, rangeId INT, category INT, "
+    "color INT, text TEXT, globalTid INT, endGlobalTid INT, textId INT, domainId INT, uint64Value INT",
     "CUPTI_ACTIVITY_KIND_RUNTIME": "start INT NOT NULL, end INT NOT NULL, eventClass INT, globalTid INT, "
     "correlationId INT, nameId INT NOT NULL, returnValue INT NOT NULL, callchainId INT",
     "CUPTI_ACTIVITY_KIND_KERNEL": "start INT NOT NULL, end INT NOT NULL, deviceId INT NOT NULL, "
@@ -32,8 +32,8 @@ TABLES = {
     "streamId INT, correlationId INT, globalPid INT, bytes INT, copyKind INT, srcKind INT, dstKind INT",
     "CUPTI_ACTIVITY_KIND_MEMSET": "start INT NOT NULL, end INT NOT NULL, deviceId INT, contextId INT, "
     "streamId INT, correlationId INT, globalPid INT, value INT, bytes INT, memKind INT",
-    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": "start INT NOT NULL, end INT NOT NULL, deviceId INT, contextId INT, "
-    "streamId INT, correlationId INT, globalPid INT, syncType INT",
+    "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": "start INT NOT NULL, end INT NOT NULL, deviceId INT, "
+    "contextId INT, streamId INT, correlationId INT, globalPid INT, syncType INT",
     "ENUM_CUDA_MEM_KIND": "id INTEGER PRIMARY KEY, name TEXT, label TEXT",
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs INT, utcTime TEXT, localTime TEXT",
     "ThreadNames": "nameId INT, priority INT, globalTid INT",
@@ -75,7 +75,7 @@ class NsysFile:
         self.add(f"CUPTI_ACTIVITY_KIND_{what}", start=start, end=end, correlationId=correlation, **placed)
 
     def add_kernel(self, start: int, end: int, correlation: int, name: str, **columns: Any) -> None:
-        names = {"demangledName": self.text(name), "shortName": self.text(name.split("<")[0])}
+        names = {"demangledName": self.text(name), "shortName": self.text(name.partition("<")[0])}
         self.add_work("KERNEL", start, end, correlation, **names, **columns)
 
     def close(self) -> None:

@@ -19,7 +19,7 @@ from gpuprof import _native
 from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError, WorkError
 from gpuprof.record.decorate import decorate
 from gpuprof.record.device_samples import has_driver
-from gpuprof.record.nsight_range import nsight_range
+from gpuprof.record.nsight_range import nsight_range  # noqa: F401 - part of the package
 from gpuprof.record.ranges import attach_tool
 from gpuprof.record.recording import Recording, create_folder, pause_for_program, resume_after
 from gpuprof.record.temporary import TemporaryFolder

@@ -152,7 +152,8 @@ def write_samples(run: gpuprof.Run) -> None:
     folder = run.path / "samples" / "rank=0"
     for part in folder.glob("*.parquet"):
         part.unlink()
-    rows = "VALUES (20::BIGINT, 0::INTEGER, 'power_w', 71.5::DOUBLE), (5, 0, 'power_w', 70), (5, 1, 'temperature_c', 40)"
+    readings = "(5, 0, 'power_w', 70), (5, 1, 'temperature_c', 40)"
+    rows = f"VALUES (20::BIGINT, 0::INTEGER, 'power_w', 71.5::DOUBLE), {readings}"
     query = f"SELECT * FROM ({rows}) AS rows(t_ns, device, metric, value)"
     duckdb.sql(query).write_parquet(str(folder / "part.parquet"))
 
@@ -251,7 +252,7 @@ def test_a_failed_export_leaves_the_older_file(record: Any, tmp_path: Path) -> N
     content = bytearray(part.read_bytes())
     content[8 : len(content) // 2] = b"\xff" * (len(content) // 2 - 8)
     part.write_bytes(content)
-    with pytest.raises(RunError, match="is damaged|cannot export"):
+    with pytest.raises(RunError, match=r"is damaged|cannot export"):
         gpuprof.open(run.path).export(target)
     assert target.read_text() == "older"
     assert not list(tmp_path.glob(".gpuprof-export-*"))
@@ -259,7 +260,7 @@ def test_a_failed_export_leaves_the_older_file(record: Any, tmp_path: Path) -> N
 
 def test_a_folder_that_is_not_there_is_refused(record: Any, tmp_path: Path) -> None:
     run = record(lambda: None).run
-    with pytest.raises(RunError, match="cannot write .*No such file"):
+    with pytest.raises(RunError, match=r"cannot write .*No such file"):
         run.export(tmp_path / "nowhere" / "t.json")
 
 

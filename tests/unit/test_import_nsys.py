@@ -189,7 +189,8 @@ MANY = """
 import resource, sys
 import gpuprof
 run = gpuprof.import_trace(sys.argv[1], sys.argv[2])
-print(run.meta["totals"]["spans"], run.meta["gpu"]["kernels"], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+peak_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+print(run.meta["totals"]["spans"], run.meta["gpu"]["kernels"], peak_kib)
 """
 
 
@@ -199,7 +200,8 @@ def write_many(path: Path, kernels: int) -> None:
     names = [file.text(f"aten::op{number}") for number in range(100)]
     call, kernel = file.text("cudaLaunchKernel"), file.text("k")
     file.connection.executemany(
-        "INSERT INTO NVTX_EVENTS (start, end, eventType, textId, globalTid, domainId) VALUES (?, ?, 59, ?, ?, 0)",
+        "INSERT INTO NVTX_EVENTS (start, end, eventType, textId, globalTid, domainId) "
+        "VALUES (?, ?, 59, ?, ?, 0)",
         (
             (place * 100 + level, place * 100 + 90 - level, names[(place + level) % 100], GLOBAL_THREAD)
             for place in range(kernels)
@@ -224,7 +226,7 @@ def write_many(path: Path, kernels: int) -> None:
 
 def test_memory_does_not_grow_with_the_export(tmp_path: Path, run_python: Any) -> None:
     peaks = []
-    for kernels in (20_000, 120_000):
+    for kernels in (20_000, 100_000):
         path = tmp_path / f"{kernels}.sqlite"
         write_many(path, kernels)
         done = run_python("-c", MANY, path, tmp_path / f"{kernels}.gpuprof")
@@ -232,5 +234,6 @@ def test_memory_does_not_grow_with_the_export(tmp_path: Path, run_python: Any) -
         spans, found, peak_kib = map(int, done.stdout.split())
         assert (spans, found) == (kernels * 4, kernels)
         peaks.append(peak_kib / 1024)
-    # Six times the rows: what is held at once are batches and DuckDB's bounded buffers.
-    assert peaks[1] < 700, peaks
+    # Half a million rows would be 50 MB in columns and many times that as Python's objects. What may grow
+    # is DuckDB's buffers, up to their bound of 256 MB; 12.5 million rows were measured at 370 MiB.
+    assert peaks[1] < 450, peaks
