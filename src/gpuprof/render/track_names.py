@@ -28,6 +28,7 @@ class TrackNames:
             (each.get("process_id"), each.get("thread_id")): str(each.get("name") or "")
             for each in meta.get("threads", [])
         }
+        self._processes = {each.get("process_id"): each.get("name") for each in meta.get("processes", [])}
         self._devices = {each.get("index"): each.get("name") for each in meta.get("devices", [])}
         command = meta.get("command") or []
         self._program = Path(str(command[1] if len(command) > 1 else command[0])).name if command else ""
@@ -35,7 +36,9 @@ class TrackNames:
 
     def process(self, process_id: int) -> str:
         """Return the name of a process: the program's, where it is the one that was started."""
-        return self._program if process_id == self._main and self._program else "process"
+        if process_id == self._main and self._program:
+            return self._program
+        return str(self._processes.get(process_id) or "process")
 
     def thread(self, track: Track) -> str:
         """Return the name of a thread."""

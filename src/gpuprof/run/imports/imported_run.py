@@ -304,10 +304,7 @@ class ImportedRun:
             "notes": facts.notes,
             "devices": [],
             "clock": {"kind": facts.source, "ns_per_tick": 1.0},
-            "processes": [
-                {**{key: value for key, value in each.items() if key != "spans"}, "process_key": "0"}
-                for each in processes
-            ],
+            "processes": [_described(process, facts) for process in processes],
             "threads": [
                 {"process_id": process_id, "thread_id": thread_id, "name": name}
                 for (process_id, thread_id), name in sorted(facts.thread_names.items())
@@ -325,6 +322,11 @@ class ImportedRun:
             "transfers": counts.get(2, 0) + counts.get(3, 0),
             "synchronizations": counts.get(4, 0),
         }
+
+
+def _described(process: dict[str, Any], facts: ImportFacts) -> dict[str, Any]:
+    told = {key: value for key, value in process.items() if key != "spans"}
+    return {**told, "process_key": "0", "name": facts.process_names.get(process["process_id"])}
 
 
 def _span_columns(rows: Columns, placed: Columns) -> Columns:
