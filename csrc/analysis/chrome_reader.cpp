@@ -15,8 +15,9 @@ constexpr std::size_t longest_fact_bytes = 4096;
 
 std::uint32_t number32(std::string_view written) {
     const auto value = json_integer(written);
-    return value && *value >= 0 && *value < ChromeReader::unknown ? static_cast<std::uint32_t>(*value)
-                                                                  : ChromeReader::unknown;
+    return value && *value >= 0 && *value < std::int64_t{ChromeReader::unknown}
+               ? static_cast<std::uint32_t>(*value)
+               : ChromeReader::unknown;
 }
 
 std::uint64_t number64(std::string_view written) {
@@ -94,54 +95,61 @@ void ChromeReader::step(char c) {
 }
 
 void ChromeReader::step_outside(char c) {
-    const std::int64_t events_depth = is_array_ ? 1 : 2;
     const bool is_blank = c == ' ' || c == '\n' || c == '\r' || c == '\t';
     if (state_ == State::before) {
-        if (is_blank || static_cast<unsigned char>(c) >= 0x80) return;  // a byte order mark
-        if (c != '{' && c != '[') return fail("it does not begin as JSON does");
-        is_array_ = has_events_ = c == '[';
-        state_ = is_array_ ? State::in_events : State::in_object;
-        depth_ = 1;
-        expects_key_ = true;
+        if (!is_blank && static_cast<unsigned char>(c) < 0x80) begin(c);  // or a byte order mark
         return;
     }
-    if (state_ == State::in_events && depth_ == events_depth) {
-        if (c == '{') {
-            ++depth_;
-            collecting_ = true;
-            event_.assign(1, c);
-            return;
-        }
-        if (c == ']') {
-            --depth_;
-            state_ = is_array_ ? State::after : State::in_object;
-            scalar_.clear();
-            return;
-        }
-        if (c != ',' && !is_blank) fail("its list of events holds what is no event");
+    if (state_ == State::in_events && depth_ == (is_array_ ? 1 : 2)) {
+        if (!is_blank) step_between_events(c);
         return;
     }
-    if (depth_ == 1) {
-        if (c == ':' && expects_key_) {
-            key_ = json_string(scalar_);
-            scalar_.clear();
-            expects_key_ = false;
-            return;
-        }
-        if (c == ',' || c == '}') note_scalar();
-        if (c == '[' && key_ == "traceEvents") {
-            depth_ = 2;
-            state_ = State::in_events;
-            has_events_ = true;
-            return;
-        }
-        if (c != ',' && c != '{' && c != '}' && c != '[' && c != ']' && !is_blank &&
-            scalar_.size() < longest_fact_bytes)
-            scalar_.push_back(c);
-    }
+    if (depth_ == 1 && step_in_object(c, is_blank)) return;
     if (c == '{' || c == '[') ++depth_;
     if (c == '}' || c == ']') --depth_;
     if (depth_ == 0) state_ = State::after;
+}
+
+void ChromeReader::begin(char c) {
+    if (c != '{' && c != '[') return fail("it does not begin as JSON does");
+    is_array_ = has_events_ = c == '[';
+    state_ = is_array_ ? State::in_events : State::in_object;
+    depth_ = 1;
+    expects_key_ = true;
+}
+
+void ChromeReader::step_between_events(char c) {
+    if (c == '{') {
+        ++depth_;
+        collecting_ = true;
+        event_.assign(1, c);
+    } else if (c == ']') {
+        --depth_;
+        state_ = is_array_ ? State::after : State::in_object;
+        scalar_.clear();
+    } else if (c != ',') {
+        fail("its list of events holds what is no event");
+    }
+}
+
+// Returns whether nothing is left to do for this character.
+bool ChromeReader::step_in_object(char c, bool is_blank) {
+    if (c == ':' && expects_key_) {
+        key_ = json_string(scalar_);
+        scalar_.clear();
+        expects_key_ = false;
+        return true;
+    }
+    if (c == ',' || c == '}') note_scalar();
+    if (c == '[' && key_ == "traceEvents") {
+        depth_ = 2;
+        state_ = State::in_events;
+        has_events_ = true;
+        return true;
+    }
+    const bool is_bracket = c == '{' || c == '}' || c == '[' || c == ']';
+    if (c != ',' && !is_bracket && !is_blank && scalar_.size() < longest_fact_bytes) scalar_.push_back(c);
+    return false;
 }
 
 void ChromeReader::note_scalar() {

@@ -72,6 +72,9 @@ class ChromeReader {
 
     void step(char c);
     void step_outside(char c);
+    void begin(char c);
+    void step_between_events(char c);
+    bool step_in_object(char c, bool is_blank);
     void note_scalar();
     void take_event();
     void place(const Event& event);

@@ -37,7 +37,7 @@ constexpr std::uint32_t replacement = 0xFFFD;
 std::uint32_t hex4(std::string_view text, std::size_t at) {
     std::uint32_t code = replacement;
     if (at + 4 > text.size()) return code;
-    const auto end = text.data() + at + 4;
+    const char* const end = text.data() + at + 4;
     return std::from_chars(text.data() + at, end, code, 16).ptr == end ? code : replacement;
 }
 

@@ -116,7 +116,7 @@ PerfettoEncoder::PerfettoEncoder(std::int64_t origin_unix_ns, std::vector<std::s
 }
 
 void PerfettoEncoder::add_names(std::vector<std::string> names) {
-    std::move(names.begin(), names.end(), std::back_inserter(names_));
+    for (std::string& name : names) names_.push_back(std::move(name));
 }
 
 std::uint32_t PerfettoEncoder::add_track(const Track& track) {

@@ -160,6 +160,8 @@ def test_a_folder_that_exists_is_refused_before_anything_runs(stub: Stub, tmp_pa
 def test_nothing_to_run_is_a_usage_error(capsys: Any) -> None:
     assert execute(["nsys"]) == 2
     assert "Nothing to run" in capsys.readouterr().err
+    assert execute(["nsys", "--rnge", "cuda", "--", "true"]) == 2
+    assert "No such option" in capsys.readouterr().err
 
 
 def test_nsys_is_found_in_the_usual_folders(tmp_path: Path) -> None:

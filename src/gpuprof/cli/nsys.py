@@ -14,7 +14,7 @@ import click
 EXIT_UNAVAILABLE = 2
 
 
-@click.command("nsys", context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False})
+@click.command("nsys", context_settings={"allow_interspersed_args": False})
 @click.option("--out", metavar="R", help="Run to write; the default is NAME.gpuprof, numbered if it exists.")
 @click.option(
     "--range",
