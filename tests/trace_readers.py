@@ -29,8 +29,11 @@ class Trace:
     tracks: dict[Any, str] = field(default_factory=dict)
 
 
-def read_perfetto(path: Path) -> Trace:
-    """Parse with the schema that Perfetto publishes; follow clocks, names and stacks as it documents them."""
+def read_perfetto(path: Path, *, shows_around: bool = True) -> Trace:
+    """Parse with the schema that Perfetto publishes; follow clocks, names and stacks as it documents them.
+
+    Without `shows_around`, slices do not tell what is around them, which would be much in a deep stack.
+    """
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as schema
 
     message = schema.Trace()
@@ -76,7 +79,7 @@ def read_perfetto(path: Path) -> Trace:
             stack.append((name, now, []))
         elif event.type == event.TYPE_SLICE_END:
             name, start, _ = stack.pop()
-            around = tuple(each[0] for each in stack)
+            around = tuple(each[0] for each in stack) if shows_around else ()
             trace.slices.append(
                 Slice(f"{_full_name(trace, parents, track)}#{track}", name, start, now - start, around)
             )

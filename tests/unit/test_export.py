@@ -196,6 +196,17 @@ def test_an_export_imports_as_the_same_run(gpu_run: gpuprof.Run, tmp_path: Path)
         assert again.sql(query).fetchall() == gpu_run.sql(query).fetchall()
 
 
+def test_imported_processes_and_threads_keep_their_names(tmp_path: Path) -> None:
+    def named(what: str, name: str) -> dict[str, Any]:
+        return {"ph": "M", "pid": 7, "tid": 1, "name": what, "args": {"name": name}}
+
+    events = [named("process_name", "trainer"), named("thread_name", "loop"), event("a", 1, 2)]
+    (tmp_path / "t.json").write_text(json.dumps(events))
+    run = gpuprof.import_trace(tmp_path / "t.json", tmp_path / "t.gpuprof")
+    assert {each.track for each in exported(run, tmp_path, ".json").slices} == {"trainer/loop#1"}
+    assert set(exported(run, tmp_path, ".pftrace").tracks.values()) == {"trainer", "loop"}
+
+
 def test_folded_stacks_add_up_to_the_own_time(record: Any, tmp_path: Path) -> None:
     run = record(nested_program).run
     lines = run.export(tmp_path / "t.folded").read_text("utf-8").splitlines()
@@ -235,7 +246,8 @@ def test_depth_of_twenty_thousand(tmp_path: Path, record: Any) -> None:
             span.__exit__(None, None, None)
 
     run = record(program).run
-    assert slices_of(exported(run, tmp_path, ".pftrace")) == spans_of(run)
+    trace = read_perfetto(run.export(tmp_path / "deep.pftrace"), shows_around=False)
+    assert slices_of(trace) == spans_of(run)
 
 
 def test_an_ending_that_names_no_format_is_refused(record: Any, tmp_path: Path) -> None:

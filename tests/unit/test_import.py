@@ -117,6 +117,27 @@ def test_gpu_work_belongs_to_the_operator_that_launched_it(imported: Import) -> 
     assert (operators["aten::addmm"], operators["cudaLaunchKernel"]) == (40_500, 0)
 
 
+def test_kernels_without_any_thread(imported: Import) -> None:
+    run = imported([x("k", 5, 2, "kernel", 7, 0, device=0, stream=7), x("k", 9, 1, "kernel", 7, 0, device=0)])
+    assert rows(run, "SELECT span_id, start_ns, process_id FROM kernels ORDER BY 2") == [
+        (None, 0, 0),
+        (None, 4_000, 0),
+    ]
+    assert [(row.name, row.calls, row.gpu_total_ns) for row in run.summary(by="kernel").rows] == [
+        ("k", 2, 3_000)
+    ]
+
+
+def test_two_processes_keep_apart(imported: Import) -> None:
+    run = imported([x("a", 0, 10, pid=5), x("b", 2, 3, pid=6), x("c", 3, 1, pid=6)])
+    assert rows(run, "SELECT process_id, name, depth FROM spans ORDER BY name") == [
+        (5, "a", 0),
+        (6, "b", 0),
+        (6, "c", 1),
+    ]
+    assert [each["process_id"] for each in run.meta["processes"]] == [6, 5]  # the busier one first
+
+
 def test_an_imported_run_is_a_run(imported: Import, tmp_path: Path) -> None:
     run = imported(KINETO)
     assert "aten::addmm" in str(run.summary(by="operator"))

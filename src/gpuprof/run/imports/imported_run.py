@@ -11,7 +11,6 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +19,9 @@ import numpy as np
 from gpuprof import _native
 from gpuprof.errors import RunError
 from gpuprof.record.recording import SEGMENTS, create_folder, write_json
-from gpuprof.run.format import FORMAT_VERSION, META_FILE
+from gpuprof.run.format import META_FILE
 from gpuprof.run.gpu_records import UNKNOWN, UNKNOWN_LONG
+from gpuprof.run.imports.import_facts import ImportFacts, imported_meta
 from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.writer import KINDS, TableWriter
 
@@ -72,23 +72,6 @@ _RECORDS_VIEW = """
     SELECT * REPLACE (start_ns - $origin AS start_ns, $process::BIGINT AS process_id) FROM scratch.records
     WHERE CASE WHEN process_id < 0 THEN $main ELSE process_id END = $process
 """
-
-
-@dataclass(slots=True)
-class ImportFacts:
-    """What a reader learned beside the intervals themselves."""
-
-    source: str  # in a few words, such as "Kineto JSON"
-    unix_ns_at_zero: int = 0  # what stands on the wall's clock where the trace's times are 0
-    complete: bool = True
-    command: list[str] | None = None
-    machine: dict[str, Any] = field(default_factory=dict)
-    versions: dict[str, Any] = field(default_factory=dict)
-    process_names: dict[int, str] = field(default_factory=dict)
-    thread_names: dict[tuple[int, int], str] = field(default_factory=dict)
-    totals: dict[str, int] = field(default_factory=dict)
-    damage: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
 
 
 class ImportedRun:
@@ -154,8 +137,32 @@ class ImportedRun:
         ]
         left_out = self._forwarded(processes, process_names)
         nester = _native.Nester()
-        nodes = {}
-        row = 0
+        nodes = self._write_spans(nester, processes, process_names, left_out)
+        decoded = {"tree": nester.finish(), "names": list(self._name_ids)}
+        self._write_gpu(processes, nodes)
+        self._writer.write_tree(decoded)
+        self._writer.ensure_tables()
+        if nester.crossings():
+            facts.notes.append(
+                f"{nester.crossings():,} intervals end outside of the one that they begin in; "
+                "they stand beside it"
+            )
+        facts.totals["spans"] = sum(process["spans"] for process, _ in processes) - len(left_out)
+        meta = imported_meta(
+            facts, [process for process, _ in processes], origin_ns=self._origin_ns, gpu=self._gpu_counts()
+        )
+        write_json(self._target / META_FILE, meta)
+        return meta
+
+    def _write_spans(
+        self,
+        nester: _native.Nester,
+        processes: list[tuple[dict[str, Any], int]],
+        process_names: list[int],
+        left_out: npt.NDArray[np.int64],
+    ) -> dict[int, int]:
+        """Write all intervals but those at the places in `left_out`; returns the processes' nodes."""
+        nodes, row = {}, 0
         for (process, first_row), name in zip(processes, process_names, strict=True):
             nodes[process["process_id"]] = nester.begin_process(process["process_id"], name)
             for rows in self._batches(first_row, process["spans"]):
@@ -166,19 +173,7 @@ class ImportedRun:
                 placed = nester.add(rows)
                 columns = _span_columns(rows, placed)
                 self._writer.add_batch(process, columns, self._links(rows, placed), self._fresh_names())
-        decoded = {"tree": nester.finish(), "names": list(self._name_ids)}
-        self._write_gpu(processes, nodes)
-        self._writer.write_tree(decoded)
-        self._writer.ensure_tables()
-        if nester.crossings():
-            facts.notes.append(
-                f"{nester.crossings():,} intervals end outside of the one that they begin in; "
-                "they stand beside it"
-            )
-        facts.totals["spans"] = row - len(left_out)
-        meta = self._meta(facts, [process for process, _ in processes])
-        write_json(self._target / META_FILE, meta)
-        return meta
+        return nodes
 
     def _forwarded(
         self, processes: list[tuple[dict[str, Any], int]], process_names: list[int]
@@ -282,35 +277,6 @@ class ImportedRun:
             self._writer.gpu.load_imported((process_id, 0))
             self._writer.write_gpu_of(process_id, nodes[process_id])
 
-    def _meta(self, facts: ImportFacts, processes: list[dict[str, Any]]) -> dict[str, Any]:
-        totals = {"events": 0, "dropped_events": 0, "damaged_events": 0, "unmatched_ends": 0}
-        totals |= {"unfinished_spans": 0, **facts.totals}
-        complete = facts.complete and not facts.damage and totals["damaged_events"] == 0
-        return {
-            "format_version": FORMAT_VERSION,
-            "gpuprof": _native.build_info()["version"],
-            "complete": complete,
-            "imported": facts.source,
-            "origin_unix_ns": str(facts.unix_ns_at_zero + self._origin_ns),
-            "duration_ns": max((process["end_ns"] for process in processes), default=0),
-            "command": facts.command,
-            "process_id": processes[0]["process_id"] if processes else None,
-            "machine": facts.machine,
-            "versions": facts.versions,
-            "sources": {"import": facts.source},
-            "totals": totals,
-            "gpu": self._gpu_counts(),
-            "damage": facts.damage,
-            "notes": facts.notes,
-            "devices": [],
-            "clock": {"kind": facts.source, "ns_per_tick": 1.0},
-            "processes": [_described(process, facts) for process in processes],
-            "threads": [
-                {"process_id": process_id, "thread_id": thread_id, "name": name}
-                for (process_id, thread_id), name in sorted(facts.thread_names.items())
-            ],
-        }
-
     def _gpu_counts(self) -> dict[str, int] | None:
         if self._records == 0:
             return None
@@ -322,11 +288,6 @@ class ImportedRun:
             "transfers": counts.get(2, 0) + counts.get(3, 0),
             "synchronizations": counts.get(4, 0),
         }
-
-
-def _described(process: dict[str, Any], facts: ImportFacts) -> dict[str, Any]:
-    told = {key: value for key, value in process.items() if key != "spans"}
-    return {**told, "process_key": "0", "name": facts.process_names.get(process["process_id"])}
 
 
 def _span_columns(rows: Columns, placed: Columns) -> Columns:

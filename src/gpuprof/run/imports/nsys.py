@@ -13,13 +13,13 @@ import numpy as np
 
 from gpuprof.errors import RunError
 from gpuprof.run.gpu_records import COPY, FILL, KERNEL, SYNCHRONIZATION, UNKNOWN
+from gpuprof.run.imports.import_facts import ImportFacts
 from gpuprof.run.imports.imported_run import (
     FLOATING,
     INTERFACE_CALL,
     MAIN_PROCESS,
     SPAN,
     ImportedRun,
-    ImportFacts,
     kind_code,
 )
 from gpuprof.run.imports.naming import named_kind, operator_kind
