@@ -9,6 +9,7 @@ pybind11_add_module(_native
     csrc/bindings/bind_ceilings.cpp
     csrc/bindings/bind_gpu.cpp
     csrc/bindings/bind_record.cpp
+    csrc/bindings/bind_traces.cpp
     csrc/python/context.cpp
     csrc/python/layers.cpp
     csrc/python/ranges.cpp

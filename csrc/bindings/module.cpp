@@ -13,4 +13,5 @@ PYBIND11_MODULE(_native, module) {
     gpuprof::bindings::bind_autograd(module);
     gpuprof::bindings::bind_analysis(module);
     gpuprof::bindings::bind_ceilings(module);
+    gpuprof::bindings::bind_traces(module);
 }

@@ -66,6 +66,23 @@ ATTRIBUTED = """
     LEFT JOIN captured ON captured.id = records.graph_node_id
 """
 
+# Another tool's record belongs to what launched it, by correlation id (kind 0), or to the operator whose id
+# it carries (kind 3).
+IMPORTED = """
+    CREATE OR REPLACE VIEW attributed AS
+    SELECT records.*, launches.launch_ns,
+           coalesce(launches.span_id, externals.span_id) AS span_id,
+           CASE WHEN launches.span_id IS NULL THEN coalesce(externals.node, launches.node)
+                ELSE launches.node END AS node,
+           false AS is_foreign_graph
+    FROM records
+    LEFT JOIN (SELECT id, nullif(min(span_id), -1) AS span_id, arg_min(node, span_id) AS node,
+                      min(launch_ns) AS launch_ns
+               FROM links WHERE kind = 0 GROUP BY id) AS launches ON launches.id = records.correlation_id
+    LEFT JOIN (SELECT id, min(span_id) AS span_id, arg_min(node, span_id) AS node
+               FROM links WHERE kind = 3 GROUP BY id) AS externals ON externals.id = records.external_id
+"""
+
 TABLES = {
     "kernels": """
         SELECT row_number() OVER () - 1 + $first AS kernel_id, * FROM (
