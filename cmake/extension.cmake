@@ -5,13 +5,14 @@ find_package(pybind11 CONFIG REQUIRED)
 pybind11_add_module(_native
     csrc/bindings/module.cpp
     csrc/bindings/bind_analysis.cpp
+    csrc/bindings/bind_ceilings.cpp
     csrc/bindings/bind_gpu.cpp
     csrc/bindings/bind_record.cpp
     csrc/python/context.cpp
     csrc/python/layers.cpp
     csrc/python/ranges.cpp
     csrc/python/span.cpp)
-target_link_libraries(_native PRIVATE gpuprof_analysis)
+target_link_libraries(_native PRIVATE gpuprof_analysis gpuprof_cpu)
 target_compile_definitions(_native PRIVATE
     GPUPROF_VERSION="${SKBUILD_PROJECT_VERSION}"
     GPUPROF_COMPILER="${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}"

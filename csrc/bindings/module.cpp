@@ -11,4 +11,5 @@ PYBIND11_MODULE(_native, module) {
     gpuprof::bindings::bind_record(module);
     gpuprof::bindings::bind_gpu(module);
     gpuprof::bindings::bind_analysis(module);
+    gpuprof::bindings::bind_ceilings(module);
 }

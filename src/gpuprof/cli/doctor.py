@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof doctor`: what works here, what is missing, and the mend."""
+"""`gpuprof doctor`: what works here, what is missing, and the mend; and what the machine can do at best."""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
+import sys
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 import click
@@ -17,13 +20,24 @@ _COLORS = {"ok": "green", "missing": "yellow", "problem": "red", "info": "cyan"}
 
 
 @click.command("doctor")
+@click.option("--ceilings", is_flag=True, help="Measure what this machine can do at best, or show the cache.")
+@click.option("--refresh", is_flag=True, help="With --ceilings: measure again whatever the cache holds.")
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 @click.pass_context
-def doctor(context: click.Context, as_json: bool) -> None:
+def doctor(context: click.Context, ceilings: bool, refresh: bool, as_json: bool) -> None:
     """Say what works on this machine and how to mend what does not.
 
     Exits with 1 when something that gpuprof cannot do without is broken.
     """
+    if refresh and not ceilings:
+        raise click.UsageError("--refresh goes with --ceilings.")
+    if ceilings:
+        _print_ceilings(refresh, as_json)
+    else:
+        context.exit(_print_checks(as_json))
+
+
+def _print_checks(as_json: bool) -> int:
     from gpuprof.doctor import examine, is_broken
 
     checks = examine()
@@ -35,7 +49,7 @@ def doctor(context: click.Context, as_json: bool) -> None:
         for check in checks:
             click.echo(_line(check, widest=max(len(check.name) for check in checks)))
         click.echo("\ngpuprof can record here." if healthy else "\ngpuprof cannot work here as it is.")
-    context.exit(0 if healthy else EXIT_BROKEN)
+    return 0 if healthy else EXIT_BROKEN
 
 
 def _line(check: Check, widest: int) -> str:
@@ -44,3 +58,38 @@ def _line(check: Check, widest: int) -> str:
     status = click.style(f"{check.status:<7}", fg=_COLORS[check.status])
     mend = f"; mend: {check.mend}" if check.mend else ""
     return f"{status}  {check.name:<{widest}}  {escape_text(check.detail + mend)}"
+
+
+def _print_ceilings(refresh: bool, as_json: bool) -> None:
+    """Show the ceilings; those of the cache are compared with a quick new measurement."""
+    from gpuprof.analyze.ceilings import measure_ceilings
+    from gpuprof.analyze.ceilings_cache import load_ceilings
+    from gpuprof.analyze.ceilings_table import ceilings_table, drift_text
+
+    with _progress() as progress:
+        ceilings, fresh = load_ceilings(refresh, progress)
+        drifts = None if fresh else ceilings.drift_to(measure_ceilings(quick=True, progress=progress))
+    if as_json:
+        values = {
+            "ceilings": ceilings.as_dict(),
+            "from_cache": not fresh,
+            "drift": None if drifts is None else [dataclasses.asdict(drift) for drift in drifts],
+        }
+        click.echo(json.dumps(values, indent=2))
+        return
+    click.echo(ceilings_table(ceilings))
+    if drifts is not None:
+        click.echo(drift_text(drifts))
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[[str], None]]:
+    """Show on standard error what is measured: a line that changes, or one line where it goes to a file."""
+    if not sys.stderr.isatty():
+        click.echo("measuring, for about 10 seconds ...", err=True)
+        yield lambda _what: None
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status("measuring") as status:
+        yield lambda what: status.update(f"measuring {what}")

@@ -1,0 +1,293 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What this machine can do at best: the roofs that a roofline is read against.
+
+A value is the best of many short repeats: a repeat can be disturbed, it cannot be flattered. How
+far the repeats lie apart is the row's spread.
+"""
+
+from __future__ import annotations
+
+import datetime
+import importlib.util
+import math
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from gpuprof import _native
+from gpuprof.analyze.ceiling_rows import (
+    ALL_CORES,
+    ONE_CORE,
+    Ceiling,
+    Ceilings,
+    Unit,
+    relative_spread,
+    roof,
+)
+from gpuprof.analyze.library_ceilings import launch_ceiling, library_ceilings
+from gpuprof.errors import UnavailableError
+from gpuprof.run.machine import describe_machine
+from gpuprof.run.processor import (
+    Cache,
+    available_memory_bytes,
+    data_caches,
+    processor_quota,
+    usable_processors,
+)
+
+# STREAM's rule: an array at least four times as large as all last-level caches together.
+DRAM_OVER_CACHE = 4
+LEAST_DRAM_ARRAY_BYTES = 64 << 20
+# Three arrays together take at most this share of the memory that is free.
+MOST_OF_FREE_MEMORY = 0.4
+# Where nobody tells the size of a last-level cache.
+ASSUMED_CACHE_BYTES = 32 << 20
+# A control group's period is 100 ms: a repeat that is shorter can run before the quota bites.
+QUOTA_SECONDS = 0.25
+
+_DTYPES: list[str | None] = ["fp64", "fp32", "bf16", "fp16", "int8"]
+_CACHE_STREAMS = ["read", "copy", "triad"]
+_DRAM_STREAMS = [*_CACHE_STREAMS, "copy_non_temporal", "triad_non_temporal"]
+# Where a store to a line that no cache holds first reads the line: what moves, over what the stream names.
+_WITH_WRITE_ALLOCATE = {"copy": 3 / 2, "triad": 4 / 3}
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Effort:
+    """How long and how often each measurement repeats."""
+
+    seconds: float
+    repeats: int
+    library_seconds: float
+    devices: tuple[str, ...]
+
+
+_FULL = _Effort(0.01, 16, 0.4, (ALL_CORES, ONE_CORE))
+_QUICK = _Effort(0.005, 8, 0, (ALL_CORES,))
+
+
+def measure_ceilings(quick: bool = False, progress: Progress | None = None) -> Ceilings:
+    """Measure this process's processors, in about ten seconds; `quick` in two, for a comparison.
+
+    `quick` leaves out single cores, narrower instruction sets than the widest, and the products of
+    PyTorch, which is not imported for it. `progress` is told what is measured next. Measuring uses
+    threads of its own, one on each processor of the affinity mask, and leaves the program's threads
+    and settings alone. Raises UnavailableError while a recording runs: each would disturb the other.
+    """
+    if _native.is_recording():
+        raise UnavailableError("ceilings cannot be measured while a recording runs: measure before or after")
+    measurement = _Measurement(quick, progress or _say_nothing)
+    rows = tuple(measurement.rows())
+    now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+    return Ceilings(rows, now, machine_key(), quick, tuple(measurement.notes))
+
+
+def machine_key() -> dict[str, Any]:
+    """Return what ceilings depend on; equal keys mean that a cached measurement may be used."""
+    return {
+        "processor": describe_machine()["processor"],
+        "processors": usable_processors(),
+        "quota": processor_quota(),
+        "instruction_sets": _native.cpu_instruction_sets(),
+        "gpuprof": _native.build_info()["version"],
+        "torch": _torch_version(),
+    }
+
+
+def _torch_version() -> str | None:
+    try:
+        return version("torch") if importlib.util.find_spec("torch") else None
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _say_nothing(_what: str) -> None:
+    pass
+
+
+class _Measurement:
+    """One go over everything that can be measured here; collects notes on the way."""
+
+    def __init__(self, quick: bool, progress: Progress) -> None:
+        self.quick = quick
+        self.progress = progress
+        self.notes: list[str] = []
+        self.effort = _QUICK if quick else _FULL
+        self.processors = usable_processors()
+        self.caches = data_caches(self.processors)
+        self._pinned = True
+        self._heed_quota()
+
+    def _heed_quota(self) -> None:
+        quota = processor_quota()
+        if quota is None or quota >= len(self.processors):
+            return
+        # More threads than the quota feeds would run and stop together.
+        self.processors = self.processors[: max(1, math.ceil(quota))]
+        self.effort = _Effort(QUOTA_SECONDS, 3, self.effort.library_seconds, self.effort.devices)
+        self.notes.append(
+            f"the control group grants {quota:.3g} processors' worth of time: these are ceilings of the quota"
+        )
+
+    def rows(self) -> Iterator[Ceiling]:
+        """Measure; raises OSError where not even a thread or its memory can be had."""
+        for device in self.effort.devices:
+            processors = self.processors if device == ALL_CORES else self.processors[:1]
+            yield from self._compute(device, processors)
+            yield from self._memory(device, processors)
+        yield from self._launch()
+        if not self._pinned:
+            self.notes.append("not every thread could be kept on its processor: the system moved them")
+
+    def _compute(self, device: str, processors: list[int]) -> Iterator[Ceiling]:
+        measured = [*self._kernels(device, processors)]
+        if device == ALL_CORES and not self.quick:
+            measured += self._library()
+        for dtype in sorted({row.dtype for row in measured}, key=_DTYPES.index):
+            rows = [row for row in measured if row.dtype == dtype]
+            yield from roof("compute", rows)
+            yield from rows
+
+    def _kernels(self, device: str, processors: list[int]) -> Iterator[Ceiling]:
+        for kernel in _wanted_kernels(self.quick):
+            names = kernel["instruction_set"], kernel["dtype"]
+            self.progress(f"{_where(processors)}: {names[1]} arithmetic, {names[0]}")
+            found = _native.measure_compute(*names, processors, self.effort.seconds, self.effort.repeats)
+            if found is None:
+                self.notes.append(f"the system does not let this process use {names[0]}")
+                continue
+            self._see_pinned(found, processors)
+            rates = found["per_second"]
+            yield _row(device, f"compute.{names[0]}", names[1], rates, "flop_per_s", kernel["method"])
+
+    def _library(self) -> list[Ceiling]:
+        if importlib.util.find_spec("torch") is None:
+            self.notes.append("torch is not installed: no ceilings of its products and of its dispatch")
+            return []
+        self.progress("products of PyTorch")
+        try:
+            return list(library_ceilings(self.effort.library_seconds))
+        except Exception as error:
+            self.notes.append(f"PyTorch's products could not be measured: {_one_line(error)}")
+            return []
+
+    def _launch(self) -> Iterator[Ceiling]:
+        # A quick look imports nothing.
+        if "torch" not in sys.modules and (self.quick or importlib.util.find_spec("torch") is None):
+            return
+        self.progress("dispatch of an operator")
+        try:
+            yield launch_ceiling(10 * self.effort.seconds)
+        except Exception as error:
+            self.notes.append(f"the dispatch of an operator could not be measured: {_one_line(error)}")
+
+    def _memory(self, device: str, processors: list[int]) -> Iterator[Ceiling]:
+        count = len(processors)
+        for level, bytes_each in _cache_working_sets(self.caches, processors).items():
+            what = f"{bytes_each / 1e3:,.0f} kB" + (" each core" if count > 1 else "")
+            array_bytes = bytes_each * count // 3
+            found = self._streams(processors, f"memory.l{level}", _CACHE_STREAMS, array_bytes)
+            rows = [
+                _row(device, f"memory.l{level}.{stream}", None, rates, "bytes_per_s", what)
+                for stream, rates in found.items()
+            ]
+            yield from roof(f"memory.l{level}", rows)
+            yield from rows
+        yield from self._dram(device, processors)
+
+    def _dram(self, device: str, processors: list[int]) -> Iterator[Ceiling]:
+        """Yield traffic: what a stream names, and what is read because it will be written.
+
+        The roof is the best of those whose traffic is certain. Where there are stores that pass the
+        caches, these are they; where there are none, no line is taken to be read before it is
+        written, since such processors (Arm's) mostly notice long stores.
+        """
+        array_bytes = self._dram_array_bytes()
+        what = f"{array_bytes / 1e6:,.0f} MB arrays"
+        found = self._streams(processors, "memory.dram", _DRAM_STREAMS, array_bytes)
+        allocates = _WITH_WRITE_ALLOCATE if "triad_non_temporal" in found else {}
+        rows, certain = [], []
+        for stream, rates in found.items():
+            factor = allocates.get(stream, 1.0)
+            method = what if factor == 1 else f"{what}, write-allocate x{factor:.2f}"
+            traffic = [rate * factor for rate in rates]
+            rows.append(_row(device, f"memory.dram.{stream}", None, traffic, "bytes_per_s", method))
+            certain += rows[-1:] if factor == 1 else []
+        yield from roof("memory.dram", certain)
+        yield from rows
+
+    def _streams(
+        self, processors: list[int], resource: str, streams: list[str], array_bytes: int
+    ) -> dict[str, list[float]]:
+        self.progress(f"{_where(processors)}: {resource}")
+        effort = self.effort
+        found = _native.measure_streams(streams, array_bytes, processors, effort.seconds, effort.repeats)
+        for result in found.values():
+            self._see_pinned(result, processors)
+        return {stream: result["per_second"] for stream, result in found.items()}
+
+    def _dram_array_bytes(self) -> int:
+        """Return an array's size; says so where memory does not suffice for the one that is wanted."""
+        last = max((cache.level for cache in self.caches), default=0)
+        cache_bytes = sum(cache.bytes for cache in self.caches if cache.level == last) or ASSUMED_CACHE_BYTES
+        wanted = max(DRAM_OVER_CACHE * cache_bytes, LEAST_DRAM_ARRAY_BYTES)
+        free = available_memory_bytes()
+        room = wanted if free is None else int(MOST_OF_FREE_MEMORY * free / 3)
+        if room < wanted:
+            note = f"free memory allows arrays of {room / 1e6:,.0f} MB where {wanted / 1e6:,.0f} MB are due: "
+            self.notes.append(note + "memory.dram may hold some of the last cache")
+        return min(room, wanted)
+
+    def _see_pinned(self, result: dict[str, Any], processors: list[int]) -> None:
+        self._pinned = self._pinned and result["pinned_threads"] == len(processors)
+
+
+def _wanted_kernels(quick: bool) -> list[dict[str, str]]:
+    """Return the kernels to time: plain ones only where there is nothing wider; of quick, the widest."""
+    kernels = _native.cpu_kernels()
+    widest = {kernel["dtype"]: kernel for kernel in kernels}
+    if quick:
+        return list(widest.values())
+    return [
+        kernel
+        for kernel in kernels
+        if kernel["instruction_set"] != "generic" or widest[kernel["dtype"]] is kernel
+    ]
+
+
+def _cache_working_sets(caches: list[Cache], processors: list[int]) -> dict[int, int]:
+    """Return, for each level, the bytes that each of `processors` is to work on at the same time.
+
+    Far above what the level before holds and well below the processor's share of this one: their
+    geometric mean. Where a share is no larger than the level before, as with caches that take in what
+    the level before gives up, a little above that one.
+    """
+    sizes: dict[int, int] = {}
+    before = 0
+    for level in sorted({cache.level for cache in caches}):
+        share = min(
+            cache.bytes // max(1, len(set(cache.processors) & set(processors)))
+            for cache in caches
+            if cache.level == level and set(cache.processors) & set(processors)
+        )
+        sizes[level] = int(max(math.sqrt(before * share), 1.35 * before)) if before else share // 2
+        before = share
+    return sizes
+
+
+def _row(
+    device: str, resource: str, dtype: str | None, rates: list[float], unit: Unit, method: str
+) -> Ceiling:
+    return Ceiling(device, resource, dtype, max(rates), unit, relative_spread(rates), method)
+
+
+def _where(processors: list[int]) -> str:
+    return "one core" if len(processors) == 1 else f"{len(processors)} cores"
+
+
+def _one_line(error: BaseException) -> str:
+    return " ".join(f"{type(error).__name__}: {error}".split())[:200]

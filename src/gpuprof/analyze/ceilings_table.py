@@ -1,0 +1,102 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Ceilings for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from gpuprof.analyze.ceiling_rows import ALL_CORES, MOST_DRIFT, ONE_CORE, Ceiling, Ceilings, Drift
+from gpuprof.analyze.text_table import Column, escape_text, format_duration, format_share, text_table
+
+WIDTH = 100
+MOST_LISTED = 5
+LEGEND = (
+    "A roof, and indented what it is the best of. spread: interquartile range of the repeats over their "
+    "median. memory.dram is traffic, with the lines that a store reads before it writes them "
+    "(write-allocate); the other levels count what a program names."
+)
+_RATE_UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def ceilings_table(ceilings: Ceilings, width: int = WIDTH) -> str:
+    """Return the ceilings as a table with its legend and notes, without a final newline."""
+    processors = ceilings.machine.get("processors") or []
+    columns = [
+        Column("", right=False),
+        Column(f"all {len(processors)} cores"),
+        Column("spread"),
+        Column("one core"),
+        Column("spread"),
+        Column("method", right=False),
+    ]
+    lines = [
+        escape_text(
+            f"{ceilings.machine.get('processor') or 'unknown processor'}, measured {ceilings.measured_at}"
+        ),
+        "",
+        text_table(columns, list(_rows(ceilings)), width),
+        "",
+        *textwrap.wrap(LEGEND, width),
+    ]
+    for note in ceilings.notes:
+        lines += textwrap.wrap(f"note: {note}", width, subsequent_indent="      ")
+    return "\n".join(lines)
+
+
+def drift_text(drifts: Sequence[Drift], width: int = WIDTH) -> str:
+    """Return how a quick measurement compares with the cached one, in a few lines."""
+    if not drifts:
+        return "drift: nothing could be compared"
+    large = [drift for drift in drifts if drift.is_large]
+    if not large:
+        most = max(drifts, key=lambda drift: abs(drift.change))
+        return f"drift: {len(drifts)} measured again, the largest change {_change(most)}"
+    large.sort(key=lambda drift: -abs(drift.change))
+    listed = ", ".join(map(_change, large[:MOST_LISTED])) + (", ..." if len(large) > MOST_LISTED else "")
+    text = (
+        f"drift: {len(large)} of {len(drifts)} measured again differ by more than {MOST_DRIFT:.0%}: "
+        f"{listed}. The machine is busy, or has changed; on a quiet one, gpuprof doctor --ceilings --refresh"
+    )
+    return "\n".join(textwrap.wrap(text, width, subsequent_indent="       "))
+
+
+def format_ceiling(row: Ceiling | None) -> str:
+    """Return a ceiling's value with its unit; None is `-`."""
+    if row is None:
+        return "-"
+    if row.unit == "ns":
+        return format_duration(row.value)
+    unit = "FLOP/s" if row.unit == "flop_per_s" else "B/s"
+    size, prefix = next((pair for pair in _RATE_UNITS if row.value >= 0.9995 * pair[0]), (1.0, ""))
+    value = row.value / size
+    digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+    return f"{value:,.{digits}f} {prefix}{unit}"
+
+
+def _rows(ceilings: Ceilings) -> Iterator[tuple[str, ...]]:
+    """Yield a line for each resource; whatever a single core alone has comes last."""
+    for resource, dtype in dict.fromkeys((row.resource, row.dtype) for row in ceilings.rows):
+        every = ceilings.find(resource, dtype, ALL_CORES)
+        one = ceilings.find(resource, dtype, ONE_CORE)
+        shown = every or one
+        if shown is not None:
+            yield (
+                _label(shown),
+                format_ceiling(every),
+                format_share(every.spread if every else None),
+                format_ceiling(one),
+                format_share(one.spread if one else None),
+                shown.method,
+            )
+
+
+def _label(row: Ceiling) -> str:
+    if row.is_roof:
+        return f"{row.resource} {row.dtype}" if row.dtype else row.resource
+    return "  " + row.resource.rpartition(".")[2].replace("non_temporal", "nt")
+
+
+def _change(drift: Drift) -> str:
+    name = drift.resource if drift.dtype is None else f"{drift.resource} {drift.dtype}"
+    return f"{name} {drift.change:+.1%}"

@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark of the ceilings runs and reports. Whether they are right is not for a timed test to say."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks import ceilings
+
+SCRIPT = Path(ceilings.__file__)
+
+
+def fake_stream(folder: Path, text: str) -> str:
+    script = folder / "stream"
+    script.write_text(f"#!{sys.executable}\nprint({text!r})\n")
+    script.chmod(0o755)
+    return str(script)
+
+
+def test_the_rates_of_stream_are_read(tmp_path: Path) -> None:
+    printed = "Function  Best Rate MB/s  Avg time\nCopy:  20000.5  0.1 0.1 0.1\nTriad:  30000.0  0.1 0.1 0.1"
+    assert ceilings.run_stream(fake_stream(tmp_path, printed)) == {"Copy": 20000.5e6, "Triad": 30000e6}
+
+
+@pytest.mark.parametrize("text", ["", "Copy: fast", "Copy:  20000.5  0.1"])
+def test_what_is_not_stream_is_refused(tmp_path: Path, text: str) -> None:
+    with pytest.raises(SystemExit, match="prints no rates"):
+        ceilings.run_stream(fake_stream(tmp_path, text))
+
+
+def test_a_stream_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="does not run"):
+        ceilings.run_stream(str(tmp_path / "nowhere"))
+
+
+def test_arithmetic_is_held_against_clock_times_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Native:
+        @staticmethod
+        def cpu_kernels() -> list[dict[str, str]]:
+            return [{"instruction_set": "avx2", "dtype": "fp32"}, {"instruction_set": "amx", "dtype": "bf16"}]
+
+        @staticmethod
+        def measure_clock(processors: list[int], *_rest: Any) -> dict[str, Any]:
+            return {"per_second": [2e9, 3e9]}
+
+        @staticmethod
+        def measure_compute(_name: str, _dtype: str, processors: list[int], *_rest: Any) -> dict[str, Any]:
+            # Two units of eight lanes, at 0.95 of what they could do.
+            return {"per_second": [1e9, 0.95 * 3e9 * 2 * 8 * 2 * len(processors)]}
+
+    monkeypatch.setattr(ceilings, "_native", Native)
+    one, two = ceilings.arithmetic([0, 1], rounds=2)
+    assert (one.name, two.name) == ("avx2 fp32, 1 core", "avx2 fp32, 2 cores")
+    assert one.against == "3.000 GHz x 2 units"
+    assert one.theirs == pytest.approx(96e9)
+    assert one.ratio == two.ratio == pytest.approx(0.95)
+
+
+def test_the_script_prints_json(tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="one of the contestants")
+    stream = fake_stream(tmp_path, "Copy: 1.0 0 0 0\nTriad: 1.0 0 0 0")
+    command = [sys.executable, str(SCRIPT), "--rounds", "1", "--json", "-", "--stream", stream]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    values = json.loads(done.stdout)
+    assert {"STREAM triad", "STREAM copy", "numpy copyto, 1 core"} <= {
+        each["against"] for each in values["comparisons"]
+    }
+    assert all(each["ratio"] > 0 for each in values["comparisons"])
