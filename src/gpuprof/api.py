@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     import torch
 
     from gpuprof.analyze.call_tree import CallTree
+    from gpuprof.analyze.roofline.rows import Roofline
     from gpuprof.analyze.summary import Summary
     from gpuprof.analyze.work import Work
 
@@ -107,13 +108,32 @@ class Run:
             notes=page_notes(self.meta),
         )
         target = Path(path)
-        try:
-            target.write_text(page, encoding="utf-8")
-        except OSError as error:
-            raise RunError(
-                f"cannot write {target}: {error.strerror}; name a file that can be written"
-            ) from error
+        _write_page(target, page)
         return target
+
+
+    def roofline(self, path: PathLike | None = None) -> Roofline:
+        """Say what binds each layer and operator; with a path, write the plot as one offline page too.
+
+        The run must have been recorded with `work=True`. Raises RunError where it was not.
+        """
+        from gpuprof.analyze.roofline.build import build_roofline
+
+        found = build_roofline(self._folder)
+        if path is not None:
+            from gpuprof.render.roofline import roofline_page
+            from gpuprof.render.titles import page_subtitle, page_title
+
+            page = roofline_page(found, title=page_title(self.path, self.meta), subtitle=page_subtitle(self.meta))
+            _write_page(Path(path), page)
+        return found
+
+
+def _write_page(target: Path, page: str) -> None:
+    try:
+        target.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"cannot write {target}: {error.strerror}; name a file that can be written") from error
 
 
 def open(path: PathLike) -> Run:  # noqa: A001 - the contract's name

@@ -14,6 +14,7 @@ import torch
 from gpuprof.errors import WorkError
 from gpuprof.record.first_calls import WORK_FACTS, WORK_ROWS, FirstCall, FirstCalls
 from gpuprof.record.layers import is_compiled
+from gpuprof.record.work.fused import Region
 from gpuprof.record.work.page_faults import page_fault_costs
 from gpuprof.record.work.reuse import reuse_distances
 from gpuprof.record.work.rows import CountedPass, OperatorWork
@@ -117,9 +118,14 @@ def _rows(call: FirstCall, counted: CountedPass) -> list[dict[str, Any]]:
     reuse = reuse_distances([each.touched for each in observed])
     own_name = _root_layer(call)
     whole = _compiled_layers(call)
-    rows = []
+    rows: list[dict[str, Any]] = []
+    regions: dict[tuple[str, str], Region] = {}
     for row, observation, distances in zip(counted.rows, observed, reuse, strict=True):
         layer = call.root if row.layer == own_name else row.layer
+        compiled = _inside(layer, call.root, whole)
+        if compiled is not None:
+            regions.setdefault((compiled, row.phase), Region()).add(row, observation)
+            continue
         rows.append(
             {
                 "root": call.root,
@@ -137,10 +143,10 @@ def _rows(call: FirstCall, counted: CountedPass) -> list[dict[str, Any]]:
                 "reuse_distance_bytes": [each.distance_bytes for each in distances],
                 "reuse_bytes": [each.bytes for each in distances],
                 "reuse_written": [each.written for each in distances],
-                "compiled": _inside(layer, call.root, whole),
+                "compiled": None,
             }
         )
-    return rows
+    return [*rows, *(region.row(call.root, *key) for key, region in regions.items())]
 
 
 def _root_layer(call: FirstCall) -> str:

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table `work` as rows, ready to be joined."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuprof.record.work.rows import Exactness, Phase
+
+if TYPE_CHECKING:
+    from gpuprof.run.folder import RunFolder
+
+# What a compiled layer's operators are folded into: no operator of it can be timed.
+COMPILED = "(compiled)"
+COMPILED_BACKWARD = "CompiledFunctionBackward"
+
+
+@dataclass(frozen=True, slots=True)
+class Reuse:
+    """Bytes, and what a cache must hold to have them still; None: they were in no cache."""
+
+    distance_bytes: int | None
+    bytes: int
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CountedRow:
+    """One operator call of the counting pass; the columns are those of the table `work`."""
+
+    root: str
+    layer: str
+    ordinal: int
+    operator: str
+    phase: Phase
+    flops: int | None
+    bytes: int | None
+    exactness: Exactness
+    dtype: str | None
+    input_shapes: str
+    page_faults: int | None
+    reuse: tuple[Reuse, ...]
+    is_compiled: bool = False
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOPs a byte."""
+        return self.flops / self.bytes if self.flops is not None and self.bytes else None
+
+
+def load_counted(folder: RunFolder) -> list[CountedRow]:
+    """Return the counted operators, those of each root in the order of their calls."""
+    query = """
+        SELECT root, layer, ordinal, operator, phase, flops, bytes, exactness, dtype, input_shapes,
+               page_faults, reuse_distance_bytes, reuse_bytes, reuse_written, compiled
+        FROM work
+    """
+    rows = []
+    for *columns, distances, sizes, written, compiled in folder.sql(query).fetchall():
+        reuse = tuple(map(Reuse, distances or (), sizes or (), written or ()))
+        rows.append(CountedRow(*columns, reuse=reuse, is_compiled=compiled is not None))
+    return rows
