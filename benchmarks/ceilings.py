@@ -40,7 +40,7 @@ _VECTOR_BYTES = {
     "avx512": 64,
 }
 _NUMBER_BYTES = {"fp64": 8, "fp32": 4}
-_SECONDS, _REPEATS = 0.01, 10
+_SECONDS, _REPEATS = 0.003, 30
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,8 @@ void load_tiles(const Tile& left, const Tile& right) noexcept {
         configuration.bytes_per_row[i] = row_bytes;
         configuration.tile_rows[i] = rows;
     }
+    // Some compilers do not see that the instructions for tiles read and write memory.
+    touch_memory();
     _tile_loadconfig(&configuration);
     _tile_zero(0);
     _tile_zero(1);
@@ -44,12 +46,14 @@ void load_tiles(const Tile& left, const Tile& right) noexcept {
 
 template <typename T>
 double release_tiles() noexcept {
-    Tile results[accumulators];
+    Tile results[accumulators] = {};
+    touch_memory();
     _tile_stored(0, results[0].bytes, row_bytes);
     _tile_stored(1, results[1].bytes, row_bytes);
     _tile_stored(2, results[2].bytes, row_bytes);
     _tile_stored(3, results[3].bytes, row_bytes);
     _tile_release();
+    touch_memory();
     double sum = 0;
     for (const Tile& result : results)
         for (unsigned at = 0; at < rows * row_bytes; at += sizeof(T)) {
@@ -75,7 +79,7 @@ void fill_int8(Tile& tile, double value) noexcept {
 }
 
 double run_bf16(std::uint64_t rounds, double factor, double term) noexcept {
-    Tile left, right;
+    Tile left{}, right{};
     fill_bf16(left, factor);
     fill_bf16(right, term);
     load_tiles(left, right);
@@ -89,7 +93,7 @@ double run_bf16(std::uint64_t rounds, double factor, double term) noexcept {
 }
 
 double run_int8(std::uint64_t rounds, double factor, double term) noexcept {
-    Tile left, right;
+    Tile left{}, right{};
     fill_int8(left, factor);
     fill_int8(right, term);
     load_tiles(left, right);

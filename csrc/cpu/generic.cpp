@@ -13,7 +13,7 @@ template <typename T>
 struct Generic {
     static constexpr unsigned lanes = 16 / sizeof(T);
     using Number = T;
-    typedef T Vector __attribute__((vector_size(16), may_alias));
+    using Vector __attribute__((vector_size(16), may_alias)) = T;
 
     static Vector set(double value) noexcept { return static_cast<T>(value) - Vector{}; }
     static Vector load(const T* from) noexcept { return *reinterpret_cast<const Vector*>(from); }

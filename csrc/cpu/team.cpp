@@ -2,9 +2,9 @@
 #include "cpu/team.hpp"
 
 #include <pthread.h>
-#include <signal.h>
 
 #include <algorithm>
+#include <csignal>
 
 #if defined(__linux__)
 #include <sched.h>
@@ -18,10 +18,10 @@ namespace {
 bool pin_to(int processor) noexcept {
 #if defined(__linux__)
     // Room for more processors than cpu_set_t knows.
-    constexpr std::size_t most = 8192;
+    constexpr int most = 8192;
     alignas(unsigned long) unsigned char bytes[CPU_ALLOC_SIZE(most)] = {};
     auto* const set = reinterpret_cast<cpu_set_t*>(bytes);
-    if (processor < 0 || static_cast<std::size_t>(processor) >= most) return false;
+    if (processor < 0 || processor >= most) return false;
     CPU_SET_S(static_cast<std::size_t>(processor), sizeof(bytes), set);
     return pthread_setaffinity_np(pthread_self(), sizeof(bytes), set) == 0;
 #else
@@ -43,7 +43,7 @@ class SignalsHeldBack {
     ~SignalsHeldBack() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
 
   private:
-    sigset_t before_;
+    sigset_t before_{};
 };
 
 }  // namespace

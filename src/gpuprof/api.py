@@ -6,6 +6,7 @@ This stands above the rooms, since a run's methods reach into all of them.
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import warnings
@@ -81,7 +82,16 @@ class Run:
         """
         from gpuprof.analyze.summary import summarize
 
-        return summarize(self.call_tree, by, process=process)
+        table = summarize(self.call_tree, by, process=process, why_empty=self._why_off(f"{by}s"))
+        if not self.meta.get("complete"):
+            note = "this run is incomplete: it holds what could be recovered"
+            table = dataclasses.replace(table, notes=(*table.notes, note))
+        return table
+
+    def _why_off(self, source: str) -> str | None:
+        """Return why a source recorded nothing, as the run tells it."""
+        method = str(self.meta.get("sources", {}).get(source, ""))
+        return method.removeprefix("off: ") if method.startswith("off: ") else None
 
     def flamegraph(self, path: PathLike, *, weight: Literal["cpu", "gpu"] | None = None) -> Path:
         """Write the flame graph as one offline HTML page; returns its path.
@@ -312,7 +322,8 @@ def run_program(
 ) -> tuple[int, Run | RunError]:
     """Run a script or module under a recording; returns its exit code and the run.
 
-    When the run could not be written the error stands in its place: the program ran all the same.
+    When the run could not be written the error stands in its place: the program ran all the same. A run
+    that has the default name, of a program that failed before anything was recorded, is not kept.
     """
     from gpuprof.record.supervise import run_program as supervise
 
@@ -331,6 +342,9 @@ def run_program(
         if run.meta.get("work"):
             _add_ceilings(run.path, run.meta["work"])
             run = Run(result.run_path)
-        return result.exit_code, run
     except RunError as error:
         return result.exit_code, error
+    if out is None and result.exit_code != 0 and run.meta["totals"]["spans"] == 0:
+        shutil.rmtree(result.run_path, ignore_errors=True)
+        return result.exit_code, RunError("it failed before anything was recorded: no run is kept")
+    return result.exit_code, run

@@ -5,26 +5,28 @@ from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
 import pytest
+from pages import (
+    ADDMM,
+    BACKWARD,
+    MM,
+    STEP,
+    background,
+    cell_of,
+    cells,
+    click,
+    make_page,
+    make_tree,
+    next_frames,
+    pixel,
+    pixel_at,
+    stage_width,
+    state,
+)
 
-from gpuprof.analyze.call_tree import KINDS, CallTree
 from gpuprof.render.flamegraph import flamegraph_page
 
-MS = 1_000_000
-
-# parent, kind, name, calls, own time in ms. The own times add up to 100 ms, so they are percents.
-STEP = [
-    (-1, "process", "python train.py", 1, 0),
-    (0, "span", "step", 2, 10),
-    (1, "layer", "fc (Linear)", 2, 5),
-    (2, "operator", "aten::linear", 2, 5),
-    (3, "operator", "aten::addmm", 4, 40),
-    (1, "backward", "autograd::engine::evaluate_function: AddmmBackward0", 2, 10),
-    (5, "operator", "aten::mm", 4, 30),
-]
 WIDTHS = [100, 100, 50, 45, 40, 40, 30]
-ADDMM, BACKWARD, MM = 4, 5, 6
 HOSTILE = [
     "</script><img src=x onerror=alert(1)>",
     "<b>bold</b>\u2028&amp;",
@@ -32,82 +34,6 @@ HOSTILE = [
     "nul\x00 and\nline",
     "{{title}} __proto__",
 ]
-
-
-# From a copy: reading the page's own canvas often makes Chromium print advice about it.
-READ_PIXEL = """([x, y]) => {
-    const copy = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
-    copy.drawImage(document.getElementById("canvas"), -Math.round(x), -Math.round(y));
-    return [...copy.getImageData(0, 0, 1, 1).data];
-}"""
-
-
-def make_tree(rows: list[tuple[int, str, str, int, int]]) -> CallTree:
-    names = sorted({row[2] for row in rows})
-    index = {name: i for i, name in enumerate(names)}
-    parent = np.array([row[0] for row in rows], dtype=np.int32)
-    own = np.array([row[4] * MS for row in rows], dtype=np.int64)
-    total = own.copy()
-    for node in range(len(rows) - 1, -1, -1):
-        if parent[node] >= 0:
-            total[parent[node]] += total[node]
-    return CallTree(
-        parent=parent,
-        kind=np.array([KINDS.index(row[1]) for row in rows], dtype=np.uint8),
-        name=np.array([index[row[2]] for row in rows], dtype=np.int32),
-        calls=np.array([row[3] for row in rows], dtype=np.int64),
-        total_ns=total,
-        own_ns=own,
-        threads=np.ones(len(rows), dtype=np.int32),
-        process_id=np.ones(len(rows), dtype=np.int64),
-        names=names,
-    )
-
-
-def make_page(rows: list[tuple[int, str, str, int, int]], **options: Any) -> str:
-    return flamegraph_page(make_tree(rows), **({"title": "A step", "subtitle": "test"} | options))
-
-
-def cells(page: Any) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = page.evaluate("window.__gpuprof.visibleCells")
-    return found
-
-
-def cell_of(page: Any, node: int) -> dict[str, Any]:
-    return next(cell for cell in cells(page) if cell["node"] == node)
-
-
-def click(page: Any, node: int, *, times: int = 1) -> None:
-    cell = cell_of(page, node)
-    position = {"x": cell["x"] + cell["width"] / 2, "y": cell["y"] + cell["height"] / 2}
-    page.locator("#canvas").click(position=position, click_count=times)
-
-
-def state(page: Any, name: str) -> Any:
-    return page.evaluate(f"window.__gpuprof.{name}")
-
-
-def stage_width(page: Any) -> float:
-    width: float = page.evaluate("document.getElementById('stage').clientWidth")
-    return width
-
-
-def pixel(page: Any, node: int) -> list[int]:
-    """The colour in the lower right of a cell, where no label stands."""
-    cell = cell_of(page, node)
-    at = [cell["x"] + cell["width"] - 6, cell["y"] + cell["height"] - 5]
-    return pixel_at(page, at)
-
-
-def pixel_at(page: Any, at: list[float]) -> list[int]:
-    colour: list[int] = page.evaluate(READ_PIXEL, at)
-    return colour
-
-
-def next_frames(page: Any) -> None:
-    """Let the browser tell the page about new media or sizes, and the page draw."""
-    for _ in range(3):
-        page.evaluate("new Promise(done => requestAnimationFrame(done))")
 
 
 @pytest.fixture(name="page")
@@ -129,8 +55,8 @@ def test_header_notes_and_state(open_page: Any) -> None:
 
 @pytest.mark.parametrize("own_ms", [1, 9, 10, 999, 1000, 12_345, 1_234_567])
 def test_the_script_and_the_header_write_times_alike(open_page: Any, own_ms: int) -> None:
-    page = open_page(make_page([(-1, "process", "p", 1, own_ms)]))
-    page.evaluate("window.__gpuprof.select(0)")
+    page = open_page(make_page([(-1, "process", "p", 1, 0), (0, "span", "s", 1, own_ms)]))
+    page.evaluate("window.__gpuprof.select(1)")
     written = page.locator("header dd").first.inner_text()
     assert f"own {written} " in page.locator("#details").inner_text()
 
@@ -321,22 +247,22 @@ def test_a_broken_address_is_ignored(open_page: Any, fragment: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "count", "percent"),
+    ("text", "count", "calls", "percent"),
     [
-        ("LINEAR", 2, 50),  # one match inside the other: counted once
-        ("addmm", 2, 80),  # finds the full name of the backward call too
-        ("/mm$/", 2, 70),
-        ("/ADDMM/", 0, 0),
-        ("/ADDMM/i", 2, 80),
-        ("step", 1, 100),
-        ("nowhere", 0, 0),
-        ("/(/", 0, 0),
-        ("", 0, 0),
+        ("LINEAR", 2, 4, 50),  # one match inside the other: its time is counted once
+        ("addmm", 2, 6, 80),  # finds the full name of the backward call too
+        ("/mm$/", 2, 8, 70),
+        ("/ADDMM/", 0, 0, 0),
+        ("/ADDMM/i", 2, 6, 80),
+        ("step", 1, 2, 100),
+        ("nowhere", 0, 0, 0),
+        ("/(/", 0, 0, 0),
+        ("", 0, 0, 0),
     ],
 )
-def test_search_counts_and_shares(page: Any, text: str, count: int, percent: int) -> None:
+def test_search_counts_and_shares(page: Any, text: str, count: int, calls: int, percent: int) -> None:
     result = page.evaluate("text => window.__gpuprof.search(text)", text)
-    assert result == {"count": count, "share": pytest.approx(percent / 100)}
+    assert result == {"count": count, "calls": calls, "share": pytest.approx(percent / 100)}
     assert sum(cell["marked"] for cell in cells(page)) == count
 
 
@@ -344,7 +270,7 @@ def test_slash_focuses_the_search_and_typing_highlights(page: Any) -> None:
     plain = pixel(page, ADDMM), pixel(page, 1)
     page.keyboard.press("/")
     page.keyboard.type("linear")
-    assert page.locator("#found").inner_text() == "2 matches, 50.0%"
+    assert page.locator("#found").inner_text() == "2 cells, 4 calls, 50.0% of the time"
     page.keyboard.press("Escape")
     assert page.locator("#search").input_value() == ""
     page.keyboard.type("::addmm")
@@ -360,7 +286,7 @@ def test_a_card_highlights_its_name(page: Any) -> None:
     first = page.locator("#hot button").first
     assert "aten::addmm" in first.inner_text()
     first.click()
-    assert page.locator("#found").inner_text() == "1 match, 40.0%"
+    assert page.locator("#found").inner_text() == "1 cell, 4 calls, 40.0% of the time"
     first.click()
     assert page.locator("#found").inner_text() == ""
 
@@ -403,11 +329,6 @@ def test_without_javascript_there_is_a_table(open_page: Any) -> None:
 
 
 # ---- themes and access -----------------------------------------------------------------------
-
-
-def background(page: Any) -> str:
-    colour: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    return colour
 
 
 def test_dark_follows_the_system_and_the_choice(open_page: Any) -> None:
@@ -525,5 +446,6 @@ def test_two_hundred_thousand_siblings(open_page: Any) -> None:
 
 def test_ten_processes_stand_side_by_side(open_page: Any) -> None:
     page = open_page(make_page([(-1, "process", f"rank {i}", 1, 1) for i in range(10)]))
-    assert {cell["y"] for cell in cells(page)} == {0}
-    assert sum(cell["width"] for cell in cells(page)) == pytest.approx(stage_width(page))
+    ranks = [cell for cell in cells(page) if cell["label"].startswith("rank")]
+    assert {cell["y"] for cell in ranks} == {0}
+    assert sum(cell["width"] for cell in ranks) == pytest.approx(stage_width(page))

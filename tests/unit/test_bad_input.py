@@ -674,7 +674,7 @@ def test_names_do_not_break_the_table(named: gpuprof.Run, run_python: Any) -> No
     assert {row.name for row in summary.rows} == set(NAMES.values())
     text = str(summary)
     lines = text.splitlines()
-    assert len(lines) == 1 + len(NAMES) + 2
+    assert len(lines) == 1 + len(NAMES) + 3
     assert len(text) < 100_000
     assert all(character.isprintable() or character == "\n" for character in text)
     json.dumps(summary.to_dict())
@@ -745,3 +745,11 @@ def test_a_parent_folder_that_looks_like_a_partition(tmp_path: Path, recorded: A
         span_once("inside")
     (row,) = recorded(recording.run).rows
     assert (row.name, row.kind, row.depth) == ("inside", "span", 0)
+
+
+def test_a_folder_where_none_can_be_made() -> None:
+    with (
+        pytest.raises(gpuprof.RecordingError, match="cannot make '/proc/r"),
+        gpuprof.profile(out="/proc/r.gpuprof"),
+    ):
+        raise AssertionError("it must not be entered")

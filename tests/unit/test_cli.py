@@ -85,8 +85,9 @@ class FakeRun:
     def summary(self, by: str = "layer", *, process: Any = None) -> Summary:
         return summarize(self.call_tree, by, process)
 
-    def flamegraph(self, path: Path) -> None:
+    def flamegraph(self, path: Path, *, weight: str | None = None) -> None:
         self.drawn.append(path)
+        self.weight = weight
 
 
 class FakeApi(types.ModuleType):
@@ -308,7 +309,7 @@ def test_run_without_a_run_says_so(api: FakeApi, capsys: pytest.CaptureFixture[s
     api.failure, api.exit_code = RunError("cannot write the tables of r: No space left on device"), 5
     assert execute(["run", "t.py"]) == 5
     assert capsys.readouterr().err == (
-        "gpuprof: the program ran, but its run could not be written: "
+        "gpuprof: the program ran, but there is no run of it: "
         "cannot write the tables of r: No space left on device\n"
     )
 
@@ -323,6 +324,11 @@ def test_run_keeps_the_exit_code_when_nobody_reads_standard_error(
     monkeypatch.setattr(sys, "stderr", Closed())
     api.exit_code = 3
     assert execute(["run", "t.py"]) == 3
+
+
+def test_run_refuses_an_empty_name(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["run", "--out", "", "t.py"]) == 2
+    assert "--out is empty" in capsys.readouterr().err
 
 
 def test_run_reports_a_users_mistake(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
@@ -363,7 +369,7 @@ def test_summary_says_what_is_lost_and_cannot_be_tricked_by_it(
     assert execute(["summary", "r"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "run       demo.gpuprof (incomplete: it holds what could be recovered)"
-    assert lines[1] == "recorded  4.21 s, 1 span, 2 processes, incomplete"
+    assert lines[1] == "recorded  4.21 s, 1 span, 2 processes"
     assert lines[5:8] == [
         "lost      1,200 events dropped, 3 events damaged, 2 spans cut off at the end",
         "damage    1-2.0.segment: cut short\\x1b[2J",
@@ -378,7 +384,7 @@ def test_summary_of_a_run_that_tells_nothing_of_itself(
     assert execute(["summary", "r"]) == 0
     assert capsys.readouterr().out.splitlines()[:3] == [
         "run       demo.gpuprof (incomplete: it holds what could be recovered)",
-        "recorded  -, incomplete",
+        "recorded  -",
         "",
     ]
 
@@ -408,7 +414,7 @@ def test_an_empty_run_and_an_asked_empty_table_say_why(
     assert "note: no layer was recorded here: layers come from" in output
     assert "operator 火" not in output
     assert execute(["summary", "r.gpuprof", "--by", "kernel"]) == 0
-    assert "no kernel records" in capsys.readouterr().out
+    assert "no GPU work was recorded" in capsys.readouterr().out
 
 
 def test_summary_as_json_is_json_alone(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:

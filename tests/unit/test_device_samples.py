@@ -95,6 +95,8 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
     played = Stub(tmp_path / "stub")
     monkeypatch.setenv("LD_LIBRARY_PATH", str(played.folder))
     monkeypatch.syspath_prepend(str(played.folder))
+    # PyTorch imports the real one, where it is installed, with itself.
+    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
     monkeypatch.setattr(device_samples, "PERIOD_NS", 20_000_000)
     yield played
     played.close()

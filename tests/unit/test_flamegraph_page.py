@@ -16,6 +16,7 @@ import pytest
 
 from gpuprof.analyze.call_tree import KINDS, CallTree
 from gpuprof.render.flamegraph import flamegraph_page
+from gpuprof.render.shown_tree import OUTSIDE, shown_tree
 
 HOSTILE = "</script></noscript><img src=x onerror=alert(1)><!--\u2028\u2029\x00\n\ud800\u202e"
 
@@ -216,3 +217,66 @@ def test_a_deep_path_is_cut_at_its_outer_end() -> None:
     depth = 20_000
     page = make_page(make_tree(list(range(-1, depth - 1)), [f"f{i}" for i in range(depth)], [1] * depth))
     assert "<td>… › f" in page
+
+
+ENGINE = "autograd::engine::evaluate_function: "
+
+
+def own_and_total(tree: CallTree) -> dict[str, list[int]]:
+    shown = shown_tree(tree)
+    return {
+        shown.names[name]: [int(parent), int(own), int(total), int(calls)]
+        for name, parent, own, total, calls in zip(
+            shown.name, shown.parent, shown.own_ns, shown.total_ns, shown.calls, strict=True
+        )
+    }
+
+
+def test_the_engine_s_span_takes_in_its_node() -> None:
+    names = ["p", f"{ENGINE}Mm", "Mm", "aten::mm", "aten::add_", "later"]
+    kinds = ["process", "backward", "operator", "operator", "operator", "span"]
+    tree = make_tree([-1, 0, 1, 2, 1, 0], names, [0, 5, 7, 30, 2, 1], kinds)
+    assert own_and_total(tree) == {
+        "p": [-1, 0, 45, 1],
+        f"{ENGINE}Mm": [0, 12, 44, 2],
+        "aten::mm": [1, 30, 30, 4],
+        "aten::add_": [1, 2, 2, 5],
+        "later": [0, 1, 1, 6],
+    }
+    assert tree.own_ns.tolist() == [0, 5, 7, 30, 2, 1]  # the run's own tree stays as it is
+
+
+@pytest.mark.parametrize(
+    ("inner", "kinds"),
+    [("Other", ["backward", "operator"]), ("Mm", ["span", "operator"]), ("Mm", ["backward", "layer"])],
+)
+def test_only_the_engine_s_span_takes_in_only_its_node(inner: str, kinds: list[str]) -> None:
+    tree = make_tree([-1, 0, 1], ["p", f"{ENGINE}Mm", inner], [0, 5, 7], ["process", *kinds])
+    assert own_and_total(tree)[inner] == [1, 7, 7, 3]
+
+
+def test_a_negative_own_time_takes_no_width_from_the_pair() -> None:
+    kinds = ["process", "backward", "operator"]
+    tree = make_tree([-1, 0, 1], ["p", f"{ENGINE}Mm", "Mm"], [0, -5, 7], kinds)
+    assert own_and_total(tree)[f"{ENGINE}Mm"][1] == 7
+
+
+def test_time_outside_all_spans_is_the_last_child_of_its_process() -> None:
+    names = ["p", "a", "b", "q", "c", "r"]
+    kinds = ["process", "span", "span", "process", "span", "process"]
+    shown = shown_tree(make_tree([-1, 0, 1, -1, 3, -1], names, [10, 1, 2, 0, 3, 4], kinds))
+    assert [shown.names[name] for name in shown.name] == [
+        *["p", "a", "b", OUTSIDE],
+        *["q", "c"],
+        *["r", OUTSIDE],
+    ]
+    assert shown.parent.tolist() == [-1, 0, 1, 0, -1, 4, -1, 6]
+    assert shown.own_ns.tolist() == [0, 1, 2, 10, 0, 3, 0, 4]
+    assert shown.total_ns.tolist() == [13, 3, 2, 10, 3, 3, 4, 4]
+    assert shown.calls[[3, 7]].tolist() == [0, 0]
+    assert [KINDS[kind] for kind in shown.kind[[3, 7]]] == ["process", "process"]
+
+
+def test_a_run_without_calls_and_time_says_so_without_javascript() -> None:
+    page = make_page(make_tree([-1], ["process 1"], [0], ["process"]))
+    assert "This run holds no calls" in page

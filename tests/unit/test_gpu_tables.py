@@ -98,7 +98,9 @@ def test_kernels_find_the_span_that_launched_them(bench: GpuBench) -> None:
         bench.record(KERNEL, 3, 300, 7, name=name, stream=7, grid_x=4, registers=32)
         bench.record(KERNEL, 1, 100, 10, name=name)
         bench.record(KERNEL, 2, 200, 20)
-        bench.record(KERNEL, 99, 400, 1)  # launched by a thread that nobody recorded
+        bench.record(
+            KERNEL, 99, 400, 1, graph_id=0, graph_node_id=0
+        )  # launched by a thread that nobody recorded
 
     run = bench.run(program)
     found = rows(

@@ -41,13 +41,16 @@ def initialise():
         call()
     torch.cuda._queued_calls.clear()
     initialised = True
+launched = 0
 def launch(count):
+    global launched
     function = cupti().stub_launch
     function.argtypes = (ctypes.c_uint32, ctypes.c_char_p, ctypes.c_int64, ctypes.c_int64)
     import time
-    for number in range(count):
+    for _ in range(count):
         now = time.monotonic_ns()
-        function(number, b"_Z4gemmIfEvPT_i", now, now + 1000)
+        launched += 1
+        function(launched, b"_Z4gemmIfEvPT_i", now, now + 1000)
 def stub_count(what):
     return cupti().stub_count(what)
 def tell(run):
@@ -284,3 +287,32 @@ def test_cupti_is_searched_in_wheels_before_toolkits(tmp_path: Path, monkeypatch
     monkeypatch.setattr(kernels.sys, "path", [str(tmp_path / "nothing"), str(tmp_path / "site")])
     monkeypatch.setenv("CUDA_HOME", str(tmp_path / "toolkit"))
     assert cupti_folders()[:2] == [wheel, toolkit]
+
+
+def test_the_stubs_kernels_hang_under_the_layers_that_launched_them(program: Any) -> None:
+    facts = program("""
+initialise()
+class Launches(torch.nn.Module):
+    def forward(self, count):
+        launch(count)
+        return count
+model = torch.nn.Sequential(Launches(), Launches())
+with gpuprof.profile(model, out="a", operators=False) as recording:
+    model(3)
+    with gpuprof.span("outside"):
+        launch(2)
+run = recording.run
+rows = run.sql("SELECT s.kind, s.name, k.name, count(*), sum(k.duration_ns), "
+               "bool_and(k.launch_ns >= s.start_ns) FROM kernels k JOIN spans s USING (span_id) "
+               "GROUP BY ALL ORDER BY min(k.start_ns)").fetchall()
+summary = run.summary("layer")
+gpu = {row.name: (row.gpu_total_ns, row.gpu_own_ns) for row in summary.rows}
+print(json.dumps({"rows": rows, "gpu": gpu, "kernel": run.summary("kernel").rows[0].name}))
+""")
+    assert facts["rows"] == [
+        ["layer", "0", "void gemm<float>(float*, int)", 3, 3_000, True],
+        ["layer", "1", "void gemm<float>(float*, int)", 3, 3_000, True],
+        ["span", "outside", "void gemm<float>(float*, int)", 2, 2_000, True],
+    ]
+    assert facts["gpu"] == {"Sequential": [6_000, 0], "0": [3_000, 3_000], "1": [3_000, 3_000]}
+    assert facts["kernel"] == "void gemm<float>(float*, int)"

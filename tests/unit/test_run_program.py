@@ -323,7 +323,7 @@ def test_ctrl_c_that_the_program_handles(files: Files) -> None:
 def test_signals_to_the_command_reach_the_program(files: Files, number: signal.Signals) -> None:
     source = f"import signal, sys\nsignal.signal({int(number)}, lambda *a: sys.exit(11))" + WAITING
     folder = files({"main.py": source})
-    process = start(folder, *RUN, "main.py")
+    process = start(folder, *RUN, "--out", "main.gpuprof", "main.py")
     process.send_signal(number)
     _, errors = process.communicate(timeout=30)
     assert (process.returncode, errors.count("wrote main.gpuprof")) == (11, 1)
@@ -554,3 +554,52 @@ print(model.weight.grad.shape)
 
 def test_threads_and_workers_that_end_say_nothing(files: Files, same_as_python: Any) -> None:
     same_as_python("main.py", cwd=files({"main.py": THREADS}))
+
+
+WAITS = """
+import sys
+print("up", flush=True)
+try:
+    sys.stdin.read()
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    sys.exit(7)
+"""
+
+
+def test_an_interrupt_for_the_command_alone_reaches_the_program(files: Files) -> None:
+    command = [sys.executable, *RUN, "--out", "r.gpuprof", "main.py"]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, cwd=files({"main.py": WAITS}), text=True, **pipes) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "up\n"
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted\n"
+        process.communicate(timeout=60)
+    assert process.returncode == 7
+
+
+FULL_DISK = """
+import os, resource, sys
+resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))
+os.execv(sys.executable, [sys.executable, "-m", "gpuprof", "run", "main.py"])
+"""
+
+
+def test_a_disk_that_is_full_at_the_start(files: Files, run_python: Any) -> None:
+    folder = files({"main.py": "import sys; print('ran'); sys.exit(3)", "full.py": FULL_DISK})
+    done = run_python("full.py", cwd=folder)
+    assert (done.returncode, done.stdout) == (3, "ran\n")
+    assert "the program runs without being recorded" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not (folder / "main.gpuprof").exists()
+
+
+def test_a_program_that_fails_at_once_leaves_no_run(files: Files, run_python: Any) -> None:
+    folder = files({"main.py": "import sys; sys.exit(2)"})
+    done = run_python(*RUN, "main.py", cwd=folder)
+    assert done.returncode == 2
+    assert "no run is kept" in done.stderr
+    assert not list(folder.glob("*.gpuprof"))
+    assert run_python(*RUN, "--out", "named.gpuprof", "main.py", cwd=folder).returncode == 2
+    assert gpuprof.open(folder / "named.gpuprof").meta["complete"]

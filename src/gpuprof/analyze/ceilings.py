@@ -58,16 +58,20 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class _Effort:
-    """How long and how often each measurement repeats."""
+    """How long and how often each measurement repeats; one of DRAM takes as long as its arrays need."""
 
     seconds: float
     repeats: int
+    dram_repeats: int
     library_seconds: float
     devices: tuple[str, ...]
 
 
-_FULL = _Effort(0.01, 16, 0.4, (ALL_CORES, ONE_CORE))
-_QUICK = _Effort(0.005, 8, 0, (ALL_CORES,))
+# About a scheduler's time slice: on a busy machine, some repeats pass before another program has its turn.
+_SHORT_SECONDS = 0.003
+_FULL = _Effort(_SHORT_SECONDS, 48, 16, 0.4, (ALL_CORES, ONE_CORE))
+_QUICK = _Effort(_SHORT_SECONDS, 16, 8, 0, (ALL_CORES,))
+_LAUNCH_SECONDS = 0.1
 
 
 def measure_ceilings(quick: bool = False, progress: Progress | None = None) -> Ceilings:
@@ -128,7 +132,7 @@ class _Measurement:
             return
         # More threads than the quota feeds would run and stop together.
         self.processors = self.processors[: max(1, math.ceil(quota))]
-        self.effort = _Effort(QUOTA_SECONDS, 3, self.effort.library_seconds, self.effort.devices)
+        self.effort = _Effort(QUOTA_SECONDS, 3, 3, self.effort.library_seconds, self.effort.devices)
         self.notes.append(
             f"the control group grants {quota:.3g} processors' worth of time: these are ceilings of the quota"
         )
@@ -181,7 +185,7 @@ class _Measurement:
             return
         self.progress("dispatch of an operator")
         try:
-            yield launch_ceiling(10 * self.effort.seconds)
+            yield launch_ceiling(_LAUNCH_SECONDS)
         except Exception as error:
             self.notes.append(f"the dispatch of an operator could not be measured: {_one_line(error)}")
 
@@ -224,8 +228,8 @@ class _Measurement:
         self, processors: list[int], resource: str, streams: list[str], array_bytes: int
     ) -> dict[str, list[float]]:
         self.progress(f"{_where(processors)}: {resource}")
-        effort = self.effort
-        found = _native.measure_streams(streams, array_bytes, processors, effort.seconds, effort.repeats)
+        repeats = self.effort.dram_repeats if resource == "memory.dram" else self.effort.repeats
+        found = _native.measure_streams(streams, array_bytes, processors, self.effort.seconds, repeats)
         for result in found.values():
             self._see_pinned(result, processors)
         return {stream: result["per_second"] for stream, result in found.items()}

@@ -171,7 +171,9 @@ def _columns(by: str, rows: tuple[SummaryRow, ...]) -> tuple[list[Column], list[
     return [column for column, _ in worth], [cells for _, cells in worth]
 
 
-def summarize(tree: CallTree, by: str, process: int | Literal["all"] | None = None) -> Summary:
+def summarize(
+    tree: CallTree, by: str, process: int | Literal["all"] | None = None, *, why_empty: str | None = None
+) -> Summary:
     """Fold `tree` into one row a name, for `by` in "layer", "operator", "span" or "kernel".
 
     Rows gather the nodes of the asked kind by name. Time is attributed to the nearest enclosing
@@ -181,7 +183,8 @@ def summarize(tree: CallTree, by: str, process: int | Literal["all"] | None = No
     by its class) apart: where several roots have layers, a row reads `Root/name`.
 
     `process` is a process id or "all"; the default is the tree's first process, and a note names
-    the others. Raises RunError for an unknown `by` or `process`.
+    the others. `why_empty` is the reason to give where there are no rows. Raises RunError for an unknown
+    `by` or `process`.
     """
     if by not in MEMBER_KINDS:
         raise RunError(f"cannot summarize by {by!r}: choose one of {', '.join(MEMBER_KINDS)}")
@@ -191,7 +194,8 @@ def summarize(tree: CallTree, by: str, process: int | Literal["all"] | None = No
     gpu_total_ns = None if part.gpu_ns is None else int(part.gpu_ns.sum())
     rows = () if folded is None else _rows(folded, gpu_total_ns)
     if not rows:
-        notes = (_NOTHING_RECORDED[by], *notes)
+        reason = f"no {by} was recorded here: {why_empty}" if why_empty else _NOTHING_RECORDED[by]
+        notes = (reason, *notes)
     return Summary(
         by=by,
         rows=rows,

@@ -27,7 +27,7 @@ def header(path: Path, meta: Mapping[str, Any], devices: Sequence[DeviceUse] = (
     state = "complete" if meta.get("complete") else "incomplete: it holds what could be recovered"
     facts = [
         ("run", f"{path.name} ({state})"),
-        ("recorded", outline(meta)),
+        ("recorded", _extent(meta)),
         ("machine", _machine(meta.get("machine") or {})),
         ("versions", _versions(meta)),
         ("sources", _sources(meta.get("sources") or {})),
@@ -41,6 +41,10 @@ def header(path: Path, meta: Mapping[str, Any], devices: Sequence[DeviceUse] = (
 
 def outline(meta: Mapping[str, Any]) -> str:
     """Return in a few words how long was recorded, how much, and whether it is all there."""
+    return _extent(meta) + ("" if meta.get("complete") else ", incomplete")
+
+
+def _extent(meta: Mapping[str, Any]) -> str:
     words = [format_duration(meta.get("duration_ns"))]
     processes = len(meta.get("processes") or ())
     spans = (meta.get("totals") or {}).get("spans")
@@ -48,8 +52,6 @@ def outline(meta: Mapping[str, Any]) -> str:
         words.append(_counted(spans, "span"))
     if processes > 1:
         words.append(_counted(processes, "process", "es"))
-    if not meta.get("complete"):
-        words.append("incomplete")
     return ", ".join(words)
 
 
@@ -74,8 +76,16 @@ def _versions(meta: Mapping[str, Any]) -> str:
 
 def _sources(sources: Mapping[str, str]) -> str:
     """Name what was on, then what was off with the reason."""
-    on = [name for name, method in sources.items() if not method.startswith("off")]
-    off = [f"no {name} ({method[len('off: ') :]})" for name, method in sources.items() if name not in on]
+    on = [
+        f"{name} ({method})" if method.startswith(_TOLD_METHODS) else name
+        for name, method in sources.items()
+        if not method.startswith("off")
+    ]
+    reasons: dict[str, list[str]] = {}
+    for name, method in sources.items():
+        if method.startswith("off"):
+            reasons.setdefault(method.removeprefix("off: "), []).append(name)
+    off = [f"no {', '.join(names)} ({reason})" for reason, names in reasons.items()]
     return "; ".join(filter(None, (", ".join(on), *off)))
 
 
@@ -97,9 +107,18 @@ def _device(use: DeviceUse) -> str:
     return ", ".join(word for word in words if word)
 
 
+# Ways to record that a reader should know of.
+_TOLD_METHODS = ("torch.profiler", "CUPTI", "CUDA events")
+
+
 def _lost(meta: Mapping[str, Any]) -> str:
     totals = meta.get("totals")
     if totals is None:
         return ""
-    lost = [f"{format_count(totals[key])} {words}" for key, words in _LOSSES.items() if totals.get(key)]
-    return ", ".join(lost) or "nothing"
+    lost = [_counted_loss(totals[key], words) for key, words in _LOSSES.items() if totals.get(key)]
+    return ", ".join(lost) or ("nothing" if meta.get("complete") else "nothing that is known of")
+
+
+def _counted_loss(count: int, words: str) -> str:
+    what, _, rest = words.partition(" ")
+    return f"{_counted(count, what.removesuffix('s'))} {rest}"

@@ -15,6 +15,7 @@ import click
 from gpuprof.analyze.text_table import escape_text
 from gpuprof.cli.doctor import doctor
 from gpuprof.cli.flamegraph import flamegraph
+from gpuprof.cli.roofline import roofline
 from gpuprof.cli.run import run
 from gpuprof.cli.summary import summary
 from gpuprof.errors import GpuprofError
@@ -47,7 +48,7 @@ def cli(context: click.Context) -> None:
         context.exit(EXIT_BAD_INPUT)
 
 
-for command in (run, summary, flamegraph, doctor):
+for command in (run, summary, flamegraph, roofline, doctor):
     cli.add_command(command)
 
 

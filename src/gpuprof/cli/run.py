@@ -94,6 +94,8 @@ def run(
         raise click.UsageError("Nothing to run: name a script, or a module after -m.")
     if work and (no_layers or no_operators):
         raise click.UsageError("--work joins work to layers and operators: leave --no-... out.")
+    if out == "":
+        raise click.UsageError("--out is empty: name the folder to write, or leave it out.")
     from gpuprof import api
 
     exit_code, recorded = api.run_program(
@@ -120,7 +122,7 @@ def _ending(recorded: Run | RunError) -> str:
     from gpuprof.cli.header import outline
 
     if isinstance(recorded, RunError):
-        return escape_text(f"the program ran, but its run could not be written: {recorded}")
+        return escape_text(f"the program ran, but there is no run of it: {recorded}")
     path = escape_text(str(recorded.path))
     command = escape_text(f"gpuprof summary {shlex.quote(str(recorded.path))}")
     return f"wrote {path} ({outline(recorded.meta)}); see it with: {command}"

@@ -20,7 +20,6 @@ from gpuprof.record.recording import Recording, record_program
 
 OPTIONS_VARIABLE = "GPUPROF_RUN"
 STARTUP_FOLDER = Path(__file__).with_name("startup")
-EXIT_NOT_RECORDED = 2
 
 
 def environment_for(options: dict[str, Any]) -> dict[str, str]:
@@ -32,7 +31,7 @@ def environment_for(options: dict[str, Any]) -> dict[str, str]:
 
 
 def begin() -> None:
-    """Begin the recording that the environment describes. Ends the process when it cannot."""
+    """Begin the recording that the environment describes. Says so in a line when it cannot."""
     options: dict[str, Any] = json.loads(os.environ.pop(OPTIONS_VARIABLE))
     _restore("PYTHONPATH", options["PYTHONPATH"])
     if options["operators"]:
@@ -47,9 +46,10 @@ def begin() -> None:
     recording.command = [sys.executable, options["target"], *options["arguments"]]
     try:
         record_program(recording)
-    except GpuprofError as error:
-        print(f"gpuprof: error: {error}", file=sys.stderr, flush=True)
-        os._exit(EXIT_NOT_RECORDED)
+    except (GpuprofError, OSError) as error:
+        # The program is worth more than its profile.
+        print(f"gpuprof: {error}; the program runs without being recorded", file=sys.stderr, flush=True)
+        return
     _stop_at_exit(recording)
 
 

@@ -41,9 +41,9 @@ def create_folder(path: Path) -> None:
         (path / SEGMENTS).mkdir()
     except FileExistsError:
         raise RecordingError(f"{path} exists: name another folder, or remove it first") from None
-    except FileNotFoundError:
-        raise RecordingError(f"{path.parent} does not exist: make it, or name another folder") from None
     except (OSError, ValueError) as error:
+        if isinstance(error, FileNotFoundError) and not path.parent.exists():
+            raise RecordingError(f"{path.parent} does not exist: make it, or name another folder") from None
         reason = error.strerror if isinstance(error, OSError) else error
         raise RecordingError(
             f"cannot make {str(path)!r}: {reason}; name a folder that can be written"

@@ -12,7 +12,8 @@ import importlib.util
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -21,8 +22,9 @@ from typing import Literal
 
 from gpuprof.errors import RecordingError
 from gpuprof.record.launch import environment_for
-from gpuprof.record.recording import RECORDING_FILE, SEGMENTS, create_folder
+from gpuprof.record.recording import LOCK_FILE, RECORDING_FILE, SEGMENTS, create_folder
 
+_LONGEST_WATCH_S = 0.1
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -47,7 +49,8 @@ def run_program(
 ) -> ProgramResult:
     """Run a script, or a module by its name, with `arguments`; its streams are this process's own.
 
-    Raises RecordingError when the target or the folder is unusable; then nothing was run.
+    Raises RecordingError when the target or the folder is unusable; then nothing was run. Where the disk
+    is full already the program runs all the same, unrecorded, and the folder is gone.
     """
     (_check_module if is_module else _check_script)(target)
     path = out if out is not None else _free_name(_stem(target, is_module=is_module))
@@ -66,7 +69,6 @@ def run_program(
     exit_code = _run(command, environment_for(options))
     if not (path / RECORDING_FILE).exists():
         _remove_unused(path)
-        raise RecordingError(f"{target} could not be started, see the line above; nothing was recorded")
     return ProgramResult(exit_code, path)
 
 
@@ -125,21 +127,50 @@ def _run(command: list[str], environment: dict[str, str]) -> int:
 def _signals_for(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """Pass signals on. A terminal sends Ctrl-C to both: the program decides, and this process waits."""
 
-    def forward(number: int, _: FrameType | None) -> None:
+    def forward(number: int, _: FrameType | None = None) -> None:
         if process.poll() is None:
             process.send_signal(number)
 
     former = {number: signal.signal(number, forward) for number in _FORWARDED}
-    former[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        yield
+        with _interrupts_of_processes(lambda: forward(signal.SIGINT)):
+            yield
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
 
 
+@contextlib.contextmanager
+def _interrupts_of_processes(forward: Callable[[], None]) -> Iterator[None]:
+    """Have `forward` called for each SIGINT that a process sent: a terminal's reach the program as well."""
+    if not hasattr(signal, "sigtimedwait"):  # macOS does not tell the two apart
+        former = signal.signal(signal.SIGINT, signal.SIG_IGN)
+        yield
+        signal.signal(signal.SIGINT, former)
+        return
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.is_set():
+            received = signal.sigtimedwait({signal.SIGINT}, _LONGEST_WATCH_S)
+            if received is not None and received.si_code <= 0:  # SI_USER and its like; SI_KERNEL is positive
+                forward()
+
+    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    watcher = threading.Thread(target=watch, daemon=True)
+    watcher.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        watcher.join()
+        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
+
+
 def _remove_unused(path: Path) -> None:
     """Take back a folder that nothing was recorded into; anything else in it stays."""
+    with contextlib.suppress(OSError):
+        (path / LOCK_FILE).unlink(missing_ok=True)
     for part in (path / SEGMENTS, path):
         with contextlib.suppress(OSError):
             part.rmdir()

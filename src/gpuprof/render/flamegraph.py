@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuprof.analyze.call_tree import KINDS
+from gpuprof.render.shown_tree import BACKWARD_PREFIX, shown_tree
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 # Joined in this order into one script; a file uses only what stands before it or runs after all.
 _SCRIPTS = (
     "format.js",
+    "names.js",
     "data.js",
     "layout.js",
     "search.js",
@@ -45,7 +47,6 @@ _SCRIPTS = (
     "main.js",
 )
 
-_BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
 _PLAIN_BYTES = 1 << 18  # up to here the columns are not compressed
 _STATIC_ROWS = 50
 _PATH_LIMIT = 8  # names of a path that are shown; a stack may be 20,000 deep
@@ -68,7 +69,10 @@ def flamegraph_page(
     """
     script = _joined_scripts()
     style = _asset("page.css")
-    head, columns = _embedded(tree)
+    calls = _call_count(tree)  # of the run: the picture shows some pairs of calls as one
+    tree = shown_tree(tree)
+    time = "time" if measure == "Total time" else measure
+    head, columns = _embedded(tree, {"measure": measure, "time": time, "calls": calls})
     return _filled(
         _asset("page.html"),
         {
@@ -79,9 +83,10 @@ def flamegraph_page(
             "subtitle": _text(subtitle),
             "notes": _notes(notes),
             "measure": _text(measure),
+            "time": _text(time),
             "total": _text(_duration(_total_ns(tree))),
-            "calls": f"{_call_count(tree):,}",
-            "static": _static_table(tree),
+            "calls": f"{calls:,}",
+            "static": _static_table(tree, calls),
             "head": head,
             "columns": columns,
         },
@@ -138,7 +143,7 @@ def _columns(tree: CallTree) -> dict[str, npt.NDArray[np.generic]]:
     }
 
 
-def _embedded(tree: CallTree) -> tuple[str, str]:
+def _embedded(tree: CallTree, facts: dict[str, str | int]) -> tuple[str, str]:
     """Return what the page reads: a head as JSON, and the bytes of the columns as base64.
 
     Browsers inflate only asynchronously. A page of usual size does without, and so is ready by its
@@ -153,6 +158,7 @@ def _embedded(tree: CallTree) -> tuple[str, str]:
         "gzip": gzipped,
         "kinds": list(KINDS),
         "names": [_readable(tree.names[i]) for i in np.unique(tree.name).tolist()],
+        **facts,
     }
     # Without the time of writing, so that equal runs give equal pages.
     packed = gzip.compress(raw, compresslevel=6, mtime=0) if gzipped else raw
@@ -217,9 +223,9 @@ def _notes(notes: Sequence[str]) -> str:
     return f'<ul class="notes" role="note" aria-label="Warnings about this run">{items}</ul>'
 
 
-def _static_table(tree: CallTree) -> str:
+def _static_table(tree: CallTree, calls: int) -> str:
     """Write the largest own times as HTML, for a reader without JavaScript."""
-    if len(tree) == 0:
+    if calls == 0 and _total_ns(tree) == 0:
         return "<p>This run holds no calls, so there is nothing to show.</p>"
     total = _total_ns(tree) or 1
     rows = []
@@ -255,7 +261,7 @@ def _largest(tree: CallTree) -> list[tuple[int, int, int]]:
 def _label(tree: CallTree, node: int) -> str:
     name = tree.names[int(tree.name[node])]
     if KINDS[tree.kind[node]] == "backward":
-        name = name.removeprefix(_BACKWARD_PREFIX)
+        name = name.removeprefix(BACKWARD_PREFIX)
     return _readable(name)
 
 

@@ -3,7 +3,8 @@
 
 In `links`, kind 0 is a launch, 1 a node of a CUDA graph under capture, 2 a copy of a node, whose `span_id`
 is the original's id. In `records`, kind is one of those in gpu_records.py: 1 kernel, 2 copy, 3 fill,
-4 synchronization. Ones in every bit mean that the driver does not tell.
+4 synchronization. Ones in every bit mean that the driver does not tell. No graph and no node has the id 0,
+which is in the records of what no graph launched.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ RECORDS = """
         nullif(registers, 4294967295) AS registers,
         nullif(static_shared_bytes, 4294967295) AS static_shared_bytes,
         nullif(dynamic_shared_bytes, 4294967295) AS dynamic_shared_bytes,
-        nullif(graph_id, 4294967295) AS graph_id, nullif(source_kind, 4294967295) AS source_kind,
+        nullif(nullif(graph_id, 4294967295), 0) AS graph_id, nullif(source_kind, 4294967295) AS source_kind,
         nullif(destination_kind, 4294967295) AS destination_kind, nullif(detail, 4294967295) AS detail,
         nullif(correlation_id, 4294967295) AS correlation_id,
-        nullif(graph_node_id, 18446744073709551615) AS graph_node_id,
+        nullif(nullif(graph_node_id, 18446744073709551615), 0) AS graph_node_id,
         nullif(bytes, 18446744073709551615) AS bytes)
     FROM raw_records
 """

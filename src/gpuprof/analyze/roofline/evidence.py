@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from gpuprof.analyze.roofline.labels import Label, Resource
 from gpuprof.analyze.roofline.use import Use
-from gpuprof.analyze.text_table import format_bytes, format_count, format_duration, format_share
+from gpuprof.analyze.text_table import format_bytes, format_count, format_duration
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 SHORT_TYPES = {"float32": "fp32", "float64": "fp64", "bfloat16": "bf16", "float16": "fp16"}
@@ -19,7 +19,7 @@ def evidence(found: Label, use: Use, *, flops: int | None, faults: int | None, t
     if found.bound == "balanced" and found.next is not None:
         return f"{line}; {_line(found.next, use, flops=flops, faults=faults, time_ns=time_ns)}"
     if found.next is not None and found.next_used:
-        line += f"; {found.next} {format_share(found.next_used)}"
+        line += f"; {found.next} {found.next_used:.0%}"
     return line
 
 
@@ -30,12 +30,12 @@ def _line(resource: Resource, use: Use, *, flops: int | None, faults: int | None
     if resource == "memory" and use.traffic is not None:
         level = use.traffic.level
         reached = _rate(use.traffic.bytes / time_ns * 1e9, level.ceiling.value)
-        return f"{format_bytes(use.traffic.bytes)} at {reached}B/s {level.name}"
+        return f"{reached}B/s {level.name}, {format_bytes(use.traffic.bytes)}"
     if resource == "latency":
-        return f"{format_duration(time_ns)}, a dispatch takes {format_duration(use.latency_ns)}"
+        return f"{format_duration(time_ns)} of which dispatch {format_duration(use.latency_ns)}"
     if faults:
         each_ns = (use.fault_ns or 0) / faults
-        return f"{format_count(faults)} page faults of {format_duration(each_ns)} in {format_duration(time_ns)}"
+        return f"{format_count(faults)} faults x {format_duration(each_ns)} of {format_duration(time_ns)}"
     return resource
 
 

@@ -43,9 +43,10 @@ def _row(
     passes: int,
     several: bool,
 ) -> RooflineRow:
-    backward_ns = sum(sum(each.durations_ns) for each in members if each.row.phase == "backward")
-    total_ns = max(0, timed.layer_own_ns.get(key, 0)) + backward_ns
-    time_ns = total_ns / passes
+    backward = [each.durations_ns for each in members if each.row.phase == "backward" and each.durations_ns]
+    forward = timed.layer_own_ns.get(key) or Counter({0: 0})
+    total_ns = max(0, forward.total()) + sum(map(sum, backward))
+    time_ns = max(0.0, statistics.median(forward.values())) + sum(map(statistics.median, backward))
     # A part that never ran, as the backward pass of what is only evaluated, needs nothing.
     ran = [each for each in members if each.durations_ns or each.row.phase != "backward"]
     uses = [use_of(each.row, machine, _time(each, time_ns)) for each in ran]

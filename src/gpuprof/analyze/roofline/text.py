@@ -20,7 +20,12 @@ from gpuprof.analyze.text_table import (
 _MATTERS = 0.005
 _MOST_ROWS = 30
 _UNMATCHED_ROWS = 5
-_EVIDENCE_WIDTH = 42
+_SHORT = {"compute": "compute", "memory": "memory", "latency": "latency", "page faults": "faults"}
+_LEGEND = (
+    "time: share of all recorded. roof: share that is used of the roof that binds, or of the nearest where "
+    "none does (low). sure: 0 to 1. <-: in the backward pass."
+)
+_EVIDENCE_WIDTH = 40
 
 
 def roofline_text(roofline: Roofline, by: RooflineKind, top: int | None, width: int) -> str:
@@ -46,9 +51,9 @@ def _that_matter(rows: Sequence[RooflineRow]) -> Sequence[RooflineRow]:
 def _table(by: str, rows: Sequence[RooflineRow], width: int) -> str:
     columns = [
         Column(by, right=False),
-        Column("time %"),
+        Column("time"),
         Column("bound", right=False),
-        Column("roof %"),
+        Column("roof"),
         Column("sure"),
         Column("evidence", right=False),
     ]
@@ -56,9 +61,9 @@ def _table(by: str, rows: Sequence[RooflineRow], width: int) -> str:
 
 
 def _cells(row: RooflineRow) -> list[str]:
-    mark = {"backward": " (bwd)", "optimizer": " (opt)"}.get(row.phase or "", "")
+    mark = {"backward": "<- ", "optimizer": "opt "}.get(row.phase or "", "")
     return [
-        f"{row.name}{mark}",
+        f"{mark}{row.name}",
         format_share(row.time_share),
         _bound(row),
         "-" if row.roof_share is None else f"{row.roof_share:.0%}",
@@ -70,7 +75,7 @@ def _cells(row: RooflineRow) -> list[str]:
 def _bound(row: RooflineRow) -> str:
     if row.bound == "memory":
         return f"memory {row.memory_level}"
-    return f"under ({row.nearest})" if row.bound == "under-utilised" else row.bound
+    return f"low {_SHORT[row.nearest]}" if row.bound == "under-utilised" and row.nearest else row.bound
 
 
 def _roofs(roofline: Roofline, width: int) -> list[str]:
@@ -81,7 +86,7 @@ def _roofs(roofline: Roofline, width: int) -> list[str]:
     where = "one core" if roofline.device == "cpu.core" else "all cores"
     lines = textwrap.wrap(f"roofs ({where}): {', '.join(parts)}", width, subsequent_indent="  ")
     share = format_share(roofline.matched_share)
-    return [*lines, f"labelled operators cover {share} of the recorded time; sure: 0 to 1"]
+    return [*lines, *textwrap.wrap(f"labelled operators cover {share} of the recorded time. {_LEGEND}", width)]
 
 
 def _advice(roofline: Roofline, width: int) -> list[str]:

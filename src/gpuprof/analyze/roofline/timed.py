@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -44,8 +45,8 @@ class Timed:
     events: list[tuple[int, int | Span]] = field(default_factory=list)
     # The outermost operators that nothing was counted for in whole.
     uncounted: list[Span] = field(default_factory=list)
-    # Own time of each layer, (root, layer) -> ns over all calls.
-    layer_own_ns: dict[tuple[str, str], int] = field(default_factory=dict)
+    # Own time of each layer, (root, layer) -> ns in each call of the root, by its number.
+    layer_own_ns: dict[tuple[str, str], Counter[int]] = field(default_factory=dict)
     total_ns: int = 0
 
 
@@ -120,13 +121,12 @@ def _file(
     """Put a span where it belongs."""
     if above is None:
         timed.total_ns += span.duration_ns
-    if span.kind == "layer" and not span.in_backward:
-        key = (span.root, span.layer)
-        timed.layer_own_ns[key] = timed.layer_own_ns.get(key, 0) + span.duration_ns
+    if span.kind == "layer" and not span.in_backward and span.root_call is not None:
+        own = timed.layer_own_ns.setdefault((span.root, span.layer), Counter())
+        own[span.root_call] += span.duration_ns
         if above is not None and above.root_call is not None:
-            outer = (above.root, above.layer)
-            timed.layer_own_ns[outer] = timed.layer_own_ns.get(outer, 0) - span.duration_ns
-        elif span.root_call is not None:
+            timed.layer_own_ns[above.root, above.layer][span.root_call] -= span.duration_ns
+        else:
             timed.root_calls[span.root_call] = span.root, {}
             timed.events.append((span.start_ns, span.root_call))
     if span.is_candidate:

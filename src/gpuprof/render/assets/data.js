@@ -48,6 +48,9 @@ async function loadTree() {
     count: head.count,
     kinds: head.kinds,
     names: head.names,
+    measure: head.measure,    // what the widths are, as a heading
+    time: head.time,          // the same in a sentence: "time" or "GPU time"
+    recorded: head.calls,     // calls of the run; the tree may show a pair of them as one
     kind: columns.kind,
     name: columns.name,
     calls: columns.calls,

@@ -1,7 +1,9 @@
 // What is said about a node beside its cell: tooltip, the line below the picture, the zoom path.
 // Names reach the page through textContent only.
 
-const CRUMB_LIMIT = 5;
+// Callers shown in the zoom path, and characters of each name.
+const CRUMBS = { count: 5, length: 40 };
+const NARROW_CRUMBS = { count: 1, length: 16 };
 
 function newElement(tag, text, className) {
   const element = document.createElement(tag);
@@ -17,10 +19,12 @@ function nodeFacts(app, node) {
   const facts = [
     ["Total", formatTime(tree.total[node])],
     ["Own", formatTime(tree.own[node])],
-    ["Calls", formatCount(tree.calls[node])],
-    ["Mean per call", tree.calls[node] > 0 ? formatTime(tree.total[node] / tree.calls[node]) : "–"],
-    ["Share of everything", formatShare(tree.width[node], tree.whole)],
   ];
+  if (tree.calls[node] > 0) {
+    facts.push(["Calls", formatCount(tree.calls[node])]);
+    facts.push(["Mean per call", formatTime(tree.total[node] / tree.calls[node])]);
+  }
+  facts.push(["Share of everything", formatShare(tree.width[node], tree.whole)]);
   if (up >= 0) facts.push(["Share of parent", formatShare(tree.width[node], tree.width[up])]);
   facts.push(["Threads", formatCount(tree.threads[node])]);
   if (overlaps(tree, node)) facts.push(["Drawn width", `${formatTime(tree.width[node])} (calls overlap)`]);
@@ -38,9 +42,14 @@ function nodeContent(app, node) {
   for (const [term, value] of nodeFacts(app, node)) {
     list.append(newElement("dt", term), newElement("dd", value));
   }
+  return [newElement("b", fullName(tree, node)), newElement("p", whereabouts(tree, node)), list];
+}
+
+function whereabouts(tree, node) {
+  const kind = kindName(tree, node);
   const path = pathText(tree, node);
-  const kind = tree.kinds[tree.kind[node]];
-  return [newElement("b", fullName(tree, node)), newElement("p", path ? `${kind} in ${path}` : kind), list];
+  if (kind === "process" && path) return `${path}, while it was in no span, layer or operator`;
+  return path ? `${kind} in ${path}` : kind;
 }
 
 function hiddenContent(app, cell) {
@@ -73,7 +82,7 @@ function showDetails(app) {
     return;
   }
   const facts = nodeFacts(app, app.selected).map(([term, value]) => `${term.toLowerCase()} ${value}`);
-  const kind = app.tree.kinds[app.tree.kind[app.selected]];
+  const kind = kindName(app.tree, app.selected);
   line.replaceChildren(
     newElement("b", shortName(app.tree, app.selected)),
     newElement("span", [kind, ...facts].join(" · ")));
@@ -84,26 +93,28 @@ function showCrumbs(app) {
   const { tree, view: { focus } } = app;
   bar.replaceChildren(crumb(app, -1, "All calls"));
   if (focus < 0) return bar.lastChild.setAttribute("aria-current", "location");
-  const path = [...ancestors(tree, focus, CRUMB_LIMIT), focus];
+  const { count, length } = app.stage.clientWidth < 600 ? NARROW_CRUMBS : CRUMBS;
+  const path = [...ancestors(tree, focus, count), focus];
   if (tree.parent[path[0]] >= 0) bar.append(newElement("span", " › …"));
-  for (const node of path) bar.append(newElement("span", " › "), crumb(app, node, shortName(tree, node)));
+  for (const node of path) bar.append(newElement("span", " › "), crumb(app, node, crumbText(tree, node, length)));
   bar.lastChild.setAttribute("aria-current", "location");
+}
+
+function crumbText(tree, node, length) {
+  const forms = nameForms(shortName(tree, node), kindName(tree, node));
+  const text = forms.find((form) => form.length <= length) ?? forms.at(-1);
+  return text.length <= length ? text : elided(text, length);
 }
 
 function crumb(app, node, text) {
   const button = newElement("button", text);
   button.type = "button";
-  button.title = node < 0 ? "Zoom out to everything" : text;
+  button.title = node < 0 ? "Zoom out to everything" : fullName(app.tree, node);
   button.addEventListener("click", () => app.zoom(node));
   return button;
 }
 
 function showFound(app) {
-  const { found } = app;
-  const share = formatShare(found.ns, app.tree.whole);
-  const matches = found.count === 1 ? "match" : "matches";
-  document.getElementById("found").textContent =
-    !found.text ? "" : found.invalid ? "not a regular expression"
-      : found.count ? `${formatCount(found.count)} ${matches}, ${share}` : "no match";
-  document.getElementById("search").setAttribute("aria-invalid", String(found.invalid));
+  document.getElementById("found").textContent = foundText(app.found, app.tree);
+  document.getElementById("search").setAttribute("aria-invalid", String(app.found.invalid));
 }

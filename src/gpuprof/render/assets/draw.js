@@ -3,21 +3,22 @@
 const FONT = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif";
 const PADDING = 5;
 const SMALLEST_LABEL = 26;   // pixels of room below which a label would be an ellipsis only
-const LABEL_LIMIT = 300;     // characters; more never fit and cost time to measure
+const WIDTHS_KEPT = 50_000;  // of texts, so that none is measured twice; a long session sees many
 // Opacity of a cell and of its label: what a search left out, and the rows above the zoomed node.
 const FULL = { fill: 1, label: 1 };
 const DIMMED = { fill: 0.25, label: 0.55 };
-const CONTEXT = { fill: 0.5, label: 0.9 };
+const CONTEXT = { fill: 0.35, label: 0.95 };
 
 function paintRows(app, surface, rows) {
   const { context, width, height, ratio } = surface;
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.setTransform(ratio, 0, 0, ratio, surface.x * ratio, surface.y * ratio);
   context.clearRect(0, 0, width, height);
   context.font = FONT;
   context.textBaseline = "middle";
   context.direction = "ltr";
   for (const row of rows) for (const cell of row.cells) paintCell(app, surface, row, cell);
   context.globalAlpha = 1;
+  if (surface.plain) return;
   for (const row of rows) for (const cell of row.cells) paintOutline(app, surface, row, cell);
 }
 
@@ -66,11 +67,30 @@ function cellLabel(app, cell) {
   return cell.hidden > 1 ? `${formatCount(cell.hidden)} more` : shortName(app.tree, cell.node);
 }
 
+function drawnText(app, surface, cell) {
+  const { width } = snapped(surface, cell);
+  return width >= SMALLEST_LABEL ? cellText(app, surface.context, cell, width - 2 * PADDING) : "";
+}
+
+// What a cell has room for of its label.
+function cellText(app, context, cell, room) {
+  if (cell.hidden > 1) return fitText(app, context, [cellLabel(app, cell)], room);
+  return fitText(app, context, formsOf(app, cell.node), room);
+}
+
+function formsOf(app, node) {
+  const { tree, forms } = app;
+  const key = tree.name[node] * tree.kinds.length + tree.kind[node];
+  let found = forms.get(key);
+  if (!found) forms.set(key, (found = nameForms(shortName(tree, node), kindName(tree, node))));
+  return found;
+}
+
 function paintLabel(app, context, cell, x, y, room) {
-  const text = fitText(app, context, cellLabel(app, cell), room);
+  const text = cellText(app, context, cell, room);
   if (!text) return;
   context.fillText(text, x, y);
-  const used = context.measureText(text).width + 10;
+  const used = measured(app, context, text) + 10;
   if (room - used < 40) return;
   const ns = cell.to - cell.from;
   const share = formatShare(ns, app.tree.whole);
@@ -85,27 +105,26 @@ function paintLabel(app, context, cell, x, y, room) {
 }
 
 function measured(app, context, text) {
-  let width = app.textWidths.get(text);
+  const { textWidths } = app;
+  let width = textWidths.get(text);
   if (width === undefined) {
     width = context.measureText(text).width;
-    app.textWidths.set(text, width);
+    if (textWidths.size >= WIDTHS_KEPT) textWidths.clear();
+    textWidths.set(text, width);
   }
   return width;
 }
 
-// `text`, or as much of it as fits with an ellipsis, or nothing where that would not help.
-function fitText(app, context, text, room) {
-  const short = text.slice(0, LABEL_LIMIT);
-  const whole = measured(app, context, short);
-  if (whole <= room && short === text) return text;
-  let keep = Math.min(short.length, Math.floor((short.length * room) / whole));
-  while (keep > 1 && context.measureText(cutAt(short, keep)).width > room) keep--;
-  return keep > 1 ? cutAt(short, keep) : "";
-}
-
-// Never cuts a pair of surrogates in half.
-function cutAt(text, length) {
-  return `${text.slice(0, length).replace(/[\ud800-\udbff]$/, "").trimEnd()}…`;
+// The longest of the forms that fits, else as much of the last as does, or nothing where that would not help.
+function fitText(app, context, forms, room) {
+  for (const form of forms) {
+    if (form.length <= LABEL_LIMIT && measured(app, context, form) <= room) return form;
+  }
+  const text = forms.at(-1);
+  const sample = text.slice(0, LABEL_LIMIT);
+  let keep = Math.min(text.length - 1, Math.floor((sample.length * room) / measured(app, context, sample)));
+  while (keep > 1 && measured(app, context, elided(text, keep)) > room) keep--;
+  return keep > 1 ? elided(text, keep) : "";
 }
 
 function paintOutline(app, surface, row, cell) {

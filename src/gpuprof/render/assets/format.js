@@ -1,9 +1,8 @@
-// Numbers and names as a person reads them. `_duration` in flamegraph.py does the same as formatTime.
+// Numbers and paths as a person reads them. `_duration` in flamegraph.py does the same as formatTime.
 
 const TIME_UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "µs"]];
 const NUMBERS = [0, 1, 2].map((digits) =>
   new Intl.NumberFormat("en-US", { minimumFractionDigits: digits, maximumFractionDigits: digits }));
-const BACKWARD_PREFIX = "autograd::engine::evaluate_function: ";
 const PATH_LIMIT = 8;  // names of a path that are shown; a stack may be 20,000 deep
 
 function threeDigits(value) {
@@ -21,23 +20,16 @@ function formatCount(count) {
   return NUMBERS[0].format(count);
 }
 
+function counted(count, noun) {
+  return `${formatCount(count)} ${noun}${count === 1 ? "" : "s"}`;
+}
+
 // "Unavailable" is a value: a share of nothing is not 0%.
 function formatShare(part, whole) {
   if (!(whole > 0)) return "–";
   const percent = (100 * part) / whole;
   if (percent > 0 && percent < 0.01) return "<0.01%";
   return `${NUMBERS[percent >= 1 ? 1 : 2].format(percent)}%`;
-}
-
-function fullName(tree, node) {
-  return tree.names[tree.name[node]];
-}
-
-// Every backward call starts with the same 37 characters, which would fill the cell and tell nothing.
-function shortName(tree, node) {
-  const name = fullName(tree, node);
-  const isBackward = tree.kinds[tree.kind[node]] === "backward";
-  return isBackward && name.startsWith(BACKWARD_PREFIX) ? name.slice(BACKWARD_PREFIX.length) : name;
 }
 
 // The ancestors of a node, outermost first, at most `limit` of the nearest.

@@ -101,6 +101,6 @@ function bindControls(app) {
   on("png", "click", () => savePng(app));
   on("help-button", "click", () => document.getElementById("help").showModal());
   addEventListener("hashchange", () => restoreState(app));
-  new ResizeObserver(() => app.redraw()).observe(app.stage);
+  new ResizeObserver(() => { showCrumbs(app); app.redraw(); }).observe(app.stage);
   addEventListener("resize", () => app.redraw());  // the browser's own zoom changes the pixel ratio
 }

@@ -25,6 +25,7 @@ function show(app) {
 
 function flatCells(app) {
   if (app.pending) app.drawNow();
+  const surface = screenSurface(app);
   return app.rows.flatMap(({ y, cells }) => cells.map((cell) => ({
     node: cell.node,
     x: cell.left,
@@ -34,6 +35,7 @@ function flatCells(app) {
     hidden: cell.hidden > 1 ? cell.hidden : 0,
     marked: cell.marked,
     label: cellLabel(app, cell),
+    text: drawnText(app, surface, cell),
   })));
 }
 
@@ -41,6 +43,7 @@ function expose(app) {
   Object.defineProperties(window.__gpuprof, {
     selected: { get: () => app.selected },
     zoomed: { get: () => app.view.focus },
+    palette: { get: () => app.palette },
     visibleCells: { get: () => flatCells(app) },
   });
   Object.assign(window.__gpuprof, {
@@ -60,7 +63,7 @@ async function start() {
     const tree = await loadTree();
     measureTree(tree);
     window.__gpuprof.nodes = tree.count;
-    if (tree.count === 0) {
+    if (tree.recorded === 0 && !(tree.whole > 0)) {
       say("This run holds no calls, so there is nothing to draw. Record some work and open it again.");
     } else if (!(tree.whole > 0)) {
       say("The calls of this run took no measurable time, so there is no width to draw.");

@@ -1,4 +1,4 @@
-// The same data as text: the largest own times as cards and as a table that can be sorted.
+// The same data as text: the largest own times as cards and as a table that can be sorted and searched.
 
 const TABLE_ROWS = 200;
 const CARDS = 5;
@@ -10,12 +10,15 @@ function groupByName(tree) {
     const key = tree.name[node] * tree.kinds.length + tree.kind[node];
     let group = groups.get(key);
     if (!group) {
-      group = { node, own: 0, total: 0, calls: 0, covered: 0 };
+      group = { node, own: 0, total: 0, calls: 0, covered: 0, text: "", row: null };
       groups.set(key, group);
     }
     addToGroup(tree, group, node);
   }
-  return [...groups.values()].sort((a, b) => b.own - a.own);
+  const sorted = [...groups.values()].sort((a, b) => b.own - a.own);
+  const texts = tellingNames(tree, sorted.map(({ node }) => node));
+  sorted.forEach((group, i) => { group.text = texts[i]; });
+  return sorted;
 }
 
 function addToGroup(tree, group, node) {
@@ -28,8 +31,8 @@ function addToGroup(tree, group, node) {
 }
 
 const TABLE_COLUMNS = [
-  { title: "Name", key: (tree, group) => shortName(tree, group.node), words: true },
-  { title: "Kind", key: (tree, group) => tree.kinds[tree.kind[group.node]], words: true },
+  { title: "Name", key: (tree, group) => group.text, words: true },
+  { title: "Kind", key: (tree, group) => kindName(tree, group.node), words: true },
   { title: "Own time", key: (tree, group) => group.own },
   { title: "Share", key: (tree, group) => group.own },
   { title: "Total", key: (tree, group) => group.total },
@@ -37,62 +40,99 @@ const TABLE_COLUMNS = [
   { title: "Mean", key: (tree, group) => meanTotal(group) },
   { title: "Hottest call", key: (tree, group) => pathText(tree, group.node), words: true },
 ];
+const BY_OWN_TIME = 2;
 
 function meanTotal(group) {
   return group.calls > 0 ? group.total / group.calls : 0;
 }
 
 function buildTable(app, groups) {
-  const shown = groups.slice(0, TABLE_ROWS).map((group) => ({ group, row: tableRow(app, group) }));
-  const [count, all] = [formatCount(shown.length), formatCount(groups.length)];
-  document.getElementById("caption").textContent = groups.length > shown.length
-    ? `The ${count} largest own times of ${all} names, all calls of a name together.`
-    : "Own time of each name, all its calls together.";
+  const table = { groups, index: BY_OWN_TIME, upwards: false };
   const heads = TABLE_COLUMNS.map((column, index) => {
     const button = newElement("button", column.title);
     button.type = "button";
-    button.addEventListener("click", () => sortTable(app, shown, index));
+    button.addEventListener("click", () => sortTable(app, table, index));
     const head = newElement("th", undefined, column.words ? "words" : "");
     head.scope = "col";
     head.append(button);
     return head;
   });
   document.getElementById("heads").replaceChildren(...heads);
-  sortTable(app, shown, 2);
+  app.filterTable = () => showRows(app, table);
+  app.filterTable();
 }
 
 // A second click on the same column turns the order round.
-function sortTable(app, shown, index) {
-  const column = TABLE_COLUMNS[index];
+function sortTable(app, table, index) {
+  table.upwards = table.index === index ? !table.upwards : Boolean(TABLE_COLUMNS[index].words);
+  table.index = index;
+  showRows(app, table);
+}
+
+// The names that the search found, the largest own times of them, in the order that was asked for.
+function showRows(app, table) {
+  const { names } = app.found;
+  const matching = names ? table.groups.filter(({ node }) => names[app.tree.name[node]]) : table.groups;
+  const shown = matching.slice(0, TABLE_ROWS);
+  document.getElementById("caption").textContent = captionText(app, table, matching.length);
+  showOrder(table);
+  const rows = sortGroups(app, table, shown).map((group) => (group.row ??= tableRow(app, group)));
+  const body = document.getElementById("rows");
+  const isSame = rows.length === body.children.length && rows.every((row, i) => row === body.children[i]);
+  if (!isSame) body.replaceChildren(...rows);  // laying out the table takes longer than the search
+}
+
+function captionText(app, table, matching) {
+  const meaning = `Own ${app.tree.time} of each name, all its calls together.`;
+  const largest = matching > TABLE_ROWS ? ` Shown are the ${formatCount(TABLE_ROWS)} largest.` : "";
+  const { names, text } = app.found;
+  if (!names) return (largest ? `${formatCount(matching)} names. ` : "") + meaning + largest;
+  if (!matching) return `No name matches “${text}”. ${meaning}`;
+  const verb = matching === 1 ? "matches" : "match";
+  return `${formatCount(matching)} of ${counted(table.groups.length, "name")} ${verb} “${text}”. ${meaning}${largest}`;
+}
+
+function showOrder(table) {
   const heads = document.getElementById("heads").children;
-  const now = heads[index].getAttribute("aria-sort");
-  const upwards = now ? now === "descending" : Boolean(column.words);
   for (const head of heads) head.removeAttribute("aria-sort");
-  heads[index].setAttribute("aria-sort", upwards ? "ascending" : "descending");
-  const sign = upwards ? 1 : -1;
-  const keyed = shown.map((entry) => ({ ...entry, key: column.key(app.tree, entry.group) }));
+  heads[table.index].setAttribute("aria-sort", table.upwards ? "ascending" : "descending");
+}
+
+function sortGroups(app, table, groups) {
+  const column = TABLE_COLUMNS[table.index];
+  const sign = table.upwards ? 1 : -1;
+  const keyed = groups.map((group) => ({ group, key: column.key(app.tree, group) }));
   keyed.sort((a, b) => sign * (column.words ? a.key.localeCompare(b.key) : a.key - b.key));
-  document.getElementById("rows").replaceChildren(...keyed.map(({ row }) => row));
+  return keyed.map(({ group }) => group);
 }
 
 function tableRow(app, group) {
   const { tree } = app;
   const row = newElement("tr");
-  const name = newElement("th", shortName(tree, group.node));
-  name.scope = "row";
-  name.title = fullName(tree, group.node);
+  const kind = kindName(tree, group.node);
   const share = newElement("td");
-  share.append(shareBar(app, group), formatShare(group.own, tree.whole));
+  share.append(shareBar(app, group), newElement("span", formatShare(group.own, tree.whole)));
   row.append(
-    name,
-    newElement("td", tree.kinds[tree.kind[group.node]], "words"),
+    nameCell(tree, group, kind),
+    newElement("td", kind, "words kind"),
     newElement("td", formatTime(group.own)),
     share,
     newElement("td", formatTime(group.total)),
-    newElement("td", formatCount(group.calls)),
+    newElement("td", group.calls > 0 ? formatCount(group.calls) : "–"),
     newElement("td", group.calls > 0 ? formatTime(meanTotal(group)) : "–"),
     pathCell(app, group.node));
   return row;
+}
+
+// On a narrow screen the kind stands under the name instead of in a column.
+function nameCell(tree, group, kind) {
+  const cell = newElement("th");
+  const name = newElement("span");
+  setBreakable(name, group.text);
+  cell.scope = "row";
+  cell.title = fullName(tree, group.node);
+  cell.append(name, newElement("small", kind));
+  return cell;
 }
 
 function pathCell(app, node) {
@@ -120,23 +160,25 @@ function shareBar(app, group) {
   const bar = newElement("span", undefined, "bar");
   const fill = newElement("span");
   fill.style.width = `${app.tree.whole > 0 ? (100 * group.own) / app.tree.whole : 0}%`;
-  fill.style.background = `var(--kind-${app.tree.kinds[app.tree.kind[group.node]]})`;
+  fill.style.background = `var(--kind-${kindName(app.tree, group.node)})`;
   bar.append(fill);
   return bar;
 }
 
 function buildCards(app, groups) {
   const cards = groups.slice(0, CARDS).filter((group) => group.own > 0).map((group) => {
-    const name = shortName(app.tree, group.node);
+    const full = fullName(app.tree, group.node);
     const button = newElement("button");
+    const name = newElement("span", undefined, "name");
+    setBreakable(name, group.text);
     button.type = "button";
-    button.title = `Highlight ${name} (${app.tree.kinds[app.tree.kind[group.node]]})`;
+    button.title = `Highlight ${full} (${kindName(app.tree, group.node)})`;
     button.append(
-      newElement("span", name, "name"),
+      name,
       newElement("span", formatShare(group.own, app.tree.whole), "share"), " ",
       newElement("span", formatTime(group.own), "time"),
       shareBar(app, group));
-    button.addEventListener("click", () => toggleSearch(app, name));
+    button.addEventListener("click", () => toggleSearch(app, exactQuery(shortName(app.tree, group.node))));
     const item = newElement("li");
     item.append(button);
     return item;
@@ -144,32 +186,42 @@ function buildCards(app, groups) {
   document.getElementById("hot").replaceChildren(...cards);
 }
 
-function toggleSearch(app, name) {
-  const text = app.found.text === name ? "" : name;
+function toggleSearch(app, query) {
+  const text = app.found.text === query ? "" : query;
   document.getElementById("search").value = text;
   search(app, text);
 }
 
-function buildLegend(app) {
-  const { tree } = app;
+// The kinds that occur, with the own time of each; a process's is that outside all spans.
+function kindsInUse(tree) {
   const own = new Float64Array(tree.kinds.length);
   for (let node = 0; node < tree.count; node++) own[tree.kind[node]] += Math.max(0, tree.own[node]);
   const used = new Set(tree.kind);
-  const items = tree.kinds.map((kind, code) => ({ kind, code })).filter(({ code }) => used.has(code));
-  document.getElementById("legend").replaceChildren(...items.map(({ kind, code }) => {
+  return tree.kinds.map((kind, code) => ({
+    kind,
+    code,
+    used: used.has(code),
+    text: kind === "process" && own[code] > 0 ? "process, outside all spans" : kind,
+    share: formatShare(own[code], tree.whole),
+  })).filter((entry) => entry.used);
+}
+
+function buildLegend(app) {
+  const items = kindsInUse(app.tree).map(({ kind, text, share }) => {
     const item = newElement("li");
     const swatch = newElement("i");
     swatch.style.background = `var(--kind-${kind})`;
-    item.append(swatch, `${kind} `, newElement("small", formatShare(own[code], tree.whole)));
+    item.append(swatch, `${text} `, newElement("small", share));
     return item;
-  }));
+  });
+  document.getElementById("legend").replaceChildren(...items);
 }
 
 // For who cannot see the picture: what it is, and the answer it gives.
 function describe(app, groups) {
   const { tree } = app;
   const largest = groups.slice(0, 3).map((group) =>
-    `${shortName(tree, group.node)} (${tree.kinds[tree.kind[group.node]]}) ${formatShare(group.own, tree.whole)}`);
+    `${group.text} (${kindName(tree, group.node)}) ${formatShare(group.own, tree.whole)}`);
   document.getElementById("summary").textContent =
     `${formatTime(tree.whole)} in ${formatCount(tree.count)} cells. Most own time: ${largest.join(", ")}. `
     + "Arrow keys select, Enter zooms, Escape zooms out, slash searches. A table with the same data follows.";

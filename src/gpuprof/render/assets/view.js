@@ -16,6 +16,8 @@ function createApp(tree) {
     palette: readPalette(tree.kinds),
     shades: nameShades(tree.names),
     textWidths: new Map(),
+    forms: new Map(),  // of names, see nameForms
+    filterTable: () => {},
     stage: document.getElementById("stage"),
     canvas: document.getElementById("canvas"),
     tooltip: document.getElementById("tooltip"),
@@ -49,7 +51,7 @@ function screenSurface(app) {
     canvas.height = Math.round(height * ratio);
     canvas.style.height = `${height}px`;
   }
-  return { context: canvas.getContext("2d"), width, height, top: stage.scrollTop, ratio };
+  return { context: canvas.getContext("2d"), width, height, top: stage.scrollTop, x: 0, y: 0, ratio };
 }
 
 // The stage has the height of the whole tree (up to its limit) at every zoom, so nothing jumps.
@@ -141,9 +143,11 @@ function reveal(app, node) {
 function search(app, text) {
   app.found = searchTree(app.tree, text);
   showFound(app);
+  app.filterTable();
   saveState(app);
   app.redraw();
-  return { count: app.found.count, share: app.found.share };
+  const { count, calls, share } = app.found;
+  return { count, calls, share };
 }
 
 function setFlame(app, flame) {

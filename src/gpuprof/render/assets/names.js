@@ -1,0 +1,152 @@
+// How a name is written where there is no room for all of it. Each kind of name tells most in another
+// place: a layer at the end of its path, an operator behind its namespace, a kernel in the name of its
+// template and of its first arguments.
+
+const BACKWARD_PREFIX = "autograd::engine::evaluate_function: ";
+const LABEL_LIMIT = 300;     // characters; more never fit and cost time to measure
+const PART_LIMIT = 8;        // parts of a path, or arguments of a template, that a label may shorten to
+const WRAPPER_LENGTH = 10;   // a template whose name is shorter says little by itself
+const HEAD_SHARE = 0.55;     // of the characters kept, those before the ellipsis
+
+function fullName(tree, node) {
+  return tree.names[tree.name[node]];
+}
+
+// Every backward call starts with the same 37 characters, which would fill the cell and tell nothing.
+function withoutPrefix(name) {
+  return name.startsWith(BACKWARD_PREFIX) ? name.slice(BACKWARD_PREFIX.length) : name;
+}
+
+function kindName(tree, node) {
+  return tree.kinds[tree.kind[node]];
+}
+
+function shortName(tree, node) {
+  const name = fullName(tree, node);
+  return kindName(tree, node) === "backward" ? withoutPrefix(name) : name;
+}
+
+// The ways to write a name, from the whole to the shortest that still tells what it is.
+function nameForms(name, kind) {
+  if (kind === "layer") return pathForms(name);
+  if (kind === "kernel") return signatureForms(name);
+  return /^\w+(::\w+)+$/.test(name) ? [name, name.slice(name.lastIndexOf("::") + 2)] : [name];
+}
+
+// layers.0.mlp, …0.mlp, …mlp, mlp
+function pathForms(name) {
+  if (!/^\w+(\.\w+)+$/.test(name)) return [name];
+  const parts = name.split(".").slice(-PART_LIMIT);
+  const tails = parts.slice(1).map((_, i) => `…${parts.slice(i + 1).join(".")}`);
+  return [name, ...tails, ...parts.slice(-1).filter((part) => /\D/.test(part))];  // a number alone names nothing
+}
+
+// A C++ kernel: its signature, then with fewer of the template's arguments, then its name alone.
+function signatureForms(name) {
+  const signatures = signaturesOf(name);
+  const folded = withFolded(signatures.at(-1), 2);
+  return [...new Set([...signatures, folded, ...withFewerArguments(folded)])];
+}
+
+// The signature whole, without result and parameters, without namespaces, and with what stands deep in the
+// template's arguments folded: the number of a lambda tells nothing.
+function signaturesOf(name) {
+  if (!/[<(]/.test(name)) return [name];
+  const bare = withoutParameters(name).replace(/> (?=>)/g, ">");
+  const local = bare.replace(/(?:\b(?!const\b)[A-Za-z_]\w*::|\(anonymous namespace\)::)+/g, "");
+  const plain = local.replace(/::operator\(\)\(\)(?: const)?|::\{lambda\([^{}]*\)#\d+\}/g, "");
+  return [...new Set([name, bare, local, withFolded(plain, 3)])];
+}
+
+// Calls `visit(character, index, depth)`; a bracket has the depth outside of it. Stops at true. An arrow
+// or a comparison in parentheses closes nothing.
+function walkBrackets(text, visit) {
+  const open = [];
+  for (let i = 0; i < text.length; i++) {
+    const character = text[i];
+    if (character === ")") open.length = Math.max(0, open.lastIndexOf("("));
+    if (character === ">" && text[i - 1] !== "-" && open.at(-1) === "<") open.pop();
+    if (visit(character, i, open.length)) return;
+    if (character === "<" || character === "(") open.push(character);
+  }
+}
+
+function withoutParameters(name) {
+  let from = 0;
+  let to = name.length;
+  walkBrackets(name, (character, i, depth) => {
+    if (depth > 0) return false;
+    if (character === " " && name[i - 1] !== ",") from = i + 1;  // what stood before is the result's type
+    if (character !== "(" || name.startsWith("(anonymous namespace)", i)) return false;
+    if (/operator$/.test(name.slice(0, i))) return false;
+    to = i;
+    return true;
+  });
+  return name.slice(from, to).trim() || name;
+}
+
+// f<4, add<float>, k(int)> becomes f<4, add<…>, k>: brackets inside `deepest` others are emptied, and
+// parameters of functions in the arguments left out.
+function withFolded(text, deepest) {
+  let result = "";
+  let parameters = 0;  // depth of the "(" that is being left out, or 0
+  walkBrackets(text, (character, i, depth) => {
+    if (!parameters && character === "(" && depth > 0) {
+      parameters = depth;
+      if (!/\w/.test(text[i - 1])) result += "(…)";  // an expression
+    }
+    const isIn = parameters > 0;
+    if (isIn && character === ")" && depth === parameters) parameters = 0;
+    if (isIn) return;
+    if (depth < deepest) result += character;
+    else if (!result.endsWith("…")) result += "…";
+  });
+  return result;
+}
+
+// f<4, add<…>, k> becomes f<4, add<…>, …>, then f<4, …>, then f<…>, then f.
+function withFewerArguments(folded) {
+  const open = folded.indexOf("<");
+  const close = folded.lastIndexOf(">");
+  if (open < 1 || close < open) return [];
+  const commas = [];
+  walkBrackets(folded, (character, i, depth) => {
+    if (character === "," && depth === 1 && i > open && i < close) commas.push(i);
+  });
+  const ends = commas.slice(0, PART_LIMIT).reverse();
+  const end = folded.slice(close);
+  const shorter = ends.map((at) => `${folded.slice(0, at)}, …${end}`);
+  // Of Kernel2<sgemm_128x64> the argument is the name.
+  if (open < WRAPPER_LENGTH) return [...shorter, folded.slice(open + 1, close)];
+  return [...shorter, `${folded.slice(0, open)}<…${end}`, folded.slice(0, open)];
+}
+
+// The first `head` and the last `tail` characters; never half of a pair of surrogates.
+function elided(text, keep) {
+  const head = keep > 3 ? Math.ceil(keep * HEAD_SHARE) : keep;
+  const before = text.slice(0, head).replace(/[\ud800-\udbff]$/, "").trimEnd();
+  const after = keep > head ? text.slice(head - keep).replace(/^[\udc00-\udfff]/, "").trimStart() : "";
+  return `${before}…${after}`;
+}
+
+// What a list of names shows of each kernel: the shortest of its signatures that no other name in the list
+// is cut down to as well. Other names are shown whole.
+function tellingNames(tree, nodes) {
+  const used = new Map();
+  const forms = nodes.map((node) => listForms(tree, node));
+  for (const texts of forms) {
+    for (const text of new Set(texts)) used.set(text, (used.get(text) ?? 0) + 1);
+  }
+  return forms.map((texts) => texts.findLast((text) => used.get(text) === 1) ?? texts[0]);
+}
+
+function listForms(tree, node) {
+  const name = shortName(tree, node);
+  return kindName(tree, node) === "kernel" ? signaturesOf(name) : [name];
+}
+
+// Puts the name into `element` with places where a line may break: between the words of the name.
+function setBreakable(element, name) {
+  const words = name.split(/(?<=::|[._<,(›])(?=\w)/);
+  element.replaceChildren(...words.flatMap((word, i) => (i ? [document.createElement("wbr"), word] : [word])));
+}

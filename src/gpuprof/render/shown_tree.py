@@ -1,0 +1,98 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The call tree as a reader wants to see it: the same times, in fewer or better labelled cells."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuprof.analyze.call_tree import KINDS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import numpy.typing as npt
+
+    from gpuprof.analyze.call_tree import CallTree
+
+    Column = npt.NDArray[np.generic]
+
+BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
+OUTSIDE = "outside all spans"
+
+_PROCESS, _OPERATOR, _BACKWARD = (KINDS.index(kind) for kind in ("process", "operator", "backward"))
+
+
+def shown_tree(tree: CallTree) -> CallTree:
+    """Return the tree that a page draws; its own times add up to the same sum."""
+    return with_time_outside(without_engine_twins(tree))
+
+
+def without_engine_twins(tree: CallTree) -> CallTree:
+    """Merge each backward node's operator into the autograd engine's span around it.
+
+    The engine's span is named after the node that it evaluates, so both would read the same. The merged
+    node has the span's calls and total, the own time of both, and the children of both.
+    """
+    inner = _engine_twins(tree)
+    if not inner.any():
+        return tree
+    outer = tree.parent[inner]
+    own = np.array(tree.own_ns)
+    # A negative own time draws nothing; as a summand it would take width from the other.
+    own[outer] = np.maximum(own[outer], 0) + np.maximum(own[inner], 0)
+    parent = np.where(inner[tree.parent] & (tree.parent >= 0), tree.parent[tree.parent], tree.parent)
+    place = np.append(np.cumsum(~inner) - 1, -1)
+    merged = dataclasses.replace(tree, own_ns=own, parent=place[parent].astype(np.int32))
+    return _each_column(merged, lambda column: column[~inner])
+
+
+def _engine_twins(tree: CallTree) -> npt.NDArray[np.bool_]:
+    """Mark the operators that are the only one of their name in the engine's span of that name."""
+    index = {name: number for number, name in enumerate(tree.names)}
+    evaluated = np.full(len(tree.names), -1, dtype=np.int64)
+    for number, name in enumerate(tree.names):
+        if name.startswith(BACKWARD_PREFIX):
+            evaluated[number] = index.get(name.removeprefix(BACKWARD_PREFIX), -1)
+    inner = np.zeros(len(tree), dtype=np.bool_)
+    nodes = np.flatnonzero((tree.parent >= 0) & (tree.kind == _OPERATOR))
+    outer = tree.parent[nodes]
+    nodes = nodes[(tree.kind[outer] == _BACKWARD) & (evaluated[tree.name[outer]] == tree.name[nodes])]
+    twins = np.bincount(tree.parent[nodes], minlength=len(tree))
+    inner[nodes[twins[tree.parent[nodes]] == 1]] = True
+    return inner
+
+
+def with_time_outside(tree: CallTree) -> CallTree:
+    """Give the own time of each process, which no span covers, a last child that says what it is."""
+    processes = np.flatnonzero((tree.parent < 0) & (tree.kind == _PROCESS) & (tree.own_ns > 0))
+    if not len(processes):
+        return tree
+    roots = np.flatnonzero(tree.parent < 0)
+    ends = np.append(roots[1:], len(tree))[np.searchsorted(roots, processes)]
+    shift = np.searchsorted(ends, np.arange(len(tree)), side="right")
+    parent = np.where(tree.parent < 0, -1, tree.parent + shift[tree.parent])
+    moved = dataclasses.replace(
+        tree, parent=parent.astype(np.int32), own_ns=np.array(tree.own_ns), names=[*tree.names, OUTSIDE]
+    )
+    outside_ns = tree.own_ns[processes]
+    moved.own_ns[processes] = 0
+    # Copies of the processes, then made into what they are: whatever else a column says holds for both.
+    grown = _each_column(moved, lambda column: np.insert(column, ends, column[processes]))
+    added = ends + np.arange(len(ends))
+    grown.parent[added] = processes + shift[processes]
+    grown.name[added] = len(tree.names)
+    grown.calls[added] = 0
+    grown.own_ns[added] = grown.total_ns[added] = outside_ns
+    return grown
+
+
+def _each_column(tree: CallTree, change: Callable[[Column], Column]) -> CallTree:
+    columns: dict[str, Any] = {
+        field.name: change(getattr(tree, field.name))
+        for field in dataclasses.fields(tree)
+        if isinstance(getattr(tree, field.name), np.ndarray)
+    }
+    return dataclasses.replace(tree, **columns)
