@@ -121,7 +121,6 @@ class Run:
         _write_page(target, page)
         return target
 
-
     def roofline(self, path: PathLike | None = None) -> Roofline:
         """Say what binds each layer and operator; with a path, write the plot as one offline page too.
 
@@ -134,7 +133,9 @@ class Run:
             from gpuprof.render.roofline import roofline_page
             from gpuprof.render.titles import page_subtitle, page_title
 
-            page = roofline_page(found, title=page_title(self.path, self.meta), subtitle=page_subtitle(self.meta))
+            page = roofline_page(
+                found, title=page_title(self.path, self.meta), subtitle=page_subtitle(self.meta)
+            )
             _write_page(Path(path), page)
         return found
 

@@ -63,7 +63,7 @@ class FirstCalls:
         torch = sys.modules.get("torch")
         if name is None or torch is None:
             return
-        versions: list[tuple[torch.Tensor, int]] = []
+        versions: list[tuple[Any, int]] = []
         self.calls.append(
             FirstCall(
                 name,
@@ -85,7 +85,7 @@ class FirstCalls:
         self._names.clear()
 
 
-def _kept(torch: Any, value: Any, versions: list[tuple[torch.Tensor, int]]) -> Any:
+def _kept(torch: Any, value: Any, versions: list[tuple[Any, int]]) -> Any:
     """Return what to keep of an argument: containers are copied, since programs fill them again."""
     if isinstance(value, torch.Tensor):
         if value.grad_fn is None:

@@ -150,4 +150,5 @@ def _is_optimized_module(module: Any) -> bool:
 
 
 def is_compiled(module: torch.nn.Module) -> bool:
+    """Whether calls of a module run compiled code."""
     return _is_optimized_module(module) or getattr(module, "_compiled_call_impl", None) is not None

@@ -142,7 +142,7 @@ class Recording:
             if self._first_calls is not None:
                 self._count_work(self._first_calls, wanted=count)
         finally:
-            # On a full disk the facts written at the start remain; what was recorded is readable all the same.
+            # On a full disk the facts of the start remain; what was recorded is readable all the same.
             with contextlib.suppress(OSError):
                 self._save(closed=True)
             self._unlock()

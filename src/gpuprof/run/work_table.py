@@ -17,6 +17,7 @@ from gpuprof.run.processor import data_caches, usable_processors
 if TYPE_CHECKING:
     import duckdb
 
+
 def read_work(
     connection: duckdb.DuckDBPyConnection, segments: Path
 ) -> tuple[duckdb.DuckDBPyRelation | None, dict[str, Any] | None, list[str]]:
@@ -65,7 +66,7 @@ def write_ceilings(run: Path, rows: Iterable[dict[str, Any]], facts: dict[str, A
 
 
 def cache_sizes() -> list[dict[str, int]]:
-    """Return what this process's processors can hold at each level: all together, and what one of them can."""
+    """Return what this process's processors hold at each level: all together, and one of them."""
     processors = usable_processors()
     sizes: dict[int, list[int]] = {}
     for cache in data_caches(processors):

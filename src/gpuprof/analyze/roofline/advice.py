@@ -12,7 +12,7 @@ from gpuprof.analyze.text_table import format_bytes, format_count, format_durati
 
 # A faster type is worth a sentence from here on.
 _WORTH_CHANGING = 1.5
-# So close to what PyTorch's own product reaches on this machine, a larger or better laid out one gains little.
+# So close to what PyTorch's own product reaches here, a larger or better laid out one gains little.
 _AS_GOOD_AS_LIBRARY = 0.8
 _PRODUCTS = (
     "mm",
@@ -45,8 +45,9 @@ def advice(
 def _preallocate(row: CountedRow, use: Use, time_ns: float) -> str:
     fresh = sum(part.bytes for part in row.reuse if part.written)
     return (
-        f"each call writes {format_bytes(fresh)} of fresh memory, {format_duration(use.fault_ns)} of "
-        f"{format_duration(time_ns)}: preallocate the result (out=, or in place), or keep and reuse the buffer"
+        f"each call writes {format_bytes(fresh)} of fresh memory, which takes "
+        f"{format_duration(use.fault_ns)} of {format_duration(time_ns)}: preallocate the result (out=, or "
+        "in place), or keep the buffer and use it again"
     )
 
 
@@ -67,20 +68,21 @@ def _move_less(
     if _is_product(row) and (row.intensity or 0) < _ridge(row, machine):
         rows = max(1, round(_ridge(row, machine) / max(row.intensity or 1e-9, 1e-9)))
         return (
-            f"it does {row.intensity:.2g} FLOP a byte and this machine {_ridge(row, machine):.2g}: batch about "
-            f"{format_count(rows)} times as many rows, so that its weights are read once for all of them"
+            f"it does {row.intensity:.2g} FLOP a byte, this machine {_ridge(row, machine):.2g}: batch "
+            f"about {format_count(rows)} times as many rows, so that its weights are read once for all of them"
         )
     if found.bound not in ("memory", "balanced"):
         return None
     if previous is not None and level == DRAM and _feeds(previous, row):
         return (
-            f"it reads what {previous.operator} has just written and moves {format_bytes(use.traffic.bytes)} "
-            f"through {level}: fuse the two (torch.compile), or work on pieces that stay in the cache"
+            f"it reads what {previous.operator} has just written, and moves "
+            f"{format_bytes(use.traffic.bytes)} through {level}: fuse the two (torch.compile), or work on "
+            "pieces that stay in the cache"
         )
     if row.dtype == "float32":
         return (
-            f"it moves {format_bytes(use.traffic.bytes)} through {level} for {row.intensity or 0:.2g} FLOP a byte: "
-            "bfloat16 would halve the bytes"
+            f"it moves {format_bytes(use.traffic.bytes)} through {level} for {row.intensity or 0:.2g} FLOP "
+            "a byte: bfloat16 would halve the bytes"
         )
     return None
 
@@ -92,15 +94,14 @@ def _calculate_faster(found: Label, row: CountedRow, machine: Machine, time_ns: 
     slow = found.bound == "under-utilised"
     if slow and library is not None and reached < _AS_GOOD_AS_LIBRARY * library.value:
         what = "a larger product" if _is_product(row) else "a 3x3 convolution of 64 channels in channels_last"
-        return (
-            f"it reaches {_giga(reached)} where {what} reaches {_giga(library.value)} here: "
-            + ("batch more rows into it" if _is_product(row) else "change its layout to channels_last")
+        return f"it reaches {_giga(reached)} where {what} reaches {_giga(library.value)} here: " + (
+            "batch more rows into it" if _is_product(row) else "change its layout to channels_last"
         )
     faster = _faster(library, _library_of("bf16", row, machine)) if slow else _faster(peak, half)
     if row.dtype == "float32" and faster is not None and faster >= _WORTH_CHANGING:
         return (
-            f"it reaches {_giga(reached)} in fp32, and bfloat16 is {faster:.1f} times as fast on this machine: "
-            "change the dtype (torch.autocast)"
+            f"it reaches {_giga(reached)} in fp32, and bfloat16 is {faster:.1f} times as fast on this "
+            "machine: change the dtype (torch.autocast)"
         )
     return None
 

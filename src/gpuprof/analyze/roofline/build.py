@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 # Findings that get a sentence: the first ones that take at least this share of the time.
 _ADVISED = 5
 _WORTH_ADVICE = 0.02
+_Key = tuple[str, str, str | None, int | None]
 _ON_GPU = "its kernels ran on a GPU, whose ceilings this version does not measure"
 
 
@@ -42,7 +43,9 @@ def build_roofline(folder: RunFolder) -> Roofline:
     counted = load_counted(folder)
     if not counted:
         reasons = [note for note in folder.meta.get("notes", []) if str(note).startswith("work")]
-        raise RunError(f"{folder.path}: no work could be counted: {'; '.join(reasons) or 'no model was called'}")
+        raise RunError(
+            f"{folder.path}: no work could be counted: {'; '.join(reasons) or 'no model was called'}"
+        )
     machine = load_machine(folder)
     process_id = int(folder.meta.get("process_id") or 0)
     timed = load_timed(folder, process_id, *names_to_look_for(counted))
@@ -52,7 +55,7 @@ def build_roofline(folder: RunFolder) -> Roofline:
 def load_machine(folder: RunFolder) -> Machine:
     """Return the run's ceilings. Raises RunError where it holds none."""
     columns = "device, resource, dtype, value, unit, spread, method"
-    rows = [Ceiling(*row) for row in folder.sql(f"SELECT {columns} FROM ceilings").fetchall()]
+    rows = [Ceiling(*row) for row in folder.sql("FROM ceilings").select(columns).fetchall()]
     facts = folder.meta.get("ceilings") or {}
     if not any(row.is_roof for row in rows):
         notes = "; ".join(map(str, facts.get("notes", []))) or "they were not measured"
@@ -150,7 +153,7 @@ def ceiling_of(found: Label, use: Use, machine: Machine) -> Ceiling | None:
 
 def _advised(rows: Sequence[RooflineRow], joined: Join, machine: Machine) -> list[RooflineRow]:
     """Add advice to those that take the most time, one sentence for each kind of finding."""
-    counted = {_key(each.row): each.row for each in joined.rows}
+    counted: dict[_Key, CountedRow] = {_key(each.row): each.row for each in joined.rows}
     before = _previous(joined)
     said: set[tuple[str | None, str]] = set()
     advised = []
@@ -169,13 +172,13 @@ def _advised(rows: Sequence[RooflineRow], joined: Join, machine: Machine) -> lis
     return advised
 
 
-def _key(row: CountedRow) -> tuple[str, str, str, int]:
+def _key(row: CountedRow) -> _Key:
     return row.root, row.layer, row.phase, row.ordinal
 
 
-def _previous(joined: Join) -> dict[tuple[str, str, str | None, int | None], CountedRow]:
+def _previous(joined: Join) -> dict[_Key, CountedRow]:
     """Return the operator before each one that moves bytes, views left out."""
-    found: dict[tuple[str, str, str | None, int | None], CountedRow] = {}
+    found: dict[_Key, CountedRow] = {}
     last: CountedRow | None = None
     for each in joined.rows:
         if last is not None and last.root == each.row.root:
@@ -219,7 +222,7 @@ def _why(root: str, in_backward: bool) -> str:
 
 def _roofs(machine: Machine) -> Iterator[Ceiling]:
     types = ("fp64", "fp32", "bf16", "fp16", "int8")
-    wanted = [("compute", dtype) for dtype in types]
+    wanted: list[tuple[str, str | None]] = [("compute", dtype) for dtype in types]
     wanted += [(f"memory.{level.name}", None) for level in machine.levels]
     wanted += [("launch", None), ("page_fault", None), ("page_fault.huge", None)]
     for resource, dtype in wanted:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from gpuprof.record.work.rows import Exactness, Phase
 
@@ -14,6 +14,20 @@ if TYPE_CHECKING:
 # What a compiled layer's operators are folded into: no operator of it can be timed.
 COMPILED = "(compiled)"
 COMPILED_BACKWARD = "CompiledFunctionBackward"
+
+_COLUMNS = (
+    "root",
+    "layer",
+    "ordinal",
+    "operator",
+    "phase",
+    "flops",
+    "bytes",
+    "exactness",
+    "dtype",
+    "input_shapes",
+    "page_faults",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +65,10 @@ class CountedRow:
 
 def load_counted(folder: RunFolder) -> list[CountedRow]:
     """Return the counted operators, those of each root in the order of their calls."""
-    query = """
-        SELECT root, layer, ordinal, operator, phase, flops, bytes, exactness, dtype, input_shapes,
-               page_faults, reuse_distance_bytes, reuse_bytes, reuse_written, compiled
-        FROM work
-    """
+    columns = (*_COLUMNS, "reuse_distance_bytes", "reuse_bytes", "reuse_written", "compiled")
     rows = []
-    for *columns, distances, sizes, written, compiled in folder.sql(query).fetchall():
-        reuse = tuple(map(Reuse, distances or (), sizes or (), written or ()))
-        rows.append(CountedRow(*columns, reuse=reuse, is_compiled=compiled is not None))
+    for values in folder.sql("FROM work").select(", ".join(columns)).fetchall():
+        reuse = tuple(map(Reuse, *(part or () for part in values[11:14])))
+        plain: dict[str, Any] = dict(zip(_COLUMNS, values, strict=False))
+        rows.append(CountedRow(**plain, reuse=reuse, is_compiled=values[14] is not None))
     return rows

@@ -8,7 +8,7 @@ from gpuprof.analyze.roofline.use import Use
 from gpuprof.analyze.text_table import format_bytes, format_count, format_duration
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-SHORT_TYPES = {"float32": "fp32", "float64": "fp64", "bfloat16": "bf16", "float16": "fp16"}
+_WORTH_SAYING = 0.005
 
 
 def evidence(found: Label, use: Use, *, flops: int | None, faults: int | None, time_ns: float) -> str:
@@ -18,7 +18,7 @@ def evidence(found: Label, use: Use, *, flops: int | None, faults: int | None, t
     line = _line(found.nearest, use, flops=flops, faults=faults, time_ns=time_ns)
     if found.bound == "balanced" and found.next is not None:
         return f"{line}; {_line(found.next, use, flops=flops, faults=faults, time_ns=time_ns)}"
-    if found.next is not None and found.next_used:
+    if found.next is not None and (found.next_used or 0) >= _WORTH_SAYING:
         line += f"; {found.next} {found.next_used:.0%}"
     return line
 

@@ -7,7 +7,7 @@ import statistics
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from gpuprof.analyze.ceiling_rows import Ceiling
+from gpuprof.analyze.ceiling_rows import Ceiling, relative_spread
 from gpuprof.analyze.roofline.evidence import evidence, roof_name
 from gpuprof.analyze.roofline.join import Join, Joined
 from gpuprof.analyze.roofline.labels import Doubts, Label, confidence, label
@@ -45,8 +45,9 @@ def _row(
 ) -> RooflineRow:
     backward = [each.durations_ns for each in members if each.row.phase == "backward" and each.durations_ns]
     forward = timed.layer_own_ns.get(key) or Counter({0: 0})
-    total_ns = max(0, forward.total()) + sum(map(sum, backward))
-    time_ns = max(0.0, statistics.median(forward.values())) + sum(map(statistics.median, backward))
+    total_ns = max(0, forward.total()) + sum(sum(durations) for durations in backward)
+    forward_ns = max(0.0, statistics.median(forward.values()))
+    time_ns = forward_ns + sum(statistics.median(durations) for durations in backward)
     # A part that never ran, as the backward pass of what is only evaluated, needs nothing.
     ran = [each for each in members if each.durations_ns or each.row.phase != "backward"]
     uses = [use_of(each.row, machine, _time(each, time_ns)) for each in ran]
@@ -56,9 +57,7 @@ def _row(
     on_gpu = any(each.on_gpu for each in members)
     found = Label("unknown", None, None, None, None, 0.0) if on_gpu else label(shares)
     faults = _sum(each.row.page_faults for each in ran)
-    exactness = next(
-        (worst for worst in _WORST_FIRST if any(each.row.exactness == worst for each in ran)), "exact"
-    )
+    exactness = _worst(ran)
     timed_share = sum(bool(each.durations_ns) for each in ran) / len(ran) if ran else 0.0
     doubts = Doubts(
         exactness=exactness,
@@ -94,6 +93,11 @@ def _row(
         confidence=confidence(found, doubts),
         evidence=_evidence(found, use, flops, faults, time_ns, len(ran)),
     )
+
+
+def _worst(ran: Sequence[Joined]) -> Exactness:
+    present = {each.row.exactness for each in ran}
+    return next((exactness for exactness in _WORST_FIRST if exactness in present), "exact")
 
 
 def _time(each: Joined, fallback_ns: float) -> float:
@@ -136,8 +140,6 @@ def _sum(values: Iterable[float | int | None]) -> int | None:
 
 def _spread(ran: Sequence[Joined]) -> float | None:
     """Return the spread of the operator that takes the most time."""
-    from gpuprof.analyze.ceiling_rows import relative_spread
-
     longest = max(ran, key=lambda each: sum(each.durations_ns), default=None)
     return None if longest is None else relative_spread(longest.durations_ns)
 
@@ -154,5 +156,7 @@ def _evidence(
     found: Label, use: Use, flops: int | None, faults: int | None, time_ns: float, operators: int
 ) -> str:
     if found.nearest == "latency":
-        return f"{operators} operator calls in {time_ns / 1e3:.3g} us, {use.latency_ns or 0:.0f} ns to dispatch"
+        return (
+            f"{operators} operator calls in {time_ns / 1e3:.3g} us, {use.latency_ns or 0:.0f} ns to dispatch"
+        )
     return evidence(found, use, flops=flops, faults=faults, time_ns=time_ns)

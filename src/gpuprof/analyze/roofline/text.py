@@ -86,7 +86,10 @@ def _roofs(roofline: Roofline, width: int) -> list[str]:
     where = "one core" if roofline.device == "cpu.core" else "all cores"
     lines = textwrap.wrap(f"roofs ({where}): {', '.join(parts)}", width, subsequent_indent="  ")
     share = format_share(roofline.matched_share)
-    return [*lines, *textwrap.wrap(f"labelled operators cover {share} of the recorded time. {_LEGEND}", width)]
+    return [
+        *lines,
+        *textwrap.wrap(f"labelled operators cover {share} of the recorded time. {_LEGEND}", width),
+    ]
 
 
 def _advice(roofline: Roofline, width: int) -> list[str]:

@@ -60,13 +60,13 @@ def load_timed(
     query = f"""
         SELECT span_id, parent_id, kind, name, start_ns, duration_ns FROM spans
         WHERE process_id = {int(process_id)} ORDER BY span_id
-    """
+    """  # noqa: S608 - a whole number
     for span_id, parent_id, kind, name, start_ns, duration_ns in folder.sql(query).fetchall():
         span = Span(kind, name, start_ns, duration_ns, on_gpu=span_id in gpu)
         above = spans.get(parent_id, (None, None))[0]
         spans[span_id] = span, parent_id
         _place(span, above, span_id)
-        _choose(span, above, forward, backward)
+        _choose(span, forward, backward)
         _file(timed, span, above, spans, parent_id)
     timed.events.sort(key=lambda event: event[0])
     return timed
@@ -94,9 +94,7 @@ def _place(span: Span, above: Span | None, span_id: int) -> None:
             span.root, span.root_call = span.name, span_id
 
 
-def _choose(
-    span: Span, above: Span | None, forward: Collection[tuple[str, str]], backward: Collection[str]
-) -> None:
+def _choose(span: Span, forward: Collection[tuple[str, str]], backward: Collection[str]) -> None:
     """Make the outermost span that the counting pass has a name for a candidate."""
     if span.taken:
         return

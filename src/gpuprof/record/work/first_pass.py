@@ -58,7 +58,9 @@ def _count(call: FirstCall, notes: list[str]) -> tuple[CountedPass | None, bool]
     with contextlib.ExitStack() as modes:
         try:
             modes.enter_context(_modes(call))
-            return count_operators(call.module, inputs, backward=backward, fake=False, observed=True), backward
+            return count_operators(
+                call.module, inputs, backward=backward, fake=False, observed=True
+            ), backward
         except PassError as failure:
             reason = failure.reason.removeprefix("count_work: ")
             notes.append(f"work of {call.root}: only what ran before it failed is counted: {reason}")
@@ -172,4 +174,3 @@ def _inside(layer: str, root: str, compiled: list[str]) -> str | None:
 
 def _shapes(row: OperatorWork) -> str:
     return ", ".join("x".join(map(str, shape)) or "1" for shape in row.input_shapes)
-

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What an operator does to memory while the counting pass runs it: page faults, and which memory it touches."""
+"""What an operator does to memory while the counting pass runs it: its page faults, and what it touches."""
 
 from __future__ import annotations
 
@@ -40,6 +40,7 @@ class Observer:
 
 
 def page_faults() -> int | None:
+    """Return the minor page faults of this process so far; None where the system does not tell."""
     if sys.platform == "win32":
         return None
     import resource

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How much memory was touched since an operator's data was touched last: what a cache must hold to still have it.
+"""How much memory was touched since an operator's data was touched last: what a cache must hold to have it.
 
 This is the stack distance of a cache that replaces what was used least recently. With it, whoever knows the
 sizes of a machine's caches knows which operator finds its data in which of them.
