@@ -86,6 +86,10 @@ class Run:
         if not self.meta.get("complete"):
             note = "this run is incomplete: it holds what could be recovered"
             table = dataclasses.replace(table, notes=(*table.notes, note))
+        if by == "layer" and self.meta.get("work") and table.processes == (self.meta.get("process_id"),):
+            from gpuprof.analyze.summary_work import with_work
+
+            return with_work(table, self._folder, self.call_tree)
         return table
 
     def _why_off(self, source: str) -> str | None:

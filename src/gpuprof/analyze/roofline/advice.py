@@ -69,7 +69,7 @@ def _move_less(
         rows = max(1, round(_ridge(row, machine) / max(row.intensity or 1e-9, 1e-9)))
         return (
             f"it does {row.intensity:.2g} FLOP a byte, this machine {_ridge(row, machine):.2g}: batch "
-            f"about {format_count(rows)} times as many rows, so that its weights are read once for all of them"
+            f"about {format_count(rows)} times as many rows, so that its weights are read once for all"
         )
     if found.bound not in ("memory", "balanced"):
         return None

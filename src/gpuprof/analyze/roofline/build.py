@@ -155,20 +155,21 @@ def _advised(rows: Sequence[RooflineRow], joined: Join, machine: Machine) -> lis
     """Add advice to those that take the most time, one sentence for each kind of finding."""
     counted: dict[_Key, CountedRow] = {_key(each.row): each.row for each in joined.rows}
     before = _previous(joined)
-    said: set[tuple[str | None, str]] = set()
+    said: set[str] = set()
     advised = []
     for row in rows:
         sentence = None
         worth = (row.time_share or 0) >= _WORTH_ADVICE and row.bound != "unknown"
-        if worth and len(said) < _ADVISED and (row.operator, row.bound) not in said:
+        if worth and len(said) < _ADVISED:
             key = (row.root, row.layer, row.phase, row.ordinal)
             use = use_of(counted[key], machine, row.time_ns)
             sentence = advice(
                 label(row.used), counted[key], use, machine, time_ns=row.time_ns, previous=before.get(key)
             )
-        if sentence is not None:
-            said.add((row.operator, row.bound))
-        advised.append(replace(row, advice=sentence))
+        # The same mend is told once, where it saves the most.
+        mend = "" if sentence is None else sentence.rpartition(": ")[2]
+        advised.append(replace(row, advice=None if mend in said else sentence))
+        said.update(filter(None, [mend]))
     return advised
 
 
