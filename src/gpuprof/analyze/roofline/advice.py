@@ -12,6 +12,8 @@ from gpuprof.analyze.text_table import format_bytes, format_count, format_durati
 
 # A faster type is worth a sentence from here on.
 _WORTH_CHANGING = 1.5
+# A third of the time is worth a sentence even where it does not bind.
+_WORTH_SAVING = 1 / 3
 # So close to what PyTorch's own product reaches here, a larger or better laid out one gains little.
 _AS_GOOD_AS_LIBRARY = 0.8
 _PRODUCTS = (
@@ -31,6 +33,8 @@ def advice(
 ) -> str | None:
     """Return what to try, or None."""
     binding = found.nearest
+    if binding in ("page faults", "latency") and (found.used or 0) < _WORTH_SAVING:
+        return None
     if binding == "page faults" and row.page_faults:
         return _preallocate(row, use, time_ns)
     if binding == "latency":

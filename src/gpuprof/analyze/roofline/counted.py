@@ -13,7 +13,6 @@ if TYPE_CHECKING:
 
 # What a compiled layer's operators are folded into: no operator of it can be timed.
 COMPILED = "(compiled)"
-COMPILED_BACKWARD = "CompiledFunctionBackward"
 
 _COLUMNS = (
     "root",
@@ -61,6 +60,14 @@ class CountedRow:
     def intensity(self) -> float | None:
         """FLOPs a byte."""
         return self.flops / self.bytes if self.flops is not None and self.bytes else None
+
+
+def plain_name(operator: str) -> str:
+    """Return an operator's name without the mark of its in-place form.
+
+    Where gradients are added up, PyTorch works in place or not as it likes, and under a counting mode not.
+    """
+    return operator[:-1] if operator.endswith("_") and not operator.endswith("__") else operator
 
 
 def load_counted(folder: RunFolder) -> list[CountedRow]:

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from gpuprof.analyze.roofline.alignment import align
-from gpuprof.analyze.roofline.counted import COMPILED, COMPILED_BACKWARD, CountedRow
+from gpuprof.analyze.roofline.counted import COMPILED, CountedRow, plain_name
 from gpuprof.analyze.roofline.timed import Span, Timed
 
 # A backward pass belongs to one of the forward passes shortly before it.
@@ -48,10 +48,10 @@ class _Joiner:
 
     def match(self, key: object, counted: Sequence[int], timed: Sequence[Span]) -> None:
         """Align the counted rows with these numbers to timed operators; `key` stands for the rows."""
-        names = tuple(span.name if span.kind != "layer" else COMPILED for span in timed)
+        names = tuple(plain_name(span.name) if span.kind != "layer" else COMPILED for span in timed)
         pairs = self._known.get((key, names))
         if pairs is None:
-            pairs = align([self.rows[number].row.operator for number in counted], names)
+            pairs = align([plain_name(self.rows[number].row.operator) for number in counted], names)
             self._known[key, names] = pairs
         quality = 2 * len(pairs) / (len(counted) + len(names)) if pairs else 0.0
         matched = set()
@@ -73,18 +73,19 @@ class _Joiner:
 def names_to_look_for(
     counted: Iterable[CountedRow],
 ) -> tuple[frozenset[tuple[str, str]], frozenset[str]]:
-    """Return what the timed side is searched for: (root, operator) of forward passes, backward operators."""
+    """Return what the timed side is searched for: (root, operator) of forward passes, backward operators.
+
+    Names are plain ones, without the mark of the in-place form.
+    """
     forward, backward = set(), set()
     for row in counted:
         if row.phase == "backward":
-            backward.add(row.operator)
+            backward.add(plain_name(row.operator))
         elif row.is_compiled:
             forward.add((row.root, f"{COMPILED}{row.layer}"))
         else:
-            forward.add((row.root, row.operator))
-    return frozenset(forward), frozenset(backward - {COMPILED}) | (
-        {COMPILED_BACKWARD} if COMPILED_BACKWARD in backward else set()
-    )
+            forward.add((row.root, plain_name(row.operator)))
+    return frozenset(forward), frozenset(backward)
 
 
 def join(counted: Sequence[CountedRow], timed: Timed) -> Join:

@@ -8,7 +8,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpuprof.analyze.roofline.counted import COMPILED
+from gpuprof.analyze.roofline.counted import COMPILED, plain_name
 
 if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder
@@ -103,9 +103,9 @@ def _choose(span: Span, forward: Collection[tuple[str, str]], backward: Collecti
     elif span.kind != "operator":
         wanted = False
     elif span.in_backward:
-        wanted = span.name in backward
+        wanted = plain_name(span.name) in backward
     else:
-        wanted = (span.root, span.name) in forward
+        wanted = (span.root, plain_name(span.name)) in forward
     span.taken = span.is_candidate = wanted
 
 

@@ -21,6 +21,8 @@ FARTHEST_BYTES = 1 << 32
 class Reuse:
     """Bytes that an operator reads or writes, with the cache that would hold them.
 
+    `written` is set where they are written and were not read before: a store then may read the line first.
+
     `distance_bytes` is the size of all that was touched since, the bytes themselves included; None where
     they were not touched before or too long ago.
     """
@@ -41,7 +43,11 @@ def reuse_distances(operators: Sequence[Iterable[Touched]]) -> list[list[Reuse]]
 def _use(recent: OrderedDict[int, int], touched: Iterable[Touched]) -> list[Reuse]:
     """Return the distances of one operator, then move what it touched to the front."""
     parts = list(touched)
-    found = [Reuse(_distance(recent, part, parts), part.bytes, part.written) for part in parts]
+    read = {part.key for part in parts if not part.written and part.key is not None}
+    found = [
+        Reuse(_distance(recent, part, parts), part.bytes, part.written and part.key not in read)
+        for part in parts
+    ]
     for part in parts:
         if part.key is not None:
             recent[part.key] = part.bytes
