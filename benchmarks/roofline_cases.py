@@ -72,7 +72,7 @@ class Agreement:
     differing: list[str] = field(default_factory=list)
 
 
-class Call(nn.Module):
+class Call(nn.Module):  # type: ignore[misc]  # torch is not type-checked here
     """A function as a model."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
@@ -80,6 +80,7 @@ class Call(nn.Module):
         self.function = function
 
     def forward(self, *values: Any) -> Any:
+        """Call it."""
         return self.function(*values)
 
 
@@ -168,7 +169,7 @@ def compute(least: float) -> Callable[[RooflineRow], bool]:
 
 
 def cached(row: RooflineRow) -> bool:
-    """Served by a cache, and not faster than it can be."""
+    """Tell whether a cache served it, and not faster than it can."""
     return row.memory_level in ("l1", "l2", "l3") and (row.used["memory"] or 0) <= ABOVE_ROOF
 
 
@@ -181,7 +182,7 @@ def faults(row: RooflineRow) -> bool:
 
 
 def streamed(elements: int, inputs: int) -> tuple[nn.Module, tuple[Any, ...]]:
-    """A copy or a sum into memory that is there already."""
+    """Return a copy or a sum into memory that is there already."""
     out = torch.zeros(elements)
     values = tuple(torch.ones(elements) for _ in range(inputs))
     if inputs == 1:
@@ -190,55 +191,53 @@ def streamed(elements: int, inputs: int) -> tuple[nn.Module, tuple[Any, ...]]:
 
 
 def product(size: int) -> tuple[nn.Module, tuple[Any, ...]]:
-    """A matrix product in bf16, into memory that is there already."""
+    """Return a matrix product in bf16, into memory that is there already."""
     a, b, out = (torch.ones(size, size, dtype=torch.bfloat16) for _ in range(3))
     return Call(lambda x, y: torch.mm(x, y, out=out)), (a, b)
 
 
 def convolution() -> tuple[nn.Module, tuple[Any, ...]]:
-    """A convolution such as residual networks are made of."""
+    """Return a convolution such as residual networks are made of."""
     model = nn.Conv2d(64, 64, 3, bias=False).to(memory_format=torch.channels_last)
     return model, (torch.ones(8, 64, 58, 58).to(memory_format=torch.channels_last),)
 
 
 def linear(dtype: torch.dtype) -> tuple[nn.Module, tuple[Any, ...]]:
-    """A layer whose weights are four times as large as the cache, for one row."""
+    """Return a layer whose weights are four times as large as the cache, for one row."""
     columns = 4096
     rows = 4 * last_cache_bytes() // (columns * dtype.itemsize)
     return nn.Linear(columns, rows, dtype=dtype), (torch.ones(1, columns, dtype=dtype),)
 
 
 def softmax(*, fresh: bool) -> tuple[nn.Module, tuple[Any, ...]]:
-    """A softmax over 134 MB."""
+    """Return a softmax over 134 MB."""
     values = torch.ones(8192, 4096)
     if fresh:
         return nn.Softmax(dim=-1), (values,)
     out = torch.zeros_like(values)
-    return Call(
-        lambda x: torch.softmax(x, -1, out=out) if False else torch._softmax(x, -1, False, out=out)
-    ), (values,)
+    return Call(lambda x: torch._softmax(x, -1, False, out=out)), (values,)
 
 
 def relu(*, fresh: bool) -> tuple[nn.Module, tuple[Any, ...]]:
-    """A relu of 256 MB."""
+    """Return a relu of 256 MB."""
     return nn.ReLU(inplace=not fresh), (torch.ones(64_000_000),)
 
 
 def depthwise() -> tuple[nn.Module, tuple[Any, ...]]:
-    """A convolution with one group for each channel."""
+    """Return a convolution with one group for each channel."""
     return nn.Conv2d(64, 64, 3, padding=1, groups=64, bias=False), (
         torch.ones(8, 64, 32, 32, requires_grad=True),
     )
 
 
 def attention() -> tuple[nn.Module, tuple[Any, ...]]:
-    """Scaled dot products of 8 heads."""
+    """Return scaled dot products of 8 heads."""
     values = tuple(torch.ones(2, 8, 256, 64) for _ in range(3))
     return Call(torch.nn.functional.scaled_dot_product_attention), values
 
 
 def lstm() -> tuple[nn.Module, tuple[Any, ...]]:
-    """One layer, 8 sequences of 32 steps."""
+    """Return one layer, for 8 sequences of 32 steps."""
     return nn.LSTM(64, 128, batch_first=True, bias=False), (torch.ones(8, 32, 64),)
 
 
@@ -286,7 +285,7 @@ def find(roofline: Roofline, operator: str, phase: str) -> RooflineRow | None:
 # ---- agreement -------------------------------------------------------------------------------
 
 
-class Block(nn.Module):
+class Block(nn.Module):  # type: ignore[misc]  # torch is not type-checked here
     """Two convolutions with a way around them."""
 
     def __init__(self, channels: int) -> None:
@@ -297,12 +296,13 @@ class Block(nn.Module):
         self.bn2 = nn.BatchNorm2d(channels)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
+        """Add what the convolutions give."""
         y = torch.relu(self.bn1(self.conv1(x)))
         return torch.relu(x + self.bn2(self.conv2(y)))
 
 
 def residual() -> tuple[nn.Module, tuple[Any, ...]]:
-    """A network like a ResNet."""
+    """Return a network like a ResNet."""
     stem = nn.Conv2d(3, 64, 7, stride=2, padding=3, bias=False)
     head = [nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 100)]
     model = nn.Sequential(
@@ -312,7 +312,7 @@ def residual() -> tuple[nn.Module, tuple[Any, ...]]:
 
 
 def transformer() -> tuple[nn.Module, tuple[Any, ...]]:
-    """An encoder of four layers."""
+    """Return an encoder of four layers."""
     layer = nn.TransformerEncoderLayer(256, 8, 1024, dropout=0.0, batch_first=True)
     return nn.TransformerEncoder(layer, 4), (torch.randn(8, 128, 256),)
 
@@ -334,7 +334,7 @@ def agree(name: str, make: Callable[[], tuple[nn.Module, tuple[Any, ...]]]) -> A
 
 
 def key(row: RooflineRow) -> tuple[str, str | None, int | None]:
-    """What tells an operator from the others."""
+    """Return what tells an operator from the others."""
     return row.layer, row.phase, row.ordinal
 
 
@@ -363,7 +363,7 @@ def main() -> int:
                 print(line(results[-1]), flush=True)
     agreements = []
     if not options.no_agreement and options.only is None:
-        for name, make in (("transformer", transformer), ("like a ResNet", residual)):
+        for name, make in (("transformer", transformer), ("residual network", residual)):
             agreements.append(agree(name, make))
             if not options.json:
                 print(agreement_line(agreements[-1]), flush=True)
@@ -391,7 +391,7 @@ def line(result: Result) -> str:
 def agreement_line(result: Agreement) -> str:
     """Return the agreement of two runs, with what differs."""
     lines = [
-        f"{_VERDICTS[result.passed]}  two runs of a {result.model} net agree for {result.share:.1%} of the time"
+        f"{_VERDICTS[result.passed]}  two runs, {result.model}: agree for {result.share:.1%} of the time"
     ]
     return "\n".join([*lines, *(f"      {each}" for each in result.differing)])
 

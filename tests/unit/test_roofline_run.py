@@ -368,20 +368,26 @@ def test_no_model_was_called(profiled: Profiled) -> None:
         run.roofline()
 
 
-def test_an_exception_in_the_block_is_the_programs_own(tmp_path: Path) -> None:
+def ended_by(error: BaseException, out: Path) -> gpuprof.Run:
+    """A run whose block raises after one call of a model."""
     model = Mlp(4)
-    with pytest.raises(ZeroDivisionError), gpuprof.profile(model, out=tmp_path / "r", work=True):
-        model(torch.ones(2, 4))
-        raise ZeroDivisionError
-    assert gpuprof.open(tmp_path / "r").roofline().operators
+
+    def program() -> None:
+        with gpuprof.profile(model, out=out, work=True):
+            model(torch.ones(2, 4))
+            raise error
+
+    with pytest.raises(type(error)):
+        program()
+    return gpuprof.open(out)
+
+
+def test_an_exception_in_the_block_is_the_programs_own(tmp_path: Path) -> None:
+    assert ended_by(ZeroDivisionError(), tmp_path / "r").roofline().operators
 
 
 def test_an_interrupted_program_ends_at_once(tmp_path: Path) -> None:
-    model = Mlp(4)
-    with pytest.raises(KeyboardInterrupt), gpuprof.profile(model, out=tmp_path / "r", work=True):
-        model(torch.ones(2, 4))
-        raise KeyboardInterrupt
-    run = gpuprof.open(tmp_path / "r")
+    run = ended_by(KeyboardInterrupt(), tmp_path / "r")
     assert run.meta["work"] is None
     assert any("interrupted" in note for note in run.meta["notes"])
 

@@ -62,12 +62,20 @@ class CountedRow:
         return self.flops / self.bytes if self.flops is not None and self.bytes else None
 
 
-def plain_name(operator: str) -> str:
-    """Return an operator's name without the mark of its in-place form.
+# What PyTorch calls differently where a counting mode looks on.
+_SAME = {
+    "aten::_native_batch_norm_legit": "aten::native_batch_norm",
+    "aten::_native_batch_norm_legit_no_training": "aten::native_batch_norm",
+}
 
-    Where gradients are added up, PyTorch works in place or not as it likes, and under a counting mode not.
+
+def plain_name(operator: str) -> str:
+    """Return the name under which counted and timed operators are compared, in place or not.
+
+    Where gradients are added up, PyTorch works in place, and under a counting mode it does not.
     """
-    return operator[:-1] if operator.endswith("_") and not operator.endswith("__") else operator
+    plain = operator[:-1] if operator.endswith("_") and not operator.endswith("__") else operator
+    return _SAME.get(plain, plain)
 
 
 def load_counted(folder: RunFolder) -> list[CountedRow]:

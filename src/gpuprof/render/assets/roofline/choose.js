@@ -22,7 +22,7 @@ function light(app) {
 
 function select(app, index, { scroll = false } = {}) {
   app.selected = index;
-  showRows(app);
+  markFocusable(app);
   light(app);
   showDetails(app);
   if (scroll && index >= 0) app.elements[index].scrollIntoView({ block: "nearest" });

@@ -66,8 +66,13 @@ function sortTable(app, index) {
 
 function showRows(app) {
   const shown = app.order.filter((row) => !app.hidden.has(row.bound));
-  const elements = shown.map((row) => app.elements[row.index]);
-  document.getElementById("rows").replaceChildren(...elements);
+  document.getElementById("rows").replaceChildren(...shown.map((row) => app.elements[row.index]));
+  markFocusable(app);
+}
+
+// One row is reached with Tab: the chosen one, or the first.
+function markFocusable(app) {
+  const elements = [...document.getElementById("rows").children];
   const lit = elements.find((element) => Number(element.dataset.row) === app.selected);
   for (const element of elements) element.tabIndex = -1;
   if (elements.length) (lit ?? elements[0]).tabIndex = 0;
