@@ -384,6 +384,11 @@ def test_the_dictionary_is_plain_json_with_units() -> None:
             "gpu_total_ns": None,
             "gpu_own_ns": None,
             "gpu_share": None,
+            "flops": None,
+            "bytes": None,
+            "intensity": None,
+            "flops_per_s": None,
+            "bytes_per_s": None,
         }
     ]
     assert (values["by"], values["total_ns"], values["covered_ns"]) == ("operator", 100, 100)
