@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     import torch
 
     from gpuprof.analyze.call_tree import CallTree
+    from gpuprof.analyze.roofline.rows import Roofline
     from gpuprof.analyze.summary import Summary
     from gpuprof.analyze.work import Work
 
@@ -86,6 +87,10 @@ class Run:
         if not self.meta.get("complete"):
             note = "this run is incomplete: it holds what could be recovered"
             table = dataclasses.replace(table, notes=(*table.notes, note))
+        if by == "layer" and self.meta.get("work") and table.processes == (self.meta.get("process_id"),):
+            from gpuprof.analyze.summary_work import with_work
+
+            return with_work(table, self._folder, self.call_tree)
         return table
 
     def _why_off(self, source: str) -> str | None:
@@ -118,12 +123,7 @@ class Run:
             notes=page_notes(self.meta),
         )
         target = Path(path)
-        try:
-            target.write_text(page, encoding="utf-8")
-        except OSError as error:
-            raise RunError(
-                f"cannot write {target}: {error.strerror}; name a file that can be written"
-            ) from error
+        _write_page(target, page)
         return target
 
     def export(self, path: PathLike) -> Path:
@@ -135,6 +135,31 @@ class Run:
         from gpuprof.render.export import export_run
 
         return export_run(self._folder, Path(path))
+
+    def roofline(self, path: PathLike | None = None) -> Roofline:
+        """Say what binds each layer and operator; with a path, write the plot as one offline page too.
+
+        The run must have been recorded with `work=True`. Raises RunError where it was not.
+        """
+        from gpuprof.analyze.roofline.build import build_roofline
+
+        found = build_roofline(self._folder)
+        if path is not None:
+            from gpuprof.render.roofline import roofline_page
+            from gpuprof.render.titles import page_subtitle, page_title
+
+            page = roofline_page(
+                found, title=page_title(self.path, self.meta), subtitle=page_subtitle(self.meta)
+            )
+            _write_page(Path(path), page)
+        return found
+
+
+def _write_page(target: Path, page: str) -> None:
+    try:
+        target.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"cannot write {target}: {error.strerror}; name a file that can be written") from error
 
 
 def open(path: PathLike) -> Run:  # noqa: A001 - the contract's name
@@ -207,7 +232,9 @@ class Profile:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        self._recording.stop()
+        # Whoever interrupts a program wants it to end.
+        hurry = error_type is not None and not issubclass(error_type, Exception)
+        self._recording.stop(count=not hurry)
         self._state = "ended"
         resume_after(self._outer)
         if os.getpid() != self._process_id:
@@ -216,7 +243,9 @@ class Profile:
         from gpuprof.run.writer import close_run
 
         try:
-            close_run(self.path)
+            meta = close_run(self.path)
+            if meta.get("work"):
+                _add_ceilings(self.path, meta["work"])
         except GpuprofError as failure:
             # The measured program goes on, whatever becomes of its profile.
             self._failure = failure
@@ -237,24 +266,27 @@ def profile(
     `modules` are the models whose layers are wanted; without any, every module that is called is named
     by itself. `out` is the run's folder, which must not exist; without it the run lives in a temporary
     folder as long as the `Run` object. `gpu` is for device samples so far: "auto" takes them where an
-    NVIDIA driver is. Raises RecordingError, or UnavailableError for what this version or machine lacks.
+    NVIDIA driver is. `work` keeps the arguments of each model's first call, and counts its FLOPs and bytes
+    after the block has ended, for `run.roofline()`; the block itself runs as without. Raises RecordingError,
+    or UnavailableError for what this version or machine lacks.
     """
-    _refuse_unavailable(gpu=gpu, python=python, work=work)
+    _refuse_unavailable(gpu=gpu, python=python)
+    if work and not (layers and operators):
+        raise RecordingError("profile(work=True) joins work to layers and operators: leave both switched on")
     _check_modules(modules)
     temporary = None
     if out is None:
         temporary = TemporaryFolder()
         out = temporary.path / "run.gpuprof"
-    recording = Recording(Path(out), modules=modules, layers=layers, operators=operators, gpu=gpu)
+    recording = Recording(Path(out), modules=modules, layers=layers, operators=operators, gpu=gpu, work=work)
     return Profile(recording, temporary=temporary)
 
 
-def _refuse_unavailable(*, gpu: Literal["auto"] | bool, python: bool, work: bool) -> None:
+def _refuse_unavailable(*, gpu: Literal["auto"] | bool, python: bool) -> None:
     if gpu is True and not has_driver():
         raise UnavailableError("profile(gpu=True) finds no NVIDIA driver here: leave it out, or install one")
-    for option, wanted in (("python=True", python), ("work=True", work)):
-        if wanted:
-            raise UnavailableError(f"profile({option}) is not in this version of gpuprof: leave it out")
+    if python:
+        raise UnavailableError("profile(python=True) is not in this version of gpuprof: leave it out")
 
 
 def _check_modules(modules: tuple[Any, ...]) -> None:
@@ -267,6 +299,17 @@ def _check_modules(modules: tuple[Any, ...]) -> None:
                 f"profile() takes torch.nn.Module objects, not {type(module).__name__}: "
                 "pass the model, or nothing to have every module named"
             )
+
+
+def _add_ceilings(path: Path, work: dict[str, Any]) -> None:
+    """Add to a run what this machine can do."""
+    from gpuprof.analyze.ceilings_of_run import ceilings_for_run
+    from gpuprof.run.work_table import write_ceilings
+
+    try:
+        write_ceilings(path, *ceilings_for_run(work["page_faults"]))
+    except OSError as error:
+        raise RunError(f"cannot write the ceilings of {path}: {error.strerror}; make room") from error
 
 
 def count_work(model: Any, inputs: Any = (), *, backward: bool = False, fake: bool = False) -> Work:
@@ -303,6 +346,7 @@ def run_program(
     layers: bool = True,
     operators: bool = True,
     gpu: Literal["auto"] | bool = "auto",
+    work: bool = False,
 ) -> tuple[int, Run | RunError]:
     """Run a script or module under a recording; returns its exit code and the run.
 
@@ -312,10 +356,20 @@ def run_program(
     from gpuprof.record.supervise import run_program as supervise
 
     result = supervise(
-        target, arguments, is_module=is_module, out=out, layers=layers, operators=operators, gpu=gpu
+        target,
+        arguments,
+        is_module=is_module,
+        out=out,
+        layers=layers,
+        operators=operators,
+        gpu=gpu,
+        work=work,
     )
     try:
         run = Run(result.run_path)
+        if run.meta.get("work"):
+            _add_ceilings(run.path, run.meta["work"])
+            run = Run(result.run_path)
     except RunError as error:
         return result.exit_code, error
     if out is None and result.exit_code != 0 and run.meta["totals"]["spans"] == 0:

@@ -441,6 +441,11 @@ def test_the_dictionary_is_plain_json_with_units() -> None:
             "gpu_own_ns": None,
             "gpu_share": None,
             "backward_ns": None,
+            "flops": None,
+            "bytes": None,
+            "intensity": None,
+            "flops_per_s": None,
+            "bytes_per_s": None,
         }
     ]
     assert (values["by"], values["total_ns"], values["covered_ns"]) == ("operator", 100, 100)

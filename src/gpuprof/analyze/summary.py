@@ -13,6 +13,7 @@ from gpuprof.analyze.text_table import (
     Column,
     format_count,
     format_duration,
+    format_quantity,
     format_share,
     text_table,
 )
@@ -59,6 +60,9 @@ class SummaryRow:
     streams overlap it can exceed the time that passed), `gpu_own_ns` the part of it outside every nested
     row, `gpu_share` that over the GPU time of the summary. They are None where no GPU was recorded. In the
     table by kernel every time is GPU time.
+
+    In the table by layer of a run with counted work, `flops` and `bytes` are those of the layer's own forward
+    operators in all its calls, and the rates hold them against `own_ns`; None where they are not known.
     """
 
     name: str
@@ -74,6 +78,32 @@ class SummaryRow:
     gpu_own_ns: int | None = None
     gpu_share: float | None = None
     backward_ns: int | None = None
+    flops: int | None = None
+    bytes: int | None = None
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOPs a byte."""
+        return self.flops / self.bytes if self.flops is not None and self.bytes else None
+
+    @property
+    def flops_per_s(self) -> float | None:
+        """FLOPs over the own time."""
+        return None if self.flops is None else _ratio_of(self.flops * 1e9, self.own_ns)
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """Ideal bytes over the own time."""
+        return None if self.bytes is None else _ratio_of(self.bytes * 1e9, self.own_ns)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        rates = {
+            "intensity": self.intensity,
+            "flops_per_s": self.flops_per_s,
+            "bytes_per_s": self.bytes_per_s,
+        }
+        return {**asdict(self), **rates}
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +149,7 @@ class Summary:
             "rest_ns": self.rest_ns,
             "processes": list(self.processes),
             "row_count": len(self.rows),
-            "rows": [asdict(row) for row in self.rows[:top]],
+            "rows": [row.as_dict() for row in self.rows[:top]],
             "notes": list(self.notes),
         }
 
@@ -157,6 +187,7 @@ class Summary:
 
 def _columns(by: str, rows: tuple[SummaryRow, ...]) -> tuple[list[Column], list[list[str]]]:
     """Return the columns worth showing: one that says the same in every row is left out."""
+    with_work = any(row.flops is not None for row in rows)
     with_gpu = by != "kernel" and any(row.gpu_own_ns for row in rows)
     with_backward = any(row.backward_ns for row in rows)
     every = [
@@ -171,6 +202,9 @@ def _columns(by: str, rows: tuple[SummaryRow, ...]) -> tuple[list[Column], list[
         (Column("gpu"), [format_duration(row.gpu_total_ns) for row in rows], with_gpu),
         (Column("gpu own"), [format_duration(row.gpu_own_ns) for row in rows], with_gpu),
         (Column("gpu %"), [format_share(row.gpu_share) for row in rows], with_gpu),
+        (Column("FLOPs"), [format_quantity(row.flops) for row in rows], with_work),
+        (Column("FLOP/B"), [format_quantity(row.intensity) for row in rows], with_work),
+        (Column("FLOP/s"), [format_quantity(row.flops_per_s) for row in rows], with_work),
         (Column("threads"), [format_count(row.threads) for row in rows], any(r.threads > 1 for r in rows)),
         (Column("procs"), [format_count(row.processes) for row in rows], any(r.processes > 1 for r in rows)),
     ]
@@ -262,6 +296,10 @@ def _rows(folded: Folded, gpu_total_ns: int | None) -> tuple[SummaryRow, ...]:
         for index, name in enumerate(folded.names)
     ]
     return tuple(sorted(rows, key=lambda row: (-(row.gpu_own_ns or 0), -row.own_ns, row.name, row.kind)))
+
+
+def _ratio_of(part: float, whole: int) -> float | None:
+    return part / whole if whole > 0 else None
 
 
 def _ratio(part: int, whole: int) -> float | None:

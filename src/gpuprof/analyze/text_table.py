@@ -14,6 +14,7 @@ MIN_FLEXIBLE_WIDTH = 16
 LONGEST_NAME = 2_000
 
 _TIME_UNITS = ((1, "ns"), (1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s"))
+_PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 _SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 # Control, format (bidirectional overrides among them), surrogate, private use, line and paragraph ends.
@@ -127,6 +128,14 @@ def format_bytes(size_bytes: float) -> str:
 def format_count(count: int) -> str:
     """Return a whole number with its thousands apart."""
     return f"{count:,}"
+
+
+def format_quantity(value: float | None) -> str:
+    """Return a number with three significant digits and the prefix of its unit; None is `-`."""
+    if value is None:
+        return "-"
+    size, prefix = next((pair for pair in _PREFIXES if value >= 0.9995 * pair[0]), (1, ""))
+    return f"{_three_digits(value / size)} {prefix}".rstrip() if value else "0"
 
 
 def format_share(share: float | None) -> str:

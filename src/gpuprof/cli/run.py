@@ -68,6 +68,9 @@ class ProgramCommand(click.Command):
 @click.option("--no-operators", is_flag=True, help="Leave out PyTorch's operators.")
 @click.option("--no-layers", is_flag=True, help="Leave out the models' layers.")
 @click.option("--no-gpu", is_flag=True, help="Leave out samples of the GPUs.")
+@click.option(
+    "--work", is_flag=True, help="Count FLOPs and bytes after the program has ended, for gpuprof roofline."
+)
 @click.option("--python", "python_stacks", is_flag=True, hidden=True)
 @click.pass_context
 def run(
@@ -76,6 +79,7 @@ def run(
     no_operators: bool,
     no_layers: bool,
     no_gpu: bool,
+    work: bool,
     python_stacks: bool,
 ) -> None:
     """Run a Python program and record where its time goes.
@@ -88,6 +92,8 @@ def run(
     program: Program | None = context.meta[_PROGRAM]
     if program is None:
         raise click.UsageError("Nothing to run: name a script, or a module after -m.")
+    if work and (no_layers or no_operators):
+        raise click.UsageError("--work joins work to layers and operators: leave --no-... out.")
     if out == "":
         raise click.UsageError("--out is empty: name the folder to write, or leave it out.")
     from gpuprof import api
@@ -100,6 +106,7 @@ def run(
         layers=not no_layers,
         operators=not no_operators,
         gpu=False if no_gpu else "auto",
+        work=work,
     )
     # Where nobody reads standard error any more, the program's exit code counts all the same.
     with contextlib.suppress(OSError):

@@ -37,7 +37,11 @@ def begin() -> None:
     if options["operators"]:
         offer_collector()
     recording = Recording(
-        Path(options["out"]), layers=options["layers"], operators=options["operators"], gpu=options["gpu"]
+        Path(options["out"]),
+        layers=options["layers"],
+        operators=options["operators"],
+        gpu=options["gpu"],
+        work=options["work"],
     )
     recording.command = [sys.executable, options["target"], *options["arguments"]]
     try:

@@ -15,6 +15,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from gpuprof import _native
+from gpuprof.record.first_calls import FirstCalls
 
 if TYPE_CHECKING:
     import torch
@@ -35,12 +36,13 @@ class _Root:
 class LayerSource:
     """Names modules and has their calls recorded, from `start` to `stop`. Keeps no module alive."""
 
-    def __init__(self, modules: tuple[torch.nn.Module, ...]) -> None:
+    def __init__(self, modules: tuple[torch.nn.Module, ...], first_calls: FirstCalls | None = None) -> None:
         self._given = [weakref.ref(module) for module in modules]
         self._roots: list[_Root] = []
         # Modules that were named by their class, for want of a whole that they are part of.
         self._standalone: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._fruitless: Counter[type] = Counter()
+        self._first_calls = first_calls
 
     def start(self) -> str:
         """Begin; torch is imported. Returns the method in use, or why there is none."""
@@ -53,7 +55,8 @@ class LayerSource:
             module = reference()
             if module is not None and not _native.is_layer(module):
                 self._add_root(module)
-        _native.intercept_layers(call, self._adopt if self._given else self._discover)
+        take = None if self._first_calls is None else self._first_calls.take
+        _native.intercept_layers(call, self._adopt if self._given else self._discover, take)
         return "intercepted calls, " + ("the given modules" if self._given else "every module that is called")
 
     def stop(self) -> None:
@@ -91,8 +94,9 @@ class LayerSource:
         class_name = type(_uncompiled(module)).__name__
         number = self._free_number(class_name) if _has_children(module) else 1
         name = class_name if number == 1 else f"{class_name}#{number}"
-        whole = _is_compiled(module)
-        name_id = _native.add_layer(module, name, 0, whole)
+        whole = is_compiled(module)
+        wanted = self._first_calls is not None and self._first_calls.expect(module, name)
+        name_id = _native.add_layer(module, name, 0, whole, wanted)
         self._standalone.add(module)
         if _has_children(module):
             self._roots.append(_Root(weakref.ref(module), name_id, class_name, number))
@@ -114,7 +118,7 @@ class LayerSource:
                 former_parts.update(module.modules())
             elif _native.is_layer(module) and module not in former_parts:
                 continue
-            _native.add_layer(module, name, root_id, _is_compiled(module))
+            _native.add_layer(module, name, root_id, is_compiled(module))
 
 
 def _has_children(module: torch.nn.Module) -> bool:
@@ -145,5 +149,6 @@ def _is_optimized_module(module: Any) -> bool:
     return dynamo is not None and isinstance(module, dynamo.OptimizedModule)
 
 
-def _is_compiled(module: torch.nn.Module) -> bool:
+def is_compiled(module: torch.nn.Module) -> bool:
+    """Whether calls of a module run compiled code."""
     return _is_optimized_module(module) or getattr(module, "_compiled_call_impl", None) is not None

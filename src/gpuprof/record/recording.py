@@ -24,6 +24,7 @@ from gpuprof.errors import RecordingError
 from gpuprof.record.backward_layers import BackwardLayerSource
 from gpuprof.record.device_samples import DeviceSampleSource
 from gpuprof.record.file_identity import identity_of
+from gpuprof.record.first_calls import FirstCalls
 from gpuprof.record.import_hook import ImportHook
 from gpuprof.record.kernels import KernelSource
 from gpuprof.record.layers import LayerSource
@@ -72,9 +73,11 @@ class Recording:
         layers: bool = True,
         operators: bool = True,
         gpu: Literal["auto"] | bool = "auto",
+        work: bool = False,
     ) -> None:
         self.path = path
         self._gpu = gpu
+        self._first_calls = FirstCalls() if work else None
         self._modules = modules
         self._wanted = {"layers": layers, "operators": operators, "kernels": gpu is not False}
         self._sources: dict[str, _Source] = {}
@@ -123,8 +126,11 @@ class Recording:
             return
         self._start_sources()
 
-    def stop(self) -> None:
-        """End the recording. In a forked child only that child's part ends, and the run stays open."""
+    def stop(self, *, count: bool = True) -> None:
+        """End the recording. In a forked child only that child's part ends, and the run stays open.
+
+        Work that is wanted is counted now, unless `count` says that the program is in a hurry to end.
+        """
         self._stop_sources()
         totals = _native.stop_recording()
         if os.getpid() != self._process_id:
@@ -134,10 +140,32 @@ class Recording:
             self._note(
                 f"the disk failed while recording ({totals['storage_error'] or 'names'}): events are missing"
             )
-        # On a full disk the facts written at the start remain; what was recorded is readable all the same.
-        with contextlib.suppress(OSError):
-            self._save(closed=True)
-        self._unlock()
+        try:
+            if self._first_calls is not None:
+                self._count_work(self._first_calls, wanted=count)
+        finally:
+            # On a full disk the facts of the start remain; what was recorded is readable all the same.
+            with contextlib.suppress(OSError):
+                self._save(closed=True)
+            self._unlock()
+
+    def _count_work(self, first: FirstCalls, *, wanted: bool) -> None:
+        """Count the work of the calls that were kept, and let go of them. Failures are notes."""
+        try:
+            if not wanted:
+                self._note("work was not counted: the program was interrupted")
+            elif "torch" not in sys.modules:
+                self._note("work was not counted: torch was never imported")
+            else:
+                from gpuprof.record.work.first_pass import count_first_calls
+
+                for line in count_first_calls(first, self.path / SEGMENTS):
+                    self._note(line)
+        except Exception as error:
+            reason = next(iter(str(error).splitlines()), "")
+            self._note(f"work was not counted: {type(error).__name__}: {reason}")
+        finally:
+            first.release()
 
     def _unlock(self) -> None:
         if self._lock is not None:
@@ -177,7 +205,7 @@ class Recording:
     def _start_torch_sources(self) -> None:
         sources: dict[str, _Source] = {
             "kernels": KernelSource(self._kernels_began),
-            "layers": LayerSource(self._modules),
+            "layers": LayerSource(self._modules, self._first_calls),
             # Before the operators, since it calls some of its own.
             "backward_layers": BackwardLayerSource(),
             "operators": OperatorSource(),

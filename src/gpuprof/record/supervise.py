@@ -45,6 +45,7 @@ def run_program(
     layers: bool = True,
     operators: bool = True,
     gpu: Literal["auto"] | bool = "auto",
+    work: bool = False,
 ) -> ProgramResult:
     """Run a script, or a module by its name, with `arguments`; its streams are this process's own.
 
@@ -59,6 +60,7 @@ def run_program(
         "layers": layers,
         "operators": operators,
         "gpu": gpu,
+        "work": work,
         "target": target,
         "arguments": list(arguments),
     }

@@ -10,16 +10,23 @@ from __future__ import annotations
 
 import base64
 import gzip
-import hashlib
 import html
-import json
-import re
-from importlib import resources
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gpuprof.analyze.call_tree import KINDS
+from gpuprof.render.page import (
+    asset,
+    duration,
+    escaped,
+    filled,
+    joined_scripts,
+    notes_list,
+    policy,
+    readable,
+    safe_json,
+)
 from gpuprof.render.shown_tree import BACKWARD_PREFIX, shown_tree
 
 if TYPE_CHECKING:
@@ -50,12 +57,6 @@ _SCRIPTS = (
 _PLAIN_BYTES = 1 << 18  # up to here the columns are not compressed
 _STATIC_ROWS = 50
 _PATH_LIMIT = 8  # names of a path that are shown; a stack may be 20,000 deep
-_NAME_HEAD, _NAME_TAIL = 1_600, 300  # characters that are kept of a name too long to read
-
-# What would be invisible, would break lines, or would turn the text around it right to left.
-_UNREADABLE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
-)
 
 
 def flamegraph_page(
@@ -67,57 +68,30 @@ def flamegraph_page(
     ("3 events were dropped"); each is shown as a line above the picture. The text is meant to be written
     as UTF-8.
     """
-    script = _joined_scripts()
-    style = _asset("page.css")
+    script = joined_scripts(_SCRIPTS)
+    style = asset("page.css")
     calls = _call_count(tree)  # of the run: the picture shows some pairs of calls as one
     tree = shown_tree(tree)
     time = "time" if measure == "Total time" else measure
     head, columns = _embedded(tree, {"measure": measure, "time": time, "calls": calls})
-    return _filled(
-        _asset("page.html"),
+    return filled(
+        asset("page.html"),
         {
-            "policy": _policy(script, style),
+            "policy": policy(script, style),
             "style": style,
             "script": script,
-            "title": _text(title),
-            "subtitle": _text(subtitle),
-            "notes": _notes(notes),
-            "measure": _text(measure),
-            "time": _text(time),
-            "total": _text(_duration(_total_ns(tree))),
+            "title": escaped(title),
+            "subtitle": escaped(subtitle),
+            "notes": notes_list(notes),
+            "measure": escaped(measure),
+            "time": escaped(time),
+            "total": escaped(duration(_total_ns(tree))),
             "calls": f"{calls:,}",
             "static": _static_table(tree, calls),
             "head": head,
             "columns": columns,
         },
     )
-
-
-# ---- assets ----------------------------------------------------------------------------------
-
-
-def _asset(name: str) -> str:
-    return (resources.files("gpuprof.render") / "assets" / name).read_text("utf-8")
-
-
-def _joined_scripts() -> str:
-    # In a strict block a function that two files define is a syntax error, not a silent override.
-    return '"use strict";\n{\n' + "\n".join(_asset(name) for name in _SCRIPTS) + "}\n"
-
-
-def _policy(script: str, style: str) -> str:
-    def hashed(text: str) -> str:
-        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
-
-    return (
-        f"default-src 'none'; script-src {hashed(script)}; style-src {hashed(style)}; "
-        "img-src data:; base-uri 'none'; form-action 'none'"
-    )
-
-
-def _filled(template: str, fields: dict[str, str]) -> str:
-    # One pass: a value that holds `{{title}}` is text and is not filled again.
-    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], template)
 
 
 # ---- the tree as data ------------------------------------------------------------------------
@@ -157,52 +131,12 @@ def _embedded(tree: CallTree, facts: dict[str, str | int]) -> tuple[str, str]:
         "columns": [[name, column.dtype.name] for name, column in columns.items()],
         "gzip": gzipped,
         "kinds": list(KINDS),
-        "names": [_readable(tree.names[i]) for i in np.unique(tree.name).tolist()],
+        "names": [readable(tree.names[i]) for i in np.unique(tree.name).tolist()],
         **facts,
     }
     # Without the time of writing, so that equal runs give equal pages.
     packed = gzip.compress(raw, compresslevel=6, mtime=0) if gzipped else raw
-    return _safe_json(head), base64.b64encode(packed).decode("ascii")
-
-
-def _safe_json(value: object) -> str:
-    """JSON that cannot leave the script element it stands in."""
-    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
-
-
-# ---- text ------------------------------------------------------------------------------------
-
-
-def _readable(name: str) -> str:
-    """`name` on one line, with what cannot be seen made visible and an absurd length cut."""
-    length = len(name)
-    if length > _NAME_HEAD + _NAME_TAIL:
-        name = f"{name[:_NAME_HEAD]} … {name[-_NAME_TAIL:]} ({length:,} characters)"
-    return _UNREADABLE.sub(_visible, name)
-
-
-def _visible(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code < 0x20:
-        return chr(0x2400 + code)  # Unicode's pictures of control characters
-    if 0xD800 <= code <= 0xDFFF:
-        return "\ufffd"  # half of a pair; no file can hold it
-    return f"⟨U+{code:04X}⟩"
-
-
-def _text(value: str) -> str:
-    return html.escape(_readable(value))
-
-
-def _duration(ns: float) -> str:
-    """Write a time with three digits; `formatTime` in format.js does the same."""
-    for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
-        if ns >= size * 0.9995:
-            value = ns / size
-            digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
-            return f"{value:,.{digits}f} {unit}"
-    return f"{ns:.0f} ns"
+    return safe_json(head), base64.b64encode(packed).decode("ascii")
 
 
 # ---- the parts that need no script -----------------------------------------------------------
@@ -216,13 +150,6 @@ def _call_count(tree: CallTree) -> int:
     return int(tree.calls[tree.kind != KINDS.index("process")].sum())
 
 
-def _notes(notes: Sequence[str]) -> str:
-    if not notes:
-        return ""
-    items = "".join(f"<li>{_text(note)}</li>" for note in notes)
-    return f'<ul class="notes" role="note" aria-label="Warnings about this run">{items}</ul>'
-
-
 def _static_table(tree: CallTree, calls: int) -> str:
     """Write the largest own times as HTML, for a reader without JavaScript."""
     if calls == 0 and _total_ns(tree) == 0:
@@ -232,7 +159,7 @@ def _static_table(tree: CallTree, calls: int) -> str:
     for node, own, calls in _largest(tree):
         cells = (
             f'<th scope="row">{html.escape(_label(tree, node))}</th><td>{KINDS[tree.kind[node]]}</td>'
-            f"<td>{_duration(own)}</td><td>{100 * own / total:.1f}%</td><td>{calls:,}</td>"
+            f"<td>{duration(own)}</td><td>{100 * own / total:.1f}%</td><td>{calls:,}</td>"
             f"<td>{html.escape(_path(tree, node))}</td>"
         )
         rows.append(f"<tr>{cells}</tr>")
@@ -262,7 +189,7 @@ def _label(tree: CallTree, node: int) -> str:
     name = tree.names[int(tree.name[node])]
     if KINDS[tree.kind[node]] == "backward":
         name = name.removeprefix(BACKWARD_PREFIX)
-    return _readable(name)
+    return readable(name)
 
 
 def _path(tree: CallTree, node: int) -> str:

@@ -21,6 +21,7 @@ from gpuprof.run.gpu_tree import with_leaves
 from gpuprof.run.machine import describe_machine
 from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.samples import NO_READING, SampledDevices, read_samples
+from gpuprof.run.work_table import read_work
 
 if TYPE_CHECKING:
     import duckdb
@@ -103,6 +104,7 @@ def _write_tables(path: Path, target: Path, *, closed: bool) -> tuple[dict[str, 
         decoded = _native.decode(os.fsencode(path / SEGMENTS), BATCH_ROWS, writer.add_batch)
         writer.write_gpu(path / SEGMENTS, decoded)
         writer.write_tree(decoded)
+        writer.write_work(path / SEGMENTS, decoded)
         origin_ns = int(decoded["origin_monotonic_ns"])
         sampled = read_samples(
             path / SEGMENTS, lambda columns: writer.add_samples(columns, origin_ns), closed=closed
@@ -185,6 +187,13 @@ class TableWriter:
             self._write_rows(table, process_id, self.gpu.rows(table))
         self._leaves = [*(self._leaves or []), self.gpu.leaves(root_node)]
 
+    def write_work(self, segments: Path, decoded: dict[str, Any]) -> None:
+        """Write what the counting pass left, if there was one."""
+        rows, decoded["work"], damage = read_work(self._connection, segments)
+        decoded["damage"] += damage
+        if rows is not None:
+            self._write_rows("work", int(decoded["processes"][0]["process_id"]), rows)
+
     def write_tree(self, decoded: dict[str, Any]) -> None:
         """Write the merged call tree, with what the GPU did below the calls that asked for it."""
         import numpy as np
@@ -247,6 +256,8 @@ def _meta(
         "sources": _sources(facts, sampled),
         "totals": decoded["totals"],
         "gpu": facts.get("gpu"),
+        "work": decoded["work"],
+        "ceilings": None,
         "damage": decoded["damage"],
         "notes": _notes(facts, sampled),
         "devices": sampled.devices,

@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import (
 from gpuprof.record.work import formulas  # noqa: F401 - registers the formulas
 from gpuprof.record.work.call import Count, OperatorCall, tensors_in
 from gpuprof.record.work.layer_stack import LayerStack
+from gpuprof.record.work.observe import Observer
 from gpuprof.record.work.preserve import Preserved
 from gpuprof.record.work.registry import find_formula
 from gpuprof.record.work.rows import CountedPass, Exactness, OperatorWork, Phase
@@ -44,6 +45,7 @@ class CountingMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not typ
         self._layers = layers
         self._preserved = preserved
         self._ordinals: Counter[str] = Counter()
+        self._observer = Observer() if counted.observed is not None else None
         self._lock = threading.Lock()  # backward passes of several devices run on several threads
 
     def is_active(self) -> bool:
@@ -69,7 +71,11 @@ class CountingMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not typ
                 return result
         if self._preserved is not None:
             self._preserved.before(call)
+        if self._observer is not None:
+            self._observer.begin()
         result = operator(*args, **kwargs)
+        if self._observer is not None:
+            self._observer.end()
         call.outputs = list(tensors_in([result]))
         if self._preserved is not None:
             self._preserved.after(call)
@@ -123,6 +129,8 @@ class CountingMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not typ
             else:
                 reads = list(count.reads)
             writes = call.default_writes() if count is None or count.writes is None else count.writes
+            if self._observer is not None:
+                self._observer.moves(reads, writes)
             return traffic_bytes(reads) + traffic_bytes(writes)
         except Exception as error:
             self._note(call, error)
@@ -152,6 +160,8 @@ class CountingMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not typ
         with self._lock:
             ordinal = self._ordinals[layer]
             self._ordinals[layer] += 1
+            if self._observer is not None and self._counted.observed is not None:
+                self._counted.observed.append(self._observer.take())
             self._counted.rows.append(
                 OperatorWork(
                     layer,

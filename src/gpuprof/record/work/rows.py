@@ -36,9 +36,33 @@ class OperatorWork:
     input_dtypes: tuple[str, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Touched:
+    """Bytes of one piece of memory that an operator read or wrote; `key` is None where it is not known."""
+
+    key: int | None
+    bytes: int
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """What one operator call did in the counting pass beside its arithmetic.
+
+    `page_faults` are those of the process while the operator ran, None where the system does not tell.
+    """
+
+    page_faults: int | None
+    touched: tuple[Touched, ...]
+
+
 @dataclass(slots=True)
 class CountedPass:
-    """Everything that one pass counted, and what a reader must know about it."""
+    """Everything that one pass counted, and what a reader must know about it.
+
+    `observed` has an element for each row, or is None where nobody asked.
+    """
 
     rows: list[OperatorWork] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    observed: list[Observation] | None = None

@@ -30,10 +30,15 @@ class PassError(Exception):
         self.counted = counted
 
 
-def count_operators(model: Any, inputs: Any, *, backward: bool, fake: bool) -> CountedPass:
-    """Run `model` once and count its operators. Raises PassError, and WorkError for a wrong argument."""
+def count_operators(
+    model: Any, inputs: Any, *, backward: bool, fake: bool, observed: bool = False
+) -> CountedPass:
+    """Run `model` once and count its operators. Raises PassError, and WorkError for a wrong argument.
+
+    With `observed` the memory that each operator touches, and its page faults, are noted too.
+    """
     target = resolve(model)
-    counted = CountedPass()
+    counted = CountedPass(observed=[] if observed else None)
     preserved = Preserved()
     try:
         _run(target, inputs, counted, preserved, backward=backward, fake=fake)

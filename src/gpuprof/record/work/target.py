@@ -26,6 +26,14 @@ class Target:
     optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
 
 
+@dataclass(frozen=True, slots=True)
+class CallArguments:
+    """Positional and keyword arguments together, for what calls with both."""
+
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+
+
 def resolve(model: Any) -> Target:
     """Return the uncompiled target. Raises WorkError for what cannot be called or has no shapes yet."""
     model = _uncompiled(model)
@@ -88,6 +96,8 @@ def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
     A tuple holds positional arguments, a mapping with names keyword arguments, a function makes either of
     them; everything else, named tuples and lists too, is the one argument.
     """
+    if isinstance(inputs, CallArguments):
+        return inputs.args, inputs.kwargs
     if inspect.isroutine(inputs):
         inputs = inputs()
     if isinstance(inputs, tuple) and not hasattr(inputs, "_fields"):

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a label rests on, in one short line."""
+
+from __future__ import annotations
+
+from gpuprof.analyze.roofline.labels import Label, Resource
+from gpuprof.analyze.roofline.use import Use
+from gpuprof.analyze.text_table import format_bytes, format_count, format_duration
+
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_WORTH_SAYING = 0.005
+
+
+def evidence(found: Label, use: Use, *, flops: int | None, faults: int | None, time_ns: float) -> str:
+    """Return the figures of the nearest resource, and the share of the next."""
+    if found.nearest is None:
+        return "neither its work nor a ceiling for it is known"
+    line = _line(found.nearest, use, flops=flops, faults=faults, time_ns=time_ns)
+    if found.bound == "balanced" and found.next is not None:
+        return f"{line}; {_line(found.next, use, flops=flops, faults=faults, time_ns=time_ns)}"
+    if found.next is not None and (found.next_used or 0) >= _WORTH_SAYING:
+        line += f"; {found.next} {found.next_used:.0%}"
+    return line
+
+
+def _line(resource: Resource, use: Use, *, flops: int | None, faults: int | None, time_ns: float) -> str:
+    if resource == "compute" and use.peak is not None and flops is not None:
+        reached = _rate(flops / time_ns * 1e9, use.peak.value)
+        return f"{reached}FLOP/s {use.peak.dtype}"
+    if resource == "memory" and use.traffic is not None:
+        level = use.traffic.level
+        reached = _rate(use.traffic.bytes / time_ns * 1e9, level.ceiling.value)
+        return f"{reached}B/s {level.name}, {format_bytes(use.traffic.bytes)}"
+    if resource == "latency":
+        return f"{format_duration(time_ns)} of which dispatch {format_duration(use.latency_ns)}"
+    if faults:
+        each_ns = (use.fault_ns or 0) / faults
+        return f"{format_count(faults)} faults x {format_duration(each_ns)} of {format_duration(time_ns)}"
+    return resource
+
+
+def _rate(reached: float, roof: float) -> str:
+    """Return both in the unit of the roof: `31.0 of 39.4 G`."""
+    size, prefix = next((pair for pair in _PREFIXES if roof >= 0.9995 * pair[0]), (1.0, ""))
+    return f"{reached / size:.3g} of {roof / size:.3g} {prefix}"
+
+
+def roof_name(resource: Resource | None, use: Use) -> str | None:
+    """Return the ceiling that a share is of, as the table `ceilings` names it."""
+    if resource == "compute" and use.peak is not None:
+        return f"compute {use.peak.dtype}"
+    if resource == "memory" and use.traffic is not None:
+        return f"memory.{use.traffic.level.name}"
+    return {"latency": "launch", "page faults": "page_fault"}.get(resource or "")

@@ -1,0 +1,137 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Joins counted operators to timed ones, by layer and by their order in it.
+
+In the forward pass each layer of each call of a root is aligned by itself. The backward pass knows no
+layers while it is timed: what runs between two forward passes is aligned with the counted backward passes
+of the roots that were called before it, the last one first.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from gpuprof.analyze.roofline.alignment import align
+from gpuprof.analyze.roofline.counted import COMPILED, CountedRow, plain_name
+from gpuprof.analyze.roofline.timed import Span, Timed
+
+# A backward pass belongs to one of the forward passes shortly before it.
+_FORWARD_PASSES_BEFORE = 8
+
+
+@dataclass(slots=True)
+class Joined:
+    """A counted operator, the durations of its timed calls, and how well its surroundings aligned."""
+
+    row: CountedRow
+    durations_ns: list[int] = field(default_factory=list)
+    quality: float = 1.0
+    on_gpu: bool = False
+    qualities: list[float] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Join:
+    """All counted rows, and the timed operators that have no counted partner."""
+
+    rows: list[Joined]
+    unmatched: list[Span]
+    backward_passes: int = 0
+
+
+class _Joiner:
+    def __init__(self, counted: Sequence[CountedRow]) -> None:
+        self.rows = [Joined(row) for row in counted]
+        self.unmatched: list[Span] = []
+        self._known: dict[object, list[tuple[int, int]]] = {}
+
+    def match(self, key: object, counted: Sequence[int], timed: Sequence[Span]) -> None:
+        """Align the counted rows with these numbers to timed operators; `key` stands for the rows."""
+        names = tuple(plain_name(span.name) if span.kind != "layer" else COMPILED for span in timed)
+        pairs = self._known.get((key, names))
+        if pairs is None:
+            pairs = align([plain_name(self.rows[number].row.operator) for number in counted], names)
+            self._known[key, names] = pairs
+        quality = 2 * len(pairs) / (len(counted) + len(names)) if pairs else 0.0
+        matched = set()
+        for left, right in pairs:
+            joined = self.rows[counted[left]]
+            joined.durations_ns.append(timed[right].duration_ns)
+            joined.qualities.append(quality)
+            joined.on_gpu |= timed[right].on_gpu
+            matched.add(right)
+        self.unmatched += [span for at, span in enumerate(timed) if at not in matched]
+
+    def finish(self) -> None:
+        """Set the quality of each row: of its surroundings, where it was found."""
+        for joined in self.rows:
+            if joined.qualities:
+                joined.quality = sum(joined.qualities) / len(joined.qualities)
+
+
+def names_to_look_for(
+    counted: Iterable[CountedRow],
+) -> tuple[frozenset[tuple[str, str]], frozenset[str]]:
+    """Return what the timed side is searched for: (root, operator) of forward passes, backward operators.
+
+    Names are plain ones, without the mark of the in-place form.
+    """
+    forward, backward = set(), set()
+    for row in counted:
+        if row.phase == "backward":
+            backward.add(plain_name(row.operator))
+        elif row.is_compiled:
+            forward.add((row.root, f"{COMPILED}{row.layer}"))
+        else:
+            forward.add((row.root, plain_name(row.operator)))
+    return frozenset(forward), frozenset(backward)
+
+
+def join(counted: Sequence[CountedRow], timed: Timed) -> Join:
+    """Find the timed calls of each counted operator."""
+    joiner = _Joiner(counted)
+    _join_forward(joiner, counted, timed)
+    passes = _join_backward(joiner, counted, timed)
+    joiner.finish()
+    return Join(joiner.rows, joiner.unmatched, passes)
+
+
+def _join_forward(joiner: _Joiner, counted: Sequence[CountedRow], timed: Timed) -> None:
+    by_layer: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for number, row in enumerate(counted):
+        if row.phase != "backward":
+            by_layer[row.root, row.layer].append(number)
+    for root, layers in timed.root_calls.values():
+        for layer, spans in layers.items():
+            joiner.match((root, layer), by_layer.get((root, layer), []), spans)
+
+
+def _join_backward(joiner: _Joiner, counted: Sequence[CountedRow], timed: Timed) -> int:
+    by_root: dict[str, list[int]] = defaultdict(list)
+    for number, row in enumerate(counted):
+        if row.phase == "backward":
+            by_root[row.root].append(number)
+    called: list[str] = []
+    operators: list[Span] = []
+    passes = 0
+
+    def end_pass() -> None:
+        nonlocal passes
+        recent = [root for root in called if root in by_root][-_FORWARD_PASSES_BEFORE:]
+        expected = tuple(reversed(recent))
+        joiner.match(expected, [number for root in expected for number in by_root[root]], operators)
+        passes += 1
+        operators.clear()
+
+    for _, event in timed.events:
+        if isinstance(event, Span):
+            operators.append(event)
+            continue
+        if operators:
+            end_pass()
+            called.clear()
+        called.append(timed.root_calls[event][0])
+    if operators:
+        end_pass()
+    return passes

@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The roofline of a run as typed rows."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
+
+from gpuprof.analyze.ceiling_rows import Ceiling
+from gpuprof.analyze.roofline.labels import Bound, Resource
+from gpuprof.record.work.rows import Exactness
+
+RooflineKind = Literal["layer", "operator", "kernel"]
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineRow:
+    """One operator of one layer, or one layer with its own operators.
+
+    `time_ns` is the median time of a call (of a layer: of one pass through the model), `total_ns` all its
+    calls together, `time_share` that over all recorded time. `flops` and `bytes` (ideal ones, docs/work.md)
+    are of one call. `bound` is what binds; `nearest` the resource of which the largest share is used, also
+    where it does not bind, and `roof` its ceiling ("compute fp32", "memory.l3", "launch"). `roof_share` is
+    the share that is used of that roof: 1 is at the roof. `used` has the share for every resource, None
+    where it is not known. `memory_bytes` is the traffic at the level of memory that `used` is of.
+    `confidence` is 0 to 1 (docs/roofline.md). `evidence` is one line; `advice` one sentence for the
+    findings that matter most, else None.
+    """
+
+    kind: RooflineKind
+    name: str
+    root: str
+    layer: str
+    operator: str | None
+    ordinal: int | None
+    phase: str | None
+    dtype: str | None
+    calls: int
+    time_ns: float
+    total_ns: int
+    time_share: float | None
+    timing_spread: float | None
+    flops: int | None
+    bytes: int | None
+    exactness: Exactness
+    bound: Bound
+    nearest: Resource | None
+    roof: str | None
+    roof_share: float | None
+    used: dict[Resource, float | None]
+    memory_level: str | None
+    memory_bytes: float | None
+    confidence: float
+    evidence: str
+    advice: str | None = None
+
+    @property
+    def intensity(self) -> float | None:
+        """FLOPs a byte."""
+        return self.flops / self.bytes if self.flops is not None and self.bytes else None
+
+    @property
+    def flops_per_s(self) -> float | None:
+        """What was reached."""
+        return None if self.flops is None or self.time_ns <= 0 else self.flops / self.time_ns * 1e9
+
+    @property
+    def bytes_per_s(self) -> float | None:
+        """What was reached, of ideal bytes."""
+        return None if self.bytes is None or self.time_ns <= 0 else self.bytes / self.time_ns * 1e9
+
+    @property
+    def bound_text(self) -> str:
+        """What binds, in a word or two: with the level of memory, or the nearest roof where nothing does."""
+        if self.bound == "memory":
+            return f"memory ({self.memory_level})"
+        if self.bound == "under-utilised":
+            return f"under-utilised ({self.nearest})"
+        return self.bound
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        rates = {
+            "intensity": self.intensity,
+            "flops_per_s": self.flops_per_s,
+            "bytes_per_s": self.bytes_per_s,
+        }
+        return {**asdict(self), **rates}
+
+
+@dataclass(frozen=True, slots=True)
+class Unmatched:
+    """Timed operators without a counted partner: `reason` says why nothing is known of their work."""
+
+    operator: str
+    layer: str
+    calls: int
+    total_ns: int
+    time_share: float | None
+    reason: str
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """What binds each layer and operator of a run; `print` shows it.
+
+    `operators` and `layers` are ordered by their time, the largest first. `unmatched` are timed operators
+    that nothing was counted for. `ceilings` are the roofs that were used. `matched_share` is the share of
+    the recorded time that is in operators with a label.
+    """
+
+    operators: tuple[RooflineRow, ...]
+    layers: tuple[RooflineRow, ...]
+    unmatched: tuple[Unmatched, ...]
+    ceilings: tuple[Ceiling, ...]
+    device: str
+    total_ns: int
+    matched_share: float | None
+    notes: tuple[str, ...] = field(default=())
+
+    def rows(self, by: RooflineKind = "operator") -> tuple[RooflineRow, ...]:
+        """Return the rows by "operator" or "layer". "kernel" is for runs with a GPU and has none here."""
+        return {"operator": self.operators, "layer": self.layers, "kernel": ()}[by]
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def to_text(self, by: RooflineKind = "operator", top: int | None = None, width: int = 100) -> str:
+        """Return the table, the advice and the notes as plain text; `top` None shows what matters."""
+        from gpuprof.analyze.roofline.text import roofline_text
+
+        return roofline_text(self, by, top, width)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return {
+            "operators": [row.as_dict() for row in self.operators],
+            "layers": [row.as_dict() for row in self.layers],
+            "unmatched": [asdict(row) for row in self.unmatched],
+            "ceilings": [asdict(row) for row in self.ceilings],
+            "device": self.device,
+            "total_ns": self.total_ns,
+            "matched_share": self.matched_share,
+            "notes": list(self.notes),
+        }

@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The roofline for a terminal."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+
+from gpuprof.analyze.ceilings_table import format_ceiling
+from gpuprof.analyze.roofline.rows import Roofline, RooflineKind, RooflineRow
+from gpuprof.analyze.text_table import (
+    Column,
+    escape_text,
+    format_share,
+    shorten,
+    text_table,
+)
+
+# What takes less of the time is left out where nobody asks for a number of rows.
+_MATTERS = 0.005
+_MOST_ROWS = 30
+_UNMATCHED_ROWS = 5
+_SHORT = {"compute": "compute", "memory": "memory", "latency": "latency", "page faults": "faults"}
+_LEGEND = (
+    "time: share of all recorded. roof: share that is used of the roof that binds, or of the nearest where "
+    "none does (low). sure: 0 to 1. <-: in the backward pass."
+)
+_EVIDENCE_WIDTH = 40
+
+
+def roofline_text(roofline: Roofline, by: RooflineKind, top: int | None, width: int) -> str:
+    """Return the table by operator or layer, advice, what is not labelled, and notes."""
+    rows = roofline.rows(by)
+    shown = rows[:top] if top is not None else _that_matter(rows)
+    lines = [_table(by, shown, width)] if shown else [f"no {by} was both counted and timed"]
+    if len(shown) < len(rows):
+        rest = sum(row.time_share or 0 for row in rows[len(shown) :])
+        lines.append(f"... and {len(rows) - len(shown):,} more with {rest:.1%} of the time")
+    lines += ["", *_roofs(roofline, width)]
+    lines += ["", *_advice(roofline, width)] if any(row.advice for row in roofline.operators) else []
+    lines += _unmatched(roofline, width)
+    for note in roofline.notes:
+        lines += textwrap.wrap(escape_text(f"note: {note}"), width, subsequent_indent="      ")
+    return "\n".join(lines)
+
+
+def _that_matter(rows: Sequence[RooflineRow]) -> Sequence[RooflineRow]:
+    return [row for row in rows if (row.time_share or 0) >= _MATTERS][:_MOST_ROWS] or rows[:_MOST_ROWS]
+
+
+def _table(by: str, rows: Sequence[RooflineRow], width: int) -> str:
+    columns = [
+        Column(by, right=False),
+        Column("time"),
+        Column("bound", right=False),
+        Column("roof"),
+        Column("sure"),
+        Column("evidence", right=False),
+    ]
+    return text_table(columns, [_cells(row) for row in rows], width)
+
+
+def _cells(row: RooflineRow) -> list[str]:
+    mark = {"backward": "<- ", "optimizer": "opt "}.get(row.phase or "", "")
+    return [
+        f"{mark}{row.name}",
+        format_share(row.time_share),
+        _bound(row),
+        "-" if row.roof_share is None else f"{row.roof_share:.0%}",
+        f"{row.confidence:.2f}",
+        shorten(escape_text(row.evidence), _EVIDENCE_WIDTH),
+    ]
+
+
+def _bound(row: RooflineRow) -> str:
+    if row.bound == "memory":
+        return f"memory {row.memory_level}"
+    return f"low {_SHORT[row.nearest]}" if row.bound == "under-utilised" and row.nearest else row.bound
+
+
+def _roofs(roofline: Roofline, width: int) -> list[str]:
+    parts = [
+        f"{ceiling.resource}{f' {ceiling.dtype}' if ceiling.dtype else ''} {format_ceiling(ceiling)}"
+        for ceiling in roofline.ceilings
+    ]
+    where = "one core" if roofline.device == "cpu.core" else "all cores"
+    lines = textwrap.wrap(f"roofs ({where}): {', '.join(parts)}", width, subsequent_indent="  ")
+    share = format_share(roofline.matched_share)
+    return [
+        *lines,
+        *textwrap.wrap(f"labelled operators cover {share} of the recorded time. {_LEGEND}", width),
+    ]
+
+
+def _advice(roofline: Roofline, width: int) -> list[str]:
+    lines = []
+    for row in roofline.operators:
+        if row.advice is not None:
+            text = f"{row.name} ({format_share(row.time_share)}): {row.advice}."
+            lines += textwrap.wrap(
+                escape_text(text), width, initial_indent="- ", subsequent_indent="  ", break_long_words=True
+            )
+    return lines
+
+
+def _unmatched(roofline: Roofline, width: int) -> list[str]:
+    rows = [row for row in roofline.unmatched if (row.time_share or 0) >= _MATTERS]
+    if not rows:
+        return []
+    total = sum(row.time_share or 0 for row in roofline.unmatched)
+    lines = ["", f"not labelled, {total:.1%} of the time:"]
+    for row in rows[:_UNMATCHED_ROWS]:
+        where = f" @ {row.layer}" if row.layer else ""
+        text = f"  {format_share(row.time_share):>6}  {row.operator}{where}: {row.reason}"
+        lines.append(shorten(escape_text(text), width))
+    if len(rows) > _UNMATCHED_ROWS:
+        lines.append(f"  ... and {len(rows) - _UNMATCHED_ROWS:,} more")
+    return lines

@@ -1,0 +1,131 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How much of each roof an operator uses in the time that it took."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpuprof.analyze.ceiling_rows import Ceiling
+from gpuprof.analyze.roofline.counted import CountedRow
+from gpuprof.analyze.roofline.labels import ABOVE_ROOF, Resource
+from gpuprof.analyze.roofline.machine import Level, Machine
+
+# A cache that is shared, or does not replace in strict order, holds less than its size for sure.
+_SURELY_HELD = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes that a level of memory must deliver or take, and the least time that this needs."""
+
+    level: Level
+    bytes: float
+    least_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class Use:
+    """The least times that each resource needs, in ns; None where work or ceiling is not known.
+
+    `traffic` is of the level that the memory time is of; `unsure_bytes` the share of the bytes whose
+    place in the caches is not certain.
+    """
+
+    compute_ns: float | None
+    memory_ns: float | None
+    latency_ns: float | None
+    fault_ns: float | None
+    peak: Ceiling | None
+    traffic: Traffic | None
+    unsure_bytes: float
+
+    def shares(self, time_ns: float) -> dict[Resource, float | None]:
+        """Return each of them over the time that was taken; a dispatch cannot take longer than all of it."""
+
+        def share(least_ns: float | None, most: float = float("inf")) -> float | None:
+            return None if least_ns is None or time_ns <= 0 else min(most, least_ns / time_ns)
+
+        return {
+            "compute": share(self.compute_ns),
+            "memory": share(self.memory_ns),
+            "latency": share(self.latency_ns, 1.0),
+            "page faults": share(self.fault_ns, 1.0),
+        }
+
+
+def use_of(row: CountedRow, machine: Machine, time_ns: float) -> Use:
+    """Return what an operator needs at least."""
+    peak = machine.peak(row.dtype)
+    launch = machine.find("launch")
+    traffic = _slowest(row, machine, time_ns)
+    compute_ns: float | None = 0.0 if row.flops == 0 else None
+    if row.flops and peak is not None:
+        compute_ns = row.flops / peak.value * 1e9
+    memory_ns = None if traffic is None else traffic.least_ns
+    if row.bytes == 0:
+        memory_ns = 0.0
+    return Use(
+        compute_ns,
+        memory_ns,
+        None if launch is None else launch.value,
+        _fault_ns(row, machine),
+        peak,
+        traffic,
+        _unsure(row, machine),
+    )
+
+
+def _slowest(row: CountedRow, machine: Machine, time_ns: float) -> Traffic | None:
+    """Return the traffic of the level that needs the longest.
+
+    Where that is longer than what was measured, the bytes did not come from there: a nearer level had them.
+    """
+    found = [traffic for level in _levels(row, machine) for traffic in [level] if traffic.bytes > 0]
+    possible = [traffic for traffic in found if traffic.least_ns <= ABOVE_ROOF * time_ns]
+    if possible:
+        return max(possible, key=lambda traffic: traffic.least_ns)
+    return min(found, key=lambda traffic: traffic.least_ns, default=None)
+
+
+def _levels(row: CountedRow, machine: Machine) -> Iterable[Traffic]:
+    nearer = 0
+    for level in machine.levels:
+        bytes_moved = _beyond(row, nearer, machine.write_traffic if level.holds_bytes is None else 1.0)
+        yield Traffic(level, bytes_moved, bytes_moved / level.ceiling.value * 1e9)
+        nearer = level.holds_bytes or nearer
+
+
+def _beyond(row: CountedRow, held_bytes: int, write_traffic: float) -> float:
+    """Return the bytes that a cache of that size does not have, and so what the level behind it moves."""
+    if not row.reuse:
+        return float(row.bytes or 0) if (row.bytes or 0) > held_bytes else 0.0
+    return sum(
+        part.bytes * (write_traffic if part.written else 1.0)
+        for part in row.reuse
+        if held_bytes == 0 or part.distance_bytes is None or part.distance_bytes > held_bytes
+    )
+
+
+def _unsure(row: CountedRow, machine: Machine) -> float:
+    """Return the share of bytes that nearly fill the last cache: they may be in it or not."""
+    held = [level.holds_bytes for level in machine.levels if level.holds_bytes is not None]
+    total = sum(part.bytes for part in row.reuse)
+    if not held or not total:
+        return 0.0
+    near = (
+        part.bytes
+        for part in row.reuse
+        if part.distance_bytes is not None and _SURELY_HELD * held[-1] < part.distance_bytes <= 2 * held[-1]
+    )
+    return sum(near) / total
+
+
+def _fault_ns(row: CountedRow, machine: Machine) -> float | None:
+    if row.page_faults is None:
+        return None
+    if row.page_faults == 0:
+        return 0.0
+    written = sum(part.bytes for part in row.reuse if part.written)
+    cost = machine.fault_ns(written / row.page_faults)
+    return None if cost is None else row.page_faults * cost

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof roofline`: what binds each layer and operator of a run."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuprof.cli.flamegraph import check_output
+from gpuprof.errors import RunError
+
+if TYPE_CHECKING:
+    from gpuprof.analyze.roofline.rows import RooflineKind
+
+
+@click.command("roofline")
+@click.argument("run", metavar="R")
+@click.option("-o", "--output", metavar="F.html", help="Write the plot as one offline page too.")
+@click.option(
+    "--by",
+    type=click.Choice(["layer", "operator", "kernel"]),
+    default="operator",
+    help="Rows of the table; the default is operator.",
+)
+@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Show the N longest rows.")
+@click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
+def roofline(run: str, output: str | None, by: RooflineKind, top: int | None, as_json: bool) -> None:
+    """Print what binds the layers and operators of the run R, how far from the roof, and how sure.
+
+    The run must hold counted work: gpuprof run --work, or gpuprof.profile(model, work=True).
+    """
+    from gpuprof import api
+
+    path = Path(output) if output is not None else None
+    if path is not None:
+        check_output(path)
+    recorded = api.open(run)
+    found = recorded.roofline(path)
+    if by == "kernel":
+        raise RunError(
+            f"{recorded.path}: no roofline by kernel, since this version measures no ceilings of GPUs: "
+            "take --by operator or --by layer"
+        )
+    if as_json:
+        click.echo(json.dumps({"run": str(recorded.path), "roofline": found.to_dict()}, indent=2))
+        return
+    click.echo(found.to_text(by, top))
+    if path is not None:
+        click.echo(f"\nwrote {path}")

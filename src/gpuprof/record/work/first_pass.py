@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counts the work of the calls that a recording kept, after it has ended, as plain data for the run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gpuprof.errors import WorkError
+from gpuprof.record.first_calls import WORK_FACTS, WORK_ROWS, FirstCall, FirstCalls
+from gpuprof.record.layers import is_compiled
+from gpuprof.record.work.fused import Region
+from gpuprof.record.work.page_faults import page_fault_costs
+from gpuprof.record.work.reuse import reuse_distances
+from gpuprof.record.work.rows import CountedPass, OperatorWork
+from gpuprof.record.work.run import PassError, count_operators
+from gpuprof.record.work.target import CallArguments
+
+
+def count_first_calls(first: FirstCalls, segments: Path) -> list[str]:
+    """Write the work of the kept calls; returns a line for each thing that a reader must know of it."""
+    notes: list[str] = []
+    rows: list[dict[str, Any]] = []
+    for call in first.calls:
+        counted, backward = _count(call, notes)
+        if counted is not None:
+            rows += _rows(call, counted)
+            notes += [f"{call.root}: {note}" for note in counted.notes]
+            notes += _changes(call)
+            if backward and not any(row.phase == "backward" for row in counted.rows):
+                notes.append(f"{call.root}: its backward pass calls no operator that could be counted")
+    if first.left_out:
+        notes.append(
+            f"work: only the first {len(first.calls)} models were counted, {len(first.left_out)} were not: "
+            "give profile() the ones that matter"
+        )
+    facts = {
+        "roots": [call.root for call in first.calls],
+        "threads": max((call.threads for call in first.calls), default=None),
+        "page_faults": page_fault_costs() if rows else [],
+    }
+    (segments / WORK_ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (segments / WORK_FACTS).write_text(json.dumps(facts), encoding="utf-8")
+    if not first.calls:
+        notes.append("work: nothing was counted, since no model was called while layers were recorded")
+    return notes
+
+
+def _count(call: FirstCall, notes: list[str]) -> tuple[CountedPass | None, bool]:
+    """Return what one call does, or as much of it as could be counted, and whether backward was asked."""
+    backward = call.grad and not call.inference and _needs_gradient(call)
+    inputs = CallArguments(call.args, call.kwargs)
+    with contextlib.ExitStack() as modes:
+        try:
+            modes.enter_context(_modes(call))
+            return count_operators(
+                call.module, inputs, backward=backward, fake=False, observed=True
+            ), backward
+        except PassError as failure:
+            reason = failure.reason.removeprefix("count_work: ")
+            notes.append(f"work of {call.root}: only what ran before it failed is counted: {reason}")
+            return failure.counted, False
+        except WorkError as error:
+            notes.append(f"work of {call.root} was not counted: {str(error).removeprefix('count_work: ')}")
+        except Exception as error:
+            first = next(iter(str(error).splitlines()), "")
+            notes.append(f"work of {call.root} was not counted: {type(error).__name__}: {first}")
+    return None, False
+
+
+def _needs_gradient(call: FirstCall) -> bool:
+    if any(parameter.requires_grad for parameter in call.module.parameters()):
+        return True
+    from torch.utils._pytree import tree_leaves
+
+    leaves = tree_leaves((call.args, call.kwargs))
+    return any(isinstance(leaf, torch.Tensor) and leaf.requires_grad for leaf in leaves)
+
+
+@contextlib.contextmanager
+def _modes(call: FirstCall) -> Iterator[None]:
+    """Bring back the modes of the call; the model's own mode is put back as it is now afterwards."""
+    now = {module: module.training for module in call.module.modules()}
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(call.inference))
+        stack.enter_context(torch.set_grad_enabled(call.grad))
+        for kind in ("cpu", "cuda"):
+            dtype = call.autocast.get(kind)
+            if dtype is not None or torch.is_autocast_enabled(kind):
+                stack.enter_context(torch.autocast(kind, dtype=dtype, enabled=dtype is not None))
+        if call.module.training != call.training:
+            stack.callback(_set_training, now)
+            call.module.train(call.training)
+        yield
+
+
+def _set_training(modes: dict[torch.nn.Module, bool]) -> None:
+    for module, training in modes.items():
+        vars(module)["training"] = training
+
+
+def _changes(call: FirstCall) -> list[str]:
+    changed = sum(tensor._version != version for tensor, version in call.versions)
+    if not changed:
+        return []
+    what = "an input was" if changed == 1 else f"{changed} inputs were"
+    return [f"{call.root}: {what} written to after the first call; work is counted with what it holds now"]
+
+
+# ---- rows ------------------------------------------------------------------------------------
+
+
+def _rows(call: FirstCall, counted: CountedPass) -> list[dict[str, Any]]:
+    observed = counted.observed or []
+    reuse = reuse_distances([each.touched for each in observed])
+    own_name = _root_layer(call)
+    whole = _compiled_layers(call)
+    rows: list[dict[str, Any]] = []
+    regions: dict[tuple[str, str], Region] = {}
+    for row, observation, distances in zip(counted.rows, observed, reuse, strict=True):
+        layer = call.root if row.layer == own_name else row.layer
+        compiled = _inside(layer, call.root, whole)
+        if compiled is not None:
+            regions.setdefault((compiled, row.phase), Region()).add(row, observation)
+            continue
+        rows.append(
+            {
+                "root": call.root,
+                "layer": layer,
+                "ordinal": row.ordinal,
+                "operator": row.operator,
+                "overload": row.overload,
+                "phase": row.phase,
+                "flops": row.flops,
+                "bytes": row.bytes,
+                "exactness": row.exactness,
+                "dtype": row.dtype,
+                "input_shapes": _shapes(row),
+                "page_faults": observation.page_faults,
+                "reuse_distance_bytes": [each.distance_bytes for each in distances],
+                "reuse_bytes": [each.bytes for each in distances],
+                "reuse_written": [each.written for each in distances],
+                "compiled": None,
+            }
+        )
+    return [*rows, *(region.row(call.root, *key) for key, region in regions.items())]
+
+
+def _root_layer(call: FirstCall) -> str:
+    """Return what the counting pass calls the root: its class, without the compiled wrapper."""
+    module = getattr(call.module, "_orig_mod", call.module) if is_compiled(call.module) else call.module
+    return type(module).__name__
+
+
+def _compiled_layers(call: FirstCall) -> list[str]:
+    return [
+        path or call.root
+        for path, module in call.module.named_modules()
+        if is_compiled(module) and not path.endswith("_orig_mod")
+    ]
+
+
+def _inside(layer: str, root: str, compiled: list[str]) -> str | None:
+    """Return the compiled layer that a layer is part of."""
+    if root in compiled:
+        return root
+    return next((each for each in compiled if layer == each or layer.startswith(each + ".")), None)
+
+
+def _shapes(row: OperatorWork) -> str:
+    return ", ".join("x".join(map(str, shape)) or "1" for shape in row.input_shapes)

@@ -1,0 +1,102 @@
+// The picture, as SVG: grid, roofs, points. Everything is drawn anew when the size or the rows change.
+
+const SVG = "http://www.w3.org/2000/svg";
+
+function shape(name, attributes, text) {
+  const element = document.createElementNS(SVG, name);
+  for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
+  if (text !== undefined) element.textContent = text;
+  return element;
+}
+
+function drawGrid(scales) {
+  const { plot, x, y } = scales;
+  const parts = [];
+  for (let power = x[0]; power <= x[1]; power++) {
+    const at = scales.toX(10 ** power);
+    parts.push(shape("line", { class: "grid", x1: at, x2: at, y1: plot.top, y2: plot.bottom }));
+    parts.push(shape("text", { x: at, y: plot.bottom + 17, "text-anchor": "middle" }, plainNumber(power)));
+  }
+  for (let power = y[0]; power <= y[1]; power++) {
+    const at = scales.toY(10 ** power);
+    parts.push(shape("line", { class: "grid", x1: plot.left, x2: plot.right, y1: at, y2: at }));
+    parts.push(shape("text", { x: plot.left - 8, y: at + 4, "text-anchor": "end" }, formatRate(10 ** power, "FLOP/s").replace(/\.0+ /, " ")));
+  }
+  const middle = (plot.left + plot.right) / 2;
+  parts.push(shape("text", { class: "axis", x: middle, y: plot.bottom + 38, "text-anchor": "middle" },
+    "Arithmetic intensity, FLOP a byte of the memory level that serves it"));
+  return parts;
+}
+
+function plainNumber(power) {
+  return power >= 0 && power <= 4 ? String(10 ** power) : power < 0 && power >= -3 ? (10 ** power).toFixed(-power) : `1e${power}`;
+}
+
+// A peak is level and begins at the steepest memory roof; a memory roof rises up to the highest peak.
+function drawRoofs(scales, ceilings) {
+  const peaks = ceilings.filter((row) => row.resource === "compute").sort((a, b) => a.value - b.value);
+  const levels = ceilings.filter((row) => row.resource.startsWith("memory.")).sort((a, b) => b.value - a.value);
+  const highest = peaks.length ? peaks[peaks.length - 1].value : 10 ** scales.y[1];
+  const steepest = levels.length ? levels[0].value : null;
+  return [
+    ...peaks.flatMap((peak) => drawPeak(scales, peak, steepest)),
+    ...levels.flatMap((level, index) => drawLevel(scales, level, highest, index)),
+  ];
+}
+
+function drawPeak(scales, peak, steepest) {
+  const { plot } = scales;
+  const from = steepest ? Math.max(plot.left, scales.toX(peak.value / steepest)) : plot.left;
+  const at = scales.toY(peak.value);
+  const roof = `compute ${peak.dtype}`;
+  return [
+    shape("line", { class: "roof", "data-roof": roof, x1: from, x2: plot.right, y1: at, y2: at }),
+    shape("text", { class: "roof-name", "data-roof": roof, x: plot.right - 4, y: at - 5, "text-anchor": "end" },
+      `${peak.dtype} ${formatRate(peak.value, "FLOP/s")}`),
+  ];
+}
+
+function drawLevel(scales, level, highest, index) {
+  const { plot } = scales;
+  const lowest = 10 ** scales.y[0];
+  // Both ends are inside of the picture: where it enters at the left or from below, and the highest peak.
+  const left = Math.max(10 ** scales.x[0], lowest / level.value);
+  const right = highest / level.value;
+  if (!(right > left)) return [];
+  const [x1, y1] = [scales.toX(left), scales.toY(left * level.value)];
+  const [x2, y2] = [scales.toX(right), scales.toY(highest)];
+  const angle = (Math.atan2(y2 - y1, x2 - x1) * 180) / Math.PI;
+  // Names of neighbouring roofs stand at different places along them.
+  const part = 0.12 + 0.14 * index;
+  const [x, y] = [x1 + part * (x2 - x1), y1 + part * (y2 - y1)];
+  return [
+    shape("line", { class: "roof memory", "data-roof": level.resource, x1, y1, x2, y2 }),
+    shape("text", { class: "roof-name", "data-roof": level.resource, x, y: y - 5, transform: `rotate(${angle} ${x} ${y})` },
+      `${level.resource.replace("memory.", "").toUpperCase()} ${formatRate(level.value, "B/s")}`),
+  ];
+}
+
+function drawPoints(app) {
+  const longest = Math.max(...app.rows.map((row) => row.total_ns));
+  const drawn = app.rows.filter((row) => row.at && !app.hidden.has(row.bound));
+  // The largest first, so that small ones stay on top and can be reached.
+  return drawn.sort((a, b) => b.total_ns - a.total_ns).map((row) => {
+    const hollow = row.bound === "under-utilised" || row.bound === "unknown";
+    const point = shape("circle", {
+      class: `point${hollow ? " hollow" : ""}`, "data-row": row.index,
+      cx: app.scales.toX(row.at.intensity), cy: app.scales.toY(row.at.rate), r: radius(row, longest),
+    });
+    point.style.fill = boundColour(row.bound);
+    if (hollow) point.style.stroke = boundColour(row.bound);
+    return point;
+  });
+}
+
+function draw(app) {
+  const { clientWidth, clientHeight } = app.svg;
+  const places = app.rows.filter((row) => row.at).map((row) => row.at);
+  app.scales = makeScales(places, app.ceilings, clientWidth, clientHeight);
+  app.svg.setAttribute("viewBox", `0 0 ${clientWidth} ${clientHeight}`);
+  app.svg.replaceChildren(...drawGrid(app.scales), ...drawRoofs(app.scales, app.ceilings), ...drawPoints(app));
+  light(app);
+}

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What every page shares: its assets, its policy, and text from a run that can do no harm in it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import json
+import re
+from collections.abc import Sequence
+from importlib import resources
+
+_NAME_HEAD, _NAME_TAIL = 1_600, 300  # characters that are kept of a name too long to read
+
+# What would be invisible, would break lines, or would turn the text around it right to left.
+_UNREADABLE = re.compile(
+    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
+)
+
+
+# ---- assets ----------------------------------------------------------------------------------
+
+
+def asset(name: str) -> str:
+    """Return the text of a file of the page."""
+    return (resources.files("gpuprof.render") / "assets" / name).read_text("utf-8")
+
+
+def joined_scripts(names: Sequence[str]) -> str:
+    """Return the scripts as one; a file uses only what stands before it or runs after all."""
+    # In a strict block a function that two files define is a syntax error, not a silent override.
+    return '"use strict";\n{\n' + "\n".join(asset(name) for name in names) + "}\n"
+
+
+def policy(script: str, style: str) -> str:
+    """Return the content security policy that lets nothing run but this script."""
+
+    def hashed(text: str) -> str:
+        return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
+
+    return (
+        f"default-src 'none'; script-src {hashed(script)}; style-src {hashed(style)}; "
+        "img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def filled(template: str, fields: dict[str, str]) -> str:
+    """Put the fields, which are HTML already, in the places of their names."""
+    # One pass: a value that holds `{{title}}` is text and is not filled again.
+    return re.sub(r"\{\{(\w+)\}\}", lambda match: fields[match[1]], template)
+
+
+# ---- data ---------------------------------------------------------------------------------
+
+
+def safe_json(value: object) -> str:
+    """JSON that cannot leave the script element it stands in."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
+
+
+# ---- text ------------------------------------------------------------------------------------
+
+
+def readable(name: str) -> str:
+    """`name` on one line, with what cannot be seen made visible and an absurd length cut."""
+    length = len(name)
+    if length > _NAME_HEAD + _NAME_TAIL:
+        name = f"{name[:_NAME_HEAD]} … {name[-_NAME_TAIL:]} ({length:,} characters)"
+    return _UNREADABLE.sub(_visible, name)
+
+
+def _visible(match: re.Match[str]) -> str:
+    code = ord(match[0])
+    if code < 0x20:
+        return chr(0x2400 + code)  # Unicode's pictures of control characters
+    if 0xD800 <= code <= 0xDFFF:
+        return "\ufffd"  # half of a pair; no file can hold it
+    return f"⟨U+{code:04X}⟩"
+
+
+def escaped(value: str) -> str:
+    """Return text as HTML."""
+    return html.escape(readable(value))
+
+
+def duration(ns: float) -> str:
+    """Write a time with three digits; `formatTime` in format.js does the same."""
+    for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
+        if ns >= size * 0.9995:
+            value = ns / size
+            digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2
+            return f"{value:,.{digits}f} {unit}"
+    return f"{ns:.0f} ns"
+
+
+def notes_list(notes: Sequence[str]) -> str:
+    """Return the warnings above a page as HTML."""
+    if not notes:
+        return ""
+    items = "".join(f"<li>{escaped(note)}</li>" for note in notes)
+    return f'<ul class="notes" role="note" aria-label="Warnings about this run">{items}</ul>'

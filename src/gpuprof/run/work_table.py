@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Counted work and ceilings as tables of a run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuprof.record.first_calls import WORK_FACTS, WORK_ROWS
+from gpuprof.record.recording import write_json
+from gpuprof.run.format import META_FILE, TABLES, read_json
+from gpuprof.run.plain_path import PlainPath
+from gpuprof.run.processor import data_caches, usable_processors
+
+if TYPE_CHECKING:
+    import duckdb
+
+
+def read_work(
+    connection: duckdb.DuckDBPyConnection, segments: Path
+) -> tuple[duckdb.DuckDBPyRelation | None, dict[str, Any] | None, list[str]]:
+    """Return the rows of counted work, what is known of them for `meta.json`, and what is damaged."""
+    import duckdb
+
+    if not (segments / WORK_FACTS).exists():
+        return None, None, []
+    plain = PlainPath(segments)
+    try:
+        facts = json.loads((segments / WORK_FACTS).read_text(encoding="utf-8"))
+        described = {key: facts[key] for key in ("roots", "threads", "page_faults")}
+        rows = connection.read_json(
+            str(plain.path / WORK_ROWS), columns=TABLES["work"], format="newline_delimited"
+        )
+        rows.create("counted_work")  # what is damaged shows here
+    except (ValueError, KeyError, TypeError, OSError, duckdb.Error) as error:
+        first = next(iter(str(error).splitlines()), "")
+        return None, None, [f"the counted work is damaged and left out: {first}"]
+    return connection.table("counted_work"), {**described, "caches": cache_sizes()}, []
+
+
+def write_ceilings(run: Path, rows: Iterable[dict[str, Any]], facts: dict[str, Any]) -> None:
+    """Add ceilings to a finished run, with `facts` about their measurement in `meta.json`. Raises OSError."""
+    import duckdb
+
+    listed = list(rows)
+    draft = run / "ceilings.jsonl"
+    plain = PlainPath(run)
+    try:
+        draft.write_text("".join(json.dumps(row) + "\n" for row in listed), encoding="utf-8")
+        folder = run / "ceilings" / "rank=0"
+        folder.mkdir(parents=True, exist_ok=True)
+        with duckdb.connect(":memory:") as connection:
+            table = connection.read_json(
+                str(plain.path / draft.name), columns=TABLES["ceilings"], format="newline_delimited"
+            )
+            target = plain.path / "ceilings" / "rank=0" / "part-measured.parquet"
+            table.write_parquet(str(target), compression="zstd")
+        meta = read_json(run / META_FILE)
+        write_json(run / META_FILE, {**meta, "ceilings": facts})
+    except duckdb.Error as error:
+        raise OSError(0, str(error).splitlines()[0]) from error
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def cache_sizes() -> list[dict[str, int]]:
+    """Return what this process's processors hold at each level: all together, and one of them."""
+    processors = usable_processors()
+    sizes: dict[int, list[int]] = {}
+    for cache in data_caches(processors):
+        sizes.setdefault(cache.level, []).append(cache.bytes)
+    return [
+        {"level": level, "bytes": sum(found), "one_core_bytes": max(found)}
+        for level, found in sorted(sizes.items())
+    ]

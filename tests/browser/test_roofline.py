@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The roofline page in a real browser."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from gpuprof.analyze.ceiling_rows import Ceiling
+from gpuprof.analyze.roofline.rows import Roofline, RooflineRow, Unmatched
+from gpuprof.render.roofline import roofline_page
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+CEILINGS = (
+    Ceiling("cpu", "compute", "fp32", 100e9, "flop_per_s", 0.0, "best: fma"),
+    Ceiling("cpu", "compute", "int8", 900e9, "flop_per_s", 0.0, "best: dot"),
+    Ceiling("cpu", "memory.l2", None, 100e9, "bytes_per_s", 0.0, "best: read"),
+    Ceiling("cpu", "memory.dram", None, 10e9, "bytes_per_s", 0.0, "best: read"),
+)
+
+
+def row(name: str, **values: Any) -> RooflineRow:
+    usual: dict[str, Any] = {
+        "kind": "operator",
+        "name": name,
+        "root": "Net",
+        "layer": "fc",
+        "operator": "aten::mm",
+        "ordinal": 0,
+        "phase": "forward",
+        "dtype": "float32",
+        "calls": 3,
+        "time_ns": 1e6,
+        "total_ns": 3_000_000,
+        "time_share": 0.3,
+        "timing_spread": 0.1,
+        "flops": 80_000_000,
+        "bytes": 1_000_000,
+        "exactness": "exact",
+        "bound": "compute",
+        "nearest": "compute",
+        "roof": "compute fp32",
+        "roof_share": 0.8,
+        "used": {"compute": 0.8, "memory": 0.1, "latency": 0.0, "page faults": None},
+        "memory_level": "dram",
+        "memory_bytes": 1_000_000.0,
+        "confidence": 0.9,
+        "evidence": "80 of 100 GFLOP/s fp32",
+        "advice": "change the dtype",
+    }
+    return RooflineRow(**{**usual, **values})
+
+
+MEMORY = {
+    "bound": "memory",
+    "nearest": "memory",
+    "roof": "memory.dram",
+    "flops": 1_000_000,
+    "memory_bytes": 8_000_000.0,
+    "total_ns": 2_000_000,
+    "time_share": 0.2,
+    "advice": None,
+    "phase": "backward",
+    "evidence": "8 of 10 GB/s dram",
+}
+OPERATORS = (
+    row("mm @ fc"),
+    row("add @ fc", **MEMORY),
+    row(HOSTILE, total_ns=1_000_000, time_share=0.1, bound="under-utilised", advice=None, flops=10_000_000),
+    row(
+        "copy @ fc",
+        total_ns=500_000,
+        time_share=0.05,
+        flops=0,
+        advice=None,
+        bound="latency",
+        nearest="latency",
+    ),
+)
+LAYER = dataclasses.replace(OPERATORS[0], kind="layer", name="Net/fc")
+
+
+def make_page(operators: tuple[RooflineRow, ...] = OPERATORS, **options: Any) -> str:
+    usual: dict[str, Any] = {
+        "operators": operators,
+        "layers": (LAYER,) if operators else (),
+        "unmatched": (Unmatched(HOSTILE, "", 2, 1_000_000, 0.1, "outside of the counted models"),),
+        "ceilings": CEILINGS,
+        "device": "cpu",
+        "total_ns": 10_000_000,
+        "matched_share": 0.65,
+        "notes": (f"a note {HOSTILE}",),
+    }
+    return roofline_page(Roofline(**{**usual, **options}), title=HOSTILE, subtitle="a machine")
+
+
+@pytest.fixture(name="page")
+def usual_page(open_page: Any) -> Any:
+    return open_page(make_page())
+
+
+def selected(page: Any) -> int:
+    index: int = page.evaluate("window.__gpuprof.selected")
+    return index
+
+
+def circle(page: Any, index: int) -> Any:
+    return page.locator(f"circle[data-row='{index}']")
+
+
+def lit_rows(page: Any) -> list[str]:
+    names: list[str] = page.locator("#rows tr.lit th").all_inner_texts()
+    return names
+
+
+def test_points_stand_at_their_work_and_are_as_large_as_their_time(page: Any) -> None:
+    assert page.locator("circle.point").count() == 3  # a copy calculates nothing
+    at = page.evaluate("window.__gpuprof.rows.map(row => row.at)")
+    assert at[0] == {"intensity": 80, "rate": pytest.approx(80e9)}
+    assert at[1] == {"intensity": 0.125, "rate": pytest.approx(1e9)}
+    assert at[3] is None
+    first, second = (float(circle(page, index).get_attribute("r")) for index in (0, 1))
+    assert first / second == pytest.approx(math.sqrt(1.5), rel=0.01)
+    assert float(circle(page, 0).get_attribute("cx")) > float(circle(page, 1).get_attribute("cx"))
+    assert float(circle(page, 0).get_attribute("cy")) < float(circle(page, 1).get_attribute("cy"))
+
+
+def test_roofs_of_the_types_and_levels_in_use(page: Any) -> None:
+    names = page.locator(".roof-name").all_text_contents()
+    assert names == ["fp32 100 GFLOP/s", "L2 100 GB/s", "DRAM 10.0 GB/s"]
+
+
+def test_a_point_below_its_memory_roof_is_drawn_below_it(page: Any) -> None:
+    def number(selector: str, name: str) -> float:
+        return float(page.locator(selector).get_attribute(name))
+
+    line = "line[data-roof='memory.dram']"
+    x1, y1, x2, y2 = (number(line, name) for name in ("x1", "y1", "x2", "y2"))
+    x, y = number("circle[data-row='1']", "cx"), number("circle[data-row='1']", "cy")
+    roof = y1 + (x - x1) / (x2 - x1) * (y2 - y1)
+    # At 80% of the roof: log10(1 / 0.8) of a decade below.
+    decade = abs(x2 - x1) and abs(y2 - y1) / math.log10((100e9 / 10e9) / 10 ** math.floor(math.log10(0.125)))
+    assert 0 < y - roof < 0.2 * decade
+
+
+def test_pointing_shows_the_evidence_and_lights_the_roof(page: Any) -> None:
+    circle(page, 1).hover()
+    assert "8 of 10 GB/s dram" in page.locator("#tooltip").inner_text()
+    assert page.locator("line.roof.lit").get_attribute("data-roof") == "memory.dram"
+    page.locator("h1").hover()
+    assert page.locator("#tooltip").is_hidden()
+    assert page.locator("line.roof.lit").count() == 0
+
+
+def test_a_point_chooses_its_row_and_a_row_its_point(page: Any) -> None:
+    circle(page, 1).click()
+    assert lit_rows(page) == ["← add @ fc"]
+    assert "add @ fc: memory (dram)" in page.locator("#details").inner_text()
+    page.locator("#rows tr").first.click()
+    assert selected(page) == 0
+    assert "lit" in circle(page, 0).get_attribute("class")
+    page.keyboard.press("Escape")
+    assert (selected(page), lit_rows(page)) == (-1, [])
+
+
+def test_keys_walk_through_the_rows_in_the_order_of_the_table(page: Any) -> None:
+    page.locator("#plot").focus()
+    for expected in (0, 1, 2, 3, 3):
+        page.keyboard.press("ArrowRight")
+        assert selected(page) == expected
+    page.keyboard.press("ArrowUp")
+    assert selected(page) == 2
+    page.locator("#rows tr").first.focus()
+    page.keyboard.press("Enter")
+    assert selected(page) == 0
+    page.keyboard.press("ArrowDown")
+    assert page.evaluate("document.activeElement.dataset.row") == "1"
+
+
+def test_the_table_sorts(page: Any) -> None:
+    def names() -> list[str]:
+        return [str(text) for text in page.locator("#rows th").all_inner_texts()]
+
+    assert [name[:4] for name in names()] == ["mm @", "← ad", "</sc", "copy"]
+    page.locator("#heads button", has_text="Time").click()
+    assert [name[:4] for name in names()] == ["copy", "</sc", "← ad", "mm @"]
+    assert page.locator("#heads th[aria-sort]").get_attribute("aria-sort") == "ascending"
+
+
+def test_what_binds_can_be_hidden(page: Any) -> None:
+    button = page.locator("#legend button", has_text="memory")
+    button.click()
+    assert button.get_attribute("aria-pressed") == "false"
+    assert page.locator("circle.point").count() == 2
+    assert page.locator("#rows tr").count() == 3
+    button.click()
+    assert page.locator("circle.point").count() == 3
+
+
+def test_layers_instead_of_operators(page: Any) -> None:
+    page.locator("#by-layer").click()
+    assert page.locator("#rows th").all_inner_texts() == ["Net/fc"]
+    assert page.locator("circle.point").count() == 1
+    assert "1 of 1 layers" in page.locator("#caption").inner_text()
+
+
+def test_hostile_names_are_text(page: Any) -> None:
+    assert page.locator("img").count() == 0
+    assert page.locator("h1").inner_text() == f"Roofline · {HOSTILE}"
+    assert HOSTILE in page.locator("#rows").inner_text()
+    assert HOSTILE in page.locator(".unmatched").inner_text()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_both_themes_have_contrast(open_page: Any, scheme: str) -> None:
+    page = open_page(make_page(), color_scheme=scheme)
+    back = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    assert back == {"light": "rgb(255, 255, 255)", "dark": "rgb(20, 23, 28)"}[scheme]
+    page.locator("#theme").select_option("dark" if scheme == "light" else "light")
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") != back
+
+
+def test_a_narrow_window_draws_anew(page: Any) -> None:
+    wide = float(circle(page, 0).get_attribute("cx"))
+    page.set_viewport_size({"width": 700, "height": 700})
+    page.wait_for_selector("#plot[viewBox^='0 0 6']", state="attached")
+    assert float(circle(page, 0).get_attribute("cx")) < wide
+
+
+def test_nothing_to_draw_is_said(open_page: Any) -> None:
+    page = open_page(make_page(()))
+    assert "nothing to draw" in page.locator("#sentence").inner_text()
+    assert page.locator("#main").is_hidden()
+
+
+def test_without_scripts_there_is_a_table(open_page: Any) -> None:
+    page = open_page(make_page(), java_script_enabled=False)
+    assert "80 of 100 GFLOP/s fp32" in page.locator(".static").inner_text()
+    assert page.locator("img").count() == 0
+
+
+def test_advice_stands_above_the_plot(page: Any) -> None:
+    (advice,) = page.locator(".advice li").all_inner_texts()
+    assert advice.startswith("mm @ fc (30.0%)")

@@ -1,0 +1,272 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Labels, from numbers made by hand: each class, its borders, and what makes a label less sure."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from typing import Any
+
+import pytest
+from roofline_rows import counted, far, machine, near
+
+from gpuprof.analyze.ceiling_rows import Ceiling, Drift
+from gpuprof.analyze.roofline.advice import advice
+from gpuprof.analyze.roofline.evidence import evidence, roof_name
+from gpuprof.analyze.roofline.labels import Doubts, Label, confidence, label
+from gpuprof.analyze.roofline.machine import Machine
+from gpuprof.analyze.roofline.use import use_of
+
+RESOURCES = ("compute", "memory", "latency", "page faults")
+
+
+def shares(**values: float | None) -> dict[Any, float | None]:
+    return {"compute": 0.0, "memory": 0.0, "latency": 0.0, "page faults": 0.0, **values}
+
+
+# ---- classes and borders ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("resource", RESOURCES)
+def test_the_largest_share_binds(resource: Any) -> None:
+    found = label({**shares(), resource: 0.8})
+    assert (found.bound, found.nearest, found.used) == (resource, resource, 0.8)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "bound"),
+    [
+        (0.6, 0.48, "compute"),  # exactly 0.6, and exactly 1.25 times the next
+        (0.6, 0.4801, "balanced"),
+        (0.5999, 0.0, "under-utilised"),
+        (0.5999, 0.5, "under-utilised"),
+        (0.9, 0.72, "compute"),
+        (0.9, 0.73, "balanced"),
+        (0.7, 0.65, "balanced"),
+        (0.65, 0.55, "balanced"),  # closer than 1.25, though the next is below 0.6
+        (1.04, 0.1, "compute"),
+    ],
+)
+def test_the_borders_of_the_classes(first: float, second: float, bound: str) -> None:
+    found = label(shares(compute=first, memory=second))
+    assert (found.bound, found.nearest) == (bound, "compute")
+    assert found.next == ("memory" if second else found.next)
+
+
+def test_under_utilised_names_the_nearest_roof() -> None:
+    found = label(shares(compute=0.1, memory=0.3))
+    assert (found.bound, found.nearest, found.used) == ("under-utilised", "memory", 0.3)
+
+
+def test_what_is_not_known_has_no_label() -> None:
+    nothing: dict[Any, float | None] = dict.fromkeys(RESOURCES)
+    assert label(nothing).bound == "unknown"
+    assert label(shares()).bound == "unknown"
+    assert label({**nothing, "memory": 0.9}).bound == "memory"
+
+
+# ---- confidence ------------------------------------------------------------------------------
+
+SURE = Label("compute", "compute", 1.0, "memory", 0.1, 1.6)
+
+
+def test_a_clear_label_on_firm_ground_is_sure() -> None:
+    assert confidence(SURE, Doubts()) == 1.0
+
+
+@pytest.mark.parametrize(
+    "doubt",
+    [
+        {"exactness": "estimated"},
+        {"exactness": "unknown"},
+        {"ceiling_spread": 0.2},
+        {"drift": -0.2},
+        {"timing_spread": 0.2},
+        {"timing_spread": None},
+        {"join": 0.9},
+        {"unsure_bytes": 0.5},
+    ],
+    ids=str,
+)
+def test_each_doubt_makes_a_label_less_sure_and_doubts_multiply(doubt: dict[str, Any]) -> None:
+    one = confidence(SURE, Doubts(**doubt))
+    assert 0 < one < 1
+    if "join" not in doubt:
+        assert confidence(SURE, Doubts(**doubt, join=0.5)) == pytest.approx(one / 2)
+
+
+def test_the_margin_counts() -> None:
+    margins = [label(shares(compute=used)) for used in (0.6, 0.7, 0.8, 0.9)]
+    found = [confidence(each, Doubts()) for each in margins]
+    assert found == sorted(found)
+    assert (found[0], found[-1]) == (pytest.approx(0.75), 1.0)
+
+
+def test_more_than_the_roof_is_not_believed() -> None:
+    above = dataclasses.replace(SURE, used=2.1)
+    assert confidence(above, Doubts()) == pytest.approx(0.25)
+    assert confidence(Label("unknown", None, None, None, None, 0.0), Doubts()) == 0
+
+
+# ---- what an operator needs at least ---------------------------------------------------------
+
+
+def test_compute_is_flops_over_the_peak_of_the_type() -> None:
+    use = use_of(counted(flops=50_000_000, bytes=1), machine(), 1e6)
+    assert use.shares(1e6)["compute"] == pytest.approx(0.5)
+    assert roof_name("compute", use) == "compute fp32"
+    half = use_of(counted(flops=50_000_000, bytes=1, dtype="bfloat16"), machine(), 1e6)
+    assert half.shares(1e6)["compute"] == pytest.approx(0.125)
+
+
+def test_a_type_without_a_ceiling_is_not_known() -> None:
+    use = use_of(counted(flops=50, bytes=1, dtype="float8_e4m3fn"), machine(), 1e6)
+    assert use.shares(1e6)["compute"] is None
+    assert use_of(counted(flops=None, bytes=1), machine(), 1e6).shares(1e6)["compute"] is None
+    assert use_of(counted(flops=0, bytes=1, dtype=None), machine(), 1e6).shares(1e6)["compute"] == 0
+
+
+def test_what_no_cache_holds_comes_from_memory() -> None:
+    use = use_of(counted(bytes=8_000_000, reuse=(far(4_000_000), far(4_000_000))), machine(), 1e6)
+    assert use.traffic is not None
+    assert (use.traffic.level.name, use.traffic.bytes) == ("dram", 8_000_000)
+    assert use.shares(1e6)["memory"] == pytest.approx(0.8)
+
+
+def test_what_a_cache_holds_comes_from_it() -> None:
+    use = use_of(counted(bytes=80_000, reuse=(near(40_000), near(40_000))), machine(), 1000)
+    assert use.traffic is not None
+    assert (use.traffic.level.name, use.shares(1000)["memory"]) == ("l2", pytest.approx(0.8))
+
+
+def test_weights_from_memory_outweigh_what_is_in_the_cache() -> None:
+    use = use_of(counted(bytes=90_000, reuse=(near(80_000), far(10_000))), machine(), 2000)
+    assert use.traffic is not None
+    assert (use.traffic.level.name, use.traffic.bytes) == ("dram", 10_000)
+
+
+def test_bytes_cannot_have_come_from_where_they_would_have_taken_longer() -> None:
+    # From memory these take 800 us.
+    use = use_of(counted(bytes=8_000_000, reuse=(far(8_000_000),)), machine(), 100_000)
+    assert use.traffic is not None
+    assert (use.traffic.level.name, use.shares(100_000)["memory"]) == ("l2", pytest.approx(0.8))
+
+
+def test_without_distances_the_size_decides() -> None:
+    small, large = (use_of(counted(bytes=size), machine(), 1e9) for size in (900_000, 1_100_000))
+    assert small.traffic is not None
+    assert large.traffic is not None
+    assert (small.traffic.level.name, large.traffic.level.name) == ("l2", "dram")
+
+
+def test_bytes_that_nearly_fill_the_cache_are_not_sure() -> None:
+    use = use_of(counted(bytes=4, reuse=(near(1, 900_000), near(1, 100_000), far(2))), machine(), 1e6)
+    assert use.unsure_bytes == 0.25
+
+
+def test_a_store_reads_the_line_first_where_copying_shows_it() -> None:
+    def copying(rate: float) -> Machine:
+        return machine(
+            Ceiling("cpu", "memory.dram.copy", None, rate, "bytes_per_s", 0.0, "write-allocate x1.50")
+        )
+
+    # The named bytes of a copy at the roof are 2/3 of the traffic where each store reads its line.
+    assert copying(10e9).write_traffic == pytest.approx(2)
+    assert copying(15e9).write_traffic == pytest.approx(1)
+    assert copying(20e9).write_traffic == 1
+    row = counted(bytes=2, reuse=(far(1), far(1, written=True)))
+    use = use_of(row, copying(10e9), 1e6)
+    assert use.traffic is not None
+    assert use.traffic.bytes == pytest.approx(3)
+
+
+def test_latency_is_at_most_all_of_the_time() -> None:
+    use = use_of(counted(flops=4, bytes=48), machine(), 500)
+    assert use.shares(500)["latency"] == 1.0
+    assert label(use.shares(500)).bound == "latency"
+
+
+def test_page_faults_count_at_their_measured_cost() -> None:
+    row = counted(bytes=4_096_000, page_faults=1000, reuse=(far(4_096_000, written=True),))
+    use = use_of(row, machine(), 1.2e6)
+    assert use.shares(1.2e6)["page faults"] == pytest.approx(1 / 1.2)
+    assert label(use.shares(1.2e6)).bound == "page faults"
+    assert use_of(dataclasses.replace(row, page_faults=None), machine(), 1e6).fault_ns is None
+
+
+def test_huge_pages_have_a_cost_of_their_own() -> None:
+    huge = Ceiling("cpu", "page_fault.huge", None, 100_000.0, "ns", 0.0, "by hand")
+    row = counted(bytes=1, page_faults=4, reuse=(far(8 << 20, written=True),))
+    assert use_of(row, machine(huge), 1e9).fault_ns == 400_000
+
+
+def test_one_thread_is_held_against_one_core() -> None:
+    core = Ceiling("cpu.core", "compute", "fp32", 25e9, "flop_per_s", 0.0, "best: fma")
+    assert machine(core, threads=1).peak("float32") == core
+    assert machine(core, threads=2).peak("float32") != core
+    assert machine(threads=1).peak("float32") is not None
+    assert machine(core, threads=1).levels[0].holds_bytes in (500_000, 1_000_000)
+
+
+def test_drift_is_that_of_what_the_roof_is_the_best_of() -> None:
+    drifts = [Drift("cpu", "compute.fma", "fp32", -0.3), Drift("cpu", "compute.matmul", "fp32", 0.5)]
+    changed = machine(drifts=drifts)
+    peak = changed.peak("float32")
+    assert peak is not None
+    assert changed.drift(peak) == -0.3
+    assert machine().drift(peak) == 0
+
+
+# ---- words -----------------------------------------------------------------------------------
+
+
+def told(row: Any, time_ns: float, previous: Any = None) -> tuple[str, str | None]:
+    here = machine()
+    use = use_of(row, here, time_ns)
+    found = label(use.shares(time_ns))
+    line = evidence(found, use, flops=row.flops, faults=row.page_faults, time_ns=time_ns)
+    return line, advice(found, row, use, here, time_ns=time_ns, previous=previous)
+
+
+def test_evidence_has_the_figures_that_the_label_rests_on() -> None:
+    assert told(counted(flops=80_000_000, bytes=100, reuse=(far(100),)), 1e6)[0] == "80 of 100 GFLOP/s fp32"
+    memory = counted(flops=1_000_000, bytes=8_000_000, reuse=(far(8_000_000),))
+    assert told(memory, 1e6)[0] == "8 of 10 GB/s dram, 8.00 MB; compute 1%"
+    assert told(counted(flops=4, bytes=48), 1250)[0] == "1.25 us of which dispatch 1.00 us"
+    faults = counted(bytes=4_096_000, page_faults=1000, reuse=(far(4_096_000, written=True),))
+    assert told(faults, 1.2e6)[0].startswith("1,000 faults x 1.00 us of 1.20 ms")
+
+
+def test_advice_follows_from_the_figures() -> None:
+    faults = counted(bytes=4_096_000, page_faults=1000, reuse=(far(4_096_000, written=True),))
+    assert "preallocate" in str(told(faults, 1.2e6)[1])
+    assert "batch" in str(told(counted(flops=4, bytes=48), 1250)[1])
+    product = counted("aten::addmm", flops=4_000_000, bytes=8_000_000, reuse=(far(8_000_000),))
+    assert "20 times as many rows" in str(told(product, 1e6)[1])
+    slow = counted("aten::mm", flops=20_000_000, bytes=100, reuse=(far(100),))
+    assert "80 GFLOP/s" in str(told(slow, 1e6)[1])
+    quick = counted("aten::mm", flops=90_000_000, bytes=100, reuse=(far(100),))
+    assert "bfloat16 is 4.0 times as fast" in str(told(quick, 1e6)[1])
+
+
+def test_fusing_is_advised_only_where_one_operator_feeds_the_other() -> None:
+    half = 4_000_000
+    relu = counted("aten::relu", flops=1, bytes=8_000_000, reuse=(far(half), far(half, written=True)))
+    feeding = counted("aten::add", bytes=half, reuse=(far(half, written=True),))
+    other = counted("aten::add", bytes=half, reuse=(far(half // 2, written=True),))
+    assert "fuse the two" in str(told(relu, 1e6, feeding)[1])
+    assert "fuse" not in str(told(relu, 1e6, other)[1])
+    assert "fuse" not in str(told(relu, 1e6)[1])
+
+
+def test_nothing_is_advised_where_nothing_follows() -> None:
+    idle = counted("aten::relu", flops=1, bytes=1000, dtype="bfloat16", reuse=(far(1000),))
+    assert told(idle, 1e9)[1] is None
+
+
+def test_every_pair_of_shares_has_a_label() -> None:
+    steps = [0.0, 0.3, 0.59, 0.6, 0.75, 0.8, 1.0, 1.3]
+    for first, second in itertools.product(steps, steps):
+        found = label(shares(compute=first, memory=second))
+        assert found.margin >= (0 if first == second == 0 else 1 - 1e-9)
+        assert 0 <= confidence(found, Doubts()) <= 1

@@ -1,0 +1,497 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The roofline from end to end: counted after the recording, joined, told, with every bad input said."""
+
+from __future__ import annotations
+
+import json
+import weakref
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Before torch, which looks for the collector of its operators while it is imported.
+import gpuprof
+
+# isort: split
+import torch
+from roofline_rows import ceilings
+from torch import nn
+from torch_models import ConvNet, Mlp, Transformer, make_input
+
+from gpuprof.analyze.ceiling_rows import Ceiling, Ceilings
+from gpuprof.analyze.roofline.rows import RooflineRow
+from gpuprof.cli.main import execute
+from gpuprof.record.first_calls import MOST_ROOTS
+
+Profiled = Callable[..., gpuprof.Run]
+
+
+@pytest.fixture(autouse=True)
+def _known_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test measures this machine."""
+    monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.load_ceilings", lambda: (ceilings(), False))
+    monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.measure_ceilings", lambda quick: ceilings())
+
+
+@pytest.fixture
+def profiled(tmp_path: Path) -> Profiled:
+    """`profiled(body, model)` records `body` with the work of the models."""
+    count = 0
+
+    def run(body: Callable[[], object], *models: nn.Module, **options: Any) -> gpuprof.Run:
+        nonlocal count
+        count += 1
+        with gpuprof.profile(*models, out=tmp_path / f"{count}.gpuprof", work=True, **options) as recording:
+            body()
+        return recording.run
+
+    return run
+
+
+def found(rows: tuple[RooflineRow, ...], operator: str, phase: str = "forward") -> list[RooflineRow]:
+    return [row for row in rows if (row.operator, row.phase) == (operator, phase)]
+
+
+# ---- what is found ---------------------------------------------------------------------------
+
+
+def test_every_counted_operator_of_an_evaluated_model_is_timed(profiled: Profiled) -> None:
+    model, x = Mlp(8).eval(), torch.ones(2, 8)
+
+    def body() -> None:
+        with torch.no_grad():
+            for _ in range(5):
+                model(x)
+
+    roofline = profiled(body, model).roofline()
+    first, second = found(roofline.operators, "aten::addmm")
+    assert {first.layer, second.layer} == {"first", "second"}
+    assert (first.flops, first.calls) == (2 * 2 * 8 * 8, 5)
+    assert first.time_ns > 0
+    assert first.total_ns >= 4 * first.time_ns / 2
+    assert {row.layer for row in roofline.layers} == {"first", "activation", "second"}
+    assert all(0 <= row.confidence <= 1 and row.evidence for row in roofline.operators)
+
+
+@pytest.mark.parametrize("name", ["transformer", "convnet"])
+def test_a_training_step_is_matched_forward_and_backward(profiled: Profiled, name: str) -> None:
+    model, x = {"transformer": Transformer, "convnet": ConvNet}[name](), make_input(name)
+
+    def body() -> None:
+        for _ in range(3):
+            model(x).sum().backward()
+
+    run = profiled(body, model)
+    counted = run.sql("SELECT count(*) FROM work WHERE bytes > 0").fetchall()[0][0]
+    roofline = run.roofline()
+    timed = [row for row in roofline.operators if row.bytes]
+    assert len(timed) >= 0.95 * counted
+    assert all(row.calls == 3 for row in timed if row.phase == "forward")
+    assert {row.phase for row in timed} == {"forward", "backward"}
+    assert sum(row.total_ns for row in roofline.operators) <= roofline.total_ns
+
+
+def test_a_loss_module_is_joined_too(profiled: Profiled) -> None:
+    model, loss, x = Mlp(4), nn.MSELoss(), torch.ones(2, 4)
+    roofline = profiled(lambda: loss(model(x), x).backward(), model, loss).roofline()
+    assert found(roofline.operators, "aten::mse_loss")[0].root == "MSELoss"
+    assert found(roofline.operators, "aten::mse_loss_backward", "backward")
+    assert found(roofline.operators, "aten::mm", "backward")
+    assert {row.name for row in roofline.layers} >= {"Mlp/first", "MSELoss"}
+
+
+def test_operators_outside_of_the_models_are_listed_with_their_time(profiled: Profiled) -> None:
+    model, x = Mlp(4), torch.ones(2, 4)
+
+    def body() -> None:
+        model(x)
+        torch.linalg.inv(torch.eye(3))
+
+    roofline = profiled(body, model).roofline()
+    row = next(row for row in roofline.unmatched if "inv" in row.operator)
+    assert row.reason == "outside of the counted models"
+    assert row.total_ns > 0
+    assert row.time_share is not None
+
+
+def test_a_compiled_model_is_one_node(profiled: Profiled) -> None:
+    model, x = torch.compile(Mlp(4).eval(), backend="eager"), torch.ones(2, 4)
+
+    def body() -> None:
+        with torch.no_grad():
+            for _ in range(3):
+                model(x)
+
+    with torch.no_grad():
+        model(x)
+    roofline = profiled(body, model).roofline()
+    (row,) = roofline.operators
+    assert (row.operator, row.layer, row.calls) == ("(compiled)", "Mlp", 3)
+    assert row.flops == 2 * (2 * 2 * 4 * 4) + 2 * 4
+    assert row.bytes == 4 * (8 + 2 * (16 + 4) + 8)
+    assert row.exactness == "estimated"
+
+
+def test_the_summary_by_layer_has_the_work(profiled: Profiled) -> None:
+    model, x = Mlp(8).eval(), torch.ones(2, 8)
+    run = profiled(lambda: [model(x) for _ in range(3)], model)
+    rows = {row.name: row for row in run.summary().rows}
+    assert rows["first"].flops == 3 * 2 * 2 * 8 * 8
+    assert rows["first"].intensity == pytest.approx(rows["first"].flops / rows["first"].bytes)
+    assert rows["first"].flops_per_s == pytest.approx(rows["first"].flops * 1e9 / rows["first"].own_ns)
+    assert rows["Mlp"].flops is None
+    assert "FLOP/s" in str(run.summary())
+    assert "FLOP/s" not in str(run.summary(by="operator"))
+
+
+def test_a_summary_without_work_has_no_such_columns(tmp_path: Path) -> None:
+    model = Mlp(4)
+    with gpuprof.profile(model, out=tmp_path / "r") as recording:
+        model(torch.ones(1, 4))
+    table = recording.run.summary()
+    assert all((row.flops, row.flops_per_s) == (None, None) for row in table.rows)
+    assert "FLOP" not in str(table)
+
+
+# ---- the program is left alone ---------------------------------------------------------------
+
+
+def test_results_and_the_model_are_bit_identical(profiled: Profiled) -> None:
+    def train(model: nn.Module) -> list[torch.Tensor]:
+        torch.manual_seed(1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        losses = []
+        for _ in range(3):
+            optimizer.zero_grad()
+            loss = model(make_input("convnet")).square().mean()
+            loss.backward()
+            optimizer.step()
+            losses.append(loss.detach())
+        return [*losses, torch.rand(3)]
+
+    torch.manual_seed(0)
+    plain, measured = ConvNet(), ConvNet()
+    measured.load_state_dict(plain.state_dict())
+    expected = train(plain)
+    result: list[torch.Tensor] = []
+    profiled(lambda: result.extend(train(measured)), measured)
+    assert all(torch.equal(a, b) for a, b in zip(expected, result, strict=True))
+    for (name, a), b in zip(plain.state_dict().items(), measured.state_dict().values(), strict=True):
+        assert torch.equal(a, b), name
+    for a, b in zip(plain.parameters(), measured.parameters(), strict=True):
+        assert torch.equal(a.grad, b.grad)
+    assert vars(measured).keys() == vars(plain).keys()
+    assert torch.equal(torch.rand(2), torch.rand(2)) is False  # the generator goes on
+
+
+def test_nothing_is_recorded_that_was_not_without_work(profiled: Profiled, tmp_path: Path) -> None:
+    model = Mlp(4)
+    x = torch.ones(2, 4, requires_grad=True) * 2
+
+    def names(run: gpuprof.Run) -> list[tuple[str]]:
+        return run.sql("SELECT name FROM spans ORDER BY span_id").fetchall()
+
+    with gpuprof.profile(model, out=tmp_path / "plain") as recording:
+        model(x)
+    assert names(profiled(lambda: model(x), model)) == names(recording.run)
+
+
+def test_models_and_inputs_are_let_go(profiled: Profiled) -> None:
+    model = Mlp(4)
+    x = torch.ones(2, 4)
+    kept = weakref.ref(model), weakref.ref(x)
+    run = profiled(partial(model, x), model)
+    del model, x
+    assert [reference() for reference in kept] == [None, None]
+    assert run.meta["work"]["roots"] == ["Mlp"]
+
+
+def test_a_model_that_was_freed_in_the_block_is_counted_all_the_same(profiled: Profiled) -> None:
+    assert found(profiled(lambda: Mlp(4)(torch.ones(2, 4))).roofline().operators, "aten::addmm")
+
+
+def test_the_modes_of_the_call_are_brought_back_and_put_back(profiled: Profiled) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
+
+    def body() -> None:
+        model.train()
+        with torch.autocast("cpu", torch.bfloat16):
+            model(torch.ones(2, 4))
+        model.eval()
+
+    run = profiled(body, model)
+    rows = run.sql("SELECT operator, dtype FROM work WHERE flops > 0 AND phase = 'forward'").fetchall()
+    assert ("aten::addmm", "bfloat16") in rows
+    assert any(operator in ("aten::bernoulli_", "aten::native_dropout") for operator, _ in rows)
+    assert [module.training for module in model.modules()] == [False, False, False]
+
+
+def test_keyword_arguments_and_inference_mode(profiled: Profiled) -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: torch.Tensor, *, by: torch.Tensor) -> torch.Tensor:
+            return x * by
+
+    model = Scaled()
+
+    def body() -> None:
+        with torch.inference_mode():
+            model(torch.ones(3), by=torch.ones(3))
+
+    run = profiled(body, model)
+    assert found(run.roofline().operators, "aten::mul")[0].flops == 3
+
+
+# ---- bad input -------------------------------------------------------------------------------
+
+
+class OnSecondCall(nn.Module):
+    """Fails where it is called again, as a model with side effects may."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+        self.calls: list[int] = []
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        y = self.fc(x)
+        if COUNT.append(1) or len(COUNT) > 1:
+            raise RuntimeError("only once")
+        return y
+
+
+COUNT: list[int] = []
+
+
+def test_a_model_that_fails_when_counted_is_a_note(profiled: Profiled) -> None:
+    COUNT.clear()
+    model = OnSecondCall()
+    with torch.no_grad():
+        run = profiled(lambda: model(torch.ones(2, 4)), model)
+    assert run.meta["complete"]
+    assert any("OnSecondCall" in note and "only once" in note for note in run.meta["notes"])
+    # What ran before it failed is labelled all the same.
+    assert found(run.roofline().operators, "aten::addmm")
+
+
+class Shrinking(nn.Module):
+    """A forward pass that depends on data."""
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        while bool(x.sum() > 1):
+            x = x * 0.5
+        return x
+
+
+def test_a_forward_that_depends_on_data(profiled: Profiled) -> None:
+    model = Shrinking()
+
+    def body() -> None:
+        model(torch.ones(4))
+        model(torch.ones(64))
+
+    rows = found(profiled(body, model).roofline().operators, "aten::mul")
+    assert [row.calls for row in rows] == [2, 2]
+    assert all(row.confidence < 1 for row in rows)
+
+
+def test_inputs_that_were_written_to_are_told(profiled: Profiled) -> None:
+    model, x = Mlp(4), torch.ones(2, 4)
+
+    def body() -> None:
+        model(x)
+        x.zero_()
+
+    run = profiled(body, model)
+    assert any("written to after the first call" in note for note in run.meta["notes"])
+    assert torch.equal(x, torch.zeros(2, 4))
+
+
+def test_inputs_that_changed_their_shape_are_a_note(profiled: Profiled) -> None:
+    model, x = Mlp(4), torch.ones(2, 4)
+
+    def body() -> None:
+        model(x)
+        x.resize_(2, 3)
+
+    run = profiled(body, model)
+    assert run.meta["complete"]
+    assert any("Mlp" in note and "failed" in note for note in run.meta["notes"])
+
+
+def test_zero_length_tensors(profiled: Profiled) -> None:
+    model = Mlp(4)
+    roofline = profiled(lambda: model(torch.ones(0, 4)), model).roofline()
+    assert found(roofline.operators, "aten::addmm")[0].flops == 0
+
+
+def test_an_operator_without_a_formula_is_unknown_and_told(profiled: Profiled) -> None:
+    class Model(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return torch.linalg.matrix_exp(x)
+
+    roofline = profiled(lambda: Model()(torch.eye(4))).roofline()
+    (row,) = found(roofline.operators, "aten::linalg_matrix_exp")
+    assert (row.flops, row.exactness) == (None, "unknown")
+    assert any("linalg_matrix_exp" in note for note in roofline.notes)
+
+
+def test_a_busy_machine_is_told(profiled: Profiled, monkeypatch: pytest.MonkeyPatch) -> None:
+    def slower(quick: bool) -> Ceilings:
+        rows = tuple(
+            Ceiling("cpu", row.resource, row.dtype, row.value / 2, row.unit, 0.0, "")
+            for row in ceilings().rows
+        )
+        return Ceilings(rows, "", {})
+
+    model = Mlp(4)
+    calm = profiled(lambda: model(torch.ones(2, 4)), model).roofline()
+    monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.measure_ceilings", slower)
+    busy = profiled(lambda: model(torch.ones(2, 4)), model).roofline()
+    assert not any("busy" in note for note in calm.notes)
+    assert any("differ by more than 10%" in note and "busy" in note for note in busy.notes)
+
+
+def test_more_models_than_are_kept_are_told(profiled: Profiled) -> None:
+    models = [Mlp(4) for _ in range(MOST_ROOTS + 2)]
+    run = profiled(lambda: [model(torch.ones(1, 4)) for model in models])
+    assert len(run.meta["work"]["roots"]) == MOST_ROOTS
+    assert any("2 were not" in note for note in run.meta["notes"])
+
+
+def test_no_model_was_called(profiled: Profiled) -> None:
+    run = profiled(lambda: torch.ones(2) + 1, Mlp(4))
+    assert any("no model was called" in note for note in run.meta["notes"])
+    with pytest.raises(gpuprof.RunError, match="no model was called"):
+        run.roofline()
+
+
+def ended_by(error: BaseException, out: Path) -> gpuprof.Run:
+    """A run whose block raises after one call of a model."""
+    model = Mlp(4)
+
+    def program() -> None:
+        with gpuprof.profile(model, out=out, work=True):
+            model(torch.ones(2, 4))
+            raise error
+
+    with pytest.raises(type(error)):
+        program()
+    return gpuprof.open(out)
+
+
+def test_an_exception_in_the_block_is_the_programs_own(tmp_path: Path) -> None:
+    assert ended_by(ZeroDivisionError(), tmp_path / "r").roofline().operators
+
+
+def test_an_interrupted_program_ends_at_once(tmp_path: Path) -> None:
+    run = ended_by(KeyboardInterrupt(), tmp_path / "r")
+    assert run.meta["work"] is None
+    assert any("interrupted" in note for note in run.meta["notes"])
+
+
+@pytest.mark.parametrize("off", ["layers", "operators"])
+def test_work_needs_layers_and_operators(off: str) -> None:
+    with pytest.raises(gpuprof.RecordingError, match="layers and operators"):
+        gpuprof.profile(work=True, **{off: False})
+
+
+def test_ceilings_that_cannot_be_measured_leave_the_run_good(
+    profiled: Profiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse() -> None:
+        raise gpuprof.UnavailableError("no ceilings today")
+
+    monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.load_ceilings", refuse)
+    model = Mlp(4)
+    run = profiled(lambda: model(torch.ones(2, 4)), model)
+    assert run.meta["complete"]
+    assert run.summary().rows
+    with pytest.raises(gpuprof.RunError, match="no ceilings today"):
+        run.roofline()
+
+
+def test_damaged_work_is_left_out(
+    profiled: Profiled, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(first: Any, segments: Path) -> list[str]:
+        (segments / "work.json").write_text('{"roots": [], "threads": 1, "page_faults": []}')
+        (segments / "work.jsonl").write_text('{"root": "Net", "flops": "many"')
+        return []
+
+    monkeypatch.setattr("gpuprof.record.work.first_pass.count_first_calls", damaged)
+    model = Mlp(4)
+    run = profiled(lambda: model(torch.ones(2, 4)), model)
+    assert run.meta["work"] is None
+    assert any("counted work is damaged" in line for line in run.meta["damage"])
+    assert run.summary().rows
+
+
+# ---- the command -----------------------------------------------------------------------------
+
+
+@pytest.fixture
+def run(profiled: Profiled) -> gpuprof.Run:
+    model, x = Mlp(4).eval(), torch.ones(2, 4)
+    return profiled(lambda: [model(x) for _ in range(3)], model)
+
+
+@pytest.mark.parametrize("by", ["operator", "layer"])
+def test_the_table_fits_100_columns(run: gpuprof.Run, by: str, capsys: Any) -> None:
+    assert execute(["roofline", str(run.path), "--by", by]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0].split() == [by, "time", "bound", "roof", "sure", "evidence"]
+    assert max(map(len, lines)) <= 100
+    assert any("first" in line for line in lines)
+
+
+def test_json_has_everything(run: gpuprof.Run, capsys: Any) -> None:
+    assert execute(["roofline", str(run.path), "--json"]) == 0
+    values = json.loads(capsys.readouterr().out)["roofline"]
+    row = values["operators"][0]
+    assert {"bound", "roof_share", "confidence", "evidence", "advice", "used", "intensity"} <= row.keys()
+    assert values == run.roofline().to_dict()
+
+
+def test_the_page_is_written(run: gpuprof.Run, tmp_path: Path, capsys: Any) -> None:
+    page = tmp_path / "roof.html"
+    assert execute(["roofline", str(run.path), "-o", str(page)]) == 0
+    assert f"wrote {page}" in capsys.readouterr().out
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+
+
+def test_a_run_without_work_says_how_to_get_it(tmp_path: Path, capsys: Any) -> None:
+    with gpuprof.profile(out=tmp_path / "r"):
+        pass
+    assert execute(["roofline", str(tmp_path / "r")]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert "gpuprof run --work" in line
+    assert "work=True" in line
+
+
+def test_by_kernel_is_refused_with_the_reason(run: gpuprof.Run, capsys: Any) -> None:
+    assert execute(["roofline", str(run.path), "--by", "kernel"]) == 2
+    assert "--by operator" in capsys.readouterr().err
+
+
+SCRIPT = """
+import torch
+def main():
+    model = torch.nn.Linear(8, 8)
+    for _ in range(3):
+        model(torch.ones(2, 8)).sum().backward()
+main()
+"""
+
+
+def test_gpuprof_run_counts_what_the_program_called(run_python: Any, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    done = run_python("-m", "gpuprof", "run", "--work", "--out", "r", "train.py")
+    assert (done.returncode, done.stdout) == (0, "")
+    run = gpuprof.open(tmp_path / "r")
+    assert run.meta["work"]["roots"] == ["Linear"]
+    rows = run.roofline().operators
+    assert found(rows, "aten::addmm")[0].calls == 3
+    assert found(rows, "aten::mm", "backward")[0].calls == 3
