@@ -113,6 +113,16 @@ void EventTimer::end(OpenLayer& layer, StreamHandle stream) noexcept {
     layer.pool->give_back(*layer.pair);
 }
 
+void EventTimer::abandon(OpenLayer& layer) noexcept {
+    if (layer.pair == nullptr) return;
+    innermost = layer.enclosing;
+    const Visit visit(*this);
+    TimerSession* const session = visit.session();
+    if (session == nullptr || session->number() != layer.session) return;
+    session->count_untimed();
+    layer.pool->give_back(*layer.pair);
+}
+
 void EventTimer::leave_out() noexcept {
     const Visit visit(*this);
     if (visit.session() != nullptr) visit.session()->count_untimed();

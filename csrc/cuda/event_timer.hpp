@@ -69,10 +69,11 @@ class EventTimer {
 
     // Around a layer's call, nested as the calls are; `begin` comes after the layer's own event. The stream
     // is the current one, of the device that PyTorch calls `device`. Both do nothing while the timer is off;
-    // `end` must follow on every `begin` all the same.
+    // `end`, or `abandon` where the stream is not known, must follow on every `begin` all the same.
     void begin(OpenLayer& layer, StreamHandle stream, std::uint32_t device) noexcept;
     void end(OpenLayer& layer, StreamHandle stream) noexcept;
-    // The layer's stream is not known.
+    void abandon(OpenLayer& layer) noexcept;
+    // In place of both.
     void leave_out() noexcept;
 
   private:

@@ -9,6 +9,7 @@
 
 #include "core/recorder.hpp"
 #include "python/context.hpp"
+#include "python/layer_timing.hpp"
 #include "python/python_api.hpp"
 #include "python/ranges.hpp"
 
@@ -133,7 +134,7 @@ PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nar
     if (announced) [[unlikely]]
         nvtx::push_range(recorder.name_text(name).c_str());
     inside_whole = whole;
-    PyObject* const result = original(callable, args, nargsf, keywords);
+    PyObject* const result = call_timed(original, callable, args, nargsf, keywords);
     inside_whole = false;
     if (announced) [[unlikely]]
         nvtx::pop_range();

@@ -2,6 +2,7 @@
 // Stands in for libcuda.so.1: says what the tests tell it to. Streams are queues of work whose lengths the
 // tests script, on a clock that the tests move. No number that it gives says anything about a GPU.
 #include <algorithm>
+#include <cstdint>
 #include <map>
 #include <mutex>
 #include <set>
@@ -34,6 +35,7 @@ struct Stub {
     std::size_t former_events = 0;
     long long now_ns = 1'000'000'000;
     long long streams = 0;
+    std::uintptr_t last_stream = 0x900000;
 };
 
 Stub& stub() {
@@ -184,15 +186,14 @@ EXPORT int cuStreamCreate(void** stream, unsigned) {
     const int result = answer("cuStreamCreate");
     if (result != 0) return result;
     ++stub().streams;
-    *stream = new char;
+    *stream = reinterpret_cast<void*>(++stub().last_stream);
     stub().context_of_stream[*stream] = current_context;
     return 0;
 }
 
-EXPORT int cuStreamDestroy_v2(void* stream) {
+EXPORT int cuStreamDestroy_v2(void*) {
     std::lock_guard lock(stub().mutex);
     --stub().streams;
-    delete static_cast<char*>(stream);
     return answer("cuStreamDestroy_v2");
 }
 

@@ -289,11 +289,13 @@ TEST(a_layer_that_ends_on_another_stream_is_not_timed) {
     OpenLayer layer;
     EventTimer::instance().begin(layer, main_stream, 0);
     EventTimer::instance().end(layer, side_stream);
+    EventTimer::instance().begin(layer, main_stream, 0);
+    EventTimer::instance().abandon(layer);
     EventTimer::instance().leave_out();
     const TimerTotals totals = EventTimer::instance().stop();
     Recorder::instance().stop();
     CHECK_EQ(totals.layers + totals.unfinished, 0u);
-    CHECK_EQ(totals.untimed, 2u);
+    CHECK_EQ(totals.untimed, 3u);
 }
 
 TEST(an_error_that_stays_ends_the_timing_and_the_calls) {

@@ -174,7 +174,7 @@ class Recording:
 
     def _start_torch_sources(self) -> None:
         sources: dict[str, LayerSource | OperatorSource | KernelSource] = {
-            "kernels": KernelSource(self._kernels_began),
+            "kernels": KernelSource(self._kernels_began, layers=self._wanted["layers"]),
             "layers": LayerSource(self._modules),
             "operators": OperatorSource(),
         }

@@ -133,6 +133,7 @@ class _TableWriter:
         self._names = 0
         self._gpu = GpuTables(connection, target / _SCRATCH)
         self._leaves: list[dict[str, Any]] | None = None  # None: no GPU was recorded
+        self._layer_times: list[dict[str, Any]] = []
 
     def add_batch(
         self, process: dict[str, Any], columns: dict[str, Any], links: dict[str, Any], names: list[str]
@@ -180,12 +181,13 @@ class _TableWriter:
             for table in GPU_TABLES:
                 self._write_rows(table, file.process_id, self._gpu.rows(table))
             self._leaves = [*(self._leaves or []), self._gpu.leaves(roots[key])]
+            self._layer_times.append(self._gpu.layer_times(roots[key]))
 
     def write_tree(self, decoded: dict[str, Any]) -> None:
         """Write the merged call tree, with what the GPU did below the calls that asked for it."""
         import numpy as np
 
-        tree, names = with_leaves(decoded["tree"], decoded["names"], self._leaves)
+        tree, names = with_leaves(decoded["tree"], decoded["names"], self._leaves, self._layer_times)
         self._add_names(names[self._names :])
         columns = {**tree, "node_id": np.arange(len(tree["parent"]), dtype=np.int32)}
         columns["parent_id"] = columns.pop("parent")
@@ -279,7 +281,7 @@ def _is_complete(facts: dict[str, Any], decoded: dict[str, Any]) -> bool:
     lost = totals["dropped_events"] + totals["damaged_events"] + len(decoded["damage"])
     gpu = facts.get("gpu")
     if isinstance(gpu, dict):
-        lost += sum(bool(gpu.get(key)) for key in ("dropped", "truncated", "lost_records"))
+        lost += sum(bool(gpu.get(key)) for key in ("dropped", "truncated", "untimed", "lost_records"))
     return bool(facts.get("closed")) and lost == 0
 
 
