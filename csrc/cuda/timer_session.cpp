@@ -149,7 +149,8 @@ bool TimerSession::is_finishing() noexcept {
 
 void TimerSession::wait_for_next_round() noexcept {
     std::unique_lock lock(mutex_);
-    changed_.wait_for(lock, options_.period, [&] { return is_finishing_ || context_is_waited_for_; });
+    changed_.wait_for(lock, options_.period,
+                      [&] { return is_finishing_ || context_is_waited_for_ || has_failed(); });
     context_is_waited_for_ = false;
 }
 

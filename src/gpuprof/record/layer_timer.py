@@ -9,8 +9,8 @@ from gpuprof import _native
 
 METHOD = "CUDA events per layer"
 _WHOLE_LAYERS = (
-    "GPU times are those of whole layers, by CUDA events: gaps between a layer's kernels are in them, and the "
-    "backward pass has none"
+    "GPU times are those of whole layers, by CUDA events: gaps between a layer's kernels are in them, and "
+    "the backward pass has none"
 )
 
 

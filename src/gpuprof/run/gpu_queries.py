@@ -116,8 +116,8 @@ LAYER_TIMES = """
     SELECT coalesce(node, $root) AS node,
            sum(greatest(duration_ns - coalesce(inside.gpu_ns, 0), 0))::BIGINT AS gpu_ns
     FROM attributed
-    LEFT JOIN (SELECT detail AS id, sum(duration_ns) AS gpu_ns FROM records WHERE kind = 5 GROUP BY 1) AS inside
-        ON inside.id = attributed.correlation_id
+    LEFT JOIN (SELECT detail AS id, sum(duration_ns) AS gpu_ns FROM records WHERE kind = 5 GROUP BY 1)
+        AS inside ON inside.id = attributed.correlation_id
     WHERE kind = 5
     GROUP BY 1 ORDER BY node
 """

@@ -21,9 +21,9 @@ def with_leaves(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the tree's columns with `gpu_ns` and the leaves, and the names with theirs.
 
-    `leaves` are columns node, kind, name, calls, gpu_ns, `layer_times` node and gpu_ns; None where no GPU was recorded: `gpu_ns` is then
-    -1, which stands for not known, in every row. The order stays pre-order: leaves come first below their
-    node.
+    `leaves` are columns node, kind, name, calls, gpu_ns, `layer_times` node and gpu_ns. None for `leaves`:
+    no GPU was recorded, and `gpu_ns` is -1, which stands for not known, in every row. The order stays
+    pre-order: leaves come first below their node.
     """
     count = len(tree["parent"])
     plain = {key: column for key, column in tree.items() if key != "number"}
