@@ -130,7 +130,7 @@ void EventPool::destroy() noexcept {
     for (std::size_t block = 0; block < block_count_; ++block)
         for (std::uint32_t i = 0; i < block_pairs; ++i)
             for (EventHandle* event : {&blocks_[block][i].begin, &blocks_[block][i].end})
-                if (EventHandle const one = std::exchange(*event, nullptr)) driver_.destroy_event(one);
+                if (auto* const one = std::exchange(*event, nullptr)) driver_.destroy_event(one);
     for (BaseEvent& base : bases_) driver_.destroy_event(base.event);
     if (spare_base_ != nullptr) driver_.destroy_event(spare_base_);
     if (base_stream_ != nullptr) driver_.destroy_stream(base_stream_);

@@ -156,7 +156,7 @@ void TimerSession::wait_for_next_round() noexcept {
 
 void TimerSession::serve_all() noexcept {
     for (Slot& slot : slots_) {
-        ContextHandle const context = slot.context.load(std::memory_order_acquire);
+        auto* const context = slot.context.load(std::memory_order_acquire);
         if (context == nullptr || has_failed()) return;
         try {
             serve(slot, context);
