@@ -11,6 +11,7 @@ pybind11_add_module(_native
     csrc/bindings/bind_record.cpp
     csrc/bindings/bind_traces.cpp
     csrc/python/context.cpp
+    csrc/python/layer_timing.cpp
     csrc/python/layers.cpp
     csrc/python/ranges.cpp
     csrc/python/span.cpp)

@@ -10,6 +10,7 @@
 #include "collect/autograd.hpp"
 #include "core/recorder.hpp"
 #include "python/context.hpp"
+#include "python/layer_timing.hpp"
 #include "python/python_api.hpp"
 #include "python/ranges.hpp"
 
@@ -169,7 +170,7 @@ PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nar
     const autograd::SequenceFunction next_sequence = autograd::next_sequence.load(std::memory_order_acquire);
     const std::uint64_t first_node = next_sequence != nullptr ? next_sequence() : 0;
     inside_whole = whole;
-    PyObject* const result = original(callable, args, nargsf, keywords);
+    PyObject* const result = call_timed(original, callable, args, nargsf, keywords);
     inside_whole = false;
     const std::uint64_t end_node = next_sequence != nullptr ? next_sequence() : 0;
     if (announced) [[unlikely]]

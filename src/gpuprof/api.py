@@ -96,6 +96,8 @@ class Run:
     def _why_off(self, source: str) -> str | None:
         """Return why a source recorded nothing, as the run tells it."""
         method = str(self.meta.get("sources", {}).get(source, ""))
+        if method.startswith("CUDA events"):
+            return f"GPU times are of layers only ({method})"
         return method.removeprefix("off: ") if method.startswith("off: ") else None
 
     def flamegraph(self, path: PathLike, *, weight: Literal["cpu", "gpu"] | None = None) -> Path:

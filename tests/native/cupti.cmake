@@ -12,7 +12,7 @@ foreach(stub IN ITEMS stub_cuda stub_cupti stub_cupti_plain)
     gpuprof_warnings(${stub})
 endforeach()
 
-foreach(subject IN ITEMS cupti_abi cupti_fuzz cupti_replay cupti_stub)
+foreach(subject IN ITEMS cupti_abi cupti_fuzz cupti_replay cupti_stub event_timer)
     add_executable(test_${subject} test_${subject}.cpp)
     target_link_libraries(test_${subject} PRIVATE gpuprof_check ${CMAKE_DL_LIBS})
     gpuprof_warnings(test_${subject})
@@ -20,6 +20,8 @@ foreach(subject IN ITEMS cupti_abi cupti_fuzz cupti_replay cupti_stub)
     set_tests_properties(${subject} PROPERTIES TIMEOUT 120 ENVIRONMENT "${gpuprof_sanitizer_options}")
 endforeach()
 add_dependencies(test_cupti_stub stub_cuda stub_cupti stub_cupti_plain)
+add_dependencies(test_event_timer stub_cuda)
+target_compile_definitions(test_event_timer PRIVATE STUB_CUDA="$<TARGET_FILE:stub_cuda>")
 target_compile_definitions(test_cupti_stub PRIVATE
     STUB_CUDA="$<TARGET_FILE:stub_cuda>"
     STUB_CUPTI="$<TARGET_FILE:stub_cupti>"

@@ -59,7 +59,8 @@ class SummaryRow:
     `gpu_total_ns` is the time of the kernels and transfers that were launched inside the name (where
     streams overlap it can exceed the time that passed), `gpu_own_ns` the part of it outside every nested
     row, `gpu_share` that over the GPU time of the summary. They are None where no GPU was recorded. In the
-    table by kernel every time is GPU time.
+    table by kernel every time is GPU time. Where layers were timed by CUDA events, `gpu_total_ns` is the time
+    between a layer's two events, with that of layers inside it on other streams.
 
     In the table by layer of a run with counted work, `flops` and `bytes` are those of the layer's own forward
     operators in all its calls, and the rates hold them against `own_ns`; None where they are not known.

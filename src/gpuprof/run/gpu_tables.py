@@ -83,6 +83,12 @@ class GpuTables:
         self._kernels += self._connection.execute(gpu_queries.COUNT_KERNELS).fetchall()[0][0]
         return found
 
+    def layer_times(self, root_node: int) -> Columns:
+        """Return what layers took on the GPU outside of those inside them: node, gpu_ns."""
+        query = gpu_queries.LAYER_TIMES.replace("$root", str(root_node))
+        found: Columns = self._connection.execute(query).fetchnumpy()
+        return found
+
     def prepare(self) -> None:
         """Bound the memory and make what the queries need; done once."""
         if self._is_ready:

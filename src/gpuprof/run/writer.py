@@ -135,6 +135,7 @@ class TableWriter:
         self._names = 0
         self.gpu = GpuTables(connection, target / _SCRATCH)
         self._leaves: list[dict[str, Any]] | None = None  # None: no GPU was recorded
+        self._layer_times: list[dict[str, Any]] = []
 
     def add_batch(
         self, process: dict[str, Any], columns: dict[str, Any], links: dict[str, Any], names: list[str]
@@ -180,6 +181,7 @@ class TableWriter:
                 continue
             self.gpu.load(file, name_ids[key], decoded["origin_monotonic_ns"])
             self.write_gpu_of(file.process_id, roots[key])
+            self._layer_times.append(self.gpu.layer_times(roots[key]))
 
     def write_gpu_of(self, process_id: int, root_node: int) -> None:
         """Write what was loaded last; `root_node` is its process in the call tree."""
@@ -198,7 +200,7 @@ class TableWriter:
         """Write the merged call tree, with what the GPU did below the calls that asked for it."""
         import numpy as np
 
-        tree, names = with_leaves(decoded["tree"], decoded["names"], self._leaves)
+        tree, names = with_leaves(decoded["tree"], decoded["names"], self._leaves, self._layer_times)
         self.add_names(names[self._names :])
         columns = {**tree, "node_id": np.arange(len(tree["parent"]), dtype=np.int32)}
         columns["parent_id"] = columns.pop("parent")
@@ -295,7 +297,7 @@ def _is_complete(facts: dict[str, Any], decoded: dict[str, Any]) -> bool:
     lost = totals["dropped_events"] + totals["damaged_events"] + len(decoded["damage"])
     gpu = facts.get("gpu")
     if isinstance(gpu, dict):
-        lost += sum(bool(gpu.get(key)) for key in ("dropped", "truncated", "lost_records"))
+        lost += sum(bool(gpu.get(key)) for key in ("dropped", "truncated", "untimed", "lost_records"))
     return bool(facts.get("closed")) and lost == 0
 
 
