@@ -134,12 +134,20 @@ def _doubts(joined: Joined, found: Label, use: Use, machine: Machine, spread: fl
     ceiling = ceiling_of(found, use, machine)
     return Doubts(
         exactness=joined.row.exactness,
-        ceiling_spread=(ceiling.spread or 0.0) if ceiling is not None else 0.0,
+        ceiling_spread=((ceiling.spread or 0.0) if ceiling is not None else 0.0)
+        + _excess(found, use, float(statistics.median(joined.durations_ns))),
         drift=0.0 if ceiling is None else machine.drift(ceiling),
         timing_spread=spread,
         join=joined.quality,
         unsure_bytes=use.unsure_bytes,
     )
+
+
+def _excess(found: Label, use: Use, time_ns: float) -> float:
+    """Return by how much memory was faster than its ceiling, which then says little."""
+    if found.nearest != "memory" or use.memory_ns is None or time_ns <= 0:
+        return 0.0
+    return max(0.0, use.memory_ns / time_ns - 1)
 
 
 def ceiling_of(found: Label, use: Use, machine: Machine) -> Ceiling | None:

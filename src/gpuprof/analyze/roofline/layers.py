@@ -115,7 +115,7 @@ def _together(uses: Sequence[Use], ran: Sequence[Joined], machine: Machine) -> U
     name = slowest.most_common(1)[0][0] if slowest else None
     level = next((level for level in machine.levels if level.name == name), None)
     memory_ns = _sum(use.memory_ns for use in uses)
-    traffic = None if level is None else Traffic(level, float(moved[level.name]), memory_ns or 0.0)
+    traffic = None if level is None else Traffic(level, float(moved[level.name]), memory_ns or 0.0, 0.0)
     launch = machine.find("launch")
     peaks: Counter[Ceiling] = Counter()
     for use in uses:

@@ -7,12 +7,14 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from gpuprof.analyze.ceiling_rows import Ceiling
-from gpuprof.analyze.roofline.counted import CountedRow
+from gpuprof.analyze.roofline.counted import CountedRow, Reuse
 from gpuprof.analyze.roofline.labels import ABOVE_ROOF, Resource
 from gpuprof.analyze.roofline.machine import Level, Machine
 
-# A cache that is shared, or does not replace in strict order, holds less than its size for sure.
+# A cache that is shared, or does not replace in strict order, holds less than its size for sure, and has
+# lost for sure only what is far beyond its size.
 _SURELY_HELD = 0.5
+_SURELY_LOST = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,6 +24,7 @@ class Traffic:
     level: Level
     bytes: float
     least_ns: float
+    surely: float  # of the bytes, those that no nearer level can have
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,14 +44,15 @@ class Use:
     unsure_bytes: float
 
     def shares(self, time_ns: float) -> dict[Resource, float | None]:
-        """Return each of them over the time that was taken; a dispatch cannot take longer than all of it."""
+        """Return each of them over the time that was taken; all but the FLOPs are at most all of it."""
 
         def share(least_ns: float | None, most: float = float("inf")) -> float | None:
             return None if least_ns is None or time_ns <= 0 else min(most, least_ns / time_ns)
 
         return {
             "compute": share(self.compute_ns),
-            "memory": share(self.memory_ns),
+            # What was moved faster than ever measured is the roof from then on.
+            "memory": share(self.memory_ns, 1.0),
             "latency": share(self.latency_ns, 1.0),
             "page faults": share(self.fault_ns, 1.0),
         }
@@ -79,10 +83,15 @@ def use_of(row: CountedRow, machine: Machine, time_ns: float) -> Use:
 def _slowest(row: CountedRow, machine: Machine, time_ns: float) -> Traffic | None:
     """Return the traffic of the level that needs the longest.
 
-    Where that is longer than what was measured, the bytes did not come from there: a nearer level had them.
+    Where that is longer than what was measured, the bytes did not come from there: a nearer level had
+    them, unless they are far more than it holds.
     """
-    found = [traffic for level in _levels(row, machine) for traffic in [level] if traffic.bytes > 0]
-    possible = [traffic for traffic in found if traffic.least_ns <= ABOVE_ROOF * time_ns]
+    found = [traffic for traffic in _levels(row, machine) if traffic.bytes > 0]
+    possible = [
+        traffic
+        for traffic in found
+        if traffic.least_ns <= ABOVE_ROOF * time_ns or traffic.surely >= traffic.bytes / 2
+    ]
     if possible:
         return max(possible, key=lambda traffic: traffic.least_ns)
     return min(found, key=lambda traffic: traffic.least_ns, default=None)
@@ -91,20 +100,31 @@ def _slowest(row: CountedRow, machine: Machine, time_ns: float) -> Traffic | Non
 def _levels(row: CountedRow, machine: Machine) -> Iterable[Traffic]:
     nearer = 0
     for level in machine.levels:
-        bytes_moved = _beyond(row, nearer, machine.write_traffic if level.holds_bytes is None else 1.0)
-        yield Traffic(level, bytes_moved, bytes_moved / level.ceiling.value * 1e9)
+        write_traffic = machine.write_traffic if level.holds_bytes is None else 1.0
+        moved = _beyond(row, nearer, write_traffic)
+        surely = _beyond(row, _SURELY_LOST * nearer, write_traffic, lost_bytes=nearer) if nearer else moved
+        yield Traffic(level, moved, moved / level.ceiling.value * 1e9, surely)
         nearer = level.holds_bytes or nearer
 
 
-def _beyond(row: CountedRow, held_bytes: int, write_traffic: float) -> float:
-    """Return the bytes that a cache of that size does not have, and so what the level behind it moves."""
+def _beyond(row: CountedRow, held_bytes: int, write_traffic: float, lost_bytes: int = 0) -> float:
+    """Return the bytes that a cache of that size does not have, and so what the level behind it moves.
+
+    What was touched in no pass before counts if it is more than `lost_bytes` at once.
+    """
     if not row.reuse:
         return float(row.bytes or 0) if (row.bytes or 0) > held_bytes else 0.0
     return sum(
         part.bytes * (write_traffic if part.written else 1.0)
         for part in row.reuse
-        if held_bytes == 0 or part.distance_bytes is None or part.distance_bytes > held_bytes
+        if held_bytes == 0 or _is_beyond(part, held_bytes, lost_bytes)
     )
+
+
+def _is_beyond(part: Reuse, held_bytes: int, lost_bytes: int) -> bool:
+    if part.distance_bytes is None:
+        return part.bytes > lost_bytes
+    return part.distance_bytes > held_bytes
 
 
 def _unsure(row: CountedRow, machine: Machine) -> float:
