@@ -141,6 +141,7 @@ def test_help_registers_only_what_works() -> None:
         "flamegraph",
         "import",
         "nsys",
+        "roofline",
         "run",
         "summary",
     ]

@@ -441,6 +441,7 @@ def test_the_dictionary_is_plain_json_with_units() -> None:
             "gpu_own_ns": None,
             "gpu_share": None,
             "backward_ns": None,
+            "backward_own_ns": None,
             "flops": None,
             "bytes": None,
             "intensity": None,

@@ -120,7 +120,19 @@ def fold(part: Part, by: str, kinds: tuple[str, ...]) -> Folded | None:
         backward = np.flatnonzero(~called)
         backward = backward[_outermost(members[backward], group[backward], ends, len(keys))]
         sums["backward_ns"] = _sum_by(group[backward], part.total_ns[members][backward], len(keys))
+        below = _below(part.parent, members[~called])
+        sums["backward_own_ns"] = _sum_held(np.where(below, holder, -1), part.own_ns, len(keys))
     return Folded(_display_names(part.names, keys, by), sums, rest_of(part, holder))
+
+
+def _below(parent: Ints, tops: Ints) -> npt.NDArray[np.bool_]:
+    """Tell for each node whether it is one of `tops` or below one."""
+    found = np.zeros(len(parent), dtype=np.bool_)
+    found[tops] = True
+    inside = found.tolist()
+    for node, up in enumerate(parent.tolist()):
+        inside[node] = inside[node] or (up >= 0 and inside[up])
+    return np.array(inside, dtype=np.bool_)
 
 
 def _subtree_sums(values: Ints, ends: list[int]) -> Ints:

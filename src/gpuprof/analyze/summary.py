@@ -63,7 +63,9 @@ class SummaryRow:
     between a layer's two events, with that of layers inside it on other streams.
 
     In the table by layer of a run with counted work, `flops` and `bytes` are those of the layer's own forward
-    operators in all its calls, and the rates hold them against `own_ns`; None where they are not known.
+    operators in all its calls, and the rates hold them against its own time without the backward pass
+    (`backward_own_ns`). They are None where they are not known, or where the calls of the model take times so
+    different that they cannot all do the work that was counted.
     """
 
     name: str
@@ -79,6 +81,7 @@ class SummaryRow:
     gpu_own_ns: int | None = None
     gpu_share: float | None = None
     backward_ns: int | None = None
+    backward_own_ns: int | None = None
     flops: int | None = None
     bytes: int | None = None
 
@@ -89,13 +92,17 @@ class SummaryRow:
 
     @property
     def flops_per_s(self) -> float | None:
-        """FLOPs over the own time."""
-        return None if self.flops is None else _ratio_of(self.flops * 1e9, self.own_ns)
+        """FLOPs over the forward own time."""
+        return None if self.flops is None else _ratio_of(self.flops * 1e9, self._forward_own_ns)
 
     @property
     def bytes_per_s(self) -> float | None:
-        """Ideal bytes over the own time."""
-        return None if self.bytes is None else _ratio_of(self.bytes * 1e9, self.own_ns)
+        """Ideal bytes over the forward own time."""
+        return None if self.bytes is None else _ratio_of(self.bytes * 1e9, self._forward_own_ns)
+
+    @property
+    def _forward_own_ns(self) -> int:
+        return self.own_ns - (self.backward_own_ns or 0)
 
     def as_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -293,6 +300,7 @@ def _rows(folded: Folded, gpu_total_ns: int | None) -> tuple[SummaryRow, ...]:
             gpu_own_ns=gpu_own[index],
             gpu_share=None if gpu_total_ns is None else _ratio(gpu_own[index], gpu_total_ns),
             backward_ns=backward[index],
+            backward_own_ns=columns.get("backward_own_ns", unknown)[index],
         )
         for index, name in enumerate(folded.names)
     ]

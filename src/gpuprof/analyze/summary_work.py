@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.analyze.call_tree import KINDS, CallTree
+from gpuprof.analyze.roofline.similar import similar_to_first
 
 if TYPE_CHECKING:
     from gpuprof.analyze.summary import Summary, SummaryRow
@@ -20,18 +21,31 @@ _LAYER = KINDS.index("layer")
 def with_work(summary: Summary, folder: RunFolder, tree: CallTree) -> Summary:
     """Return the summary by layer with the FLOPs and bytes of each layer's own forward operators.
 
-    Work was counted for one call of each root; all its calls are taken to do the same.
+    Work was counted for one call of each root. Where the durations of its calls show that they cannot all do
+    the same, nothing is claimed.
     """
-    calls = _root_calls(tree, int(folder.meta.get("process_id") or 0))
+    process_id = int(folder.meta.get("process_id") or 0)
+    calls = _root_calls(tree, process_id)
     counted = _by_layer(folder)
     layers = Counter(layer for _, layer in counted)
     named: dict[str, tuple[int | None, int | None]] = {}
+    alike = {root for root in {root for root, _ in counted} if _are_alike(folder, root, process_id)}
     for (root, layer), (flops, size) in counted.items():
+        if root not in alike:
+            continue
         total = _times(flops, calls[root]), _times(size, calls[root])
         named[root if layer == root else f"{root}/{layer}"] = total
         if layers[layer] == 1:
             named[layer] = total
     return replace(summary, rows=tuple(_with(row, named.get(row.name)) for row in summary.rows))
+
+
+def _are_alike(folder: RunFolder, root: str, process_id: int) -> bool:
+    durations = folder.sql("FROM spans").filter(f"kind = 'layer' AND process_id = {process_id}")
+    quoted = root.replace("'", "''")
+    calls = durations.filter(f"name = '{quoted}'").order("start_ns").select("duration_ns").fetchall()
+    similar = similar_to_first([float(duration) for (duration,) in calls])
+    return all(similar[1:])  # the first may have been a warm-up
 
 
 def _with(row: SummaryRow, work: tuple[int | None, int | None] | None) -> SummaryRow:

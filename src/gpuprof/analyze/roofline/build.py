@@ -205,6 +205,9 @@ def _unmatched(joined: Join, timed: Timed) -> list[Unmatched]:
     calls: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for span in joined.unmatched:
         calls[span.name, span.layer, "its order does not fit what was counted"].append(span.duration_ns)
+    for span in joined.other_work:
+        reason = "in calls that take other times than the counted one: other work"
+        calls[span.name, span.layer, reason].append(span.duration_ns)
     for span in timed.uncounted:
         rest = span.duration_ns - span.inner_ns
         reason = "around operators that were counted" if span.inner_ns else _why(span.root, span.in_backward)

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from gpuprof.analyze.roofline.labels import Label, Resource
+from gpuprof.analyze.roofline.labels import IMPOSSIBLE, Label, Resource
 from gpuprof.analyze.roofline.use import Use
 from gpuprof.analyze.text_table import format_bytes, format_count, format_duration
 
@@ -16,6 +16,8 @@ def evidence(found: Label, use: Use, *, flops: int | None, faults: int | None, t
     if found.nearest is None:
         return "neither its work nor a ceiling for it is known"
     line = _line(found.nearest, use, flops=flops, faults=faults, time_ns=time_ns)
+    if found.bound == "unknown" and (found.used or 0) > IMPOSSIBLE:
+        return f"{line}: its calls did not do what was counted"
     if found.bound == "balanced" and found.next is not None:
         return f"{line}; {_line(found.next, use, flops=flops, faults=faults, time_ns=time_ns)}"
     if found.next is not None and (found.next_used or 0) >= _WORTH_SAYING:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from gpuprof.analyze.roofline.alignment import align
 from gpuprof.analyze.roofline.counted import COMPILED, CountedRow, plain_name
+from gpuprof.analyze.roofline.similar import similar_to_first
 from gpuprof.analyze.roofline.timed import Span, Timed
 
 # A backward pass belongs to one of the forward passes shortly before it.
@@ -37,6 +38,8 @@ class Join:
 
     rows: list[Joined]
     unmatched: list[Span]
+    # In calls that do other work than the one that was counted, such as batches of another size.
+    other_work: list[Span]
     backward_passes: int = 0
 
 
@@ -44,6 +47,7 @@ class _Joiner:
     def __init__(self, counted: Sequence[CountedRow]) -> None:
         self.rows = [Joined(row) for row in counted]
         self.unmatched: list[Span] = []
+        self.other_work: list[Span] = []
         self._known: dict[object, list[tuple[int, int]]] = {}
 
     def match(self, key: object, counted: Sequence[int], timed: Sequence[Span]) -> None:
@@ -94,7 +98,7 @@ def join(counted: Sequence[CountedRow], timed: Timed) -> Join:
     _join_forward(joiner, counted, timed)
     passes = _join_backward(joiner, counted, timed)
     joiner.finish()
-    return Join(joiner.rows, joiner.unmatched, passes)
+    return Join(joiner.rows, joiner.unmatched, joiner.other_work, passes)
 
 
 def _join_forward(joiner: _Joiner, counted: Sequence[CountedRow], timed: Timed) -> None:
@@ -102,9 +106,29 @@ def _join_forward(joiner: _Joiner, counted: Sequence[CountedRow], timed: Timed) 
     for number, row in enumerate(counted):
         if row.phase != "backward":
             by_layer[row.root, row.layer].append(number)
-    for root, layers in timed.root_calls.values():
+    chosen = similar_calls(timed)
+    for call, (root, layers) in timed.root_calls.items():
         for layer, spans in layers.items():
-            joiner.match((root, layer), by_layer.get((root, layer), []), spans)
+            if call in chosen:
+                joiner.match((root, layer), by_layer.get((root, layer), []), spans)
+            else:
+                joiner.other_work += spans
+
+
+def similar_calls(timed: Timed) -> set[int]:
+    """Return the calls of roots that do what the first call of their root did."""
+    by_root: dict[str, list[int]] = defaultdict(list)
+    for call, (root, _) in timed.root_calls.items():
+        by_root[root].append(call)
+    chosen: set[int] = set()
+    for calls in by_root.values():
+        durations = [
+            sum(span.duration_ns for spans in timed.root_calls[call][1].values() for span in spans)
+            for call in calls
+        ]
+        similar = similar_to_first(durations)
+        chosen.update(call for call, alike in zip(calls, similar, strict=True) if alike)
+    return chosen
 
 
 def _join_backward(joiner: _Joiner, counted: Sequence[CountedRow], timed: Timed) -> int:
@@ -114,14 +138,11 @@ def _join_backward(joiner: _Joiner, counted: Sequence[CountedRow], timed: Timed)
             by_root[row.root].append(number)
     called: list[str] = []
     operators: list[Span] = []
-    passes = 0
+    passes: list[tuple[tuple[str, ...], list[Span]]] = []
 
     def end_pass() -> None:
-        nonlocal passes
         recent = [root for root in called if root in by_root][-_FORWARD_PASSES_BEFORE:]
-        expected = tuple(reversed(recent))
-        joiner.match(expected, [number for root in expected for number in by_root[root]], operators)
-        passes += 1
+        passes.append((tuple(reversed(recent)), list(operators)))
         operators.clear()
 
     for _, event in timed.events:
@@ -134,4 +155,10 @@ def _join_backward(joiner: _Joiner, counted: Sequence[CountedRow], timed: Timed)
         called.append(timed.root_calls[event][0])
     if operators:
         end_pass()
-    return passes
+    similar = similar_to_first([sum(span.duration_ns for span in spans) for _, spans in passes])
+    for (expected, spans), alike in zip(passes, similar, strict=True):
+        if alike:
+            joiner.match(expected, [number for root in expected for number in by_root[root]], spans)
+        else:
+            joiner.other_work += spans
+    return len(passes)

@@ -15,6 +15,8 @@ BOUND_FROM = 0.6
 AHEAD_OF_NEXT = 1.25
 # Above this a roof is not one: what was counted or what was measured is wrong.
 ABOVE_ROOF = 1.05
+# So far above it that the timed calls cannot have done the work that was counted.
+IMPOSSIBLE = 1.5
 
 _EXACTNESS: dict[Exactness, float] = {"exact": 1.0, "estimated": 0.9, "unknown": 0.5}
 _SINGLE_CALL = 0.8
@@ -39,7 +41,8 @@ def label(shares: dict[Resource, float | None]) -> Label:
     """Label the shares of roofs that an operator uses; None is a share that is not known.
 
     The class is the largest when it is at least 0.6 and at least 1.25 times the next. Where it is at
-    least 0.6 and closer than that, the two are balanced. Below 0.6 nothing binds.
+    least 0.6 and closer than that, the two are balanced. Below 0.6 nothing binds. Above 1.5 the timed calls
+    did other work than what was counted, and nothing is known.
     """
     known: list[tuple[float, Resource]] = sorted(
         ((share, resource) for resource, share in shares.items() if share is not None),
@@ -50,6 +53,8 @@ def label(shares: dict[Resource, float | None]) -> Label:
     used, nearest = known[0]
     next_used, second = known[1] if len(known) > 1 else (0.0, None)
     apart = used / (AHEAD_OF_NEXT * next_used) if next_used > 0 else float("inf")
+    if used > IMPOSSIBLE and nearest != "latency":
+        return Label("unknown", nearest, used, second, next_used, 0.0)
     over = used / BOUND_FROM
     if over < 1:
         # With a part of the roofs unknown, one of these may be what binds.
