@@ -5,10 +5,13 @@ find_package(pybind11 CONFIG REQUIRED)
 pybind11_add_module(_native
     csrc/bindings/module.cpp
     csrc/bindings/bind_analysis.cpp
+    csrc/bindings/bind_autograd.cpp
     csrc/bindings/bind_ceilings.cpp
     csrc/bindings/bind_gpu.cpp
     csrc/bindings/bind_record.cpp
+    csrc/bindings/bind_traces.cpp
     csrc/python/context.cpp
+    csrc/python/layer_timing.cpp
     csrc/python/layers.cpp
     csrc/python/ranges.cpp
     csrc/python/span.cpp)

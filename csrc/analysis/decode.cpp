@@ -141,6 +141,10 @@ class AddedEvents {
             for (std::size_t i = 0; i < piece.events.size(); ++i) {
                 const Event& event = piece.events[i];
                 if (event.kind == 0) continue;
+                if (static_cast<EventKind>(event.kind) == EventKind::backward_node) {
+                    nodes_.emplace_back(events_.size(), event.ticks);
+                    continue;
+                }
                 last = mended_ticks(cursor_, piece.events, i, last);
                 events_.push_back({last, event.name, event.kind});
             }
@@ -151,6 +155,8 @@ class AddedEvents {
             const Event& event = events_[next_];
             const bool known = event.name < cursor_.names.size();
             ++cursor_.totals.events;
+            for (; next_node_ < nodes_.size() && nodes_[next_node_].first <= next_; ++next_node_)
+                builder.evaluate_node(nodes_[next_node_].second);
             builder.add(static_cast<EventKind>(event.kind), cursor_.names[known ? event.name : 0],
                         event.ticks);
         }
@@ -160,6 +166,8 @@ class AddedEvents {
     const ProcessCursor& cursor_;
     std::vector<Event> events_;
     std::size_t next_ = 0;
+    std::vector<std::pair<std::size_t, std::uint64_t>> nodes_;  // before which event, and its mark
+    std::size_t next_node_ = 0;
 };
 
 // Gives one thread's own events to its builder, and between them what was added.
@@ -192,6 +200,10 @@ class ThreadFeed {
                 return builder_.enter_context(event.ticks, event.name);
             case EventKind::range_id:
                 return builder_.number_range(event.ticks);
+            case EventKind::layer_nodes:
+                return;  // read before, of all threads
+            case EventKind::backward_node:
+                return builder_.evaluate_node(event.ticks);
             case EventKind::graph_node:
                 return builder_.link(LinkColumns::Kind::graph_node, event.ticks, last_);
             case EventKind::graph_clone:
@@ -331,9 +343,10 @@ DecodedRun decode_run(const RecordedFolder& folder, std::size_t batch_rows, cons
             if (std::max(rows.size(), links.size()) >= limit) flush();
         };
         ProcessRanges ranges;
+        const ForwardCalls forward(process.pieces, names);
         const BuilderSetting setting{clock,     run.tree,        run.totals, rows,
                                      links,     next_span_id,    backward,   merger.classes(),
-                                     row_added, merger.scopes(), ranges};
+                                     row_added, merger.scopes(), ranges,     forward};
         const std::uint32_t title = merger.add("process " + std::to_string(process.process_id), 0);
         decode_process(process, names, setting, process_number++,
                        run.tree.add_process(process.process_id, title), run);

@@ -74,8 +74,12 @@ std::uint64_t count_written(std::span<const Event> events) {
         std::count_if(events.begin(), events.end(), [](const Event& event) { return event.kind != 0; }));
 }
 
+bool is_kind(const Event& event, EventKind kind) noexcept {
+    return event.kind == static_cast<std::uint32_t>(kind);
+}
+
 bool is_thread_mark(const Event& event) noexcept {
-    return event.kind == static_cast<std::uint32_t>(EventKind::thread);
+    return is_kind(event, EventKind::thread);
 }
 
 // Splits a chunk where it passed from one thread to another.
@@ -96,7 +100,10 @@ void collect_pieces(std::span<const Event> chunk, bool taken, RecordedProcess& p
         piece.thread_name.assign(label, strnlen(label, sizeof(ThreadLabel)));
         const std::size_t begin = at + thread_mark_slots;
         std::size_t end = begin;
-        while (end < chunk.size() && !is_thread_mark(chunk[end])) ++end;
+        for (; end < chunk.size() && !is_thread_mark(chunk[end]); ++end) {
+            piece.has_layer_nodes |= is_kind(chunk[end], EventKind::layer_nodes);
+            piece.has_backward_nodes |= is_kind(chunk[end], EventKind::backward_node);
+        }
         piece.events = chunk.subspan(begin, end - begin);
         process.pieces.push_back(std::move(piece));
         at = end;

@@ -35,6 +35,8 @@ struct ThreadPiece {
     std::uint32_t thread_id = 0;
     std::string thread_name;
     std::span<const Event> events;
+    bool has_layer_nodes = false;
+    bool has_backward_nodes = false;
 };
 
 // Lets the system take back the pages of events that were read: they count as memory of this process,

@@ -8,6 +8,7 @@ namespace gpuprof {
 namespace {
 
 constexpr std::string_view engine_prefix = "autograd::engine::evaluate_function: ";
+constexpr std::string_view accumulation_node = "torch::autograd::AccumulateGrad";
 // A chain of tasks that started each other; deeper ones are shown as roots.
 constexpr int most_context_ancestors = 64;
 
@@ -30,7 +31,9 @@ constexpr std::string_view bookkeeping_names[] = {
 NameClass classify_name(std::string_view name) noexcept {
     if (std::ranges::find(bookkeeping_names, name) != std::end(bookkeeping_names))
         return NameClass::bookkeeping;
-    if (name.starts_with(engine_prefix)) return NameClass::backward;
+    if (name.starts_with(engine_prefix))
+        return name.substr(engine_prefix.size()) == accumulation_node ? NameClass::accumulation
+                                                                      : NameClass::backward;
     const std::size_t mark = name.find("::");
     if (mark == std::string_view::npos || mark == 0) return NameClass::plain;
     return name.find_first_of(" #\n") == std::string_view::npos ? NameClass::qualified : NameClass::plain;
@@ -163,7 +166,7 @@ SpanKind SpanBuilder::resolve_kind(EventKind source, std::uint32_t name, const O
     if (source == EventKind::layer_begin) return SpanKind::layer;
     if (source == EventKind::range_begin) return SpanKind::nvtx;
     const NameClass name_class = set_.classes[name];
-    if (name_class == NameClass::backward) return SpanKind::backward;
+    if (name_class == NameClass::backward || name_class == NameClass::accumulation) return SpanKind::backward;
     // PyTorch announces operators, autograd nodes and the user's own ranges alike. A range inside an
     // operator is PyTorch's own; outside, only a qualified name such as aten::mm tells an operator.
     const bool inside_operator =
@@ -177,8 +180,19 @@ void SpanBuilder::begin(EventKind source, std::uint32_t name, std::uint64_t tick
     open.kind = resolve_kind(source, name, parent);
     open.hidden = source == EventKind::operator_begin && set_.classes[name] == NameClass::bookkeeping;
     open.node = parent != nullptr ? parent->node : process_node_;
-    if (open.kind == SpanKind::backward && (parent == nullptr || parent->kind != SpanKind::backward))
-        open.node = set_.tree.child(open.node, SpanKind::backward, set_.backward_name);
+    const std::uint32_t marked_path = source == EventKind::operator_begin
+                                          ? std::exchange(node_path_, ForwardCalls::no_path)
+                                          : ForwardCalls::no_path;
+    if (open.kind == SpanKind::backward) {
+        // The engine adds to a parameter's gradient at once after the node that it came from.
+        const bool is_accumulation = set_.classes[name] == NameClass::accumulation;
+        open.forward_path = is_accumulation ? last_path_ : marked_path;
+        last_path_ = open.forward_path;
+        open.node = backward_node(open.node, parent, open.forward_path);
+    } else if (parent == nullptr ||
+               (parent->kind != SpanKind::operation && parent->kind != SpanKind::backward)) {
+        last_path_ = ForwardCalls::no_path;  // between two passes
+    }
     if (!open.hidden) open.node = set_.tree.child(open.node, open.kind, name);
     open.parent_id = parent != nullptr ? parent->span_id : -1;
     open.span_id = open.hidden ? open.parent_id : set_.next_span_id++;
@@ -193,6 +207,21 @@ void SpanBuilder::begin(EventKind source, std::uint32_t name, std::uint64_t tick
     if (open.may_forward) ++may_forward_;
     note_opened(ticks);
     current_->open.push_back(open);
+}
+
+// The node of the tree below which an evaluation stands: the group of the backward pass, and in it the
+// layers of the forward call that made the evaluated node.
+std::uint32_t SpanBuilder::backward_node(std::uint32_t above, const Open* parent, std::uint32_t path) {
+    const bool is_outermost = parent == nullptr || parent->kind != SpanKind::backward;
+    if (is_outermost || path != ForwardCalls::no_path)
+        above = set_.tree.child(above, SpanKind::backward, set_.backward_name);
+    return mirrored(above, path);
+}
+
+std::uint32_t SpanBuilder::mirrored(std::uint32_t above, std::uint32_t path) {
+    if (path == ForwardCalls::no_path) return above;
+    const ForwardCalls::Step step = set_.forward.step(path);
+    return set_.tree.child(mirrored(above, step.before), SpanKind::layer, step.name);
 }
 
 void SpanBuilder::note_opened(std::uint64_t ticks) noexcept {
@@ -279,6 +308,7 @@ void SpanBuilder::stop_range(std::uint32_t number, std::uint64_t ticks) {
 void SpanBuilder::close(Context& context, std::size_t position, std::uint64_t ticks) {
     Open closing = context.open[position];
     note_closed(ticks);
+    if (closing.kind == SpanKind::backward) last_path_ = closing.forward_path;
     if (closing.hidden) {
         context.open.erase(context.open.begin() + static_cast<std::ptrdiff_t>(position));
         return;

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "analysis/call_tree.hpp"
+#include "analysis/forward_calls.hpp"
 #include "analysis/process_ranges.hpp"
 #include "core/layout.hpp"
 
@@ -55,7 +56,8 @@ struct DecodeTotals {
 };
 
 // How a name that PyTorch announced is to be understood, decided once per name.
-enum class NameClass : std::uint8_t { plain, qualified, backward, bookkeeping };
+// Adding to a parameter's gradient is an evaluation of the backward pass, too.
+enum class NameClass : std::uint8_t { plain, qualified, backward, accumulation, bookkeeping };
 NameClass classify_name(std::string_view name) noexcept;
 
 class TickToRun {
@@ -84,6 +86,7 @@ struct BuilderSetting {
     std::function<void(bool may_move)> row_added;
     const std::vector<std::uint32_t>& scopes;  // by run-wide name id; of a range, its domain
     ProcessRanges& ranges;
+    const ForwardCalls& forward;
 };
 
 class SpanBuilder {
@@ -106,6 +109,8 @@ class SpanBuilder {
     // The range of the process that is started next has this number.
     void number_range(std::uint64_t number) noexcept { range_number_ = number; }
     void stop_range(std::uint32_t number, std::uint64_t ticks);
+    // The operator that begins next evaluates this autograd node.
+    void evaluate_node(std::uint64_t node_mark) noexcept { node_path_ = set_.forward.path_of(node_mark); }
     // Closes what is open at `ticks`.
     void finish(std::uint64_t ticks);
     // How long anything was open on this thread, in whatever task. After finish().
@@ -124,6 +129,7 @@ class SpanBuilder {
         std::uint32_t operator_children;
         std::uint32_t name;
         std::uint32_t node;
+        std::uint32_t forward_path;  // of an evaluation
         std::int32_t depth;
         SpanKind kind;
         EventKind source;
@@ -162,6 +168,8 @@ class SpanBuilder {
     void move_links(const Open& open, std::int64_t child, std::uint32_t child_node);
     void add_link(LinkColumns::Kind kind, std::uint64_t id, std::int64_t span_id, std::uint32_t node,
                   std::int64_t launch_ns);
+    std::uint32_t backward_node(std::uint32_t above, const Open* parent, std::uint32_t path);
+    std::uint32_t mirrored(std::uint32_t above, std::uint32_t path);
     SpanKind resolve_kind(EventKind source, std::uint32_t name, const Open* parent) const noexcept;
 
     BuilderSetting set_;
@@ -176,6 +184,8 @@ class SpanBuilder {
     std::uint64_t busy_ticks_ = 0;
     std::uint64_t task_start_ticks_ = unknown_start;
     std::uint64_t range_number_ = no_number;
+    std::uint32_t node_path_ = ForwardCalls::no_path;  // of the node that is evaluated next
+    std::uint32_t last_path_ = ForwardCalls::no_path;  // of the evaluation that was begun or ended last
     std::size_t prune_at_ = fewest_contexts_to_prune;
 };
 

@@ -6,18 +6,12 @@
 
 #include "analysis/decode.hpp"
 #include "bindings/bindings.hpp"
+#include "bindings/columns.hpp"
 
 namespace py = pybind11;
 
 namespace gpuprof::bindings {
-namespace {
 
-template <typename T>
-py::array_t<T> to_array(const std::vector<T>& values) {
-    return py::array_t<T>(static_cast<py::ssize_t>(values.size()), values.data());
-}
-
-// Names come from anywhere: bytes that are not UTF-8 are shown escaped.
 py::str to_text(const std::string& bytes) {
     PyObject* const text =
         PyUnicode_DecodeUTF8(bytes.data(), static_cast<Py_ssize_t>(bytes.size()), "backslashreplace");
@@ -25,33 +19,7 @@ py::str to_text(const std::string& bytes) {
     return py::reinterpret_steal<py::str>(text);
 }
 
-py::dict to_columns(const SpanColumns& rows) {
-    py::dict columns;
-    columns["span_id"] = to_array(rows.span_id);
-    columns["parent_id"] = to_array(rows.parent_id);
-    columns["thread_id"] = to_array(rows.thread_id);
-    columns["kind"] = to_array(rows.kind);
-    columns["name_id"] = to_array(rows.name);
-    columns["start_ns"] = to_array(rows.start_ns);
-    columns["duration_ns"] = to_array(rows.duration_ns);
-    columns["depth"] = to_array(rows.depth);
-    return columns;
-}
-
-py::dict to_columns(const LinkColumns& links) {
-    py::array_t<std::uint8_t> kinds(static_cast<py::ssize_t>(links.size()));
-    for (std::size_t i = 0; i < links.size(); ++i)
-        kinds.mutable_data()[i] = static_cast<std::uint8_t>(links.kind[i]);
-    py::dict columns;
-    columns["kind"] = kinds;
-    columns["id"] = to_array(links.id);
-    columns["span_id"] = to_array(links.span_id);
-    columns["node"] = to_array(links.node);
-    columns["launch_ns"] = to_array(links.launch_ns);
-    return columns;
-}
-
-py::dict to_columns(const CallTree& tree) {
+py::dict tree_columns(const CallTree& tree) {
     const std::vector<std::uint32_t> order = tree.preorder();
     const auto size = static_cast<py::ssize_t>(order.size());
     std::vector<std::int32_t> place(tree.nodes().size());
@@ -80,6 +48,34 @@ py::dict to_columns(const CallTree& tree) {
     return columns;
 }
 
+namespace {
+
+py::dict to_columns(const SpanColumns& rows) {
+    py::dict columns;
+    columns["span_id"] = to_array(rows.span_id);
+    columns["parent_id"] = to_array(rows.parent_id);
+    columns["thread_id"] = to_array(rows.thread_id);
+    columns["kind"] = to_array(rows.kind);
+    columns["name_id"] = to_array(rows.name);
+    columns["start_ns"] = to_array(rows.start_ns);
+    columns["duration_ns"] = to_array(rows.duration_ns);
+    columns["depth"] = to_array(rows.depth);
+    return columns;
+}
+
+py::dict to_columns(const LinkColumns& links) {
+    py::array_t<std::uint8_t> kinds(static_cast<py::ssize_t>(links.size()));
+    for (std::size_t i = 0; i < links.size(); ++i)
+        kinds.mutable_data()[i] = static_cast<std::uint8_t>(links.kind[i]);
+    py::dict columns;
+    columns["kind"] = kinds;
+    columns["id"] = to_array(links.id);
+    columns["span_id"] = to_array(links.span_id);
+    columns["node"] = to_array(links.node);
+    columns["launch_ns"] = to_array(links.launch_ns);
+    return columns;
+}
+
 py::dict to_dict(const DecodedProcess& process) {
     py::dict result;
     result["process_id"] = process.process_id;
@@ -105,7 +101,7 @@ py::dict to_dict(const DecodeTotals& totals) {
 py::dict to_dict(const DecodedRun& run) {
     py::dict result;
     result["totals"] = to_dict(run.totals);
-    result["tree"] = to_columns(run.tree);
+    result["tree"] = tree_columns(run.tree);
     py::list names, processes, threads, damage;
     for (const RecordedName& name : run.names) names.append(to_text(name.text));
     py::list name_ids;

@@ -2,8 +2,10 @@
 #include <pybind11/stl.h>
 
 #include "bindings/bindings.hpp"
+#include "cuda/event_timer.hpp"
 #include "cupti/collector.hpp"
 #include "cupti/loader.hpp"
+#include "python/layer_timing.hpp"
 
 namespace py = pybind11;
 
@@ -63,6 +65,36 @@ py::dict gpu_stop() {
     return result;
 }
 
+// Returns why layers cannot be timed, or nothing.
+py::object event_timer_start(const py::object& get_device, const py::object& get_stream) {
+    python::set_stream_functions(get_device.ptr(), get_stream.ptr());
+    std::string reason;
+    {
+        py::gil_scoped_release unlocked;
+        reason = cuda::EventTimer::instance().start({});
+    }
+    if (!reason.empty()) python::set_stream_functions(nullptr, nullptr);
+    return path_text(reason);
+}
+
+py::dict event_timer_stop() {
+    cuda::TimerTotals totals;
+    {
+        py::gil_scoped_release unlocked;
+        totals = cuda::EventTimer::instance().stop();
+    }
+    python::set_stream_functions(nullptr, nullptr);
+    py::dict result;
+    result["layers"] = totals.layers;
+    result["untimed"] = totals.untimed;
+    result["captured"] = totals.captured;
+    result["unfinished"] = totals.unfinished;
+    result["lost_records"] = totals.lost_records;
+    result["clock_error_ns"] = totals.clock_error_ns;
+    result["problem"] = path_text(totals.problem);
+    return result;
+}
+
 py::dict cupti_probe(const std::vector<std::string>& folders) {
     const Library library = cupti::load_library(folders);
     return describe(library.reason, library.path, library.version);
@@ -73,6 +105,8 @@ py::dict cupti_probe(const std::vector<std::string>& folders) {
 void bind_gpu(py::module_& module) {
     module.def("gpu_start", &gpu_start, py::arg("folders"));
     module.def("gpu_stop", &gpu_stop);
+    module.def("event_timer_start", &event_timer_start, py::arg("get_device"), py::arg("get_stream"));
+    module.def("event_timer_stop", &event_timer_stop);
     module.def("cupti_probe", &cupti_probe, py::arg("folders"));
 }
 

@@ -56,18 +56,22 @@ void start_recording(const std::string& folder) {
 }
 
 // Calls that another tool recorded, one element a call: `thread_ids` as the system numbers threads, `names`
-// indexed by `name_index`, times on the monotonic clock.
+// indexed by `name_index`, times on the monotonic clock. `sequence` and `forward_thread` are those of the
+// autograd node that a call evaluates, the latter 0 for calls that evaluate none.
 void add_operators(const py::array_t<std::uint32_t>& thread_ids, const std::vector<std::string>& names,
                    const py::array_t<std::int32_t>& name_index, const py::array_t<std::int64_t>& start_ns,
-                   const py::array_t<std::int64_t>& duration_ns) {
+                   const py::array_t<std::int64_t>& duration_ns, const py::array_t<std::uint64_t>& sequence,
+                   const py::array_t<std::uint64_t>& forward_thread) {
     Recorder& recorder = Recorder::instance();
     const auto threads = thread_ids.unchecked<1>();
     const auto indices = name_index.unchecked<1>();
     const auto starts = start_ns.unchecked<1>();
     const auto durations = duration_ns.unchecked<1>();
-    if (indices.size() != threads.size() || starts.size() != threads.size() ||
-        durations.size() != threads.size())
-        throw py::value_error("the columns differ in length");
+    const auto sequences = sequence.unchecked<1>();
+    const auto forward = forward_thread.unchecked<1>();
+    for (const py::ssize_t size :
+         {indices.size(), starts.size(), durations.size(), sequences.size(), forward.size()})
+        if (size != threads.size()) throw py::value_error("the columns differ in length");
     std::vector<std::uint32_t> ids;
     for (const std::string& name : names) ids.push_back(recorder.intern(name));
     // Two points for all, so that calls keep their order and nesting through the conversion.
@@ -82,7 +86,8 @@ void add_operators(const py::array_t<std::uint32_t>& thread_ids, const std::vect
     std::map<std::uint32_t, std::vector<Interval>> by_thread;
     for (py::ssize_t i = 0; i < threads.size(); ++i)
         by_thread[threads(i)].push_back({to_ticks(starts(i)), to_ticks(starts(i) + durations(i)),
-                                         ids.at(static_cast<std::size_t>(indices(i)))});
+                                         ids.at(static_cast<std::size_t>(indices(i))),
+                                         forward(i) == 0 ? 0 : node_mark(forward(i), sequences(i))});
     for (auto& [thread_id, intervals] : by_thread)
         recorder.add_thread(thread_id, operator_events(std::move(intervals)));
 }
@@ -142,7 +147,8 @@ void bind_record(py::module_& module) {
     module.def("start_recording", &start_recording, py::arg("folder"));
     module.def("stop_recording", &stop_recording);
     module.def("add_operators", &add_operators, py::arg("thread_ids"), py::arg("names"),
-               py::arg("name_index"), py::arg("start_ns"), py::arg("duration_ns"));
+               py::arg("name_index"), py::arg("start_ns"), py::arg("duration_ns"), py::arg("sequence"),
+               py::arg("forward_thread"));
     module.def("link_gpu_work", &link_gpu_work, py::arg("kind"), py::arg("number"), py::arg("copy") = 0);
     module.def(
         "intern", [](const std::string& text) { return Recorder::instance().intern(text); }, py::arg("text"));

@@ -15,6 +15,7 @@
 
 #include <pthread.h>
 
+#include "collect/autograd.hpp"
 #include "collect/itt.hpp"
 #include "core/recorder.hpp"
 
@@ -157,12 +158,28 @@ bool is_recorded(const Domain* domain) noexcept {
     return true;
 }
 
+// PyTorch's evaluation of an autograd node. What a name is, is noted in its handle, which several threads
+// may do at once.
+bool is_evaluation(StringHandle* handle) noexcept {
+    constexpr int unseen = 0, other = 1, evaluation = 2;
+    const std::atomic_ref<int> noted(handle->collector_number);
+    int kind = noted.load(std::memory_order_relaxed);
+    if (kind == unseen) [[unlikely]] {
+        const std::string_view text = handle->text != nullptr ? handle->text : "";
+        kind = text.starts_with("autograd::engine::evaluate_function: ") ? evaluation : other;
+        noted.store(kind, std::memory_order_relaxed);
+    }
+    return kind == evaluation;
+}
+
 std::atomic<ContextProbe> context_probe{nullptr};  // set while other threads may announce
 std::atomic<bool> attached{false};
 
 void task_begin(const Domain* domain, Identifier, Identifier, StringHandle* handle) noexcept {
     if (handle == nullptr || !Recorder::instance().active() || !is_recorded(domain)) return;
     if (const ContextProbe probe = context_probe.load(std::memory_order_acquire); probe != nullptr) probe();
+    if (autograd::nodes_are_tied.load(std::memory_order_acquire) && is_evaluation(handle))
+        autograd::note_current_node();
     Recorder::instance().emit(EventKind::operator_begin, name_key(handle));
 }
 

@@ -25,6 +25,8 @@ std::vector<Event> operator_events(std::vector<Interval> intervals) {
     };
     for (const Interval& interval : intervals) {
         close_until(interval.begin);
+        if (interval.node_mark != 0)
+            events.push_back(make_event(interval.node_mark, EventKind::backward_node, 0));
         events.push_back(make_event(interval.begin, EventKind::operator_begin, interval.name));
         const std::uint64_t limit = open_ends.empty() ? interval.end : open_ends.back();
         open_ends.push_back(std::max(interval.begin, std::min(interval.end, limit)));

@@ -13,6 +13,7 @@ struct Interval {
     std::uint64_t begin;
     std::uint64_t end;
     std::uint32_t name;
+    std::uint64_t node_mark = 0;  // of the autograd node that it evaluates; 0 for none
 };
 
 // Begin and end events of one thread's operators, in time order. Where two calls overlap without one

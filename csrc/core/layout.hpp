@@ -28,6 +28,9 @@ enum class EventKind : std::uint32_t {
     range_id = 12,     // ticks: the number of the next `range_start`
     range_start = 13,  // of a range that any thread may end
     range_stop = 14,   // name: the number of the range
+    // What ties the backward pass to the layers of its forward. Both carry a node mark in place of ticks.
+    layer_nodes = 15,    // of the layer call that ends next: its first autograd node; name: how many it made
+    backward_node = 16,  // of the `operator_begin` that follows: the node that the engine evaluates
     // Work of a GPU.
     launch = 20,          // work was handed over; name: its correlation id
     graph_node = 21,      // a kernel was captured; ticks: the id of its node in a CUDA graph
@@ -61,6 +64,13 @@ struct Event {
     std::uint32_t kind;
 };
 static_assert(sizeof(Event) == 16);
+
+// An autograd node as its forward numbered it: the sequence number, which counts up on each thread, and
+// above it PyTorch's number of that thread.
+constexpr unsigned node_sequence_bits = 44;
+constexpr std::uint64_t node_mark(std::uint64_t thread, std::uint64_t sequence) noexcept {
+    return thread << node_sequence_bits | (sequence & ((std::uint64_t{1} << node_sequence_bits) - 1));
+}
 
 // A `thread` event takes two slots. First: ticks = thread id << 32 | thread number, name = how many
 // pieces this thread had before. Second: the thread's name as the system knows it.

@@ -177,6 +177,14 @@ constexpr CallbackRange launching_callbacks[] = {
     {837, 840},                          // cuMemcpyWithAttributesAsync, cuMemcpy3DWithAttributesAsync
 };
 
+// Those that wait, whose records carry the call's correlation id too.
+constexpr CallbackRange waiting_callbacks[] = {
+    {17, 17},   {800, 800},  // cuCtxSynchronize, _v2
+    {121, 121},              // cuEventSynchronize
+    {126, 126}, {440, 440},  // cuStreamSynchronize, _ptsz
+    {295, 295}, {436, 436},  // cuStreamWaitEvent, _ptsz
+};
+
 // --- functions ------------------------------------------------------------------------------------
 
 using Subscriber = void*;

@@ -4,7 +4,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <csignal>
 #include <cstdlib>
 #include <exception>
 #include <system_error>
@@ -12,6 +11,7 @@
 
 #include "core/clock.hpp"
 #include "core/recorder.hpp"
+#include "core/signals_blocked.hpp"
 
 namespace gpuprof::cupti {
 namespace {
@@ -29,22 +29,6 @@ std::uint64_t timestamp() noexcept {
 milliseconds until(steady_clock::time_point then) noexcept {
     return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(then - steady_clock::now()));
 }
-
-// The program's signals are for its own threads, so the new thread begins with all of them blocked.
-class SignalsBlocked {
-  public:
-    SignalsBlocked() noexcept {
-        sigset_t all;
-        sigfillset(&all);
-        pthread_sigmask(SIG_SETMASK, &all, &before_);
-    }
-    SignalsBlocked(const SignalsBlocked&) = delete;
-    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
-  private:
-    sigset_t before_{};
-};
 
 }  // namespace
 

@@ -42,15 +42,6 @@ std::uint32_t kind_of(const std::uint8_t* record) noexcept {
     return read<std::uint32_t>(record, 0);
 }
 
-GpuRecord blank(GpuRecordKind kind) noexcept {
-    GpuRecord record{};
-    std::memset(&record, 0xFF, sizeof(record));
-    record.kind = static_cast<std::uint32_t>(kind);
-    record.name = 0;
-    std::memset(record.reserved, 0, sizeof(record.reserved));
-    return record;
-}
-
 // How much of a record is read, 0 for kinds that are not.
 std::size_t prefix_bytes(std::uint32_t kind) noexcept {
     switch (kind) {
@@ -72,7 +63,7 @@ std::size_t prefix_bytes(std::uint32_t kind) noexcept {
 
 GpuRecord read_kernel(const std::uint8_t* bytes, const NameResolver& name) {
     namespace at = abi::kernel_offset;
-    GpuRecord record = blank(GpuRecordKind::kernel);
+    GpuRecord record = blank_record(GpuRecordKind::kernel);
     record.start_ns = read<std::int64_t>(bytes, at::start);
     record.end_ns = read<std::int64_t>(bytes, at::end);
     record.graph_node_id = read<std::uint64_t>(bytes, at::graph_node);
@@ -92,7 +83,7 @@ GpuRecord read_kernel(const std::uint8_t* bytes, const NameResolver& name) {
 
 GpuRecord read_transfer(const std::uint8_t* bytes, GpuRecordKind kind) noexcept {
     namespace at = abi::transfer_offset;
-    GpuRecord record = blank(kind);
+    GpuRecord record = blank_record(kind);
     record.start_ns = read<std::int64_t>(bytes, at::start);
     record.end_ns = read<std::int64_t>(bytes, at::end);
     record.bytes = read<std::uint64_t>(bytes, at::bytes);
@@ -127,7 +118,7 @@ GpuRecord read_set(const std::uint8_t* bytes) noexcept {
 
 GpuRecord read_synchronization(const std::uint8_t* bytes) noexcept {
     namespace at = abi::synchronization_offset;
-    GpuRecord record = blank(GpuRecordKind::synchronization);
+    GpuRecord record = blank_record(GpuRecordKind::synchronization);
     record.start_ns = read<std::int64_t>(bytes, at::start);
     record.end_ns = read<std::int64_t>(bytes, at::end);
     record.correlation_id = read<std::uint32_t>(bytes, at::correlation);

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstring>
 
 namespace gpuprof {
 
@@ -26,7 +27,7 @@ enum class GpuRecordKind : std::uint32_t {
     memory_copy = 2,      // detail: CUPTI's kind of copy
     memory_set = 3,       // the memory that is set is the destination
     synchronization = 4,  // on the CPU's side; detail: CUPTI's kind of synchronization
-    timed_layer = 5,      // a layer between two CUDA events
+    timed_layer = 5,  // between two CUDA events; detail: the id of the timed layer around it on its stream
 };
 
 // What the library's version does not tell, or what a kind of record does not have.
@@ -58,5 +59,15 @@ struct GpuRecord {
     std::uint32_t reserved[5];
 };
 static_assert(sizeof(GpuRecord) == 128);
+
+// A record of which nothing is known yet.
+inline GpuRecord blank_record(GpuRecordKind kind) noexcept {
+    GpuRecord record{};
+    std::memset(&record, 0xFF, sizeof(record));
+    record.kind = static_cast<std::uint32_t>(kind);
+    record.name = 0;
+    std::memset(record.reserved, 0, sizeof(record.reserved));
+    return record;
+}
 
 }  // namespace gpuprof

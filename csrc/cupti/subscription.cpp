@@ -85,9 +85,13 @@ void Subscription::forget() noexcept {
 // A library refuses the functions that are newer than it is; they cannot be called there either.
 void Subscription::switch_callbacks(bool on) noexcept {
     const std::uint32_t enable = on ? 1 : 0;
-    for (const abi::CallbackRange& range : abi::launching_callbacks)
-        for (std::uint32_t id = range.first; id <= range.last; ++id)
-            api_->enable_callback(enable, subscriber_, abi::driver_domain, id);
+    const auto switch_all = [&](const auto& ranges) {
+        for (const abi::CallbackRange& range : ranges)
+            for (std::uint32_t id = range.first; id <= range.last; ++id)
+                api_->enable_callback(enable, subscriber_, abi::driver_domain, id);
+    };
+    switch_all(abi::launching_callbacks);
+    switch_all(abi::waiting_callbacks);
     for (const std::uint32_t id : {abi::graph_node_created, abi::graph_node_cloned})
         api_->enable_callback(enable, subscriber_, abi::resource_domain, id);
 }

@@ -7,8 +7,10 @@
 #include <unordered_map>
 #include <vector>
 
+#include "collect/autograd.hpp"
 #include "core/recorder.hpp"
 #include "python/context.hpp"
+#include "python/layer_timing.hpp"
 #include "python/python_api.hpp"
 #include "python/ranges.hpp"
 
@@ -165,13 +167,19 @@ PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nar
     const bool announced = tool_attached;
     if (announced) [[unlikely]]
         nvtx::push_range(recorder.name_text(name).c_str());
+    const autograd::SequenceFunction next_sequence = autograd::next_sequence.load(std::memory_order_acquire);
+    const std::uint64_t first_node = next_sequence != nullptr ? next_sequence() : 0;
     inside_whole = whole;
-    PyObject* const result = original(callable, args, nargsf, keywords);
+    PyObject* const result = call_timed(original, callable, args, nargsf, keywords);
     inside_whole = false;
+    const std::uint64_t end_node = next_sequence != nullptr ? next_sequence() : 0;
     if (announced) [[unlikely]]
         nvtx::pop_range();
     const std::uint64_t ticks = read_ticks();
-    recorder.emit_to(note_context(), EventKind::layer_end, key, ticks);
+    ThreadLog* const log = note_context();
+    if (end_node != first_node) [[unlikely]]
+        autograd::note_layer_nodes(log, key, first_node, end_node);
+    recorder.emit_to(log, EventKind::layer_end, key, ticks);
     return result;
 }
 

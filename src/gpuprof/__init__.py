@@ -14,8 +14,16 @@ from gpuprof.record.collector import offer_collector as _offer_collector
 
 if TYPE_CHECKING:
     from gpuprof._native import span
-    from gpuprof.api import Profile, Run, count_work, open, profile  # noqa: A004 - the contract's name
+    from gpuprof.api import (
+        Profile,
+        Run,
+        count_work,
+        import_trace,
+        open,  # noqa: A004 - the contract's name
+        profile,
+    )
     from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError, WorkError
+    from gpuprof.record.nsight_range import nsight_range
 
     __version__: str
 
@@ -29,6 +37,8 @@ __all__ = [
     "WorkError",
     "__version__",
     "count_work",
+    "import_trace",
+    "nsight_range",
     "open",
     "profile",
     "span",

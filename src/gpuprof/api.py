@@ -20,6 +20,7 @@ from gpuprof import _native
 from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError, WorkError
 from gpuprof.record.decorate import decorate
 from gpuprof.record.device_samples import has_driver
+from gpuprof.record.nsight_range import nsight_range  # noqa: F401 - part of the package
 from gpuprof.record.ranges import attach_tool
 from gpuprof.record.recording import Recording, create_folder, pause_for_program, resume_after
 from gpuprof.record.temporary import TemporaryFolder
@@ -95,6 +96,8 @@ class Run:
     def _why_off(self, source: str) -> str | None:
         """Return why a source recorded nothing, as the run tells it."""
         method = str(self.meta.get("sources", {}).get(source, ""))
+        if method.startswith("CUDA events"):
+            return f"GPU times are of layers only ({method})"
         return method.removeprefix("off: ") if method.startswith("off: ") else None
 
     def flamegraph(self, path: PathLike, *, weight: Literal["cpu", "gpu"] | None = None) -> Path:
@@ -125,6 +128,16 @@ class Run:
         _write_page(target, page)
         return target
 
+    def export(self, path: PathLike) -> Path:
+        """Write the run for another tool; returns the path. The ending names the format.
+
+        `.pftrace` is for Perfetto, `.json` for chrome://tracing and Perfetto, `.speedscope.json` for
+        speedscope, `.folded` for flame graph scripts, `.parquet` for data frames. Raises RunError.
+        """
+        from gpuprof.render.export import export_run
+
+        return export_run(self._folder, Path(path))
+
     def roofline(self, path: PathLike | None = None) -> Roofline:
         """Say what binds each layer and operator; with a path, write the plot as one offline page too.
 
@@ -154,6 +167,18 @@ def _write_page(target: Path, page: str) -> None:
 def open(path: PathLike) -> Run:  # noqa: A001 - the contract's name
     """Open a run folder; one that was never closed is recovered first. Raises RunError."""
     return Run(path)
+
+
+def import_trace(trace: PathLike, out: PathLike) -> Run:
+    """Make the run folder `out` of another tool's trace and open it (docs/commands/import.md).
+
+    Reads Chrome's JSON format as torch.profiler writes it, plain or gzip, and the SQLite export of Nsight
+    Systems. Raises RunError for any other file, RecordingError where `out` cannot be made.
+    """
+    from gpuprof.run.imports.trace_file import import_trace as write_run
+
+    write_run(trace, out)
+    return Run(out)
 
 
 class Profile:

@@ -1,167 +1,160 @@
 // SPDX-License-Identifier: Apache-2.0
-// Runs a few kernels, copies and fills on the GPU and writes CUPTI's raw buffers to a file, with the
-// library's version and the names that the records point to, for tests/native/test_cupti_replay.cpp.
+// Runs known work on the GPU and writes CUPTI's raw buffers, for tests/native/test_cupti_replay.cpp.
 //
-//     cupti_capture tests/golden/NAME.cupti [CUPTI's folder...]
-#include <dlfcn.h>
-
-#include <cstdint>
+//     cupti_capture CASE FILE.cupti [CUPTI's folder...]
+#include <algorithm>
 #include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <map>
-#include <mutex>
-#include <stdexcept>
-#include <string>
-#include <vector>
 
-#include "cupti/abi.hpp"
-#include "cupti/decoder.hpp"
-#include "cupti/loader.hpp"
+#include "capture_file.hpp"
+#include "cupti_session.hpp"
+#include "gpu_work.hpp"
 
 namespace {
 
-namespace abi = gpuprof::cupti::abi;
-using gpuprof::cupti::Library;
-using gpuprof::cupti::Stride;
+using namespace gpuprof::golden;
+using gpuprof::cupti::DecodeCounts;
 
-constexpr const char* program = R"(
-.version 7.0
-.target sm_75
-.address_size 64
-.visible .entry _Z4fillPfi(.param .u64 data, .param .u32 count) {
-    .reg .b64 %address<4>;
-    .reg .b32 %index<2>;
-    ld.param.u64 %address0, [data];
-    cvta.to.global.u64 %address1, %address0;
-    mov.u32 %index0, %tid.x;
-    mul.wide.u32 %address2, %index0, 4;
-    add.s64 %address3, %address1, %address2;
-    st.global.u32 [%address3], %index0;
-    ret;
-}
-)";
-
-// The driver's functions, by name; each answers 0 when it did what it was asked.
-class Driver {
+// What a program launches while CUPTI records all kinds, until `save`.
+class Recorded {
   public:
-    Driver() : library_(dlopen("libcuda.so.1", RTLD_NOW)) {
-        if (library_ == nullptr) throw std::runtime_error("no libcuda.so.1: a GPU and its driver are needed");
+    explicit Recorded(const std::vector<std::string>& folders) : session(folders) {
+        session.enable(all_kinds);
     }
-    template <typename... Arguments>
-    void call(const char* name, Arguments... arguments) {
-        const auto function = reinterpret_cast<int (*)(Arguments...)>(dlsym(library_, name));
-        if (function == nullptr) throw std::runtime_error(std::string("the driver has no ") + name);
-        if (const int error = function(arguments...); error != 0)
-            throw std::runtime_error(std::string(name) + " answers error " + std::to_string(error));
+    void launched(const char* what, std::uint64_t count) {
+        capture_.facts["launched_" + std::string(what)] += count;
     }
+
+    // Beside the buffers stands how the library itself walks through them.
+    void save(const char* path) {
+        session.flush();
+        session.flush(abi::flush_forced);
+        capture_.version = session.version();
+        capture_.facts["dropped"] = session.dropped();
+        capture_.buffers = Session::take();
+        DecodeCounts counts;
+        for (auto& buffer : capture_.buffers) counts += decode(buffer);
+        capture_.facts["decoded_kernels"] = counts.kernels;
+        capture_.facts["decoded_transfers"] = counts.transfers;
+        capture_.facts["decoded_synchronizations"] = counts.synchronizations;
+        capture_.facts["decoded_unfinished"] = counts.unfinished;
+        CaptureWriter(path).write(capture_);
+        for (const auto& [name, value] : capture_.facts)
+            std::printf("%s %llu\n", name.c_str(), static_cast<unsigned long long>(value));
+    }
+
+    Session session;
 
   private:
-    void* library_;
+    DecodeCounts decode(std::span<std::uint8_t> buffer) {
+        const auto note = [this](const char* name) {
+            if (name == nullptr) return 0u;
+            capture_.names.emplace(reinterpret_cast<std::uint64_t>(name), name);
+            return 1u;
+        };
+        std::vector<gpuprof::GpuRecord> records;
+        return gpuprof::cupti::decode_buffer(buffer, gpuprof::cupti::Stride(session.api().get_next_record),
+                                             note, records);
+    }
+
+    Capture capture_;
 };
 
-using Bytes = std::vector<std::uint8_t>;
-std::mutex mutex;
-std::vector<Bytes> buffers;
-
-void request(std::uint8_t** buffer, std::size_t* size, std::size_t* limit) {
-    *size = std::size_t{1} << 16;
-    *buffer = new std::uint8_t[*size];
-    *limit = 0;
+void streams(Gpu& gpu, Recorded& recorded) {
+    constexpr unsigned rounds = 4;
+    const Stream made[] = {gpu.make_stream(), gpu.make_stream(), gpu.make_stream()};
+    for (unsigned round = 1; round <= rounds; ++round)
+        for (unsigned index = 0; index < std::size(made); ++index) {
+            gpu.spin(20'000, 10 * round + index, made[index]);
+            gpu.fill(10 * round + index, made[index]);
+        }
+    gpu.synchronize();
+    recorded.launched("kernels", 2 * rounds * std::size(made));
 }
 
-void complete(void*, std::uint32_t, std::uint8_t* buffer, std::size_t, std::size_t valid_bytes) {
+void transfers(Gpu& gpu, Recorded& recorded) {
+    for (const std::size_t size : {std::size_t{1}, std::size_t{256}, Gpu::bytes}) {
+        gpu.set(size);
+        gpu.copy_in(size);
+        gpu.fill(1);
+        gpu.copy_out(size);
+    }
+    gpu.synchronize();
+    recorded.launched("kernels", 3);
+    recorded.launched("transfers", 9);
+}
+
+void graph(Gpu& gpu, Recorded& recorded) {
+    constexpr unsigned replays = 3;
+    const Stream stream = gpu.make_stream();
+    Graph captured(gpu, stream);
+    for (unsigned blocks = 1; blocks <= 4; ++blocks) gpu.fill(blocks, stream);
+    gpu.set(Gpu::bytes, stream);
+    gpu.copy_out(Gpu::bytes, stream);
+    captured.end_capture();
+    captured.instantiate();
+    for (unsigned replay = 0; replay < replays; ++replay) captured.launch();
+    gpu.synchronize();
+    recorded.launched("kernels", 4 * replays);
+    recorded.launched("transfers", 2 * replays);
+}
+
+// More than one buffer holds, and there is one.
+void dropped(Gpu& gpu, Recorded& recorded) {
+    constexpr unsigned count = 3000;
     {
-        const std::lock_guard lock(mutex);
-        buffers.emplace_back(buffer, buffer + valid_bytes);
+        const std::lock_guard lock(buffers().mutex);
+        buffers().left = 1;
     }
-    delete[] buffer;
+    for (unsigned number = 0; number < count; ++number) gpu.fill(1);
+    gpu.synchronize();
+    recorded.launched("kernels", count);
 }
 
-void check(std::uint32_t result) {
-    if (result != abi::success) throw std::runtime_error(gpuprof::cupti::explain_error(result));
+// The first flush is forced on a kernel that runs for some tenths of a second.
+void forced_flush(Gpu& gpu, Recorded& recorded) {
+    gpu.fill(1);
+    gpu.synchronize();
+    gpu.spin(500'000'000);
+    gpu.fill(2);
+    recorded.session.flush(abi::flush_forced);
+    gpu.synchronize();
+    gpu.fill(3);
+    gpu.copy_out(Gpu::bytes);
+    gpu.synchronize();
+    recorded.launched("kernels", 4);
+    recorded.launched("transfers", 1);
 }
 
-void run_work(Driver& driver) {
-    constexpr std::size_t size = 4096;
-    void *module = nullptr, *function = nullptr;
-    std::uint64_t memory = 0;
-    std::vector<char> host(size);
-    driver.call("cuModuleLoadData", &module, static_cast<const void*>(program));
-    driver.call("cuModuleGetFunction", &function, module, "_Z4fillPfi");
-    driver.call("cuMemAlloc_v2", &memory, size);
-    int count = 256;
-    void* arguments[] = {&memory, &count};
-    for (unsigned blocks = 1; blocks <= 4; ++blocks) {
-        driver.call("cuMemsetD8_v2", memory, static_cast<unsigned char>(0), size);
-        driver.call("cuMemcpyHtoD_v2", memory, static_cast<const void*>(host.data()), size);
-        driver.call("cuLaunchKernel", function, blocks, 1u, 1u, 256u, 1u, 1u, 0u, static_cast<void*>(nullptr),
-                    static_cast<void**>(arguments), static_cast<void**>(nullptr));
-        driver.call("cuMemcpyDtoH_v2", static_cast<void*>(host.data()), memory, size);
-    }
-    driver.call("cuCtxSynchronize");
-}
+struct Case {
+    const char* name;
+    void (*run)(Gpu& gpu, Recorded& recorded);
+};
+constexpr Case cases[] = {{"streams", streams},
+                          {"transfers", transfers},
+                          {"graph", graph},
+                          {"dropped", dropped},
+                          {"forced_flush", forced_flush}};
 
-template <typename T>
-void write(std::ofstream& file, T value) {
-    file.write(reinterpret_cast<const char*>(&value), sizeof(value));
-}
-
-void save(const char* path, const Library& library) {
-    std::map<std::uint64_t, std::string> names;
-    std::ofstream file(path, std::ios::binary);
-    file.write("GPUPROFR", 8);
-    write(file, library.version);
-    write(file, static_cast<std::uint32_t>(buffers.size()));
-    for (Bytes& buffer : buffers) {
-        write(file, static_cast<std::uint64_t>(buffer.size()));
-        file.write(reinterpret_cast<const char*>(buffer.data()), static_cast<std::streamsize>(buffer.size()));
-        std::vector<gpuprof::GpuRecord> records;
-        const auto note = [&](const char* name) {
-            if (name != nullptr) names.emplace(reinterpret_cast<std::uint64_t>(name), name);
-            return 0u;
-        };
-        gpuprof::cupti::decode_buffer(buffer, Stride(library.api.get_next_record), note, records);
-        std::printf("%zu bytes, %zu records with times\n", buffer.size(), records.size());
-    }
-    write(file, static_cast<std::uint64_t>(names.size()));
-    for (const auto& [pointer, name] : names) {
-        write(file, pointer);
-        write(file, static_cast<std::uint32_t>(name.size()));
-        file.write(name.data(), static_cast<std::streamsize>(name.size()));
-    }
-    if (!file.flush()) throw std::runtime_error(std::string("cannot write ") + path);
-}
-
-void capture(const char* path, const std::vector<std::string>& folders) {
-    Driver driver;
-    int device = 0;
-    void* context = nullptr;
-    driver.call("cuInit", 0u);
-    driver.call("cuDeviceGet", &device, 0);
-    driver.call("cuDevicePrimaryCtxRetain", &context, device);
-    driver.call("cuCtxSetCurrent", context);
-    const Library library = gpuprof::cupti::load_library(folders);
-    if (!library.available()) throw std::runtime_error(library.reason);
-    check(library.api.register_callbacks(request, complete));
-    for (const std::uint32_t kind :
-         {abi::concurrent_kernel, abi::memory_copy, abi::memory_set, abi::synchronization})
-        check(library.api.enable(kind));
-    run_work(driver);
-    check(library.api.flush_all(0));
-    check(library.api.flush_all(abi::flush_forced));
-    save(path, library);
+int usage() {
+    std::fprintf(stderr, "usage: cupti_capture CASE FILE.cupti [CUPTI's folder...], where CASE is one of:");
+    for (const Case& each : cases) std::fprintf(stderr, " %s", each.name);
+    std::fprintf(stderr, "\n");
+    return 2;
 }
 
 }  // namespace
 
 int main(int argc, char** argv) {
-    if (argc < 2) {
-        std::fprintf(stderr, "usage: cupti_capture FILE.cupti [CUPTI's folder...]\n");
-        return 2;
-    }
+    if (argc < 3) return usage();
+    const auto* const chosen = std::find_if(std::begin(cases), std::end(cases), [&](const Case& each) {
+        return std::string(each.name) == argv[1];
+    });
+    if (chosen == std::end(cases)) return usage();
     try {
-        capture(argv[1], {argv + 2, argv + argc});
+        Gpu gpu;
+        Recorded recorded({argv + 3, argv + argc});
+        chosen->run(gpu, recorded);
+        recorded.save(argv[2]);
         return 0;
     } catch (const std::exception& error) {
         std::fprintf(stderr, "cupti_capture: %s\n", error.what());

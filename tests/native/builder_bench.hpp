@@ -12,8 +12,8 @@ namespace gpuprof::test {
 class BuilderBench {
   public:
     BuilderBench()
-        : setting_{clock(), tree,     totals,      rows,    links,  next_span_id_,
-                   0,       classes_, [](bool) {}, scopes_, ranges_} {
+        : setting_{clock(), tree,     totals,      rows,    links,   next_span_id_,
+                   0,       classes_, [](bool) {}, scopes_, ranges_, forward_} {
         setting_.backward_name = name("backward");
         process_ = tree.add_process(1, name("process"));
     }
@@ -82,6 +82,7 @@ class BuilderBench {
     std::vector<NameClass> classes_{NameClass::plain};
     std::vector<std::uint32_t> scopes_{0};
     ProcessRanges ranges_;
+    ForwardCalls forward_{{}, {}};
     BuilderSetting setting_;
     std::uint32_t process_ = 0;
 };

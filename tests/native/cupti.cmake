@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # The tests of GPU records. None of them needs a GPU: they run against stub libraries, replayed buffers,
 # and, where they are found, NVIDIA's own headers.
-add_library(stub_cuda SHARED stub_cuda.cpp)
+add_library(stub_cuda SHARED stub_cuda.cpp stub_driver_work.cpp)
 # The name by which the loader asks whether the driver is in the process.
 set_target_properties(stub_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX ".so.1")
 add_library(stub_cupti SHARED stub_cupti.cpp)
@@ -12,7 +12,7 @@ foreach(stub IN ITEMS stub_cuda stub_cupti stub_cupti_plain)
     gpuprof_warnings(${stub})
 endforeach()
 
-foreach(subject IN ITEMS cupti_abi cupti_fuzz cupti_replay cupti_stub)
+foreach(subject IN ITEMS cupti_abi cupti_fuzz cupti_replay cupti_stub event_timer)
     add_executable(test_${subject} test_${subject}.cpp)
     target_link_libraries(test_${subject} PRIVATE gpuprof_check ${CMAKE_DL_LIBS})
     gpuprof_warnings(test_${subject})
@@ -20,22 +20,51 @@ foreach(subject IN ITEMS cupti_abi cupti_fuzz cupti_replay cupti_stub)
     set_tests_properties(${subject} PROPERTIES TIMEOUT 120 ENVIRONMENT "${gpuprof_sanitizer_options}")
 endforeach()
 add_dependencies(test_cupti_stub stub_cuda stub_cupti stub_cupti_plain)
+add_dependencies(test_event_timer stub_cuda)
+target_compile_definitions(test_event_timer PRIVATE STUB_CUDA="$<TARGET_FILE:stub_cuda>")
 target_compile_definitions(test_cupti_stub PRIVATE
     STUB_CUDA="$<TARGET_FILE:stub_cuda>"
     STUB_CUPTI="$<TARGET_FILE:stub_cupti>"
     STUB_CUPTI_PLAIN="$<TARGET_FILE:stub_cupti_plain>")
 target_compile_definitions(test_cupti_replay PRIVATE GOLDEN_FOLDER="${CMAKE_SOURCE_DIR}/tests/golden")
 
-# Makes a capture for the replay, on a machine with a GPU. The source distribution leaves the folder out.
-if(EXISTS ${CMAKE_SOURCE_DIR}/tests/golden/capture.cpp)
-    add_executable(cupti_capture ${CMAKE_SOURCE_DIR}/tests/golden/capture.cpp)
-    target_link_libraries(cupti_capture PRIVATE gpuprof_core ${CMAKE_DL_LIBS})
-    gpuprof_warnings(cupti_capture)
+# For a machine with a GPU: what makes captures for the replay, and what asks CUPTI the open questions. The
+# source distribution leaves the first one's folder out.
+foreach(program IN ITEMS tests/golden/capture.cpp benchmarks/gpu/settle.cpp)
+    if(EXISTS ${CMAKE_SOURCE_DIR}/${program})
+        get_filename_component(target ${program} NAME_WE)
+        add_executable(cupti_${target} ${CMAKE_SOURCE_DIR}/${program})
+        target_include_directories(cupti_${target} PRIVATE ${CMAKE_CURRENT_SOURCE_DIR})
+        target_link_libraries(cupti_${target} PRIVATE gpuprof_core ${CMAKE_DL_LIBS})
+        gpuprof_warnings(cupti_${target})
+    endif()
+endforeach()
+
+# Both rehearsed against the stubs, which leak what a program's end frees.
+if(TARGET cupti_capture AND TARGET cupti_settle AND NOT GPUPROF_SANITIZE)
+    set(gpuprof_rehearsal "LD_LIBRARY_PATH=$<TARGET_FILE_DIR:stub_cuda>"
+        "GPUPROF_CUPTI_LIBRARY=$<TARGET_FILE:stub_cupti>")
+    set(captures ${CMAKE_CURRENT_BINARY_DIR}/rehearsed)
+    file(MAKE_DIRECTORY ${captures})
+    foreach(case IN ITEMS streams transfers graph dropped forced_flush)
+        add_test(NAME cupti_rehearse_${case} COMMAND cupti_capture ${case} ${captures}/${case}.cupti)
+        set_tests_properties(cupti_rehearse_${case} PROPERTIES TIMEOUT 120 ENVIRONMENT "${gpuprof_rehearsal}"
+                             FIXTURES_SETUP cupti_captures)
+    endforeach()
+    add_test(NAME cupti_rehearse_replay COMMAND test_cupti_replay captures_of_a_gpu)
+    set_tests_properties(cupti_rehearse_replay PROPERTIES TIMEOUT 120 FIXTURES_REQUIRED cupti_captures
+                         ENVIRONMENT "GPUPROF_GOLDEN_FOLDER=${captures}")
+    foreach(question IN ITEMS timestamp_clock empty_buffers dropped_records flush_while_running graph_clones)
+        add_test(NAME cupti_rehearse_${question} COMMAND cupti_settle ${question})
+        set_tests_properties(cupti_rehearse_${question} PROPERTIES TIMEOUT 120
+                             ENVIRONMENT "${gpuprof_rehearsal}")
+    endforeach()
 endif()
 
 # The headers of the wheels in the project's environment, else a toolkit's: the first that compile.
 include(CheckCXXSourceCompiles)
-file(GLOB gpuprof_cuda_includes "${CMAKE_SOURCE_DIR}/.venv/lib/python*/site-packages/nvidia/cu13/include"
+set(GPUPROF_CUDA_INCLUDES "" CACHE STRING "Folders in which to look for NVIDIA's headers first")
+file(GLOB gpuprof_cuda_includes ${GPUPROF_CUDA_INCLUDES} "${CMAKE_SOURCE_DIR}/.venv/lib/python*/site-packages/nvidia/cu13/include"
      "/usr/local/cuda*/include" "/usr/local/cuda*/targets/*/include")
 set(gpuprof_cupti_include "")
 foreach(folder IN LISTS gpuprof_cuda_includes)

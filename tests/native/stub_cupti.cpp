@@ -105,6 +105,21 @@ void put(std::vector<std::uint8_t>& record, std::size_t offset, T value) {
     std::memcpy(record.data() + offset, &value, sizeof(value));
 }
 
+void append_kernel(std::uint32_t correlation, const char* name, long long start_ns, long long end_ns,
+                   std::uint64_t node) {
+    namespace at = abi::kernel_offset;
+    std::vector<std::uint8_t> record(stride_of(abi::concurrent_kernel));
+    put(record, 0, std::uint32_t{abi::concurrent_kernel});
+    put(record, at::start, start_ns);
+    put(record, at::end, end_ns);
+    put(record, at::correlation, correlation);
+    put(record, at::name, name);
+    put(record, at::stream, std::uint32_t{7});
+    put(record, at::graph_node, node);
+    put(record, at::graph, std::uint32_t{node != 0 ? 1u : 0u});
+    append(abi::concurrent_kernel, record);
+}
+
 }  // namespace
 
 // --- what the tests call --------------------------------------------------------------------------
@@ -161,17 +176,13 @@ EXPORT void stub_call(std::uint32_t id, std::uint32_t correlation, std::uint32_t
 EXPORT void stub_launch(std::uint32_t correlation, const char* name, long long start_ns, long long end_ns) {
     stub_call(abi::launch_kernel, correlation, 0);
     stub_call(abi::launch_kernel, correlation, 1);
-    on_another_thread([=] {
-        namespace at = abi::kernel_offset;
-        std::vector<std::uint8_t> record(stride_of(abi::concurrent_kernel));
-        put(record, 0, std::uint32_t{abi::concurrent_kernel});
-        put(record, at::start, start_ns);
-        put(record, at::end, end_ns);
-        put(record, at::correlation, correlation);
-        put(record, at::name, name);
-        put(record, at::stream, std::uint32_t{7});
-        append(abi::concurrent_kernel, record);
-    });
+    on_another_thread([=] { append_kernel(correlation, name, start_ns, end_ns, 0); });
+}
+
+// One kernel, of a graph's replay where `node` is not 0; its launch is told by `stub_call`.
+EXPORT void stub_kernel(std::uint32_t correlation, const char* name, long long start_ns, long long end_ns,
+                        std::uint64_t node) {
+    on_another_thread([=] { append_kernel(correlation, name, start_ns, end_ns, node); });
 }
 
 EXPORT void stub_copy(std::uint32_t correlation, unsigned long long bytes, long long start_ns,
@@ -188,6 +199,22 @@ EXPORT void stub_copy(std::uint32_t correlation, unsigned long long bytes, long 
         put(record, abi::transfer_offset::end, end_ns);
         put(record, abi::copy_offset::correlation, correlation);
         append(abi::memory_copy, record);
+    });
+}
+
+// A wait of the calling thread for the context.
+EXPORT void stub_wait(std::uint32_t correlation, long long start_ns, long long end_ns) {
+    stub_call(17, correlation, 0);
+    stub_call(17, correlation, 1);
+    on_another_thread([=] {
+        namespace at = abi::synchronization_offset;
+        std::vector<std::uint8_t> record(stride_of(abi::synchronization));
+        put(record, 0, std::uint32_t{abi::synchronization});
+        put(record, at::type, std::uint32_t{4});
+        put(record, at::start, start_ns);
+        put(record, at::end, end_ns);
+        put(record, at::correlation, correlation);
+        append(abi::synchronization, record);
     });
 }
 
@@ -314,6 +341,18 @@ EXPORT std::uint32_t cuptiActivityGetNumDroppedRecords(void*, std::uint32_t, std
 EXPORT std::uint32_t cuptiGetGraphNodeId(void* node, std::uint64_t* id) {
     *id = reinterpret_cast<std::uint64_t>(node);
     return 0;
+}
+
+EXPORT std::uint32_t cuptiActivityPushExternalCorrelationId(std::uint32_t, std::uint64_t) {
+    return answer("cuptiActivityPushExternalCorrelationId");
+}
+
+EXPORT std::uint32_t cuptiActivityPopExternalCorrelationId(std::uint32_t, std::uint64_t*) {
+    return answer("cuptiActivityPopExternalCorrelationId");
+}
+
+EXPORT std::uint32_t cuptiFinalize() {
+    return answer("cuptiFinalize");
 }
 
 #if !defined(STUB_WITHOUT_ITERATOR)

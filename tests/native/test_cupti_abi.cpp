@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds csrc/cupti/abi.hpp against NVIDIA's headers, where they are at hand.
+// Holds csrc/cupti/abi.hpp and csrc/cuda/driver.hpp against NVIDIA's headers, where they are at hand.
 #include "check.hpp"
+#include "cuda/driver.hpp"
 #include "cupti/abi.hpp"
 #include "cupti/decoder.hpp"
 
@@ -15,6 +16,16 @@ namespace abi = cupti::abi;
 #define SAME_VALUE(ours, theirs) static_assert(static_cast<long>(ours) == static_cast<long>(theirs), #theirs)
 #define SAME_PLACE(type, member, offset) \
     static_assert(offsetof(nvidia::type, member) == (offset), #type "::" #member)
+
+SAME_VALUE(cuda::success, CUDA_SUCCESS);
+SAME_VALUE(cuda::not_ready, CUDA_ERROR_NOT_READY);
+SAME_VALUE(cuda::not_supported, CUDA_ERROR_NOT_SUPPORTED);
+SAME_VALUE(cuda::first_capture_error, CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
+SAME_VALUE(cuda::last_capture_error, CUDA_ERROR_STREAM_CAPTURE_WRONG_THREAD);
+SAME_VALUE(cuda::not_capturing, CU_STREAM_CAPTURE_STATUS_NONE);
+SAME_VALUE(cuda::relaxed_capture_mode, CU_STREAM_CAPTURE_MODE_RELAXED);
+SAME_VALUE(cuda::default_event, CU_EVENT_DEFAULT);
+SAME_VALUE(cuda::non_blocking_stream, CU_STREAM_NON_BLOCKING);
 
 SAME_PLACE(Kernel, kind, 0);
 SAME_PLACE(Kernel, registersPerThread, abi::kernel_offset::registers);
@@ -142,6 +153,24 @@ NOT_LAUNCHING(cuCtxSynchronize);
 NOT_LAUNCHING(cuLaunchHostFunc);
 NOT_LAUNCHING(cuGraphInstantiate);
 NOT_LAUNCHING(cuFuncGetAttribute);
+
+constexpr bool is_waiting(std::uint32_t id) {
+    for (const abi::CallbackRange& range : abi::waiting_callbacks)
+        if (id >= range.first && id <= range.last) return true;
+    return false;
+}
+#define WAITING(name) static_assert(is_waiting(CUPTI_DRIVER_TRACE_CBID_##name), #name)
+WAITING(cuCtxSynchronize);
+WAITING(cuEventSynchronize);
+WAITING(cuStreamSynchronize);
+WAITING(cuStreamSynchronize_ptsz);
+WAITING(cuStreamWaitEvent);
+WAITING(cuStreamWaitEvent_ptsz);
+#if CUPTI_API_VERSION >= 130000
+WAITING(cuCtxSynchronize_v2);
+#endif
+static_assert(!is_waiting(CUPTI_DRIVER_TRACE_CBID_cuEventQuery));
+static_assert(!is_waiting(CUPTI_DRIVER_TRACE_CBID_cuStreamQuery));
 
 }  // namespace
 

@@ -4,10 +4,10 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <map>
 
+#include "capture_file.hpp"
 #include "cupti/decoder.hpp"
 #include "support.hpp"
 
@@ -153,41 +153,36 @@ std::uint32_t name_length(const char* name) {
 
 #endif
 
-// A captured file: "GPUPROFR", version, number of buffers; each buffer's length and bytes; then the
-// number of strings, each with the pointer that stands in the records, its length and its bytes.
-class Captured {
-  public:
-    explicit Captured(const fs::path& path) : file_(path, std::ios::binary) {
-        char magic[8] = {};
-        file_.read(magic, sizeof(magic));
-        if (std::memcmp(magic, "GPUPROFR", sizeof(magic)) != 0) throw std::runtime_error("no captured file");
-        version = number<std::uint32_t>();
-        buffers.resize(number<std::uint32_t>());
-        for (auto& buffer : buffers) {
-            buffer.resize(number<std::uint64_t>());
-            file_.read(reinterpret_cast<char*>(buffer.data()), static_cast<std::streamsize>(buffer.size()));
-        }
-        for (auto count = number<std::uint64_t>(); count > 0; --count) {
-            const auto pointer = number<std::uint64_t>();
-            std::string text(number<std::uint32_t>(), ' ');
-            file_.read(text.data(), static_cast<std::streamsize>(text.size()));
-            names.emplace(pointer, text);
-        }
-        if (!file_) throw std::runtime_error("a captured file that is cut off");
+// Replays what the file holds by the table of lengths, and holds it against what the library itself found
+// when the file was made.
+void replay(const fs::path& path) {
+    golden::Capture capture = golden::CaptureReader(path).read();
+    DecodeCounts counts;
+    for (auto& buffer : capture.buffers) {
+        const Decoded decoded = decode(buffer, Stride(capture.version), [&](const char* name) {
+            return CHECK(capture.names.contains(reinterpret_cast<std::uint64_t>(name))) ? 1u : 0u;
+        });
+        counts += decoded.counts;
+        for (const GpuRecord& record : decoded.records) CHECK(record.end_ns >= record.start_ns);
     }
-    std::uint32_t version = 0;
-    std::vector<std::vector<std::uint8_t>> buffers;
-    std::map<std::uint64_t, std::string> names;
+    auto& facts = capture.facts;
+    CHECK_EQ(counts.unknown + counts.truncated, 0u);
+    CHECK_EQ(counts.kernels, facts["decoded_kernels"]);
+    CHECK_EQ(counts.transfers, facts["decoded_transfers"]);
+    CHECK_EQ(counts.synchronizations, facts["decoded_synchronizations"]);
+    CHECK_EQ(counts.unfinished, facts["decoded_unfinished"]);
+    // A forced flush may hand out a kernel twice: as it runs, and when it has ended.
+    CHECK(counts.kernels + counts.unfinished + facts["dropped"] >= facts["launched_kernels"]);
+    CHECK(counts.kernels <= facts["launched_kernels"]);
+}
 
-  private:
-    template <typename T>
-    T number() {
-        T value{};
-        file_.read(reinterpret_cast<char*>(&value), sizeof(value));
-        return value;
-    }
-    std::ifstream file_;
-};
+std::vector<fs::path> captures_in(const fs::path& folder) {
+    std::vector<fs::path> found;
+    if (!fs::is_directory(folder)) return found;
+    for (const auto& entry : fs::directory_iterator(folder))
+        if (entry.path().extension() == ".cupti") found.push_back(entry.path());
+    return found;
+}
 
 }  // namespace
 
@@ -293,27 +288,55 @@ TEST(skipped_without_the_headers) {
 
 #endif
 
-TEST(captures_of_a_gpu) {
-    std::size_t replayed = 0;
-    if (fs::is_directory(GOLDEN_FOLDER))
-        for (const auto& entry : fs::directory_iterator(GOLDEN_FOLDER)) {
-            if (entry.path().extension() != ".cupti") continue;
-            ++replayed;
-            Captured captured(entry.path());
-            DecodeCounts counts;
-            for (auto& buffer : captured.buffers) {
-                const Decoded decoded = decode(buffer, Stride(captured.version), [&](const char* name) {
-                    const auto pointer = reinterpret_cast<std::uint64_t>(name);
-                    return CHECK(captured.names.contains(pointer)) ? 1u : 0u;
-                });
-                counts += decoded.counts;
-                for (const GpuRecord& record : decoded.records) CHECK(record.end_ns >= record.start_ns);
-            }
-            CHECK(counts.kernels > 0 && counts.transfers > 0);
-            CHECK_EQ(counts.unknown + counts.truncated, 0u);
+#if defined(WITH_CUPTI_HEADERS)
+
+TEST(a_capture_is_read_as_it_was_written) {
+    const TemporaryFolder folder;
+    golden::Capture written;
+    written.version = CUPTI_API_VERSION;
+    written.buffers = {example_buffer(), {}};
+    written.names = {{reinterpret_cast<std::uint64_t>(example_kernel().name), "gemm"}};
+    written.facts = {{"decoded_kernels", 2},    {"decoded_transfers", 3}, {"decoded_synchronizations", 1},
+                     {"decoded_unfinished", 1}, {"launched_kernels", 3},  {"launched_transfers", 3}};
+    const fs::path path = folder / "example.cupti";
+    golden::CaptureWriter(path).write(written);
+    const golden::Capture read = golden::CaptureReader(path).read();
+    CHECK_EQ(read.version, written.version);
+    CHECK(read.buffers == written.buffers && read.names == written.names && read.facts == written.facts);
+    CHECK_EQ(captures_in(folder()).size(), 1u);
+    if (cupti::record_bytes(CUPTI_API_VERSION, CUPTI_ACTIVITY_KIND_KERNEL) != 0) replay(path);
+}
+
+TEST(a_capture_that_is_cut_off_is_refused) {
+    const TemporaryFolder folder;
+    const fs::path path = folder / "example.cupti";
+    golden::CaptureWriter(path).write({CUPTI_API_VERSION, {example_buffer()}, {{1, "name"}}, {{"fact", 1}}});
+    const auto whole = fs::file_size(path);
+    for (std::uintmax_t size = 0; size < whole; size += 7) {
+        golden::CaptureWriter(path).write(
+            {CUPTI_API_VERSION, {example_buffer()}, {{1, "name"}}, {{"fact", 1}}});
+        fs::resize_file(path, size);
+        bool refused = false;
+        try {
+            golden::CaptureReader(path).read();
+        } catch (const std::runtime_error&) {
+            refused = true;
         }
-    if (replayed == 0)
-        std::fprintf(stderr, "skipped: no captures in tests/golden; make one on a GPU with cupti_capture\n");
+        CHECK(refused);
+    }
+}
+
+#endif
+
+TEST(captures_of_a_gpu) {
+    const char* const named = std::getenv("GPUPROF_GOLDEN_FOLDER");  // captures that were just made
+    const std::vector<fs::path> found = captures_in(named != nullptr ? named : GOLDEN_FOLDER);
+    for (const fs::path& path : found) {
+        std::fprintf(stderr, "replays %s\n", path.filename().c_str());
+        replay(path);
+    }
+    if (found.empty())
+        std::fprintf(stderr, "skipped: no captures in tests/golden; make them on a GPU with cupti_capture\n");
 }
 
 }  // namespace gpuprof::test

@@ -6,12 +6,11 @@
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
 #include <set>
 
 #include "cupti/collector.hpp"
 #include "cupti/kernel_names.hpp"
-#include "support.hpp"
+#include "gpu_support.hpp"
 
 namespace gpuprof::test {
 namespace {
@@ -21,15 +20,6 @@ using cupti::CollectorOptions;
 using cupti::GpuTotals;
 using cupti::Started;
 using std::chrono::milliseconds;
-
-template <typename Function>
-Function function_of(const char* library, const char* name) {
-    void* const handle = dlopen(library, RTLD_NOW | RTLD_LOCAL);
-    if (handle == nullptr) throw std::runtime_error(dlerror());
-    auto function = reinterpret_cast<Function>(dlsym(handle, name));
-    if (function == nullptr) throw std::runtime_error(name);
-    return function;
-}
 
 struct Stub {
     void (*reset)() = function_of<void (*)()>(STUB_CUPTI, "stub_reset");
@@ -74,37 +64,6 @@ CollectorOptions impatient() {
     CollectorOptions options = patient();
     options.longest_wait = milliseconds(20);
     return options;
-}
-
-bool mentions(const std::string& text, const char* part) {
-    return text.find(part) != std::string::npos;
-}
-
-struct GpuFileContent {
-    GpuFileHead head{};
-    std::vector<GpuRecord> records;
-};
-
-GpuFileContent read_gpu_file(const TemporaryFolder& folder) {
-    const auto files = folder.files(".gpu");
-    GpuFileContent content;
-    if (!CHECK_EQ(files.size(), 1u)) return content;
-    std::ifstream file(files.front(), std::ios::binary);
-    file.read(reinterpret_cast<char*>(&content.head), sizeof(content.head));
-    GpuRecord record{};
-    while (file.read(reinterpret_cast<char*>(&record), sizeof(record))) content.records.push_back(record);
-    CHECK_EQ(file.gcount(), 0);
-    return content;
-}
-
-std::vector<Event> gpu_events(const TemporaryFolder& folder) {
-    std::vector<Event> events;
-    const RecordedFolder recorded = read_folder(folder());
-    for (const RecordedProcess& process : recorded.processes)
-        for (const ThreadPiece& piece : process.pieces)
-            for (const Event& event : piece.events)
-                if (event.kind >= 20 && event.kind <= 23) events.push_back(event);
-    return events;
 }
 
 std::string name_of(const TemporaryFolder& folder, std::uint32_t id) {

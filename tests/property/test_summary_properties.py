@@ -27,7 +27,8 @@ def trees(draw: st.DrawFn) -> CallTree:
         kinds.append(draw(st.integers(1, len(KINDS) - 1)) if depth else 0)
     names = draw(st.lists(st.sampled_from("abc"), min_size=count, max_size=count))
     own = draw(st.lists(st.integers(0, 1_000), min_size=count, max_size=count))
-    calls = draw(st.lists(st.integers(1, 9), min_size=count, max_size=count))
+    # A layer without calls stands in the backward pass.
+    calls = [draw(st.integers(KINDS[kind] != "layer", 9)) for kind in kinds]
     path: list[int] = []
     parent, process, total = [], [], [0] * count
     for index, depth in enumerate(depths):
@@ -59,7 +60,7 @@ def path_of(tree: CallTree, node: int) -> list[int]:
 
 
 def slow_summary(tree: CallTree, by: str) -> dict[tuple[str, ...], list[int]]:
-    """Return key -> [calls, total, own], each node looked at alone through its own path."""
+    """Return key -> [calls, total, own, backward], each node looked at alone through its own path."""
 
     def kind(node: int) -> str:
         return KINDS[tree.kind[node]]
@@ -71,7 +72,7 @@ def slow_summary(tree: CallTree, by: str) -> dict[tuple[str, ...], list[int]]:
         layers = [step for step in path_of(tree, node) if kind(step) == "layer"]
         return tree.names[tree.name[layers[-1]]], name
 
-    rows: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0, 0])
+    rows: dict[tuple[str, ...], list[int]] = defaultdict(lambda: [0, 0, 0, 0])
     for node in range(len(tree)):
         members = [step for step in path_of(tree, node) if kind(step) in TABLES[by]]
         if members:
@@ -80,6 +81,9 @@ def slow_summary(tree: CallTree, by: str) -> dict[tuple[str, ...], list[int]]:
             rows[key(node)][0] += int(tree.calls[node])
             if all(key(step) != key(node) for step in members[1:]):
                 rows[key(node)][1] += int(tree.total_ns[node])
+            mirrored = [step for step in members if tree.calls[step] == 0]
+            if node in mirrored and all(key(step) != key(node) for step in mirrored[1:]):
+                rows[key(node)][3] += int(tree.total_ns[node])
     return dict(rows)
 
 
@@ -89,7 +93,7 @@ def slow_summary(tree: CallTree, by: str) -> dict[tuple[str, ...], list[int]]:
 def test_a_summary_is_what_the_paths_say(by: str, tree: CallTree) -> None:
     summary = summarize(tree, by, process="all")
     expected = slow_summary(tree, by)
-    figures = [[row.calls, row.total_ns, row.own_ns] for row in summary.rows]
+    figures = [[row.calls, row.total_ns, row.own_ns, row.backward_ns or 0] for row in summary.rows]
     assert sorted(figures) == sorted(expected.values())
     if by != "layer":
         assert {(row.kind, row.name) for row in summary.rows} == set(expected)

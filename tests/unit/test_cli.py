@@ -137,7 +137,10 @@ def test_help_registers_only_what_works() -> None:
     listed = run_command("--help").stdout.split("Commands:")[1]
     assert [line.split()[0] for line in listed.strip().splitlines()] == [
         "doctor",
+        "export",
         "flamegraph",
+        "import",
+        "nsys",
         "roofline",
         "run",
         "summary",

@@ -17,7 +17,18 @@ from gpuprof import _native
 from gpuprof.analyze.weight import on_gpu, without_idle
 from gpuprof.run import gpu_records, gpu_tables
 from gpuprof.run.format import TABLES
-from gpuprof.run.gpu_records import COPY, FILL, HEAD, KERNEL, MAGIC, RECORD, SYNCHRONIZATION, UNKNOWN, VERSION
+from gpuprof.run.gpu_records import (
+    COPY,
+    FILL,
+    HEAD,
+    KERNEL,
+    LAYER,
+    MAGIC,
+    RECORD,
+    SYNCHRONIZATION,
+    UNKNOWN,
+    VERSION,
+)
 
 UNKNOWN_LONG = 0xFFFFFFFFFFFFFFFF
 
@@ -327,3 +338,29 @@ def test_what_is_kept_meanwhile_is_removed(bench: GpuBench) -> None:
     run = bench.run(program)
     assert {entry.name for entry in run.path.iterdir()} == {*TABLES, "meta.json"}
     assert gpu_records.find_files(run.path) == ([], [])
+
+
+def test_layers_between_events_are_counted_less_those_inside_them(bench: GpuBench) -> None:
+    outer, inner, aside, cut_off = (0x80000000 + number for number in range(4))
+
+    def program(bench: GpuBench) -> None:
+        with gpuprof.span("outer"):
+            launch(outer)
+            with gpuprof.span("inner"):
+                launch(inner)
+            with gpuprof.span("aside"):
+                launch(aside)
+        bench.record(LAYER, inner, 100, 300, detail=outer, stream=0)
+        bench.record(LAYER, aside, 100, 700, stream=1)
+        bench.record(LAYER, outer, 0, 1000, stream=0)
+        # The layer around it never ended, and what launched it was not recorded.
+        bench.record(LAYER, cut_off, 2000, 50, detail=0x80000010, stream=0)
+
+    run = bench.run(program)
+    found = dict(rows(run, "SELECT name, gpu_ns FROM call_tree WHERE kind = 'span'"))
+    assert found == {"outer": 700, "inner": 300, "aside": 700}
+    assert rows(run, "SELECT gpu_ns FROM call_tree WHERE parent_id IS NULL") == [(50,)]
+    assert rows(run, "SELECT count(*) FROM call_tree WHERE kind = 'kernel'") == [(0,)]
+    assert rows(run, "SELECT count(*) FROM kernels") == [(0,)]
+    tree = on_gpu(run.call_tree)
+    assert tree.total_ns[tree.names.index("outer") == tree.name].tolist() == [1700]

@@ -26,7 +26,7 @@ CLASSES = {node.name: node for node in DEFINITIONS if isinstance(node, ast.Class
 
 
 def is_special(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")
+    return name.startswith("_pybind11_") or (name.startswith("__") and name.endswith("__"))
 
 
 def test_names_agree_both_ways() -> None:

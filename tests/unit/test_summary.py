@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 
@@ -73,6 +74,61 @@ def test_a_layer_owns_its_operators_but_not_its_child_layers() -> None:
     assert rows["fc1"].mean_ns == pytest.approx(80)
     assert summary.notes == ()
     assert summary.processes == (10,)
+
+
+# As decoded: layers without calls stand in the backward pass for those that were called forward.
+DIFFERENTIATED = make_tree(
+    (0, "process", "python (10)", 1, 1000, 100),
+    (1, "layer", "Net", 2, 400, 40),
+    (2, "layer", "fc", 4, 360, 60),
+    (3, "operator", "aten::addmm", 4, 300, 300),
+    (2, "layer", "act", 2, 0, 0),
+    (1, "backward", "backward", 0, 500, 0),
+    (2, "backward", "evaluate: SumBackward0", 2, 20, 20, 2),
+    (2, "layer", "Net", 0, 480, 0, 2),
+    (3, "layer", "fc", 0, 450, 0, 2),
+    (4, "backward", "evaluate: AddmmBackward0", 4, 450, 50, 2),
+    (5, "operator", "aten::mm", 4, 300, 300, 2),
+    (5, "backward", "backward", 0, 100, 0, 2),
+    (6, "layer", "fc", 0, 100, 0, 2),
+    (7, "backward", "evaluate: MulBackward0", 1, 100, 100, 2),
+    (3, "backward", "evaluate: AddBackward0", 2, 30, 30, 2),
+)
+
+
+def test_a_layer_owns_its_backward_pass() -> None:
+    summary = summarize(DIFFERENTIATED, "layer")
+    rows = by_name(summary)
+    assert (rows["fc"].total_ns, rows["fc"].backward_ns, rows["fc"].own_ns) == (810, 450, 810)
+    assert (rows["Net"].total_ns, rows["Net"].backward_ns, rows["Net"].own_ns) == (880, 480, 70)
+    assert (rows["act"].total_ns, rows["act"].backward_ns) == (0, 0)
+    assert [(rows[name].calls, rows[name].mean_ns) for name in ("fc", "Net")] == [(4, 90.0), (2, 200.0)]
+    assert rows["fc"].threads == 2
+    assert summary.covered_ns == 880
+    assert summary.rest_ns == {"outside everything recorded": 100, "backward": 20}
+    head, fc, *_ = str(summary).splitlines()
+    assert head.split() == ["layer", "calls", "total", "backward", "own", "own", "%", "mean", "threads"]
+    assert fc.split()[:6] == ["fc", "4", "810", "ns", "450", "ns"]
+
+
+def test_only_layers_are_rows_without_calls() -> None:
+    assert all(row.calls > 0 for row in summarize(DIFFERENTIATED, "operator").rows)
+    assert all(row.backward_ns is None for row in summarize(DIFFERENTIATED, "operator").rows)
+
+
+def test_where_nothing_was_differentiated_that_time_is_not_known() -> None:
+    summary = summarize(TRAINING, "layer")
+    assert {row.backward_ns for row in summary.rows} == {None}
+    assert "backward_ns" in summary.to_dict()["rows"][0]
+
+
+def test_gpu_time_of_the_backward_pass_is_the_layers() -> None:
+    gpu_ns = np.zeros(len(DIFFERENTIATED), dtype=np.int64)
+    gpu_ns[3], gpu_ns[10], gpu_ns[14] = 7, 30, 5
+    summary = summarize(dataclasses.replace(DIFFERENTIATED, gpu_ns=gpu_ns), "layer")
+    rows = by_name(summary)
+    assert (rows["fc"].gpu_total_ns, rows["fc"].gpu_own_ns) == (37, 37)
+    assert (rows["Net"].gpu_total_ns, rows["Net"].gpu_own_ns) == (42, 5)
 
 
 def test_operators_leave_out_the_operators_inside_and_include_backward() -> None:
@@ -384,6 +440,7 @@ def test_the_dictionary_is_plain_json_with_units() -> None:
             "gpu_total_ns": None,
             "gpu_own_ns": None,
             "gpu_share": None,
+            "backward_ns": None,
             "flops": None,
             "bytes": None,
             "intensity": None,

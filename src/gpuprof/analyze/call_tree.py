@@ -34,7 +34,8 @@ class CallTree:
     threads: npt.NDArray[np.int32]  # distinct threads that made the calls
     process_id: npt.NDArray[np.int64]
     names: list[str]
-    # Time on the GPU of kernels and transfers, which are leaves; 0 in other nodes. None: not recorded.
+    # Time on the GPU of kernels and transfers, which are leaves, or by CUDA events of layers; 0 in other
+    # nodes. None: not recorded.
     gpu_ns: npt.NDArray[np.int64] | None = None
 
     def __len__(self) -> int:

@@ -60,6 +60,8 @@ class Folded:
     rest_ns: dict[str, int]  # own time outside of every group, by where it passed
 
 
+_LAYER = KINDS.index("layer")
+
 # What a node's own time is, where no row of the table holds it.
 _REST = {
     "process": "outside everything recorded",
@@ -88,8 +90,9 @@ def rest_of(part: Part, holder: Ints) -> dict[str, int]:
 def fold(part: Part, by: str, kinds: tuple[str, ...]) -> Folded | None:
     """Group the nodes of `kinds` by key and sum them; None where there are none."""
     is_member = np.isin(part.kind, [KINDS.index(kind) for kind in kinds])
-    # A node without calls only groups others, as the one above the backward pass does.
-    is_member &= part.calls > 0
+    # A node without calls only groups others, as the one above the backward pass does. A layer without calls
+    # stands in the backward pass for the one that was called forward.
+    is_member &= (part.calls > 0) | (part.kind == _LAYER)
     members = np.flatnonzero(is_member)
     if not len(members):
         return None
@@ -97,12 +100,13 @@ def fold(part: Part, by: str, kinds: tuple[str, ...]) -> Folded | None:
     keys, group = _keys(part, members, ends, by)
     outermost = _outermost(members, group, ends, len(keys))
     holder = _holders(part, is_member, members, group)
+    called = part.calls[members] > 0
     kind = np.zeros(len(keys), dtype=np.int64)
     kind[group] = part.kind[members]
     sums = {
         "calls": _sum_by(group, part.calls[members], len(keys)),
         "total_ns": _sum_by(group[outermost], part.total_ns[members][outermost], len(keys)),
-        "every_ns": _sum_by(group, part.total_ns[members], len(keys)),
+        "every_ns": _sum_by(group[called], part.total_ns[members][called], len(keys)),
         "own_ns": _sum_held(holder, part.own_ns, len(keys)),
         "threads": _max_by(group, part.threads[members], len(keys)),
         "processes": _distinct_by(group, part.process_id[members], len(keys)),
@@ -112,6 +116,10 @@ def fold(part: Part, by: str, kinds: tuple[str, ...]) -> Folded | None:
         inside = _subtree_sums(part.gpu_ns, ends)[members]
         sums["gpu_total_ns"] = _sum_by(group[outermost], inside[outermost], len(keys))
         sums["gpu_own_ns"] = _sum_held(holder, part.gpu_ns, len(keys))
+    if not called.all():
+        backward = np.flatnonzero(~called)
+        backward = backward[_outermost(members[backward], group[backward], ends, len(keys))]
+        sums["backward_ns"] = _sum_by(group[backward], part.total_ns[members][backward], len(keys))
     return Folded(_display_names(part.names, keys, by), sums, rest_of(part, holder))
 
 

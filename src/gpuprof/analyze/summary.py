@@ -52,10 +52,15 @@ class SummaryRow:
     `total_ns`. `threads` is the largest number of threads that met in one path of calls: at least
     so many made these calls. `processes` counts the processes that did.
 
+    The times of a layer hold its backward pass: what the autograd engine evaluated of the nodes that the
+    layer's calls had made. `backward_ns` is that part of `total_ns`; it is None where nothing was
+    differentiated or it is not known which layer asked for it. `calls` and `mean_ns` are of calls alone.
+
     `gpu_total_ns` is the time of the kernels and transfers that were launched inside the name (where
     streams overlap it can exceed the time that passed), `gpu_own_ns` the part of it outside every nested
     row, `gpu_share` that over the GPU time of the summary. They are None where no GPU was recorded. In the
-    table by kernel every time is GPU time.
+    table by kernel every time is GPU time. Where layers were timed by CUDA events, `gpu_total_ns` is the time
+    between a layer's two events, with that of layers inside it on other streams.
 
     In the table by layer of a run with counted work, `flops` and `bytes` are those of the layer's own forward
     operators in all its calls, and the rates hold them against `own_ns`; None where they are not known.
@@ -73,6 +78,7 @@ class SummaryRow:
     gpu_total_ns: int | None = None
     gpu_own_ns: int | None = None
     gpu_share: float | None = None
+    backward_ns: int | None = None
     flops: int | None = None
     bytes: int | None = None
 
@@ -184,11 +190,13 @@ def _columns(by: str, rows: tuple[SummaryRow, ...]) -> tuple[list[Column], list[
     """Return the columns worth showing: one that says the same in every row is left out."""
     with_work = any(row.flops is not None for row in rows)
     with_gpu = by != "kernel" and any(row.gpu_own_ns for row in rows)
+    with_backward = any(row.backward_ns for row in rows)
     every = [
         (Column(by, right=False), [row.name for row in rows], True),
         (Column("kind", right=False), [row.kind for row in rows], any(row.kind != by for row in rows)),
         (Column("calls"), [format_count(row.calls) for row in rows], True),
         (Column("total"), [format_duration(row.total_ns) for row in rows], True),
+        (Column("backward"), [format_duration(row.backward_ns) for row in rows], with_backward),
         (Column("own"), [format_duration(row.own_ns) for row in rows], True),
         (Column("own %"), [format_share(row.share) for row in rows], True),
         (Column("mean"), [format_duration(row.mean_ns) for row in rows], True),
@@ -269,6 +277,7 @@ def _rows(folded: Folded, gpu_total_ns: int | None) -> tuple[SummaryRow, ...]:
     unknown = [None] * len(folded.names)
     gpu_own = columns.get("gpu_own_ns", unknown)
     gpu_total = columns.get("gpu_total_ns", unknown)
+    backward = columns.get("backward_ns", unknown)
     rows = [
         SummaryRow(
             name=name,
@@ -283,6 +292,7 @@ def _rows(folded: Folded, gpu_total_ns: int | None) -> tuple[SummaryRow, ...]:
             gpu_total_ns=gpu_total[index],
             gpu_own_ns=gpu_own[index],
             gpu_share=None if gpu_total_ns is None else _ratio(gpu_own[index], gpu_total_ns),
+            backward_ns=backward[index],
         )
         for index, name in enumerate(folded.names)
     ]

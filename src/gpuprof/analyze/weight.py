@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def has_gpu_time(tree: CallTree) -> bool:
-    """Tell whether any kernel or transfer was recorded."""
+    """Tell whether anything was timed on a GPU."""
     return tree.gpu_ns is not None and bool(tree.gpu_ns.any())
 
 
 def on_gpu(tree: CallTree) -> CallTree:
-    """Return the tree with the GPU's time as its time: `own_ns` that of each kernel and transfer.
+    """Return the tree with the GPU's time as its time: `own_ns` that of each kernel and transfer, or layer.
 
     `total_ns` is the sum over the subtree: the time of everything that was launched inside. A tree without
     GPU records has zeros everywhere.

@@ -76,13 +76,14 @@ def _versions(meta: Mapping[str, Any]) -> str:
 
 def _sources(sources: Mapping[str, str]) -> str:
     """Name what was on, then what was off with the reason."""
+    named = {name.replace("_", " "): method for name, method in sources.items()}
     on = [
         f"{name} ({method})" if method.startswith(_TOLD_METHODS) else name
-        for name, method in sources.items()
+        for name, method in named.items()
         if not method.startswith("off")
     ]
     reasons: dict[str, list[str]] = {}
-    for name, method in sources.items():
+    for name, method in named.items():
         if method.startswith("off"):
             reasons.setdefault(method.removeprefix("off: "), []).append(name)
     off = [f"no {', '.join(names)} ({reason})" for reason, names in reasons.items()]

@@ -14,7 +14,10 @@ import click
 
 from gpuprof.analyze.text_table import escape_text
 from gpuprof.cli.doctor import doctor
+from gpuprof.cli.export import export
 from gpuprof.cli.flamegraph import flamegraph
+from gpuprof.cli.import_trace import import_trace
+from gpuprof.cli.nsys import nsys
 from gpuprof.cli.roofline import roofline
 from gpuprof.cli.run import run
 from gpuprof.cli.summary import summary
@@ -48,7 +51,7 @@ def cli(context: click.Context) -> None:
         context.exit(EXIT_BAD_INPUT)
 
 
-for command in (run, summary, flamegraph, roofline, doctor):
+for command in (run, summary, flamegraph, roofline, export, import_trace, nsys, doctor):
     cli.add_command(command)
 
 

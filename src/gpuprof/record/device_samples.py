@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Literal
 
 from gpuprof import _native
+from gpuprof.record.file_identity import identity_of
 
 LIBRARY = "libnvidia-ml.so.1"
 PERIOD_NS = 50_000_000
@@ -81,7 +82,7 @@ class DeviceSampleSource:
         leash, self._leash = self._leash, -1
         if leash < 0:
             return
-        if _identity_of(leash) != self._identity:
+        if identity_of(leash) != self._identity:
             self.notes.append("the program closed what ends the device samples: they may end early")
             return
         if os.getpid() != self._process_id:
@@ -98,7 +99,7 @@ class DeviceSampleSource:
             _native.start_detached(self._command(library), _environment(), theirs.fileno())
             # As a number: an object would close it in each forked child too, whatever it stands for by then.
             self._leash = ours.detach()
-        self._identity = _identity_of(self._leash)
+        self._identity = identity_of(self._leash)
 
     def _command(self, library: str) -> list[bytes]:
         path = self._folder.resolve() / f"{self._process_id}-{time.monotonic_ns()}.samples"
@@ -131,15 +132,6 @@ def _environment() -> list[bytes]:
         for name, value in os.environ.items()
         if name in _PASSED_ON or name.startswith(_PASSED_ON_PREFIXES)
     ]
-
-
-def _identity_of(file: int) -> tuple[int, int] | None:
-    """Return what the number stands for: the program may have closed it and got it again."""
-    try:
-        status = os.fstat(file)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 def _end_at_other_side(leash: int) -> bool:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What runs on the GPU: kernels, copies and fills, from CUPTI's activity records.
+"""What runs on the GPU: kernels, copies and fills, from CUPTI's activity records; else times of layers.
 
 The driver is never initialised on the program's behalf, since CUDA that was initialised before a fork does
 not work in the child. Where the program has not done it yet, recording begins when PyTorch does.
@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof import _native
+from gpuprof.record.layer_timer import METHOD, LayerTimer
 from gpuprof.record.profiler_guard import ProfilerGuard
 
 _WAITING = "off: the program never initialised CUDA"
@@ -48,11 +49,13 @@ class KernelSource:
     """Records the GPU from `start`, or from when CUDA is initialised, to `stop`.
 
     `report` is called with the method's line when that changes after the start. `totals` are those of
-    docs/run-format.md, None while nothing was recorded.
+    docs/run-format.md, None while nothing was recorded. Where CUPTI refuses, and layers are recorded, those
+    are timed instead.
     """
 
-    def __init__(self, report: Callable[[str], None]) -> None:
+    def __init__(self, report: Callable[[str], None], *, layers: bool = False) -> None:
         self._report = report
+        self._timer = LayerTimer() if layers else None
         self._process_id = os.getpid()
         self._lock = threading.Lock()
         self._on = False
@@ -65,6 +68,8 @@ class KernelSource:
     @property
     def totals(self) -> dict[str, Any] | None:
         """What was recorded, counted."""
+        if self._timer is not None and self._timer.totals is not None:
+            return self._timer.totals
         return None if self._facts is None else {**self._facts, **self._counts}
 
     def start(self) -> str:
@@ -91,6 +96,7 @@ class KernelSource:
         self._report = _tell_nobody  # the recording and its source must not keep each other alive
         with self._lock:
             self._end()
+            self._stop_timer()
 
     def cuda_was_initialised(self) -> None:
         """Begin late, on the thread that initialises CUDA."""
@@ -116,21 +122,36 @@ class KernelSource:
             self._profiled_threads.discard(threading.get_ident())
             if self._profiled_threads or not self._cuda_is_used or _current.source is not self:
                 return
+            if self._timer is not None and self._timer.is_on:
+                return
             reason = self._switch_on()
+            if reason and self._facts is None:
+                self._report(self._time_layers(reason))
+                return
         if not reason:
             self._report(self._method())
-        elif self._facts is not None:
+        else:
             self._note(f"GPU records ended early: {reason}")
 
     def _begin(self) -> str:
         with self._lock:
             self._cuda_is_used = True
             reason = _PROFILED if self._profiled_threads else self._switch_on()
+            if reason and not self._profiled_threads:
+                return self._time_layers(reason)
         if reason:
             return f"off: {reason}"
         if _is_capturing():
             self._note(_CAPTURING)
         return self._method()
+
+    def _time_layers(self, why: str) -> str:
+        if self._timer is None:
+            return f"off: {why}"
+        failure = self._timer.start()
+        if failure == why:
+            return f"off: {why}"
+        return f"off: {why}; no CUDA events either: {failure}" if failure else f"{METHOD}: {why}"
 
     def _method(self) -> str:
         assert self._facts is not None
@@ -146,6 +167,12 @@ class KernelSource:
             self._facts = self._facts or {"clock_error_ns": None}
             self._facts |= {"cupti_version": started["version"], "cupti_path": started["path"]}
         return reason
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None and self._timer.is_on:
+            self._timer.stop()
+            for line in self._timer.notes:
+                self._note(line)
 
     def _end(self) -> None:
         if not self._on:

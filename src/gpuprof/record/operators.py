@@ -17,6 +17,7 @@ from gpuprof import _native
 from gpuprof.record.collector import why_not_collecting
 from gpuprof.record.profiler_guard import ProfilerGuard
 
+_ENGINE_PREFIX = "autograd::engine::evaluate_function: "
 _STEPPED_BACK = "operators were not recorded while the program used a profiler of PyTorch"
 
 
@@ -234,6 +235,8 @@ class _TorchProfiler:
             np.array(names, dtype=np.int32),
             starts - self._realtime_minus_monotonic_ns,
             np.array([event.duration_ns() for event in events], dtype=np.int64),
+            np.array([max(0, event.sequence_nr()) for event in events], dtype=np.uint64),
+            np.array([_forward_thread(event) for event in events], dtype=np.uint64),
         )
         self._profiler = None
         return True
@@ -241,3 +244,10 @@ class _TorchProfiler:
 
 def _is_operator(event: Any) -> bool:
     return event.device_type().name == "CPU" and event.duration_ns() >= 0 and not event.is_async()
+
+
+def _forward_thread(event: Any) -> int:
+    """Return the number of the thread that made the node which the engine evaluates; 0 for other events."""
+    if event.sequence_nr() < 0 or not event.name().startswith(_ENGINE_PREFIX):
+        return 0
+    return int(event.fwd_thread_id())

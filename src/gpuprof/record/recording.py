@@ -21,7 +21,9 @@ from typing import Any, Literal, TypeAlias
 
 from gpuprof import _native
 from gpuprof.errors import RecordingError
+from gpuprof.record.backward_layers import BackwardLayerSource
 from gpuprof.record.device_samples import DeviceSampleSource
+from gpuprof.record.file_identity import identity_of
 from gpuprof.record.first_calls import FirstCalls
 from gpuprof.record.import_hook import ImportHook
 from gpuprof.record.kernels import KernelSource
@@ -57,7 +59,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     draft.replace(path)
 
 
-_Source: TypeAlias = LayerSource | OperatorSource | DeviceSampleSource | KernelSource
+_Source: TypeAlias = BackwardLayerSource | LayerSource | OperatorSource | DeviceSampleSource | KernelSource
 
 
 class Recording:
@@ -201,14 +203,17 @@ class Recording:
                 self._save(closed=False)
 
     def _start_torch_sources(self) -> None:
-        sources: dict[str, LayerSource | OperatorSource | KernelSource] = {
-            "kernels": KernelSource(self._kernels_began),
+        sources: dict[str, _Source] = {
+            "kernels": KernelSource(self._kernels_began, layers=self._wanted["layers"]),
             "layers": LayerSource(self._modules, self._first_calls),
+            # Before the operators, since it calls some of its own.
+            "backward_layers": BackwardLayerSource(),
             "operators": OperatorSource(),
         }
+        wanted = {**self._wanted, "backward_layers": self._wanted["layers"] and self._wanted["operators"]}
         self._modules = ()  # a recording keeps no model alive
         for name, source in sources.items():
-            if self._wanted[name]:
+            if wanted[name]:
                 self._start_source(name, source)
 
     def _start_source(self, name: str, source: _Source) -> None:
@@ -257,23 +262,15 @@ class _Lock:
     def __init__(self, path: Path) -> None:
         self._folder = path.resolve()
         self._file = os.open(path / LOCK_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        self._identity = _identity_of(self._file)
+        self._identity = identity_of(self._file)
         fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         _recorded_here.add(self._folder)
 
     def release(self) -> None:
         _recorded_here.discard(self._folder)
         # A program may have closed every file that it finds, and opened others under their numbers.
-        if _identity_of(self._file) == self._identity:
+        if identity_of(self._file) == self._identity:
             os.close(self._file)
-
-
-def _identity_of(file: int) -> tuple[int, int] | None:
-    try:
-        status = os.fstat(file)
-    except OSError:
-        return None
-    return status.st_dev, status.st_ino
 
 
 class _OfProgram:

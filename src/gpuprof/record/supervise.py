@@ -53,7 +53,7 @@ def run_program(
     is full already the program runs all the same, unrecorded, and the folder is gone.
     """
     (_check_module if is_module else _check_script)(target)
-    path = out if out is not None else _free_name(_stem(target, is_module=is_module))
+    path = out if out is not None else free_name(_stem(target, is_module=is_module))
     create_folder(path)
     options = {
         "out": str(path.resolve()),
@@ -66,7 +66,7 @@ def run_program(
     }
     words = ["-m", target] if is_module else [target]
     command = [sys.executable, *_interpreter_flags(), *words, *arguments]
-    exit_code = _run(command, environment_for(options))
+    exit_code = run_command(command, environment_for(options))
     if not (path / RECORDING_FILE).exists():
         _remove_unused(path)
     return ProgramResult(exit_code, path)
@@ -107,7 +107,7 @@ def _stem(target: str, *, is_module: bool) -> str:
     return target.rsplit(".", 1)[-1] if is_module else (Path(target).resolve().stem or "program")
 
 
-def _free_name(stem: str) -> Path:
+def free_name(stem: str) -> Path:
     """Return the first of STEM.gpuprof, STEM-2.gpuprof, ... that does not exist."""
     path, count = Path(f"{stem}.gpuprof"), 1
     while path.exists():
@@ -116,7 +116,8 @@ def _free_name(stem: str) -> Path:
     return path
 
 
-def _run(command: list[str], environment: dict[str, str]) -> int:
+def run_command(command: list[str], environment: dict[str, str]) -> int:
+    """Run a command to its end, signals passed on; returns its exit code as a shell has it."""
     process = subprocess.Popen(command, env=environment)
     with _signals_for(process):
         code = process.wait()

@@ -50,7 +50,7 @@ class RunFolder:
         """Return a connection of the caller's own, since one refuses a second thread."""
         with self._opening:
             if self._connection is None:
-                self._connection = self._connect()
+                self._connection = self.connect()
             return self._connection.cursor()
 
     def _read_meta(self) -> dict[str, Any]:
@@ -73,11 +73,20 @@ class RunFolder:
         self._data = self._scratch.path
         return close_run(self.path, into=self._data)
 
-    def _connect(self) -> duckdb.DuckDBPyConnection:
+    def connect_whole(self) -> duckdb.DuckDBPyConnection:
+        """Return a new connection that knows all tables of the format: those that the run lacks are empty."""
+        connection = self.connect()
+        for table in TABLES.keys() - set(self.tables):
+            columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TABLES[table].items())
+            connection.execute(f"CREATE VIEW {table} AS SELECT {columns} WHERE false")
+        return connection
+
+    def connect(self) -> duckdb.DuckDBPyConnection:
+        """Return a new connection of the caller's own that knows the tables as views."""
         import duckdb
 
         connection = duckdb.connect(":memory:")
-        self._plain = PlainPath(self._data)
+        self._plain = self._plain or PlainPath(self._data)
         for table in self.tables:
             pattern = str(self._plain.path / table / "**" / "*.parquet")
             try:

@@ -3,7 +3,8 @@
 
 In `links`, kind 0 is a launch, 1 a node of a CUDA graph under capture, 2 a copy of a node, whose `span_id`
 is the original's id. In `records`, kind is one of those in gpu_records.py: 1 kernel, 2 copy, 3 fill,
-4 synchronization. Ones in every bit mean that the driver does not tell. No graph and no node has the id 0,
+4 synchronization, 5 layer between two CUDA events, whose `detail` is the id of the timed layer around it on
+its stream. Ones in every bit mean that the driver does not tell. No graph and no node has the id 0,
 which is in the records of what no graph launched.
 """
 
@@ -66,6 +67,23 @@ ATTRIBUTED = """
     LEFT JOIN captured ON captured.id = records.graph_node_id
 """
 
+# Another tool's record belongs to what launched it, by correlation id (kind 0), or to the operator whose id
+# it carries (kind 3).
+IMPORTED = """
+    CREATE OR REPLACE VIEW attributed AS
+    SELECT records.*, launches.launch_ns,
+           coalesce(launches.span_id, externals.span_id) AS span_id,
+           CASE WHEN launches.span_id IS NULL THEN coalesce(externals.node, launches.node)
+                ELSE launches.node END AS node,
+           false AS is_foreign_graph
+    FROM records
+    LEFT JOIN (SELECT id, nullif(min(span_id), -1) AS span_id, arg_min(node, span_id) AS node,
+                      min(launch_ns) AS launch_ns
+               FROM links WHERE kind = 0 GROUP BY id) AS launches ON launches.id = records.correlation_id
+    LEFT JOIN (SELECT id, min(span_id) AS span_id, arg_min(node, span_id) AS node
+               FROM links WHERE kind = 3 GROUP BY id) AS externals ON externals.id = records.external_id
+"""
+
 TABLES = {
     "kernels": """
         SELECT row_number() OVER () - 1 + $first AS kernel_id, * FROM (
@@ -107,5 +125,17 @@ LEAVES = """
     LEFT JOIN memory_kinds AS destinations ON destinations.code = destination_kind
     WHERE attributed.kind IN (1, 2, 3)
     GROUP BY 1, 2, 3 ORDER BY node, gpu_ns DESC, name
+"""
+
+# What layers took on the GPU, each less the layers inside it on its stream: those are counted on their own.
+# An enclosing layer that had not ended has no record.
+LAYER_TIMES = """
+    SELECT coalesce(node, $root) AS node,
+           sum(greatest(duration_ns - coalesce(inside.gpu_ns, 0), 0))::BIGINT AS gpu_ns
+    FROM attributed
+    LEFT JOIN (SELECT detail AS id, sum(duration_ns) AS gpu_ns FROM records WHERE kind = 5 GROUP BY 1)
+        AS inside ON inside.id = attributed.correlation_id
+    WHERE kind = 5
+    GROUP BY 1 ORDER BY node
 """
 COUNT_KERNELS = "SELECT count(*) FROM records WHERE kind = 1"

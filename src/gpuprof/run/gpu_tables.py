@@ -49,7 +49,7 @@ class GpuTables:
 
     def load(self, file: GpuFile, name_ids: npt.NDArray[np.uint32] | None, origin_ns: int) -> None:
         """Make the records and links of one process ready to be asked."""
-        self._prepare()
+        self.prepare()
         key = (file.process_id, file.process_key)
         parts = []
         for number, records in enumerate(file.batches(BATCH_RECORDS)):
@@ -61,6 +61,12 @@ class GpuTables:
         self._view("links", self._link_parts.get(key, []), _no_links())
         self._connection.execute(gpu_queries.CAPTURED)
         self._connection.execute(gpu_queries.ATTRIBUTED)
+
+    def load_imported(self, key: tuple[int, int]) -> None:
+        """Make the view `raw_records` and the links of one process of an imported run ready to be asked."""
+        self._connection.execute(gpu_queries.RECORDS)
+        self._view("links", self._link_parts.get(key, []), _no_links())
+        self._connection.execute(gpu_queries.IMPORTED)
 
     def rows(self, table: str) -> duckdb.DuckDBPyRelation:
         """Return the rows of `table` of the process that was loaded last."""
@@ -77,7 +83,14 @@ class GpuTables:
         self._kernels += self._connection.execute(gpu_queries.COUNT_KERNELS).fetchall()[0][0]
         return found
 
-    def _prepare(self) -> None:
+    def layer_times(self, root_node: int) -> Columns:
+        """Return what layers took on the GPU outside of those inside them: node, gpu_ns."""
+        query = gpu_queries.LAYER_TIMES.replace("$root", str(root_node))
+        found: Columns = self._connection.execute(query).fetchnumpy()
+        return found
+
+    def prepare(self) -> None:
+        """Bound the memory and make what the queries need; done once."""
         if self._is_ready:
             return
         self._scratch.mkdir(exist_ok=True)

@@ -14,13 +14,16 @@ _KIND_CODES = {"kernel": 7, "transfer": 8}
 
 
 def with_leaves(
-    tree: dict[str, Any], names: list[str], leaves: list[dict[str, Any]] | None
+    tree: dict[str, Any],
+    names: list[str],
+    leaves: list[dict[str, Any]] | None,
+    layer_times: list[dict[str, Any]],
 ) -> tuple[dict[str, Any], list[str]]:
     """Return the tree's columns with `gpu_ns` and the leaves, and the names with theirs.
 
-    `leaves` are columns node, kind, name, calls, gpu_ns; None where no GPU was recorded: `gpu_ns` is then
-    -1, which stands for not known, in every row. The order stays pre-order: leaves come first below their
-    node.
+    `leaves` are columns node, kind, name, calls, gpu_ns, `layer_times` node and gpu_ns. None for `leaves`:
+    no GPU was recorded, and `gpu_ns` is -1, which stands for not known, in every row. The order stays
+    pre-order: leaves come first below their node.
     """
     count = len(tree["parent"])
     plain = {key: column for key, column in tree.items() if key != "number"}
@@ -33,7 +36,10 @@ def with_leaves(
     all_names, name = _extended(names, added["name"])
     leaf = _leaf_columns(plain, added, parent, name)
     columns = {key: np.concatenate([column, leaf[key]]) for key, column in plain.items()}
-    columns["gpu_ns"] = np.concatenate([np.zeros(count, dtype=np.int64), added["gpu_ns"].astype(np.int64)])
+    of_layers = np.zeros(count, dtype=np.int64)
+    for part in layer_times:
+        np.add.at(of_layers, place_of_number[part["node"].astype(np.int64)], part["gpu_ns"].astype(np.int64))
+    columns["gpu_ns"] = np.concatenate([of_layers, added["gpu_ns"].astype(np.int64)])
     return _in_preorder(columns, count, parent), all_names
 
 

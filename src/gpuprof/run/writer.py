@@ -100,7 +100,7 @@ def _write_tables(path: Path, target: Path, *, closed: bool) -> tuple[dict[str, 
     try:
         # This may run in the measured program: each further thread would hold buffers of its own.
         connection.execute("SET threads = 1")
-        writer = _TableWriter(connection, plain.path)
+        writer = TableWriter(connection, plain.path)
         decoded = _native.decode(os.fsencode(path / SEGMENTS), BATCH_ROWS, writer.add_batch)
         writer.write_gpu(path / SEGMENTS, decoded)
         writer.write_tree(decoded)
@@ -119,7 +119,7 @@ def _write_tables(path: Path, target: Path, *, closed: bool) -> tuple[dict[str, 
     return decoded, sampled
 
 
-class _TableWriter:
+class TableWriter:
     """Writes batches of columns as parts of hive-partitioned Parquet data sets."""
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, target: Path) -> None:
@@ -133,15 +133,16 @@ class _TableWriter:
         connection.execute("CREATE TABLE metrics (code USMALLINT, metric VARCHAR)")
         connection.executemany("INSERT INTO metrics VALUES (?, ?)", list(enumerate(METRICS, start=1)))
         self._names = 0
-        self._gpu = GpuTables(connection, target / _SCRATCH)
+        self.gpu = GpuTables(connection, target / _SCRATCH)
         self._leaves: list[dict[str, Any]] | None = None  # None: no GPU was recorded
+        self._layer_times: list[dict[str, Any]] = []
 
     def add_batch(
         self, process: dict[str, Any], columns: dict[str, Any], links: dict[str, Any], names: list[str]
     ) -> None:
         """Write one batch. `names` are those that are new since the batch before."""
-        self._add_names(names)
-        self._gpu.add_links(process, links)
+        self.add_names(names)
+        self.gpu.add_links(process, links)
         if len(columns["span_id"]):
             self._add_spans(process, columns)
 
@@ -168,7 +169,7 @@ class _TableWriter:
         """Write kernels, transfers and synchronizations, process by process."""
         files, damage = find_files(segments)
         decoded["damage"] += damage
-        self._add_names(decoded["names"][self._names :])
+        self.add_names(decoded["names"][self._names :])
         keys = [(process["process_id"], process["process_key"]) for process in decoded["processes"]]
         tree = decoded["tree"]
         roots = dict(zip(keys, tree["number"][tree["parent"] < 0].tolist(), strict=True))
@@ -178,10 +179,15 @@ class _TableWriter:
             if key not in roots:
                 decoded["damage"].append(f"{file.path}: its process left no events; its records are lost")
                 continue
-            self._gpu.load(file, name_ids[key], decoded["origin_monotonic_ns"])
-            for table in GPU_TABLES:
-                self._write_rows(table, file.process_id, self._gpu.rows(table))
-            self._leaves = [*(self._leaves or []), self._gpu.leaves(roots[key])]
+            self.gpu.load(file, name_ids[key], decoded["origin_monotonic_ns"])
+            self.write_gpu_of(file.process_id, roots[key])
+            self._layer_times.append(self.gpu.layer_times(roots[key]))
+
+    def write_gpu_of(self, process_id: int, root_node: int) -> None:
+        """Write what was loaded last; `root_node` is its process in the call tree."""
+        for table in GPU_TABLES:
+            self._write_rows(table, process_id, self.gpu.rows(table))
+        self._leaves = [*(self._leaves or []), self.gpu.leaves(root_node)]
 
     def write_work(self, segments: Path, decoded: dict[str, Any]) -> None:
         """Write what the counting pass left, if there was one."""
@@ -194,15 +200,16 @@ class _TableWriter:
         """Write the merged call tree, with what the GPU did below the calls that asked for it."""
         import numpy as np
 
-        tree, names = with_leaves(decoded["tree"], decoded["names"], self._leaves)
-        self._add_names(names[self._names :])
+        tree, names = with_leaves(decoded["tree"], decoded["names"], self._leaves, self._layer_times)
+        self.add_names(names[self._names :])
         columns = {**tree, "node_id": np.arange(len(tree["parent"]), dtype=np.int32)}
         columns["parent_id"] = columns.pop("parent")
         columns["name_id"] = columns.pop("name").astype(np.uint32) + 1
         with self._registered("batch", columns):
             self._write("call_tree", 0, _TREE_QUERY)
 
-    def _add_names(self, names: list[str]) -> None:
+    def add_names(self, names: list[str]) -> None:
+        """Take in names; their ids count from 1 in the order in which they come."""
         import numpy as np
 
         if not names:
@@ -290,7 +297,7 @@ def _is_complete(facts: dict[str, Any], decoded: dict[str, Any]) -> bool:
     lost = totals["dropped_events"] + totals["damaged_events"] + len(decoded["damage"])
     gpu = facts.get("gpu")
     if isinstance(gpu, dict):
-        lost += sum(bool(gpu.get(key)) for key in ("dropped", "truncated", "lost_records"))
+        lost += sum(bool(gpu.get(key)) for key in ("dropped", "truncated", "untimed", "lost_records"))
     return bool(facts.get("closed")) and lost == 0
 
 

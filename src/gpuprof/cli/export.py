@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof export`: a run for another tool."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from gpuprof.cli.flamegraph import check_output
+
+
+@click.command("export")
+@click.argument("run", metavar="R")
+@click.option(
+    "-o",
+    "--output",
+    metavar="TRACE",
+    required=True,
+    help="File to write, by its ending: .pftrace .json .speedscope.json .folded .parquet",
+)
+def export(run: str, output: str) -> None:
+    """Write the run R for Perfetto, chrome://tracing, speedscope, flame graph scripts or data frames."""
+    from gpuprof import api
+    from gpuprof.render.export import format_of
+
+    path = Path(output)
+    format_of(path)
+    check_output(path)
+    click.echo(api.open(run).export(path))

@@ -1,0 +1,40 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof import`: another tool's trace as a run."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import click
+
+_ENDINGS = (".gz", ".json", ".sqlite", ".db", ".trace", ".pt")
+
+
+@click.command("import")
+@click.argument("trace", metavar="TRACE")
+@click.option(
+    "-o", "--output", "out", metavar="R", help="Run to write; the default is the trace's name, .gpuprof."
+)
+def import_trace(trace: str, out: str | None) -> None:
+    """Make a run of TRACE: Kineto or Chrome JSON (also .gz), or Nsight Systems' SQLite export."""
+    from gpuprof import api
+    from gpuprof.analyze.text_table import escape_text
+    from gpuprof.cli.header import outline
+
+    run = api.import_trace(trace, Path(out) if out is not None else default_run(Path(trace)))
+    for line in (*run.meta["damage"], *run.meta["notes"]):
+        click.echo(f"gpuprof: {escape_text(line)}", err=True)
+    command = escape_text(f"gpuprof summary {shlex.quote(str(run.path))}")
+    click.echo(
+        f"gpuprof: wrote {escape_text(str(run.path))} ({outline(run.meta)}); see it with: {command}", err=True
+    )
+    click.echo(run.path)
+
+
+def default_run(trace: Path) -> Path:
+    """Return the run's path beside the trace: net.pt.trace.json.gz gives net.gpuprof."""
+    name = trace.name
+    while Path(name).suffix in _ENDINGS and Path(name).stem:
+        name = Path(name).stem
+    return trace.with_name(f"{name}.gpuprof")

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Layers timed on the GPU by pairs of CUDA events, where CUPTI cannot be had."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from gpuprof import _native
+
+METHOD = "CUDA events per layer"
+_WHOLE_LAYERS = (
+    "GPU times are those of whole layers, by CUDA events: gaps between a layer's kernels are in them, and "
+    "the backward pass has none"
+)
+
+
+class LayerTimer:
+    """Times the layers that are recorded, from `start` to `stop`.
+
+    `totals` are those of docs/run-format.md, None while nothing was timed.
+    """
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.notes: list[str] = []
+        self.totals: dict[str, Any] | None = None
+
+    def start(self) -> str:
+        """Begin; CUDA is in use. Returns why layers cannot be timed, or nothing."""
+        import torch
+
+        get_device = getattr(torch._C, "_cuda_getDevice", None)
+        get_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        if get_device is None or get_stream is None:
+            return "this torch does not tell its current stream"
+        reason = _native.event_timer_start(get_device, get_stream)
+        self.is_on = not reason
+        return reason
+
+    def stop(self) -> None:
+        """End. Layers that still run on the GPU are waited for briefly, not synchronised."""
+        if not self.is_on:
+            return
+        self.is_on = False
+        totals = _native.event_timer_stop()
+        problem = totals.pop("problem")
+        self.totals = {"method": METHOD, **totals}
+        self.notes.append(_WHOLE_LAYERS)
+        if problem:
+            self.notes.append(f"CUDA events: {problem}")
+        if totals["untimed"]:
+            self.notes.append(
+                f"{totals['untimed']:,} calls of layers were not timed, for want of events or of a stream: "
+                "their GPU time is in the layers around them"
+            )
+        if totals["unfinished"]:
+            self.notes.append(f"{totals['unfinished']:,} calls of layers had not ended on the GPU")

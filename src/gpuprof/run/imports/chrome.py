@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Chrome's trace format, as torch.profiler (Kineto) and many others write it, compressed or not."""
+
+from __future__ import annotations
+
+import gzip
+import re
+import zlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuprof import _native
+from gpuprof.errors import RunError
+from gpuprof.run.gpu_records import COPY, FILL, KERNEL, SYNCHRONIZATION, UNKNOWN
+from gpuprof.run.imports.import_facts import ImportFacts
+from gpuprof.run.imports.imported_run import (
+    BATCH_ROWS,
+    INTERFACE_CALL,
+    MAIN_PROCESS,
+    SPAN,
+    ImportedRun,
+    kind_code,
+)
+from gpuprof.run.imports.naming import operator_kind, python_function
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Columns = dict[str, npt.NDArray[Any]]
+
+PIECE_BYTES = 1 << 20
+_GZIP_MAGIC = b"\x1f\x8b"
+
+_RECORD_KINDS = {
+    "kernel": KERNEL,
+    "gpu_memcpy": COPY,
+    "gpu_memset": FILL,
+    "cuda_sync": SYNCHRONIZATION,
+}
+_INTERFACE_CALLS = frozenset(("cuda_runtime", "cuda_driver"))
+# The same ranges once more on the GPU's tracks, and the profiler's own.
+_LEFT_OUT = frozenset(("gpu_user_annotation", "Trace", "overhead", "cuda_profiler_range"))
+_OWN_KINDS = frozenset(("span", "layer", "operator", "nvtx", "backward", "compile"))
+
+# As Kineto names memory, the codes of CUPTI's CUpti_ActivityMemoryKind.
+_MEMORY = {"Pageable": 1, "Pinned": 2, "Device": 3, "Array": 4, "Managed": 5, "Unified": 5}
+_OWN_MEMORY = {"pageable": 1, "pinned": 2, "device": 3, "array": 4, "managed": 5}
+_COPY_NAME = re.compile(r"\(?([A-Z]\w+) -> ([A-Z]\w+)\)?|copy (\w+) to (\w+)")
+_FILL_NAME = re.compile(r"Memset \(([A-Z]\w+)\)|fill (\w+)")
+_WAITS = {"Event Synchronize": 1, "Stream Wait Event": 2, "Stream Synchronize": 3, "Context Synchronize": 4}
+
+
+def read_chrome(path: Path, run: ImportedRun) -> ImportFacts:
+    """Gather a trace's slices; returns what else it tells. Raises RunError where it is no trace."""
+    reader = _native.ChromeReader()
+    sorter = _Sorter(run)
+    cut = _feed(path, reader, sorter)
+    reader.finish()
+    sorter.add(*reader.take())
+    told = reader.facts()
+    _refuse(path, told)
+    return _facts(told, cut, sorter)
+
+
+def _feed(path: Path, reader: _native.ChromeReader, sorter: _Sorter) -> bool:
+    """Read the file to its end; returns whether it was cut off."""
+    try:
+        for piece in _pieces(path):
+            reader.feed(piece)
+            if reader.rows() >= BATCH_ROWS:
+                sorter.add(*reader.take())
+    except (EOFError, zlib.error, gzip.BadGzipFile):
+        return True
+    return False
+
+
+def _pieces(path: Path) -> Iterator[bytes]:
+    with path.open("rb") as raw:
+        is_packed = raw.read(2) == _GZIP_MAGIC
+        raw.seek(0)
+        file: IO[bytes] = gzip.GzipFile(fileobj=raw) if is_packed else raw  # type: ignore[assignment]
+        while piece := file.read(PIECE_BYTES):
+            yield piece
+
+
+def _refuse(path: Path, told: dict[str, Any]) -> None:
+    what = "not a trace in Chrome's JSON format"
+    if told["is_empty"]:
+        raise RunError(f"{path} is empty: export the trace again")
+    if told["problem"] and told["events"] == 0:
+        raise RunError(f"{path} is {what}: {told['problem']}; name a trace of torch.profiler or Chrome")
+    if not told["has_events"]:
+        raise RunError(f"{path} is {what}: it has no traceEvents; name a trace of torch.profiler or Chrome")
+
+
+def _facts(told: dict[str, Any], cut: bool, sorter: _Sorter) -> ImportFacts:
+    outer = told["outer"]
+    is_kineto = "baseTimeNanoseconds" in outer or sorter.saw_operators
+    base = str(outer.get("baseTimeNanoseconds", "0"))
+    facts = ImportFacts(
+        source="Kineto JSON" if is_kineto else "Chrome JSON",
+        unix_ns_at_zero=int(base) if re.fullmatch(r"-?\d{1,19}", base) else 0,
+        totals={
+            "events": told["events"],
+            "damaged_events": told["damaged"] + told["negative"],
+            "unmatched_ends": told["unmatched_ends"],
+            "unfinished_spans": told["unfinished"],
+        },
+    )
+    facts.damage += _damage(told, cut)
+    if sorter.left_out or told["not_taken"]:
+        facts.notes.append(
+            f"{sorter.left_out + told['not_taken']:,} events are no intervals of a thread or of a GPU, "
+            "and were left out"
+        )
+    for process_id, thread_id, name in told["tracks"]:
+        if thread_id < 0:
+            facts.process_names[process_id] = name
+        else:
+            facts.thread_names[(process_id, thread_id)] = name
+    return facts
+
+
+def _damage(told: dict[str, Any], cut: bool) -> Iterator[str]:
+    if told["problem"]:
+        yield f"the trace cannot be read on behind {told['events']:,} events: {told['problem']}"
+    elif cut or not told["is_whole"]:
+        yield f"the trace is cut off behind {told['events']:,} events"
+    if told["damaged"]:
+        yield f"{told['damaged']:,} events are no JSON or lack their times, and were left out"
+    if told["negative"]:
+        yield f"{told['negative']:,} events have a negative duration, and were left out"
+
+
+class _Sorter:
+    """Tells intervals of threads from records of GPUs by category and name, each pair once."""
+
+    def __init__(self, run: ImportedRun) -> None:
+        self.left_out = 0
+        self.saw_operators = False
+        self._run = run
+        self._texts: list[str] = []
+        self._places: dict[int, int] = {}  # of (category, name) in the lists below
+        self._is_span: list[bool] = []
+        self._is_record: list[bool] = []
+        self._span: list[tuple[int, int, int]] = []  # kind, role, name id
+        self._record: list[tuple[int, int, int, int, int]] = []  # kind, name id, source, destination, wait
+
+    def add(self, columns: Columns, texts: list[str]) -> None:
+        self._texts += texts
+        pairs = columns["category"].astype(np.uint64) << np.uint64(32) | columns["text"]
+        found, inverse = np.unique(pairs, return_inverse=True)
+        places = np.array([self._place(int(pair)) for pair in found], dtype=np.int64)[inverse]
+        if len(places) == 0:
+            return
+        is_span = np.array(self._is_span)[places]
+        is_record = np.array(self._is_record)[places]
+        self.left_out += int((~is_span & ~is_record).sum())
+        self._add_spans({name: column[is_span] for name, column in columns.items()}, places[is_span])
+        self._add_records({name: column[is_record] for name, column in columns.items()}, places[is_record])
+
+    def _add_spans(self, columns: Columns, places: npt.NDArray[np.int64]) -> None:
+        kind, role, name = np.array(self._span, dtype=np.int64).T[:, places]
+        self._run.add_spans({**columns, "kind": kind, "role": role, "name_id": name})
+
+    def _add_records(self, columns: Columns, places: npt.NDArray[np.int64]) -> None:
+        kind, name, source, destination, wait = np.array(self._record, dtype=np.int64).T[:, places]
+        told = {"kind": kind, "name": name, "source_kind": source, "destination_kind": destination}
+        process = np.full(len(places), MAIN_PROCESS)  # a trace numbers devices where it numbers processes
+        self._run.add_records({**columns, **told, "detail": wait, "process_id": process})
+
+    def _place(self, pair: int) -> int:
+        place = self._places.get(pair)
+        if place is None:
+            place = self._places[pair] = len(self._is_span)
+            self._classify(self._texts[pair >> 32], self._texts[pair & UNKNOWN])
+        return place
+
+    def _classify(self, category: str, name: str) -> None:
+        span, record = (0, SPAN, 0), (0, 0, UNKNOWN, UNKNOWN, UNKNOWN)
+        is_record = category in _RECORD_KINDS
+        is_span = not is_record and category not in _LEFT_OUT
+        if is_record:
+            record = self._classified_record(_RECORD_KINDS[category], name)
+        elif is_span:
+            kind, role, shown = self._classified_span(category, name)
+            span = (kind_code(kind), role, self._run.name_id(shown))
+        self._is_span.append(is_span)
+        self._is_record.append(is_record)
+        self._span.append(span)
+        self._record.append(record)
+
+    def _classified_span(self, category: str, name: str) -> tuple[str, int, str]:
+        if category == "cpu_op":
+            self.saw_operators = True
+            return operator_kind(name), SPAN, name
+        if category in _INTERFACE_CALLS:
+            return "operator", INTERFACE_CALL, name
+        if category == "python_function":
+            kind, shown = python_function(name)
+            return kind, SPAN, shown
+        return category if category in _OWN_KINDS else "span", SPAN, name
+
+    def _classified_record(self, kind: int, name: str) -> tuple[int, int, int, int, int]:
+        source = destination = wait = UNKNOWN
+        if kind == COPY and (copied := _COPY_NAME.search(name)):
+            source, destination = (_memory(copied[1] or copied[3]), _memory(copied[2] or copied[4]))
+        if kind == FILL and (filled := _FILL_NAME.search(name)):
+            destination = _memory(filled[1] or filled[2])
+        if kind == SYNCHRONIZATION:
+            wait = _WAITS.get(name, UNKNOWN)
+        return kind, self._run.name_id(name), source, destination, wait
+
+
+def _memory(name: str) -> int:
+    return _MEMORY.get(name, _OWN_MEMORY.get(name, UNKNOWN))

@@ -1,0 +1,140 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the runs of programs.py must hold. On a GPU and in the rehearsal without one, the same."""
+
+from __future__ import annotations
+
+from attribution import Placed, layers_of_spans, placed_kernels
+from known_layers import BLOCKS, LABELS, LAYERS
+
+import gpuprof
+
+
+def rows(run: gpuprof.Run, query: str) -> list[tuple[object, ...]]:
+    return run.sql(query).fetchall()
+
+
+def is_whole(run: gpuprof.Run) -> None:
+    """Nothing is missing, and the run says so."""
+    gpu = run.meta["gpu"]
+    assert run.meta["sources"]["kernels"].startswith("CUPTI"), run.meta["sources"]
+    unwanted = {key: gpu[key] for key in ("dropped", "unfinished", "unknown", "truncated", "lost_records")}
+    assert not any(unwanted.values()), unwanted
+    assert run.meta["complete"], run.meta["notes"]
+
+
+def launches_come_before_kernels(run: gpuprof.Run) -> None:
+    error_ns = run.meta["gpu"]["clock_error_ns"]
+    late = rows(
+        run, f"SELECT name, start_ns - launch_ns FROM kernels WHERE start_ns < launch_ns - {error_ns}"
+    )
+    assert not late
+    assert rows(run, "SELECT count(*) FROM kernels WHERE launch_ns IS NULL") == [(0,)]
+
+
+def forward(run: gpuprof.Run, passes: int = 2) -> None:
+    is_whole(run)
+    expected = [(f"forward_{label}", LAYERS[label]) for label in LABELS] * passes
+    assert layers_of_spans(run) == expected
+    places = {name: [Placed(layer, False, passes)] for name, layer in expected}
+    assert placed_kernels(run) == places
+    launches_come_before_kernels(run)
+
+
+def grids(run: gpuprof.Run) -> None:
+    found = rows(run, "SELECT DISTINCT name, grid_x, grid_y, block_x FROM kernels ORDER BY name")
+    assert found == [(f"forward_{label}", BLOCKS[label], 1, 32) for label in sorted(LABELS)]
+
+
+def backward(run: gpuprof.Run) -> None:
+    is_whole(run)
+    places = placed_kernels(run)
+    known = {name: place for name, place in places.items() if name.startswith(("forward_", "backward_"))}
+    expected = {}
+    for label in LABELS:
+        expected[f"forward_{label}"] = [Placed(LAYERS[label], False, 1)]
+        expected[f"backward_{label}"] = [Placed(LAYERS[label], True, 1)]
+    assert known == expected
+    order = [name for name, _ in layers_of_spans(run) if name in known]
+    there = [f"forward_{label}" for label in LABELS]
+    back = [f"backward_{label}" for label in reversed(LABELS)]
+    assert order == there + back
+
+
+def graph(run: gpuprof.Run) -> None:
+    is_whole(run)
+    expected = [(f"forward_{label}", LAYERS[label]) for label in LABELS] * 3
+    assert layers_of_spans(run) == expected
+    assert placed_kernels(run) == {name: [Placed(layer, False, 3)] for name, layer in expected}
+    assert rows(run, "SELECT count(*) FROM kernels WHERE graph_node_id IS NULL") == [(0,)]
+
+
+def graph_from_before(run: gpuprof.Run) -> None:
+    is_whole(run)
+    assert rows(run, "SELECT count(*) FROM kernels") == [(3 * len(LABELS),)]
+    places = placed_kernels(run)
+    assert len(places) == 1
+    ((name, place),) = places.items()
+    assert name.startswith("CUDA graph ")
+    assert place == [Placed(None, False, 3)]
+    above = rows(
+        run,
+        "SELECT parent.name FROM call_tree JOIN call_tree AS parent ON parent.node_id = call_tree.parent_id "
+        "WHERE call_tree.kind = 'kernel'",
+    )
+    assert above == [("replays",)]
+
+
+def restarts(runs: list[gpuprof.Run]) -> None:
+    for number, run in enumerate(runs):
+        is_whole(run)
+        names = [name for (name,) in rows(run, "SELECT name FROM kernels ORDER BY start_ns")]
+        assert names == [f"forward_{LABELS[place % len(LABELS)]}" for place in range(number)]
+
+
+def killed(run: gpuprof.Run, launched: int, early: int) -> None:
+    assert not run.meta["complete"]
+    ((count,),) = rows(run, "SELECT count(*) FROM kernels")
+    assert early > 0
+    assert isinstance(count, int)
+    assert early <= count <= launched
+
+
+def forked(run: gpuprof.Run, child: int) -> None:
+    assert child == 0
+    is_whole(run)
+    assert rows(run, "SELECT count(*) FROM kernels") == [(20,)]
+    assert rows(run, "SELECT count(*) FROM spans WHERE name = 'in the child'") == [(1,)]
+
+
+def without_gpu(run: gpuprof.Run) -> None:
+    assert run.meta["sources"]["kernels"] == "off: not wanted"
+    assert run.meta["gpu"] is None
+    assert rows(run, "SELECT count(*) FROM kernels") == [(0,)]
+    assert rows(run, "SELECT count(*) FROM samples") == [(0,)]
+
+
+def threads(run: gpuprof.Run) -> None:
+    is_whole(run)
+    found = rows(
+        run,
+        "SELECT kernels.name, spans.name, count(*) FROM kernels JOIN spans USING (span_id) "
+        "GROUP BY ALL ORDER BY 1",
+    )
+    assert found == [(f"forward_{label}", f"thread {label}", 20) for label in LABELS[:3]]
+    waits = rows(
+        run,
+        "SELECT DISTINCT spans.name FROM synchronizations JOIN spans USING (span_id) "
+        "WHERE type = 'context' ORDER BY 1",
+    )
+    assert waits == [(f"thread {label}",) for label in LABELS[:3]]
+
+
+def long_run(run: gpuprof.Run, launched: int, recording_bytes: int) -> None:
+    """What was not recorded is counted, and the memory does not grow with the number of kernels."""
+    gpu = run.meta["gpu"]
+    ((count,),) = rows(run, "SELECT count(*) FROM kernels")
+    assert count == gpu["kernels"]
+    missing = gpu["dropped"] + gpu["unfinished"] + gpu["lost_records"]
+    assert gpu["kernels"] + missing == launched
+    assert run.meta["complete"] == (missing == 0)
+    assert recording_bytes < 200_000_000

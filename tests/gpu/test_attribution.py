@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""GPU: every kernel stands under the layer that launched it, in programs whose kernels are known."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import expectations
+from attribution import layers_of_spans, placed_kernels
+from known_layers import LABELS, LAYERS
+
+
+def test_forward(program: Any) -> None:
+    run = program("forward").run
+    expectations.forward(run)
+    expectations.grids(run)
+
+
+def test_backward(program: Any) -> None:
+    expectations.backward(program("backward").run)
+
+
+def test_replayed_graph(program: Any) -> None:
+    expectations.graph(program("graph").run)
+
+
+def test_graph_from_before_the_recording_is_one_unit(program: Any) -> None:
+    expectations.graph_from_before(program("graph_from_before").run)
+
+
+def test_recording_begun_in_the_middle_of_a_capture(program: Any) -> None:
+    run = program("begun_in_a_capture").run
+    assert any("while a CUDA graph was captured" in note for note in run.meta["notes"])
+    ((count,),) = run.sql("SELECT count(*) FROM kernels").fetchall()
+    assert count == len(LABELS) + 1
+    # What was captured after the beginning is in its layers; what came before cannot be.
+    layers = dict(layers_of_spans(run))
+    assert {f"forward_{label}": LAYERS[label] for label in LABELS[1:]}.items() <= layers.items()
+
+
+def test_streams(program: Any) -> None:
+    run = program("streams").run
+    expectations.is_whole(run)
+    expected = Counter({(f"forward_{label}", LAYERS[label]): 3 for label in LABELS})
+    assert Counter(layers_of_spans(run)) == expected
+    streams = run.sql("SELECT stream, list(name ORDER BY start_ns) FROM kernels GROUP BY stream").fetchall()
+    assert len(streams) == 3
+    assert all(names == [f"forward_{label}" for label in LABELS] for _, names in streams)
+
+
+def test_threads(program: Any) -> None:
+    expectations.threads(program("threads").run)
+
+
+def test_compiled_module(program: Any) -> None:
+    run = program("compiled", timeout=300).run
+    expectations.is_whole(run)
+    places = placed_kernels(run)
+    fused = {name: place for name, place in places.items() if name.startswith("triton_")}
+    assert fused, sorted(places)
+    assert {place.layer for each in fused.values() for place in each} == {"fused"}
+    others = {place.layer for name, each in places.items() if name not in fused for place in each}
+    assert others == {"plain"}

@@ -1,0 +1,252 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Exports of Nsight Systems, written from its published schema. No nsys and no GPU is involved."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from nsys_file import GLOBAL_PROCESS, GLOBAL_THREAD, PROCESS, TABLES, THREAD, NsysFile, write_small
+
+import gpuprof
+from gpuprof.errors import RunError
+
+Fill = Callable[[NsysFile], None]
+
+
+def imported(tmp_path: Path, fill: Fill, tables: Any = tuple(TABLES)) -> gpuprof.Run:
+    path = tmp_path / "report.sqlite"
+    file = NsysFile(path, tables)
+    fill(file)
+    file.close()
+    return gpuprof.import_trace(path, tmp_path / "report.gpuprof")
+
+
+def rows(run: gpuprof.Run, query: str) -> list[tuple[Any, ...]]:
+    return run.sql(query).fetchall()
+
+
+TREE = (
+    "SELECT s.kind, s.name, p.name, s.start_ns, s.duration_ns FROM spans s "
+    "LEFT JOIN spans p ON p.span_id = s.parent_id ORDER BY s.span_id"
+)
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> gpuprof.Run:
+    write_small(tmp_path / "small.sqlite")
+    return gpuprof.import_trace(tmp_path / "small.sqlite", tmp_path / "small.gpuprof")
+
+
+def test_ranges_and_calls_become_spans(small: gpuprof.Run) -> None:
+    assert rows(small, TREE) == [
+        ("nvtx", "step", None, 0, 8_000),
+        ("operator", "aten::mm", "step", 500, 4_500),
+        ("nvtx", "NCCL: AllReduce", "aten::mm", 600, 1_000),
+        ("operator", "cudaLaunchKernel", "NCCL: AllReduce", 1_000, 500),
+        ("nvtx", "request", "aten::mm", 2_000, 9_000),
+        ("span", "net.layer", "step", 5_500, 400),
+        ("nvtx", "here", "step", 6_000, 0),
+        ("operator", "cudaMemcpyAsync", "step", 6_100, 100),
+    ]
+    assert rows(small, "SELECT own_ns FROM call_tree WHERE name = 'request'") == [(0,)]
+    assert small.meta["origin_unix_ns"] == "1700000000000001000"
+    assert small.meta["threads"] == [{"process_id": PROCESS, "thread_id": THREAD, "name": "pt_main_thread"}]
+    assert rows(small, "SELECT name FROM call_tree WHERE kind = 'process'") == [(f"python3 ({PROCESS})",)]
+
+
+def test_gpu_work_belongs_to_the_range_around_its_launch(small: gpuprof.Run) -> None:
+    assert rows(
+        small,
+        "SELECT k.name, s.name, k.start_ns, k.duration_ns, launch_ns, grid_x, registers, block_x "
+        "FROM kernels k LEFT JOIN spans s USING (span_id)",
+    ) == [("gemm<float>", "NCCL: AllReduce", 4_000, 3_000, 1_000, 4, 40, None)]
+    assert rows(small, "SELECT kind, bytes, src, dst, span_id IS NULL FROM transfers ORDER BY start_ns") == [
+        ("copy", 512, "pinned", "device", False),
+        ("fill", 64, None, "device", True),
+    ]
+    assert rows(small, "SELECT type, duration_ns FROM synchronizations") == [("stream", 100)]
+    assert small.meta["gpu"] == {"kernels": 1, "transfers": 2, "synchronizations": 1}
+    assert "gemm<float>" in str(small.summary(by="kernel"))
+
+
+def test_launch_and_kernel_meet_within_their_process(tmp_path: Path) -> None:
+    other = 9 << 24
+
+    def fill(file: NsysFile) -> None:
+        file.add_range(0, 100, "one")
+        file.add_range(0, 100, "two", globalTid=other | 10)
+        file.add_call(10, 20, "cudaLaunchKernel", 5)
+        file.add_call(10, 20, "cudaLaunchKernel", 5, globalTid=other | 10)
+        file.add_kernel(30, 40, 5, "k1")
+        file.add_kernel(30, 45, 5, "k2", globalPid=other)
+
+    run = imported(tmp_path, fill)
+    query = "SELECT k.name, s.name, k.process_id FROM kernels k JOIN spans s USING (span_id) ORDER BY 1"
+    assert rows(run, query) == [("k1", "one", PROCESS), ("k2", "two", 9)]
+
+
+def test_kernels_of_a_graph_keep_their_names(tmp_path: Path) -> None:
+    def fill(file: NsysFile) -> None:
+        file.add_range(0, 100, "replay")
+        file.add_call(10, 20, "cudaGraphLaunch", 5)
+        file.add_kernel(30, 40, 5, "k1", graphNodeId=77, graphId=3)
+        file.add_kernel(41, 50, 5, "k2", graphNodeId=78, graphId=3)
+
+    run = imported(tmp_path, fill)
+    assert [row.name for row in run.summary(by="kernel").rows] == ["k1", "k2"]
+    assert rows(run, "SELECT DISTINCT graph_id FROM kernels") == [(3,)]
+
+
+@pytest.mark.parametrize("missing", sorted(set(TABLES) - {"StringIds"}))
+def test_any_table_may_be_missing(tmp_path: Path, missing: str) -> None:
+    path = tmp_path / "r.sqlite"
+    write_small(path)
+    connection = sqlite3.connect(path)
+    connection.execute(f"DROP TABLE {missing}")
+    connection.commit()
+    connection.close()
+    run = gpuprof.import_trace(path, tmp_path / "r.gpuprof")
+    assert run.meta["totals"]["spans"] >= 2
+    assert str(run.summary())
+
+
+@pytest.mark.parametrize("table", sorted(set(TABLES) - {"StringIds"}))
+def test_any_columns_may_be_missing(tmp_path: Path, table: str) -> None:
+    names = [column.split()[0] for column in TABLES[table].split(", ") if "PRIMARY" not in column]
+    # One column is the least that a table has; without its times a row is left out.
+    optional = [name for name in names if name not in ("start", "end")]
+    for number, dropped in enumerate((optional[::2], optional[1::2], optional[1:])):
+        path = tmp_path / f"{number}.sqlite"
+        write_small(path)
+        connection = sqlite3.connect(path)
+        for column in dropped:
+            connection.execute(f"ALTER TABLE {table} DROP COLUMN {column}")
+        connection.commit()
+        connection.close()
+        run = gpuprof.import_trace(path, tmp_path / f"{number}.gpuprof")
+        assert run.meta["totals"]["spans"] >= 2, dropped
+
+
+def test_names_may_be_missing(tmp_path: Path) -> None:
+    path = tmp_path / "r.sqlite"
+    write_small(path)
+    connection = sqlite3.connect(path)
+    connection.execute("ALTER TABLE StringIds DROP COLUMN value")
+    connection.commit()
+    connection.close()
+    run = gpuprof.import_trace(path, tmp_path / "r.gpuprof")
+    assert rows(run, "SELECT name FROM kernels") == [("(unknown kernel)",)]
+
+
+def test_ranges_without_an_end_are_cut_off_and_negative_ones_left_out(tmp_path: Path) -> None:
+    def fill(file: NsysFile) -> None:
+        file.add_range(10, None, "open")
+        file.add_range(30, 20, "negative")
+        file.add_call(40, 90, "cudaMalloc", 1)
+
+    run = imported(tmp_path, fill)
+    assert [each[1:] for each in rows(run, TREE)] == [("open", None, 0, 80), ("cudaMalloc", "open", 30, 50)]
+    assert run.meta["totals"]["unfinished_spans"] == 1
+    assert run.meta["totals"]["damaged_events"] == 1
+    assert run.meta["complete"] is False
+
+
+def test_an_export_of_nothing(tmp_path: Path) -> None:
+    run = imported(tmp_path, lambda file: None)
+    assert rows(run, "SELECT count(*) FROM spans") == [(0,)]
+    assert run.meta["complete"] is True
+
+
+def test_an_sqlite_of_another_tool_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "other.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("CREATE TABLE cookies (id INT)")
+    connection.commit()
+    connection.close()
+    with pytest.raises(RunError, match="SQLite file of another tool: name what `nsys export"):
+        gpuprof.import_trace(path, tmp_path / "r.gpuprof")
+    assert not (tmp_path / "r.gpuprof").exists()
+
+
+@pytest.mark.parametrize("kept", [0.02, 0.5, 0.9])
+def test_a_damaged_database_is_one_line(tmp_path: Path, kept: float) -> None:
+    path = tmp_path / "cut.sqlite"
+    write_small(path)
+    content = path.read_bytes()
+    path.write_bytes(content[: int(len(content) * kept)])
+    with pytest.raises(RunError, match=r"is damaged \(.*\): export it again"):
+        gpuprof.import_trace(path, tmp_path / "r.gpuprof")
+
+
+def test_values_of_wrong_types_do_no_harm(tmp_path: Path) -> None:
+    def fill(file: NsysFile) -> None:
+        file.add_range(10, 20, "fine")
+        file.add(
+            "NVTX_EVENTS", start="text", end=b"\xff", eventType=59, globalTid=GLOBAL_THREAD, text=b"\xff\x00"
+        )
+        file.add_work("KERNEL", 10, 20, -7, demangledName=12345, shortName="x", globalPid=GLOBAL_PROCESS)
+
+    run = imported(tmp_path, fill)
+    assert [each[1] for each in rows(run, TREE)] == ["fine"]
+    assert rows(run, "SELECT name, correlation_id IS NULL FROM kernels")[0][0] == "(unknown kernel)"
+
+
+MANY = """
+import sys
+from pathlib import Path
+import gpuprof
+run = gpuprof.import_trace(sys.argv[1], sys.argv[2])
+status = Path("/proc/self/status").read_text()
+peak_kib = int(status.split("VmHWM:")[1].split()[0])
+print(run.meta["totals"]["spans"], run.meta["gpu"]["kernels"], peak_kib)
+"""
+
+
+def write_many(path: Path, kernels: int) -> None:
+    """Write ten ranges, a call and a kernel for each of `kernels`."""
+    file = NsysFile(path)
+    names = [file.text(f"aten::op{number}") for number in range(100)]
+    call, kernel = file.text("cudaLaunchKernel"), file.text("k")
+    file.connection.executemany(
+        "INSERT INTO NVTX_EVENTS (start, end, eventType, textId, globalTid, domainId) "
+        "VALUES (?, ?, 59, ?, ?, 0)",
+        (
+            (place * 100 + level, place * 100 + 90 - level, names[(place + level) % 100], GLOBAL_THREAD)
+            for place in range(kernels)
+            for level in range(3)
+        ),
+    )
+    file.connection.executemany(
+        "INSERT INTO CUPTI_ACTIVITY_KIND_RUNTIME (start, end, globalTid, correlationId, nameId, returnValue) "
+        "VALUES (?, ?, ?, ?, ?, 0)",
+        ((place * 100 + 20, place * 100 + 30, GLOBAL_THREAD, place, call) for place in range(kernels)),
+    )
+    file.connection.executemany(
+        "INSERT INTO CUPTI_ACTIVITY_KIND_KERNEL (start, end, deviceId, contextId, streamId, correlationId, "
+        "globalPid, demangledName, shortName) VALUES (?, ?, 0, 1, 7, ?, ?, ?, ?)",
+        (
+            (place * 100 + 40, place * 100 + 95, place, GLOBAL_PROCESS, kernel, kernel)
+            for place in range(kernels)
+        ),
+    )
+    file.close()
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="peak memory is read from Linux's /proc")
+def test_memory_does_not_grow_with_the_export(tmp_path: Path, run_python: Any) -> None:
+    peaks = []
+    for kernels in (20_000, 100_000):
+        path = tmp_path / f"{kernels}.sqlite"
+        write_many(path, kernels)
+        done = run_python("-c", MANY, path, tmp_path / f"{kernels}.gpuprof")
+        assert done.returncode == 0, done.stderr
+        spans, found, peak_kib = map(int, done.stdout.split())
+        assert (spans, found) == (kernels * 4, kernels)
+        peaks.append(peak_kib / 1024)
+    # Half a million rows would be 50 MB in columns and many times that as Python's objects. What may grow
+    # is DuckDB's buffers, up to their bound of 256 MB; 12.5 million rows were measured at 370 MiB.
+    assert peaks[1] < 450, peaks
