@@ -126,7 +126,7 @@ def api(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeApi:
 # --- the command as a whole ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", [(), ("run",), ("summary",), ("flamegraph",), ("doctor",)])
+@pytest.mark.parametrize("verb", [(), ("run",), ("summary",), ("flamegraph",), ("roofline",), ("doctor",)])
 def test_help_is_there_for_every_verb(verb: tuple[str, ...]) -> None:
     done = run_command(*verb, "--help")
     assert (done.returncode, done.stderr) == (0, "")
@@ -278,12 +278,19 @@ def test_run_passes_on_what_was_asked(api: FakeApi) -> None:
         (
             "t.py",
             ["--out", "mine", "--help"],
-            {"is_module": False, "out": Path("r.gpuprof"), "layers": True, "operators": False, "gpu": "auto"},
+            {
+                "is_module": False,
+                "out": Path("r.gpuprof"),
+                "layers": True,
+                "operators": False,
+                "gpu": "auto",
+                "work": False,
+            },
         ),
         (
             "pkg",
             ["--json"],
-            {"is_module": True, "out": None, "layers": False, "operators": True, "gpu": False},
+            {"is_module": True, "out": None, "layers": False, "operators": True, "gpu": False, "work": False},
         ),
     ]
 
