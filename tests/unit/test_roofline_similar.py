@@ -19,11 +19,13 @@ from gpuprof.analyze.roofline.similar import similar_to_first
         ([100, 110, 4, 5, 4], "xx..."),
         ([4, 5, 100, 110], "xx.."),
         # The first call of many is a warm-up.
-        ([300, 100, 110, 4], ".xx."),
+        ([300, 100, 110, 4], "xxx."),
         # It is too long for that, and stands for itself.
         ([1000, 100, 110], "x.."),
         # However many times faster the others are, tens of milliseconds are a warm-up.
-        ([4, 0.01, 0.01], ".xx"),
+        ([4, 0.01, 0.01], "xxx"),
+        # Less than a millisecond tells nothing.
+        ([0.01, 0.05, 0.001], "xxx"),
         # From call to call no step is large.
         ([10, 18, 30, 55, 90], "xxxxx"),
     ],

@@ -556,29 +556,6 @@ def test_threads_and_workers_that_end_say_nothing(files: Files, same_as_python: 
     same_as_python("main.py", cwd=files({"main.py": THREADS}))
 
 
-WAITS = """
-import sys
-print("up", flush=True)
-try:
-    sys.stdin.read()
-except KeyboardInterrupt:
-    print("interrupted", flush=True)
-    sys.exit(7)
-"""
-
-
-def test_an_interrupt_for_the_command_alone_reaches_the_program(files: Files) -> None:
-    command = [sys.executable, *RUN, "--out", "r.gpuprof", "main.py"]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, cwd=files({"main.py": WAITS}), text=True, **pipes) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == "up\n"
-        process.send_signal(signal.SIGINT)
-        assert process.stdout.readline() == "interrupted\n"
-        process.communicate(timeout=60)
-    assert process.returncode == 7
-
-
 FULL_DISK = """
 import os, resource, sys
 resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))

@@ -44,8 +44,7 @@ def _are_alike(folder: RunFolder, root: str, process_id: int) -> bool:
     durations = folder.sql("FROM spans").filter(f"kind = 'layer' AND process_id = {process_id}")
     quoted = root.replace("'", "''")
     calls = durations.filter(f"name = '{quoted}'").order("start_ns").select("duration_ns").fetchall()
-    similar = similar_to_first([float(duration) for (duration,) in calls])
-    return all(similar[1:])  # the first may have been a warm-up
+    return all(similar_to_first([float(duration) for (duration,) in calls]))
 
 
 def _with(row: SummaryRow, work: tuple[int | None, int | None] | None) -> SummaryRow:

@@ -12,8 +12,7 @@ import importlib.util
 import signal
 import subprocess
 import sys
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -24,7 +23,6 @@ from gpuprof.errors import RecordingError
 from gpuprof.record.launch import environment_for
 from gpuprof.record.recording import LOCK_FILE, RECORDING_FILE, SEGMENTS, create_folder
 
-_LONGEST_WATCH_S = 0.1
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
@@ -128,44 +126,18 @@ def run_command(command: list[str], environment: dict[str, str]) -> int:
 def _signals_for(process: subprocess.Popen[bytes]) -> Iterator[None]:
     """Pass signals on. A terminal sends Ctrl-C to both: the program decides, and this process waits."""
 
-    def forward(number: int, _: FrameType | None = None) -> None:
+    def forward(number: int, _: FrameType | None) -> None:
         if process.poll() is None:
             process.send_signal(number)
 
+    # Not SIGINT: nobody can tell whether the program got it too, and a second one would cut its ending short.
     former = {number: signal.signal(number, forward) for number in _FORWARDED}
+    former[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
-        with _interrupts_of_processes(lambda: forward(signal.SIGINT)):
-            yield
+        yield
     finally:
         for number, handler in former.items():
             signal.signal(number, handler)
-
-
-@contextlib.contextmanager
-def _interrupts_of_processes(forward: Callable[[], None]) -> Iterator[None]:
-    """Have `forward` called for each SIGINT that a process sent: a terminal's reach the program as well."""
-    if not hasattr(signal, "sigtimedwait"):  # macOS does not tell the two apart
-        former = signal.signal(signal.SIGINT, signal.SIG_IGN)
-        yield
-        signal.signal(signal.SIGINT, former)
-        return
-    ended = threading.Event()
-
-    def watch() -> None:
-        while not ended.is_set():
-            received = signal.sigtimedwait({signal.SIGINT}, _LONGEST_WATCH_S)
-            if received is not None and received.si_code <= 0:  # SI_USER and its like; SI_KERNEL is positive
-                forward()
-
-    blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    watcher = threading.Thread(target=watch, daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        watcher.join()
-        signal.pthread_sigmask(signal.SIG_SETMASK, blocked)
 
 
 def _remove_unused(path: Path) -> None:
