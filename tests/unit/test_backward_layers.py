@@ -21,7 +21,6 @@ import numpy as np
 import pytest
 import torch
 from autograd_oracle import Owners, Pass, evaluations, layers_of, times
-from conftest import RunPython
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 from torch_models import MODELS, Mlp, make_input, record, spans_of
@@ -147,7 +146,7 @@ class TestAgreementWithTheGraph:
             found[path[-1]] += calls
         assert found == Counter(parameter.rpartition(".")[0] for parameter, _ in model.named_parameters())
 
-    def test_torch_profiler_in_place_of_announcements(self, run_python: RunPython) -> None:
+    def test_torch_profiler_in_place_of_announcements(self, run_python: Any) -> None:
         program = f"""
 import sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
@@ -383,7 +382,7 @@ class TestNothingChanges:
         gc.collect()
         assert not list(graphs)
 
-    def test_no_backward_pass_is_run_to_find_out(self, run_python: RunPython) -> None:
+    def test_no_backward_pass_is_run_to_find_out(self, run_python: Any) -> None:
         program = """
 import os, threading, gpuprof, torch
 before = len(os.listdir("/proc/self/task"))
@@ -395,9 +394,7 @@ print(recording.run.meta["sources"]["backward_layers"])
         assert result.returncode == 0, result.stderr
         assert result.stdout.splitlines() == [TIED]
 
-    def test_a_program_that_imports_torch_while_it_is_recorded(
-        self, tmp_path: Path, run_python: RunPython
-    ) -> None:
+    def test_a_program_that_imports_torch_while_it_is_recorded(self, tmp_path: Path, run_python: Any) -> None:
         source = "import torch\nmodel = torch.nn.Sequential(torch.nn.Linear(2, 2))\n"
         source += "model(torch.ones(1, 2)).sum().backward()\n"
         (tmp_path / "program.py").write_text(source)
@@ -407,7 +404,7 @@ print(recording.run.meta["sources"]["backward_layers"])
         assert run.meta["sources"]["backward_layers"] == TIED
         assert evaluations(run)[("Sequential", "0"), "AddmmBackward0"] == 1
 
-    def test_a_forked_child_trains(self, run_python: RunPython) -> None:
+    def test_a_forked_child_trains(self, run_python: Any) -> None:
         program = f"""
 import os, sys
 sys.path.insert(0, {str(Path(__file__).parent)!r})
