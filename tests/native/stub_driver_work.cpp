@@ -102,9 +102,6 @@ EXPORT int cuDevicePrimaryCtxRetain(void** context, int) {
     *context = &state();
     return 0;
 }
-EXPORT int cuCtxSetCurrent(void*) {
-    return 0;
-}
 EXPORT int cuModuleLoadData(void** module, const void*) {
     *module = &state();
     return 0;
@@ -126,10 +123,6 @@ EXPORT int cuCtxSynchronize() {
     const std::int64_t now = gpuprof::monotonic_ns();
     if (const auto tell = stub_cupti<void (*)(std::uint32_t, long long, long long)>("stub_wait"))
         tell(++state().correlation, now, now + 1000);
-    return 0;
-}
-EXPORT int cuStreamCreate(void** stream, unsigned) {
-    *stream = new int;
     return 0;
 }
 EXPORT int cuStreamSynchronize(void*) {

@@ -213,7 +213,9 @@ def test_a_disk_that_is_full_when_the_tables_are_written(
     disk = small_disk("1500k")
     recording = gpuprof.profile(out=disk / "r.gpuprof", **QUIET)
     stop = recording._recording.stop
-    monkeypatch.setattr(recording._recording, "stop", lambda: (stop(), fill(disk / "filler")))
+    monkeypatch.setattr(
+        recording._recording, "stop", lambda **options: (stop(**options), fill(disk / "filler"))
+    )
     with pytest.warns(RuntimeWarning, match="No space left") as warned, recording:
         span_once("kept")
     assert len(warned) == 1
