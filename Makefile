@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard cmake/*) $(wildcard csrc/*/*)
 
-.PHONY: demo test lint check-native venv bench clean
+.PHONY: demo test sanitize lint check-native venv bench clean
 
 demo: venv
 	rm -rf demo.gpuprof demo.html
@@ -15,6 +15,10 @@ demo: venv
 
 test: venv lint
 	$(BIN)/python -m pytest
+
+# The native tests under the address and thread sanitizers, on machines of any size.
+sanitize: venv
+	GPUPROF_SANITIZERS=1 $(BIN)/python -m pytest tests/native
 
 lint: venv
 	$(BIN)/ruff check .
