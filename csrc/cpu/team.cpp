@@ -4,13 +4,13 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <csignal>
 
 #if defined(__linux__)
 #include <sched.h>
 #endif
 
 #include "core/clock.hpp"
+#include "core/signals_blocked.hpp"
 
 namespace gpuprof::cpu {
 namespace {
@@ -30,26 +30,10 @@ bool pin_to(int processor) noexcept {
 #endif
 }
 
-// The program's signals are for the program's threads. A new thread inherits the mask of its maker.
-class SignalsHeldBack {
-  public:
-    SignalsHeldBack() noexcept {
-        sigset_t every;
-        sigfillset(&every);
-        pthread_sigmask(SIG_SETMASK, &every, &before_);
-    }
-    SignalsHeldBack(const SignalsHeldBack&) = delete;
-    SignalsHeldBack& operator=(const SignalsHeldBack&) = delete;
-    ~SignalsHeldBack() { pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
-
-  private:
-    sigset_t before_{};
-};
-
 }  // namespace
 
 Team::Team(const std::vector<int>& processors) : wanted_(processors.size()) {
-    const SignalsHeldBack held;
+    const SignalsBlocked held;
     members_.reserve(processors.size());
     try {
         for (std::size_t member = 0; member < processors.size(); ++member)

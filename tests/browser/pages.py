@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from gpuprof.analyze.call_tree import KINDS, CallTree
+from gpuprof.analyze.call_tree import CallTree
 from gpuprof.render.flamegraph import flamegraph_page
+from gpuprof.run.format import KINDS
 
 Rows = list[tuple[int, str, str, int, int]]
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuprof.analyze.call_tree import KINDS, CallTree
+from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.summary import summarize
+from gpuprof.run.format import KINDS
 
 TABLES = {"layer": {"layer"}, "operator": {"operator", "backward"}, "span": {"span", "nvtx", "compile"}}
 

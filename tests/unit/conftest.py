@@ -16,7 +16,10 @@ import pytest
 from gpuprof import _native
 
 ROOT = Path(__file__).resolve().parents[2]
-STUBS = {"libcuda.so.1": "stub_cuda.cpp", "libcupti.so.13": "stub_cupti.cpp"}
+STUBS = {
+    "libcuda.so.1": ("stub_cuda.cpp", "stub_driver_work.cpp"),
+    "libcupti.so.13": ("stub_cupti.cpp",),
+}
 
 # A torch of a CUDA build, with a driver that the program may initialise.
 PROGRAM = """
@@ -61,11 +64,11 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip("no C++ compiler for the stub libraries")
     folder = tmp_path_factory.mktemp("stubs")
     core = Path(_native.__file__).parent
-    for library, source in STUBS.items():
+    for library, sources in STUBS.items():
         words = [compiler, "-std=c++20", "-shared", "-fPIC", f"-I{ROOT / 'csrc'}", f"-Wl,-soname,{library}"]
-        words += [str(ROOT / "tests/native" / source), "-o", str(folder / library)]
+        words += [*(str(ROOT / "tests/native" / source) for source in sources), "-o", str(folder / library)]
         words += [f"-L{core}", "-lgpuprof_core", f"-Wl,-rpath,{core}", "-pthread"]
-        subprocess.run(words, check=True, timeout=120)
+        subprocess.run(words, check=True, timeout=240)
     return folder
 
 

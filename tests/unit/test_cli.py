@@ -16,12 +16,13 @@ import numpy as np
 import pytest
 
 import gpuprof
-from gpuprof.analyze.call_tree import KINDS, CallTree
+from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.summary import Summary, summarize
 from gpuprof.cli.flamegraph import default_output
 from gpuprof.cli.main import execute
 from gpuprof.cli.run import Program, split_program
 from gpuprof.errors import GpuprofError, RecordingError, RunError
+from gpuprof.run.format import KINDS
 
 
 def environment(**more: str) -> dict[str, str]:

@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuprof.analyze.call_tree import KINDS, CallTree
+from gpuprof.analyze.call_tree import CallTree
 from gpuprof.render.flamegraph import flamegraph_page
 from gpuprof.render.shown_tree import OUTSIDE, shown_tree
+from gpuprof.run.format import KINDS
 
 HOSTILE = "</script></noscript><img src=x onerror=alert(1)><!--\u2028\u2029\x00\n\ud800\u202e"
 

@@ -7,10 +7,7 @@ and what passes says nothing of one.
 
 from __future__ import annotations
 
-import os
-import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +18,6 @@ import pytest
 pytest.importorskip("torch", reason="the programs run PyTorch modules")
 
 import gpuprof
-from gpuprof import _native
 
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT / "tests" / "gpu"))
@@ -30,27 +26,6 @@ pytest.register_assert_rewrite("expectations")
 import expectations  # noqa: E402
 from known_layers import LABELS, LAYERS  # noqa: E402
 from start_program import Ran, start_program  # noqa: E402
-
-STUBS = {
-    "libcuda.so.1": ("stub_cuda.cpp", "stub_driver_work.cpp"),
-    "libcupti.so.13": ("stub_cupti.cpp",),
-}
-
-
-@pytest.fixture(scope="module")
-def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with stubs of the two libraries."""
-    compiler = shutil.which(os.environ.get("CXX", "c++"))
-    if compiler is None:
-        pytest.skip("no C++ compiler for the stub libraries")
-    folder = tmp_path_factory.mktemp("stubs")
-    core = Path(_native.__file__).parent
-    for library, sources in STUBS.items():
-        words = [compiler, "-std=c++20", "-shared", "-fPIC", f"-I{ROOT / 'csrc'}", f"-Wl,-soname,{library}"]
-        words += [*(str(ROOT / "tests/native" / source) for source in sources), "-o", str(folder / library)]
-        words += [f"-L{core}", "-lgpuprof_core", f"-Wl,-rpath,{core}", "-pthread"]
-        subprocess.run(words, check=True, timeout=240)
-    return folder
 
 
 @pytest.fixture

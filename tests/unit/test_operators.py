@@ -32,7 +32,7 @@ from torch_models import (
     torch_profile,
 )
 
-from gpuprof.analyze.call_tree import KINDS
+from gpuprof.run.format import KINDS
 
 pytestmark = [
     # Python 3.12 warns of any fork in a process with threads.

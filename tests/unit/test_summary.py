@@ -10,10 +10,11 @@ import time
 import numpy as np
 import pytest
 
-from gpuprof.analyze.call_tree import KINDS, CallTree
+from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.summary import Summary, SummaryRow, summarize
 from gpuprof.analyze.text_table import cell_width
 from gpuprof.errors import RunError
+from gpuprof.run.format import KINDS
 
 # A node by hand: depth, kind, name, calls, total_ns, own_ns[, threads].
 Node = tuple[int, str, str, int, int, int] | tuple[int, str, str, int, int, int, int]

@@ -10,9 +10,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-# The index is the code that the native core and the columns use.
-KINDS = ("process", "span", "layer", "operator", "nvtx", "backward", "compile", "kernel", "transfer")
-
 
 @dataclass(frozen=True, slots=True)
 class CallTree:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuprof.analyze.call_tree import KINDS, CallTree
+from gpuprof.analyze.call_tree import CallTree
+from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.analyze.call_tree import KINDS, CallTree
+from gpuprof.analyze.call_tree import CallTree
 from gpuprof.errors import RunError
 from gpuprof.run.folder import RunFolder
+from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -7,7 +7,7 @@ import textwrap
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from gpuprof.analyze.call_tree import KINDS, CallTree
+from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.fold import Folded, fold, part_of
 from gpuprof.analyze.text_table import (
     Column,
@@ -19,6 +19,7 @@ from gpuprof.analyze.text_table import (
 )
 from gpuprof.analyze.weight import on_gpu
 from gpuprof.errors import RunError
+from gpuprof.run.format import KINDS
 
 # What a person asks for, and the kinds of node that answer it.
 MEMBER_KINDS: dict[str, tuple[str, ...]] = {

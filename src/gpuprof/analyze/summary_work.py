@@ -8,8 +8,9 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.analyze.call_tree import KINDS, CallTree
+from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.roofline.similar import similar_to_first
+from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
     from gpuprof.analyze.summary import Summary, SummaryRow

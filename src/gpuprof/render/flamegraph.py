@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuprof.analyze.call_tree import KINDS
 from gpuprof.render.page import (
     asset,
     duration,
@@ -28,6 +27,7 @@ from gpuprof.render.page import (
     safe_json,
 )
 from gpuprof.render.shown_tree import BACKWARD_PREFIX, shown_tree
+from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.analyze.call_tree import KINDS
+from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -12,6 +12,9 @@ from gpuprof.errors import RunError
 FORMAT_VERSION = 1
 META_FILE = "meta.json"
 
+# Kinds of calls. The index is the code that the native core, the columns and the pages use.
+KINDS = ("process", "span", "layer", "operator", "nvtx", "backward", "compile", "kernel", "transfer")
+
 # Columns of each table, in order, with their DuckDB types. `call_tree` is derived from `spans`.
 TABLES: dict[str, dict[str, str]] = {
     "spans": {

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuprof.run.format import KINDS
+
 if TYPE_CHECKING:
     import numpy.typing as npt
-
-_KIND_CODES = {"kernel": 7, "transfer": 8}
 
 
 def with_leaves(
@@ -61,7 +61,7 @@ def _leaf_columns(
     zeros = np.zeros(len(parent), dtype=np.int64)
     return {
         "parent": parent.astype(np.int32),
-        "kind": np.array([_KIND_CODES[kind] for kind in added["kind"]], dtype=np.uint8),
+        "kind": np.array([KINDS.index(kind) for kind in added["kind"]], dtype=np.uint8),
         "name": name,
         "calls": added["calls"].astype(np.int64),
         "total_ns": zeros,

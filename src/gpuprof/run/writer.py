@@ -14,7 +14,7 @@ from gpuprof import _native
 from gpuprof.errors import RunError
 from gpuprof.record.device_sampler import METRICS
 from gpuprof.record.recording import LOCK_FILE, RECORDING_FILE, SEGMENTS, exclusive, write_json
-from gpuprof.run.format import FORMAT_VERSION, META_FILE, TABLES, check_version, read_json
+from gpuprof.run.format import FORMAT_VERSION, KINDS, META_FILE, TABLES, check_version, read_json
 from gpuprof.run.gpu_records import find_files
 from gpuprof.run.gpu_tables import GpuTables
 from gpuprof.run.gpu_tree import with_leaves
@@ -29,8 +29,6 @@ if TYPE_CHECKING:
 # Rows that are held in memory at once, in columns of 57 bytes a row. This may be the measured program's
 # memory, so fewer than DuckDB would like: twice as many cost 20 MB and save a tenth of the time.
 BATCH_ROWS = 65_536
-
-KINDS = ("process", "span", "layer", "operator", "nvtx", "backward", "compile", "kernel", "transfer")
 
 GPU_TABLES = ("kernels", "transfers", "synchronizations")
 _SCRATCH = ".closing"

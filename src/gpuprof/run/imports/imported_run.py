@@ -19,11 +19,11 @@ import numpy as np
 from gpuprof import _native
 from gpuprof.errors import RunError
 from gpuprof.record.recording import SEGMENTS, create_folder, write_json
-from gpuprof.run.format import META_FILE
+from gpuprof.run.format import KINDS, META_FILE
 from gpuprof.run.gpu_records import UNKNOWN, UNKNOWN_LONG
 from gpuprof.run.imports.import_facts import ImportFacts, imported_meta
 from gpuprof.run.plain_path import PlainPath
-from gpuprof.run.writer import KINDS, TableWriter
+from gpuprof.run.writer import TableWriter
 
 if TYPE_CHECKING:
     import duckdb
