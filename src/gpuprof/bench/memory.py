@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Memory: what an allocator handed out, what the device holds, and what of the host this process fills.
+
+These are three figures, not one: an allocator's peak leaves out the framework's context and what its cache
+keeps, and the device's figure is of all processes on it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import re
+import resource
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpuprof.bench.failures import DoesNotFitError
+from gpuprof.errors import BenchmarkError
+from gpuprof.record.device_samples import has_driver
+from gpuprof.run.processor import available_memory_bytes
+
+STATUS = Path("/proc/self/status")
+_RESET_PEAK = Path("/proc/self/clear_refs")
+_BYTES_OF_UNIT = {
+    "B": 1,
+    "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
+    "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+}  # fmt: skip
+
+
+def parse_bytes(text: str) -> int:
+    """Read a size such as 12GiB or 800MB. Raises BenchmarkError."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", text)
+    units = {unit.lower(): size for unit, size in _BYTES_OF_UNIT.items()}
+    if match is None or match[2].lower() not in units or float(match[1]) == 0:
+        raise BenchmarkError(f"{text!r} is no size: write a number and a unit, as in 12GiB or 800MB")
+    return int(float(match[1]) * units[match[2].lower()])
+
+
+def host_resident_bytes(status: Path = STATUS) -> int | None:
+    """Return what of the memory this process fills now."""
+    now = _status(status).get("VmRSS")
+    return now
+
+
+def host_peak_bytes(status: Path = STATUS) -> int | None:
+    """Return the most that this process has filled since `reset_host_peak`, or since its start."""
+    peak = _status(status).get("VmHWM")
+    if peak is not None:
+        return peak
+    with contextlib.suppress(OSError, ValueError):
+        used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        return used if sys.platform == "darwin" else used * 1024
+    return None
+
+
+def reset_host_peak() -> bool:
+    """Let the peak begin anew; returns whether the system can."""
+    try:
+        _RESET_PEAK.write_text("5")
+    except OSError:
+        return False
+    return True
+
+
+def _status(path: Path) -> dict[str, int]:
+    try:
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        return {}
+    fields = (line.split() for line in lines)
+    return {words[0].rstrip(":"): int(words[1]) * 1024 for words in fields if words[2:] == ["kB"]}
+
+
+def limit_host_memory(budget_bytes: int | None) -> int | None:
+    """Let allocations beyond the budget, or beyond what the machine has left, fail instead of being killed.
+
+    Returns the bytes that may be taken from now on; None where no limit can be set. A lower limit that was
+    set before stays.
+    """
+    left = available_memory_bytes()
+    room = min((each for each in (budget_bytes, left) if each is not None), default=None)
+    taken = _status(STATUS).get("VmData")
+    if room is None or taken is None:
+        return None
+    soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
+    limits = [each for each in (soft, hard, taken + room) if each != resource.RLIM_INFINITY]
+    try:
+        resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
+    except (ValueError, OSError):
+        return None
+    return room
+
+
+def device_used_bytes(index: int = 0) -> int | None:
+    """Return what all processes hold of an NVIDIA device; None where NVML cannot tell."""
+    if not has_driver():
+        return None
+    try:
+        import pynvml
+    except ImportError:
+        return None
+    try:
+        pynvml.nvmlInit()
+        try:
+            handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+            return int(pynvml.nvmlDeviceGetMemoryInfo(handle).used)
+        finally:
+            pynvml.nvmlShutdown()
+    except pynvml.NVMLError:
+        return None
+
+
+@contextlib.contextmanager
+def memory_failures(batch_size: int) -> Iterator[None]:
+    """Turn memory that ends while inputs are made into DoesNotFitError."""
+    try:
+        yield
+    except MemoryError as error:
+        raise DoesNotFitError(
+            f"the inputs of batch size {batch_size} do not fit into memory: take smaller --batch-sizes"
+        ) from error

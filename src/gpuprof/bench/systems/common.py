@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the systems share: optional packages, the life of inputs, and failures in words."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from gpuprof.bench.data import DataSource, InputSpec, make_source, shape_text
+from gpuprof.bench.failures import explain_run
+from gpuprof.bench.memory import device_used_bytes, host_peak_bytes, reset_host_peak
+from gpuprof.bench.models import ModelSource
+from gpuprof.bench.system import MemoryReading, SystemDescription
+from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
+from gpuprof.run.machine import describe_machine
+
+if TYPE_CHECKING:
+    from gpuprof.bench.spec import SystemSpec
+
+
+def require(module: str, *, framework: str, install: str) -> Any:
+    """Import an optional package. Raises UnavailableError with the command that installs it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        if error.name is not None and error.name.split(".")[0] == module.split(".")[0]:
+            raise UnavailableError(f"{framework} is not installed: pip install {install}") from error
+        raise UnavailableError(
+            f"{framework} is installed and cannot be imported ({error}): pip install --force-reinstall {install}"
+        ) from error
+
+
+@functools.cache
+def processor_name() -> str:
+    """Return the name of the processor, or that of its architecture."""
+    machine = describe_machine()
+    return str(machine["processor"] or machine["architecture"])
+
+
+class FrameworkSystem:
+    """A system of one framework. Children fill `_load`, `_place`, `_call`, and what differs from a CPU.
+
+    `model` is what a factory handed over; None has the source read. `data` is the caller's iterable.
+    """
+
+    framework = ""
+    dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16", "float64")
+
+    def __init__(self, spec: SystemSpec, source: ModelSource, *, model: Any = None, data: Any = None) -> None:
+        self.spec = spec
+        self.source = source
+        self.model: Any = model
+        self.arguments: tuple[Any, ...] = ()
+        self.batch_size = 0
+        self.device_type = "cpu"
+        self.details: dict[str, str] = {}
+        self._make_inputs: Any = None
+        if isinstance(model, tuple) and len(model) == 2 and callable(model[1]):
+            self.model, self._make_inputs = model
+        self._data: DataSource = make_source(spec.data if data is None else data, spec.seed)
+
+    # --- the protocol ---
+
+    def load(self) -> None:
+        """Build or read the model and place it on the device."""
+        if self.dtype not in self.dtypes:
+            raise BenchmarkError(
+                f"{self.framework} cannot run in {self.dtype}: take --dtype {', '.join(self.dtypes)}"
+            )
+        self._load()
+
+    def prepare(self, batch_size: int) -> None:
+        """Make one batch on the device, and compile for it where the framework does that ahead."""
+        if batch_size < 1:
+            raise BenchmarkError(f"a batch of {batch_size} holds no samples: batch sizes begin at 1")
+        self.arguments = ()
+        self.batch_size = batch_size
+        self._reset_peak()
+        try:
+            self.arguments = self._batch(batch_size)
+            self._compile()
+        except GpuprofError:
+            raise
+        except Exception as error:
+            raise self.explained(error) from error
+
+    def run(self) -> object:
+        """Enqueue one call."""
+        return self._call(*self.arguments)
+
+    def synchronize(self) -> None:
+        """Wait for nothing: on a CPU a call has ended when it returns."""
+
+    def memory(self) -> MemoryReading:
+        """Return the host's peak since `prepare`, and what the device holds."""
+        is_cuda = self.device_type == "cuda"
+        return MemoryReading(self._allocator_peak(), device_used_bytes() if is_cuda else None, host_peak_bytes())
+
+    def close(self) -> None:
+        """Let go of the model and its inputs."""
+        self.model, self.arguments = None, ()
+
+    def describe(self) -> SystemDescription:
+        """Return what is measured."""
+        return SystemDescription(
+            framework=self.framework,
+            model=self.source.name,
+            device=self._device_name(),
+            device_type=self.device_type,
+            dtype=self.dtype,
+            input_shape=self._inputs().shape,
+            model_bytes=self._model_bytes(),
+            parameters=self._parameters(),
+            details=dict(self.details),
+        )
+
+    # --- what children fill ---
+
+    def _load(self) -> None:
+        raise NotImplementedError
+
+    def _place(self, array: Any) -> Any:
+        return array
+
+    def _compile(self) -> None:
+        """Nothing is compiled ahead, unless a child does."""
+
+    def _call(self, *arguments: Any) -> object:
+        return self.model(*arguments)
+
+    def _inputs(self) -> InputSpec:
+        return InputSpec(self._named_shape())
+
+    def _device_name(self) -> str:
+        return processor_name()
+
+    def _allocator_peak(self) -> int | None:
+        return None
+
+    def _reset_peak(self) -> None:
+        reset_host_peak()
+
+    def _model_bytes(self) -> int | None:
+        return None if self.source.path is None or self.source.kind == "factory" else self.source.path.stat().st_size
+
+    def _parameters(self) -> int | None:
+        return None
+
+    # --- shared ---
+
+    @property
+    def dtype(self) -> str:
+        """The type that was asked for, or float32."""
+        return self.spec.dtype or "float32"
+
+    def explained(self, error: BaseException) -> BenchmarkError:
+        """Return what the model raised on its batch as one line with the mend."""
+        return explain_run(
+            error,
+            what=f"{self.source.name} in {self.framework}",
+            batch_size=self.batch_size,
+            shape=shape_text((self.batch_size, *self._inputs().shape)),
+            dtype=self.dtype,
+        )
+
+    def _batch(self, batch_size: int) -> tuple[Any, ...]:
+        if self._make_inputs is not None:
+            made = self._make_inputs(batch_size)
+            return made if isinstance(made, tuple) else (made,)
+        return (self._place(self._data.batch(batch_size, self._inputs())),)
+
+    def _named_shape(self) -> tuple[int, ...]:
+        if self.spec.input_shape is not None:
+            return self.spec.input_shape
+        if self._make_inputs is not None:
+            return tuple(getattr(self.arguments[0], "shape", (0,)))[1:] if self.arguments else ()
+        raise BenchmarkError(
+            f"{self.source.text}: the shape of its input is not known: name that of one sample, "
+            "as in --input-shape 3,224,224"
+        )
+
+    def _refuse_device(self, has: Mapping[str, bool]) -> str:
+        """Return the device to use: the asked one, or the first that is there. Raises BenchmarkError."""
+        asked = self.spec.device
+        there = [name for name, is_there in has.items() if is_there]
+        if asked == "auto" and there:
+            return there[0]
+        if asked not in there:
+            mend = f"take --device {' or '.join(there)}" if there else f"it needs {' or '.join(has)}"
+            raise BenchmarkError(f"--device {asked}: {self.framework} finds no such device here: {mend}")
+        return asked

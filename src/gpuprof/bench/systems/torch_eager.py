@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""PyTorch as it is: each operator is called from Python. The other forms of a PyTorch model build on it."""
+
+from __future__ import annotations
+
+import contextlib
+import warnings
+from collections.abc import Iterator
+from typing import Any
+
+from gpuprof.bench.data import InputSpec
+from gpuprof.bench.failures import reason_of
+from gpuprof.bench.models import NamedModel, build_torch
+from gpuprof.bench.systems.common import FrameworkSystem, processor_name, require
+from gpuprof.errors import BenchmarkError
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Hold back what PyTorch's compilers and exporters warn of: it is their business, not the model's."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        yield
+
+
+class TorchSystem(FrameworkSystem):
+    """A module in evaluation mode, without gradients."""
+
+    framework = "pytorch"
+
+    def _load(self) -> None:
+        self.torch = require("torch", framework="PyTorch", install="torch")
+        self.device_type = self._choose_device()
+        self.named: NamedModel | None = None
+        self.torch.manual_seed(self.spec.seed)
+        module = self._module()
+        try:
+            self.model = self._moved(module)
+        except Exception as error:
+            raise BenchmarkError(
+                f"{self.source.name} cannot be placed on {self.device_type} in {self.dtype} ({reason_of(error)}): "
+                "take another --device or --dtype"
+            ) from error
+        self._note_settings()
+
+    def _choose_device(self) -> str:
+        backends = self.torch.backends
+        has_mps = backends.mps.is_available()
+        return self._refuse_device({"cuda": self.torch.cuda.is_available(), "mps": has_mps, "cpu": True})
+
+    def _module(self) -> Any:
+        if self.model is None and self.source.kind == "name":
+            with quiet():
+                self.named = build_torch(self.source.text)
+            self.details["model_source"] = self.named.library
+            self.model = self.named.model
+        elif self.model is None:
+            self.model = self._read_file()
+        if not isinstance(self.model, self.torch.nn.Module):
+            raise BenchmarkError(
+                f"{self.source.text} gives {type(self.model).__name__}, no torch.nn.Module: "
+                "take --framework python for a callable"
+            )
+        return self.model
+
+    def _read_file(self) -> Any:
+        """Read a module that was saved whole; `parse_model` has asked for the user's trust."""
+        if self.source.kind != "pickle":
+            raise BenchmarkError(f"{self.source.text}: {self.framework} cannot run this kind of file: leave --framework out")
+        try:
+            found = self.torch.load(self.source.path, map_location="cpu", weights_only=False)
+        except Exception as error:
+            raise BenchmarkError(f"{self.source.text}: PyTorch cannot read it: {reason_of(error)}") from error
+        if isinstance(found, dict):
+            raise BenchmarkError(
+                f"{self.source.text} holds weights and no model: name a factory that builds it, as in file.py:build"
+            )
+        return found
+
+    def _moved(self, module: Any) -> Any:
+        dtype = None if self.spec.dtype is None and self.named is None else getattr(self.torch, self.dtype)
+        return module.eval().to(self.device_type, dtype)
+
+    def _note_settings(self) -> None:
+        torch = self.torch
+        self.details["torch"] = torch.__version__
+        self.details["threads"] = str(torch.get_num_threads())
+        if self.device_type == "cuda":
+            self.details["tf32"] = f"matmul {torch.backends.cuda.matmul.allow_tf32}, cudnn {torch.backends.cudnn.allow_tf32}"
+            self.details["cuda"] = str(torch.version.cuda)
+
+    @property
+    def dtype(self) -> str:
+        """The type that was asked for, or that of the module's parameters."""
+        if self.spec.dtype is None and self.model is not None and hasattr(self.model, "parameters"):
+            for parameter in self.model.parameters():
+                if parameter.is_floating_point():
+                    return str(parameter.dtype).removeprefix("torch.")
+        return super().dtype
+
+    def _inputs(self) -> InputSpec:
+        named = getattr(self, "named", None)
+        if named is not None:
+            shape = named.input_shape if self.spec.input_shape is None else self.spec.input_shape
+            return InputSpec(shape, named.tokens)
+        return super()._inputs()
+
+    def _place(self, array: Any) -> Any:
+        tensor = self.torch.from_numpy(array)
+        if tensor.is_floating_point():
+            tensor = tensor.to(getattr(self.torch, self.dtype))
+        return tensor.to(self.device_type)
+
+    def _call(self, *arguments: Any) -> object:
+        with self.torch.inference_mode():
+            return self.model(*arguments)
+
+    def synchronize(self) -> None:
+        """Wait for the device."""
+        if self.device_type == "cuda":
+            self.torch.cuda.synchronize()
+        elif self.device_type == "mps":
+            self.torch.mps.synchronize()
+
+    def close(self) -> None:
+        """Let go of the model, and of what the allocator keeps for it."""
+        super().close()
+        if self.device_type == "cuda":
+            self.torch.cuda.empty_cache()
+
+    def _reset_peak(self) -> None:
+        super()._reset_peak()
+        if self.device_type == "cuda":
+            self.torch.cuda.reset_peak_memory_stats()
+
+    def _allocator_peak(self) -> int | None:
+        return int(self.torch.cuda.max_memory_allocated()) if self.device_type == "cuda" else None
+
+    def _device_name(self) -> str:
+        return str(self.torch.cuda.get_device_name()) if self.device_type == "cuda" else processor_name()
+
+    def _tensors(self) -> list[Any]:
+        return [*self.model.parameters(), *self.model.buffers()] if hasattr(self.model, "parameters") else []
+
+    def _model_bytes(self) -> int | None:
+        return sum(each.numel() * each.element_size() for each in self._tensors()) or None
+
+    def _parameters(self) -> int | None:
+        return sum(each.numel() for each in self.model.parameters()) if hasattr(self.model, "parameters") else None
