@@ -35,7 +35,3 @@ class WorkError(GpuprofError):
     def __init__(self, message: str, work: Any = None) -> None:
         super().__init__(message)
         self.work = work
-
-
-class BenchmarkError(GpuprofError):
-    """A benchmark could not be done as asked: the model, its input, the device or a limit stands against it."""

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuprof.bench.spec import SystemSpec
 
 
-def require(module: str, *, framework: str, install: str) -> Any:
+def require(module: str, framework: str, install: str) -> Any:
     """Import an optional package. Raises UnavailableError with the command that installs it."""
     try:
         return importlib.import_module(module)
@@ -46,6 +46,8 @@ class FrameworkSystem:
     """
 
     framework = ""
+    # Module, what messages call it, and what pip installs; None where nothing is needed.
+    package: tuple[str, str, str] | None = None
     dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16", "float64")
 
     def __init__(self, spec: SystemSpec, source: ModelSource, *, model: Any = None, data: Any = None) -> None:
@@ -62,6 +64,11 @@ class FrameworkSystem:
         self._data: DataSource = make_source(spec.data if data is None else data, spec.seed)
 
     # --- the protocol ---
+
+    def import_framework(self) -> None:
+        """Import the framework's package, so that `load` does not pay for it. Raises UnavailableError."""
+        if self.package is not None:
+            require(*self.package)
 
     def load(self) -> None:
         """Build or read the model and place it on the device."""

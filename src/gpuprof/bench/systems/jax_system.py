@@ -11,6 +11,10 @@ from gpuprof.bench.models import NamedModel, build_flax
 from gpuprof.bench.systems.common import FrameworkSystem, processor_name, require
 from gpuprof.errors import BenchmarkError
 
+# What flax calls the parameters of norms, and what they begin with.
+CONSTANTS = {"scale": 1.0, "var": 1.0, "mean": 0.0, "bias": 0.0}
+WEIGHT_DEVIATION = 1.0
+
 _PLATFORMS = {"tpu": "tpu", "cuda": "cuda", "cpu": "cpu"}
 
 
@@ -18,17 +22,18 @@ class JaxSystem(FrameworkSystem):
     """A compiled function. JAX enqueues on every device: outputs are kept until `synchronize` waits for them."""
 
     framework = "jax"
+    package = ("jax", "JAX", "jax")
     dtypes = ("float32", "float16", "bfloat16")
 
     def _load(self) -> None:
-        self.jax = require("jax", framework="JAX", install="jax")
+        self.jax = require(*self.package)
         self.device_type = self._refuse_device({name: self._has(name) for name in _PLATFORMS})
         self.device = self.jax.devices(_PLATFORMS[self.device_type])[0]
         self.named: NamedModel | None = None
         self.variables: Any = None
         self._outstanding: list[Any] = []
         if self.source.kind == "name":
-            require("flax", framework="flax", install="flax")
+            require("flax", "flax", "flax")
             self.named = build_flax(self.source.text)
             self.model = self.named.model
             self.details["model_source"] = self.named.library
@@ -54,11 +59,28 @@ class JaxSystem(FrameworkSystem):
     def _initial_variables(self) -> Any:
         key = self.jax.random.key(self.spec.seed)
         sample = self._batch(1)
+        if self.named is not None:
+            return self._filled(self.jax.eval_shape(self.model.init, key, *sample))
         try:
             return self.jax.jit(self.model.init)(key, *sample)
         except Exception as error:
             self.batch_size = 1
             raise self.explained(error) from error
+
+    def _filled(self, shapes: Any) -> Any:
+        """Return random weights of these shapes. Compiling flax's initialisers takes longer than the model."""
+        import numpy as np
+
+        generator = np.random.default_rng(self.spec.seed)
+
+        def fill(path: Any, leaf: Any) -> Any:
+            name = str(path[-1].key)
+            if name in CONSTANTS:
+                return np.full(leaf.shape, CONSTANTS[name]).astype(leaf.dtype)
+            deviation = WEIGHT_DEVIATION / max(1, int(np.prod(leaf.shape[:-1]))) ** 0.5
+            return (generator.standard_normal(leaf.shape, dtype=np.float32) * deviation).astype(leaf.dtype)
+
+        return self.jax.tree_util.tree_map_with_path(fill, shapes)
 
     def _inputs(self) -> InputSpec:
         if self.named is None:

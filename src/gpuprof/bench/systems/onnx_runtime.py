@@ -34,10 +34,11 @@ class OnnxRuntimeSystem(FrameworkSystem):
     """A session on one provider, in the order of work that the runtime's defaults give."""
 
     framework = "onnxruntime"
+    package = ("onnxruntime", "ONNX Runtime", "onnxruntime")
     dtypes = ("float32", "float16", "float64", "int8", "int32", "int64")
 
     def _load(self) -> None:
-        self.runtime = require("onnxruntime", framework="ONNX Runtime", install="onnxruntime")
+        self.runtime = require(*self.package)
         has_cuda = "CUDAExecutionProvider" in self.runtime.get_available_providers()
         self.device_type = self._refuse_device({"cuda": has_cuda, "cpu": True})
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -83,7 +84,7 @@ class OnnxRuntimeSystem(FrameworkSystem):
         if self.source.kind not in ("name", "factory", "pickle"):
             raise BenchmarkError(f"{self.source.text}: ONNX Runtime reads .onnx files: leave --framework out")
         for module in ("onnx", "onnxscript"):
-            require(module, framework=f"{module}, which exports PyTorch models,", install="onnx onnxscript")
+            require(module, f"{module}, which exports PyTorch models,", "onnx onnxscript")
         system = TorchSystem(_on_cpu(self.spec), self.source, model=self.model)
         system._make_inputs = self._make_inputs
         system.load()

@@ -22,11 +22,12 @@ class TensorRtSystem(FrameworkSystem):
     """An engine. From ONNX it is built for each batch size, in float32, float16 or int8 (from Q/DQ nodes)."""
 
     framework = "tensorrt"
+    package = ("tensorrt", "TensorRT", "tensorrt")
     dtypes = ("float32", "float16", "int8")
 
     def _load(self) -> None:
-        self.trt = require("tensorrt", framework="TensorRT", install="tensorrt")
-        self.torch = require("torch", framework="PyTorch, which allocates for TensorRT,", install="torch")
+        self.trt = require(*self.package)
+        self.torch = require("torch", "PyTorch, which allocates for TensorRT,", "torch")
         self.device_type = self._refuse_device({"cuda": self.torch.cuda.is_available()})
         if self.source.kind not in ("tensorrt", "onnx"):
             raise BenchmarkError(f"{self.source.text}: TensorRT takes an .engine, a .plan or an .onnx file")

@@ -27,9 +27,10 @@ class TorchSystem(FrameworkSystem):
     """A module in evaluation mode, without gradients."""
 
     framework = "pytorch"
+    package = ("torch", "PyTorch", "torch")
 
     def _load(self) -> None:
-        self.torch = require("torch", framework="PyTorch", install="torch")
+        self.torch = require(*self.package)
         self.device_type = self._choose_device()
         self.named: NamedModel | None = None
         self.torch.manual_seed(self.spec.seed)

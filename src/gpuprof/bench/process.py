@@ -1,0 +1,164 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A launch as the parent sees it: a fresh process, its events, and a limit on how long a step may take.
+
+A process of its own is what a launch is (see statistics), and it is also what lets a model hang, crash or fill
+the memory without taking with it what was measured before.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import IO, Any
+
+import gpuprof
+from gpuprof.bench.failures import DoesNotFitError, TimeLimitError
+from gpuprof.errors import BenchmarkError, UnavailableError
+
+Event = dict[str, Any]
+# Each of these begins a step that may take as long as the limit says.
+_STEPS = {"up", "imported", "loaded", "preparing", "prepared", "answered", "measured", "profiled", "progress"}
+_DOING = {
+    "": "starting Python",
+    "up": "importing the framework",
+    "imported": "loading the model",
+    "loaded": "making ready",
+    "preparing": "making inputs and compiling",
+    "prepared": "the first call",
+    "answered": "calls",
+    "progress": "calls",
+    "measured": "the next step",
+    "profiled": "ending",
+}
+_READ_BYTES = 1 << 16
+_KINDS: dict[str, type[BenchmarkError] | type[UnavailableError]] = {
+    "DoesNotFitError": DoesNotFitError,
+    "UnavailableError": UnavailableError,
+}
+SHOWN_TAIL = 200
+
+
+def run_launch(
+    job: Mapping[str, Any],
+    *,
+    time_limit_s: float,
+    on_event: Callable[[Event], None],
+    environment: Mapping[str, str] | None = None,
+) -> int:
+    """Run one job in a fresh process and hand on its events; returns when it was started (monotonic, ns).
+
+    Raises what the job failed with, TimeLimitError where a step took too long, DoesNotFitError where the
+    system killed it for its memory.
+    """
+    with tempfile.TemporaryFile() as output:
+        read_end, write_end = os.pipe()
+        try:
+            started_ns = time.monotonic_ns()
+            process = _start(job, write_end, output, environment)
+        except OSError as error:
+            os.close(read_end)
+            raise BenchmarkError(f"cannot start a process for a launch: {error.strerror}") from error
+        finally:
+            os.close(write_end)
+        try:
+            last = _follow(read_end, time_limit_s, on_event)
+            _wait(process, time_limit_s)
+        finally:
+            os.close(read_end)
+            _end(process)
+        if last.get("event") not in ("measured", "profiled", "answered"):
+            raise _died(process.returncode, last, output)
+    return started_ns
+
+
+def _start(
+    job: Mapping[str, Any], write_end: int, output: IO[bytes], environment: Mapping[str, str] | None
+) -> subprocess.Popen[bytes]:
+    package = str(Path(gpuprof.__file__).parents[1])
+    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
+    # A session of its own: an interrupt is for the parent, which ends the launch itself.
+    return subprocess.Popen(
+        [sys.executable, "-m", "gpuprof.bench.worker", str(write_end), json.dumps(job)],
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        pass_fds=[write_end],
+        start_new_session=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})},
+    )
+
+
+def _follow(read_end: int, time_limit_s: float, on_event: Callable[[Event], None]) -> Event:
+    """Hand on events until the other end closes; returns the last one. Raises what an error event says."""
+    last: Event = {"event": ""}
+    for event in _events(read_end, time_limit_s, last):
+        if event["event"] == "error":
+            raise _KINDS.get(event["kind"], BenchmarkError)(event["message"])
+        last.clear()
+        last.update(event)
+        on_event(event)
+    return last
+
+
+def _events(read_end: int, time_limit_s: float, last: Event) -> Iterator[Event]:
+    rest = b""
+    deadline = time.monotonic() + time_limit_s
+    while True:
+        readable, _, _ = select.select([read_end], [], [], max(0.0, deadline - time.monotonic()))
+        if not readable:
+            raise _too_late(last, time_limit_s)
+        chunk = os.read(read_end, _READ_BYTES)
+        if not chunk:
+            return
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            event: Event = json.loads(line)
+            yield event
+            if event["event"] in _STEPS:
+                deadline = time.monotonic() + time_limit_s
+
+
+def _too_late(last: Event, time_limit_s: float) -> TimeLimitError:
+    size = f" with batch size {last['batch_size']}" if "batch_size" in last else ""
+    return TimeLimitError(
+        f"no answer within {time_limit_s:g} s of {_DOING.get(last['event'], 'running')}{size}: the model hangs, "
+        "or it needs a longer --time-limit"
+    )
+
+
+def _wait(process: subprocess.Popen[bytes], time_limit_s: float) -> None:
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(time_limit_s)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Kill what is left of the launch, its children too."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
+
+
+def _died(code: int, last: Event, output: IO[bytes]) -> BenchmarkError:
+    size = f" with batch size {last['batch_size']}" if "batch_size" in last else ""
+    doing = _DOING.get(last["event"], "running")
+    if code == -signal.SIGKILL:
+        return DoesNotFitError(
+            f"the system killed the model's process during {doing}{size}, as it does when memory ends: "
+            "take smaller --batch-sizes, or set --memory-budget"
+        )
+    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    output.seek(0, os.SEEK_END)
+    output.seek(max(0, output.tell() - 4 * SHOWN_TAIL))
+    lines = output.read().decode(errors="replace").strip().splitlines()
+    said = f"; it last said: {lines[-1][:SHOWN_TAIL]}" if lines else ""
+    kind = DoesNotFitError if "bad_alloc" in said or "memory" in said.lower() else BenchmarkError
+    return kind(f"the model's process ended with {how} during {doing}{size}{said}")

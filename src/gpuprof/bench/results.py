@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Result files: a CSV row for each batch size, JSON with every sample, Markdown; and a reader for data frames.
+
+An empty cell is what is unavailable, or what too few samples tell nothing of; the JSON says which.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import itertools
+import json
+import os
+import platform
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuprof.bench.data import shape_text
+from gpuprof.bench.figures import QUANTILES
+from gpuprof.bench.session import BatchResult
+from gpuprof.errors import BenchmarkError, UnavailableError
+from gpuprof.run.machine import describe_machine
+
+if TYPE_CHECKING:
+    import pandas
+
+FORMAT_VERSION = 1
+FORMATS = ("csv", "json", "md")
+DEFAULT_FOLDER = "results/raw"
+# The contract's columns, in its order; others come after them.
+COLUMNS = (
+    "framework", "model", "device", "device_type", "batch_size", "input_shape", "dtype",
+    "latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_mean_ms", "latency_std_ms",
+    "latency_min_ms", "latency_max_ms", "throughput_ips", "memory_mb", "compilation_time_ms",
+    "timestamp", "git_commit",
+)  # fmt: skip
+MORE_COLUMNS = (
+    "latency_p90_ms", "latency_p50_low_ms", "latency_p50_high_ms", "samples", "launches", "tokens_per_s",
+    "memory_kind", "allocator_peak_bytes", "device_used_bytes", "host_peak_bytes", "model_bytes", "parameters",
+    "energy_per_sample_j", "power_mean_w", "utilization_mean_percent", "cpu_share", "read_bytes", "written_bytes",
+    "first_call_ms",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """When something was measured, and of which revision of the user's code; None outside a repository."""
+
+    timestamp: str
+    git_commit: str | None
+
+
+def row_of(batch: BatchResult, stamp: Stamp) -> dict[str, Any]:
+    """Return the CSV row of one batch size, None where a figure is missing."""
+    figures, system = batch.figures, batch.description
+    row: dict[str, Any] = {
+        "framework": system.framework,
+        "model": system.model,
+        "device": system.device,
+        "device_type": system.device_type,
+        "batch_size": batch.batch_size,
+        "input_shape": None if system.input_shape is None else shape_text(system.input_shape),
+        "dtype": system.dtype,
+        "throughput_ips": batch.throughput_per_s,
+        "tokens_per_s": batch.tokens_per_s,
+        "samples": figures.samples,
+        "launches": figures.launches,
+        "model_bytes": system.model_bytes,
+        "parameters": system.parameters,
+        "compilation_time_ms": _ms(batch.middle("compile_s")),
+        "first_call_ms": _ms(batch.middle("first_call_s")),
+        **asdict(stamp),
+        **_memory(batch),
+        **{name: batch.largest("usage", name) for name in ("cpu_share", "read_bytes", "written_bytes")},
+        **{
+            name: batch.largest("energy", name)
+            for name in ("energy_per_sample_j", "power_mean_w", "utilization_mean_percent")
+        },
+    }
+    for name in (*QUANTILES, "mean", "std", "min", "max"):
+        row[f"latency_{name}_ms"] = _ms(figures.value(name))
+    median = figures.quantiles["p50"]
+    row["latency_p50_low_ms"] = None if median is None else _ms(median.low)
+    row["latency_p50_high_ms"] = None if median is None else _ms(median.high)
+    return {name: row[name] for name in (*COLUMNS, *MORE_COLUMNS)}
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e3
+
+
+def _memory(batch: BatchResult) -> dict[str, Any]:
+    """Return the three figures of memory, and the one that stands for the system with its kind."""
+    peak = batch.largest("memory", "allocator_peak_bytes")
+    host = batch.largest("memory", "host_resident_bytes")
+    shown, kind = (peak, "allocator peak") if peak is not None else (host, "host peak")
+    return {
+        "memory_mb": None if shown is None else shown / 1e6,
+        "memory_kind": None if shown is None else kind,
+        "allocator_peak_bytes": peak,
+        "device_used_bytes": batch.largest("memory", "device_used_bytes"),
+        "host_peak_bytes": host,
+    }
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+class ResultFiles:
+    """The files of one benchmark: `benchmark_results_YYYYmmdd_HHMMSS` with an ending each. Nothing is overwritten."""
+
+    def __init__(self, folder: Path, formats: Sequence[str], now: datetime) -> None:
+        self._formats = list(dict.fromkeys(formats))
+        self.stem = self._reserve(folder, f"benchmark_results_{now:%Y%m%d_%H%M%S}")
+
+    def _reserve(self, folder: Path, name: str) -> Path:
+        """Make the first file, so that no other benchmark takes the name; raises BenchmarkError."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for number in itertools.count(1):
+                stem = folder / (name if number == 1 else f"{name}_{number}")
+                if any(_with_ending(stem, ending).exists() for ending in FORMATS):
+                    continue
+                try:
+                    self.path_of(self._formats[0], stem).touch(exist_ok=False)
+                except FileExistsError:
+                    continue
+                return stem
+        except OSError as error:
+            raise BenchmarkError(
+                f"--output-dir {folder}: cannot be written ({error.strerror}): name a folder that can"
+            ) from error
+        raise AssertionError("unreachable")
+
+    def path_of(self, ending: str, stem: Path | None = None) -> Path:
+        """Return the path of one format."""
+        return _with_ending(self.stem if stem is None else stem, ending)
+
+    def discard(self) -> None:
+        """Give the name back where nothing was measured."""
+        self.path_of(self._formats[0]).unlink(missing_ok=True)
+
+    def write(self, texts: dict[str, str]) -> list[Path]:
+        """Write the formats that are wanted; returns their paths. Raises BenchmarkError."""
+        paths = []
+        for ending in self._formats:
+            path = self.path_of(ending)
+            draft = path.with_name(f".{path.name}.new")
+            try:
+                draft.write_text(texts[ending], encoding="utf-8")
+                draft.replace(path)
+            except OSError as error:
+                raise BenchmarkError(f"cannot write {path}: {error.strerror}; make room") from error
+            paths.append(path)
+        return paths
+
+
+def _with_ending(stem: Path, ending: str) -> Path:
+    return stem.with_name(f"{stem.name}.{ending}")
+
+
+def to_csv(rows: Iterable[dict[str, Any]]) -> str:
+    """Return the rows as CSV with a head; a missing value is an empty cell."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, [*COLUMNS, *MORE_COLUMNS], lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def to_json(document: dict[str, Any]) -> str:
+    """Return the document with everything."""
+    return json.dumps(document, indent=1, allow_nan=False, default=str) + "\n"
+
+
+def document_of(
+    batches: Sequence[BatchResult], stamp: Stamp, **more: Any
+) -> dict[str, Any]:
+    """Return everything as plain values: the environment, and for each batch size its row and all samples."""
+    return {
+        "format": FORMAT_VERSION,
+        "environment": environment(),
+        **asdict(stamp),
+        **more,
+        "results": [
+            {
+                "row": row_of(batch, stamp),
+                "latency": batch.figures.to_dict(),
+                "system": asdict(batch.description),
+                "launches": batch.launches,
+            }
+            for batch in batches
+        ],
+    }
+
+
+def environment() -> dict[str, Any]:
+    """Return the machine and the versions that the figures rest on."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        own: str | None = version("gpuprof-native")
+    except PackageNotFoundError:
+        own = None
+    variables = ("CUDA_VISIBLE_DEVICES", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "XLA_FLAGS")
+    return {
+        "gpuprof": own,
+        "python": platform.python_version(),
+        "machine": describe_machine(),
+        "variables": {name: os.environ[name] for name in variables if name in os.environ},
+    }
+
+
+def read_results(path: str | os.PathLike[str]) -> pandas.DataFrame:
+    """Read a result file (.csv), or all of a folder, as a pandas frame: a row for each batch size.
+
+    An empty cell is NaN. Raises BenchmarkError where there are no results, UnavailableError without pandas.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise UnavailableError("reading results as a data frame needs pandas: pip install pandas") from error
+    place = Path(path)
+    files = sorted(place.glob("benchmark_results_*.csv")) if place.is_dir() else [place]
+    if not files:
+        raise BenchmarkError(f"{place} holds no benchmark_results_*.csv: name another folder")
+    frames = [_read_one(pandas, file) for file in files]
+    return frames[0] if len(frames) == 1 else pandas.concat(frames, ignore_index=True)
+
+
+def _read_one(pandas: Any, file: Path) -> pandas.DataFrame:
+    try:
+        frame: pandas.DataFrame = pandas.read_csv(file)
+    except (OSError, ValueError) as error:
+        raise BenchmarkError(f"{file}: no result file that can be read ({error})") from error
+    missing = [name for name in COLUMNS if name not in frame.columns]
+    if missing:
+        raise BenchmarkError(f"{file}: no result file: the column {missing[0]} is missing")
+    return frame

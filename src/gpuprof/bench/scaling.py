@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How throughput grows with the batch, and the largest batch that a limit allows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Literal
+
+KNEE_SHARE = 0.9
+NEIGHBOURS = 2
+LARGEST_BATCH = 1 << 20
+
+# Whether a batch size may be used: "ok", over the latency's target, or beyond the memory.
+Outcome = Literal["ok", "missed", "does not fit"]
+
+
+def knee(throughput_of: dict[int, float]) -> int | None:
+    """Return the smallest batch size that reaches 90% of the best throughput; None for under three sizes."""
+    if len(throughput_of) < 3:
+        return None
+    best = max(throughput_of.values())
+    return min(size for size, throughput in throughput_of.items() if throughput >= KNEE_SHARE * best)
+
+
+@dataclass(slots=True)
+class LargestBatch:
+    """What a search for the largest batch found: None where not even one sample is allowed.
+
+    `why` is what stands against the next larger size that was tried; `outcomes` all that were.
+    """
+
+    batch_size: int | None
+    why: Outcome | None
+    outcomes: dict[int, Outcome] = field(default_factory=dict)
+
+
+def largest_batch(
+    probe: Callable[[int], Outcome], *, start: int = 1, most: int = LARGEST_BATCH, neighbours: int = NEIGHBOURS
+) -> LargestBatch:
+    """Search the largest batch size that `probe` allows.
+
+    Latency is not monotone in the batch size: a size that suits the hardware may be faster than a smaller one.
+    So sizes are doubled until one fails and the next multiple fails too, or memory ends; then the gap is
+    halved; then the neighbours above the best one, and the next multiples of 8, are tried.
+    """
+    outcomes: dict[int, Outcome] = {}
+
+    def allowed(size: int) -> bool:
+        if size not in outcomes:
+            outcomes[size] = probe(size)
+        return outcomes[size] == "ok"
+
+    best, failed = _bracket(allowed, outcomes, start, most)
+    if failed is not None:
+        best = _halve(allowed, best, failed)
+        best = _look_around(allowed, outcomes, best, most, neighbours)
+    above = [size for size in outcomes if size > best and outcomes[size] != "ok"]
+    why = outcomes[min(above)] if above else None
+    return LargestBatch(best or None, why, dict(sorted(outcomes.items())))
+
+
+def _bracket(
+    allowed: Callable[[int], bool], outcomes: dict[int, Outcome], start: int, most: int
+) -> tuple[int, int | None]:
+    """Double from `start`; returns the last size that is allowed (0 for none) and the first that is not."""
+    best, failed, size = 0, None, start
+    while size <= most:
+        if allowed(size):
+            best, failed = size, None
+        elif outcomes[size] == "does not fit" or failed is not None:
+            return best, failed or size
+        else:
+            failed = size
+        size *= 2
+    return best, failed
+
+
+def _halve(allowed: Callable[[int], bool], best: int, failed: int) -> int:
+    while failed - best > 1:
+        middle = (best + failed) // 2
+        if allowed(middle):
+            best = middle
+        else:
+            failed = middle
+    return best
+
+
+def _look_around(
+    allowed: Callable[[int], bool], outcomes: dict[int, Outcome], best: int, most: int, neighbours: int
+) -> int:
+    unfitting = [size for size, outcome in outcomes.items() if outcome == "does not fit"]
+    end = min([most + 1, *unfitting])
+    next_eight = (best // 8 + 1) * 8
+    near = {*range(best + 1, best + 1 + neighbours), next_eight, next_eight + 8}
+    for size in sorted(near):
+        if size < end and allowed(size):
+            best = size
+    return best

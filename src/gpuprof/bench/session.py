@@ -1,0 +1,170 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A benchmark from the outside: launches of one system over its batch sizes, and what each of them found.
+
+What was measured stays, whatever comes later: a failure or an interrupt ends the session and not its results.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from gpuprof.bench.figures import Figures, figures_of
+from gpuprof.bench.job import JobSettings
+from gpuprof.bench.process import Event, run_launch
+from gpuprof.bench.spec import SystemSpec
+from gpuprof.bench.startup import Startup, startup_of
+from gpuprof.bench.system import SystemDescription
+from gpuprof.errors import GpuprofError
+
+TIME_LIMIT_S = 600.0
+
+
+@dataclass(slots=True)
+class BatchResult:
+    """What was measured of one batch size: each launch as its process told it, with all samples in seconds."""
+
+    batch_size: int
+    description: SystemDescription
+    launches: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def samples_s(self) -> list[list[float]]:
+        """The samples of each launch, in order."""
+        return [launch["samples_s"] for launch in self.launches]
+
+    @property
+    def figures(self) -> Figures:
+        """The latency's figures over all launches."""
+        return figures_of(self.samples_s)
+
+    @property
+    def throughput_per_s(self) -> float:
+        """Samples (images, sequences) per second, one batch after the other."""
+        return self.batch_size / self.figures.mean_s
+
+    @property
+    def tokens_per_s(self) -> float | None:
+        """Tokens per second of a sequence model, None for others."""
+        tokens = self.description.details.get("tokens_per_sample")
+        return None if tokens is None else self.throughput_per_s * int(tokens)
+
+    def largest(self, group: str, name: str) -> Any:
+        """Return the largest value of a figure over the launches; None where none of them tells."""
+        found = [(launch.get(group) or {}).get(name) for launch in self.launches]
+        return max((value for value in found if value is not None), default=None)
+
+    def middle(self, name: str) -> float | None:
+        """Return the median over the launches of a figure that each told once; None where none did."""
+        import statistics
+
+        found = [launch[name] for launch in self.launches if launch.get(name) is not None]
+        return statistics.median(found) if found else None
+
+
+@dataclass(slots=True)
+class SessionResult:
+    """The batch sizes that were measured, the start-up of each launch, and what ended the session early."""
+
+    spec: SystemSpec
+    settings: JobSettings
+    batches: list[BatchResult] = field(default_factory=list)
+    startups: list[Startup] = field(default_factory=list)
+    failure: GpuprofError | None = None
+    profile: str | None = None
+
+    def batch(self, batch_size: int) -> BatchResult | None:
+        """Return what was measured of a batch size."""
+        return next((each for each in self.batches if each.batch_size == batch_size), None)
+
+
+class Watcher(Protocol):
+    """Who is told how far a session is."""
+
+    def __call__(self, launch: int, event: Event) -> None:
+        """Take one event of a launch, from 1."""
+        ...
+
+
+def _ignore(_launch: int, _event: Event) -> None:
+    return None
+
+
+class Session:
+    """Takes the events of launches and files what they found."""
+
+    def __init__(self, spec: SystemSpec, settings: JobSettings, watch: Watcher = _ignore) -> None:
+        self.result = SessionResult(spec, settings)
+        self._watch = watch
+        self._description: SystemDescription | None = None
+
+    def run(self, *, launches: int = 1, time_limit_s: float = TIME_LIMIT_S) -> SessionResult:
+        """Measure in fresh processes, one after the other. A failure of a launch is in the result.
+
+        A launch after the first leaves out the batch sizes that have failed. An interrupt goes through, and
+        `result` holds what was measured until then.
+        """
+        for launch in range(1, launches + 1):
+            settings = self._settings_of(launch, launches)
+            if not settings.batch_sizes:
+                break
+            try:
+                self._launch(launch, settings, time_limit_s)
+            except GpuprofError as error:
+                self.result.failure = self.result.failure or error
+        return self.result
+
+    def _settings_of(self, launch: int, launches: int) -> JobSettings:
+        """Leave out what has failed; only the last launch is also recorded as a run."""
+        settings = self.result.settings
+        sizes = settings.batch_sizes
+        if launch > 1:
+            sizes = tuple(size for size in sizes if self.result.batch(size) is not None)
+        return dataclasses.replace(
+            settings, batch_sizes=sizes, profile=settings.profile if launch == launches else None
+        )
+
+    def _launch(self, launch: int, settings: JobSettings, time_limit_s: float) -> None:
+        job = {"spec": self.result.spec.to_dict(), "settings": settings.to_dict()}
+        events: list[Event] = []
+
+        def take(event: Event) -> None:
+            if len(events) < 16:  # the start-up is among the first ones
+                events.append({**event, "samples_s": None})
+            self.take(launch, event)
+
+        started_ns = run_launch(job, time_limit_s=time_limit_s, on_event=take)
+        startup = startup_of(started_ns, events)
+        if startup is not None:
+            self.result.startups.append(startup)
+
+    def take(self, launch: int, event: Event) -> None:
+        """File one event."""
+        if event["event"] == "answered":
+            plain = event["description"]
+            shape = plain.get("input_shape")
+            self._description = SystemDescription(**{**plain, "input_shape": shape and tuple(shape)})
+        elif event["event"] == "measured":
+            self._file(launch, event)
+        elif event["event"] == "profiled":
+            self.result.profile = event["path"]
+        self._watch(launch, event)
+
+    def _file(self, launch: int, event: Event) -> None:
+        assert self._description is not None
+        found = self.result.batch(event["batch_size"])
+        if found is None:
+            found = BatchResult(event["batch_size"], self._description)
+            self.result.batches.append(found)
+        left_out = ("event", "t_ns", "batch_size")
+        found.launches.append({"launch": launch, **{k: v for k, v in event.items() if k not in left_out}})
+
+    def sender(self, launch: int = 1) -> Callable[..., None]:
+        """Return where a job that runs in this process sends its events."""
+
+        def send(event: str, **values: Any) -> None:
+            self.take(launch, {"event": event, "t_ns": 0, **values})
+
+        return send

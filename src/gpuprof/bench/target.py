@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A target such as `p99<20ms`, held against a figure with its interval."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuprof.bench.figures import QUANTILES, Figures
+from gpuprof.errors import BenchmarkError
+
+Verdict = Literal["met", "missed", "inconclusive"]
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+_NAMES = (*QUANTILES, "mean", "max")
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An upper bound of a latency."""
+
+    figure: str
+    limit_s: float
+    text: str
+
+    def verdict(self, figures: Figures) -> Verdict:
+        """Say whether the whole interval lies on one side of the limit. Mean and maximum have no interval."""
+        if self.figure not in figures.quantiles:
+            value = figures.value(self.figure)
+            assert value is not None
+            return "met" if value < self.limit_s else "missed"
+        estimate = figures.quantiles[self.figure]
+        if estimate is None:
+            return "inconclusive"
+        if estimate.high is not None and estimate.high < self.limit_s:
+            return "met"
+        if estimate.low is not None and estimate.low >= self.limit_s:
+            return "missed"
+        return "inconclusive"
+
+
+def parse_target(text: str) -> Target:
+    """Read `p99<20ms`. Raises BenchmarkError."""
+    match = re.fullmatch(r"\s*([a-z]+\d*)\s*<=?\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s)\s*", text)
+    if match is None or match[1] not in _NAMES or float(match[2]) == 0:
+        raise BenchmarkError(
+            f"--slo {text!r} is no target: write one of {', '.join(_NAMES)}, <, a time and its unit, as in 'p99<20ms'"
+        )
+    return Target(match[1], float(match[2]) * _SECONDS[match[3]], text.strip())
