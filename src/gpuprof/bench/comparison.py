@@ -244,7 +244,9 @@ def bootstrap_ratio(
 
 def _resampled_medians(samples: Floats, resamples: int, generator: np.random.Generator) -> Floats:
     picks = generator.integers(0, len(samples), (resamples, len(samples)))
-    return np.asarray(np.median(samples[picks], axis=1))
+    drawn = np.sort(samples[picks], axis=1)
+    middle = len(samples) // 2
+    return np.asarray((drawn[:, middle] + drawn[:, (len(samples) - 1) // 2]) / 2)
 
 
 def _acceleration(old: Floats, new: Floats) -> float:

@@ -235,5 +235,4 @@ def relative_drift(samples: Floats) -> Slope | None:
         return None
     blocks = np.array_split(samples, min(len(samples), _MOST_BLOCKS))
     medians = np.array([float(np.median(block)) for block in blocks]) / middle
-    trend = theil_sen(np.linspace(0.0, 1.0, len(medians)), medians)
-    return trend
+    return theil_sen(np.linspace(0.0, 1.0, len(medians)), medians)
