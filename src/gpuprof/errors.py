@@ -35,3 +35,14 @@ class WorkError(GpuprofError):
     def __init__(self, message: str, work: Any = None) -> None:
         super().__init__(message)
         self.work = work
+
+
+class BenchmarkError(GpuprofError):
+    """A benchmark could not be made or was cut short.
+
+    `result` is what was measured until then (a `gpuprof.bench.result.Result`), None where nothing was.
+    """
+
+    def __init__(self, message: str, result: Any = None) -> None:
+        super().__init__(message)
+        self.result = result

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from gpuprof.errors import WorkError
+from gpuprof.record.call_arguments import CallArguments
 from gpuprof.record.first_calls import WORK_FACTS, WORK_ROWS, FirstCall, FirstCalls
 from gpuprof.record.layers import is_compiled
 from gpuprof.record.work.fused import Region
@@ -19,7 +20,6 @@ from gpuprof.record.work.page_faults import page_fault_costs
 from gpuprof.record.work.reuse import reuse_distances
 from gpuprof.record.work.rows import CountedPass, OperatorWork
 from gpuprof.record.work.run import PassError, count_operators
-from gpuprof.record.work.target import CallArguments
 
 
 def count_first_calls(first: FirstCalls, segments: Path) -> list[str]:

@@ -12,13 +12,14 @@ import torch
 from torch.optim import optimizer as optimizer_hooks
 
 from gpuprof.errors import WorkError
+from gpuprof.record.call_arguments import arguments
 from gpuprof.record.work.call import tensors_in
 from gpuprof.record.work.fake import fake_mode, fake_parts, fake_values
 from gpuprof.record.work.layer_stack import LayerStack
 from gpuprof.record.work.mode import CountingMode
 from gpuprof.record.work.preserve import Preserved
 from gpuprof.record.work.rows import CountedPass
-from gpuprof.record.work.target import Target, arguments, resolve, uncompile_parts
+from gpuprof.record.work.target import Target, resolve, uncompile_parts
 
 
 class PassError(Exception):

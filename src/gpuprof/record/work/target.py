@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,14 +24,6 @@ class Target:
     roots: list[torch.nn.Module] = field(default_factory=list)
     modules: list[torch.nn.Module] = field(default_factory=list)
     optimizers: list[torch.optim.Optimizer] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class CallArguments:
-    """Positional and keyword arguments together, for what calls with both."""
-
-    args: tuple[Any, ...]
-    kwargs: dict[str, Any]
 
 
 def resolve(model: Any) -> Target:
@@ -88,23 +80,6 @@ def _reached(function: Any) -> list[Any]:
         names = inspect.getclosurevars(inner)
         found += [*names.nonlocals.values(), *names.globals.values(), *(inner.__defaults__ or ())]
     return found
-
-
-def arguments(inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return positional and keyword arguments.
-
-    A tuple holds positional arguments, a mapping with names keyword arguments, a function makes either of
-    them; everything else, named tuples and lists too, is the one argument.
-    """
-    if isinstance(inputs, CallArguments):
-        return inputs.args, inputs.kwargs
-    if inspect.isroutine(inputs):
-        inputs = inputs()
-    if isinstance(inputs, tuple) and not hasattr(inputs, "_fields"):
-        return inputs, {}
-    if isinstance(inputs, Mapping) and all(isinstance(key, str) for key in inputs):
-        return (), dict(inputs)
-    return (inputs,), {}
 
 
 def uncompile_parts(root: torch.nn.Module) -> None:

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The inner loops: clock readings around calls, and nothing else between them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from itertools import repeat
+from types import FunctionType
+from typing import Any
+
+Clock = Callable[[], int]  # nanoseconds
+Call = Callable[[], object]
+_NOT_DONE = -1
+_NULL_CALLS = 2_000
+
+
+class CallTimer:
+    """Times calls into two lists of nanoseconds: until the call was done, and until it had returned.
+
+    `synchronize` is None where a call is done when it returns; then both lists are one. `before` runs ahead
+    of each call, outside the timed part. What a call returns is dropped inside the timed part, as a program
+    that does not keep it would.
+    """
+
+    def __init__(
+        self,
+        run: Call,
+        synchronize: Call | None = None,
+        clock: Clock = time.perf_counter_ns,
+        before: Call | None = None,
+    ) -> None:
+        self.run = run
+        self.synchronize = synchronize
+        self.clock = clock
+        self.before = before
+        # Functions of their own: the interpreter specialises code in place, for one callable at a time.
+        self._latency = _copied(_time_plain if synchronize is None else _time_waiting)
+        self._cold = _copied(_time_cold)
+        self._windows = _copied(_time_windows)
+        self.wall_ns: list[int] = []
+        self.enqueue_ns: list[int] = []
+
+    def take(self, samples: int, calls_per_sample: int = 1) -> None:
+        """Fill the lists with new samples; what was finished before an exception is kept in them."""
+        wall, enqueue = [_NOT_DONE] * samples, [_NOT_DONE] * samples
+        try:
+            if calls_per_sample > 1:
+                wait = self.synchronize or _nothing
+                self._windows(self.run, wait, self.clock, calls_per_sample, wall, enqueue)
+            elif self.before is not None:
+                self._cold(self.before, self.run, self.synchronize or _nothing, self.clock, wall, enqueue)
+            elif self.synchronize is None:
+                self._latency(self.run, self.clock, wall)
+            else:
+                self._latency(self.run, self.synchronize, self.clock, wall, enqueue)
+        finally:
+            done = samples - wall.count(_NOT_DONE)
+            self.wall_ns = wall[:done]
+            self.enqueue_ns = enqueue[:done] if self.synchronize is not None else self.wall_ns
+
+
+def null_call_ns(timer: CallTimer) -> float:
+    """Return the median of what the timer reads for a call that does nothing, with the same clock."""
+    null = CallTimer(_nothing, None if timer.synchronize is None else _nothing, timer.clock)
+    null.take(_NULL_CALLS)
+    null.take(_NULL_CALLS)
+    return float(sorted(null.wall_ns)[_NULL_CALLS // 2])
+
+
+def _nothing() -> None:
+    pass
+
+
+def _copied(function: Callable[..., None]) -> Callable[..., None]:
+    assert isinstance(function, FunctionType)
+    return FunctionType(function.__code__.replace(), function.__globals__)
+
+
+def _time_plain(run: Call, clock: Clock, wall: list[int]) -> None:
+    for index in range(len(wall)):
+        begin = clock()
+        run()
+        wall[index] = clock() - begin
+
+
+def _time_waiting(run: Call, synchronize: Call, clock: Clock, wall: list[int], enqueue: list[int]) -> None:
+    for index in range(len(wall)):
+        begin = clock()
+        run()
+        returned = clock()
+        synchronize()
+        end = clock()
+        enqueue[index] = returned - begin
+        wall[index] = end - begin
+
+
+def _time_cold(
+    before: Call, run: Call, synchronize: Call, clock: Clock, wall: list[int], enqueue: list[int]
+) -> None:
+    for index in range(len(wall)):
+        before()
+        synchronize()
+        begin = clock()
+        run()
+        returned = clock()
+        synchronize()
+        end = clock()
+        enqueue[index] = returned - begin
+        wall[index] = end - begin
+
+
+def _time_windows(
+    run: Call, synchronize: Call, clock: Clock, calls: int, wall: list[int], enqueue: list[int]
+) -> None:
+    for index in range(len(wall)):
+        times: Any = repeat(None, calls)
+        begin = clock()
+        for _ in times:
+            run()
+        returned = clock()
+        synchronize()
+        end = clock()
+        enqueue[index] = returned - begin
+        wall[index] = end - begin

@@ -1,0 +1,276 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether one configuration is faster than another, with launches as the unit of sampling.
+
+The samples of one launch share its memory layout, its neighbours and its clock: 10,000 of them are one
+draw, not 10,000. So each launch counts with one figure, its median as a rule, and what is compared are
+the figures of launches that were made in a random, counterbalanced order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from gpuprof.analyze.statistics import discoveries, plain_means, student_p_value, student_quantile, welch
+from gpuprof.bench.statistics import CONFIDENCE
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+Verdict = Literal["slower", "faster", "same", "inconclusive"]
+MARGIN = 0.01
+_RESAMPLES = 4_000
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How the new configuration's launches compare with the old one's.
+
+    `ratio` is new time over old time: above 1 is slower. `low` and `high` are the ends of its interval,
+    which has a confidence of 1 - `level`; `p_value` is that of a ratio of 1. `ratio_of_medians` is the same
+    question without a normal distribution, with a bootstrap interval. None stands for what too few launches
+    do not tell.
+    """
+
+    verdict: Verdict
+    reason: str
+    margin: float
+    old_launches: int
+    new_launches: int
+    ratio: float
+    low: float | None
+    high: float | None
+    level: float
+    p_value: float | None
+    same_p_value: float | None
+    ratio_of_medians: tuple[float | None, float, float | None]
+    hedges_g: float | None
+    cliffs_delta: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {**asdict(self), "ratio_of_medians": list(self.ratio_of_medians)}
+
+    def __str__(self) -> str:
+        between = "" if self.low is None else f" ({self.low:.4f} to {self.high:.4f})"
+        return f"{self.verdict}: {self.ratio:.4f}x{between}; {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class _LogRatio:
+    """Welch's comparison of the logarithms."""
+
+    value: float
+    error: float
+    freedom: float
+    p_value: float
+
+    def interval(self, level: float) -> tuple[float, float]:
+        half = float(student_quantile(level, np.array([self.freedom]))[0]) * self.error
+        return math.exp(self.value - half), math.exp(self.value + half)
+
+    def same_p_value(self, margin: float) -> float:
+        """Return the larger p-value of the two one-sided tests (Schuirmann, J. Pharmacok. 15, 1987)."""
+        edge = math.log1p(margin)
+        return max(self._one_sided(edge - self.value), self._one_sided(edge + self.value))
+
+    def _one_sided(self, distance: float) -> float:
+        if self.error == 0:
+            return 0.0 if distance > 0 else 1.0
+        t = distance / self.error
+        both = float(student_p_value(np.array([abs(t)]), np.array([self.freedom]))[0])
+        return both / 2 if t > 0 else 1 - both / 2
+
+
+def compare(
+    old: Sequence[float], new: Sequence[float], *, margin: float = MARGIN, confidence: float = CONFIDENCE
+) -> Comparison:
+    """Compare the figures of two configurations' launches, one figure a launch, in seconds.
+
+    *Slower* and *faster* need the whole interval of the ratio beyond the practical margin; *same* needs both
+    one-sided tests to hold it inside; else it is *inconclusive*. Raises ValueError for what cannot be times.
+    """
+    return compare_many({"": (old, new)}, margin=margin, confidence=confidence)[""]
+
+
+def compare_many(
+    metrics: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    *,
+    margin: float = MARGIN,
+    confidence: float = CONFIDENCE,
+) -> dict[str, Comparison]:
+    """Compare several metrics at once, each as (old, new); of the differences found, few are false.
+
+    Benjamini and Hochberg's procedure bounds the share of false ones by 1 - `confidence`; each interval is
+    as wide as the level at which its difference was found (Benjamini and Yekutieli).
+    """
+    if not 0 <= margin < 1:
+        raise ValueError(f"the practical margin is a share of the time, as 0.01 is: not {margin}")
+    figures = {name: (_times(old), _times(new)) for name, (old, new) in metrics.items()}
+    ratios = {name: log_ratio(*pair) for name, pair in figures.items()}
+    known = [name for name, ratio in ratios.items() if ratio is not None]
+    p_values = np.array([ratio.p_value for ratio in ratios.values() if ratio is not None])
+    stands, level = discoveries(p_values, 1 - confidence)
+    different = {name for name, is_so in zip(known, stands, strict=True) if is_so}
+    return {
+        name: _comparison(*pair, ratios[name], name in different, margin, level, 1 - confidence)
+        for name, pair in figures.items()
+    }
+
+
+def log_ratio(old: Floats, new: Floats) -> _LogRatio | None:
+    """Compare logarithms of times by Welch's test; None where an arm has fewer than two launches.
+
+    Of logarithms, since a launch's disturbances multiply its time, and since a ratio and its inverse are
+    then judged alike.
+    """
+    if min(len(old), len(new)) < 2:
+        return None
+    found = welch(plain_means(np.log(new)[None, :]), plain_means(np.log(old)[None, :]))
+    return _LogRatio(
+        *(float(part[0]) for part in (found.difference, found.error, found.freedom, found.p_value))
+    )
+
+
+def _times(figures: Sequence[float]) -> Floats:
+    times = np.asarray(figures, dtype=np.float64)
+    if not len(times):
+        raise ValueError("there is no launch to compare: measure both configurations")
+    if not (np.isfinite(times).all() and (times > 0).all()):
+        raise ValueError("the figures of launches are times above 0; at least one is not")
+    return times
+
+
+def _comparison(
+    old: Floats,
+    new: Floats,
+    ratio: _LogRatio | None,
+    differs: bool,
+    margin: float,
+    level: float,
+    same_level: float,
+) -> Comparison:
+    value = math.exp(float(np.log(new).mean() - np.log(old).mean()))
+    low, high = (None, None) if ratio is None else ratio.interval(level)
+    same = None if ratio is None else ratio.same_p_value(margin)
+    verdict, reason = _judge(low, high, differs, margin, same is not None and same <= same_level)
+    return Comparison(
+        verdict=verdict,
+        reason=reason,
+        margin=margin,
+        old_launches=len(old),
+        new_launches=len(new),
+        ratio=value,
+        low=low,
+        high=high,
+        level=level,
+        p_value=None if ratio is None else ratio.p_value,
+        same_p_value=same,
+        ratio_of_medians=bootstrap_ratio(old, new, confidence=1 - same_level),
+        hedges_g=hedges_g(old, new),
+        cliffs_delta=cliffs_delta(old, new),
+    )
+
+
+def _judge(
+    low: float | None, high: float | None, differs: bool, margin: float, is_same: bool
+) -> tuple[Verdict, str]:
+    beyond = f"the practical margin of {margin:.1%}" if margin else "1"
+    if low is None or high is None:
+        return "inconclusive", "one launch tells nothing of how launches differ: take 10 of each"
+    if differs and low > 1 + margin:
+        return "slower", f"the whole interval lies above {beyond}"
+    if differs and high < 1 / (1 + margin):
+        return "faster", f"the whole interval lies below {beyond}"
+    if is_same:
+        return "same", f"both one-sided tests keep the ratio within {beyond}"
+    return "inconclusive", f"the interval reaches across {beyond}: more launches make it narrower"
+
+
+def hedges_g(old: Floats, new: Floats) -> float | None:
+    """Return the difference of the means in pooled standard deviations; None for too few or no spread.
+
+    Hedges (J. Educ. Stat. 6, 1981): Cohen's d times 1 - 3 / (4 f - 1), with f = n_old + n_new - 2.
+    """
+    freedom = len(old) + len(new) - 2
+    if min(len(old), len(new)) < 2:
+        return None
+    squares = old.var(ddof=1) * (len(old) - 1) + new.var(ddof=1) * (len(new) - 1)
+    pooled = math.sqrt(squares / freedom)
+    return float((new.mean() - old.mean()) / pooled * (1 - 3 / (4 * freedom - 1))) if pooled > 0 else None
+
+
+def cliffs_delta(old: Floats, new: Floats) -> float:
+    """Return how much oftener a new launch is slower than an old one than faster: -1 to 1.
+
+    Cliff (Psychol. Bull. 114, 1993): P(new > old) - P(new < old), over all pairs.
+    """
+    return float(np.sign(new[:, None] - old[None, :]).mean())
+
+
+def bootstrap_ratio(
+    old: Floats, new: Floats, *, confidence: float = CONFIDENCE, resamples: int = _RESAMPLES, seed: int = 0
+) -> tuple[float | None, float, float | None]:
+    """Return the ratio of the medians with its bias-corrected and accelerated bootstrap interval.
+
+    Efron (JASA 82, 1987), for two samples: both are resampled, and the acceleration comes from the
+    jackknife of each (Efron and Tibshirani, An Introduction to the Bootstrap, 14.3 and 8.3). The ends are
+    None for fewer than four launches in an arm, where resampling makes no sense.
+    """
+    value = float(np.median(new) / np.median(old))
+    if min(len(old), len(new)) < 4:
+        return None, value, None
+    generator = np.random.default_rng(seed)
+    drawn = _resampled_medians(new, resamples, generator) / _resampled_medians(old, resamples, generator)
+    below = float(np.mean(drawn < value) + np.mean(drawn == value) / 2)
+    if not 0 < below < 1:
+        return None, value, None
+    normal = NormalDist()
+    bias, acceleration = normal.inv_cdf(below), _acceleration(old, new)
+    ends = []
+    for tail in ((1 - confidence) / 2, (1 + confidence) / 2):
+        z = bias + normal.inv_cdf(tail)
+        ends.append(normal.cdf(bias + z / (1 - acceleration * z)))
+    low, high = (float(end) for end in np.quantile(drawn, ends))
+    return min(low, value), value, max(high, value)
+
+
+def _resampled_medians(samples: Floats, resamples: int, generator: np.random.Generator) -> Floats:
+    picks = generator.integers(0, len(samples), (resamples, len(samples)))
+    drawn = np.sort(samples[picks], axis=1)
+    middle = len(samples) // 2
+    return np.asarray((drawn[:, middle] + drawn[:, (len(samples) - 1) // 2]) / 2)
+
+
+def _acceleration(old: Floats, new: Floats) -> float:
+    """Return sum(u^3) / (6 sum(u^2)^1.5) over the influences u of both arms' launches."""
+    old_median, new_median = float(np.median(old)), float(np.median(new))
+    influences = [
+        _influence(np.array([new_median / np.median(np.delete(old, each)) for each in range(len(old))])),
+        _influence(np.array([np.median(np.delete(new, each)) / old_median for each in range(len(new))])),
+    ]
+    together = np.concatenate(influences)
+    squares = float((together**2).sum())
+    return float((together**3).sum()) / (6 * squares**1.5) if squares > 0 else 0.0
+
+
+def _influence(left_out: Floats) -> Floats:
+    influence: Floats = (len(left_out) - 1) * (left_out.mean() - left_out) / len(left_out)
+    return influence
+
+
+def launches_needed(variation: float, change: float, *, level: float = 0.05, power: float = 0.8) -> int:
+    """Return the launches of each configuration that show a change, by the normal approximation.
+
+    2 ((z_a + z_b) cv / ln(1 + d))^2 + 1, where cv is the coefficient of variation between launches.
+    """
+    normal = NormalDist()
+    z = normal.inv_cdf(1 - level / 2) + normal.inv_cdf(power)
+    return math.ceil(2 * (z * variation / math.log1p(change)) ** 2 + 1)

@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What else the machine did while something was measured, as far as it can be read. None is unavailable."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+_PROCESSOR_FILES = Path("/sys/devices/system/cpu")
+_STATISTICS = Path("/proc/stat")
+# The places in the first line of /proc/stat (proc_stat(5)).
+_IDLE, _WAITING, _STOLEN, _KINDS = 3, 4, 7, 8
+
+
+@dataclass(frozen=True, slots=True)
+class MachineState:
+    """Counters at one moment."""
+
+    at_ns: int
+    own_cpu_s: float
+    involuntary_switches: int | None
+    busy_s: float | None
+    stolen_s: float | None
+    frequency_mhz: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineUse:
+    """What happened between two moments.
+
+    `others_cpus` is how many processors' worth of time other processes of the machine used (other
+    containers of it among them), `stolen_share` the share of the processors' time that the hypervisor gave
+    to others. Frequencies are means over the processors at the start and at the end.
+    """
+
+    elapsed_s: float
+    processors: int
+    involuntary_switches: int | None
+    others_cpus: float | None
+    stolen_share: float | None
+    frequency_before_mhz: float | None
+    frequency_after_mhz: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> MachineUse:
+        """Return what `to_dict()` described."""
+        return cls(**data)
+
+
+def read_state() -> MachineState:
+    """Read the counters now."""
+    busy, stolen = _processor_times()
+    times = os.times()
+    return MachineState(
+        at_ns=time.monotonic_ns(),
+        own_cpu_s=times.user + times.system + times.children_user + times.children_system,
+        involuntary_switches=_involuntary_switches(),
+        busy_s=busy,
+        stolen_s=stolen,
+        frequency_mhz=_frequency_mhz(),
+    )
+
+
+def use_between(before: MachineState, after: MachineState) -> MachineUse:
+    """Return what the machine did from one moment to another."""
+    elapsed = max((after.at_ns - before.at_ns) / 1e9, 1e-9)
+    processors = os.cpu_count() or 1
+    busy, stolen = _rise(before.busy_s, after.busy_s), _rise(before.stolen_s, after.stolen_s)
+    own = after.own_cpu_s - before.own_cpu_s
+    switches = _rise(before.involuntary_switches, after.involuntary_switches)
+    return MachineUse(
+        elapsed_s=elapsed,
+        processors=processors,
+        involuntary_switches=None if switches is None else int(switches),
+        others_cpus=None if busy is None else max(0.0, busy - own) / elapsed,
+        stolen_share=None if stolen is None else stolen / (elapsed * processors),
+        frequency_before_mhz=before.frequency_mhz,
+        frequency_after_mhz=after.frequency_mhz,
+    )
+
+
+def _rise(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
+
+
+def _involuntary_switches() -> int | None:
+    try:
+        import resource
+    except ImportError:
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+def _processor_times() -> tuple[float | None, float | None]:
+    """Return the seconds that all processors were busy, and those that were stolen from them."""
+    try:
+        words = _STATISTICS.read_text(encoding="ascii").split("\n", 1)[0].split()
+        ticks = [int(word) for word in words[1 : 1 + _KINDS]]
+        per_second = os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return None, None
+    if words[0] != "cpu" or len(ticks) < _KINDS:
+        return None, None
+    idle = ticks[_IDLE] + ticks[_WAITING] + ticks[_STOLEN]
+    return (sum(ticks) - idle) / per_second, ticks[_STOLEN] / per_second
+
+
+def _frequency_mhz() -> float | None:
+    found = []
+    for path in _PROCESSOR_FILES.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"):
+        try:
+            found.append(int(path.read_text(encoding="ascii")) / 1e3)
+        except (OSError, ValueError):
+            continue
+    return sum(found) / len(found) if found else None

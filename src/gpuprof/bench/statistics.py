@@ -1,0 +1,238 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Figures of one configuration's samples: quantiles with intervals, summaries, drift.
+
+Nothing here is thrown away or smoothed: an outlier is a sample like any other. What compares two
+configurations is in comparison.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpuprof.analyze.statistics import student_quantile
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+CONFIDENCE = 0.95
+# More deviations from the mean than a double can tell from none.
+_DEVIATIONS = 40.0
+_MOST_BLOCKS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A quantile's value, and the ends of its interval; an end is None where the samples give none."""
+
+    low: float | None
+    value: float
+    high: float | None
+
+    @property
+    def relative_width(self) -> float | None:
+        """The interval's width as a share of the value; None where an end is missing."""
+        if self.low is None or self.high is None or self.value <= 0:
+            return None
+        return (self.high - self.low) / self.value
+
+
+def samples_needed(quantile: float, confidence: float = CONFIDENCE) -> int:
+    """Return the fewest samples that bound a quantile on both sides.
+
+    The widest interval there is, from the smallest sample to the largest, misses the quantile when all
+    samples lie on one side of it: with a probability of q^n + (1 - q)^n.
+    """
+    _check_share(quantile)
+    count = 2
+    extreme = max(quantile, 1 - quantile)
+    count = max(count, math.floor(math.log(1 - confidence) / math.log(extreme)))
+    while quantile**count + (1 - quantile) ** count > 1 - confidence:
+        count += 1
+    return count
+
+
+def interval_ranks(count: int, quantile: float, confidence: float = CONFIDENCE) -> tuple[int, int] | None:
+    """Return the ranks (from 1) of the samples between which a quantile lies; None where n is too small.
+
+    How many of n independent samples lie below the quantile q is binomial, B(n, q), whatever their
+    distribution (David and Nagaraja, Order Statistics, 3rd ed., 7.1). With equal tails the ranks are the
+    quantiles of B at (1 - confidence) / 2 and (1 + confidence) / 2, plus 1. Where one of them lies outside
+    the samples, the interval begins or ends at the outermost sample, and the other tail gets what is left.
+    """
+    if count < samples_needed(quantile, confidence):
+        return None
+    tail = (1 - confidence) / 2
+    low = _binomial_quantile(count, quantile, tail)
+    high = _binomial_quantile(count, quantile, 1 - tail) + 1
+    if low < 1:
+        beyond = (1 - quantile) ** count
+        low, high = 1, _binomial_quantile(count, quantile, confidence + beyond) + 1
+    elif high > count:
+        beyond = quantile**count
+        low, high = _binomial_quantile(count, quantile, 1 - confidence - beyond), count
+    return max(low, 1), min(high, count)
+
+
+def quantile_of(samples: Floats, quantile: float, confidence: float = CONFIDENCE) -> Estimate | None:
+    """Return a quantile of independent samples with its interval; None where the samples do not suffice.
+
+    The value interpolates between neighbouring order statistics (Hyndman and Fan's type 7, American
+    Statistician 50, 1996).
+    """
+    _check_share(quantile)
+    ranks = interval_ranks(len(samples), quantile, confidence)
+    return None if ranks is None else _between(samples, quantile, ranks)
+
+
+def quantile_of_launches(
+    launches: Sequence[Floats], quantile: float, confidence: float = CONFIDENCE
+) -> Estimate | None:
+    """Return a quantile of all launches' samples together; None where the samples do not suffice.
+
+    Samples of one launch are alike, so the interval comes from how the launches differ: Woodruff's interval
+    (JASA 47, 1952) with the launches as clusters. The share of each launch's samples that lie below the
+    value varies between launches; that spread, times Student's t, is the half width of the share, and the
+    interval lies between the quantiles at both ends of it. It is never narrower than for independent
+    samples. An end beyond the samples is None: so few launches bound the quantile on one side only, or not
+    at all.
+    """
+    filled = [launch for launch in launches if len(launch)]
+    if len(filled) < 2:
+        return quantile_of(filled[0], quantile, confidence) if filled else None
+    pooled = np.concatenate(filled)
+    alone = quantile_of(pooled, quantile, confidence)
+    ranks = interval_ranks(len(pooled), quantile, confidence)
+    if alone is None or ranks is None:
+        return None
+    count, clusters = len(pooled), len(filled)
+    sizes = np.array([len(launch) for launch in filled])
+    below = np.array([np.mean(launch <= alone.value) for launch in filled])
+    residuals = sizes * (below - np.average(below, weights=sizes))
+    error = math.sqrt(clusters / (clusters - 1) * float((residuals**2).sum())) / count
+    half = float(student_quantile(1 - confidence, np.array([clusters - 1.0]))[0]) * error
+    low = min(ranks[0], math.floor(count * (quantile - half)))
+    high = max(ranks[1], math.ceil(count * (quantile + half)) + 1)
+    return _between(pooled, quantile, (low, high))
+
+
+def _between(samples: Floats, quantile: float, ranks: tuple[int, int]) -> Estimate:
+    low, high = ranks
+    wanted = [rank - 1 for rank in ranks if 1 <= rank <= len(samples)]
+    ordered = np.partition(samples, wanted) if wanted else samples
+    value = float(np.quantile(samples, quantile))
+    return Estimate(
+        min(float(ordered[low - 1]), value) if low >= 1 else None,
+        value,
+        max(float(ordered[high - 1]), value) if high <= len(samples) else None,
+    )
+
+
+def _check_share(quantile: float) -> None:
+    if not 0 < quantile < 1:
+        raise ValueError(f"a quantile lies between 0 and 1, as 0.99 does: not {quantile}")
+
+
+@lru_cache(maxsize=64)
+def _cumulative_binomial(count: int, share: float) -> tuple[int, Floats]:
+    """Return the first k that matters, and P(B <= k) from there on.
+
+    From the ratios pmf(k + 1) / pmf(k) = (n - k) / (k + 1) * q / (1 - q), which do not overflow.
+    """
+    mean, deviation = count * share, math.sqrt(count * share * (1 - share))
+    first = max(0, math.floor(mean - _DEVIATIONS * (deviation + 1)))
+    last = min(count, math.ceil(mean + _DEVIATIONS * (deviation + 1)))
+    k = np.arange(first, last, dtype=np.float64)
+    logarithms = np.concatenate(([0.0], np.cumsum(np.log((count - k) / (k + 1) * share / (1 - share)))))
+    masses = np.exp(logarithms - logarithms.max())
+    return first, np.cumsum(masses) / masses.sum()
+
+
+def _binomial_quantile(count: int, share: float, probability: float) -> int:
+    """Return the smallest k with P(B <= k) >= probability."""
+    first, cumulative = _cumulative_binomial(count, share)
+    return first + int(min(np.searchsorted(cumulative, probability), len(cumulative) - 1))
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryFigures:
+    """Plain figures of samples, in the unit of the samples; `std` is None for one sample."""
+
+    count: int
+    mean: float
+    std: float | None
+    minimum: float
+    maximum: float
+    median: float
+    first_quartile: float
+    third_quartile: float
+
+    @property
+    def spread(self) -> float:
+        """The interquartile range as a share of the median; outliers do not move it."""
+        return (self.third_quartile - self.first_quartile) / self.median if self.median > 0 else 0.0
+
+
+def summarize(samples: Floats) -> SummaryFigures | None:
+    """Return the figures of samples, None where there are none. `std` has n - 1 in its denominator."""
+    if not len(samples):
+        return None
+    first, median, third = (float(value) for value in np.quantile(samples, (0.25, 0.5, 0.75)))
+    return SummaryFigures(
+        count=len(samples),
+        mean=float(samples.mean()),
+        std=float(samples.std(ddof=1)) if len(samples) > 1 else None,
+        minimum=float(samples.min()),
+        maximum=float(samples.max()),
+        median=median,
+        first_quartile=first,
+        third_quartile=third,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """A trend's slope with its 95% interval."""
+
+    low: float
+    value: float
+    high: float
+
+
+def theil_sen(places: Floats, values: Floats, confidence: float = CONFIDENCE) -> Slope | None:
+    """Return the median of the slopes between all pairs of points; None for fewer than four points.
+
+    The interval is Sen's (JASA 63, 1968): the slopes at the ranks (N -+ z sigma) / 2, where N is the number
+    of pairs and sigma^2 = n (n - 1) (2 n + 5) / 18 is the variance of Kendall's S.
+    """
+    count = len(values)
+    if count < 4:
+        return None
+    first, second = np.triu_indices(count, 1)
+    slopes = np.sort((values[second] - values[first]) / (places[second] - places[first]))
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    wide = z * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    low = max(math.floor((len(slopes) - wide) / 2), 1)
+    high = min(math.ceil((len(slopes) + wide) / 2) + 1, len(slopes))
+    return Slope(float(slopes[low - 1]), float(np.median(slopes)), float(slopes[high - 1]))
+
+
+def relative_drift(samples: Floats) -> Slope | None:
+    """Return by what share of the median the samples rose from the first to the last, in their order.
+
+    The trend of the medians of up to 200 blocks, so that its cost does not grow with the square of n.
+    """
+    middle = float(np.median(samples)) if len(samples) else 0.0
+    if middle <= 0:
+        return None
+    blocks = np.array_split(samples, min(len(samples), _MOST_BLOCKS))
+    medians = np.array([float(np.median(block)) for block in blocks]) / middle
+    return theil_sen(np.linspace(0.0, 1.0, len(medians)), medians)
