@@ -14,7 +14,6 @@ from gpuprof.bench.memory import memory_failures
 from gpuprof.errors import BenchmarkError, UnavailableError
 
 if TYPE_CHECKING:
-    import numpy as np
     import numpy.typing as npt
 
     Array = npt.NDArray[Any]

@@ -60,7 +60,9 @@ def place_of(error: BaseException) -> str:
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown place"
 
 
-def explain_run(error: BaseException, *, what: str, batch_size: int, shape: str, dtype: str) -> BenchmarkError:
+def explain_run(
+    error: BaseException, *, what: str, batch_size: int, shape: str, dtype: str
+) -> BenchmarkError:
     """Turn what a model raised on its input into one line with the mend."""
     words = str(error).lower()
     if isinstance(error, MemoryError) or any(each in words for each in _MEMORY_WORDS):

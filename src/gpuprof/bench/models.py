@@ -57,7 +57,9 @@ def parse_model(text: str, *, trust_pickle: bool = False) -> ModelSource:
     if path.suffix not in _KIND_OF_SUFFIX:
         if path.is_file():
             endings = " ".join(sorted(_KIND_OF_SUFFIX))
-            raise BenchmarkError(f"{text}: gpuprof reads no such file: take one of {endings}, or file.py:factory")
+            raise BenchmarkError(
+                f"{text}: gpuprof reads no such file: take one of {endings}, or file.py:factory"
+            )
         return ModelSource("name", text, text)
     if not path.is_file():
         raise BenchmarkError(f"{text}: there is no such file")
@@ -99,7 +101,9 @@ def call_factory(source: ModelSource) -> Any:
     factory = getattr(module, source.attribute, None)
     if not callable(factory):
         near = [name for name in vars(module) if callable(getattr(module, name)) and not name.startswith("_")]
-        raise BenchmarkError(f"{source.path} has no function {source.attribute}{_near(source.attribute, near)}")
+        raise BenchmarkError(
+            f"{source.path} has no function {source.attribute}{_near(source.attribute, near)}"
+        )
     try:
         return factory()
     except Exception as error:
@@ -119,7 +123,9 @@ def _import_file(path: Path) -> Any:
     try:
         spec.loader.exec_module(module)
     except Exception as error:
-        raise BenchmarkError(f"{path} raised {reason_of(error)} at {place_of(error)}: mend it first") from error
+        raise BenchmarkError(
+            f"{path} raised {reason_of(error)} at {place_of(error)}: mend it first"
+        ) from error
     finally:
         sys.path.pop(0)
     return module
@@ -146,7 +152,9 @@ class NamedModel:
 class _Library:
     """Where names come from: what it has, and how it builds one."""
 
-    def __init__(self, module: str, names: Callable[[], list[str]], build: Callable[[str], NamedModel]) -> None:
+    def __init__(
+        self, module: str, names: Callable[[], list[str]], build: Callable[[str], NamedModel]
+    ) -> None:
         self.module = module
         self.names = names
         self.build = build

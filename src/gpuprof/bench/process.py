@@ -22,7 +22,7 @@ from typing import IO, Any
 
 import gpuprof
 from gpuprof.bench.failures import DoesNotFitError, TimeLimitError
-from gpuprof.errors import BenchmarkError, UnavailableError
+from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 
 Event = dict[str, Any]
 # Each of these begins a step that may take as long as the limit says.
@@ -39,6 +39,10 @@ _DOING = {
     "measured": "the next step",
     "profiled": "ending",
 }
+# While it warms up, and while it measures energy, a launch says nothing.
+_CALLING = ("answered", "progress")
+QUIET_S = 15.0
+LAST_WORDS_S = 5.0
 _READ_BYTES = 1 << 16
 _KINDS: dict[str, type[BenchmarkError] | type[UnavailableError]] = {
     "DoesNotFitError": DoesNotFitError,
@@ -72,10 +76,13 @@ def run_launch(
         try:
             last = _follow(read_end, time_limit_s, on_event)
             _wait(process, time_limit_s)
+        except KeyboardInterrupt:
+            _hand_over(process, read_end, on_event)
+            raise
         finally:
             os.close(read_end)
             _end(process)
-        if last.get("event") not in ("measured", "profiled", "answered"):
+        if last.get("event") != "done":
             raise _died(process.returncode, last, output)
     return started_ns
 
@@ -109,6 +116,14 @@ def _follow(read_end: int, time_limit_s: float, on_event: Callable[[Event], None
     return last
 
 
+def _hand_over(process: subprocess.Popen[bytes], read_end: int, on_event: Callable[[Event], None]) -> None:
+    """Interrupt a launch and take the samples that it has until then."""
+    with contextlib.suppress(ProcessLookupError):
+        os.kill(process.pid, signal.SIGINT)
+    with contextlib.suppress(GpuprofError):
+        _follow(read_end, LAST_WORDS_S, on_event)
+
+
 def _events(read_end: int, time_limit_s: float, last: Event) -> Iterator[Event]:
     rest = b""
     deadline = time.monotonic() + time_limit_s
@@ -124,7 +139,7 @@ def _events(read_end: int, time_limit_s: float, last: Event) -> Iterator[Event]:
             event: Event = json.loads(line)
             yield event
             if event["event"] in _STEPS:
-                deadline = time.monotonic() + time_limit_s
+                deadline = time.monotonic() + time_limit_s + (QUIET_S if event["event"] in _CALLING else 0)
 
 
 def _too_late(last: Event, time_limit_s: float) -> TimeLimitError:

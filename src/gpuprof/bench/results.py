@@ -11,7 +11,6 @@ import io
 import itertools
 import json
 import os
-import platform
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -19,10 +18,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.bench.data import shape_text
-from gpuprof.bench.figures import QUANTILES
+from gpuprof.bench.result import Result
 from gpuprof.bench.session import BatchResult
+from gpuprof.bench.target import QUANTILES
 from gpuprof.errors import BenchmarkError, UnavailableError
-from gpuprof.run.machine import describe_machine
 
 if TYPE_CHECKING:
     import pandas
@@ -55,7 +54,8 @@ class Stamp:
 
 def row_of(batch: BatchResult, stamp: Stamp) -> dict[str, Any]:
     """Return the CSV row of one batch size, None where a figure is missing."""
-    figures, system = batch.figures, batch.description
+    result, system = batch.result, batch.description
+    rate = result.items_per_s
     row: dict[str, Any] = {
         "framework": system.framework,
         "model": system.model,
@@ -64,28 +64,37 @@ def row_of(batch: BatchResult, stamp: Stamp) -> dict[str, Any]:
         "batch_size": batch.batch_size,
         "input_shape": None if system.input_shape is None else shape_text(system.input_shape),
         "dtype": system.dtype,
-        "throughput_ips": batch.throughput_per_s,
-        "tokens_per_s": batch.tokens_per_s,
-        "samples": figures.samples,
-        "launches": figures.launches,
+        "throughput_ips": rate,
+        "tokens_per_s": batch.tokens_per_s(rate),
+        "samples": len(result.samples),
+        "launches": len(result.measurements),
         "model_bytes": system.model_bytes,
         "parameters": system.parameters,
         "compilation_time_ms": _ms(batch.middle("compile_s")),
         "first_call_ms": _ms(batch.middle("first_call_s")),
         **asdict(stamp),
         **_memory(batch),
-        **{name: batch.largest("usage", name) for name in ("cpu_share", "read_bytes", "written_bytes")},
-        **{
-            name: batch.largest("energy", name)
-            for name in ("energy_per_sample_j", "power_mean_w", "utilization_mean_percent")
-        },
+        **_latency(result),
+        **{name: batch.middle("usage", name) for name in ("cpu_share", "read_bytes", "written_bytes")},
+        **{name: batch.middle("energy", name) for name in _ENERGY},
     }
-    for name in (*QUANTILES, "mean", "std", "min", "max"):
-        row[f"latency_{name}_ms"] = _ms(figures.value(name))
-    median = figures.quantiles["p50"]
-    row["latency_p50_low_ms"] = None if median is None else _ms(median.low)
-    row["latency_p50_high_ms"] = None if median is None else _ms(median.high)
     return {name: row[name] for name in (*COLUMNS, *MORE_COLUMNS)}
+
+
+_ENERGY = ("energy_per_sample_j", "power_mean_w", "utilization_mean_percent")
+
+
+def _latency(result: Result) -> dict[str, float | None]:
+    summary = result.summary
+    found: dict[str, float | None] = {
+        f"latency_{name}_ms": _ms(result.quantile(q)) for name, q in QUANTILES.items()
+    }
+    plain = {"mean": "mean", "std": "std", "min": "minimum", "max": "maximum"}
+    found |= {f"latency_{name}_ms": _ms(getattr(summary, field, None)) for name, field in plain.items()}
+    median = result.estimate(0.5)
+    found["latency_p50_low_ms"] = None if median is None else _ms(median.low)
+    found["latency_p50_high_ms"] = None if median is None else _ms(median.high)
+    return found
 
 
 def _ms(seconds: float | None) -> float | None:
@@ -176,41 +185,24 @@ def to_json(document: dict[str, Any]) -> str:
     return json.dumps(document, indent=1, allow_nan=False, default=str) + "\n"
 
 
-def document_of(
-    batches: Sequence[BatchResult], stamp: Stamp, **more: Any
-) -> dict[str, Any]:
-    """Return everything as plain values: the environment, and for each batch size its row and all samples."""
+def document_of(batches: Sequence[BatchResult], stamp: Stamp, **more: Any) -> dict[str, Any]:
+    """Return everything as plain values: for each batch size its row, why cells are empty, and all samples."""
+    results = []
+    for batch in batches:
+        result = batch.result
+        results.append(
+            {"row": row_of(batch, stamp), "insufficient": _insufficient(result), **result.to_dict()}
+        )
+    return {"format": FORMAT_VERSION, **asdict(stamp), **more, "results": results}
+
+
+def _insufficient(result: Result) -> dict[str, str]:
+    """Return for each quantile that the samples do not suffice for why that is."""
+    count = len(result.samples)
     return {
-        "format": FORMAT_VERSION,
-        "environment": environment(),
-        **asdict(stamp),
-        **more,
-        "results": [
-            {
-                "row": row_of(batch, stamp),
-                "latency": batch.figures.to_dict(),
-                "system": asdict(batch.description),
-                "launches": batch.launches,
-            }
-            for batch in batches
-        ],
-    }
-
-
-def environment() -> dict[str, Any]:
-    """Return the machine and the versions that the figures rest on."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        own: str | None = version("gpuprof-native")
-    except PackageNotFoundError:
-        own = None
-    variables = ("CUDA_VISIBLE_DEVICES", "MKL_NUM_THREADS", "OMP_NUM_THREADS", "XLA_FLAGS")
-    return {
-        "gpuprof": own,
-        "python": platform.python_version(),
-        "machine": describe_machine(),
-        "variables": {name: os.environ[name] for name in variables if name in os.environ},
+        f"latency_{name}_ms": f"insufficient (n={count}, needs {result.needed(q)})"
+        for name, q in QUANTILES.items()
+        if result.estimate(q) is None
     }
 
 

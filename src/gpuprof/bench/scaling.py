@@ -36,7 +36,11 @@ class LargestBatch:
 
 
 def largest_batch(
-    probe: Callable[[int], Outcome], *, start: int = 1, most: int = LARGEST_BATCH, neighbours: int = NEIGHBOURS
+    probe: Callable[[int], Outcome],
+    *,
+    start: int = 1,
+    most: int = LARGEST_BATCH,
+    neighbours: int = NEIGHBOURS,
 ) -> LargestBatch:
     """Search the largest batch size that `probe` allows.
 

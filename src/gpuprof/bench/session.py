@@ -7,61 +7,71 @@ What was measured stays, whatever comes later: a failure or an interrupt ends th
 from __future__ import annotations
 
 import dataclasses
+import statistics
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from gpuprof.bench.figures import Figures, figures_of
+from gpuprof.bench.environment import describe_environment
 from gpuprof.bench.job import JobSettings
+from gpuprof.bench.measurement import Measurement
 from gpuprof.bench.process import Event, run_launch
+from gpuprof.bench.result import Launch, Result
 from gpuprof.bench.spec import SystemSpec
 from gpuprof.bench.startup import Startup, startup_of
 from gpuprof.bench.system import SystemDescription
 from gpuprof.errors import GpuprofError
 
 TIME_LIMIT_S = 600.0
+# Enough to hold the first answer of a launch: what comes later is no start-up.
+_FIRST_EVENTS = 16
 
 
 @dataclass(slots=True)
 class BatchResult:
-    """What was measured of one batch size: each launch as its process told it, with all samples in seconds."""
+    """What was measured of one batch size, in all launches."""
 
     batch_size: int
     description: SystemDescription
-    launches: list[dict[str, Any]] = field(default_factory=list)
+    settings: JobSettings
+    environment: dict[str, Any]
+    launches: list[Launch] = field(default_factory=list)
+    in_process: bool = False
 
     @property
-    def samples_s(self) -> list[list[float]]:
-        """The samples of each launch, in order."""
-        return [launch["samples_s"] for launch in self.launches]
+    def result(self) -> Result:
+        """The figures, with the samples of each launch."""
+        return Result(
+            name=f"{self.description.model} ({self.description.framework}), batch size {self.batch_size}",
+            description=dataclasses.asdict(self.description),
+            settings=self.settings.measuring,
+            launches=tuple(self.launches),
+            environment=self.environment,
+            in_process=self.in_process,
+            batch_size=self.batch_size,
+        )
 
-    @property
-    def figures(self) -> Figures:
-        """The latency's figures over all launches."""
-        return figures_of(self.samples_s)
-
-    @property
-    def throughput_per_s(self) -> float:
-        """Samples (images, sequences) per second, one batch after the other."""
-        return self.batch_size / self.figures.mean_s
-
-    @property
-    def tokens_per_s(self) -> float | None:
+    def tokens_per_s(self, samples_per_s: float | None) -> float | None:
         """Tokens per second of a sequence model, None for others."""
         tokens = self.description.details.get("tokens_per_sample")
-        return None if tokens is None else self.throughput_per_s * int(tokens)
+        return None if tokens is None or samples_per_s is None else samples_per_s * int(tokens)
 
     def largest(self, group: str, name: str) -> Any:
         """Return the largest value of a figure over the launches; None where none of them tells."""
-        found = [(launch.get(group) or {}).get(name) for launch in self.launches]
+        found = [(launch.extra.get(group) or {}).get(name) for launch in self.launches]
         return max((value for value in found if value is not None), default=None)
 
-    def middle(self, name: str) -> float | None:
-        """Return the median over the launches of a figure that each told once; None where none did."""
-        import statistics
+    def middle(self, *path: str) -> float | None:
+        """Return the median over the launches of what each told once; None where none did."""
+        found = [_at(launch.extra, path) for launch in self.launches]
+        told = [value for value in found if value is not None]
+        return statistics.median(told) if told else None
 
-        found = [launch[name] for launch in self.launches if launch.get(name) is not None]
-        return statistics.median(found) if found else None
+
+def _at(values: Any, path: tuple[str, ...]) -> Any:
+    for name in path:
+        values = None if values is None else values.get(name)
+    return values
 
 
 @dataclass(slots=True)
@@ -95,10 +105,14 @@ def _ignore(_launch: int, _event: Event) -> None:
 class Session:
     """Takes the events of launches and files what they found."""
 
-    def __init__(self, spec: SystemSpec, settings: JobSettings, watch: Watcher = _ignore) -> None:
+    def __init__(
+        self, spec: SystemSpec, settings: JobSettings, watch: Watcher = _ignore, *, in_process: bool = False
+    ) -> None:
         self.result = SessionResult(spec, settings)
         self._watch = watch
+        self._in_process = in_process
         self._description: SystemDescription | None = None
+        self._environment = describe_environment()
 
     def run(self, *, launches: int = 1, time_limit_s: float = TIME_LIMIT_S) -> SessionResult:
         """Measure in fresh processes, one after the other. A failure of a launch is in the result.
@@ -122,17 +136,16 @@ class Session:
         sizes = settings.batch_sizes
         if launch > 1:
             sizes = tuple(size for size in sizes if self.result.batch(size) is not None)
-        return dataclasses.replace(
-            settings, batch_sizes=sizes, profile=settings.profile if launch == launches else None
-        )
+        profile = settings.profile if launch == launches else None
+        return dataclasses.replace(settings, batch_sizes=sizes, profile=profile)
 
     def _launch(self, launch: int, settings: JobSettings, time_limit_s: float) -> None:
         job = {"spec": self.result.spec.to_dict(), "settings": settings.to_dict()}
         events: list[Event] = []
 
         def take(event: Event) -> None:
-            if len(events) < 16:  # the start-up is among the first ones
-                events.append({**event, "samples_s": None})
+            if len(events) < _FIRST_EVENTS:
+                events.append({key: event[key] for key in ("event", "t_ns", "up_ns") if key in event})
             self.take(launch, event)
 
         started_ns = run_launch(job, time_limit_s=time_limit_s, on_event=take)
@@ -153,13 +166,18 @@ class Session:
         self._watch(launch, event)
 
     def _file(self, launch: int, event: Event) -> None:
+        measurement = Measurement.from_dict(event["measurement"])
+        if not len(measurement.wall_ns):
+            return
         assert self._description is not None
         found = self.result.batch(event["batch_size"])
         if found is None:
-            found = BatchResult(event["batch_size"], self._description)
+            settings, size = self.result.settings, event["batch_size"]
+            found = BatchResult(
+                size, self._description, settings, self._environment, in_process=self._in_process
+            )
             self.result.batches.append(found)
-        left_out = ("event", "t_ns", "batch_size")
-        found.launches.append({"launch": launch, **{k: v for k, v in event.items() if k not in left_out}})
+        found.launches.append(Launch(launch, measurement, measurement.failure, event["extra"]))
 
     def sender(self, launch: int = 1) -> Callable[..., None]:
         """Return where a job that runs in this process sends its events."""

@@ -24,7 +24,12 @@ from gpuprof.bench.spec import SystemSpec
 from gpuprof.bench.systems import FRAMEWORKS, framework_name, system_class
 
 # Where compilers keep what they made, by the variables that move it.
-_CACHE_VARIABLES = ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR", "JAX_COMPILATION_CACHE_DIR", "CUDA_CACHE_PATH")
+_CACHE_VARIABLES = (
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TRITON_CACHE_DIR",
+    "JAX_COMPILATION_CACHE_DIR",
+    "CUDA_CACHE_PATH",
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,12 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuprof.bench.figures import QUANTILES, Figures
+from gpuprof.bench.result import Result
 from gpuprof.errors import BenchmarkError
 
 Verdict = Literal["met", "missed", "inconclusive"]
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 _NAMES = (*QUANTILES, "mean", "max")
 
 
@@ -23,13 +24,17 @@ class Target:
     limit_s: float
     text: str
 
-    def verdict(self, figures: Figures) -> Verdict:
+    @property
+    def share(self) -> float | None:
+        """The quantile, None for mean and maximum."""
+        return QUANTILES.get(self.figure)
+
+    def verdict(self, result: Result) -> Verdict:
         """Say whether the whole interval lies on one side of the limit. Mean and maximum have no interval."""
-        if self.figure not in figures.quantiles:
-            value = figures.value(self.figure)
-            assert value is not None
-            return "met" if value < self.limit_s else "missed"
-        estimate = figures.quantiles[self.figure]
+        if self.figure not in QUANTILES:
+            value = self._plain(result)
+            return "inconclusive" if value is None else "met" if value < self.limit_s else "missed"
+        estimate = result.estimate(QUANTILES[self.figure])
         if estimate is None:
             return "inconclusive"
         if estimate.high is not None and estimate.high < self.limit_s:
@@ -37,6 +42,23 @@ class Target:
         if estimate.low is not None and estimate.low >= self.limit_s:
             return "missed"
         return "inconclusive"
+
+    def seems_met(self, result: Result) -> bool:
+        """Say which side is likelier, for a search: by the interval, else the value, else all samples."""
+        verdict = self.verdict(result)
+        if verdict != "inconclusive":
+            return verdict == "met"
+        value = result.quantile(QUANTILES[self.figure]) if self.figure in QUANTILES else None
+        summary = result.summary
+        if value is None and summary is not None:
+            value = summary.maximum
+        return value is not None and value < self.limit_s
+
+    def _plain(self, result: Result) -> float | None:
+        summary = result.summary
+        if summary is None:
+            return None
+        return summary.mean if self.figure == "mean" else summary.maximum
 
 
 def parse_target(text: str) -> Target:

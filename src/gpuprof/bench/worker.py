@@ -40,6 +40,7 @@ def main() -> int:
         from gpuprof.bench.job import run_job
 
         run_job(json.loads(sys.argv[2]), events.send)
+        events.send("done")
     except GpuprofError as error:
         events.send("error", kind=type(error).__name__, message=str(error))
     except KeyboardInterrupt:

@@ -13,6 +13,7 @@ from typing import NoReturn
 import click
 
 from gpuprof.analyze.text_table import escape_text
+from gpuprof.cli.bench import bench
 from gpuprof.cli.doctor import doctor
 from gpuprof.cli.export import export
 from gpuprof.cli.flamegraph import flamegraph
@@ -51,7 +52,7 @@ def cli(context: click.Context) -> None:
         context.exit(EXIT_BAD_INPUT)
 
 
-for command in (run, summary, flamegraph, roofline, export, import_trace, nsys, doctor):
+for command in (run, summary, flamegraph, roofline, export, import_trace, nsys, bench, doctor):
     cli.add_command(command)
 
 

@@ -16,7 +16,9 @@ def _convolution(images: Any, outputs: int, kernel: int, stride: int = 1) -> Any
     padding = [(kernel // 2, kernel // 2)] * 2
     sizes = (kernel, kernel), (stride, stride)
     dtype = images.dtype
-    images = linen.Conv(outputs, *sizes, padding=padding, use_bias=False, dtype=dtype, param_dtype=dtype)(images)
+    images = linen.Conv(outputs, *sizes, padding=padding, use_bias=False, dtype=dtype, param_dtype=dtype)(
+        images
+    )
     return linen.BatchNorm(use_running_average=True, dtype=dtype, param_dtype=dtype)(images)
 
 

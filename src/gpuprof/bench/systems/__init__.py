@@ -25,7 +25,7 @@ FRAMEWORKS: dict[str, tuple[str, str]] = {
     "onnxruntime": ("onnx_runtime", "OnnxRuntimeSystem"),
     "jax": ("jax_system", "JaxSystem"),
     "tensorrt": ("tensorrt_system", "TensorRtSystem"),
-    "python": ("python_callable", "CallableSystem"),
+    "python": ("python_system", "PythonSystem"),
 }
 ALIASES = {
     "torch": "pytorch",

@@ -5,12 +5,14 @@ from __future__ import annotations
 
 import functools
 import importlib
-from collections.abc import Mapping
+import math
+import time
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.bench.data import DataSource, InputSpec, make_source, shape_text
 from gpuprof.bench.failures import explain_run
-from gpuprof.bench.memory import device_used_bytes, host_peak_bytes, reset_host_peak
+from gpuprof.bench.memory import device_used_bytes, host_peak_bytes, limit_host_memory, reset_host_peak
 from gpuprof.bench.models import ModelSource
 from gpuprof.bench.system import MemoryReading, SystemDescription
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
@@ -25,7 +27,7 @@ def require(module: str, framework: str, install: str) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError as error:
-        if error.name is not None and error.name.split(".")[0] == module.split(".")[0]:
+        if error.name is not None and error.name.split(".")[0] == module.split(".", maxsplit=1)[0]:
             raise UnavailableError(f"{framework} is not installed: pip install {install}") from error
         raise UnavailableError(
             f"{framework} is installed and cannot be imported ({error}): pip install --force-reinstall {install}"
@@ -56,6 +58,7 @@ class FrameworkSystem:
         self.model: Any = model
         self.arguments: tuple[Any, ...] = ()
         self.batch_size = 0
+        self.compile_s: float | None = None
         self.device_type = "cpu"
         self.details: dict[str, str] = {}
         self._make_inputs: Any = None
@@ -87,7 +90,7 @@ class FrameworkSystem:
         self._reset_peak()
         try:
             self.arguments = self._batch(batch_size)
-            self._compile()
+            self._compile_timed()
         except GpuprofError:
             raise
         except Exception as error:
@@ -100,10 +103,16 @@ class FrameworkSystem:
     def synchronize(self) -> None:
         """Wait for nothing: on a CPU a call has ended when it returns."""
 
+    def waiting(self) -> Callable[[], object] | None:
+        """Return what waits for the device, None where a call has ended when it returns."""
+        return None if self.device_type == "cpu" else self.synchronize
+
     def memory(self) -> MemoryReading:
         """Return the host's peak since `prepare`, and what the device holds."""
         is_cuda = self.device_type == "cuda"
-        return MemoryReading(self._allocator_peak(), device_used_bytes() if is_cuda else None, host_peak_bytes())
+        return MemoryReading(
+            self._allocator_peak(), device_used_bytes() if is_cuda else None, host_peak_bytes()
+        )
 
     def close(self) -> None:
         """Let go of the model and its inputs."""
@@ -120,8 +129,16 @@ class FrameworkSystem:
             input_shape=self._inputs().shape,
             model_bytes=self._model_bytes(),
             parameters=self._parameters(),
-            details=dict(self.details),
+            details={**self.details, **self._tokens()},
         )
+
+    def limit_memory(self, budget_bytes: int | None) -> int | None:
+        """Let allocations beyond the budget, or beyond what there is, fail; returns what is left, if known."""
+        return limit_host_memory(budget_bytes) if self.device_type == "cpu" else None
+
+    def readable(self, outputs: Any) -> Any:
+        """Return outputs as something whose numbers can be looked at."""
+        return outputs
 
     # --- what children fill ---
 
@@ -130,6 +147,9 @@ class FrameworkSystem:
 
     def _place(self, array: Any) -> Any:
         return array
+
+    # Whether `_compile` makes code, so that its time is that of compiling.
+    compiles = False
 
     def _compile(self) -> None:
         """Nothing is compiled ahead, unless a child does."""
@@ -150,12 +170,25 @@ class FrameworkSystem:
         reset_host_peak()
 
     def _model_bytes(self) -> int | None:
-        return None if self.source.path is None or self.source.kind == "factory" else self.source.path.stat().st_size
+        return (
+            None
+            if self.source.path is None or self.source.kind == "factory"
+            else self.source.path.stat().st_size
+        )
 
     def _parameters(self) -> int | None:
         return None
 
     # --- shared ---
+
+    def _compile_timed(self) -> None:
+        begin_s = time.perf_counter()
+        self._compile()
+        self.compile_s = time.perf_counter() - begin_s if self.compiles else None
+
+    def _tokens(self) -> dict[str, str]:
+        inputs = self._inputs()
+        return {"tokens_per_sample": str(math.prod(inputs.shape))} if inputs.is_whole else {}
 
     @property
     def dtype(self) -> str:

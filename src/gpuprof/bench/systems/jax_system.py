@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from gpuprof.bench.data import InputSpec
@@ -22,6 +23,7 @@ class JaxSystem(FrameworkSystem):
     """A compiled function. JAX enqueues on every device: outputs are kept until `synchronize` waits for them."""
 
     framework = "jax"
+    compiles = True
     package = ("jax", "JAX", "jax")
     dtypes = ("float32", "float16", "bfloat16")
 
@@ -38,7 +40,9 @@ class JaxSystem(FrameworkSystem):
             self.model = self.named.model
             self.details["model_source"] = self.named.library
         if not callable(self.model):
-            raise BenchmarkError(f"{self.source.text}: JAX runs flax modules and functions: hand over a factory of one")
+            raise BenchmarkError(
+                f"{self.source.text}: JAX runs flax modules and functions: hand over a factory of one"
+            )
         self._function = self._pure_function()
         self.details["jax"] = self.jax.__version__
 
@@ -103,6 +107,20 @@ class JaxSystem(FrameworkSystem):
         self._outstanding.append(outputs)
         return outputs
 
+    def waiting(self) -> Callable[[], object]:
+        """Return what waits: JAX enqueues on a CPU too."""
+        return self.synchronize
+
+    def readable(self, outputs: Any) -> Any:
+        """Return outputs with JAX's short types, which NumPy cannot look into, as 32-bit floats."""
+        numpy = self.jax.numpy
+
+        def widened(leaf: Any) -> Any:
+            is_short = getattr(leaf, "dtype", None) == numpy.bfloat16
+            return leaf.astype(numpy.float32) if is_short else leaf
+
+        return self.jax.tree_util.tree_map(widened, outputs)
+
     def synchronize(self) -> None:
         """Wait for all that was enqueued."""
         self.jax.block_until_ready(self._outstanding)
@@ -139,4 +157,6 @@ class JaxSystem(FrameworkSystem):
         return sum(int(leaf.size) for leaf in self._leaves(self.variables.get("params", self.variables)))
 
     def _model_bytes(self) -> int | None:
-        return None if self.variables is None else sum(int(leaf.nbytes) for leaf in self._leaves(self.variables))
+        return (
+            None if self.variables is None else sum(int(leaf.nbytes) for leaf in self._leaves(self.variables))
+        )

@@ -108,10 +108,17 @@ class OnnxRuntimeSystem(FrameworkSystem):
         try:
             with quiet(), torch.no_grad():
                 torch.onnx.export(
-                    system.model, system.arguments, str(path), dynamo=True, dynamic_shapes=shapes, verbose=False
+                    system.model,
+                    system.arguments,
+                    str(path),
+                    dynamo=True,
+                    dynamic_shapes=shapes,
+                    verbose=False,
                 )
         except ImportError as error:
-            raise UnavailableError(f"exporting to ONNX needs {error.name}: pip install onnx onnxscript") from error
+            raise UnavailableError(
+                f"exporting to ONNX needs {error.name}: pip install onnx onnxscript"
+            ) from error
         except Exception as error:
             raise BenchmarkError(
                 f"{self.source.text} cannot be exported to ONNX ({reason_of(error)}): hand over an .onnx file"

@@ -22,6 +22,7 @@ class TensorRtSystem(FrameworkSystem):
     """An engine. From ONNX it is built for each batch size, in float32, float16 or int8 (from Q/DQ nodes)."""
 
     framework = "tensorrt"
+    compiles = True
     package = ("tensorrt", "TensorRT", "tensorrt")
     dtypes = ("float32", "float16", "int8")
 
@@ -43,7 +44,9 @@ class TensorRtSystem(FrameworkSystem):
     def _deserialized(self, plan: Any) -> Any:
         engine = self._runtime.deserialize_cuda_engine(plan)
         if engine is None:
-            raise BenchmarkError(f"{self.source.text}: TensorRT cannot read it: build it with this version, on this GPU")
+            raise BenchmarkError(
+                f"{self.source.text}: TensorRT cannot read it: build it with this version, on this GPU"
+            )
         return engine
 
     def _built(self, batch_size: int) -> Any:
@@ -52,7 +55,9 @@ class TensorRtSystem(FrameworkSystem):
         network = builder.create_network(0)
         parser = trt.OnnxParser(network, self._logger)
         if not parser.parse_from_file(str(self._path)):
-            raise BenchmarkError(f"{self.source.text}: TensorRT cannot parse it: {parser.get_error(0).desc()}")
+            raise BenchmarkError(
+                f"{self.source.text}: TensorRT cannot parse it: {parser.get_error(0).desc()}"
+            )
         config = builder.create_builder_config()
         if self.dtype in _FLAGS:
             config.set_flag(getattr(trt.BuilderFlag, _FLAGS[self.dtype]))
@@ -64,7 +69,9 @@ class TensorRtSystem(FrameworkSystem):
         config.add_optimization_profile(profile)
         plan = builder.build_serialized_network(network, config)
         if plan is None:
-            raise BenchmarkError(f"{self.source.text}: TensorRT cannot build an engine in {self.dtype}: take another --dtype")
+            raise BenchmarkError(
+                f"{self.source.text}: TensorRT cannot build an engine in {self.dtype}: take another --dtype"
+            )
         return self._deserialized(plan)
 
     def _sample_shape(self, shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -86,7 +93,9 @@ class TensorRtSystem(FrameworkSystem):
     def _inputs(self) -> InputSpec:
         if self._engine is None:
             return InputSpec(self._named_shape())
-        return InputSpec(self._sample_shape(tuple(self._engine.get_tensor_shape(self._names(inputs=True)[0]))[1:]))
+        return InputSpec(
+            self._sample_shape(tuple(self._engine.get_tensor_shape(self._names(inputs=True)[0]))[1:])
+        )
 
     def _type_of(self, name: str) -> Any:
         import numpy as np

@@ -12,6 +12,7 @@ class TorchCompileSystem(TorchSystem):
     """The module behind `torch.compile`. `prepare` makes the first call, so compiling stays out of the times."""
 
     framework = "torch-compile"
+    compiles = True
 
     def _moved(self, module: Any) -> Any:
         self._module_itself = super()._moved(module)

@@ -67,7 +67,9 @@ class TorchSystem(FrameworkSystem):
     def _read_file(self) -> Any:
         """Read a module that was saved whole; `parse_model` has asked for the user's trust."""
         if self.source.kind != "pickle":
-            raise BenchmarkError(f"{self.source.text}: {self.framework} cannot run this kind of file: leave --framework out")
+            raise BenchmarkError(
+                f"{self.source.text}: {self.framework} cannot run this kind of file: leave --framework out"
+            )
         try:
             found = self.torch.load(self.source.path, map_location="cpu", weights_only=False)
         except Exception as error:
@@ -87,7 +89,9 @@ class TorchSystem(FrameworkSystem):
         self.details["torch"] = torch.__version__
         self.details["threads"] = str(torch.get_num_threads())
         if self.device_type == "cuda":
-            self.details["tf32"] = f"matmul {torch.backends.cuda.matmul.allow_tf32}, cudnn {torch.backends.cudnn.allow_tf32}"
+            self.details["tf32"] = (
+                f"matmul {torch.backends.cuda.matmul.allow_tf32}, cudnn {torch.backends.cudnn.allow_tf32}"
+            )
             self.details["cuda"] = str(torch.version.cuda)
 
     @property
@@ -129,6 +133,14 @@ class TorchSystem(FrameworkSystem):
         if self.device_type == "cuda":
             self.torch.cuda.empty_cache()
 
+    def limit_memory(self, budget_bytes: int | None) -> int | None:
+        """Let allocations beyond the budget fail, on CUDA those of PyTorch's allocator."""
+        if self.device_type != "cuda" or budget_bytes is None:
+            return super().limit_memory(budget_bytes)
+        total = self.torch.cuda.get_device_properties(0).total_memory
+        self.torch.cuda.set_per_process_memory_fraction(min(1.0, budget_bytes / total))
+        return budget_bytes
+
     def _reset_peak(self) -> None:
         super()._reset_peak()
         if self.device_type == "cuda":
@@ -147,4 +159,8 @@ class TorchSystem(FrameworkSystem):
         return sum(each.numel() * each.element_size() for each in self._tensors()) or None
 
     def _parameters(self) -> int | None:
-        return sum(each.numel() for each in self.model.parameters()) if hasattr(self.model, "parameters") else None
+        return (
+            sum(each.numel() for each in self.model.parameters())
+            if hasattr(self.model, "parameters")
+            else None
+        )

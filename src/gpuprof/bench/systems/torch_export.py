@@ -15,6 +15,7 @@ class TorchExportSystem(TorchSystem):
     """An exported program; a module is exported for each batch size, a file takes the sizes it was made for."""
 
     framework = "torch-export"
+    compiles = True
 
     def _read_file(self) -> Any:
         if self.source.kind != "torch-export":
@@ -23,7 +24,9 @@ class TorchExportSystem(TorchSystem):
             with quiet():
                 self._program = self.torch.export.load(str(self.source.path))
         except Exception as error:
-            raise BenchmarkError(f"{self.source.text}: torch.export cannot read it: {reason_of(error)}") from error
+            raise BenchmarkError(
+                f"{self.source.text}: torch.export cannot read it: {reason_of(error)}"
+            ) from error
         return self._program.module()
 
     def _moved(self, module: Any) -> Any:
@@ -37,7 +40,9 @@ class TorchExportSystem(TorchSystem):
 
     def dtype_of(self, module: Any) -> str:
         """Return the type of the first parameter that is a real number."""
-        types = [str(each.dtype).removeprefix("torch.") for each in module.parameters() if each.is_floating_point()]
+        types = [
+            str(each.dtype).removeprefix("torch.") for each in module.parameters() if each.is_floating_point()
+        ]
         return types[0] if types else "float32"
 
     def _inputs(self) -> InputSpec:

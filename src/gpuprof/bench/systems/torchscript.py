@@ -14,6 +14,7 @@ class TorchScriptSystem(TorchSystem):
     """A scripted module. Its profiling executor optimises during the first calls, which `prepare` makes."""
 
     framework = "torchscript"
+    compiles = True
     OPTIMISING_CALLS = 2
 
     def _read_file(self) -> Any:

@@ -12,7 +12,7 @@ from gpuprof.bench.systems.common import FrameworkSystem
 from gpuprof.errors import BenchmarkError
 
 
-class CallableSystem(FrameworkSystem):
+class PythonSystem(FrameworkSystem):
     """A function of one batch, as a NumPy array; without an input shape it is called without arguments.
 
     A callable may carry `synchronize`, a function that waits until what it enqueued is done.
@@ -35,6 +35,10 @@ class CallableSystem(FrameworkSystem):
         """Wait as the callable says, if it does."""
         if self._wait is not None:
             self._wait()
+
+    def waiting(self) -> Callable[[], object] | None:
+        """Return the callable's own way to wait, None where it has none."""
+        return self._wait
 
     def _inputs(self) -> InputSpec:
         shape = () if self.spec.input_shape is None and self._make_inputs is None else self._named_shape()

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A benchmark's results for people: a table of at most 100 columns, and Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from gpuprof.analyze.text_table import Column, format_bytes, format_duration, format_quantity, text_table
+from gpuprof.bench.results import Stamp
+from gpuprof.bench.scaling import KNEE_SHARE, knee
+from gpuprof.bench.session import BatchResult, SessionResult
+from gpuprof.bench.startup import Startup
+
+if TYPE_CHECKING:
+    from gpuprof.bench.benchmark_run import Finding
+
+_COLUMNS = (
+    Column("model", right=False),
+    Column("framework", right=False),
+    *(
+        Column(title)
+        for title in ("batch", "p50", "p95", "p99", "mean", "samples/s", "memory", "compile", "n")
+    ),
+)
+UNAVAILABLE = "unavailable"
+
+
+def results_table(batches: Sequence[BatchResult], width: int = 100) -> str:
+    """Return one line for each batch size. `-` is no figure: too few samples, or nothing to be had."""
+    return text_table(_COLUMNS, [_cells(batch) for batch in batches], width)
+
+
+def _cells(batch: BatchResult) -> list[str]:
+    result, summary = batch.result, batch.result.summary
+    quantiles = (result.quantile(each) for each in (0.5, 0.95, 0.99))
+    memory = batch.largest("memory", "allocator_peak_bytes") or batch.largest("memory", "host_resident_bytes")
+    return [
+        batch.description.model,
+        batch.description.framework,
+        str(batch.batch_size),
+        *(_time(each) for each in quantiles),
+        _time(None if summary is None else summary.mean),
+        format_quantity(result.items_per_s),
+        "-" if memory is None else format_bytes(memory),
+        _time(batch.middle("compile_s")),
+        f"{len(result.samples):,}",
+    ]
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else format_duration(seconds * 1e9)
+
+
+def notes_of(session: SessionResult) -> list[str]:
+    """Return what stands below the table: where it was measured, the knee, what is missing, what to doubt."""
+    if not session.batches:
+        return []
+    first = session.batches[0].description
+    size = "" if first.parameters is None else f", {format_quantity(first.parameters)} parameters"
+    notes = [f"{first.device} ({first.device_type}), {first.dtype}{size}"]
+    notes += _startup_notes(session.startups)
+    notes += _knee_notes(session.batches)
+    notes += [f"energy: {line}" for line in energy_notes(session.batches)]
+    notes += _insufficient_notes(session.batches)
+    for batch in session.batches:
+        notes += [f"batch size {batch.batch_size}: {flag}" for flag in batch.result.flags]
+    return list(dict.fromkeys(notes))
+
+
+def _startup_notes(startups: Sequence[Startup]) -> list[str]:
+    if not startups:
+        return []
+    middle = sorted(startups, key=lambda each: each.total_s)[len(startups) // 2]
+    return [f"start to first answer: {startup_text(middle)} (caches as found, median of {len(startups)})"]
+
+
+def startup_text(startup: Startup) -> str:
+    """Return a start-up on one line, with its parts."""
+    parts = startup.to_dict()
+    total = parts.pop("total_s")
+    shown = ", ".join(
+        f"{name.removesuffix('_s').replace('_', ' ')} {_time(value)}" for name, value in parts.items()
+    )
+    return f"{_time(total)} ({shown})"
+
+
+def _knee_notes(batches: Sequence[BatchResult]) -> list[str]:
+    found = knee(throughputs(batches))
+    if found is None:
+        return []
+    return [f"knee: batch size {found}, the smallest with {KNEE_SHARE:.0%} of the best throughput"]
+
+
+def throughputs(batches: Sequence[BatchResult]) -> dict[int, float]:
+    """Return samples per second by batch size."""
+    rates = {batch.batch_size: batch.result.items_per_s for batch in batches}
+    return {size: rate for size, rate in rates.items() if rate is not None}
+
+
+def energy_notes(batches: Sequence[BatchResult]) -> list[str]:
+    """Return the energy of a sample for each batch size, or once that there is none and why."""
+    notes = []
+    for batch in batches:
+        readings = [launch.extra.get("energy") for launch in batch.launches]
+        told = [each for each in readings if each is not None]
+        joules = batch.middle("energy", "energy_per_sample_j")
+        if joules is not None:
+            notes.append(f"{joules:.3g} J a sample at batch size {batch.batch_size}, idle taken off")
+        else:
+            why = told[0]["unavailable"] if told else "no device with a counter that gpuprof reads"
+            notes.append(f"{UNAVAILABLE} ({why})")
+    return list(dict.fromkeys(notes))
+
+
+def _insufficient_notes(batches: Sequence[BatchResult]) -> list[str]:
+    found = []
+    for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+        short = [batch for batch in batches if batch.result.estimate(share) is None]
+        if short:
+            counts = ", ".join(str(len(batch.result.samples)) for batch in short)
+            found.append(f"{name}: insufficient (n={counts}; it needs {short[0].result.needed(share)})")
+    return found
+
+
+def to_markdown(session: SessionResult, stamp: Stamp, more: Sequence[str] = ()) -> str:
+    """Return the table and its notes as Markdown."""
+    rows = [
+        [column.title for column in _COLUMNS],
+        *([_escaped(cell) for cell in _cells(each)] for each in session.batches),
+    ]
+    rule = ["---" if not column.right else "---:" for column in _COLUMNS]
+    lines = [f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:])]
+    commit = stamp.git_commit or UNAVAILABLE
+    notes = [*notes_of(session), *more, f"measured {stamp.timestamp}, git revision {commit}"]
+    listed = [f"- {_escaped(note)}" for note in notes]
+    return "\n".join([f"# Benchmark of {_escaped(session.spec.model)}", "", *lines, "", *listed, ""])
+
+
+def _escaped(text: str) -> str:
+    return "".join(f"\\{each}" if each in "\\`*_{}[]<>#|" else each for each in " ".join(text.split()))
+
+
+def finding_notes(finding: Finding) -> list[str]:
+    """Return what a benchmark found beside its batch sizes: verdicts, the largest batch, starts, a run."""
+    notes = [f"batch size {size}: the target is {verdict}" for size, verdict in finding.verdicts.items()]
+    if finding.memory_ended is not None:
+        notes.append(f"memory ended: {finding.memory_ended}")
+    if finding.largest is not None:
+        size, why = finding.largest.batch_size, finding.largest.why
+        reason = {"missed": "larger ones miss the target", "does not fit": "larger ones do not fit"}
+        notes.append(
+            f"largest batch size: {size or 'none'} ({reason.get(str(why), 'no larger one was tried')})"
+        )
+    for name, startup in finding.startup.items():
+        notes.append(f"{name} start: {UNAVAILABLE if startup is None else startup_text(startup)}")
+    if finding.session.profile is not None:
+        notes.append(f"profile: gpuprof flamegraph {finding.session.profile}")
+    return notes

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof bench`: latency, throughput, memory, energy and start-up of one model."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuprof.bench.spec import DEVICES, DTYPES
+from gpuprof.errors import BenchmarkError
+
+if TYPE_CHECKING:
+    from gpuprof.bench.benchmark_run import Benchmark, Finding, Plan
+
+EXIT_MISSED, EXIT_INCONCLUSIVE = 1, 3
+UNTIL_MEMORY_ENDS = tuple(1 << power for power in range(11))
+LAUNCHES = 3
+
+
+def _numbers(
+    _context: click.Context, parameter: click.Parameter, value: str | None
+) -> tuple[int, ...] | None:
+    """Read 1,8,32; `auto` is an empty tuple."""
+    if value is None:
+        return None
+    if value == "auto" and parameter.name == "batch_sizes":
+        return ()
+    words = value.replace("x", ",").split(",")
+    if not all(word.strip().isascii() and word.strip().isdigit() and int(word) > 0 for word in words):
+        raise click.BadParameter(f"{value!r} is no list of whole numbers from 1, such as 1,8.")
+    return tuple(map(int, words))
+
+
+def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    words = tuple(word.strip() for word in value.split(","))
+    wrong = [word for word in words if word not in ("csv", "json", "md")]
+    if wrong:
+        raise click.BadParameter(f"{wrong[0]!r} is no format: take csv, json, md.")
+    return words
+
+
+@click.command("bench")
+@click.argument("model", metavar="MODEL")
+@click.option("--framework", default="auto", metavar="NAME", help="pytorch, torch-compile, torchscript, torch-export, onnxruntime, jax, tensorrt, python; the default suits MODEL.")  # fmt: skip
+@click.option("--batch-sizes", default="1", callback=_numbers, metavar="1,8", help="Samples in a call; auto doubles until memory ends.")  # fmt: skip
+@click.option("--iterations", type=click.IntRange(min=1), metavar="N", help="Calls to measure; without, until the median's interval is narrow.")  # fmt: skip
+@click.option("--warmup", type=click.IntRange(min=0), metavar="N", help="Calls before; without, until the times have settled.")  # fmt: skip
+@click.option("--duration", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Longest time to measure a batch size in a launch; 10 s without --iterations.")  # fmt: skip
+@click.option("--launches", type=click.IntRange(min=1), default=LAUNCHES, show_default=True, metavar="N", help="Fresh processes that measure.")  # fmt: skip
+@click.option(
+    "--dtype", type=click.Choice(DTYPES), help="Type of weights and inputs; the default is the model's."
+)
+@click.option(
+    "--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Where it runs."
+)
+@click.option("--input-shape", callback=_numbers, metavar="3,224,224", help="Shape of one sample.")
+@click.option("--data", default="synthetic", metavar="D", help="synthetic, a folder with a folder of images a class, or a .npz file.")  # fmt: skip
+@click.option(
+    "--output-dir", default="results/raw", show_default=True, metavar="DIR", help="Where result files go."
+)
+@click.option(
+    "--format", "formats", default="csv,json,md", callback=_formats, show_default=True, help="Which files."
+)
+@click.option("--seed", type=int, default=0, show_default=True, help="Of weights and synthetic data.")
+@click.option("--profile", is_flag=True, help="Leave a run of a few calls beside the results.")
+@click.option(
+    "--slo", metavar="'p99<20ms'", help="A target; exit code 1 where it is missed, 3 where that is open."
+)
+@click.option(
+    "--find-max-batch", is_flag=True, help="Search the largest batch size under --slo and in memory."
+)
+@click.option("--memory-budget", metavar="12GiB", help="The most memory that a batch may take.")
+@click.option("--startup", is_flag=True, help="Measure a cold and a warm start too, in two more processes.")
+@click.option("--trust-pickle", is_flag=True, help="Read pickled files, which can run any code.")
+@click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True, metavar="S", help="The longest that a step may take: loading, compiling, a call.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
+def bench(model: str, *, output_dir: str, formats: tuple[str, ...], as_json: bool, **asked: Any) -> None:
+    """Measure MODEL: a name (resnet50, vit_b_16), file.py:factory, or a file (.pt2, .pt, .onnx, .engine)."""
+    from gpuprof.bench.benchmark_run import now
+    from gpuprof.bench.results import ResultFiles
+
+    at = now()
+    plan = _plan(model, asked)
+    files = ResultFiles(Path(output_dir), formats, at)
+    if asked["profile"]:
+        plan = _with_profile(plan, files.stem)
+    benchmark, interrupted = _carried_out(plan)
+    finding = benchmark.finding
+    _hand_out(finding, files, at, as_json=as_json)
+    if interrupted:
+        raise KeyboardInterrupt
+    if finding.session.failure is not None:
+        raise finding.session.failure
+    _exit(finding)
+
+
+def _plan(model: str, asked: dict[str, Any]) -> Plan:
+    """Turn options into a plan; what can be refused without starting anything is refused here."""
+    from gpuprof.bench.benchmark_run import Plan
+    from gpuprof.bench.job import JobSettings
+    from gpuprof.bench.memory import parse_bytes
+    from gpuprof.bench.models import parse_model
+    from gpuprof.bench.settings import Settings
+    from gpuprof.bench.spec import SystemSpec
+    from gpuprof.bench.systems import framework_name
+    from gpuprof.bench.target import parse_target
+
+    parse_model(model, trust_pickle=asked["trust_pickle"])
+    keys = ("device", "dtype", "input_shape", "data", "seed", "trust_pickle")
+    spec = SystemSpec(model, framework_name(asked["framework"]), **{key: asked[key] for key in keys})
+    budget = None if asked["memory_budget"] is None else parse_bytes(asked["memory_budget"])
+    target = None if asked["slo"] is None else parse_target(asked["slo"])
+    sizes: tuple[int, ...] = asked["batch_sizes"] or UNTIL_MEMORY_ENDS
+    measuring = Settings(
+        iterations=asked["iterations"], warmup=asked["warmup"], duration_s=asked["duration"],
+        **({"quantile": target.share} if target is not None and target.share is not None else {}),
+    )  # fmt: skip
+    return Plan(
+        spec=spec,
+        job=JobSettings(sizes, measuring, budget),
+        launches=asked["launches"],
+        time_limit_s=asked["time_limit"],
+        target=target,
+        find_largest=asked["find_max_batch"],
+        until_memory_ends=not asked["batch_sizes"],
+        cold_start=asked["startup"],
+    )
+
+
+def _with_profile(plan: Plan, stem: Path) -> Plan:
+    import dataclasses
+
+    path = str(stem.resolve().with_name(f"{stem.name}.gpuprof"))
+    return dataclasses.replace(plan, job=dataclasses.replace(plan.job, profile=path))
+
+
+def _carried_out(plan: Plan) -> tuple[Benchmark, bool]:
+    """Run a plan with a progress bar; returns whether it was interrupted."""
+    from gpuprof.bench.benchmark_run import Benchmark
+
+    with _progress(plan) as (watch, probed):
+        benchmark = Benchmark(plan, watch, probed)
+        try:
+            benchmark.run()
+        except KeyboardInterrupt:
+            return benchmark, True
+    return benchmark, False
+
+
+@contextlib.contextmanager
+def _progress(plan: Plan) -> Iterator[tuple[Callable[..., None], Callable[..., None]]]:
+    """Show how far a benchmark is, on a terminal; yields who is told of events and of probes."""
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+        task = bar.add_task("starting", total=plan.launches * len(plan.job.batch_sizes))
+
+        def watch(launch: int, event: dict[str, Any]) -> None:
+            size = f", batch size {event['batch_size']}" if "batch_size" in event else ""
+            calls = f", {event['calls']:,} calls" if "calls" in event else ""
+            name = {
+                "up": "importing",
+                "imported": "loading",
+                "answered": "warming up",
+                "progress": "measuring",
+            }
+            doing = name.get(event["event"], event["event"])
+            bar.update(task, description=f"launch {launch} of {plan.launches}{size}: {doing}{calls}")
+            if event["event"] == "measured":
+                bar.advance(task)
+
+        def probed(batch_size: int, outcome: str) -> None:
+            bar.update(task, description=f"searching: batch size {batch_size}: {outcome}")
+
+        yield watch, probed
+
+
+def _hand_out(finding: Finding, files: Any, at: Any, *, as_json: bool) -> None:
+    """Write the files and print the table; nothing of either where nothing was measured."""
+    from gpuprof.bench.benchmark_run import stamp_of, write_finding
+    from gpuprof.bench.report import finding_notes, notes_of, results_table
+    from gpuprof.bench.results import document_of, to_json
+
+    session = finding.session
+    more = finding_notes(finding)
+    paths = write_finding(finding, files, at, more)
+    if not paths:
+        return
+    if as_json:
+        document = document_of(session.batches, stamp_of(session, at), **finding.more())
+        click.echo(to_json({**document, "files": [str(path) for path in paths]}), nl=False)
+        return
+    from gpuprof.analyze.text_table import escape_text
+
+    click.echo(results_table(session.batches) + "\n")
+    for note in [*notes_of(session), *more]:
+        click.echo(click.wrap_text(escape_text(note), 100, subsequent_indent="  "))
+    click.echo(f"\nwrote {', '.join(map(str, paths))}")
+
+
+def _exit(finding: Finding) -> None:
+    """End with what the target's verdict says: the worst of the batch sizes that were asked for."""
+    verdicts = set(finding.verdicts.values())
+    if finding.largest is not None and finding.largest.batch_size is None:
+        raise BenchmarkError(
+            "not even a batch of one sample meets the limits: loosen --slo or --memory-budget"
+        )
+    context = click.get_current_context()
+    if finding.largest is not None and finding.largest.batch_size is not None:
+        verdicts = {v for size, v in finding.verdicts.items() if size == finding.largest.batch_size}
+    if "missed" in verdicts:
+        context.exit(EXIT_MISSED)
+    if "inconclusive" in verdicts:
+        context.exit(EXIT_INCONCLUSIVE)
