@@ -22,6 +22,7 @@ from gpuprof.bench.startup import Startup, measure_startup
 from gpuprof.bench.target import Target, Verdict
 from gpuprof.errors import GpuprofError
 
+Probed = Callable[[int, Outcome], None]
 PROBE = Settings(duration_s=2.0, warmup_limit_s=2.0)
 
 
@@ -69,9 +70,7 @@ class Finding:
 class Benchmark:
     """Carries out a plan; `finding` holds what was found, at each moment."""
 
-    def __init__(
-        self, plan: Plan, watch: Watcher | None = None, probed: Callable[[int, Outcome], None] | None = None
-    ):
+    def __init__(self, plan: Plan, watch: Watcher | None = None, probed: Probed | None = None) -> None:
         self.plan = plan
         self._watch = watch
         self._probed = probed

@@ -43,6 +43,6 @@ def check_outputs(system: FrameworkSystem, outputs: Any) -> None:
     found = find_not_finite(system.readable(outputs))
     if found is not None:
         raise BenchmarkError(
-            f"{system.source.text} returns {found} with batch size {system.batch_size} in {system.dtype}: its "
-            "times would be those of a broken model; mend it, or take another --dtype"
+            f"{system.source.text} returns {found} with batch size {system.batch_size} in {system.dtype}: "
+            "its times would be those of a broken model; mend it, or take another --dtype"
         )

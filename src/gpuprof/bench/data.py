@@ -57,7 +57,7 @@ def make_source(data: str | Iterable[Any], seed: int = 0) -> DataSource:
     if path.suffix == ".npz":
         return ArrayFile(path)
     raise BenchmarkError(
-        f"--data {data}: neither a folder of images nor a .npz file is there; take synthetic, or mend the path"
+        f"--data {data}: no folder of images and no .npz file is there; take synthetic, or mend the path"
     )
 
 
@@ -150,7 +150,7 @@ class ImageFolder:
 
 
 def load_image(file: Path, shape: tuple[int, ...]) -> Array:
-    """Decode an image as (3, height, width) or (height, width, 3), whichever `shape` is; raises BenchmarkError."""
+    """Decode an image as (3, height, width) or (height, width, 3), as `shape` is. Raises BenchmarkError."""
     import numpy as np
 
     try:
@@ -231,8 +231,8 @@ class StageTimes:
 class Pipeline:
     """Preprocess, inference and postprocess of one item, each timed on its own.
 
-    `synchronize` waits for the device behind the preprocess stage and behind the inference, so that work which
-    one stage enqueued is not paid for by the next.
+    `synchronize` waits for the device behind the preprocess stage and behind the inference, so that what one
+    stage enqueued is not paid for by the next.
     """
 
     inference: Callable[[Any], Any]

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Energy of a call: what the device's counter says over a second or more, idle taken off.
 
-The readings are those of a recording (`record/device_samples.py`): a process of its own asks NVML. The counter
-steps every few tens of milliseconds, so a window under `SHORTEST_WINDOW_S` says nothing. Where the counter, or
-the driver, is not there, the energy is unavailable: None, and a reason.
+The readings are those of a recording (`record/device_samples.py`): a process of its own asks NVML. The
+counter steps every few tens of milliseconds, so a window under `SHORTEST_WINDOW_S` says nothing. Where the
+counter, or the driver, is not there, the energy is unavailable: None, and a reason.
 
 - idle power: energy / window of a pause before the load, which begins when the device has been let go;
 - net energy: energy of the load - idle power * window;
@@ -12,6 +12,7 @@ the driver, is not there, the energy is unavailable: None, and a reason.
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 import time
 from collections.abc import Callable, Mapping
@@ -76,8 +77,9 @@ class _Table:
     def narrow(self, window: tuple[int, int]) -> _Table:
         """Let `samples` be the readings of one stretch of time."""
         self.connection.execute(
-            "CREATE OR REPLACE VIEW samples AS SELECT t_ns, device, metric, value FROM readings JOIN names "
-            f"USING (code) WHERE t_ns BETWEEN {int(window[0])} AND {int(window[1])}"
+            "CREATE OR REPLACE TABLE samples AS SELECT t_ns, device, metric, value FROM readings "
+            "JOIN names USING (code) WHERE t_ns BETWEEN ? AND ?",
+            list(window),
         )
         return self
 
@@ -129,9 +131,7 @@ def _sum_up(
     samples: int,
 ) -> EnergyReading:
     if len(devices) > 1:
-        return EnergyReading(
-            unavailable=f"{len(devices)} devices are here: the energy of one is told by giving the process one alone"
-        )
+        return EnergyReading(unavailable=f"{len(devices)} devices are here, and which one works is not known")
     at_rest = _only(device_use(table.narrow(idle), devices))
     at_work = _only(device_use(table.narrow(load), devices))
     if at_work is None or at_work.energy_j is None or at_work.window_s < SHORTEST_WINDOW_S:
@@ -165,7 +165,7 @@ def _cross_check(table: _Table, used: DeviceUse) -> str | None:
     if used.energy_method != "counter" or not used.energy_j:
         return None
     rows = table.sql("SELECT t_ns, value FROM samples WHERE metric = 'power_w' ORDER BY t_ns").fetchall()
-    integral = sum((a[1] + b[1]) / 2 * (b[0] - a[0]) / 1e9 for a, b in zip(rows, rows[1:], strict=False))
+    integral = sum((a[1] + b[1]) / 2 * (b[0] - a[0]) / 1e9 for a, b in itertools.pairwise(rows))
     if len(rows) < 2 or abs(integral / used.energy_j - 1) <= LONGEST_DISAGREEMENT:
         return None
     return f"the counter says {used.energy_j:.3g} J and the integral of power {integral:.3g} J"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one launch does, inside its process: load, prepare, answer, check, measure; for each batch size in turn.
+"""What one launch does, inside its process: load, then for each batch size prepare, answer, check, measure.
 
 The events it sends, in order: `imported`, `loaded`, then for each batch size `preparing`, `prepared`,
 `answered`, `progress` now and then, and `measured`. Times are of the monotonic clock.
@@ -166,8 +166,8 @@ class _Batch:
         taken = memory.host_resident_bytes if on_host else memory.allocator_peak_bytes
         if budget is not None and taken is not None and taken > budget:
             raise DoesNotFitError(
-                f"batch size {self._system.batch_size} takes {format_bytes(taken)}, more than --memory-budget "
-                f"{format_bytes(budget)}: take smaller --batch-sizes"
+                f"batch size {self._system.batch_size} takes {format_bytes(taken)}, more than "
+                f"--memory-budget {format_bytes(budget)}: take smaller --batch-sizes"
             )
 
 

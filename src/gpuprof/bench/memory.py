@@ -39,8 +39,7 @@ def parse_bytes(text: str) -> int:
 
 def host_resident_bytes(status: Path = STATUS) -> int | None:
     """Return what of the memory this process fills now."""
-    now = _status(status).get("VmRSS")
-    return now
+    return _status(status).get("VmRSS")
 
 
 def host_peak_bytes(status: Path = STATUS) -> int | None:

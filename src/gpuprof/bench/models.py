@@ -58,7 +58,7 @@ def parse_model(text: str, *, trust_pickle: bool = False) -> ModelSource:
         if path.is_file():
             endings = " ".join(sorted(_KIND_OF_SUFFIX))
             raise BenchmarkError(
-                f"{text}: gpuprof reads no such file: take one of {endings}, or file.py:factory"
+                f"{text}: no kind of file that can be read: take {endings} or file.py:factory"
             )
         return ModelSource("name", text, text)
     if not path.is_file():
@@ -100,7 +100,7 @@ def call_factory(source: ModelSource) -> Any:
     module = _import_file(source.path)
     factory = getattr(module, source.attribute, None)
     if not callable(factory):
-        near = [name for name in vars(module) if callable(getattr(module, name)) and not name.startswith("_")]
+        near = [name for name, each in vars(module).items() if callable(each) and name[0] != "_"]
         raise BenchmarkError(
             f"{source.path} has no function {source.attribute}{_near(source.attribute, near)}"
         )
@@ -141,7 +141,7 @@ def _near(name: str, known: list[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:
-    """A model that a name stands for, its library, and the shape of one sample. `tokens` is the vocabulary."""
+    """A model that a name stands for. `input_shape` is that of one sample, `tokens` the vocabulary."""
 
     model: Any
     library: str
@@ -268,7 +268,7 @@ def _built(library: _Library, name: str, text: str) -> NamedModel:
 
 
 def build_flax(name: str) -> NamedModel:
-    """Build the flax model that a name stands for; images are (height, width, channels). Raises BenchmarkError."""
+    """Build the flax model that a name stands for. Raises BenchmarkError."""
     if name not in OWN:
         raise unknown_name(name, list(OWN))
     file = {"resnet50": "flax_resnet", "vit_b_16": "flax_vit"}[name]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A launch as the parent sees it: a fresh process, its events, and a limit on how long a step may take.
 
-A process of its own is what a launch is (see statistics), and it is also what lets a model hang, crash or fill
-the memory without taking with it what was measured before.
+A process of its own is what a launch is, and it is also what lets a model hang, crash or fill the memory
+without taking with it what was measured before.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ def _events(read_end: int, time_limit_s: float, last: Event) -> Iterator[Event]:
 def _too_late(last: Event, time_limit_s: float) -> TimeLimitError:
     size = f" with batch size {last['batch_size']}" if "batch_size" in last else ""
     return TimeLimitError(
-        f"no answer within {time_limit_s:g} s of {_DOING.get(last['event'], 'running')}{size}: the model hangs, "
-        "or it needs a longer --time-limit"
+        f"no answer within {time_limit_s:g} s of {_DOING.get(last['event'], 'running')}{size}: the model "
+        "hangs, or it needs a longer --time-limit"
     )
 
 

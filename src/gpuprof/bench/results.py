@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Result files: a CSV row for each batch size, JSON with every sample, Markdown; and a reader for data frames.
+"""Result files: CSV with a row a batch size, JSON with every sample, Markdown; a reader for data frames.
 
 An empty cell is what is unavailable, or what too few samples tell nothing of; the JSON says which.
 """
@@ -38,9 +38,9 @@ COLUMNS = (
 )  # fmt: skip
 MORE_COLUMNS = (
     "latency_p90_ms", "latency_p50_low_ms", "latency_p50_high_ms", "samples", "launches", "tokens_per_s",
-    "memory_kind", "allocator_peak_bytes", "device_used_bytes", "host_peak_bytes", "model_bytes", "parameters",
-    "energy_per_sample_j", "power_mean_w", "utilization_mean_percent", "cpu_share", "read_bytes", "written_bytes",
-    "first_call_ms",
+    "memory_kind", "allocator_peak_bytes", "device_used_bytes", "host_peak_bytes", "model_bytes",
+    "parameters", "energy_per_sample_j", "power_mean_w", "utilization_mean_percent", "cpu_share",
+    "read_bytes", "written_bytes", "first_call_ms",
 )  # fmt: skip
 
 
@@ -119,7 +119,7 @@ def _memory(batch: BatchResult) -> dict[str, Any]:
 
 
 class ResultFiles:
-    """The files of one benchmark: `benchmark_results_YYYYmmdd_HHMMSS` with an ending each. Nothing is overwritten."""
+    """The files of one benchmark, which overwrite none: `benchmark_results_YYYYmmdd_HHMMSS.csv` and others."""
 
     def __init__(self, folder: Path, formats: Sequence[str], now: datetime) -> None:
         self._formats = list(dict.fromkeys(formats))
@@ -186,7 +186,7 @@ def to_json(document: dict[str, Any]) -> str:
 
 
 def document_of(batches: Sequence[BatchResult], stamp: Stamp, **more: Any) -> dict[str, Any]:
-    """Return everything as plain values: for each batch size its row, why cells are empty, and all samples."""
+    """Return everything as plain values: the row of each batch size, why cells are empty, all samples."""
     results = []
     for batch in batches:
         result = batch.result

@@ -44,7 +44,7 @@ def largest_batch(
 ) -> LargestBatch:
     """Search the largest batch size that `probe` allows.
 
-    Latency is not monotone in the batch size: a size that suits the hardware may be faster than a smaller one.
+    Latency is not monotone in the batch size: a size that suits the hardware may be faster than a smaller.
     So sizes are doubled until one fails and the next multiple fails too, or memory ends; then the gap is
     halved; then the neighbours above the best one, and the next multiples of 8, are tried.
     """

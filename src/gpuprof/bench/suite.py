@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Benchmarks of models by name, in one call: each model in each framework over batch sizes, into one table."""
+"""Benchmarks in one call: each model in each framework over batch sizes, into one set of files."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class BenchmarkConfig:
     """What to measure.
 
     `framework` and `model_name` are those of `gpuprof bench`; `device_prefer` is auto, cpu, cuda, mps or tpu.
-    `warmup_iterations` None warms up until the times have settled, `measurement_iterations` None measures until
-    the median's interval is narrow. `input_shape` is that of one sample, `dtype` None the model's own.
+    `warmup_iterations` None warms up until the times have settled, `measurement_iterations` None measures
+    until the median's interval is narrow. `input_shape` is that of one sample, `dtype` None the model's own.
     `data_source` is "synthetic", a folder of images, a .npz file, or an iterable of samples, which has the
     model measured in this process instead of a fresh one. `csv_output_dir` None writes no files.
     """
@@ -59,8 +59,8 @@ def run_inference_benchmark(
 ) -> list[BatchResult]:
     """Measure one model over its batch sizes; returns a result for each.
 
-    The parameters are those of BenchmarkConfig, or the first one is a BenchmarkConfig. Raises GpuprofError for
-    what cannot be measured; what was measured before is written then.
+    The parameters are those of BenchmarkConfig, or the first one is a BenchmarkConfig. Raises GpuprofError
+    for what cannot be measured; what was measured before is written then.
     """
     config = framework
     if not isinstance(config, BenchmarkConfig):

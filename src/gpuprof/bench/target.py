@@ -66,6 +66,6 @@ def parse_target(text: str) -> Target:
     match = re.fullmatch(r"\s*([a-z]+\d*)\s*<=?\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s)\s*", text)
     if match is None or match[1] not in _NAMES or float(match[2]) == 0:
         raise BenchmarkError(
-            f"--slo {text!r} is no target: write one of {', '.join(_NAMES)}, <, a time and its unit, as in 'p99<20ms'"
+            f"--slo {text!r} is no target: write one of {', '.join(_NAMES)} and a time, as in 'p99<20ms'"
         )
     return Target(match[1], float(match[2]) * _SECONDS[match[3]], text.strip())

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The process that loads and measures one system: `python -m gpuprof.bench.worker FILE_DESCRIPTOR JOB`.
 
-It tells what it does as lines of JSON on the descriptor, so that its model may print what it likes. The process
-is one launch: what it imports, compiles and warms up is its own. `job.py` says what the lines hold.
+It tells what it does as lines of JSON on the descriptor, so that its model may print what it likes. The
+process is one launch: what it imports, compiles and warms up is its own. `job.py` says what the lines hold.
 """
 
 from __future__ import annotations

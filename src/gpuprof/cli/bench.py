@@ -45,12 +45,45 @@ def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -
 
 @click.command("bench")
 @click.argument("model", metavar="MODEL")
-@click.option("--framework", default="auto", metavar="NAME", help="pytorch, torch-compile, torchscript, torch-export, onnxruntime, jax, tensorrt, python; the default suits MODEL.")  # fmt: skip
-@click.option("--batch-sizes", default="1", callback=_numbers, metavar="1,8", help="Samples in a call; auto doubles until memory ends.")  # fmt: skip
-@click.option("--iterations", type=click.IntRange(min=1), metavar="N", help="Calls to measure; without, until the median's interval is narrow.")  # fmt: skip
-@click.option("--warmup", type=click.IntRange(min=0), metavar="N", help="Calls before; without, until the times have settled.")  # fmt: skip
-@click.option("--duration", type=click.FloatRange(min=0, min_open=True), metavar="S", help="Longest time to measure a batch size in a launch; 10 s without --iterations.")  # fmt: skip
-@click.option("--launches", type=click.IntRange(min=1), default=LAUNCHES, show_default=True, metavar="N", help="Fresh processes that measure.")  # fmt: skip
+@click.option(
+    "--framework",
+    default="auto",
+    metavar="NAME",
+    help="What runs the model: pytorch, jax, onnxruntime, ...; the default suits MODEL.",
+)
+@click.option(
+    "--batch-sizes",
+    default="1",
+    callback=_numbers,
+    metavar="1,8",
+    help="Samples in a call; auto doubles until memory ends.",
+)
+@click.option(
+    "--iterations",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Calls to measure; without, until the median's interval is narrow.",
+)
+@click.option(
+    "--warmup",
+    type=click.IntRange(min=0),
+    metavar="N",
+    help="Calls before; without, until the times have settled.",
+)
+@click.option(
+    "--duration",
+    type=click.FloatRange(min=0, min_open=True),
+    metavar="S",
+    help="Longest time for a batch size in a launch; 10 without --iterations.",
+)
+@click.option(
+    "--launches",
+    type=click.IntRange(min=1),
+    default=LAUNCHES,
+    show_default=True,
+    metavar="N",
+    help="Fresh processes that measure.",
+)
 @click.option(
     "--dtype", type=click.Choice(DTYPES), help="Type of weights and inputs; the default is the model's."
 )
@@ -58,7 +91,12 @@ def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -
     "--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Where it runs."
 )
 @click.option("--input-shape", callback=_numbers, metavar="3,224,224", help="Shape of one sample.")
-@click.option("--data", default="synthetic", metavar="D", help="synthetic, a folder with a folder of images a class, or a .npz file.")  # fmt: skip
+@click.option(
+    "--data",
+    default="synthetic",
+    metavar="D",
+    help="synthetic, a folder of images in class folders, or a .npz file.",
+)
 @click.option(
     "--output-dir", default="results/raw", show_default=True, metavar="DIR", help="Where result files go."
 )
@@ -76,7 +114,14 @@ def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -
 @click.option("--memory-budget", metavar="12GiB", help="The most memory that a batch may take.")
 @click.option("--startup", is_flag=True, help="Measure a cold and a warm start too, in two more processes.")
 @click.option("--trust-pickle", is_flag=True, help="Read pickled files, which can run any code.")
-@click.option("--time-limit", type=click.FloatRange(min=0, min_open=True), default=600.0, show_default=True, metavar="S", help="The longest that a step may take: loading, compiling, a call.")  # fmt: skip
+@click.option(
+    "--time-limit",
+    type=click.FloatRange(min=0, min_open=True),
+    default=600.0,
+    show_default=True,
+    metavar="S",
+    help="The longest that a step may take: loading, compiling, a call.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 def bench(model: str, *, output_dir: str, formats: tuple[str, ...], as_json: bool, **asked: Any) -> None:
     """Measure MODEL: a name (resnet50, vit_b_16), file.py:factory, or a file (.pt2, .pt, .onnx, .engine)."""
@@ -116,9 +161,11 @@ def _plan(model: str, asked: dict[str, Any]) -> Plan:
     target = None if asked["slo"] is None else parse_target(asked["slo"])
     sizes: tuple[int, ...] = asked["batch_sizes"] or UNTIL_MEMORY_ENDS
     measuring = Settings(
-        iterations=asked["iterations"], warmup=asked["warmup"], duration_s=asked["duration"],
+        iterations=asked["iterations"],
+        warmup=asked["warmup"],
+        duration_s=asked["duration"],
         **({"quantile": target.share} if target is not None and target.share is not None else {}),
-    )  # fmt: skip
+    )
     return Plan(
         spec=spec,
         job=JobSettings(sizes, measuring, budget),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ResNet of `torch_resnet` in flax, for images in JAX's order (batch, height, width, channels)."""
+"""The ResNet of `torch_resnet` in flax, channels last."""
 
 from __future__ import annotations
 

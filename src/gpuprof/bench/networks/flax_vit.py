@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The vision transformer of `torch_vit` in flax, for images in JAX's order (batch, height, width, channels)."""
+"""The vision transformer of `torch_vit` in flax, channels last."""
 
 from __future__ import annotations
 

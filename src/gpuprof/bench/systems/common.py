@@ -30,7 +30,8 @@ def require(module: str, framework: str, install: str) -> Any:
         if error.name is not None and error.name.split(".")[0] == module.split(".", maxsplit=1)[0]:
             raise UnavailableError(f"{framework} is not installed: pip install {install}") from error
         raise UnavailableError(
-            f"{framework} is installed and cannot be imported ({error}): pip install --force-reinstall {install}"
+            f"{framework} is installed and cannot be imported ({error}): "
+            f"pip install --force-reinstall {install}"
         ) from error
 
 
@@ -133,7 +134,7 @@ class FrameworkSystem:
         )
 
     def limit_memory(self, budget_bytes: int | None) -> int | None:
-        """Let allocations beyond the budget, or beyond what there is, fail; returns what is left, if known."""
+        """Let allocations beyond the budget, or what there is, fail; returns what is left, if known."""
         return limit_host_memory(budget_bytes) if self.device_type == "cpu" else None
 
     def readable(self, outputs: Any) -> Any:

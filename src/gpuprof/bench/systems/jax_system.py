@@ -20,7 +20,7 @@ _PLATFORMS = {"tpu": "tpu", "cuda": "cuda", "cpu": "cpu"}
 
 
 class JaxSystem(FrameworkSystem):
-    """A compiled function. JAX enqueues on every device: outputs are kept until `synchronize` waits for them."""
+    """A compiled function. JAX enqueues on a CPU too: outputs are kept until `synchronize` waits for them."""
 
     framework = "jax"
     compiles = True
@@ -72,7 +72,7 @@ class JaxSystem(FrameworkSystem):
             raise self.explained(error) from error
 
     def _filled(self, shapes: Any) -> Any:
-        """Return random weights of these shapes. Compiling flax's initialisers takes longer than the model."""
+        """Return random weights of these shapes: compiling flax's initialisers takes longer than the."""
         import numpy as np
 
         generator = np.random.default_rng(self.spec.seed)

@@ -60,8 +60,8 @@ class OnnxRuntimeSystem(FrameworkSystem):
         except Exception as error:
             if self.source.kind == "onnx":
                 raise BenchmarkError(
-                    f"{self.source.text}: ONNX Runtime cannot run it on {self.device_type} ({reason_of(error)}): "
-                    "check the file, or take another --device"
+                    f"{self.source.text}: ONNX Runtime cannot run it on {self.device_type} "
+                    f"({reason_of(error)}): check the file, or take another --device"
                 ) from error
             raise explain_run(
                 error,
@@ -149,8 +149,8 @@ class OnnxRuntimeSystem(FrameworkSystem):
         inputs = self.session.get_inputs()
         if len(inputs) != len(self.arguments):
             raise BenchmarkError(
-                f"{self.source.text} takes {len(inputs)} inputs ({', '.join(each.name for each in inputs)}) and "
-                "gpuprof makes one: hand over a factory that returns a callable and a function of its inputs"
+                f"{self.source.text} takes {len(inputs)} inputs ({', '.join(each.name for each in inputs)}) "
+                "and gpuprof makes one: hand over a factory that returns a callable and a function of its inputs"
             )
         arrays = [each.numpy() if hasattr(each, "numpy") else each for each in self.arguments]
         self.arguments = tuple(arrays)

@@ -23,9 +23,7 @@ class PythonSystem(FrameworkSystem):
 
     def _load(self) -> None:
         if not callable(self.model):
-            raise BenchmarkError(
-                f"{self.source.text} gives {type(self.model).__name__}, which cannot be called: return a function"
-            )
+            raise BenchmarkError(f"{self.source.text} gives {type(self.model).__name__}: return a function")
         if self.spec.device not in ("auto", "cpu"):
             raise BenchmarkError(f"--device {self.spec.device}: a callable runs where it likes: leave it out")
         self._wait: Callable[[], object] | None = getattr(self.model, "synchronize", None)

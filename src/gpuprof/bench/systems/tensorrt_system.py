@@ -78,7 +78,7 @@ class TensorRtSystem(FrameworkSystem):
         return shape if all(size > 0 for size in shape) else self._named_shape()
 
     def prepare(self, batch_size: int) -> None:
-        """Build for this batch size where the source is ONNX, and give each tensor its place on the device."""
+        """Build for this batch size where the source is ONNX, and place each tensor on the device."""
         if self.source.kind == "onnx":
             self._engine = self._built(batch_size)
         self._context = self._engine.create_execution_context()

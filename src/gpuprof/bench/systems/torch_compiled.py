@@ -9,7 +9,7 @@ from gpuprof.bench.systems.torch_eager import TorchSystem, quiet
 
 
 class TorchCompileSystem(TorchSystem):
-    """The module behind `torch.compile`. `prepare` makes the first call, so compiling stays out of the times."""
+    """The module behind `torch.compile`. `prepare` makes the first call, which compiles."""
 
     framework = "torch-compile"
     compiles = True

@@ -39,8 +39,8 @@ class TorchSystem(FrameworkSystem):
             self.model = self._moved(module)
         except Exception as error:
             raise BenchmarkError(
-                f"{self.source.name} cannot be placed on {self.device_type} in {self.dtype} ({reason_of(error)}): "
-                "take another --device or --dtype"
+                f"{self.source.name} cannot be placed on {self.device_type} in {self.dtype} "
+                f"({reason_of(error)}): take another --device or --dtype"
             ) from error
         self._note_settings()
 
@@ -76,7 +76,7 @@ class TorchSystem(FrameworkSystem):
             raise BenchmarkError(f"{self.source.text}: PyTorch cannot read it: {reason_of(error)}") from error
         if isinstance(found, dict):
             raise BenchmarkError(
-                f"{self.source.text} holds weights and no model: name a factory that builds it, as in file.py:build"
+                f"{self.source.text} holds weights and no model: name a factory, as in file.py:build"
             )
         return found
 

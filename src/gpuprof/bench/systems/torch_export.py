@@ -12,7 +12,7 @@ from gpuprof.errors import BenchmarkError
 
 
 class TorchExportSystem(TorchSystem):
-    """An exported program; a module is exported for each batch size, a file takes the sizes it was made for."""
+    """An exported program; a module is exported for each batch size, a file takes those it was made for."""
 
     framework = "torch-export"
     compiles = True
@@ -33,7 +33,7 @@ class TorchExportSystem(TorchSystem):
         if getattr(self, "_program", None) is None:
             self._module_itself = super()._moved(module)
             return self._module_itself
-        # A program keeps the mode, the type and, for what it makes itself, the device that it was exported with.
+        # A program keeps the mode and the type that it was exported with, and makes its constants there.
         if self.spec.dtype is not None and self.spec.dtype != self.dtype_of(module):
             raise BenchmarkError(f"the program is of {self.dtype_of(module)}: leave --dtype out")
         return module.to(self.device_type)
