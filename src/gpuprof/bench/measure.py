@@ -7,6 +7,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 Progress = Callable[[list[int], list[int] | None, int], None]
 
 DURATION_S = 10.0
+_HERE = Path(__file__).parent
 _LEAST_SAMPLES = 50
 _LEAST_NS = 250_000_000
 _MOST_SAMPLES = 1_000_000
@@ -226,7 +228,7 @@ def _described(error: Exception, samples: int) -> str:
     place = ""
     while trace is not None:
         code = trace.tb_frame.f_code
-        if "gpuprof/bench" not in code.co_filename:
+        if Path(code.co_filename).parent != _HERE:
             place = f" at {code.co_filename}:{trace.tb_lineno}"
         trace = trace.tb_next
     return f"the call raised {type(error).__name__}: {what}{place}, after {samples:,} samples"

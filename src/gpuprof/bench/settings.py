@@ -55,7 +55,9 @@ class Settings:
             if not is_right:
                 raise BenchmarkError(f"{name}={getattr(self, name)!r} cannot be measured: give {wanted}")
         if self.mode == "throughput" and self.caches == "cold":
-            raise BenchmarkError("caches='cold' with mode='throughput': a window of calls is warm; take latency")
+            raise BenchmarkError(
+                "caches='cold' with mode='throughput': a window of calls is warm; take latency"
+            )
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
