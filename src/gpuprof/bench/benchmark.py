@@ -60,13 +60,13 @@ def benchmark_in_launches(
         "inputs": None if inputs is None else name_of(inputs, "the inputs (a function that makes them)"),
         "name": name,
     }
-    name = name or getattr(target, "__qualname__", named)
+    label = name or str(getattr(target, "__qualname__", named))
     plan = Plan("gpuprof.bench.launch:make_callable", arguments, settings)
-    done = run_launches({name: plan}, launches, time_limit_s=time_limit_s)
-    result = done.results().get(name)
+    done = run_launches({label: plan}, launches, time_limit_s=time_limit_s)
+    result = done.results().get(label)
     if done.interrupted:
         raise KeyboardInterrupt(result)
     if result is None or not result.measurements:
         failure = None if result is None else result.launches[0].failure
-        raise BenchmarkError(f"{name}: no launch gave a sample: {failure}", result)
+        raise BenchmarkError(f"{label}: no launch gave a sample: {failure}", result)
     return result

@@ -56,7 +56,7 @@ def flags_of(measurement: Measurement, device_type: str = "cpu") -> tuple[Flag, 
     found = [*_warmup_flags(measurement), *sample_flags(measurement.samples)]
     if len(measurement.wall_ns):
         found += [*_timer_flags(measurement), *_enqueue_flags(measurement, device_type)]
-    if measurement.machine is not None:
+    if measurement.machine is not None and len(measurement.wall_ns):
         found += machine_flags(measurement.machine, measurement.calls)
     return tuple(found)
 

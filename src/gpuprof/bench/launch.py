@@ -51,7 +51,7 @@ def _launch(plan: dict[str, Any], channel: IO[str]) -> None:
     system = factory(**plan["arguments"])
     system.load()
     loaded = time.perf_counter()
-    system.prepare(plan["batch_size"])
+    system.prepare(plan["batch_size"] or 1)
     prepared = time.perf_counter()
     extra = {"load_s": loaded - began, "prepare_s": prepared - loaded, "process_id": os.getpid()}
     description = asdict(system.describe())

@@ -16,6 +16,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
@@ -28,6 +29,7 @@ from gpuprof.errors import BenchmarkError
 
 TIME_LIMIT_S = 600.0
 _POLL_S = 0.2
+_CLOSING_S = 5.0
 _LAST_WORDS = 300
 _END: None = None
 
@@ -68,14 +70,12 @@ def launch_order(names: Sequence[str], launches: int, seed: int) -> list[str]:
 
     A drift of the machine then meets all configurations alike, and neither can gain by being first.
     """
-    generator = random.Random(seed)
+    generator = random.Random(seed)  # noqa: S311 - an order, no secret
     order: list[str] = []
     for number in range(launches):
-        if number % 2 == 0:
-            turn = generator.sample(list(names), len(names))
-        else:
-            turn = turn[::-1]
-        order += turn
+        order += (
+            generator.sample(list(names), len(names)) if number % 2 == 0 else order[: -len(names) - 1 : -1]
+        )
     return order
 
 
@@ -87,15 +87,15 @@ def run_launches(
     time_limit_s: float = TIME_LIMIT_S,
     progress: Progress | None = None,
 ) -> Launches:
-    """Launch each plan so many times. A launch that fails or hangs is an outcome like any other.
+    """Launch each plan so many times. One that fails or hangs is an outcome like any other.
 
-    `progress(outcome, done, planned)` is called after each. Ctrl-C ends the running launch with its
-    children and returns what there is, with `interrupted` set. Raises BenchmarkError inside a launch.
+    `progress(outcome, done, planned)` is called after each. Ctrl-C ends the running launch and all that it
+    started and returns what there is, with `interrupted` set. Raises BenchmarkError inside a launch.
     """
     if LAUNCH_VARIABLE in os.environ:
         raise BenchmarkError(
             "a launch may not start launches: call this under `if __name__ == '__main__':`, so that importing "
-            "the file does not"
+            "the file does nothing"
         )
     order = launch_order(list(plans), launches, seed)
     done = Launches(plans)
@@ -153,19 +153,21 @@ class _Child:
             try:
                 message = self._messages.get(timeout=_POLL_S)
             except queue.Empty:
-                if has_ended:
-                    break
-                if time.monotonic() > deadline:
-                    self.failure = f"the launch was ended after {time_limit_s:g} s, its time limit"
-                continue
+                # What it started may hold the pipe open after its end.
+                message = _END if has_ended else {"event": "nothing"}
             if message is _END:
                 break
             self._take(message)
+            if time.monotonic() > deadline and "done" not in self._facts:
+                self.failure = f"the launch was ended after {time_limit_s:g} s, its time limit"
         if "done" not in self._facts and self.failure is None:
             self.failure = self._last_words()
 
     def end(self) -> None:
         """End the process and everything of its session, and let go of its files."""
+        if "done" in self._facts:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_CLOSING_S)
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -189,7 +191,7 @@ class _Child:
             self._calls = message["calls"]
         elif event == "failed":
             self.failure = str(message["reason"])
-        else:
+        elif event in ("ready", "done"):
             if event == "done":
                 self._facts["done"] = message.pop("measurement")
             self._facts |= message
@@ -233,7 +235,7 @@ def _read(pipe: IO[bytes], messages: queue.SimpleQueue[dict[str, Any] | None]) -
 
 def _python_path() -> str:
     """Return where a launch finds the very package that this process runs."""
-    package = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))  # noqa: PTH
+    package = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
 
 

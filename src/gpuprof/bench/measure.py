@@ -149,7 +149,9 @@ class _Measuring:
         self._stop = stop
 
     def _take(self, sample_ns: float) -> None:
-        count = int(min(_CHUNK_NS / max(sample_ns, 1.0), _MOST_IN_CHUNK, self._wanted() - len(self._wall)))
+        # Without a warm-up nobody knows yet how long a sample takes.
+        fitting = _CHUNK_NS / max(sample_ns, 1.0) if self._wall or sample_ns else 1
+        count = int(min(fitting, _MOST_IN_CHUNK, self._wanted() - len(self._wall)))
         timer = self._timer
         try:
             timer.take(max(1, count), self._calls_per_sample)

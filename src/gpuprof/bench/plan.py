@@ -28,7 +28,7 @@ class Plan:
     factory: str
     arguments: Mapping[str, Any] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
-    batch_size: int = 1
+    batch_size: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -72,15 +72,15 @@ def _module_of_file(path: Path) -> Any:
 
 
 def name_of(function: Any, what: str) -> str:
-    """Return the name by which a fresh process finds a function. Raises BenchmarkError where there is none."""
+    """Return the name by which a fresh process finds a function. Raises BenchmarkError for one without."""
     module, attribute = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
     found: Any = sys.modules.get(module or "")
     for part in (attribute or "").split("."):
         found = getattr(found, part, None)
     if found is not function or module is None or attribute is None:
         raise BenchmarkError(
-            f"launches start fresh processes, which find {what} by its name only: pass a function that stands "
-            "at the top of a module, or launches=1"
+            f"launches start fresh processes, which find {what} by its name only: pass a function that "
+            "stands at the top of a module, or launches=1"
         )
     if module != "__main__":
         return f"{module}:{attribute}"

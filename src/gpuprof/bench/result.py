@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of one configuration: all launches' samples, figures with intervals, and what they rest on."""
+"""What is known of one configuration: all launches' samples, figures with intervals, their grounds."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from gpuprof.bench.statistics import (
     SummaryFigures,
     quantile_of,
     quantile_of_launches,
-    samples_needed,
     summarize,
 )
 from gpuprof.errors import BenchmarkError
@@ -204,7 +203,3 @@ class Result:
         from gpuprof.bench.result_table import result_table
 
         return result_table(self)
-
-    def needed(self, quantile: float) -> int:
-        """Return how many samples a quantile needs."""
-        return samples_needed(quantile)

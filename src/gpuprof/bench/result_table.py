@@ -38,7 +38,7 @@ def _quantile_rows(result: Result) -> Iterator[tuple[str, str, str, str]]:
             continue
         width = found.relative_width
         ends = f"{_time(found.low)} to {_time(found.high)}"
-        yield name, _time(found.value), ends, "-" if width is None else f"{width:.2%}"
+        yield name, _time(found.value), ends, _width(width)
 
 
 def _figure_lines(result: Result) -> Iterator[str]:
@@ -61,9 +61,9 @@ def _origin_lines(result: Result) -> Iterator[str]:
     settings, measured = result.settings, result.measurements
     calls = sum(each.calls for each in measured)
     kinds = f"{settings.mode} mode, {settings.caches} caches"
-    yield f"{len(result.samples):,} samples of {calls:,} calls in {len(result.launches)} launch(es), {kinds}"
+    yield f"{len(result.samples):,} samples of {calls:,} calls in {_launches(len(result.launches))}, {kinds}"
     if measured and measured[0].calls_per_sample > 1:
-        yield f"each sample is the mean of {measured[0].calls_per_sample:,} calls: quantiles are of such means"
+        yield f"each sample is the mean of {measured[0].calls_per_sample:,} calls: quantiles are of those"
     for launch in result.launches[:1]:
         each = launch.measurement
         if each is not None:
@@ -76,6 +76,16 @@ def _origin_lines(result: Result) -> Iterator[str]:
             }
             yield "  ".join(f"{name} {_time(value)}" for name, value in parts.items() if value is not None)
             yield f"a call that does nothing reads {_time(each.timer_ns / 1e9)}; {'; '.join(each.notes)}"
+
+
+def _launches(count: int) -> str:
+    return "1 launch" if count == 1 else f"{count:,} launches"
+
+
+def _width(width: float | None) -> str:
+    if width is None:
+        return "-"
+    return f"{width:.2%}" if width < 1 else f"{width:.1f}x"
 
 
 def _time(seconds: float | None) -> str:
