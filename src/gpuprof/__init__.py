@@ -17,17 +17,26 @@ if TYPE_CHECKING:
     from gpuprof.api import (
         Profile,
         Run,
+        benchmark,
         count_work,
         import_trace,
         open,  # noqa: A004 - the contract's name
         profile,
     )
-    from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError, WorkError
+    from gpuprof.errors import (
+        BenchmarkError,
+        GpuprofError,
+        RecordingError,
+        RunError,
+        UnavailableError,
+        WorkError,
+    )
     from gpuprof.record.nsight_range import nsight_range
 
     __version__: str
 
 __all__ = [
+    "BenchmarkError",
     "GpuprofError",
     "Profile",
     "RecordingError",
@@ -36,6 +45,7 @@ __all__ = [
     "UnavailableError",
     "WorkError",
     "__version__",
+    "benchmark",
     "count_work",
     "import_trace",
     "nsight_range",

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuprof import _native
-from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError, WorkError
+from gpuprof.errors import BenchmarkError, GpuprofError, RecordingError, RunError, UnavailableError, WorkError
 from gpuprof.record.decorate import decorate
 from gpuprof.record.device_samples import has_driver
 from gpuprof.record.nsight_range import nsight_range  # noqa: F401 - part of the package
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.roofline.rows import Roofline
     from gpuprof.analyze.summary import Summary
     from gpuprof.analyze.work import Work
+    from gpuprof.bench.result import Result
 
 __version__: str = _native.build_info()["version"]
 span = _native.span
@@ -337,6 +338,53 @@ def count_work(model: Any, inputs: Any = (), *, backward: bool = False, fake: bo
         work = Work(tuple(failure.counted.rows), tuple(failure.counted.notes))
         raise WorkError(failure.reason, work) from failure.__cause__
     return Work(tuple(counted.rows), tuple(counted.notes))
+
+
+def benchmark(
+    callable_or_model: Any,
+    inputs: Any = None,
+    *,
+    iterations: int | None = None,
+    warmup: int | None = None,
+    duration_s: float | None = None,
+    launches: int = 1,
+    quantile: float = 0.5,
+    precision: float = 0.01,
+    mode: Literal["latency", "throughput"] = "latency",
+    caches: Literal["warm", "cold"] = "warm",
+    check_outputs: bool = False,
+    name: str | None = None,
+) -> Result:
+    """Measure what a call costs, with the uncertainty of the figures (docs/benchmarking.md).
+
+    `inputs` is one argument, a tuple of positional ones, a dictionary of keyword ones, or a function that
+    returns any of them; None is no argument. By itself it warms up until the times have settled, and
+    measures until the interval of `quantile` is narrower than `precision` times its value, for 10 s at most;
+    `warmup` and `iterations` are counts of calls instead. `result.samples` are seconds of each call, none
+    left out; `result.quantile(0.99)` is None where the samples do not suffice; `print(result)` is a table.
+
+    One launch is measured in this process and tells nothing of how runs differ. More are fresh processes,
+    which find the function, and the one that makes the inputs, by name. Raises BenchmarkError where a call
+    fails; its `result` holds what was measured before.
+    """
+    from gpuprof.bench.benchmark import benchmark_here, benchmark_in_launches
+    from gpuprof.bench.settings import Settings
+
+    if isinstance(launches, bool) or not isinstance(launches, int) or launches < 1:
+        raise BenchmarkError(f"launches={launches!r} cannot be measured: give a whole number from 1")
+    settings = Settings(
+        mode=mode,
+        caches=caches,
+        iterations=iterations,
+        duration_s=duration_s,
+        quantile=quantile,
+        precision=precision,
+        warmup=warmup,
+        check_outputs=check_outputs,
+    )
+    if launches == 1:
+        return benchmark_here(callable_or_model, inputs, settings, name)
+    return benchmark_in_launches(callable_or_model, inputs, settings, name, launches=launches)
 
 
 def run_program(

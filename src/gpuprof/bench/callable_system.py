@@ -23,7 +23,7 @@ class CallableSystem:
             raise BenchmarkError(f"benchmark() calls what it measures, and {described} is nothing to call")
         self._args, self._kwargs = ((), {}) if inputs is None else arguments(inputs)
         self._target = target
-        self._name = name or getattr(target, "__qualname__", type(target).__name__)
+        self._name = name or str(getattr(target, "__qualname__", type(target).__name__))
         # Without arguments the callable itself: nothing stands between it and the loop.
         self.run: Callable[[], object] = (
             partial(target, *self._args, **self._kwargs) if self._args or self._kwargs else target

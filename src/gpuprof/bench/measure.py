@@ -7,6 +7,7 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 Progress = Callable[[list[int], list[int] | None, int], None]
 
 DURATION_S = 10.0
+_HERE = Path(__file__).parent
 _LEAST_SAMPLES = 50
 _LEAST_NS = 250_000_000
 _MOST_SAMPLES = 1_000_000
@@ -147,7 +149,9 @@ class _Measuring:
         self._stop = stop
 
     def _take(self, sample_ns: float) -> None:
-        count = int(min(_CHUNK_NS / max(sample_ns, 1.0), _MOST_IN_CHUNK, self._wanted() - len(self._wall)))
+        # Without a warm-up nobody knows yet how long a sample takes.
+        fitting = _CHUNK_NS / max(sample_ns, 1.0) if self._wall or sample_ns else 1
+        count = int(min(fitting, _MOST_IN_CHUNK, self._wanted() - len(self._wall)))
         timer = self._timer
         try:
             timer.take(max(1, count), self._calls_per_sample)
@@ -226,7 +230,7 @@ def _described(error: Exception, samples: int) -> str:
     place = ""
     while trace is not None:
         code = trace.tb_frame.f_code
-        if "gpuprof/bench" not in code.co_filename:
+        if Path(code.co_filename).parent != _HERE:
             place = f" at {code.co_filename}:{trace.tb_lineno}"
         trace = trace.tb_next
     return f"the call raised {type(error).__name__}: {what}{place}, after {samples:,} samples"

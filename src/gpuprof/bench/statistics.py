@@ -118,10 +118,15 @@ def quantile_of_launches(
     below = np.array([np.mean(launch <= alone.value) for launch in filled])
     residuals = sizes * (below - np.average(below, weights=sizes))
     error = math.sqrt(clusters / (clusters - 1) * float((residuals**2).sum())) / count
-    half = float(student_quantile(1 - confidence, np.array([clusters - 1.0]))[0]) * error
+    half = _student(1 - confidence, clusters - 1) * error
     low = min(ranks[0], math.floor(count * (quantile - half)))
     high = max(ranks[1], math.ceil(count * (quantile + half)) + 1)
     return _between(pooled, quantile, (low, high))
+
+
+@lru_cache(maxsize=64)
+def _student(level: float, freedom: int) -> float:
+    return float(student_quantile(level, np.array([float(freedom)]))[0])
 
 
 def _between(samples: Floats, quantile: float, ranks: tuple[int, int]) -> Estimate:
@@ -159,7 +164,8 @@ def _cumulative_binomial(count: int, share: float) -> tuple[int, Floats]:
 def _binomial_quantile(count: int, share: float, probability: float) -> int:
     """Return the smallest k with P(B <= k) >= probability."""
     first, cumulative = _cumulative_binomial(count, share)
-    return first + int(min(np.searchsorted(cumulative, probability), len(cumulative) - 1))
+    place: int = np.searchsorted(cumulative, probability).item()
+    return first + min(place, len(cumulative) - 1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof.benchmark`: a callable or a model with its inputs, here or in fresh processes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from gpuprof.bench.callable_system import CallableSystem
+from gpuprof.bench.environment import describe_environment
+from gpuprof.bench.flags import Flag
+from gpuprof.bench.launches import TIME_LIMIT_S, run_launches
+from gpuprof.bench.measure import measure
+from gpuprof.bench.plan import Plan, name_of
+from gpuprof.bench.result import Launch, Result
+from gpuprof.bench.settings import Settings
+from gpuprof.errors import BenchmarkError
+
+
+def benchmark_here(target: Any, inputs: Any, settings: Settings, name: str | None) -> Result:
+    """Measure in this process. Raises BenchmarkError; its `result` holds what was measured before."""
+    system = CallableSystem(target, inputs, name=name)
+    before = system.inputs_fingerprint()
+    measured = measure(system, settings)
+    flags = []
+    if system.inputs_fingerprint() != before:
+        line = "the calls change their inputs: each computes something else than the one before"
+        flags.append(Flag("inputs", line))
+    described = system.describe()
+    result = Result(
+        name=described.model,
+        description=asdict(described),
+        settings=settings,
+        launches=(Launch(0, measured, measured.failure, {}),),
+        environment=describe_environment(),
+        in_process=True,
+        more_flags=tuple(flags),
+    )
+    if measured.stopped_by == "interrupted":
+        # Whoever interrupts a program wants it to end; the samples go with the exception.
+        raise KeyboardInterrupt(result)
+    if measured.failure is not None:
+        raise BenchmarkError(f"{described.model}: {measured.failure}", result)
+    return result
+
+
+def benchmark_in_launches(
+    target: Any,
+    inputs: Any,
+    settings: Settings,
+    name: str | None,
+    *,
+    launches: int,
+    time_limit_s: float = TIME_LIMIT_S,
+) -> Result:
+    """Measure in fresh processes, which find the function by its name. Raises BenchmarkError."""
+    named = name_of(target, "what is measured")
+    arguments = {
+        "target": named,
+        "inputs": None if inputs is None else name_of(inputs, "the inputs (a function that makes them)"),
+        "name": name,
+    }
+    label = name or str(getattr(target, "__qualname__", named))
+    plan = Plan("gpuprof.bench.launch:make_callable", arguments, settings)
+    done = run_launches({label: plan}, launches, time_limit_s=time_limit_s)
+    result = done.results().get(label)
+    if done.interrupted:
+        raise KeyboardInterrupt(result)
+    if result is None or not result.measurements:
+        failure = None if result is None else result.launches[0].failure
+        raise BenchmarkError(f"{label}: no launch gave a sample: {failure}", result)
+    return result

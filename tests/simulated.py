@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Systems whose calls take exactly known times, on a clock that only they move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import count
+
+from gpuprof.bench.system import MemoryReading, SystemDescription
+
+MS = 1_000_000
+
+
+class FakeClock:
+    """Nanoseconds that pass only when something is said to take them."""
+
+    def __init__(self) -> None:
+        self.now_ns = 0
+
+    def __call__(self) -> int:
+        return self.now_ns
+
+
+class SimulatedSystem:
+    """Call i takes `duration_ns(i)`: `enqueue_share` of it until run() returns, the rest to wait for."""
+
+    def __init__(
+        self,
+        clock: FakeClock,
+        duration_ns: Callable[[int], float],
+        *,
+        enqueue_share: float = 0.25,
+        device_type: str = "cpu",
+    ) -> None:
+        self.clock = clock
+        self.calls = 0
+        self.synchronized = 0
+        self._numbers = count()
+        self._duration_ns = duration_ns
+        self._share = enqueue_share
+        self._device_type = device_type
+        self._waiting_ns = 0
+
+    def describe(self) -> SystemDescription:
+        return SystemDescription("simulated", "spin", "none", self._device_type, "float32")
+
+    def load(self) -> None: ...
+
+    def prepare(self, batch_size: int) -> None: ...
+
+    def run(self) -> object:
+        duration = round(self._duration_ns(next(self._numbers)))
+        enqueue = round(duration * self._share)
+        self.clock.now_ns += enqueue
+        self._waiting_ns += duration - enqueue
+        self.calls += 1
+        return 1.0
+
+    def synchronize(self) -> None:
+        self.clock.now_ns += self._waiting_ns
+        self._waiting_ns = 0
+        self.synchronized += 1
+
+    def memory(self) -> MemoryReading:
+        return MemoryReading()
+
+    def close(self) -> None: ...

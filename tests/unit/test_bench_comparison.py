@@ -1,0 +1,186 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Verdicts: false alarms and power by simulation with fixed seeds, effect sizes against known values."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from gpuprof.bench.comparison import (
+    bootstrap_ratio,
+    cliffs_delta,
+    compare,
+    compare_many,
+    hedges_g,
+    launches_needed,
+    log_ratio,
+)
+
+DIFFERENT = ("slower", "faster")
+
+
+def launches(
+    generator: np.random.Generator, count: int, median: float = 1.0, variation: float = 0.01
+) -> list[float]:
+    return list(median * generator.lognormal(0, variation, count))
+
+
+def test_of_100_comparisons_of_the_same_at_most_7_differ() -> None:
+    generator = np.random.default_rng(30)
+    pairs = [(launches(generator, 10), launches(generator, 10)) for _ in range(100)]
+    assert sum(compare(*pair, margin=0).verdict in DIFFERENT for pair in pairs) <= 7
+    # With a practical margin, as by default, next to none.
+    assert sum(compare(*pair).verdict in DIFFERENT for pair in pairs) <= 1
+
+
+def test_the_rate_of_false_alarms_is_the_nominal_one_with_launches_and_far_above_it_with_iterations() -> None:
+    generator = np.random.default_rng(31)
+    repeats, by_launch, by_iteration = 2_000, 0, 0
+    for _ in range(repeats):
+        old, new = np.array(launches(generator, 10)), np.array(launches(generator, 10))
+        found = log_ratio(old, new)
+        assert found is not None
+        by_launch += found.p_value <= 0.05
+        # The iterations of one launch of each, taken as independent.
+        inside = log_ratio(
+            old[0] * generator.lognormal(0, 0.01, 300), new[0] * generator.lognormal(0, 0.01, 300)
+        )
+        assert inside is not None
+        by_iteration += inside.p_value <= 0.05
+    assert 0.035 <= by_launch / repeats <= 0.065
+    assert by_iteration / repeats > 0.7
+
+
+def test_two_percent_more_is_found_with_10_launches_each() -> None:
+    generator = np.random.default_rng(32)
+    repeats = 100
+    pairs = [(launches(generator, 10), launches(generator, 10, 1.02)) for _ in range(repeats)]
+    assert sum(compare(*pair, margin=0).verdict == "slower" for pair in pairs) >= 0.93 * repeats
+    swapped = [compare(new, old, margin=0).verdict for old, new in pairs[:20]]
+    assert swapped.count("faster") >= 18
+
+
+def test_same_needs_both_one_sided_tests() -> None:
+    generator = np.random.default_rng(33)
+    alike = compare(launches(generator, 20, variation=0.002), launches(generator, 20, variation=0.002))
+    assert alike.verdict == "same"
+    assert alike.same_p_value is not None
+    assert alike.same_p_value <= 0.05
+    noisy = compare(launches(generator, 5, variation=0.05), launches(generator, 5, variation=0.05))
+    assert noisy.verdict == "inconclusive"
+    # No margin, no sameness: "not significant" is not "equal".
+    assert compare([1.0, 1.001, 0.999], [1.0, 1.001, 0.999], margin=0).verdict == "inconclusive"
+
+
+def test_at_the_margins_edge_same_is_said_in_one_of_twenty() -> None:
+    generator = np.random.default_rng(34)
+    repeats, said = 1_000, 0
+    for _ in range(repeats):
+        found = log_ratio(np.array(launches(generator, 10)), np.array(launches(generator, 10, 1.03)))
+        assert found is not None
+        said += found.same_p_value(0.03) <= 0.05
+    assert 0.03 <= said / repeats <= 0.07
+
+
+def test_a_difference_inside_the_margin_is_not_slower() -> None:
+    old = [1.0, 1.0001, 0.9999, 1.0, 1.0001]
+    new = [1.005 * value for value in old]
+    assert compare(old, new, margin=0.01).verdict == "same"
+    assert compare(old, new, margin=0.001).verdict == "slower"
+    assert compare(new, old, margin=0.001).verdict == "faster"
+
+
+def test_one_launch_says_nothing() -> None:
+    found = compare([1.0], [2.0])
+    assert found.verdict == "inconclusive"
+    assert "one launch" in found.reason
+    assert (found.low, found.high, found.p_value, found.hedges_g) == (None, None, None, None)
+    assert found.ratio == pytest.approx(2.0)
+
+
+def test_many_metrics_at_once_make_no_more_false_alarms() -> None:
+    generator = np.random.default_rng(35)
+    alarms = 0
+    for _ in range(20):
+        metrics = {str(each): (launches(generator, 10), launches(generator, 10)) for each in range(8)}
+        alarms += any(found.verdict in DIFFERENT for found in compare_many(metrics, margin=0).values())
+    # Each of 8 metrics alone at 5% would raise one in 34 of 100 rounds.
+    assert alarms <= 3
+    mixed = compare_many(
+        {
+            "slow": (launches(generator, 10), launches(generator, 10, 1.2)),
+            "like": ([1.0, 1.1, 0.9], [1.0, 1.1, 0.9]),
+        }
+    )
+    assert mixed["slow"].verdict == "slower"
+    assert mixed["like"].verdict == "inconclusive"
+    assert compare_many({}) == {}
+
+
+def test_the_ratio_and_its_inverse_agree() -> None:
+    generator = np.random.default_rng(36)
+    old, new = launches(generator, 8), launches(generator, 12, 1.05)
+    there, back = compare(old, new), compare(new, old)
+    assert there.ratio == pytest.approx(1 / back.ratio)
+    assert there.low == pytest.approx(1 / (back.high or math.nan))
+
+
+def test_bootstrap_is_scipys() -> None:
+    stats = pytest.importorskip("scipy.stats", reason="SciPy's bootstrap is the oracle")
+    generator = np.random.default_rng(37)
+    old, new = generator.lognormal(0, 0.1, 30), generator.lognormal(0.05, 0.1, 25)
+    low, value, high = bootstrap_ratio(old, new, resamples=20_000)
+    expected = stats.bootstrap(
+        (new, old),
+        lambda a, b, axis: np.median(a, axis=axis) / np.median(b, axis=axis),
+        n_resamples=20_000,
+        method="BCa",
+        rng=np.random.default_rng(1),
+    ).confidence_interval
+    assert value == pytest.approx(np.median(new) / np.median(old))
+    assert low == pytest.approx(expected.low, rel=0.01)
+    assert high == pytest.approx(expected.high, rel=0.01)
+
+
+def test_bootstrap_covers() -> None:
+    generator = np.random.default_rng(38)
+    covered = 0
+    for seed in range(300):
+        low, _, high = bootstrap_ratio(
+            np.array(launches(generator, 15)), np.array(launches(generator, 15)), seed=seed, resamples=1_000
+        )
+        assert low is not None
+        assert high is not None
+        covered += low <= 1.0 <= high
+    assert covered >= 270
+
+
+def test_effect_sizes() -> None:
+    old, new = np.array([1.0, 2.0, 3.0]), np.array([4.0, 5.0, 6.0])
+    # Three pooled deviations, times 1 - 3 / 15.
+    assert hedges_g(old, new) == pytest.approx(3 * 0.8)
+    assert cliffs_delta(old, new) == 1.0
+    assert cliffs_delta(new, old) == -1.0
+    assert cliffs_delta(old, old) == 0.0
+    assert hedges_g(np.ones(3), np.ones(3)) is None
+
+
+@pytest.mark.parametrize(("variation", "change", "needed"), [(0.01, 0.02, 6), (0.02, 0.01, 65)])
+def test_launches_that_a_change_needs(variation: float, change: float, needed: int) -> None:
+    assert launches_needed(variation, change) == needed
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "margin"),
+    [([], [1.0], 0.01), ([1.0], [-1.0], 0.01), ([1.0], [math.nan], 0.01), ([1], [1], -1)],
+)
+def test_what_is_no_time_is_refused(old: list[float], new: list[float], margin: float) -> None:
+    with pytest.raises(ValueError, match=r"launch|margin"):
+        compare(old, new, margin=margin)
+
+
+def test_launches_without_spread_differ_exactly() -> None:
+    assert compare([1.0, 1.0, 1.0], [1.1, 1.1, 1.1]).verdict == "slower"
+    assert compare([1.0, 1.0, 1.0], [1.0, 1.0, 1.0]).verdict == "same"

@@ -1,0 +1,388 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measuring simulated systems on a clock that only they move: every figure is known exactly."""
+
+from __future__ import annotations
+
+import gc
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from simulated import MS, FakeClock, SimulatedSystem
+
+from gpuprof.bench.call_timer import CallTimer
+from gpuprof.bench.flags import flags_of, machine_flags, two_peaks
+from gpuprof.bench.machine_state import MachineUse
+from gpuprof.bench.measure import measure
+from gpuprof.bench.measurement import Measurement
+from gpuprof.bench.settings import Settings
+from gpuprof.bench.statistics import quantile_of
+from gpuprof.errors import BenchmarkError
+
+
+def measured(duration_ns: Callable[[int], float], **settings: Any) -> tuple[Measurement, SimulatedSystem]:
+    clock = FakeClock()
+    system = SimulatedSystem(clock, duration_ns)
+    return measure(system, Settings(**settings), clock=clock), system
+
+
+def flag_names(measurement: Measurement, device_type: str = "cpu") -> set[str]:
+    """Return the flags that come from the measurement alone: a test has no say in what the machine does."""
+    machine = {"interrupted", "other load", "stolen time", "clock", "timer"}
+    return {flag.name for flag in flags_of(measurement, device_type)} - machine
+
+
+def test_a_spin_of_fixed_length_is_measured_exactly() -> None:
+    found, system = measured(lambda call: MS)
+    assert set(found.wall_ns.tolist()) == {MS}
+    assert found.enqueue_ns is not None
+    assert set(found.enqueue_ns.tolist()) == {MS // 4}
+    assert found.stopped_by == "precision"
+    assert found.enqueue_share == 0.25
+    assert flag_names(found) == set()
+    assert found.warmup is not None
+    assert system.calls == found.warmup.calls + len(found.wall_ns)
+    # Latency mode waits after each call.
+    assert system.synchronized == system.calls
+
+
+def test_throughput_mode_waits_once_a_window() -> None:
+    found, system = measured(lambda call: MS, mode="throughput", warmup=10)
+    assert found.calls_per_sample == 20
+    assert set(found.wall_ns.tolist()) == {20 * MS}
+    assert found.samples.tolist() == [pytest.approx(0.001)] * len(found.wall_ns)
+    assert found.calls == 20 * len(found.wall_ns)
+    assert system.synchronized == 10 + len(found.wall_ns)
+
+
+def test_window_calls_and_iterations_of_throughput() -> None:
+    found, _ = measured(lambda call: MS, mode="throughput", window_calls=7, iterations=70, warmup=0)
+    assert (len(found.wall_ns), found.calls_per_sample, found.stopped_by) == (10, 7, "iterations")
+    few, _ = measured(lambda call: MS, mode="throughput", iterations=90, warmup=1)
+    assert (len(few.wall_ns), few.calls_per_sample) == (30, 3)
+
+
+def test_iterations_are_exact() -> None:
+    found, system = measured(lambda call: MS, iterations=123, warmup=17)
+    assert (len(found.wall_ns), system.calls, found.stopped_by) == (123, 140, "iterations")
+    assert found.warmup is not None
+    assert (found.warmup.calls, found.warmup.settled) == (17, None)
+
+
+def plateau(call: int) -> float:
+    return 2 * MS if call < 200 else MS
+
+
+def decline(call: int) -> float:
+    return MS * (1 + math.exp(-call / 50))
+
+
+@pytest.mark.parametrize("slow_at_first", [plateau, decline])
+def test_a_warm_up_of_200_calls_is_found(slow_at_first: Callable[[int], float]) -> None:
+    found, _ = measured(slow_at_first)
+    assert found.warmup is not None
+    assert found.warmup.settled is True
+    assert found.warmup.settled_after is not None
+    assert 150 <= found.warmup.settled_after <= 500
+    # Nothing of the slow calls is left among the samples.
+    assert found.wall_ns.max() < 1.01 * MS
+
+
+def test_a_system_that_never_settles_says_so() -> None:
+    found, _ = measured(lambda call: MS * (1 + call / 500), warmup_limit_s=2.0, duration_s=1.0)
+    assert found.warmup is not None
+    assert found.warmup.settled is False
+    assert "never settled" in str(found.warmup)
+    assert {"warm-up", "drift"} <= flag_names(found)
+
+
+def test_noise_alone_does_not_keep_a_system_from_settling() -> None:
+    generator = np.random.default_rng(40)
+    found, _ = measured(lambda call: MS * generator.lognormal(0, 0.05))
+    assert found.warmup is not None
+    assert found.warmup.settled is True
+    assert found.stopped_by == "precision"
+    assert flag_names(found) == {"spread"}
+
+
+def test_a_long_first_call_is_told_apart_and_is_no_time_to_settle_in() -> None:
+    found, _ = measured(lambda call: 60_000 * MS if call == 0 else MS)
+    assert found.warmup is not None
+    assert found.warmup.first_call_s == 60.0
+    assert found.warmup.settled is True
+    assert found.wall_ns.max() == MS
+
+
+def test_slow_calls_need_fewer() -> None:
+    found, system = measured(lambda call: 500 * MS)
+    assert found.warmup is not None
+    assert found.warmup.settled is True
+    assert system.calls < 70
+    assert found.stopped_by == "time limit"
+    assert "10 s were over" in found.stop_reason
+
+
+def test_drift_is_flagged() -> None:
+    found, _ = measured(lambda call: MS * (1 + call / 20_000), iterations=2_000, warmup=0)
+    assert flag_names(found) == {"drift", "spread"}
+    line = next(flag.line for flag in flags_of(found) if flag.name == "drift")
+    assert "+9.5%" in line or "+10.0%" in line
+
+
+def test_two_peaks_are_flagged_and_both_named() -> None:
+    generator = np.random.default_rng(41)
+    found, _ = measured(
+        lambda call: (MS if generator.random() < 0.6 else 3 * MS) * generator.lognormal(0, 0.01),
+        duration_s=3.0,
+    )
+    assert "two peaks" in flag_names(found)
+    peaks = two_peaks(found.samples)
+    assert peaks is not None
+    assert peaks[0] == pytest.approx(0.001, rel=0.05)
+    assert peaks[1] == pytest.approx(0.003, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["normal", "lognormal", "gamma", "uniform", "exponential"])
+def test_one_peak_is_not_taken_for_two(kind: str) -> None:
+    generator = np.random.default_rng(42)
+    draw: dict[str, Callable[[], Any]] = {
+        "normal": lambda: generator.normal(1, 0.05, 800),
+        "lognormal": lambda: generator.lognormal(0, 0.3, 800),
+        "gamma": lambda: generator.gamma(4, 1, 800),
+        "uniform": lambda: generator.uniform(1, 2, 800),
+        "exponential": lambda: 1 + generator.exponential(0.1, 800),
+    }
+    assert sum(two_peaks(draw[kind]()) is not None for _ in range(40)) <= 1
+
+
+def test_a_slow_tail_is_kept() -> None:
+    found, _ = measured(
+        lambda call: 100 * MS if call % 50 == 0 else MS, quantile=0.99, warmup=1, iterations=1_000
+    )
+    assert (
+        found.wall_ns.tolist().count(100 * MS) == 20 - 1 + 0 or found.wall_ns.tolist().count(100 * MS) == 20
+    )
+    tail = quantile_of(found.samples, 0.99)
+    assert tail is not None
+    assert tail.value == pytest.approx(0.1)
+    middle = quantile_of(found.samples, 0.5)
+    assert middle is not None
+    assert middle.value == pytest.approx(0.001)
+
+
+def test_the_asked_quantile_decides_when_it_is_enough() -> None:
+    generator = np.random.default_rng(43)
+
+    def duration(call: int) -> float:
+        return MS * generator.lognormal(0, 0.02)
+
+    middle, _ = measured(duration, warmup=0)
+    tail, _ = measured(duration, warmup=0, quantile=0.99)
+    assert middle.stopped_by == tail.stopped_by == "precision"
+    assert len(tail.wall_ns) > len(middle.wall_ns)
+    reached = quantile_of(tail.samples, 0.99)
+    assert reached is not None
+    assert reached.relative_width is not None
+    assert reached.relative_width <= 0.01
+
+
+def test_the_time_limit_says_how_far_it_came() -> None:
+    generator = np.random.default_rng(44)
+    found, _ = measured(lambda call: MS * generator.lognormal(0, 1.0), duration_s=0.5, warmup=0)
+    assert found.stopped_by == "time limit"
+    assert "0.5 s were over" in found.stop_reason
+    assert "wide" in found.stop_reason
+    both, _ = measured(lambda call: MS, duration_s=0.1, iterations=10_000, warmup=0)
+    assert both.stopped_by == "time limit"
+    assert "before 10,000 iterations" in both.stop_reason
+
+
+def test_cold_flushes_before_each_call_outside_the_timed_part() -> None:
+    clock = FakeClock()
+    system = SimulatedSystem(clock, lambda call: MS, device_type="cuda")
+    flushed = []
+
+    def flush() -> None:
+        clock.now_ns += 7 * MS
+        flushed.append(system.calls)
+
+    found = measure(system, Settings(caches="cold", iterations=20, warmup=3), clock=clock, flush=flush)
+    assert set(found.wall_ns.tolist()) == {MS}
+    assert flushed == list(range(23))
+    assert any("cold" in note for note in found.notes)
+    with pytest.raises(BenchmarkError, match="flush"):
+        measure(system, Settings(caches="cold"), clock=clock)
+
+
+def test_enqueueing_that_takes_most_of_a_call_is_flagged_on_a_device() -> None:
+    clock = FakeClock()
+    system = SimulatedSystem(clock, lambda call: MS, enqueue_share=0.9, device_type="cuda")
+    found = measure(system, Settings(), clock=clock)
+    assert flag_names(found, "cuda") == {"enqueue"}
+    assert flag_names(found, "cpu") == set()
+
+
+def test_a_call_that_raises_keeps_what_was_measured() -> None:
+    def duration(call: int) -> float:
+        if call == 450:
+            raise ValueError("too\nmuch")
+        return MS
+
+    found, _ = measured(duration, warmup=400, iterations=200)
+    assert len(found.wall_ns) == 50
+    assert found.enqueue_ns is not None
+    assert len(found.enqueue_ns) == 50
+    assert found.failure is not None
+    assert "ValueError: too" in found.failure
+    assert "test_bench_measure.py:" in found.failure
+    assert "\n" not in found.failure
+    assert gc.isenabled()
+
+
+def test_a_first_call_that_raises_leaves_no_samples() -> None:
+    found, _ = measured(lambda call: 1 / 0)
+    assert (len(found.wall_ns), found.stopped_by) == (0, "failure")
+    assert flags_of(found) == ()
+
+
+def test_an_interrupt_keeps_what_was_measured() -> None:
+    def duration(call: int) -> float:
+        if call == 30:
+            raise KeyboardInterrupt
+        return MS
+
+    found, _ = measured(duration, warmup=10, iterations=100)
+    assert (len(found.wall_ns), found.stopped_by, found.failure) == (20, "interrupted", None)
+
+
+class Outputs:
+    """Returns what it is given, call after call; the clock moves by a millisecond each."""
+
+    def __init__(self, *outputs: object) -> None:
+        self.clock, self.outputs, self.calls = FakeClock(), outputs, 0
+
+    def __call__(self) -> object:
+        self.clock.now_ns += MS
+        self.calls += 1
+        return self.outputs[min(self.calls, len(self.outputs)) - 1]
+
+
+def test_nan_is_found_when_told_to_check() -> None:
+    bad = {"logits": [np.ones(3), np.array([1.0, math.nan])]}
+    for settings, expected in (
+        (Settings(check_outputs=True), "NaN in the output['logits'][1]"),
+        (Settings(), None),
+    ):
+        call = Outputs(bad)
+        found = measure(call, settings, clock=call.clock)
+        assert (found.failure is None) == (expected is None)
+        assert expected is None or expected in str(found.failure)
+    later = Outputs(*[np.ones(2)] * 50, np.array([math.inf, 1.0]))
+    found = measure(later, Settings(check_outputs=True, warmup=10, iterations=100), clock=later.clock)
+    assert "infinity in the output of a call after" in str(found.failure)
+    assert len(found.wall_ns) == 100
+
+
+def test_the_collector_is_off_inside_and_as_it_was_outside() -> None:
+    states = set()
+    measure(lambda: states.add(gc.isenabled()), Settings(iterations=10, warmup=1))
+    assert (states, gc.isenabled()) == ({False}, True)
+    states.clear()
+    gc.disable()
+    try:
+        measure(lambda: states.add(gc.isenabled()), Settings(iterations=10, warmup=1, collect_garbage=True))
+        assert (states, gc.isenabled()) == ({True}, False)
+    finally:
+        gc.enable()
+
+
+def test_the_timers_own_cost_is_measured_and_not_taken_off() -> None:
+    clock = FakeClock()
+
+    def reading() -> int:
+        clock.now_ns += 30
+        return clock.now_ns
+
+    found = measure(lambda: None, Settings(iterations=10, warmup=1), clock=reading)
+    assert found.timer_ns == 30
+    assert set(found.wall_ns.tolist()) == {30}
+    assert "timer" in {flag.name for flag in flags_of(found)}
+
+
+def test_samples_are_handed_on_as_they_come() -> None:
+    seen: list[int] = []
+    clock = FakeClock()
+    system = SimulatedSystem(clock, lambda call: MS * (call + 1))
+    found = measure(
+        system,
+        Settings(iterations=60, warmup=0),
+        clock=clock,
+        progress=lambda wall, enqueue, calls: seen.extend(wall),
+    )
+    assert seen == found.wall_ns.tolist() == [MS * (call + 1) for call in range(60)]
+
+
+def test_a_timer_keeps_finished_calls() -> None:
+    left = [3]
+
+    def call() -> None:
+        if not left[0]:
+            raise RuntimeError
+        left[0] -= 1
+
+    timer = CallTimer(call)
+    with pytest.raises(RuntimeError):
+        timer.take(10)
+    assert len(timer.wall_ns) == 3
+
+
+@pytest.mark.parametrize(
+    ("use", "expected"),
+    [
+        ({}, set()),
+        ({"involuntary_switches": 500}, {"interrupted"}),
+        ({"others_cpus": 1.5}, {"other load"}),
+        ({"stolen_share": 0.2}, {"stolen time"}),
+        ({"frequency_before_mhz": 3000.0, "frequency_after_mhz": 2000.0}, {"clock"}),
+        ({"others_cpus": None, "stolen_share": None, "involuntary_switches": None}, set()),
+    ],
+)
+def test_what_the_machine_did_is_flagged(use: dict[str, Any], expected: set[str]) -> None:
+    quiet = {
+        "elapsed_s": 1.0,
+        "processors": 4,
+        "involuntary_switches": 3,
+        "others_cpus": 0.05,
+        "stolen_share": 0.0,
+        "frequency_before_mhz": 3000.0,
+        "frequency_after_mhz": 2950.0,
+    }
+    flags = list(machine_flags(MachineUse(**{**quiet, **use}), calls=1_000))
+    assert {flag.name for flag in flags} == expected
+    assert all("\n" not in str(flag) for flag in flags)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"iterations": 0},
+        {"iterations": 1.5},
+        {"iterations": True},
+        {"warmup": -1},
+        {"duration_s": 0},
+        {"duration_s": math.inf},
+        {"duration_s": math.nan},
+        {"quantile": 1},
+        {"precision": 0},
+        {"mode": "fast"},
+        {"caches": "tepid"},
+        {"caches": "cold", "mode": "throughput"},
+    ],
+)
+def test_settings_that_make_no_sense_are_refused_in_one_line(wrong: dict[str, Any]) -> None:
+    with pytest.raises(BenchmarkError) as raised:
+        Settings(**wrong)
+    assert next(iter(wrong)) in str(raised.value)
+    assert "\n" not in str(raised.value)

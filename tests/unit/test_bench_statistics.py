@@ -1,0 +1,167 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantiles, intervals and trends against exact arithmetic, and their coverage by simulation."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+from gpuprof.bench.statistics import (
+    interval_ranks,
+    quantile_of,
+    quantile_of_launches,
+    relative_drift,
+    samples_needed,
+    summarize,
+    theil_sen,
+)
+
+
+def below(count: int, share: Fraction, ranks: range) -> Fraction:
+    """Return the exact probability that the number of samples below the quantile is in `ranks`."""
+    return sum(
+        (math.comb(count, k) * share**k * (1 - share) ** (count - k) for k in ranks), start=Fraction(0)
+    )
+
+
+@pytest.mark.parametrize(
+    ("quantile", "needed"), [(0.5, 6), (0.9, 29), (0.95, 59), (0.99, 299), (0.999, 2995), (0.1, 29)]
+)
+def test_the_samples_that_a_finite_interval_needs(quantile: float, needed: int) -> None:
+    assert samples_needed(quantile) == needed
+    samples = np.arange(needed, dtype=np.float64)
+    assert quantile_of(samples, quantile) is not None
+    assert quantile_of(samples[1:], quantile) is None
+
+
+@pytest.mark.parametrize("count", [6, 7, 29, 36, 100, 299, 500])
+@pytest.mark.parametrize("quantile", ["1/2", "9/10", "99/100", "1/10"])
+def test_ranks_cover_at_least_95_percent_exactly(count: int, quantile: str) -> None:
+    share = Fraction(quantile)
+    ranks = interval_ranks(count, float(share))
+    if count < samples_needed(float(share)):
+        assert ranks is None
+        return
+    assert ranks is not None
+    low, high = ranks
+    assert 1 <= low < high <= count
+    assert below(count, share, range(low, high)) >= Fraction(95, 100)
+    # With a rank less on either side it would be no 95% any more, where the tails are equal.
+    if low > 1 and high < count:
+        tail = Fraction(25, 1000)
+        assert below(count, share, range(low)) < tail <= below(count, share, range(low + 1))
+
+
+def test_ranks_are_those_of_the_binomial() -> None:
+    binomial = pytest.importorskip("scipy.stats", reason="SciPy's binomial is the oracle").binom
+    for count in (40, 1_000, 30_000, 1_000_000):
+        for quantile in (0.5, 0.9, 0.99):
+            expected = (
+                int(binomial.ppf(0.025, count, quantile)),
+                int(binomial.ppf(0.975, count, quantile)) + 1,
+            )
+            if expected[1] <= count:
+                assert interval_ranks(count, quantile) == expected
+
+
+@pytest.mark.parametrize(("quantile", "count"), [(0.5, 20), (0.5, 200), (0.9, 100), (0.99, 400), (0.9, 29)])
+def test_intervals_cover_the_true_quantile(quantile: float, count: int) -> None:
+    generator = np.random.default_rng(20)
+    true = -math.log(1 - quantile)
+    repeats, covered = 2_000, 0
+    for _ in range(repeats):
+        found = quantile_of(generator.exponential(1.0, count), quantile)
+        assert found is not None
+        assert found.low is not None
+        assert found.high is not None
+        covered += found.low <= true <= found.high
+    # Three standard errors of a count at 95%.
+    assert covered / repeats >= 0.95 - 3 * math.sqrt(0.95 * 0.05 / repeats)
+
+
+def test_intervals_of_launches_cover_where_launches_differ() -> None:
+    generator = np.random.default_rng(21)
+    repeats, covered, alone = 300, 0, 0
+    for _ in range(repeats):
+        launches = [
+            generator.lognormal(0, 0.02, 200) * math.exp(generator.normal(0, 0.02)) for _ in range(10)
+        ]
+        found = quantile_of_launches(launches, 0.5)
+        assert found is not None
+        covered += (found.low or 0) <= 1.0 <= (found.high or math.inf)
+        naive = quantile_of(np.concatenate(launches), 0.5)
+        assert naive is not None
+        alone += (naive.low or 0) <= 1.0 <= (naive.high or math.inf)
+    assert covered / repeats >= 0.92
+    # Taking the samples for independent is what goes wrong.
+    assert alone / repeats < 0.4
+
+
+def test_two_launches_that_differ_bound_nothing() -> None:
+    found = quantile_of_launches([np.full(100, 1.0), np.full(100, 2.0)], 0.5)
+    assert found is not None
+    assert (found.low, found.high) == (None, None)
+    assert found.relative_width is None
+
+
+def test_launches_that_are_alike_have_the_interval_of_their_samples_at_least() -> None:
+    samples = np.linspace(1, 2, 400)
+    found = quantile_of_launches([samples[::2], samples[1::2]], 0.5)
+    alone = quantile_of(samples, 0.5)
+    assert found is not None
+    assert alone is not None
+    assert found.value == alone.value
+    assert (found.low or 0) <= (alone.low or 0)
+    assert (found.high or math.inf) >= (alone.high or 0)
+
+
+def test_a_launch_without_samples_is_no_launch() -> None:
+    samples = np.linspace(1, 2, 100)
+    assert quantile_of_launches([samples, np.zeros(0)], 0.5) == quantile_of(samples, 0.5)
+    assert quantile_of_launches([], 0.5) is None
+
+
+@pytest.mark.parametrize("quantile", [0, 1, -0.1, 99])
+def test_a_quantile_is_a_share(quantile: float) -> None:
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        quantile_of(np.ones(10), quantile)
+
+
+def test_summary() -> None:
+    figures = summarize(np.array([1.0, 2.0, 3.0, 10.0]))
+    assert figures is not None
+    assert (figures.count, figures.mean, figures.minimum, figures.maximum) == (4, 4.0, 1.0, 10.0)
+    assert (figures.median, figures.first_quartile, figures.third_quartile) == (2.5, 1.75, 4.75)
+    assert figures.std == pytest.approx(math.sqrt(50 / 3))
+    assert figures.spread == pytest.approx(3.0 / 2.5)
+    assert summarize(np.zeros(0)) is None
+    alone = summarize(np.array([2.0]))
+    assert alone is not None
+    assert alone.std is None
+
+
+def test_theil_sen_is_scipys() -> None:
+    oracle = pytest.importorskip("scipy.stats", reason="SciPy's Theil-Sen is the oracle")
+    generator = np.random.default_rng(22)
+    places = np.arange(40.0)
+    values = 0.3 * places + generator.normal(0, 2, 40)
+    expected = oracle.theilslopes(values, places)
+    found = theil_sen(places, values)
+    assert found is not None
+    assert found.value == pytest.approx(expected.slope)
+    assert found.low == pytest.approx(expected.low_slope, rel=0.02)
+    assert found.high == pytest.approx(expected.high_slope, rel=0.02)
+    assert theil_sen(places[:3], values[:3]) is None
+
+
+def test_drift_is_the_share_by_which_the_time_rose() -> None:
+    found = relative_drift(np.linspace(0.95, 1.05, 5_000))
+    assert found is not None
+    assert found.value == pytest.approx(0.1, rel=0.02)
+    assert found.low > 0
+    still = relative_drift(np.random.default_rng(23).normal(1, 0.01, 5_000))
+    assert still is not None
+    assert abs(still.value) < 0.002
