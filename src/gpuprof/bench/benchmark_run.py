@@ -27,7 +27,7 @@ PROBE = Settings(duration_s=2.0, warmup_limit_s=2.0)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class Request:
     """What `gpuprof bench` was asked for."""
 
     spec: SystemSpec
@@ -68,61 +68,65 @@ class Finding:
 
 
 class Benchmark:
-    """Carries out a plan; `finding` holds what was found, at each moment."""
+    """Carries out a request; `finding` holds what was found, at each moment."""
 
-    def __init__(self, plan: Plan, watch: Watcher | None = None, probed: Probed | None = None) -> None:
-        self.plan = plan
+    def __init__(self, request: Request, watch: Watcher | None = None, probed: Probed | None = None) -> None:
+        self.request = request
         self._watch = watch
         self._probed = probed
-        self.finding = Finding(self._session(plan.job).result)
+        self.finding = Finding(self._session(request.job).result)
 
     def _session(self, job: JobSettings) -> Session:
         self._current = (
-            Session(self.plan.spec, job, self._watch) if self._watch else Session(self.plan.spec, job)
+            Session(self.request.spec, job, self._watch) if self._watch else Session(self.request.spec, job)
         )
         return self._current
 
     def run(self) -> Finding:
         """Do all of it. Failures are in the finding; an interrupt goes through."""
-        plan, job = self.plan, self.plan.job
+        request, job = self.request, self.request.job
         try:
-            if plan.find_largest:
+            if request.find_largest:
                 self.finding.largest = largest_batch(self._probe)
                 size = self.finding.largest.batch_size
                 sizes = sorted({*job.batch_sizes, *([size] if size is not None else [])})
                 job = dataclasses.replace(job, batch_sizes=tuple(sizes))
-            if plan.cold_start:
+            if request.cold_start:
                 self.finding.startup = measure_startup(
-                    plan.spec, batch_size=job.batch_sizes[0], time_limit_s=plan.time_limit_s
+                    request.spec, batch_size=job.batch_sizes[0], time_limit_s=request.time_limit_s
                 )
         except GpuprofError as error:
             self.finding.session.failure = error
             return self.finding
         session = self._session(job)
         self.finding.session = session.result
-        session.run(launches=plan.launches, time_limit_s=plan.time_limit_s)
+        session.run(launches=request.launches, time_limit_s=request.time_limit_s)
         self._judge()
         return self.finding
 
     def _judge(self) -> None:
         session = self.finding.session
-        if self.plan.until_memory_ends and isinstance(session.failure, DoesNotFitError) and session.batches:
+        if (
+            self.request.until_memory_ends
+            and isinstance(session.failure, DoesNotFitError)
+            and session.batches
+        ):
             self.finding.memory_ended, session.failure = str(session.failure), None
-        if self.plan.target is not None:
-            target = self.plan.target
+        if self.request.target is not None:
+            target = self.request.target
             self.finding.verdicts = {each.batch_size: target.verdict(each.result) for each in session.batches}
 
     def _probe(self, batch_size: int) -> Outcome:
         """Measure one batch size shortly, in a process of its own: it may end with the memory."""
-        measuring = PROBE if self.plan.target is not None else Settings(iterations=1, warmup=0)
-        job = JobSettings((batch_size,), measuring, self.plan.job.memory_budget_bytes)
-        result = Session(self.plan.spec, job).run(time_limit_s=self.plan.time_limit_s)
+        measuring = PROBE if self.request.target is not None else Settings(iterations=1, warmup=0)
+        job = JobSettings((batch_size,), measuring, self.request.job.memory_budget_bytes)
+        result = Session(self.request.spec, job).run(time_limit_s=self.request.time_limit_s)
         outcome: Outcome = "ok"
         if isinstance(result.failure, DoesNotFitError):
             outcome = "does not fit"
         elif result.failure is not None:
             raise result.failure
-        elif self.plan.target is not None and not self.plan.target.seems_met(result.batches[0].result):
+        elif self.request.target is not None and not self.request.target.seems_met(result.batches[0].result):
             outcome = "missed"
         if self._probed is not None:
             self._probed(batch_size, outcome)

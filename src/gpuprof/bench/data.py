@@ -166,7 +166,7 @@ def load_image(file: Path, shape: tuple[int, ...]) -> Array:
             pixels = np.asarray(image.convert("RGB").resize((width, height)), dtype=np.float32)
     except (OSError, ValueError, Image.DecompressionBombError) as error:
         raise BenchmarkError(f"{file}: no image that can be read ({error}): remove it") from error
-    scaled = (pixels / 255 - np.float32(IMAGE_MEAN)) / np.float32(IMAGE_DEVIATION)
+    scaled = (pixels / 255 - np.array(IMAGE_MEAN, np.float32)) / np.array(IMAGE_DEVIATION, np.float32)
     return np.ascontiguousarray(scaled.transpose(2, 0, 1) if is_first else scaled)
 
 

@@ -44,7 +44,7 @@ class JobSettings:
     """What one launch does with its system, batch size after batch size.
 
     `memory_budget_bytes` is the most that a batch may take, None for what the machine has. `profile` is the
-    folder of a run to record at the end.
+    folder of a run to record instead of measuring.
     """
 
     batch_sizes: tuple[int, ...] = (1,)
@@ -85,8 +85,6 @@ def measure_system(
         send("loaded", memory_limit_bytes=limited)
         for batch_size in settings.batch_sizes:
             _Batch(system, settings, send, load_s).run(batch_size)
-            if settings.only_first_answer:
-                return
         if settings.profile is not None:
             _profile(system, Path(settings.profile), send)
     finally:
@@ -120,7 +118,7 @@ class _Batch:
         guard.check()
         del outputs
         self._check_budget(system.memory())
-        if self._settings.only_first_answer:
+        if self._settings.only_first_answer or self._settings.profile is not None:
             return
         measurement, extra = self._measure()
         extra |= {"load_s": self._load_s, "prepare_s": prepare_s, "first_call_s": first_call_s}
@@ -172,7 +170,7 @@ class _Batch:
 
 
 def _profile(system: FrameworkSystem, path: Path, send: Send) -> None:
-    """Record some calls of the last batch size as a run, beside the measured ones and not among them."""
+    """Record some calls of the last batch size as a run, in a process that measures nothing."""
     from gpuprof.bench.profile_run import record_run
 
     record_run(system, path)

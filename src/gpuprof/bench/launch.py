@@ -29,7 +29,7 @@ def main() -> None:
     """Measure the plan on standard input."""
     channel = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
-    _leave_no_collector()
+    leave_no_collector()
     plan = json.loads(sys.stdin.readline())
     sys.path[:] = plan["path"]
     try:
@@ -89,7 +89,7 @@ def _send(channel: IO[str], **message: Any) -> None:
     channel.flush()
 
 
-def _leave_no_collector() -> None:
+def leave_no_collector() -> None:
     """Take back what `import gpuprof` offers to PyTorch and NVTX: only the framework is measured here."""
     for variable in (COLLECTOR_VARIABLE, NVTX_VARIABLE):
         if os.environ.get(variable) == str(collector_path()):

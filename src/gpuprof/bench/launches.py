@@ -136,7 +136,7 @@ class _Child:
             stdout=subprocess.PIPE,
             stderr=self._complaints,
             start_new_session=True,
-            env={**os.environ, LAUNCH_VARIABLE: "1", "PYTHONPATH": _python_path()},
+            env={**os.environ, LAUNCH_VARIABLE: "1", "PYTHONPATH": python_path()},
         )
 
     def follow(self, time_limit_s: float) -> None:
@@ -233,7 +233,7 @@ def _read(pipe: IO[bytes], messages: queue.SimpleQueue[dict[str, Any] | None]) -
     messages.put(_END)
 
 
-def _python_path() -> str:
+def python_path() -> str:
     """Return where a launch finds the very package that this process runs."""
     package = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))

@@ -17,11 +17,10 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping
-from pathlib import Path
 from typing import IO, Any
 
-import gpuprof
 from gpuprof.bench.failures import DoesNotFitError, TimeLimitError
+from gpuprof.bench.launches import python_path
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 
 Event = dict[str, Any]
@@ -90,8 +89,6 @@ def run_launch(
 def _start(
     job: Mapping[str, Any], write_end: int, output: IO[bytes], environment: Mapping[str, str] | None
 ) -> subprocess.Popen[bytes]:
-    package = str(Path(gpuprof.__file__).parents[1])
-    paths = [package, *filter(None, [os.environ.get("PYTHONPATH")])]
     # A session of its own: an interrupt is for the parent, which ends the launch itself.
     return subprocess.Popen(
         [sys.executable, "-m", "gpuprof.bench.worker", str(write_end), json.dumps(job)],
@@ -100,7 +97,7 @@ def _start(
         stderr=subprocess.STDOUT,
         pass_fds=[write_end],
         start_new_session=True,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join(paths), **(environment or {})},
+        env={**os.environ, "PYTHONPATH": python_path(), **(environment or {})},
     )
 
 

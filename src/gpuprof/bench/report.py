@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpuprof.analyze.text_table import Column, format_bytes, format_duration, format_quantity, text_table
@@ -11,6 +11,7 @@ from gpuprof.bench.results import Stamp
 from gpuprof.bench.scaling import KNEE_SHARE, knee
 from gpuprof.bench.session import BatchResult, SessionResult
 from gpuprof.bench.startup import Startup
+from gpuprof.bench.statistics import samples_needed
 
 if TYPE_CHECKING:
     from gpuprof.bench.benchmark_run import Finding
@@ -63,9 +64,19 @@ def notes_of(session: SessionResult) -> list[str]:
     notes += _knee_notes(session.batches)
     notes += [f"energy: {line}" for line in energy_notes(session.batches)]
     notes += _insufficient_notes(session.batches)
-    for batch in session.batches:
-        notes += [f"batch size {batch.batch_size}: {flag}" for flag in batch.result.flags]
-    return list(dict.fromkeys(notes))
+    return list(dict.fromkeys([*notes, *_flag_notes(session.batches)]))
+
+
+def _flag_notes(batches: Sequence[BatchResult]) -> Iterator[str]:
+    """Yield each kind of flag once, with its first evidence; the JSON has all of them."""
+    kinds: dict[str, list[tuple[int, str]]] = {}
+    for batch in batches:
+        for flag in batch.result.flags:
+            kinds.setdefault(flag.name, []).append((batch.batch_size, flag.line))
+    for name, found in kinds.items():
+        size, line = found[0]
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        yield f"! {name}: batch size {size}: {line}{more}"
 
 
 def _startup_notes(startups: Sequence[Startup]) -> list[str]:
@@ -119,7 +130,7 @@ def _insufficient_notes(batches: Sequence[BatchResult]) -> list[str]:
         short = [batch for batch in batches if batch.result.estimate(share) is None]
         if short:
             counts = ", ".join(str(len(batch.result.samples)) for batch in short)
-            found.append(f"{name}: insufficient (n={counts}; it needs {short[0].result.needed(share)})")
+            found.append(f"{name}: insufficient (n={counts}; it needs {samples_needed(share)})")
     return found
 
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from gpuprof.bench.data import shape_text
 from gpuprof.bench.result import Result
 from gpuprof.bench.session import BatchResult
+from gpuprof.bench.statistics import samples_needed
 from gpuprof.bench.target import QUANTILES
 from gpuprof.errors import BenchmarkError, UnavailableError
 
@@ -119,7 +120,7 @@ def _memory(batch: BatchResult) -> dict[str, Any]:
 
 
 class ResultFiles:
-    """The files of one benchmark, which overwrite none: `benchmark_results_YYYYmmdd_HHMMSS.csv` and others."""
+    """The files of one benchmark, `benchmark_results_YYYYmmdd_HHMMSS.csv` and so on. They overwrite none."""
 
     def __init__(self, folder: Path, formats: Sequence[str], now: datetime) -> None:
         self._formats = list(dict.fromkeys(formats))
@@ -200,7 +201,7 @@ def _insufficient(result: Result) -> dict[str, str]:
     """Return for each quantile that the samples do not suffice for why that is."""
     count = len(result.samples)
     return {
-        f"latency_{name}_ms": f"insufficient (n={count}, needs {result.needed(q)})"
+        f"latency_{name}_ms": f"insufficient (n={count}, needs {samples_needed(q)})"
         for name, q in QUANTILES.items()
         if result.estimate(q) is None
     }
@@ -223,9 +224,9 @@ def read_results(path: str | os.PathLike[str]) -> pandas.DataFrame:
     return frames[0] if len(frames) == 1 else pandas.concat(frames, ignore_index=True)
 
 
-def _read_one(pandas: Any, file: Path) -> pandas.DataFrame:
+def _read_one(pandas: Any, file: Path) -> Any:
     try:
-        frame: pandas.DataFrame = pandas.read_csv(file)
+        frame = pandas.read_csv(file)
     except (OSError, ValueError) as error:
         raise BenchmarkError(f"{file}: no result file that can be read ({error})") from error
     missing = [name for name in COLUMNS if name not in frame.columns]

@@ -98,7 +98,7 @@ class Watcher(Protocol):
         ...
 
 
-def _ignore(_launch: int, _event: Event) -> None:
+def _ignore(launch: int, event: Event) -> None:  # noqa: ARG001 - the protocol's names
     return None
 
 
@@ -117,27 +117,29 @@ class Session:
     def run(self, *, launches: int = 1, time_limit_s: float = TIME_LIMIT_S) -> SessionResult:
         """Measure in fresh processes, one after the other. A failure of a launch is in the result.
 
-        A launch after the first leaves out the batch sizes that have failed. An interrupt goes through, and
-        `result` holds what was measured until then.
+        A launch after the first leaves out the batch sizes that have failed. A profile has a launch of its
+        own. An interrupt goes through, and `result` holds what was measured until then.
         """
+        wanted = dataclasses.replace(self.result.settings, profile=None)
         for launch in range(1, launches + 1):
-            settings = self._settings_of(launch, launches)
-            if not settings.batch_sizes:
-                break
-            try:
-                self._launch(launch, settings, time_limit_s)
-            except GpuprofError as error:
-                self.result.failure = self.result.failure or error
+            if launch > 1:
+                wanted = dataclasses.replace(wanted, batch_sizes=self._measured_sizes())
+            if wanted.batch_sizes:
+                self._try(launch, wanted, time_limit_s)
+        sizes, profile = self._measured_sizes(), self.result.settings.profile
+        if profile is not None and sizes:
+            wanted = dataclasses.replace(wanted, batch_sizes=sizes[-1:], profile=profile)
+            self._try(launches + 1, wanted, time_limit_s)
         return self.result
 
-    def _settings_of(self, launch: int, launches: int) -> JobSettings:
-        """Leave out what has failed; only the last launch is also recorded as a run."""
-        settings = self.result.settings
-        sizes = settings.batch_sizes
-        if launch > 1:
-            sizes = tuple(size for size in sizes if self.result.batch(size) is not None)
-        profile = settings.profile if launch == launches else None
-        return dataclasses.replace(settings, batch_sizes=sizes, profile=profile)
+    def _measured_sizes(self) -> tuple[int, ...]:
+        return tuple(each.batch_size for each in self.result.batches)
+
+    def _try(self, launch: int, settings: JobSettings, time_limit_s: float) -> None:
+        try:
+            self._launch(launch, settings, time_limit_s)
+        except GpuprofError as error:
+            self.result.failure = self.result.failure or error
 
     def _launch(self, launch: int, settings: JobSettings, time_limit_s: float) -> None:
         job = {"spec": self.result.spec.to_dict(), "settings": settings.to_dict()}
@@ -150,7 +152,7 @@ class Session:
 
         started_ns = run_launch(job, time_limit_s=time_limit_s, on_event=take)
         startup = startup_of(started_ns, events)
-        if startup is not None:
+        if startup is not None and settings.profile is None:
             self.result.startups.append(startup)
 
     def take(self, launch: int, event: Event) -> None:

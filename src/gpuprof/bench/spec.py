@@ -16,8 +16,8 @@ DEVICES = ("auto", "cpu", "cuda", "mps", "tpu")
 class SystemSpec:
     """A model, the framework that runs it, and its inputs.
 
-    `framework` is a name of `systems.FRAMEWORKS`, or "auto" for what suits the model. `input_shape` is that of
-    one sample, None for the model's own. `dtype` None is the model's own, float32 where it has none.
+    `framework` is a name of `systems.FRAMEWORKS`, or "auto" for what suits the model. `input_shape` is that
+    of one sample, None for the model's own. `dtype` None is the model's own, float32 where it has none.
     `data` is "synthetic", a folder of images in class folders, or a `.npz` file.
     """
 

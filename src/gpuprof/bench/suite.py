@@ -93,7 +93,7 @@ def run_benchmark_suite(
     given = [framework] if isinstance(framework, (str, BenchmarkConfig)) else list(framework)
     configs = [each for each in given if isinstance(each, BenchmarkConfig)]
     names = [model_name] if isinstance(model_name, str) else list(model_name)
-    frameworks = [each for each in given if not isinstance(each, BenchmarkConfig)]
+    frameworks = [each for each in given if isinstance(each, str)]
     configs += [
         BenchmarkConfig(
             each, name, device_prefer, batch_sizes, warmup_iterations, measurement_iterations,

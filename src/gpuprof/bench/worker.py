@@ -38,8 +38,12 @@ def main() -> int:
     events.send("up", up_ns=_UP_NS)
     try:
         from gpuprof.bench.job import run_job
+        from gpuprof.bench.launch import leave_no_collector
 
-        run_job(json.loads(sys.argv[2]), events.send)
+        job = json.loads(sys.argv[2])
+        if job["settings"]["profile"] is None:
+            leave_no_collector()
+        run_job(job, events.send)
         events.send("done")
     except GpuprofError as error:
         events.send("error", kind=type(error).__name__, message=str(error))

@@ -14,7 +14,7 @@ from gpuprof.bench.spec import DEVICES, DTYPES
 from gpuprof.errors import BenchmarkError
 
 if TYPE_CHECKING:
-    from gpuprof.bench.benchmark_run import Benchmark, Finding, Plan
+    from gpuprof.bench.benchmark_run import Benchmark, Finding, Request
 
 EXIT_MISSED, EXIT_INCONCLUSIVE = 1, 3
 UNTIL_MEMORY_ENDS = tuple(1 << power for power in range(11))
@@ -129,11 +129,11 @@ def bench(model: str, *, output_dir: str, formats: tuple[str, ...], as_json: boo
     from gpuprof.bench.results import ResultFiles
 
     at = now()
-    plan = _plan(model, asked)
+    request = _request(model, asked)
     files = ResultFiles(Path(output_dir), formats, at)
     if asked["profile"]:
-        plan = _with_profile(plan, files.stem)
-    benchmark, interrupted = _carried_out(plan)
+        request = _with_profile(request, files.stem)
+    benchmark, interrupted = _carried_out(request)
     finding = benchmark.finding
     _hand_out(finding, files, at, as_json=as_json)
     if interrupted:
@@ -143,9 +143,9 @@ def bench(model: str, *, output_dir: str, formats: tuple[str, ...], as_json: boo
     _exit(finding)
 
 
-def _plan(model: str, asked: dict[str, Any]) -> Plan:
-    """Turn options into a plan; what can be refused without starting anything is refused here."""
-    from gpuprof.bench.benchmark_run import Plan
+def _request(model: str, asked: dict[str, Any]) -> Request:
+    """Turn options into a request; what can be refused without starting anything is refused here."""
+    from gpuprof.bench.benchmark_run import Request
     from gpuprof.bench.job import JobSettings
     from gpuprof.bench.memory import parse_bytes
     from gpuprof.bench.models import parse_model
@@ -160,13 +160,14 @@ def _plan(model: str, asked: dict[str, Any]) -> Plan:
     budget = None if asked["memory_budget"] is None else parse_bytes(asked["memory_budget"])
     target = None if asked["slo"] is None else parse_target(asked["slo"])
     sizes: tuple[int, ...] = asked["batch_sizes"] or UNTIL_MEMORY_ENDS
+    share = None if target is None else target.share
     measuring = Settings(
         iterations=asked["iterations"],
         warmup=asked["warmup"],
         duration_s=asked["duration"],
-        **({"quantile": target.share} if target is not None and target.share is not None else {}),
+        quantile=0.5 if share is None else share,
     )
-    return Plan(
+    return Request(
         spec=spec,
         job=JobSettings(sizes, measuring, budget),
         launches=asked["launches"],
@@ -178,19 +179,19 @@ def _plan(model: str, asked: dict[str, Any]) -> Plan:
     )
 
 
-def _with_profile(plan: Plan, stem: Path) -> Plan:
+def _with_profile(request: Request, stem: Path) -> Request:
     import dataclasses
 
     path = str(stem.resolve().with_name(f"{stem.name}.gpuprof"))
-    return dataclasses.replace(plan, job=dataclasses.replace(plan.job, profile=path))
+    return dataclasses.replace(request, job=dataclasses.replace(request.job, profile=path))
 
 
-def _carried_out(plan: Plan) -> tuple[Benchmark, bool]:
-    """Run a plan with a progress bar; returns whether it was interrupted."""
+def _carried_out(request: Request) -> tuple[Benchmark, bool]:
+    """Run a request with a progress bar; returns whether it was interrupted."""
     from gpuprof.bench.benchmark_run import Benchmark
 
-    with _progress(plan) as (watch, probed):
-        benchmark = Benchmark(plan, watch, probed)
+    with _progress(request) as (watch, probed):
+        benchmark = Benchmark(request, watch, probed)
         try:
             benchmark.run()
         except KeyboardInterrupt:
@@ -199,7 +200,7 @@ def _carried_out(plan: Plan) -> tuple[Benchmark, bool]:
 
 
 @contextlib.contextmanager
-def _progress(plan: Plan) -> Iterator[tuple[Callable[..., None], Callable[..., None]]]:
+def _progress(request: Request) -> Iterator[tuple[Callable[..., None], Callable[..., None]]]:
     """Show how far a benchmark is, on a terminal; yields who is told of events and of probes."""
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
@@ -207,7 +208,7 @@ def _progress(plan: Plan) -> Iterator[tuple[Callable[..., None], Callable[..., N
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("starting", total=plan.launches * len(plan.job.batch_sizes))
+        task = bar.add_task("starting", total=request.launches * len(request.job.batch_sizes))
 
         def watch(launch: int, event: dict[str, Any]) -> None:
             size = f", batch size {event['batch_size']}" if "batch_size" in event else ""
@@ -219,7 +220,7 @@ def _progress(plan: Plan) -> Iterator[tuple[Callable[..., None], Callable[..., N
                 "progress": "measuring",
             }
             doing = name.get(event["event"], event["event"])
-            bar.update(task, description=f"launch {launch} of {plan.launches}{size}: {doing}{calls}")
+            bar.update(task, description=f"launch {launch} of {request.launches}{size}: {doing}{calls}")
             if event["event"] == "measured":
                 bar.advance(task)
 
@@ -249,7 +250,9 @@ def _hand_out(finding: Finding, files: Any, at: Any, *, as_json: bool) -> None:
     click.echo(results_table(session.batches) + "\n")
     for note in [*notes_of(session), *more]:
         click.echo(click.wrap_text(escape_text(note), 100, subsequent_indent="  "))
-    click.echo(f"\nwrote {', '.join(map(str, paths))}")
+    click.echo()
+    for path in paths:
+        click.echo(f"wrote {path}")
 
 
 def _exit(finding: Finding) -> None:

@@ -42,7 +42,8 @@ class OnnxRuntimeSystem(FrameworkSystem):
         has_cuda = "CUDAExecutionProvider" in self.runtime.get_available_providers()
         self.device_type = self._refuse_device({"cuda": has_cuda, "cpu": True})
         self._folder: tempfile.TemporaryDirectory[str] | None = None
-        self._torch_system: TorchSystem | None = None
+        self._feeds: dict[str, Any] = {}
+        self._binding: Any = None
         path = self.source.path if self.source.kind == "onnx" else self._exported()
         self.session = self._session(str(path))
         self._input = self.session.get_inputs()[0]
@@ -88,7 +89,6 @@ class OnnxRuntimeSystem(FrameworkSystem):
         system = TorchSystem(_on_cpu(self.spec), self.source, model=self.model)
         system._make_inputs = self._make_inputs
         system.load()
-        self._torch_system = system
         self.details |= {f"exported_{key}": value for key, value in system.details.items()}
         self._folder = tempfile.TemporaryDirectory(prefix="gpuprof-onnx-")
         path = Path(self._folder.name, "model.onnx")
@@ -149,8 +149,8 @@ class OnnxRuntimeSystem(FrameworkSystem):
         inputs = self.session.get_inputs()
         if len(inputs) != len(self.arguments):
             raise BenchmarkError(
-                f"{self.source.text} takes {len(inputs)} inputs ({', '.join(each.name for each in inputs)}) "
-                "and gpuprof makes one: hand over a factory that returns a callable and a function of its inputs"
+                f"{self.source.text} takes {len(inputs)} inputs ({', '.join(each.name for each in inputs)})"
+                " and gpuprof makes one: hand over a factory of a callable and a function that makes its inputs"
             )
         arrays = [each.numpy() if hasattr(each, "numpy") else each for each in self.arguments]
         self.arguments = tuple(arrays)
@@ -173,14 +173,15 @@ class OnnxRuntimeSystem(FrameworkSystem):
 
     def synchronize(self) -> None:
         """Wait for the bound outputs."""
-        if getattr(self, "_binding", None) is not None:
-            self._binding.synchronize_outputs()
+        binding = getattr(self, "_binding", None)
+        if binding is not None:
+            binding.synchronize_outputs()
 
     def close(self) -> None:
         """Let go of the session and of the exported file."""
         super().close()
         self.session = self._binding = None
-        self._feeds: dict[str, Any] = {}
+        self._feeds = {}
         folder = getattr(self, "_folder", None)
         if folder is not None:
             folder.cleanup()
