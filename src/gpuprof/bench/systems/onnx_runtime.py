@@ -150,7 +150,7 @@ class OnnxRuntimeSystem(FrameworkSystem):
         if len(inputs) != len(self.arguments):
             raise BenchmarkError(
                 f"{self.source.text} takes {len(inputs)} inputs ({', '.join(each.name for each in inputs)})"
-                " and gpuprof makes one: hand over a factory of a callable and a function that makes its inputs"
+                " and gpuprof makes one: hand over a factory of a callable and a function of inputs"
             )
         arrays = [each.numpy() if hasattr(each, "numpy") else each for each in self.arguments]
         self.arguments = tuple(arrays)

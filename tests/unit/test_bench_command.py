@@ -1,0 +1,217 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof bench` from the command line: real processes, small callables; what it refuses, and what it keeps."""
+
+from __future__ import annotations
+
+import csv
+import json
+import pickle
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MODELS = Path(__file__).with_name("bench_models.py")
+COLUMNS = (
+    "framework,model,device,device_type,batch_size,input_shape,dtype,latency_p50_ms,latency_p95_ms,"
+    "latency_p99_ms,latency_mean_ms,latency_std_ms,latency_min_ms,latency_max_ms,throughput_ips,memory_mb,"
+    "compilation_time_ms,timestamp,git_commit"
+)
+QUICK = ("--launches", "1", "--iterations", "20", "--warmup", "1", "--input-shape", "3")
+
+
+@pytest.fixture
+def bench(run_python: Any) -> Any:
+    """`bench("doubled", ...)` benchmarks a factory of MODELS, or whatever model is named."""
+
+    def bench(model: str, *words: str) -> Any:
+        is_factory = model.isidentifier() and model != "resnet51"
+        target = f"{MODELS}:{model}" if is_factory else model
+        return run_python("-m", "gpuprof", "bench", target, *QUICK, *words)
+
+    return bench
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    (file,) = (folder / "results" / "raw").glob("*.csv")
+    with file.open(encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_a_table_and_three_files(bench: Any, tmp_path: Path) -> None:
+    done = bench("doubled", "--batch-sizes", "1,8")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert max(map(len, done.stdout.splitlines()[:-4])) <= 100
+    found = rows(tmp_path)
+    assert [row["batch_size"] for row in found] == ["1", "8"]
+    assert ",".join(found[0]).startswith(COLUMNS + ",")
+    first = found[0]
+    assert (first["framework"], first["model"], first["input_shape"]) == ("python", "bench_models:doubled", "3")
+    assert float(first["latency_min_ms"]) <= float(first["latency_p50_ms"]) <= float(first["latency_max_ms"])
+    assert first["latency_p99_ms"] == ""  # of 20 samples
+    assert first["compilation_time_ms"] == ""  # nothing is compiled
+    names = sorted(path.suffix for path in (tmp_path / "results" / "raw").iterdir())
+    assert names == [".csv", ".json", ".md"]
+
+
+def test_the_json_has_every_sample_and_why_a_cell_is_empty(bench: Any, tmp_path: Path) -> None:
+    done = bench("doubled", "--json", "--launches", "2", "--format", "json")
+    document = json.loads(done.stdout)
+    (result,) = document["results"]
+    assert [len(launch["measurement"]["samples_ns"]) for launch in result["launches"]] == [20, 20]
+    assert "n=40" in result["insufficient"]["latency_p99_ms"]
+    assert [path.suffix for path in (tmp_path / "results" / "raw").iterdir()] == [".json"]
+    parts = document["startups"][0]
+    assert sum(v for k, v in parts.items() if k != "total_s") == pytest.approx(parts["total_s"])
+
+
+REFUSED = {
+    "raising": ([], "raised ValueError: no weights are here at bench_models.py:"),
+    "missing": ([], "has no function missing"),
+    "not_callable": ([], "gives int: return a function"),
+    "not_a_number": ([], "NaN in the output"),
+    "changing": ([], "changes its input"),
+    "dying": ([], "ended with signal SIGABRT"),
+    "resnet51": ([], "did you mean resnet50"),
+    "doubled": (["--dtype", "bfloat16"], "python cannot run in bfloat16: take --dtype float32"),
+    "network": (["--framework", "pytorhc"], "did you mean pytorch"),
+    "nothing.onnx": ([], "there is no such file"),
+}
+
+
+@pytest.mark.parametrize("model", REFUSED)
+def test_bad_input_is_one_line_and_exit_code_2(bench: Any, tmp_path: Path, model: str) -> None:
+    words, said = REFUSED[model]
+    done = bench(model, *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+    assert not list(tmp_path.rglob("*.csv"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--batch-sizes", "1,0"], "--batch-sizes"),
+        (["--batch-sizes", "one"], "--batch-sizes"),
+        (["--slo", "p42<1ms"], "--slo 'p42<1ms' is no target"),
+        (["--memory-budget", "lots"], "'lots' is no size"),
+        (["--format", "xml"], "'xml' is no format"),
+        (["--device", "gpu"], "'gpu' is not one of"),
+        (["--dtype", "float4"], "'float4' is not one of"),
+        (["--data", "nowhere"], "--data nowhere: no folder of images and no .npz file"),
+        (["--framework", "tensorrt"], "TensorRT is not installed: pip install tensorrt"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_options_that_cannot_be(bench: Any, words: list[str], said: str) -> None:
+    done = bench("doubled", *words)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [("too_large_at_two", "does not fit"), ("hanging_at_two", "no answer within 2 s of the first call")],
+)
+def test_what_was_measured_before_is_kept(bench: Any, tmp_path: Path, model: str, said: str) -> None:
+    done = bench(model, "--batch-sizes", "1,2,4", "--time-limit", "2")
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert [row["batch_size"] for row in rows(tmp_path)] == ["1"]
+    assert "batch size 2" in done.stderr
+
+
+def test_cuda_without_one(bench: Any) -> None:
+    pytest.importorskip("torch")
+    done = bench("network", "--device", "cuda")
+    assert done.returncode in (0, 2)
+    if done.returncode:
+        assert "--device cuda: pytorch finds no such device here: take --device cpu" in done.stderr
+
+
+def test_a_wrong_shape_names_the_option(bench: Any) -> None:
+    pytest.importorskip("torch")
+    done = bench("network")
+    assert done.returncode == 2
+    assert "1x3, float32" in done.stderr
+    assert "--input-shape" in done.stderr
+
+
+def test_a_folder_that_cannot_be_written(bench: Any, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    done = bench("doubled", "--output-dir", "taken/results")
+    assert done.returncode == 2
+    assert "--output-dir taken/results: cannot be written" in done.stderr
+
+
+def test_no_samples(bench: Any, tmp_path: Path) -> None:
+    (tmp_path / "images" / "cat").mkdir(parents=True)
+    done = bench("doubled", "--data", "images")
+    assert done.returncode == 2
+    assert "no samples" in done.stderr
+
+
+def test_pickled_files_are_refused(bench: Any, tmp_path: Path) -> None:
+    class Trap:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (tmp_path / "sprung",))
+
+    (tmp_path / "model.pt").write_bytes(pickle.dumps(Trap()))
+    done = bench("model.pt")
+    assert done.returncode == 2
+    assert "is a pickled file" in done.stderr
+    assert "--trust-pickle" in done.stderr
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_what_a_model_prints_leaves_the_output_alone(bench: Any) -> None:
+    done = bench("printing", "--json")
+    assert json.loads(done.stdout)["results"]
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("slo", "code"), [("p50<10s", 0), ("p50<1ns", 1), ("p99<1s", 3)])
+def test_a_target_decides_the_exit_code(bench: Any, slo: str, code: int) -> None:
+    done = bench("doubled", "--slo", slo)
+    assert done.returncode == code, done.stderr
+    assert "the target is" in done.stdout
+
+
+def test_a_profile_is_left_beside_the_results(bench: Any, run_python: Any, tmp_path: Path) -> None:
+    done = bench("doubled", "--profile")
+    assert (done.returncode, done.stderr) == (0, "")
+    (run,) = (tmp_path / "results" / "raw").glob("*.gpuprof")
+    shown = run_python("-m", "gpuprof", "summary", run, "--by", "span").stdout
+    assert "call" in shown
+
+
+def test_an_interrupt_keeps_what_was_measured(tmp_path: Path) -> None:
+    words = ["bench", f"{MODELS}:doubled", "--input-shape", "3", "--launches", "1", "--warmup", "1"]
+    words += ["--batch-sizes", "1,2", "--iterations", "20", "--json"]
+    # The second batch size never ends; the first one has been measured when its first call begins.
+    words[1] = f"{MODELS}:hanging_at_two"
+    process = subprocess.Popen(
+        [sys.executable, "-c", INTERRUPTED, *words], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert [each["row"]["batch_size"] for each in json.loads(out)["results"]] == [1]
+
+
+# Ends itself as a terminal would, once the second batch size has been prepared.
+INTERRUPTED = f"""
+import os, sys
+from gpuprof.bench import session
+from gpuprof.cli.main import execute
+take = session.Session.take
+def taking(self, launch, event):
+    take(self, launch, event)
+    if event["event"] == "prepared" and event["batch_size"] == 2:
+        os.kill(os.getpid(), {signal.SIGINT.value})
+session.Session.take = taking
+sys.exit(execute(sys.argv[1:]))
+"""
