@@ -49,7 +49,11 @@ def test_a_table_and_three_files(bench: Any, tmp_path: Path) -> None:
     assert [row["batch_size"] for row in found] == ["1", "8"]
     assert ",".join(found[0]).startswith(COLUMNS + ",")
     first = found[0]
-    assert (first["framework"], first["model"], first["input_shape"]) == ("python", "bench_models:doubled", "3")
+    assert (first["framework"], first["model"], first["input_shape"]) == (
+        "python",
+        "bench_models:doubled",
+        "3",
+    )
     assert float(first["latency_min_ms"]) <= float(first["latency_p50_ms"]) <= float(first["latency_max_ms"])
     assert first["latency_p99_ms"] == ""  # of 20 samples
     assert first["compilation_time_ms"] == ""  # nothing is compiled

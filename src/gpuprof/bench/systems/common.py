@@ -159,6 +159,11 @@ class FrameworkSystem:
         return self.model(*arguments)
 
     def _inputs(self) -> InputSpec:
+        if self._make_inputs is not None and self.arguments:
+            first = self.arguments[0]
+            is_whole = "int" in str(getattr(first, "dtype", ""))
+            # Drawn by the factory's own function: only that they are whole numbers is known.
+            return InputSpec(tuple(getattr(first, "shape", (0,)))[1:], 0 if is_whole else None)
         return InputSpec(self._named_shape())
 
     def _device_name(self) -> str:
@@ -216,7 +221,7 @@ class FrameworkSystem:
         if self.spec.input_shape is not None:
             return self.spec.input_shape
         if self._make_inputs is not None:
-            return tuple(getattr(self.arguments[0], "shape", (0,)))[1:] if self.arguments else ()
+            return ()
         raise BenchmarkError(
             f"{self.source.text}: the shape of its input is not known: name that of one sample, "
             "as in --input-shape 3,224,224"

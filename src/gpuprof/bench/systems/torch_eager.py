@@ -27,6 +27,7 @@ class TorchSystem(FrameworkSystem):
     """A module in evaluation mode, without gradients."""
 
     framework = "pytorch"
+    counted: Any = None  # the module whose parameters are told, whatever becomes of it
     package = ("torch", "PyTorch", "torch")
 
     def _load(self) -> None:
@@ -34,7 +35,7 @@ class TorchSystem(FrameworkSystem):
         self.device_type = self._choose_device()
         self.named: NamedModel | None = None
         self.torch.manual_seed(self.spec.seed)
-        module = self._module()
+        module = self.counted = self._module()
         try:
             self.model = self._moved(module)
         except Exception as error:
@@ -97,8 +98,8 @@ class TorchSystem(FrameworkSystem):
     @property
     def dtype(self) -> str:
         """The type that was asked for, or that of the module's parameters."""
-        if self.spec.dtype is None and self.model is not None and hasattr(self.model, "parameters"):
-            for parameter in self.model.parameters():
+        if self.spec.dtype is None and self.counted is not None:
+            for parameter in self.counted.parameters():
                 if parameter.is_floating_point():
                     return str(parameter.dtype).removeprefix("torch.")
         return super().dtype
@@ -130,6 +131,7 @@ class TorchSystem(FrameworkSystem):
     def close(self) -> None:
         """Let go of the model, and of what the allocator keeps for it."""
         super().close()
+        self.counted = None
         if self.device_type == "cuda":
             self.torch.cuda.empty_cache()
 
@@ -152,15 +154,9 @@ class TorchSystem(FrameworkSystem):
     def _device_name(self) -> str:
         return str(self.torch.cuda.get_device_name()) if self.device_type == "cuda" else processor_name()
 
-    def _tensors(self) -> list[Any]:
-        return [*self.model.parameters(), *self.model.buffers()] if hasattr(self.model, "parameters") else []
-
     def _model_bytes(self) -> int | None:
-        return sum(each.numel() * each.element_size() for each in self._tensors()) or None
+        tensors = [*self.counted.parameters(), *self.counted.buffers()]
+        return sum(each.numel() * each.element_size() for each in tensors) or None
 
     def _parameters(self) -> int | None:
-        return (
-            sum(each.numel() for each in self.model.parameters())
-            if hasattr(self.model, "parameters")
-            else None
-        )
+        return sum(each.numel() for each in self.counted.parameters())

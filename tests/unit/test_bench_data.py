@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Inputs of benchmarks, and stages that are timed on their own."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpuprof.bench.data import InputSpec, Pipeline, make_source, shape_text
+from gpuprof.errors import BenchmarkError
+
+
+def test_the_seed_decides_synthetic_data() -> None:
+    images = InputSpec((3, 4))
+    first, again, other = (make_source("synthetic", seed).batch(2, images) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert (first.shape, first.dtype) == ((2, 3, 4), np.float32)
+    tokens = make_source("synthetic").batch(2, InputSpec((50,), values=7))
+    assert (tokens.dtype, tokens.min(), tokens.max()) == (np.int64, 0, 6)
+
+
+def test_arrays_of_a_file_come_around_again(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", labels=np.arange(3), inputs=np.arange(6).reshape(3, 2))
+    source = make_source(str(tmp_path / "data.npz"))
+    np.testing.assert_array_equal(source.batch(2, InputSpec((2,))), [[0, 1], [2, 3]])
+    np.testing.assert_array_equal(source.batch(2, InputSpec((2,))), [[4, 5], [0, 1]])
+    with pytest.raises(
+        BenchmarkError, match="has the shape 2 and the model takes 5: name it with --input-shape"
+    ):
+        source.batch(1, InputSpec((5,)))
+
+
+@pytest.mark.parametrize(
+    ("arrays", "said"),
+    [
+        ({}, "holds no array"),
+        ({"inputs": np.zeros((0, 3))}, "no samples"),
+        ({"inputs": np.array([{}])}, "without unpickling"),
+    ],
+)
+def test_files_without_samples(tmp_path: Path, arrays: dict[str, Any], said: str) -> None:
+    np.savez(tmp_path / "data.npz", **arrays)
+    with pytest.raises(BenchmarkError, match=said):
+        make_source(str(tmp_path / "data.npz")).batch(1, InputSpec((3,)))
+
+
+def test_what_the_caller_hands_over() -> None:
+    source = make_source(np.full(2, number) for number in range(3))
+    np.testing.assert_array_equal(source.batch(2, InputSpec((2,))), [[0, 0], [1, 1]])
+    np.testing.assert_array_equal(source.batch(2, InputSpec((2,))), [[2, 2], [0, 0]])
+    with pytest.raises(BenchmarkError, match="hands out no samples"):
+        make_source(iter(())).batch(1, InputSpec((2,)))
+
+
+@pytest.fixture
+def images(tmp_path: Path) -> Path:
+    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: bench-data")
+    for name, color in (("cat", (255, 0, 0)), ("dog", (0, 0, 255))):
+        (tmp_path / name).mkdir()
+        image.new("RGB", (9, 7), color).save(tmp_path / name / "one.png")
+        (tmp_path / name / "notes.txt").write_text("no image")
+    return tmp_path
+
+
+@pytest.mark.parametrize(("shape", "axis"), [((3, 8, 6), 0), ((8, 6, 3), 2)])
+def test_images_in_class_folders(images: Path, shape: tuple[int, ...], axis: int) -> None:
+    source: Any = make_source(str(images), seed=1)
+    assert (source.classes, len(source.images)) == (["cat", "dog"], 2)
+    batch = source.batch(2, InputSpec(shape))
+    assert (batch.shape, batch.dtype) == ((2, *shape), np.float32)
+    red = np.moveaxis(batch, axis + 1, 1)[:, 0].mean(axis=(1, 2))
+    labels = [label for _, label in source.images]
+    np.testing.assert_allclose(red[labels.index(0)], (1 - 0.485) / 0.229, rtol=1e-5)
+    np.testing.assert_allclose(red[labels.index(1)], -0.485 / 0.229, rtol=1e-5)
+
+
+def test_images_that_are_none(images: Path) -> None:
+    (images / "cat" / "one.png").write_bytes(b"no image")
+    with pytest.raises(BenchmarkError, match=r"one\.png: no image that can be read"):
+        make_source(str(images)).batch(2, InputSpec((3, 8, 8)))
+    with pytest.raises(BenchmarkError, match="images cannot be inputs of shape 5"):
+        make_source(str(images)).batch(1, InputSpec((5,)))
+
+
+def test_stages_are_timed_on_their_own() -> None:
+    now = itertools.count()
+    spent = {"pre": 2, "run": 10, "post": 3}
+
+    def stage(name: str) -> Any:
+        def work(value: int) -> int:
+            for _ in range(spent[name]):
+                next(now)
+            return value + 1
+
+        return work
+
+    pipeline = Pipeline(stage("run"), preprocess=stage("pre"), postprocess=stage("post"))
+    times = pipeline.measure([0, 0, 0], warmup=1, clock=lambda: float(next(now)))
+    assert (times.preprocess_s, times.inference_s) == ([3.0] * 2, [11.0] * 2)
+    assert (times.postprocess_s, times.total_s) == ([4.0] * 2, [18.0] * 2)
+    assert pipeline(1) == 4
+    with pytest.raises(BenchmarkError, match="no samples behind the warm-up"):
+        pipeline.measure([0], warmup=1)
+
+
+def test_the_pipeline_waits_for_what_a_stage_enqueued() -> None:
+    order: list[str] = []
+    pipeline = Pipeline(
+        lambda item: order.append("run"),
+        preprocess=lambda item: order.append("pre"),
+        postprocess=lambda item: order.append("post"),
+        synchronize=lambda: order.append("wait"),
+    )
+    pipeline.measure([0])
+    assert order == ["pre", "wait", "run", "wait", "post"]
+
+
+def test_shapes_as_text() -> None:
+    assert (shape_text((3, 224, 224)), shape_text(())) == ("3x224x224", "scalar")

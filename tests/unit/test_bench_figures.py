@@ -1,0 +1,325 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Targets, the largest batch, the knee, memory, energy (stub tests: played devices), start-up, result files."""
+
+from __future__ import annotations
+
+import csv
+import inspect
+import io
+import json
+import math
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import gpuprof.bench
+from gpuprof.bench import energy
+from gpuprof.bench.job import JobSettings
+from gpuprof.bench.measurement import Measurement
+from gpuprof.bench.memory import host_peak_bytes, host_resident_bytes, parse_bytes
+from gpuprof.bench.report import energy_notes, results_table, to_markdown
+from gpuprof.bench.result import Launch
+from gpuprof.bench.results import COLUMNS, ResultFiles, Stamp, document_of, row_of, to_csv, to_json
+from gpuprof.bench.scaling import Outcome, knee, largest_batch
+from gpuprof.bench.session import BatchResult, SessionResult
+from gpuprof.bench.settings import Settings
+from gpuprof.bench.spec import SystemSpec
+from gpuprof.bench.startup import startup_of
+from gpuprof.bench.system import SystemDescription
+from gpuprof.bench.target import parse_target
+from gpuprof.errors import BenchmarkError
+from gpuprof.record.device_sampler import METRICS, pack_head, pack_record
+
+NOON = datetime(2026, 2, 3, 12, 0, 0, tzinfo=timezone.utc)
+STAMP = Stamp("2026-02-03T12:00:00+00:00", "abc")
+
+
+def batch_of(*launches: list[float], batch_size: int = 4, **extra: Any) -> BatchResult:
+    """Return a batch size with samples in milliseconds."""
+    described = SystemDescription("pytorch", "m|x", "a device", "cpu", "float32", (3, 8, 8), parameters=7)
+    found = BatchResult(batch_size, described, JobSettings(), {"revision": "abc"})
+    for number, samples in enumerate(launches, 1):
+        measured = Measurement(
+            settings=Settings(),
+            wall_ns=np.array([round(each * 1e6) for each in samples], dtype=np.int64),
+            enqueue_ns=None,
+            calls_per_sample=1,
+            warmup=None,
+            stopped_by="iterations",
+            stop_reason="asked for",
+            failure=None,
+            timer_ns=40.0,
+            elapsed_s=1.0,
+            machine=None,
+        )
+        found.launches.append(Launch(number, measured, None, extra))
+    return found
+
+
+def test_a_row_has_the_columns_and_empty_cells_for_what_is_missing() -> None:
+    row = row_of(batch_of([1.0, 3.0] * 10, memory={"host_resident_bytes": 5_000_000}, compile_s=0.5), STAMP)
+    assert tuple(row)[: len(COLUMNS)] == COLUMNS
+    assert row["latency_mean_ms"] == pytest.approx(2)
+    assert (row["latency_min_ms"], row["latency_max_ms"]) == (1.0, 3.0)
+    assert row["throughput_ips"] == pytest.approx(2_000)
+    assert (row["memory_mb"], row["memory_kind"], row["compilation_time_ms"]) == (5.0, "host peak", 500.0)
+    assert row["latency_p95_ms"] is None
+    (read,) = csv.DictReader(io.StringIO(to_csv([row])))
+    assert (read["latency_p95_ms"], read["energy_per_sample_j"], read["git_commit"]) == ("", "", "abc")
+    assert (
+        "n=20, needs 59"
+        in document_of([batch_of([1.0, 3.0] * 10)], STAMP)["results"][0]["insufficient"]["latency_p95_ms"]
+    )
+
+
+def test_json_holds_every_sample_and_no_nan() -> None:
+    text = to_json(document_of([batch_of([1.0], [2.0])], STAMP))
+    (result,) = json.loads(text)["results"]
+    assert [each["measurement"]["samples_ns"] for each in result["launches"]] == [[1_000_000], [2_000_000]]
+    with pytest.raises(ValueError, match="JSON compliant"):
+        to_json({"value": math.nan})
+
+
+def test_tables_fit_and_markdown_is_escaped() -> None:
+    batches = [batch_of([1.0] * 60, batch_size=size) for size in (1, 2, 4)]
+    assert max(map(len, results_table(batches).splitlines())) <= 100
+    text = to_markdown(SessionResult(SystemSpec("m|x"), JobSettings(), batches), STAMP)
+    assert "| m\\|x |" in text
+    assert "p99: insufficient (n=60, 60, 60; it needs 299)" in text.replace("\\", "")
+    assert "energy: unavailable" in text
+    assert energy_notes([batch_of([1.0], energy={"energy_per_sample_j": 0.25})])[0].startswith("0.25 J")
+
+
+def test_no_result_file_is_overwritten(tmp_path: Path) -> None:
+    first = ResultFiles(tmp_path, ("csv", "json"), NOON)
+    second = ResultFiles(tmp_path, ("json",), NOON)
+    assert first.stem.name == "benchmark_results_20260203_120000"
+    assert second.stem.name == "benchmark_results_20260203_120000_2"
+    assert [path.name for path in first.write({"csv": "a", "json": "b"})] == [
+        "benchmark_results_20260203_120000.csv",
+        "benchmark_results_20260203_120000.json",
+    ]
+    second.discard()
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_results_as_a_data_frame(tmp_path: Path) -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed: bench-data")
+    for _ in range(2):
+        text = to_csv([row_of(batch_of([1.0] * 10), STAMP)])
+        ResultFiles(tmp_path, ("csv",), NOON).write({"csv": text})
+    frame = gpuprof.bench.read_results(tmp_path)
+    assert (len(frame), tuple(frame.columns[: len(COLUMNS)])) == (2, COLUMNS)
+    assert frame["latency_p99_ms"].isna().all()
+    (tmp_path / "other.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(BenchmarkError, match="the column framework is missing"):
+        gpuprof.bench.read_results(tmp_path / "other.csv")
+
+
+# --- targets and batch sizes ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("p50<20ms", "met"),
+        ("p50<5ms", "missed"),
+        ("mean < 11 ms", "met"),
+        ("max<=0.001s", "missed"),
+        ("p99<20ms", "inconclusive"),
+    ],
+)
+def test_a_target_is_held_against_the_interval(text: str, verdict: str) -> None:
+    result = batch_of([10.0] * 30, [10.0] * 30).result
+    assert parse_target(text).verdict(result) == verdict
+
+
+def test_a_search_goes_by_all_samples_where_a_quantile_has_too_few() -> None:
+    target = parse_target("p99<20ms")
+    assert target.seems_met(batch_of([10.0] * 30).result)
+    assert not target.seems_met(batch_of([10.0] * 29 + [21.0]).result)
+
+
+@pytest.mark.parametrize("text", ["p99", "p42<1ms", "p99<0ms", "p99<20", "p99>20ms", "p99<20min"])
+def test_targets_that_are_none(text: str) -> None:
+    with pytest.raises(BenchmarkError, match="is no target: write one of p50, p90"):
+        parse_target(text)
+
+
+def searched(allowed: Any, fits: int = 1 << 30) -> tuple[int | None, list[int]]:
+    tried: list[int] = []
+
+    def probe(size: int) -> Outcome:
+        tried.append(size)
+        return "does not fit" if size > fits else "ok" if allowed(size) else "missed"
+
+    found = largest_batch(probe, most=256)
+    assert len(tried) == len(set(tried))
+    return found.batch_size, tried
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 8, 63, 100, 255, 256])
+def test_the_largest_batch_of_a_monotone_latency(limit: int) -> None:
+    found, tried = searched(lambda size: size <= limit)
+    assert found == limit
+    assert len(tried) <= 24
+
+
+def test_the_largest_batch_where_multiples_of_8_are_faster() -> None:
+    def fast(size: int) -> bool:
+        return size <= 24 if size % 8 == 0 else size <= 17
+
+    assert searched(fast)[0] == 24
+
+
+def test_a_slow_size_on_the_way_does_not_end_the_search() -> None:
+    assert searched(lambda size: size != 4 and size <= 20)[0] == 20
+
+
+def test_memory_ends_the_search_and_nothing_beyond_is_tried() -> None:
+    found, tried = searched(lambda size: True, fits=37)
+    assert found == 37
+    assert max(tried) == 64
+    assert searched(lambda size: True, fits=0) == (None, [1])
+    assert searched(lambda size: False)[0] is None
+
+
+def test_the_knee_is_the_smallest_size_near_the_best() -> None:
+    assert knee({1: 10, 2: 19, 4: 37, 8: 60, 16: 64, 32: 62}) == 8
+    assert knee({1: 10, 2: 19}) is None
+
+
+# --- memory, start-up, energy --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("12GiB", 12 << 30), ("800 MB", 800_000_000), ("1.5kb", 1_500), ("7B", 7)]
+)
+def test_sizes(text: str, size: int) -> None:
+    assert parse_bytes(text) == size
+    with pytest.raises(BenchmarkError, match="is no size"):
+        parse_bytes(text + "x")
+
+
+def test_resident_memory_is_read_and_not_made_up(tmp_path: Path) -> None:
+    (tmp_path / "status").write_text("Name:\tx\nVmHWM:\t  2048 kB\nVmRSS:\t 1024 kB\nThreads:\t1\n")
+    assert (host_resident_bytes(tmp_path / "status"), host_peak_bytes(tmp_path / "status")) == (
+        1 << 20,
+        1 << 21,
+    )
+    assert host_resident_bytes(tmp_path / "missing") is None
+
+
+def test_the_parts_of_a_start_add_up() -> None:
+    times = {"up": 120, "imported": 500, "loaded": 900, "prepared": 1_000, "answered": 1_600}
+    events = [{"event": name, "t_ns": at * 1_000_000} for name, at in times.items()]
+    events[0]["up_ns"] = 110_000_000
+    startup = startup_of(100_000_000, events)
+    assert startup is not None
+    parts = startup.to_dict()
+    assert {name: round(value, 3) for name, value in parts.items()} == {
+        "interpreter_s": 0.01, "import_s": 0.39, "load_s": 0.4, "compile_s": 0.1, "first_run_s": 0.6,
+        "total_s": 1.5,
+    }  # fmt: skip
+    assert startup_of(0, events[:-1]) is None
+
+
+class PlayedSource:
+    """A device of 100 W at rest and 250 W at work, sampled every 100 ms of a played clock."""
+
+    clock_ns = 0
+    states: list[tuple[int, float]]
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def start(self) -> str:
+        return "nvml"
+
+    def stop(self) -> None:
+        codes = {name: number for number, name in enumerate(METRICS, 1)}
+        joules, records = 0.0, []
+        for t_ns in range(0, PlayedSource.clock_ns + 1, 100_000_000):
+            watts = 100.0 if t_ns <= 2_000_000_000 else 250.0
+            records.append(pack_record(t_ns, 0, codes["power_w"], watts))
+            records.append(pack_record(t_ns, 0, codes["energy_j"], joules))
+            records.append(pack_record(t_ns, 0, codes["utilization_percent"], 0.0 if watts == 100 else 90.0))
+            joules += (100.0 if t_ns < 2_000_000_000 else 250.0) * 0.1
+        head = pack_head({"devices": [{"index": 0, "name": "played"}], "period_ns": 100_000_000})
+        (self._folder / "1-1.samples").write_bytes(head + b"".join(records))
+
+
+def test_energy_is_that_of_the_counter_without_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stub test: 2 s at rest, then 4 s of calls of half a second with 8 samples each."""
+    monkeypatch.setattr(energy, "DeviceSampleSource", PlayedSource)
+    PlayedSource.clock_ns = 0
+
+    def advance(seconds: float) -> None:
+        PlayedSource.clock_ns += round(seconds * 1e9)
+
+    def call() -> int:
+        advance(0.5)
+        return 8
+
+    found = energy.measure_energy(
+        call, load_s=4.0, idle_s=2.0, pause=advance, clock_ns=lambda: PlayedSource.clock_ns
+    )
+    assert (found.unavailable, found.method, found.samples) == (None, "counter", 64)
+    assert found.idle_w == pytest.approx(100)
+    assert found.energy_j == pytest.approx(4 * 250)
+    assert found.energy_per_sample_j == pytest.approx(4 * 150 / 64)
+    assert found.utilization_percent[-1] == (pytest.approx(4.0), 90.0)
+
+
+def test_energy_without_a_driver_is_unavailable_and_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("gpuprof.record.device_samples.has_driver", lambda: False)
+    found = energy.measure_energy(lambda: pytest.fail("nothing is to be run"))
+    assert (found.energy_per_sample_j, found.unavailable) == (None, "no NVIDIA driver")
+
+
+# --- the suite -----------------------------------------------------------------------------------
+
+PARAMETERS = [
+    "framework", "model_name", "device_prefer", "batch_sizes", "warmup_iterations", "measurement_iterations",
+    "input_shape", "dtype", "data_source", "csv_output_dir", "verbose",
+]  # fmt: skip
+
+
+def test_the_suite_has_the_parameters_of_the_contract() -> None:
+    for function in (
+        gpuprof.bench.BenchmarkConfig,
+        gpuprof.bench.run_inference_benchmark,
+        gpuprof.bench.run_benchmark_suite,
+    ):
+        assert list(inspect.signature(function).parameters) == PARAMETERS
+
+
+def test_a_suite_of_factories_writes_one_table(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    models = Path(__file__).with_name("bench_models.py")
+    options: dict[str, Any] = {
+        "batch_sizes": [1, 2], "warmup_iterations": 1, "measurement_iterations": 20, "input_shape": (3,),
+        "csv_output_dir": str(tmp_path), "verbose": True,
+    }  # fmt: skip
+    names = [f"{models}:{name}" for name in ("doubled", "raising", "not_callable")]
+    with pytest.raises(BenchmarkError, match="raised ValueError"):
+        gpuprof.bench.run_benchmark_suite("python", names, **options)
+    (file,) = tmp_path.glob("*.csv")
+    assert len(file.read_text().splitlines()) == 3
+    assert "bench_models:doubled" in capfd.readouterr().err
+
+
+def test_an_iterator_is_measured_in_this_process(tmp_path: Path) -> None:
+    config = gpuprof.bench.BenchmarkConfig(
+        "python",
+        f"{Path(__file__).with_name('bench_models.py')}:doubled",
+        batch_sizes=(2,),
+        warmup_iterations=1,
+        measurement_iterations=20,
+        input_shape=(3,),
+        data_source=(np.ones(3) for _ in range(4)),
+    )
+    (found,) = gpuprof.bench.run_inference_benchmark(config)
+    assert (found.batch_size, len(found.result.samples), found.in_process) == (2, 20, True)
