@@ -100,11 +100,25 @@ def test_intervals_of_launches_cover_where_launches_differ() -> None:
     assert alone / repeats < 0.4
 
 
-def test_two_launches_that_differ_bound_nothing() -> None:
+def test_two_launches_that_differ_bound_next_to_nothing() -> None:
     found = quantile_of_launches([np.full(100, 1.0), np.full(100, 2.0)], 0.5)
     assert found is not None
-    assert (found.low, found.high) == (None, None)
-    assert found.relative_width is None
+    assert found.low is not None
+    assert found.high is not None
+    # Student's t for one degree of freedom is 12.7.
+    assert math.log(found.high / found.value) == pytest.approx(12.706 * math.log(2) / 2, rel=1e-3)
+    assert found.value / found.low == pytest.approx(found.high / found.value)
+
+
+def test_launches_too_short_for_a_quantile_of_their_own_still_count_as_launches() -> None:
+    generator = np.random.default_rng(24)
+    repeats, covered = 300, 0
+    for _ in range(repeats):
+        launches = [generator.exponential(1.0, 40) for _ in range(10)]
+        found = quantile_of_launches(launches, 0.99)
+        assert found is not None
+        covered += (found.low or 0) <= -math.log(0.01) <= (found.high or math.inf)
+    assert covered / repeats >= 0.93
 
 
 def test_launches_that_are_alike_have_the_interval_of_their_samples_at_least() -> None:

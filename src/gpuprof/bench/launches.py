@@ -94,8 +94,8 @@ def run_launches(
     """
     if LAUNCH_VARIABLE in os.environ:
         raise BenchmarkError(
-            "a launch may not start launches: call this under `if __name__ == '__main__':`, so that importing "
-            "the file does nothing"
+            "a launch may not start launches: call this under `if __name__ == '__main__':`, so that "
+            "importing the file starts nothing"
         )
     order = launch_order(list(plans), launches, seed)
     done = Launches(plans)

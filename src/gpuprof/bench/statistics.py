@@ -98,24 +98,41 @@ def quantile_of_launches(
 ) -> Estimate | None:
     """Return a quantile of all launches' samples together; None where the samples do not suffice.
 
-    Samples of one launch are alike, so the interval comes from how the launches differ: Woodruff's interval
-    (JASA 47, 1952) with the launches as clusters. The share of each launch's samples that lie below the
-    value varies between launches; that spread, times Student's t, is the half width of the share, and the
-    interval lies between the quantiles at both ends of it. It is never narrower than for independent
-    samples. An end beyond the samples is None: so few launches bound the quantile on one side only, or not
-    at all.
+    Samples of one launch are alike, so the interval comes from how the launches differ: Student's, on the
+    logarithms of the launches' own quantiles, around the value of all samples. It is never narrower than for
+    independent samples. Launches that are too short for a quantile of their own get Woodruff's interval.
     """
     filled = [launch for launch in launches if len(launch)]
     if len(filled) < 2:
         return quantile_of(filled[0], quantile, confidence) if filled else None
     pooled = np.concatenate(filled)
     alone = quantile_of(pooled, quantile, confidence)
-    ranks = interval_ranks(len(pooled), quantile, confidence)
-    if alone is None or ranks is None:
+    if alone is None or alone.low is None or alone.high is None:
         return None
-    count, clusters = len(pooled), len(filled)
-    sizes = np.array([len(launch) for launch in filled])
-    below = np.array([np.mean(launch <= alone.value) for launch in filled])
+    figures = [found.value for launch in filled if (found := quantile_of(launch, quantile, confidence))]
+    if len(figures) < len(filled) or min(figures) <= 0:
+        return _woodruff(filled, pooled, quantile, alone.value, confidence)
+    deviation = float(np.log(figures).std(ddof=1))
+    half = _student(1 - confidence, len(figures) - 1) * deviation / math.sqrt(len(figures))
+    low, high = alone.value * math.exp(-half), alone.value * math.exp(min(half, _DEVIATIONS))
+    return Estimate(min(alone.low, low), alone.value, max(alone.high, high))
+
+
+def _woodruff(
+    launches: Sequence[Floats], pooled: Floats, quantile: float, value: float, confidence: float
+) -> Estimate | None:
+    """Return the interval of Woodruff (JASA 47, 1952) with the launches as clusters.
+
+    The share of each launch's samples that lie below the value varies between launches; that spread, times
+    Student's t, is the half width of the share, and the interval lies between the quantiles at both ends
+    of it. An end beyond the samples is None.
+    """
+    ranks = interval_ranks(len(pooled), quantile, confidence)
+    if ranks is None:
+        return None
+    count, clusters = len(pooled), len(launches)
+    sizes = np.array([len(launch) for launch in launches])
+    below = np.array([np.mean(launch <= value) for launch in launches])
     residuals = sizes * (below - np.average(below, weights=sizes))
     error = math.sqrt(clusters / (clusters - 1) * float((residuals**2).sum())) / count
     half = _student(1 - confidence, clusters - 1) * error

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Launches in fresh processes: order, results, failures, hanging, interrupts."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import subprocess
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import launched
+import pytest
+
+import gpuprof
+from gpuprof.bench.launches import Outcome, launch_order, run_launches
+from gpuprof.bench.plan import LAUNCH_VARIABLE, Plan, find_named, name_of
+from gpuprof.bench.result import Result
+from gpuprof.bench.settings import Settings
+from gpuprof.errors import BenchmarkError
+
+FEW = Settings(iterations=40, warmup=5)
+
+
+def plan(factory: str, **arguments: Any) -> Plan:
+    return Plan(f"launched:{factory}", arguments, FEW, batch_size=8)
+
+
+@pytest.mark.parametrize("launches", [1, 2, 5, 10])
+@pytest.mark.parametrize("names", [["a"], ["a", "b"], ["a", "b", "c"]])
+def test_each_is_launched_as_often_and_every_second_turn_is_the_mirror(
+    names: list[str], launches: int
+) -> None:
+    order = launch_order(names, launches, seed=5)
+    assert Counter(order) == dict.fromkeys(names, launches)
+    width = len(names)
+    turns = [order[start : start + width] for start in range(0, len(order), width)]
+    assert all(sorted(turn) == names for turn in turns)
+    for first, second in zip(turns[::2], turns[1::2], strict=False):
+        assert second == first[::-1]
+    assert order == launch_order(names, launches, seed=5)
+
+
+def test_the_order_is_random_over_seeds() -> None:
+    firsts = Counter(launch_order(["a", "b"], 2, seed)[0] for seed in range(100))
+    assert min(firsts.values()) > 30
+
+
+def test_launches_of_two_configurations() -> None:
+    seen: list[tuple[str, int, int]] = []
+
+    def progress(outcome: Outcome, done: int, planned: int) -> None:
+        seen.append((outcome.name, done, planned))
+
+    done = run_launches({"a": plan("talking"), "b": plan("talking")}, 2, seed=1, progress=progress)
+    assert [name for name, _, _ in seen] == launch_order(["a", "b"], 2, 1)
+    assert [(number, planned) for _, number, planned in seen] == [(number, 4) for number in (1, 2, 3, 4)]
+    results = done.results()
+    processes = set()
+    for result in results.values():
+        assert len(result.samples) == 80
+        assert [launch.failure for launch in result.launches] == [None, None]
+        assert result.batch_size == 8
+        assert result.description is not None
+        # A benchmark measures the framework alone: nothing listens to its operators.
+        assert result.description["details"] == {"collector": "none"}
+        assert result.environment["python"]
+        for launch in result.launches:
+            processes.add(launch.extra["process_id"])
+            assert launch.extra["load_s"] >= 0
+            assert launch.extra["memory"]["host_resident_bytes"] == 12_345
+    assert len(processes) == 4
+    assert os.getpid() not in processes
+    again = Result.from_dict(json.loads(json.dumps(results["a"].to_dict())))
+    assert str(again) == str(results["a"])
+    assert again.to_dict() == results["a"].to_dict()
+
+
+def test_failures_are_outcomes_in_one_line() -> None:
+    plans = {
+        "raises": plan("failing", message="not\nhere"),
+        "dies": plan("dying"),
+        "missing": plan("nothing"),
+        "works": plan("talking"),
+    }
+    done = run_launches(plans, 1)
+    failures = {outcome.name: outcome.launch.failure for outcome in done.outcomes}
+    assert failures["raises"] == "RuntimeError: not"
+    assert failures["dies"] == "the launch ended with exit code 7: last words"
+    assert "has no 'nothing'" in str(failures["missing"])
+    assert failures["works"] is None
+    results = done.results()
+    assert len(results["dies"].samples) == 0
+    assert "no samples" in str(results["dies"])
+    assert len(results["works"].samples) == 40
+
+
+def test_a_launch_that_hangs_is_ended_with_its_children_and_keeps_its_samples(tmp_path: Path) -> None:
+    fifo = tmp_path / "held"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        settings = Settings(iterations=10**9, warmup=0)
+        hanging = Plan("launched:hanging", {"fifo": str(fifo)}, settings)
+        done = run_launches({"hangs": hanging}, 1, time_limit_s=12)
+        launch = done.outcomes[0].launch
+        assert launch.failure == "the launch was ended after 12 s, its time limit"
+        assert launch.measurement is not None
+        assert len(launch.measurement.wall_ns) > 0
+        assert os.read(reader, 100) == b"alive"
+        # The end of the file: the child that held it open is gone too.
+        assert select.select([reader], [], [], 20)[0]
+        assert os.read(reader, 100) == b""
+    finally:
+        os.close(reader)
+    result = done.results()["hangs"]
+    assert "time limit" in str(result)
+
+
+def test_an_interrupt_keeps_the_launches_that_are_done() -> None:
+    plans = {"works": plan("talking"), "interrupts": plan("interrupting")}
+    seed = next(seed for seed in range(10) if launch_order(list(plans), 1, seed)[0] == "works")
+    done = run_launches(plans, 3, seed=seed)
+    assert done.interrupted
+    assert [outcome.name for outcome in done.outcomes] == ["works", "interrupts"]
+    assert [outcome.launch.failure for outcome in done.outcomes] == [None, "interrupted"]
+    assert len(done.results()["works"].samples) == 40
+
+
+def test_benchmark_in_launches_finds_functions_by_name() -> None:
+    result = gpuprof.benchmark(launched.add, launched.two_numbers, iterations=30, warmup=2, launches=2)
+    assert len(result.samples) == 60
+    assert [len(each.wall_ns) for each in result.measurements] == [30, 30]
+    assert result.name == "add"
+    assert not result.in_process
+    assert "one launch" not in {flag.name for flag in result.flags}
+
+
+def test_benchmark_in_launches_keeps_what_was_measured_before_a_failure() -> None:
+    result = gpuprof.benchmark(launched.fail_late, iterations=100, warmup=10, launches=2)
+    assert len(result.samples) == 100
+    assert "2 of 2 launches failed" in str(result)
+    with pytest.raises(BenchmarkError, match="ValueError: no more") as raised:
+        gpuprof.benchmark(launched.fail_late, iterations=100, warmup=70, launches=2)
+    assert "\n" not in str(raised.value)
+
+
+def test_what_has_no_name_is_refused() -> None:
+    for nameless in (lambda: 1, Launched_instance, [].append):
+        with pytest.raises(BenchmarkError, match="by its name only"):
+            gpuprof.benchmark(nameless, launches=2)
+    with pytest.raises(BenchmarkError, match="inputs"):
+        gpuprof.benchmark(launched.add, (1, 2), launches=2)
+    with pytest.raises(BenchmarkError, match="launches=0"):
+        gpuprof.benchmark(launched.quick, launches=0)
+
+
+Launched_instance = launched.Launched(launched.quick).describe
+
+
+def test_names() -> None:
+    assert find_named(name_of(launched.quick, "it")) is launched.quick
+    assert find_named(f"{Path(launched.__file__)}:two_numbers")() == (3, 4)
+    for wrong in (
+        "quick",
+        "launched:",
+        ":quick",
+        "no_such_module_here:f",
+        "launched:quick.nothing",
+        "no/such.py:f",
+    ):
+        with pytest.raises(BenchmarkError) as raised:
+            find_named(wrong)
+        assert "\n" not in str(raised.value)
+
+
+def test_a_launch_starts_no_launches(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(LAUNCH_VARIABLE, "1")
+    with pytest.raises(BenchmarkError, match="__main__"):
+        run_launches({"a": plan("talking")}, 1)
+
+
+SCRIPT = """
+import gpuprof
+def work():
+    return sum(range(100))
+result = gpuprof.benchmark(work, iterations=20, warmup=1, launches=2)
+print(len(result.samples))
+"""
+
+
+def test_a_script_without_a_guard_does_not_multiply(run_python: Any, tmp_path: Path) -> None:
+    (tmp_path / "unguarded.py").write_text(SCRIPT)
+    done: subprocess.CompletedProcess[str] = run_python("unguarded.py")
+    assert done.returncode == 1
+    assert "__main__" in done.stderr.splitlines()[-1]
+    guarded = SCRIPT.replace("result =", "if __name__ == '__main__':\n  result =").replace("print", "  print")
+    (tmp_path / "guarded.py").write_text(guarded)
+    done = run_python("guarded.py")
+    assert (done.stdout, done.returncode) == ("40\n", 0), done.stderr

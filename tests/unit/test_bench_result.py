@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof.benchmark` in this process, and what a result tells."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from simulated import MS, FakeClock, SimulatedSystem
+
+import gpuprof
+from gpuprof.bench.environment import describe_environment
+from gpuprof.bench.measure import measure
+from gpuprof.bench.result import Launch, Result
+from gpuprof.bench.settings import Settings
+from gpuprof.errors import BenchmarkError
+
+
+def simulated(*launches: Callable[[int], float], batch_size: int | None = None, **settings: Any) -> Result:
+    """Return the result of one launch for each duration."""
+    made = []
+    chosen = Settings(**{"iterations": 400, "warmup": 0, **settings})
+    for position, duration in enumerate(launches):
+        clock = FakeClock()
+        measured = measure(SimulatedSystem(clock, duration), chosen, clock=clock)
+        made.append(Launch(position, replace(measured, machine=None), measured.failure, {"load_s": 0.5}))
+    return Result("it", None, chosen, tuple(made), describe_environment(), batch_size=batch_size)
+
+
+def test_quantiles_are_seconds_or_none() -> None:
+    result = simulated(lambda call: MS * (1 + call / 100))
+    assert result.samples[:3].tolist() == [0.001, 0.00101, 0.00102]
+    assert result.quantile(0.5) == pytest.approx(np.median(result.samples))
+    low, value, high = result.quantile(0.99, interval=True) or (None, math.nan, None)
+    assert low is not None
+    assert high is not None
+    assert low <= value <= high
+    assert value == result.quantile(0.99)
+    assert result.quantile(0.999) is None
+    assert result.quantile(0.999, interval=True) is None
+
+
+def test_the_table_says_what_is_insufficient() -> None:
+    table = str(simulated(lambda call: MS, iterations=100))
+    rows = {line.split()[0]: line for line in table.splitlines() if line.startswith("p")}
+    assert "insufficient (n=100)" in rows["p99"]
+    assert "needs 299" in rows["p99"]
+    assert "1.00 ms" in rows["p95"]
+    assert "one launch cannot tell" in table
+    assert max(map(len, table.splitlines())) <= 120
+
+
+def test_several_launches_are_one_sample_each() -> None:
+    result = simulated(
+        *[lambda call, speed=speed: MS * speed for speed in (1.0, 1.01, 1.02, 0.99, 0.98, 1.0)]
+    )
+    assert len(result.samples) == 2_400
+    assert result.launch_figures() == pytest.approx((0.001, 0.00101, 0.00102, 0.00099, 0.00098, 0.001))
+    low, value, high = result.quantile(0.5, interval=True) or (None, math.nan, None)
+    assert value == pytest.approx(0.001)
+    # The samples of each launch are all alike: what is uncertain is which launch one gets.
+    assert low is not None
+    assert high is not None
+    assert 0.00002 <= high - low <= 0.00004
+    assert "one launch" not in {flag.name for flag in result.flags}
+
+
+def test_rates() -> None:
+    result = simulated(lambda call: 2 * MS, batch_size=8)
+    assert result.calls_per_s == pytest.approx(500)
+    assert result.items_per_s == pytest.approx(4_000)
+    windows = simulated(lambda call: 2 * MS, mode="throughput", window_calls=10)
+    assert windows.calls_per_s == pytest.approx(500)
+    assert windows.samples.tolist() == pytest.approx([0.002] * 40)
+    assert "mean of 10 calls" in str(windows)
+
+
+def test_a_result_goes_through_json_and_back() -> None:
+    result = simulated(lambda call: MS + call, lambda call: MS + 2 * call, batch_size=4)
+    again = Result.from_dict(json.loads(json.dumps(result.to_dict(), allow_nan=False)))
+    assert again.to_dict() == result.to_dict()
+    assert again.samples.tolist() == result.samples.tolist()
+    assert str(again) == str(result)
+    with pytest.raises(BenchmarkError, match="format"):
+        Result.from_dict({"format": 99})
+
+
+def test_an_empty_result_says_so() -> None:
+    result = simulated(lambda call: 1 / 0)
+    assert len(result.samples) == 0
+    assert (result.quantile(0.5), result.summary, result.calls_per_s) == (None, None, None)
+    assert "no samples" in str(result)
+    assert json.dumps(result.to_dict(), allow_nan=False)
+
+
+def test_benchmark_calls_with_each_kind_of_inputs() -> None:
+    seen: list[Any] = []
+
+    def target(*args: Any, **kwargs: Any) -> None:
+        seen.append((args, kwargs))
+
+    for inputs, expected in (
+        (None, ((), {})),
+        (5, ((5,), {})),
+        ((1, 2), ((1, 2), {})),
+        ({"a": 1}, ((), {"a": 1})),
+        (lambda: (3,), ((3,), {})),
+        ([1, 2], (([1, 2],), {})),
+    ):
+        result = gpuprof.benchmark(target, inputs, iterations=12, warmup=3)
+        assert len(result.samples) == 12
+        assert len(seen) == 15
+        assert seen.pop() == expected
+        seen.clear()
+
+
+def test_benchmark_notes_where_and_when() -> None:
+    result = gpuprof.benchmark(len, [1], iterations=10, warmup=1, name="length")
+    assert result.name == "length"
+    environment = result.environment
+    assert {"processor", "python", "versions", "revision", "date", "threads", "load_average"} <= set(
+        environment
+    )
+    assert environment["versions"]["gpuprof-native"]
+    assert result.in_process
+
+
+def test_a_failure_raises_with_what_was_measured() -> None:
+    calls = []
+
+    def target() -> None:
+        calls.append(1)
+        if len(calls) > 30:
+            raise RuntimeError("full")
+
+    with pytest.raises(gpuprof.BenchmarkError, match="RuntimeError: full") as raised:
+        gpuprof.benchmark(target, iterations=100, warmup=10)
+    assert "\n" not in str(raised.value)
+    assert len(raised.value.result.samples) == 20
+
+
+def test_an_interrupt_goes_on_with_what_was_measured() -> None:
+    calls = []
+
+    def target() -> None:
+        calls.append(1)
+        if len(calls) > 30:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt) as raised:
+        gpuprof.benchmark(target, iterations=100, warmup=10)
+    assert len(raised.value.args[0].samples) == 20
+
+
+def test_a_call_that_changes_its_inputs_is_flagged() -> None:
+    def change(array: Any) -> None:
+        array += 1
+
+    changed = gpuprof.benchmark(change, np.zeros(10), iterations=10, warmup=1)
+    assert "inputs" in {flag.name for flag in changed.flags}
+    kept = gpuprof.benchmark(np.sum, np.zeros(10), iterations=10, warmup=1)
+    assert "inputs" not in {flag.name for flag in kept.flags}
+
+
+@pytest.mark.parametrize("wrong", [5, "model", None, dict])
+def test_what_cannot_be_called_is_refused(wrong: Any) -> None:
+    with pytest.raises(gpuprof.BenchmarkError, match="nothing to call"):
+        gpuprof.benchmark(wrong)
+
+
+def test_a_torch_model() -> None:
+    torch = pytest.importorskip("torch", reason="a PyTorch model is measured")
+    model = torch.nn.Linear(4, 2).eval()
+    result = gpuprof.benchmark(model, torch.ones(3, 4), iterations=20, warmup=2, check_outputs=True)
+    described = result.description or {}
+    assert (described["framework"], described["dtype"], described["device_type"]) == (
+        "pytorch",
+        "float32",
+        "cpu",
+    )
+    assert described["details"]["mode"] == "evaluation"
+    assert result.environment["threads"] == torch.get_num_threads()
+    with pytest.raises(gpuprof.BenchmarkError, match="NaN"):
+        gpuprof.benchmark(model, torch.full((3, 4), math.nan), iterations=20, warmup=2, check_outputs=True)
+    half = gpuprof.benchmark(
+        lambda tensor: tensor.add_(1), torch.ones(3, dtype=torch.bfloat16), iterations=5, warmup=1
+    )
+    assert "inputs" in {flag.name for flag in half.flags}
