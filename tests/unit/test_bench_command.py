@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof bench` from the command line: real processes, small callables; what it refuses, and what it keeps."""
+"""`gpuprof bench` in real processes, with small callables: what it writes, refuses and keeps."""
 
 from __future__ import annotations
 
@@ -191,6 +191,30 @@ def test_a_profile_is_left_beside_the_results(bench: Any, run_python: Any, tmp_p
     (run,) = (tmp_path / "results" / "raw").glob("*.gpuprof")
     shown = run_python("-m", "gpuprof", "summary", run, "--by", "span").stdout
     assert "call" in shown
+
+
+def test_the_largest_batch_that_fits_a_budget(bench: Any) -> None:
+    words = ("--find-max-batch", "--memory-budget", "100MB", "--json", "--input-shape", "2000000")
+    document = json.loads(bench("doubled", *words).stdout)
+    largest = document["largest_batch"]
+    assert largest["why"] == "does not fit"
+    assert (
+        1 <= largest["batch_size"] <= 6
+    )  # 8 MB of input a sample, as much of output, beside 30 MB of Python
+    assert largest["outcomes"][str(largest["batch_size"])] == "ok"
+
+
+def test_batches_double_until_memory_ends(bench: Any) -> None:
+    words = ("--batch-sizes", "auto", "--memory-budget", "100MB", "--input-shape", "2000000")
+    done = bench("doubled", *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "memory ended: batch size" in done.stdout
+
+
+def test_a_cold_and_a_warm_start(bench: Any) -> None:
+    document = json.loads(bench("doubled", "--startup", "--json").stdout)
+    assert set(document["startup"]) == {"cold", "warm"}
+    assert all(each["total_s"] > 0 for each in document["startup"].values())
 
 
 def test_an_interrupt_keeps_what_was_measured(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from gpuprof.bench.energy import measure_energy
 from gpuprof.bench.failures import DoesNotFitError
 from gpuprof.bench.measure import measure
 from gpuprof.bench.measurement import Measurement
+from gpuprof.bench.memory import memory_failures
 from gpuprof.bench.settings import Settings
 from gpuprof.bench.spec import SystemSpec
 from gpuprof.bench.system import MemoryReading
@@ -103,6 +104,11 @@ class _Batch:
         self._calls = 0
 
     def run(self, batch_size: int) -> None:
+        """Measure it. What runs out of memory, looking at inputs and outputs too, is DoesNotFitError."""
+        with memory_failures(batch_size):
+            self._run(batch_size)
+
+    def _run(self, batch_size: int) -> None:
         system, send = self._system, self._send
         send("preparing", batch_size=batch_size)
         begin_s = time.monotonic()
@@ -110,14 +116,15 @@ class _Batch:
         prepare_s = time.monotonic() - begin_s
         send("prepared", batch_size=batch_size)
         guard = InputGuard(system)
+        system.reset_peak()
         begin_s = time.monotonic()
         outputs = answer(system)
         first_call_s = time.monotonic() - begin_s
         send("answered", batch_size=batch_size, description=dataclasses.asdict(system.describe()))
+        self._check_budget(system.memory())
         check_outputs(system, outputs)
         guard.check()
         del outputs
-        self._check_budget(system.memory())
         if self._settings.only_first_answer or self._settings.profile is not None:
             return
         measurement, extra = self._measure()
@@ -132,6 +139,7 @@ class _Batch:
 
     def _measure(self) -> tuple[Measurement, dict[str, Any]]:
         system = self._system
+        system.reset_peak()  # looking at inputs and outputs took memory that the model does not
         meter = UsageMeter()
         measurement = measure(system, self._settings.measuring, progress=self._progress)
         usage, memory = meter.read(), system.memory()

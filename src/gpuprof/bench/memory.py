@@ -112,10 +112,10 @@ def device_used_bytes(index: int = 0) -> int | None:
 
 @contextlib.contextmanager
 def memory_failures(batch_size: int) -> Iterator[None]:
-    """Turn memory that ends while inputs are made into DoesNotFitError."""
+    """Turn memory that ends into DoesNotFitError."""
     try:
         yield
     except MemoryError as error:
         raise DoesNotFitError(
-            f"the inputs of batch size {batch_size} do not fit into memory: take smaller --batch-sizes"
+            f"batch size {batch_size} does not fit into memory: take smaller --batch-sizes"
         ) from error

@@ -56,8 +56,8 @@ def run_launch(
     time_limit_s: float,
     on_event: Callable[[Event], None],
     environment: Mapping[str, str] | None = None,
-) -> int:
-    """Run one job in a fresh process and hand on its events; returns when it was started (monotonic, ns).
+) -> None:
+    """Run one job in a fresh process and hand on its events, `started` as the first.
 
     Raises what the job failed with, TimeLimitError where a step took too long, DoesNotFitError where the
     system killed it for its memory.
@@ -65,7 +65,7 @@ def run_launch(
     with tempfile.TemporaryFile() as output:
         read_end, write_end = os.pipe()
         try:
-            started_ns = time.monotonic_ns()
+            on_event({"event": "started", "t_ns": time.monotonic_ns()})
             process = _start(job, write_end, output, environment)
         except OSError as error:
             os.close(read_end)
@@ -83,7 +83,6 @@ def run_launch(
             _end(process)
         if last.get("event") != "done":
             raise _died(process.returncode, last, output)
-    return started_ns
 
 
 def _start(

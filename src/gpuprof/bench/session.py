@@ -150,10 +150,12 @@ class Session:
                 events.append({key: event[key] for key in ("event", "t_ns", "up_ns") if key in event})
             self.take(launch, event)
 
-        started_ns = run_launch(job, time_limit_s=time_limit_s, on_event=take)
-        startup = startup_of(started_ns, events)
-        if startup is not None and settings.profile is None:
-            self.result.startups.append(startup)
+        try:
+            run_launch(job, time_limit_s=time_limit_s, on_event=take)
+        finally:
+            startup = startup_of(events)
+            if startup is not None and settings.profile is None:
+                self.result.startups.append(startup)
 
     def take(self, launch: int, event: Event) -> None:
         """File one event."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import itertools
 import os
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -57,19 +58,18 @@ class Startup:
         return {name: getattr(self, name) for name in parts}
 
 
-def startup_of(started_ns: int, events: Sequence[Event]) -> Startup | None:
+def startup_of(events: Sequence[Event]) -> Startup | None:
     """Read the parts out of a launch's events; None where it gave no answer."""
     first: dict[str, int] = {}
     for event in events:
         first.setdefault(event["event"], event["t_ns"])
         if event["event"] == "up":
             first["up"] = event["up_ns"]
-    marks = [first.get(name) for name in ("up", "imported", "loaded", "prepared", "answered")]
-    if None in marks:
+    names = ("started", "up", "imported", "loaded", "prepared", "answered")
+    if any(name not in first for name in names):
         return None
-    ends = [mark for mark in marks if mark is not None]
-    begins = [started_ns, *ends[:-1]]
-    return Startup(*((end - begin) / 1e9 for begin, end in zip(begins, ends, strict=True)))
+    marks = [first[name] for name in names]
+    return Startup(*((end - begin) / 1e9 for begin, end in itertools.pairwise(marks)))
 
 
 def measure_startup(
@@ -91,8 +91,8 @@ def _start(
     settings = JobSettings(batch_sizes=(batch_size,), only_first_answer=True)
     job: dict[str, Any] = {"spec": spec.to_dict(), "settings": settings.to_dict()}
     events: list[Event] = []
-    started_ns = run_launch(job, time_limit_s=time_limit_s, on_event=events.append, environment=environment)
-    return startup_of(started_ns, events)
+    run_launch(job, time_limit_s=time_limit_s, on_event=events.append, environment=environment)
+    return startup_of(events)
 
 
 def files_of(spec: SystemSpec) -> Iterator[Path]:

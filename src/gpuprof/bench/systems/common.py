@@ -88,7 +88,7 @@ class FrameworkSystem:
             raise BenchmarkError(f"a batch of {batch_size} holds no samples: batch sizes begin at 1")
         self.arguments = ()
         self.batch_size = batch_size
-        self._reset_peak()
+        self.reset_peak()
         try:
             self.arguments = self._batch(batch_size)
             self._compile_timed()
@@ -172,7 +172,8 @@ class FrameworkSystem:
     def _allocator_peak(self) -> int | None:
         return None
 
-    def _reset_peak(self) -> None:
+    def reset_peak(self) -> None:
+        """Let the peaks of memory begin anew."""
         reset_host_peak()
 
     def _model_bytes(self) -> int | None:

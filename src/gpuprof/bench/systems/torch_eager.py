@@ -143,8 +143,9 @@ class TorchSystem(FrameworkSystem):
         self.torch.cuda.set_per_process_memory_fraction(min(1.0, budget_bytes / total))
         return budget_bytes
 
-    def _reset_peak(self) -> None:
-        super()._reset_peak()
+    def reset_peak(self) -> None:
+        """Let the peaks of memory begin anew, the allocator's too."""
+        super().reset_peak()
         if self.device_type == "cuda":
             self.torch.cuda.reset_peak_memory_stats()
 
@@ -156,7 +157,7 @@ class TorchSystem(FrameworkSystem):
 
     def _model_bytes(self) -> int | None:
         tensors = [*self.counted.parameters(), *self.counted.buffers()]
-        return sum(each.numel() * each.element_size() for each in tensors) or None
+        return sum(int(each.numel() * each.element_size()) for each in tensors) or None
 
     def _parameters(self) -> int | None:
-        return sum(each.numel() for each in self.counted.parameters())
+        return sum(int(each.numel()) for each in self.counted.parameters())
