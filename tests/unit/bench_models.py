@@ -26,10 +26,6 @@ def changing():
     return change
 
 
-def hanging():
-    return lambda batch: time.sleep(3600)
-
-
 def hanging_at_two():
     return lambda batch: time.sleep(3600) if len(batch) == 2 else batch * 2
 
