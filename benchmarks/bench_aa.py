@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares a program with itself, again and again: how often is the same called different?
+"""Compares a program with itself, again and again, and counts how often that is called different.
 
     python benchmarks/bench_aa.py [--pairs 3] [--launches 6] [--margin 0.01] [--seed 0]
 
@@ -11,16 +11,20 @@ scale it also says how many would be if every call counted as independent, which
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
+
+if __name__ == "__main__":
+    # Run as a script, Python looks for modules beside it only.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import numpy as np
-from _machine import describe_machine
 
+from benchmarks._machine import describe_machine
+from gpuprof.bench.benchmark import plan_for
 from gpuprof.bench.comparison import compare, log_ratio
 from gpuprof.bench.launches import run_launches
-from gpuprof.bench.plan import Plan
 from gpuprof.bench.settings import Settings
-
-CALL = "gpuprof.bench.launch:make_callable"
 
 
 def work() -> float:
@@ -39,9 +43,8 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
     machine = describe_machine()
-    print(f"{machine['cpu']}, {machine['cores_usable']} cores, load average {machine['load_average']} before")
-    arguments = {"target": f"{__file__}:work", "inputs": None, "name": "work"}
-    plan = Plan(CALL, arguments, Settings(duration_s=0.5, warmup_limit_s=2.0))
+    print(f"{machine['cpu']}, {machine['cores_usable']} cores, load {machine['load_average']} before")
+    plan = plan_for(work, settings=Settings(duration_s=0.5, warmup_limit_s=2.0))
     different = at_zero = naive = 0
     for pair in range(options.pairs):
         seed = options.seed + pair

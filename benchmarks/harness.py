@@ -22,10 +22,13 @@ import timeit
 from collections.abc import Callable
 from pathlib import Path
 
-from _machine import describe_code, describe_machine
-from _measure import Figure
+if __name__ == "__main__":
+    # Run as a script, Python looks for modules beside it only.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import gpuprof
+from benchmarks._machine import describe_code, describe_machine
+from benchmarks._measure import Figure
 from gpuprof.bench.call_timer import CallTimer
 
 CALLS = 100_000

@@ -6,7 +6,10 @@ import argparse
 import torch
 
 import gpuprof
+from gpuprof.bench.benchmark import plan_for
 from gpuprof.bench.comparison import compare
+from gpuprof.bench.launches import run_launches
+from gpuprof.bench.settings import Settings
 
 BATCH, WIDTH = 8, 256
 
@@ -21,14 +24,14 @@ GELU, RELU = model(torch.nn.GELU()), model(torch.nn.ReLU())
 
 
 # Fresh processes find what they measure by its name.
-@torch.inference_mode()
 def with_gelu(inputs: torch.Tensor) -> torch.Tensor:
-    return GELU(inputs)
+    with torch.inference_mode():
+        return GELU(inputs)
 
 
-@torch.inference_mode()
 def with_relu(inputs: torch.Tensor) -> torch.Tensor:
-    return RELU(inputs)
+    with torch.inference_mode():
+        return RELU(inputs)
 
 
 def inputs() -> torch.Tensor:
@@ -41,10 +44,12 @@ def main() -> None:
     launches = parser.parse_args().launches
     # In this process: what a call costs here and now.
     print(gpuprof.benchmark(with_gelu, inputs, duration_s=1.0), end="\n\n")
-    # In fresh processes: how much runs differ. `gpuprof.bench.launches` interleaves several configurations.
-    old = gpuprof.benchmark(with_gelu, inputs, duration_s=0.5, launches=launches)
-    new = gpuprof.benchmark(with_relu, inputs, duration_s=0.5, launches=launches)
-    print("ReLU against GELU:", compare(old.launch_figures(), new.launch_figures()))
+    # In fresh processes, one after the other in turns: how much runs differ, and which function is faster.
+    settings = Settings(duration_s=0.5)
+    plans = {"gelu": plan_for(with_gelu, inputs, settings), "relu": plan_for(with_relu, inputs, settings)}
+    results = run_launches(plans, launches).results()
+    verdict = compare(results["gelu"].launch_figures(), results["relu"].launch_figures())
+    print("ReLU against GELU:", verdict)
 
 
 if __name__ == "__main__":
