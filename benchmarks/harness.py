@@ -22,10 +22,13 @@ import timeit
 from collections.abc import Callable
 from pathlib import Path
 
-from _machine import describe_code, describe_machine
-from _measure import Figure
+if __name__ == "__main__":
+    # Run as a script, Python looks for modules beside it only.
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import gpuprof
+from benchmarks._machine import describe_code, describe_machine
+from benchmarks._measure import Figure
 from gpuprof.bench.call_timer import CallTimer
 
 CALLS = 100_000
@@ -112,9 +115,8 @@ def main() -> None:
         for name, contestant in order.sample(taking_part, len(taking_part)):
             timings[name].append(contestant())
     figures = {name: Figure.of(values) for name, values in timings.items()}
-    print(
-        f"{machine['cpu']}, {machine['cores_usable']} cores, load average {machine['load_average']:.2f} before"
-    )
+    load = machine["load_average"]
+    print(f"{machine['cpu']}, {machine['cores_usable']} cores, load average {load} before")
     base = figures["timeit, median of 10"].median
     for name, figure in figures.items():
         quartiles = f"{figure.first_quartile:.1f} to {figure.third_quartile:.1f}"

@@ -6,10 +6,12 @@ pybind11_add_module(_native
     csrc/bindings/module.cpp
     csrc/bindings/bind_analysis.cpp
     csrc/bindings/bind_autograd.cpp
+    csrc/bindings/bind_bench.cpp
     csrc/bindings/bind_ceilings.cpp
     csrc/bindings/bind_gpu.cpp
     csrc/bindings/bind_record.cpp
     csrc/bindings/bind_traces.cpp
+    csrc/python/call_loop.cpp
     csrc/python/context.cpp
     csrc/python/layer_timing.cpp
     csrc/python/layers.cpp

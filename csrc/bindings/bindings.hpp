@@ -15,6 +15,7 @@ void bind_record(pybind11::module_& module);
 void bind_gpu(pybind11::module_& module);
 void bind_autograd(pybind11::module_& module);
 void bind_analysis(pybind11::module_& module);
+void bind_bench(pybind11::module_& module);
 void bind_ceilings(pybind11::module_& module);
 void bind_traces(pybind11::module_& module);
 

@@ -12,6 +12,7 @@ PYBIND11_MODULE(_native, module) {
     gpuprof::bindings::bind_gpu(module);
     gpuprof::bindings::bind_autograd(module);
     gpuprof::bindings::bind_analysis(module);
+    gpuprof::bindings::bind_bench(module);
     gpuprof::bindings::bind_ceilings(module);
     gpuprof::bindings::bind_traces(module);
 }

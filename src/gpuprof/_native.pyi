@@ -149,3 +149,10 @@ def measure_streams(
     streams: list[str], array_bytes: int, processors: list[int], seconds: float, repeats: int
 ) -> dict[str, dict[str, Any]]: ...
 def measure_clock(processors: list[int], seconds: float, repeats: int) -> dict[str, Any] | None: ...
+def time_calls(
+    run: Callable[[], object],
+    synchronize: Callable[[], object] | None,
+    before: Callable[[], object] | None,
+    wall: npt.NDArray[np.int64],
+    enqueue: npt.NDArray[np.int64],
+) -> None: ...

@@ -188,6 +188,20 @@ def test_the_asked_quantile_decides_when_it_is_enough() -> None:
     assert reached.relative_width <= 0.01
 
 
+def test_stopping_at_a_narrow_interval_costs_little_confidence() -> None:
+    generator = np.random.default_rng(45)
+    repeats, covered = 60, 0
+    for _ in range(repeats):
+        found, _ = measured(lambda call: 5 * MS * generator.lognormal(0, 0.05), warmup=0)
+        assert found.stopped_by == "precision"
+        interval = quantile_of(found.samples, 0.5)
+        assert interval is not None
+        assert interval.low is not None
+        assert interval.high is not None
+        covered += interval.low <= 0.005 <= interval.high
+    assert covered / repeats >= 0.9
+
+
 def test_the_time_limit_says_how_far_it_came() -> None:
     generator = np.random.default_rng(44)
     found, _ = measured(lambda call: MS * generator.lognormal(0, 1.0), duration_s=0.5, warmup=0)

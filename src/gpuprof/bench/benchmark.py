@@ -54,14 +54,8 @@ def benchmark_in_launches(
     time_limit_s: float = TIME_LIMIT_S,
 ) -> Result:
     """Measure in fresh processes, which find the function by its name. Raises BenchmarkError."""
-    named = name_of(target, "what is measured")
-    arguments = {
-        "target": named,
-        "inputs": None if inputs is None else name_of(inputs, "the inputs (a function that makes them)"),
-        "name": name,
-    }
-    label = name or str(getattr(target, "__qualname__", named))
-    plan = Plan("gpuprof.bench.launch:make_callable", arguments, settings)
+    label = name or str(getattr(target, "__qualname__", target))
+    plan = plan_for(target, inputs, settings, name=name)
     done = run_launches({label: plan}, launches, time_limit_s=time_limit_s)
     result = done.results().get(label)
     if done.interrupted:
@@ -70,3 +64,18 @@ def benchmark_in_launches(
         failure = None if result is None else result.launches[0].failure
         raise BenchmarkError(f"{label}: no launch gave a sample: {failure}", result)
     return result
+
+
+def plan_for(
+    target: Any, inputs: Any = None, settings: Settings | None = None, *, name: str | None = None
+) -> Plan:
+    """Return the plan by which launches measure a function that stands at the top of a module.
+
+    `inputs` is None or such a function too, which makes them. Raises BenchmarkError for what has no name.
+    """
+    arguments = {
+        "target": name_of(target, "what is measured"),
+        "inputs": None if inputs is None else name_of(inputs, "the inputs (a function that makes them)"),
+        "name": name,
+    }
+    return Plan("gpuprof.bench.launch:make_callable", arguments, settings or Settings())

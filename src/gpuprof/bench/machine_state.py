@@ -3,14 +3,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 _PROCESSOR_FILES = Path("/sys/devices/system/cpu")
+_PROCESSORS = Path("/proc/cpuinfo")
 _STATISTICS = Path("/proc/stat")
 # The places in the first line of /proc/stat (proc_stat(5)).
 _IDLE, _WAITING, _STOLEN, _KINDS = 3, 4, 7, 8
@@ -114,10 +116,19 @@ def _processor_times() -> tuple[float | None, float | None]:
 
 
 def _frequency_mhz() -> float | None:
-    found = []
-    for path in _PROCESSOR_FILES.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"):
-        try:
-            found.append(int(path.read_text(encoding="ascii")) / 1e3)
-        except (OSError, ValueError):
-            continue
+    found = [*_scaling_mhz()] or [*_reported_mhz()]
     return sum(found) / len(found) if found else None
+
+
+def _scaling_mhz() -> Iterator[float]:
+    for path in _PROCESSOR_FILES.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"):
+        with contextlib.suppress(OSError, ValueError):
+            yield int(path.read_text(encoding="ascii")) / 1e3
+
+
+def _reported_mhz() -> Iterator[float]:
+    """Yield what /proc/cpuinfo tells of each processor, which in a virtual machine may never change."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in _PROCESSORS.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("cpu MHz"):
+                yield float(line.partition(":")[2])

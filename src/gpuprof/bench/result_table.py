@@ -20,7 +20,9 @@ _COLUMNS = (Column("", right=False), Column("time"), Column("95% interval"), Col
 def result_table(result: Result) -> str:
     """Return the figures, how they came about, and what speaks against them."""
     lines = [escape_text(result.name), "", text_table(_COLUMNS, [*_quantile_rows(result)])]
-    lines += ["", *_figure_lines(result), *_origin_lines(result)]
+    lines.append("")
+    for line in (*_figure_lines(result), *_origin_lines(result)):
+        lines += textwrap.wrap(line, _WIDTH, subsequent_indent="  ")
     for flag in result.flags:
         lines += textwrap.wrap(f"! {escape_text(str(flag))}", _WIDTH, subsequent_indent="  ")
     return "\n".join(lines)
@@ -67,7 +69,8 @@ def _origin_lines(result: Result) -> Iterator[str]:
     for launch in result.launches[:1]:
         each = launch.measurement
         if each is not None:
-            yield f"warm-up: {each.warmup}; stopped: {escape_text(each.stop_reason)}"
+            yield f"warm-up: {each.warmup}"
+            yield f"stopped: {escape_text(each.stop_reason)}"
             first = None if each.warmup is None else each.warmup.first_call_s
             parts = {
                 "load": launch.extra.get("load_s"),

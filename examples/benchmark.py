@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a model costs per call, and whether a change made it faster: launches are what is compared."""
+
+import argparse
+
+import torch
+
+import gpuprof
+from gpuprof.bench.benchmark import plan_for
+from gpuprof.bench.comparison import compare
+from gpuprof.bench.launches import run_launches
+from gpuprof.bench.settings import Settings
+
+BATCH, WIDTH = 8, 256
+
+
+def model(activation: torch.nn.Module) -> torch.nn.Module:
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    return torch.nn.Sequential(torch.nn.Linear(WIDTH, WIDTH), activation, torch.nn.Linear(WIDTH, 10)).eval()
+
+
+GELU, RELU = model(torch.nn.GELU()), model(torch.nn.ReLU())
+
+
+# Fresh processes find what they measure by its name.
+def with_gelu(inputs: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        return GELU(inputs)
+
+
+def with_relu(inputs: torch.Tensor) -> torch.Tensor:
+    with torch.inference_mode():
+        return RELU(inputs)
+
+
+def inputs() -> torch.Tensor:
+    return torch.ones(BATCH, WIDTH)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--launches", type=int, default=3)
+    launches = parser.parse_args().launches
+    # In this process: what a call costs here and now.
+    print(gpuprof.benchmark(with_gelu, inputs, duration_s=1.0), end="\n\n")
+    # In fresh processes, one after the other in turns: how much runs differ, and which function is faster.
+    settings = Settings(duration_s=0.5)
+    plans = {"gelu": plan_for(with_gelu, inputs, settings), "relu": plan_for(with_relu, inputs, settings)}
+    results = run_launches(plans, launches).results()
+    verdict = compare(results["gelu"].launch_figures(), results["relu"].launch_figures())
+    print("ReLU against GELU:", verdict)
+
+
+if __name__ == "__main__":
+    main()
