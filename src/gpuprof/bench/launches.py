@@ -8,7 +8,6 @@ import json
 import os
 import queue
 import random
-import signal
 import subprocess
 import sys
 import tempfile
@@ -16,11 +15,11 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 
+from gpuprof.bench.child_process import end_session, last_words, python_path
 from gpuprof.bench.measurement import Measurement
 from gpuprof.bench.plan import LAUNCH_VARIABLE, Plan
 from gpuprof.bench.result import Launch, Result
@@ -30,7 +29,6 @@ from gpuprof.errors import BenchmarkError
 TIME_LIMIT_S = 600.0
 _POLL_S = 0.2
 _CLOSING_S = 5.0
-_LAST_WORDS = 300
 _END: None = None
 
 
@@ -168,9 +166,7 @@ class _Child:
         if "done" in self._facts:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_CLOSING_S)
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        end_session(self._process)
         self._complaints.close()
 
     def outcome(self) -> Outcome:
@@ -217,11 +213,8 @@ class _Child:
 
     def _last_words(self) -> str:
         code = self._process.wait()
-        self._complaints.seek(0, os.SEEK_END)
-        self._complaints.seek(max(0, self._complaints.tell() - 4 * _LAST_WORDS))
-        lines = self._complaints.read().decode(errors="replace").strip().splitlines()
         how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return f"the launch {how}: {lines[-1][-_LAST_WORDS:] if lines else 'it said nothing'}"
+        return f"the launch {how}: {last_words(self._complaints) or 'it said nothing'}"
 
 
 def _read(pipe: IO[bytes], messages: queue.SimpleQueue[dict[str, Any] | None]) -> None:
@@ -231,12 +224,6 @@ def _read(pipe: IO[bytes], messages: queue.SimpleQueue[dict[str, Any] | None]) -
             with contextlib.suppress(ValueError):
                 messages.put(json.loads(line))
     messages.put(_END)
-
-
-def python_path() -> str:
-    """Return where a launch finds the very package that this process runs."""
-    package = str(Path(__file__).resolve().parents[2])
-    return os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
 
 
 def _result(name: str, plan: Plan, outcomes: Sequence[Outcome]) -> Result:

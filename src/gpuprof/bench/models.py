@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
-import sys
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gpuprof.bench.failures import place_of, reason_of
+from gpuprof.bench.plan import module_of_file
 from gpuprof.errors import BenchmarkError, UnavailableError
 
 ModelKind = Literal["name", "factory", "torchscript", "torch-export", "onnx", "tensorrt", "pickle"]
@@ -113,22 +113,11 @@ def call_factory(source: ModelSource) -> Any:
 
 
 def _import_file(path: Path) -> Any:
-    name = f"gpuprof_model_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path.resolve())
-    if spec is None or spec.loader is None:
-        raise BenchmarkError(f"{path}: Python cannot import it")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    sys.path.insert(0, str(path.resolve().parent))
     try:
-        spec.loader.exec_module(module)
+        return module_of_file(path)
     except Exception as error:
-        raise BenchmarkError(
-            f"{path} raised {reason_of(error)} at {place_of(error)}: mend it first"
-        ) from error
-    finally:
-        sys.path.pop(0)
-    return module
+        where = place_of(error)
+        raise BenchmarkError(f"{path} raised {reason_of(error)} at {where}: mend it first") from error
 
 
 def _near(name: str, known: list[str]) -> str:

@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import os
 import sys
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -47,7 +49,7 @@ def find_named(name: str) -> Any:
     if not source or not attribute:
         raise BenchmarkError(f"{name!r} names nothing: write package.module:function or file.py:function")
     try:
-        found = _module_of_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
+        found = module_of_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
     except (ImportError, OSError) as error:
         raise BenchmarkError(f"cannot import {source} for {name!r}: {error}; check the name") from error
     for part in attribute.split("."):
@@ -57,8 +59,10 @@ def find_named(name: str) -> Any:
     return found
 
 
-def _module_of_file(path: Path) -> Any:
-    name = f"gpuprof_benchmarked_{path.stem}"
+def module_of_file(path: Path) -> Any:
+    """Import a file, once. What it raises goes through."""
+    # Files of one name in several folders are several modules.
+    name = f"gpuprof_benchmarked_{path.stem}_{zlib.crc32(os.fsencode(path.resolve())):08x}"
     if name in sys.modules:
         return sys.modules[name]
     spec = importlib.util.spec_from_file_location(name, path)
@@ -67,7 +71,11 @@ def _module_of_file(path: Path) -> Any:
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     sys.path.insert(0, str(path.resolve().parent))
-    spec.loader.exec_module(module)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     return module
 
 

@@ -19,8 +19,8 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from typing import IO, Any
 
+from gpuprof.bench.child_process import end_session, last_words, python_path
 from gpuprof.bench.failures import DoesNotFitError, TimeLimitError
-from gpuprof.bench.launches import python_path
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 
 Event = dict[str, Any]
@@ -47,7 +47,6 @@ _KINDS: dict[str, type[BenchmarkError] | type[UnavailableError]] = {
     "DoesNotFitError": DoesNotFitError,
     "UnavailableError": UnavailableError,
 }
-SHOWN_TAIL = 200
 
 
 def run_launch(
@@ -80,7 +79,7 @@ def run_launch(
             raise
         finally:
             os.close(read_end)
-            _end(process)
+            end_session(process)
         if last.get("event") != "done":
             raise _died(process.returncode, last, output)
 
@@ -151,13 +150,6 @@ def _wait(process: subprocess.Popen[bytes], time_limit_s: float) -> None:
         process.wait(time_limit_s)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """Kill what is left of the launch, its children too."""
-    with contextlib.suppress(ProcessLookupError, PermissionError):
-        os.killpg(process.pid, signal.SIGKILL)
-    process.wait()
-
-
 def _died(code: int, last: Event, output: IO[bytes]) -> BenchmarkError:
     size = f" with batch size {last['batch_size']}" if "batch_size" in last else ""
     doing = _DOING.get(last["event"], "running")
@@ -167,9 +159,7 @@ def _died(code: int, last: Event, output: IO[bytes]) -> BenchmarkError:
             "take smaller --batch-sizes, or set --memory-budget"
         )
     how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    output.seek(0, os.SEEK_END)
-    output.seek(max(0, output.tell() - 4 * SHOWN_TAIL))
-    lines = output.read().decode(errors="replace").strip().splitlines()
-    said = f"; it last said: {lines[-1][:SHOWN_TAIL]}" if lines else ""
+    words = last_words(output)
+    said = f"; it last said: {words}" if words else ""
     kind = DoesNotFitError if "bad_alloc" in said or "memory" in said.lower() else BenchmarkError
     return kind(f"the model's process ended with {how} during {doing}{size}{said}")
