@@ -84,10 +84,13 @@ def test_json_holds_every_sample_and_no_nan() -> None:
 
 
 def test_tables_fit_and_markdown_is_escaped() -> None:
+    wide = batch_of(
+        [123_456.7] * 60, batch_size=1 << 20, compile_s=1_234.5, memory={"allocator_peak_bytes": 10**11}
+    )
+    assert max(map(len, results_table([wide]).splitlines())) <= 100
     batches = [batch_of([1.0] * 60, batch_size=size) for size in (1, 2, 4)]
-    assert max(map(len, results_table(batches).splitlines())) <= 100
     text = to_markdown(SessionResult(SystemSpec("m|x"), JobSettings(), batches), STAMP)
-    assert "| m\\|x |" in text
+    assert text.startswith("# m\\|x in pytorch: float32")
     assert "p99: insufficient (n=60, 60, 60; it needs 299)" in text.replace("\\", "")
     assert "energy: unavailable" in text
     assert energy_notes([batch_of([1.0], energy={"energy_per_sample_j": 0.25})])[0].startswith("0.25 J")

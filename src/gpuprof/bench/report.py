@@ -7,38 +7,42 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpuprof.analyze.text_table import Column, format_bytes, format_duration, format_quantity, text_table
+from gpuprof.bench.data import shape_text
 from gpuprof.bench.results import Stamp
 from gpuprof.bench.scaling import KNEE_SHARE, knee
 from gpuprof.bench.session import BatchResult, SessionResult
 from gpuprof.bench.startup import Startup
 from gpuprof.bench.statistics import samples_needed
+from gpuprof.bench.target import QUANTILES
 
 if TYPE_CHECKING:
     from gpuprof.bench.benchmark_run import Finding
 
-_COLUMNS = (
-    Column("model", right=False),
-    Column("framework", right=False),
-    *(
-        Column(title)
-        for title in ("batch", "p50", "p95", "p99", "mean", "samples/s", "memory", "compile", "n")
-    ),
-)
+_TITLES = ("batch", "p50", "p90", "p95", "p99", "mean", "samples/s", "memory", "compile", "n")
+_COLUMNS = tuple(Column(title) for title in _TITLES)
+WIDTH = 100
 UNAVAILABLE = "unavailable"
 
 
-def results_table(batches: Sequence[BatchResult], width: int = 100) -> str:
+def title_of(session: SessionResult) -> str:
+    """Return what was measured, and where, on one line."""
+    system = session.batches[0].description
+    shape = "" if system.input_shape is None else f", inputs of {shape_text(system.input_shape)}"
+    size = "" if system.parameters is None else f", {format_quantity(system.parameters)} parameters"
+    where = f"{system.device} ({system.device_type})"
+    return f"{system.model} in {system.framework}: {system.dtype}{shape}{size}, on {where}"
+
+
+def results_table(batches: Sequence[BatchResult], width: int = WIDTH) -> str:
     """Return one line for each batch size. `-` is no figure: too few samples, or nothing to be had."""
     return text_table(_COLUMNS, [_cells(batch) for batch in batches], width)
 
 
 def _cells(batch: BatchResult) -> list[str]:
     result, summary = batch.result, batch.result.summary
-    quantiles = (result.quantile(each) for each in (0.5, 0.95, 0.99))
+    quantiles = (result.quantile(each) for each in (0.5, 0.9, 0.95, 0.99))
     memory = batch.largest("memory", "allocator_peak_bytes") or batch.largest("memory", "host_resident_bytes")
     return [
-        batch.description.model,
-        batch.description.framework,
         str(batch.batch_size),
         *(_time(each) for each in quantiles),
         _time(None if summary is None else summary.mean),
@@ -54,13 +58,10 @@ def _time(seconds: float | None) -> str:
 
 
 def notes_of(session: SessionResult) -> list[str]:
-    """Return what stands below the table: where it was measured, the knee, what is missing, what to doubt."""
+    """Return what stands below the table: the start, the knee, what is missing, what to doubt."""
     if not session.batches:
         return []
-    first = session.batches[0].description
-    size = "" if first.parameters is None else f", {format_quantity(first.parameters)} parameters"
-    notes = [f"{first.device} ({first.device_type}), {first.dtype}{size}"]
-    notes += _startup_notes(session.startups)
+    notes = _startup_notes(session.startups)
     notes += _knee_notes(session.batches)
     notes += [f"energy: {line}" for line in energy_notes(session.batches)]
     notes += _insufficient_notes(session.batches)
@@ -126,7 +127,7 @@ def energy_notes(batches: Sequence[BatchResult]) -> list[str]:
 
 def _insufficient_notes(batches: Sequence[BatchResult]) -> list[str]:
     found = []
-    for name, share in (("p50", 0.5), ("p95", 0.95), ("p99", 0.99)):
+    for name, share in QUANTILES.items():
         short = [batch for batch in batches if batch.result.estimate(share) is None]
         if short:
             counts = ", ".join(str(len(batch.result.samples)) for batch in short)
@@ -136,16 +137,13 @@ def _insufficient_notes(batches: Sequence[BatchResult]) -> list[str]:
 
 def to_markdown(session: SessionResult, stamp: Stamp, more: Sequence[str] = ()) -> str:
     """Return the table and its notes as Markdown."""
-    rows = [
-        [column.title for column in _COLUMNS],
-        *([_escaped(cell) for cell in _cells(each)] for each in session.batches),
-    ]
-    rule = ["---" if not column.right else "---:" for column in _COLUMNS]
-    lines = [f"| {' | '.join(row)} |" for row in (rows[0], rule, *rows[1:])]
+    cells = [[_escaped(cell) for cell in _cells(each)] for each in session.batches]
+    rows = [list(_TITLES), ["---:"] * len(_TITLES), *cells]
+    table = [f"| {' | '.join(row)} |" for row in rows]
     commit = stamp.git_commit or UNAVAILABLE
     notes = [*notes_of(session), *more, f"measured {stamp.timestamp}, git revision {commit}"]
     listed = [f"- {_escaped(note)}" for note in notes]
-    return "\n".join([f"# Benchmark of {_escaped(session.spec.model)}", "", *lines, "", *listed, ""])
+    return "\n".join([f"# {_escaped(title_of(session))}", "", *table, "", *listed, ""])
 
 
 def _escaped(text: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuprof.bench.benchmark_run import now, stamp_of
 from gpuprof.bench.job import JobSettings, measure_system
-from gpuprof.bench.report import notes_of, results_table, to_markdown
+from gpuprof.bench.report import notes_of, results_table, title_of, to_markdown
 from gpuprof.bench.results import FORMATS, ResultFiles, document_of, row_of, to_csv, to_json
 from gpuprof.bench.session import BatchResult, Session, SessionResult
 from gpuprof.bench.settings import Settings
@@ -146,7 +146,9 @@ def _session_of(config: BenchmarkConfig) -> SessionResult:
 def _say(session: SessionResult) -> None:
     import sys
 
-    lines = [results_table(session.batches), *notes_of(session)] if session.batches else []
+    lines = []
+    if session.batches:
+        lines = [title_of(session), results_table(session.batches), *notes_of(session)]
     lines += [f"error: {session.failure}"] if session.failure is not None else []
     sys.stderr.write("\n".join(lines) + "\n")
 

@@ -207,7 +207,9 @@ def _progress(request: Request) -> Iterator[tuple[Callable[..., None], Callable[
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
+    # Drawn seldom: what draws takes a processor that the model may want.
+    options: dict[str, Any] = {"transient": True, "refresh_per_second": 1}
+    with Progress(*columns, console=console, disable=not console.is_terminal, **options) as bar:
         task = bar.add_task("starting", total=request.launches * len(request.job.batch_sizes))
 
         def watch(launch: int, event: dict[str, Any]) -> None:
@@ -233,7 +235,7 @@ def _progress(request: Request) -> Iterator[tuple[Callable[..., None], Callable[
 def _hand_out(finding: Finding, files: Any, at: Any, *, as_json: bool) -> None:
     """Write the files and print the table; nothing of either where nothing was measured."""
     from gpuprof.bench.benchmark_run import stamp_of, write_finding
-    from gpuprof.bench.report import finding_notes, notes_of, results_table
+    from gpuprof.bench.report import finding_notes, notes_of, results_table, title_of
     from gpuprof.bench.results import document_of, to_json
 
     session = finding.session
@@ -247,6 +249,7 @@ def _hand_out(finding: Finding, files: Any, at: Any, *, as_json: bool) -> None:
         return
     from gpuprof.analyze.text_table import escape_text
 
+    click.echo(click.wrap_text(escape_text(title_of(session)), 100) + "\n")
     click.echo(results_table(session.batches) + "\n")
     for note in [*notes_of(session), *more]:
         click.echo(click.wrap_text(escape_text(note), 100, subsequent_indent="  "))
