@@ -17,13 +17,15 @@ import gpuprof
 _numbers = itertools.count()
 
 
-def gpuprof_on(folder: str, *modules: Any, layers: bool, operators: bool) -> Callable[[], Any]:
+def gpuprof_on(
+    folder: str, *modules: Any, layers: bool, operators: bool, work: bool = False
+) -> Callable[[], Any]:
     """Return a maker of blocks that record into a new run below `folder`, which is removed after."""
 
     @contextlib.contextmanager
     def recorded() -> Iterator[None]:
         path = Path(folder) / f"{os.getpid()}-{next(_numbers)}.gpuprof"
-        with gpuprof.profile(*modules, out=path, layers=layers, operators=operators) as recording:
+        with gpuprof.profile(*modules, out=path, layers=layers, operators=operators, work=work) as recording:
             yield
         _check(recording.run.meta, {"layers": layers, "operators": operators})
         shutil.rmtree(path)

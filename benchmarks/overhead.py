@@ -146,6 +146,12 @@ def _model(settings: Settings) -> list[Row]:
     return model_rows(settings)
 
 
+def _work(settings: Settings) -> list[Row]:
+    from benchmarks._torch_rows import work_rows
+
+    return work_rows(settings)
+
+
 # Idle first: nothing was recorded in this process yet.
 GROUPS: dict[str, Callable[[Settings], list[Row]]] = {
     "idle": _idle,
@@ -154,6 +160,7 @@ GROUPS: dict[str, Callable[[Settings], list[Row]]] = {
     "operator": _operator,
     "million": _million,
     "model": _model,
+    "work": _work,
 }
 
 if __name__ == "__main__":
