@@ -21,6 +21,7 @@ from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableEr
 from gpuprof.record.decorate import decorate
 from gpuprof.record.device_samples import has_driver
 from gpuprof.record.nsight_range import nsight_range  # noqa: F401 - part of the package
+from gpuprof.record.python_stacks import NO_PYINSTRUMENT, has_pyinstrument
 from gpuprof.record.ranges import attach_tool
 from gpuprof.record.recording import Recording, create_folder, pause_for_program, resume_after
 from gpuprof.record.temporary import TemporaryFolder
@@ -268,9 +269,10 @@ def profile(
     `modules` are the models whose layers are wanted; without any, every module that is called is named
     by itself. `out` is the run's folder, which must not exist; without it the run lives in a temporary
     folder as long as the `Run` object. `gpu` is for device samples so far: "auto" takes them where an
-    NVIDIA driver is. `work` keeps the arguments of each model's first call, and counts its FLOPs and bytes
-    after the block has ended, for `run.roofline()`; the block itself runs as without. Raises RecordingError,
-    or UnavailableError for what this version or machine lacks.
+    NVIDIA driver is. `python` samples the stacks of Python's functions, which then stand above the layers and
+    operators that they called. `work` keeps the arguments of each model's first call, and counts its FLOPs
+    and bytes after the block has ended, for `run.roofline()`; the block itself runs as without. Raises
+    RecordingError, or UnavailableError for what this version or machine lacks.
     """
     _refuse_unavailable(gpu=gpu, python=python)
     if work and not (layers and operators):
@@ -280,15 +282,17 @@ def profile(
     if out is None:
         temporary = TemporaryFolder()
         out = temporary.path / "run.gpuprof"
-    recording = Recording(Path(out), modules=modules, layers=layers, operators=operators, gpu=gpu, work=work)
+    recording = Recording(
+        Path(out), modules=modules, layers=layers, operators=operators, gpu=gpu, python=python, work=work
+    )
     return Profile(recording, temporary=temporary)
 
 
 def _refuse_unavailable(*, gpu: Literal["auto"] | bool, python: bool) -> None:
     if gpu is True and not has_driver():
         raise UnavailableError("profile(gpu=True) finds no NVIDIA driver here: leave it out, or install one")
-    if python:
-        raise UnavailableError("profile(python=True) is not in this version of gpuprof: leave it out")
+    if python and not has_pyinstrument():
+        raise UnavailableError(f"profile(python=True): {NO_PYINSTRUMENT}")
 
 
 def _check_modules(modules: tuple[Any, ...]) -> None:
@@ -348,6 +352,7 @@ def run_program(
     layers: bool = True,
     operators: bool = True,
     gpu: Literal["auto"] | bool = "auto",
+    python: bool = False,
     work: bool = False,
 ) -> tuple[int, Run | RunError]:
     """Run a script or module under a recording; returns its exit code and the run.
@@ -365,6 +370,7 @@ def run_program(
         layers=layers,
         operators=operators,
         gpu=gpu,
+        python=python,
         work=work,
     )
     try:

@@ -72,6 +72,7 @@ _REST = {
     "operator": "operators",
     "backward": "backward",
     "compile": "compilation",
+    "python": "Python functions",
 }
 
 

@@ -71,7 +71,7 @@ class ProgramCommand(click.Command):
 @click.option(
     "--work", is_flag=True, help="Count FLOPs and bytes after the program has ended, for gpuprof roofline."
 )
-@click.option("--python", "python_stacks", is_flag=True, hidden=True)
+@click.option("--python", "python_stacks", is_flag=True, help="Sample the stacks of Python's functions.")
 @click.pass_context
 def run(
     context: click.Context,
@@ -87,8 +87,6 @@ def run(
     Everything after SCRIPT.py or MODULE belongs to the program. Its output, its exit code and its
     traceback stay as they are; gpuprof adds one line on standard error at the end.
     """
-    if python_stacks:
-        raise click.UsageError("--python: this version takes no Python stack samples; leave it out.")
     program: Program | None = context.meta[_PROGRAM]
     if program is None:
         raise click.UsageError("Nothing to run: name a script, or a module after -m.")
@@ -96,6 +94,8 @@ def run(
         raise click.UsageError("--work joins work to layers and operators: leave --no-... out.")
     if out == "":
         raise click.UsageError("--out is empty: name the folder to write, or leave it out.")
+    if python_stacks:
+        _check_pyinstrument("--python")
     from gpuprof import api
 
     exit_code, recorded = api.run_program(
@@ -106,12 +106,20 @@ def run(
         layers=not no_layers,
         operators=not no_operators,
         gpu=False if no_gpu else "auto",
+        python=python_stacks,
         work=work,
     )
     # Where nobody reads standard error any more, the program's exit code counts all the same.
     with contextlib.suppress(OSError):
         click.echo(f"gpuprof: {_ending(recorded)}", err=True)
     context.exit(exit_code)
+
+
+def _check_pyinstrument(option: str) -> None:
+    from gpuprof.record.python_stacks import NO_PYINSTRUMENT, has_pyinstrument
+
+    if not has_pyinstrument():
+        raise click.UsageError(f"{option}: {NO_PYINSTRUMENT}.")
 
 
 def _ending(recorded: Run | RunError) -> str:

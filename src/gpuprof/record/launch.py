@@ -41,6 +41,7 @@ def begin() -> None:
         layers=options["layers"],
         operators=options["operators"],
         gpu=options["gpu"],
+        python=options["python"],
         work=options["work"],
     )
     recording.command = [sys.executable, options["target"], *options["arguments"]]

@@ -43,6 +43,7 @@ def run_program(
     layers: bool = True,
     operators: bool = True,
     gpu: Literal["auto"] | bool = "auto",
+    python: bool = False,
     work: bool = False,
 ) -> ProgramResult:
     """Run a script, or a module by its name, with `arguments`; its streams are this process's own.
@@ -58,6 +59,7 @@ def run_program(
         "layers": layers,
         "operators": operators,
         "gpu": gpu,
+        "python": python,
         "work": work,
         "target": target,
         "arguments": list(arguments),
