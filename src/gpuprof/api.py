@@ -40,7 +40,7 @@ span = _native.span
 _native._set_decorate_hook(decorate)
 attach_tool()
 
-SummaryKind = Literal["layer", "operator", "kernel", "span"]
+SummaryKind = Literal["layer", "operator", "kernel", "span", "python"]
 PathLike = str | os.PathLike[str]
 
 
@@ -84,7 +84,9 @@ class Run:
         """
         from gpuprof.analyze.summary import summarize
 
-        table = summarize(self.call_tree, by, process=process, why_empty=self._why_off(f"{by}s"))
+        table = summarize(
+            self.call_tree, by, process=process, why_empty=self._why_off(by if by == "python" else f"{by}s")
+        )
         if not self.meta.get("complete"):
             note = "this run is incomplete: it holds what could be recovered"
             table = dataclasses.replace(table, notes=(*table.notes, note))
@@ -354,13 +356,21 @@ def run_program(
     gpu: Literal["auto"] | bool = "auto",
     python: bool = False,
     work: bool = False,
+    profiler: Literal["torch", "pyinstrument", "cprofile"] | None = None,
 ) -> tuple[int, Run | RunError]:
     """Run a script or module under a recording; returns its exit code and the run.
 
     When the run could not be written the error stands in its place: the program ran all the same. A run
-    that has the default name, of a program that failed before anything was recorded, is not kept.
+    that has the default name, of a program that failed before anything was recorded, is not kept. `profiler`
+    runs the program under that one alone: with "pyinstrument" as with `python` and no other source, with the
+    others the run is made of what they write.
     """
     from gpuprof.record.supervise import run_program as supervise
+
+    if profiler == "pyinstrument":
+        layers, operators, gpu, python = False, False, False, True
+    elif profiler is not None:
+        return _run_under(profiler, target, arguments, is_module=is_module, out=out)
 
     result = supervise(
         target,
@@ -384,3 +394,12 @@ def run_program(
         shutil.rmtree(result.run_path, ignore_errors=True)
         return result.exit_code, RunError("it failed before anything was recorded: no run is kept")
     return result.exit_code, run
+
+
+def _run_under(
+    profiler: str, target: str, arguments: Sequence[str], *, is_module: bool, out: Path | None
+) -> tuple[int, Run | RunError]:
+    from gpuprof.run.profiled import run_profiled
+
+    result, failure = run_profiled(target, arguments, is_module=is_module, out=out, profiler=profiler)
+    return result.exit_code, failure if failure is not None else Run(result.run_path)

@@ -189,7 +189,6 @@ def test_no_verb_is_bad_usage() -> None:
         (["run", "--"], "Nothing to run"),
         (["run", "--nonsense", "x.py"], "--nonsense"),
         (["run", "--out"], "--out"),
-        (["run", "--python", "x.py"], "--python: this version takes no Python stack samples"),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_two(

@@ -136,6 +136,13 @@ TABLES: dict[str, dict[str, str]] = {
         "duration_ns": "BIGINT",
         "frames": "VARCHAR[]",
     },
+    "function_calls": {
+        "caller": "VARCHAR",
+        "function": "VARCHAR",
+        "calls": "BIGINT",
+        "total_ns": "BIGINT",
+        "own_ns": "BIGINT",
+    },
     "samples": {"t_ns": "BIGINT", "device": "INTEGER", "metric": "VARCHAR", "value": "DOUBLE"},
 }
 

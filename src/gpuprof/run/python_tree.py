@@ -52,6 +52,20 @@ def with_python_frames(
     return _Merge(tree, names, sorted_spans, stacks).merged()
 
 
+def with_last_samples(decoded: dict[str, Any], stacks: Stacks) -> None:
+    """Have a process that was never closed last until its main thread's last sample."""
+    tree = decoded["tree"]
+    for process in decoded["processes"]:
+        process_id = process["process_id"]
+        mains = [each for each in stacks.threads if each.process_id == each.thread_id == process_id]
+        longer_ns = max((each.t_ns[-1] for each in mains if len(each)), default=0) - process["end_ns"]
+        roots = np.flatnonzero((tree["parent"] < 0) & (tree["process_id"] == process_id))
+        if not process["closed"] and longer_ns > 0 and len(roots) == 1:
+            process["end_ns"] += longer_ns
+            tree["own_ns"][roots] += longer_ns
+            tree["total_ns"][roots] += longer_ns
+
+
 class _Merge:
     """A new node is a parent, and a row of the old tree or a frame; it is made before its children."""
 
@@ -152,7 +166,7 @@ class _Merge:
         return self._child(-1, self._roots[process_id], -1)
 
     def _node_below(self, base: int, frames: Frames, row: int) -> int:
-        """Return the node of a row below the frames below `base`, or without them where it stands elsewhere."""
+        """Return the node of a row below `base` and frames; where it stands elsewhere, without frames."""
         chain = []
         while row >= 0 and row != self._row[base]:
             chain.append(row)

@@ -20,7 +20,7 @@ from gpuprof.run.gpu_tables import GpuTables
 from gpuprof.run.gpu_tree import with_leaves
 from gpuprof.run.machine import describe_machine
 from gpuprof.run.plain_path import PlainPath
-from gpuprof.run.python_tree import with_python_frames
+from gpuprof.run.python_tree import with_last_samples, with_python_frames
 from gpuprof.run.samples import NO_READING, SampledDevices, read_samples
 from gpuprof.run.stacks import Stacks, exploded, has_stacks, read_stacks
 from gpuprof.run.work_table import read_work
@@ -62,6 +62,9 @@ _STACKS_QUERY = """
            any_value(duration_ns) AS duration_ns,
            coalesce(list(text ORDER BY place) FILTER (frame IS NOT NULL), []) AS frames
     FROM batch LEFT JOIN frames USING (frame) GROUP BY sample ORDER BY sample
+"""
+_FUNCTION_CALLS_QUERY = """
+    SELECT caller, function, calls, total_ns, own_ns FROM batch ORDER BY number
 """
 _SAMPLES_QUERY = """
     SELECT t_ns - $origin_ns AS t_ns, device::INTEGER AS device, metric, value
@@ -120,6 +123,7 @@ def _write_tables(path: Path, target: Path, *, closed: bool) -> tuple[dict[str, 
         decoded = _native.decode(os.fsencode(path / SEGMENTS), BATCH_ROWS, writer.add_batch)
         writer.write_gpu(path / SEGMENTS, decoded)
         stacks = read_stacks(path / SEGMENTS, int(decoded["origin_monotonic_ns"]))
+        with_last_samples(decoded, stacks)
         writer.write_stacks(stacks)
         writer.write_tree(decoded, stacks)
         decoded["damage"] += stacks.damage
@@ -233,6 +237,12 @@ class TableWriter:
             for process_id, columns in exploded(stacks):
                 with self._registered("batch", columns):
                     self._write("stacks", process_id, _STACKS_QUERY)
+
+    def write_function_calls(self, columns: dict[str, Any]) -> None:
+        """Write who called whom, as a profiler without instants counted it."""
+        if len(columns["number"]):
+            with self._registered("batch", columns):
+                self._write("function_calls", 0, _FUNCTION_CALLS_QUERY)
 
     def write_tree(self, decoded: dict[str, Any], stacks: Stacks | None = None) -> None:
         """Write the merged call tree, with what the GPU did below the calls that asked for it."""
