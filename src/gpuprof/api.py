@@ -134,8 +134,9 @@ class Run:
     def export(self, path: PathLike) -> Path:
         """Write the run for another tool; returns the path. The ending names the format.
 
-        `.pftrace` is for Perfetto, `.json` for chrome://tracing and Perfetto, `.speedscope.json` for
-        speedscope, `.folded` for flame graph scripts, `.parquet` for data frames. Raises RunError.
+        `.pftrace` is for Perfetto, `.json` for chrome://tracing and Perfetto, `.pt.trace.json` for
+        TensorBoard with PyTorch's plugin, `.speedscope.json` for speedscope, `.folded` for flame graph
+        scripts, `.parquet` for data frames. Raises RunError.
         """
         from gpuprof.render.export import export_run
 
