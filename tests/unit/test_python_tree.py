@@ -181,10 +181,11 @@ def test_time_of_other_threads_is_added() -> None:
 def test_guess() -> None:
     assert guess({(1, 2)}, None) == (1, 2)
     assert guess({(1, 2), (1, 3)}, None) == (1,)
-    assert guess(set(), (1, 2)) == (1, 2)
-    assert guess({(1, 2), (1, 3)}, (1, 2, 5)) == (1, 2)
-    assert guess({(1, 2, 4), (1, 3)}, (1, 2)) == (1, 2, 4)
-    assert guess({(9,)}, (1, 2)) == (1, 2)
+    assert guess(set(), ((1, 2, 3), (1, 2, 4))) == (1, 2)
+    assert guess({(1, 2), (1, 3)}, ((1, 2, 5), (1, 2))) == (1, 2)
+    assert guess({(1, 2, 4), (1, 3)}, ((1, 2), (1, 5))) == (1, 2, 4)
+    assert guess({(1, 3)}, ((1, 2), (1, 2))) == (1, 2)
+    assert guess({(1, 2), (1, 3)}, ((1,), (1, 3, 4))) == (1, 3)
 
 
 @given(st.integers(-5, 10**9), st.lists(st.integers(0, 1000), min_size=1, max_size=5))

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,23 +33,14 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
 
 @pytest.fixture
-def run(tmp_path: Path) -> Run:
+def run(tmp_path: Path, run_python: Callable[..., Any]) -> Run:
     """`run(source, *options)` runs a program under `gpuprof run` in its own folder."""
 
     def start(source: str, *options: str) -> subprocess.CompletedProcess[str]:
         (tmp_path / "program.py").write_text(source)
-        command = [
-            sys.executable,
-            "-m",
-            "gpuprof",
-            "run",
-            "--out",
-            "r.gpuprof",
-            *options,
-            "program.py",
-            "--x",
-        ]
-        return subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=180, check=False)
+        command = ("-m", "gpuprof", "run", "--out", "r.gpuprof", *options, "program.py", "--x")
+        ended: subprocess.CompletedProcess[str] = run_python(*command)
+        return ended
 
     return start
 

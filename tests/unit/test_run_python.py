@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -21,7 +22,7 @@ from gpuprof.run.stacks import read_stacks
 pytest.importorskip("pyinstrument")
 
 Ended = tuple["subprocess.CompletedProcess[str]", gpuprof.Run]
-RunPython = Callable[..., Ended]
+Sampled = Callable[..., Ended]
 
 BUSY = """
 def busy(rounds):
@@ -67,15 +68,12 @@ main()
 
 
 @pytest.fixture
-def run_python(tmp_path: Path) -> RunPython:
-    """`run_python(source)` runs a program under `gpuprof run --python`; returns how it ended, and the run."""
+def sampled(tmp_path: Path, run_python: Callable[..., Any]) -> Sampled:
+    """`sampled(source)` runs a program under `gpuprof run --python`; returns how it ended, and the run."""
 
-    def run(source: str, *options: str) -> Ended:
+    def run(source: str) -> Ended:
         (tmp_path / "program.py").write_text(source)
-        command = [sys.executable, "-m", "gpuprof", "run", "--python", "--out", "r.gpuprof", *options]
-        ended = subprocess.run(
-            [*command, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
-        )
+        ended = sampled("-m", "gpuprof", "run", "--python", "--out", "r.gpuprof", "program.py")
         assert (tmp_path / "r.gpuprof").is_dir(), ended.stderr
         return ended, gpuprof.open(tmp_path / "r.gpuprof")
 
@@ -93,8 +91,8 @@ def paths_of(run: gpuprof.Run) -> dict[str, int]:
     return dict(zip(paths, tree.calls.tolist(), strict=True))
 
 
-def test_functions_stand_above_the_layers_that_they_call(run_python: RunPython) -> None:
-    ended, run = run_python(TWO_FUNCTIONS)
+def test_functions_stand_above_the_layers_that_they_call(sampled: Sampled) -> None:
+    ended, run = sampled(TWO_FUNCTIONS)
     assert ended.returncode == 0
     paths = paths_of(run)
     in_train = paths["/<module>/main/train/Net"]
@@ -110,8 +108,8 @@ def test_functions_stand_above_the_layers_that_they_call(run_python: RunPython) 
     )
 
 
-def test_spans_are_those_of_the_table(run_python: RunPython) -> None:
-    _, run = run_python(TWO_FUNCTIONS)
+def test_spans_are_those_of_the_table(sampled: Sampled) -> None:
+    _, run = sampled(TWO_FUNCTIONS)
     measured = run.sql("SELECT name, count(*), sum(duration_ns) FROM spans WHERE kind = 'layer' GROUP BY 1")
     rows = {row.name: row for row in run.summary(process="all").rows}
     tree = run.sql(
@@ -122,8 +120,8 @@ def test_spans_are_those_of_the_table(run_python: RunPython) -> None:
     assert run.call_tree.own_ns.min() >= 0
 
 
-def test_the_table_of_stacks(run_python: RunPython) -> None:
-    _, run = run_python(BUSY + "busy(300000)\n")
+def test_the_table_of_stacks(sampled: Sampled) -> None:
+    _, run = sampled(BUSY + "busy(300000)\n")
     rows = run.sql(
         "SELECT t_ns, process_id, thread_id, duration_ns, frames FROM stacks ORDER BY t_ns"
     ).fetchall()
@@ -136,8 +134,8 @@ def test_the_table_of_stacks(run_python: RunPython) -> None:
         assert after[0] - after[3] == before[0]
 
 
-def test_threads_that_begin_later_are_sampled(run_python: RunPython) -> None:
-    _, run = run_python(
+def test_threads_that_begin_later_are_sampled(sampled: Sampled) -> None:
+    _, run = sampled(
         BUSY
         + "import threading\n"
         + "worker = threading.Thread(target=busy, args=(300000,))\nworker.start()\nworker.join()\n"
@@ -158,16 +156,16 @@ def test_threads_that_begin_later_are_sampled(run_python: RunPython) -> None:
     ],
     ids=["cProfile", "setprofile", "pyinstrument"],
 )
-def test_the_programs_own_profilers_work(run_python: RunPython, program: str) -> None:
-    ended, run = run_python(BUSY + "busy(200000)\n" + program)
+def test_the_programs_own_profilers_work(sampled: Sampled, program: str) -> None:
+    ended, run = sampled(BUSY + "busy(200000)\n" + program)
     assert ended.returncode == 0, ended.stderr
     assert run.meta["stacks"]["samples"] > 0
     if "cProfile" not in program or sys.version_info < (3, 12):
         assert any("place for profilers" in note for note in run.meta["notes"])
 
 
-def test_hooks_of_the_programs_threads_are_left(run_python: RunPython) -> None:
-    ended, run = run_python(
+def test_hooks_of_the_programs_threads_are_left(sampled: Sampled) -> None:
+    ended, run = sampled(
         BUSY
         + "import threading\nseen = []\ndef hook(*event): seen.append(event[1])\nthreading.setprofile(hook)\n"
         + "worker = threading.Thread(target=busy, args=(2000,))\nworker.start()\nworker.join()\n"
@@ -177,15 +175,15 @@ def test_hooks_of_the_programs_threads_are_left(run_python: RunPython) -> None:
     assert run.meta["stacks"]["threads"] == 1
 
 
-def test_errors_and_exit_codes_stay_the_programs(run_python: RunPython) -> None:
-    ended, _ = run_python(BUSY + "busy(200000)\nraise ValueError('its own')\n")
+def test_errors_and_exit_codes_stay_the_programs(sampled: Sampled) -> None:
+    ended, _ = sampled(BUSY + "busy(200000)\nraise ValueError('its own')\n")
     assert ended.returncode == 1
     assert "ValueError: its own" in ended.stderr
     assert "pyinstrument" not in ended.stderr
 
 
-def test_what_a_signal_handler_raises_reaches_the_program(run_python: RunPython) -> None:
-    ended, _ = run_python(
+def test_what_a_signal_handler_raises_reaches_the_program(sampled: Sampled) -> None:
+    ended, _ = sampled(
         BUSY
         + "import signal\nclass Late(OSError): pass\ndef late(*_): raise Late\n"
         + "signal.signal(signal.SIGALRM, late)\n"
@@ -195,16 +193,16 @@ def test_what_a_signal_handler_raises_reaches_the_program(run_python: RunPython)
     assert ended.returncode == 0, ended.stderr
 
 
-def test_a_program_that_is_killed_keeps_its_samples(run_python: RunPython) -> None:
-    ended, run = run_python(BUSY + "import os\nbusy(300000)\nos.kill(os.getpid(), 9)\n")
+def test_a_program_that_is_killed_keeps_its_samples(sampled: Sampled) -> None:
+    ended, run = sampled(BUSY + "import os\nbusy(300000)\nos.kill(os.getpid(), 9)\n")
     assert ended.returncode == 137
     assert not run.meta["complete"]
     assert run.meta["stacks"]["samples"] > 3
     assert "/<module>/busy" in paths_of(run)
 
 
-def test_a_forked_child_writes_samples_of_its_own(run_python: RunPython) -> None:
-    ended, run = run_python(
+def test_a_forked_child_writes_samples_of_its_own(sampled: Sampled) -> None:
+    ended, run = sampled(
         BUSY
         + "import os\nimport gpuprof\nbusy(200000)\nchild = os.fork()\n"
         + "with gpuprof.span('work'): busy(300000)\n"
@@ -265,18 +263,10 @@ def test_files_of_samples_survive_damage(tmp_path: Path) -> None:
     assert len(stacks.damage) == 2
 
 
-def test_a_missing_pyinstrument_is_said(tmp_path: Path) -> None:
+def test_a_missing_pyinstrument_is_said(tmp_path: Path, run_python: Callable[..., Any]) -> None:
     (tmp_path / "pyinstrument.py").write_text("raise ImportError\n")
     (tmp_path / "program.py").write_text("print('never')\n")
-    ended = subprocess.run(
-        [sys.executable, "-m", "gpuprof", "run", "--python", "program.py"],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert ended.returncode == 2
-    assert ended.stdout == ""
+    ended = run_python("-m", "gpuprof", "run", "--python", "program.py")
+    assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.count("\n") == 1
     assert "pip install 'gpuprof-native[python]'" in ended.stderr

@@ -22,8 +22,8 @@ _LIBRARY_NAME = f"python{sys.version_info.major}.{sys.version_info.minor}/"
 
 
 def is_hidden(code: CodeType) -> bool:
-    """Whether a function is gpuprof's own, or only starts programs."""
-    return code.co_filename.startswith((_OWN_FOLDER, "<frozen runpy>"))
+    """Whether a function is gpuprof's own, or only starts programs and imports modules."""
+    return code.co_filename.startswith((_OWN_FOLDER, "<frozen runpy>", "<frozen importlib"))
 
 
 def frame_text(code: CodeType) -> str:

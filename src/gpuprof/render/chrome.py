@@ -170,7 +170,7 @@ class ChromeTracks:
         yield _metadata("process_sort_index", process, 0, sort_index=process)
 
     def _number(self, track: Track, lane: int) -> int:
-        if lane == 0 and not track.is_stream:
+        if lane == 0 and not track.is_stream and not track.is_stacks:
             return track.thread_id or 0
         self._made += 1
         return FIRST_LANE_ID + self._made

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 STEP_SPAN = "step"
 _STEP = "ProfilerStep#"
-_LAYER = CATEGORIES.index("layer")
+_LAYER, _STACKS = CATEGORIES.index("layer"), CATEGORIES.index("python_function")
 _CATEGORY = {"operator": "cpu_op", "backward": "cpu_op", "kernel": "kernel"}
 _CATEGORY |= {"gpu_memcpy": "gpu_memcpy", "gpu_memset": "gpu_memset"}
 _GPU_ARGUMENTS = {
@@ -106,6 +106,8 @@ def _cpu_events(rows: Columns, names: _Names, tracks: ChromeTracks, source: Slic
     keys = ("track", "name_id", "category", "id", "parent")
     columns = (heads, time_texts(rows), launching, *(rows[key].tolist() for key in keys))
     for head, times, launches, track, name_id, category, number, parent in zip(*columns, strict=True):
+        if category == _STACKS:
+            continue
         shown, name = names.of(track, name_id, category)
         arguments: dict[str, int] = {"External id": number + 1} if launches else {}
         if category == _LAYER:

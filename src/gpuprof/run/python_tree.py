@@ -125,7 +125,7 @@ class _Merge:
 
     def _make_nodes(self, placements: dict[tuple[int, int], Placement]) -> None:
         above: dict[int, Frames] = {}
-        around: dict[int, Frames] = {}
+        around: dict[int, tuple[Frames, Frames]] = {}
         for placement in placements.values():
             above |= placement.above
             around |= placement.around
@@ -330,19 +330,24 @@ class _Merge:
         return np.array(process, dtype=np.int64)[order]
 
 
-def guess(seen: set[Frames], around: Frames | None) -> Frames:
+def guess(seen: set[Frames], around: tuple[Frames, Frames] | None) -> Frames:
     """Return the frames above a span that no sample met.
 
-    `seen` are those of other calls of the same path, `around` what the samples before and after it share, for
-    an outermost span between two samples. One way that is the only one to fit is taken, otherwise what all
-    that fit have in common. A function may have been left and entered again between two samples, so a way
-    that ends within `around` fits too.
+    `seen` are those of other calls of the same path, `around` the frames of the samples before and after it,
+    for an outermost span. Of the ways that were seen those count that fit to both of them, or else to one;
+    they give what they agree on. Where none fits it is what the two samples share.
     """
     ways = list(seen)
     if around is None:
         return _common(ways)
-    fitting = [way for way in ways if common_length(way, around) == min(len(way), len(around))]
-    return _common(fitting) if fitting else around
+    fits = {way: sum(_fits(way, frames) for frames in around) for way in ways}
+    best = max(fits.values(), default=0)
+    return _common([way for way in ways if fits[way] == best]) if best else _common(list(around))
+
+
+def _fits(way: Frames, frames: Frames) -> bool:
+    # A function may have been left or entered between the call and the sample.
+    return common_length(way, frames) == min(len(way), len(frames))
 
 
 def _common(ways: list[Frames]) -> Frames:

@@ -76,7 +76,8 @@ class Placement:
 
     samples: list[PlacedSample]
     above: dict[int, Frames]  # of each span that a sample met: the frames between its parent and it
-    around: dict[int, Frames]  # of each outermost span that none met: frames that must stand above it
+    # Of each outermost span that none met: what stood above all spans in the samples before and after it.
+    around: dict[int, tuple[Frames, Frames]]
 
 
 class _Prefix:
@@ -226,9 +227,9 @@ def _shown(frames: Frames, is_in_layer: bool, kinds: FrameKinds) -> Frames:
 
 def _around(
     stacks: ThreadStacks, spans: ThreadSpans, samples: list[PlacedSample], prefixes: dict[int, _Prefix]
-) -> dict[int, Frames]:
-    """Return for each outermost span that no sample met what the samples beside it have in common."""
-    found: dict[int, Frames] = {}
+) -> dict[int, tuple[Frames, Frames]]:
+    """Return for each outermost span that no sample met the frames of those before and after it."""
+    found: dict[int, tuple[Frames, Frames]] = {}
     until = None
     after = 0
     moments = [
@@ -243,6 +244,5 @@ def _around(
             after += 1
         if place in prefixes or not 0 < after < len(moments):
             continue
-        before, behind = samples[after - 1].groups[0], samples[after].groups[0]
-        found[spans.keys[place]] = before[: common_length(before, behind)]
+        found[spans.keys[place]] = (samples[after - 1].groups[0], samples[after].groups[0])
     return found
