@@ -284,13 +284,24 @@ def test_run_passes_on_what_was_asked(api: FakeApi) -> None:
                 "layers": True,
                 "operators": False,
                 "gpu": "auto",
+                "python": False,
                 "work": False,
+                "profiler": None,
             },
         ),
         (
             "pkg",
             ["--json"],
-            {"is_module": True, "out": None, "layers": False, "operators": True, "gpu": False, "work": False},
+            {
+                "is_module": True,
+                "out": None,
+                "layers": False,
+                "operators": True,
+                "gpu": False,
+                "python": False,
+                "work": False,
+                "profiler": None,
+            },
         ),
     ]
 

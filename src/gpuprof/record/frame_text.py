@@ -6,17 +6,17 @@ from __future__ import annotations
 import os
 import sys
 import sysconfig
+from pathlib import Path
 from types import CodeType
 from typing import Any
-
-import gpuprof
 
 # The frame that stands for a call of a module: `torch.nn.Module.__call__` is this function.
 MODULE_CALL = "Module._wrapped_call_impl (torch/nn/modules/module.py)"
 _MODULE_FILE = os.path.join("torch", "nn", "modules", "module.py")  # noqa: PTH118 - code objects hold texts
 _MODULE_CALLS = {"_wrapped_call_impl": MODULE_CALL}
 
-_OWN_FOLDER = os.path.join(os.path.dirname(os.path.abspath(gpuprof.__file__)), "")  # noqa: PTH100, PTH118, PTH120
+# As an import names its files, links and all.
+_OWN_FOLDER = os.path.join(str(Path(__file__).absolute().parents[1]), "")  # noqa: PTH118
 _LIBRARY = os.path.join(sysconfig.get_path("stdlib"), "")  # noqa: PTH118
 _LIBRARY_NAME = f"python{sys.version_info.major}.{sys.version_info.minor}/"
 
