@@ -272,3 +272,18 @@ def test_a_missing_pyinstrument_is_said(tmp_path: Path, run_python: Callable[...
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.count("\n") == 1
     assert "pip install 'gpuprof-native[python]'" in ended.stderr
+
+
+def test_tasks_of_asyncio_stand_below_its_loop(sampled: Sampled) -> None:
+    ended, run = sampled(
+        BUSY
+        + "import asyncio\nimport gpuprof\nasync def task(rounds):\n    for _ in range(3):\n"
+        + "        with gpuprof.span('work'):\n            busy(rounds)\n            await asyncio.sleep(0)\n"
+        + "async def main():\n    await asyncio.gather(task(60000), task(60000))\nasyncio.run(main())\n"
+    )
+    assert ended.returncode == 0, ended.stderr
+    paths = [path.split("/") for path in paths_of(run)]
+    assert any("task" in path and path.index("run") < path.index("task") for path in paths)
+    spans = run.sql("SELECT sum(calls) FROM call_tree WHERE name = 'work'").fetchall()
+    assert spans == [(6,)]
+    assert run.call_tree.own_ns.min() >= 0

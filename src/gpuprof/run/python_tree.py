@@ -19,7 +19,7 @@ from gpuprof.run.stack_placement import (
     Frames,
     Placement,
     ThreadSpans,
-    common_length,
+    guess,
     place_samples,
 )
 from gpuprof.run.stacks import Stacks
@@ -30,6 +30,9 @@ if TYPE_CHECKING:
     Columns = dict[str, npt.NDArray[Any]]
 
 UNCOUNTED = -1  # calls of a frame
+# What must be known of the spans; `node` is the number of the tree's node.
+SPAN_COLUMNS: tuple[str, ...] = ("span_id", "parent_id", "process_id", "thread_id", "node")
+SPAN_COLUMNS += ("start_ns", "duration_ns", "own_ns")
 _PYTHON, _LAYER = KINDS.index("python"), KINDS.index("layer")
 _NATIVE = tuple(KINDS.index(kind) for kind in ("operator", "backward", "compile"))
 _LEAVES = tuple(KINDS.index(kind) for kind in ("kernel", "transfer"))
@@ -328,33 +331,6 @@ class _Merge:
         for parent, row in zip(self._parent, self._row, strict=True):
             process.append(process[parent] if parent >= 0 else int(self._tree["process_id"][row]))
         return np.array(process, dtype=np.int64)[order]
-
-
-def guess(seen: set[Frames], around: tuple[Frames, Frames] | None) -> Frames:
-    """Return the frames above a span that no sample met.
-
-    `seen` are those of other calls of the same path, `around` the frames of the samples before and after it,
-    for an outermost span. Of the ways that were seen those count that fit to both of them, or else to one;
-    they give what they agree on. Where none fits it is what the two samples share.
-    """
-    ways = list(seen)
-    if around is None:
-        return _common(ways)
-    fits = {way: sum(_fits(way, frames) for frames in around) for way in ways}
-    best = max(fits.values(), default=0)
-    return _common([way for way in ways if fits[way] == best]) if best else _common(list(around))
-
-
-def _fits(way: Frames, frames: Frames) -> bool:
-    # A function may have been left or entered between the call and the sample.
-    return common_length(way, frames) == min(len(way), len(frames))
-
-
-def _common(ways: list[Frames]) -> Frames:
-    if not ways:
-        return ()
-    shortest = min(ways, key=len)
-    return shortest[: min(common_length(shortest, way) for way in ways)]
 
 
 def shared(total: int, weights: list[int]) -> list[int]:

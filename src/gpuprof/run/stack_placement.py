@@ -246,3 +246,30 @@ def _around(
             continue
         found[spans.keys[place]] = (samples[after - 1].groups[0], samples[after].groups[0])
     return found
+
+
+def guess(seen: set[Frames], around: tuple[Frames, Frames] | None) -> Frames:
+    """Return the frames above a span that no sample met.
+
+    `seen` are those of other calls of the same path, `around` the frames of the samples before and after it,
+    for an outermost span. Of the ways that were seen those count that fit to both of them, or else to one;
+    they give what they agree on. Where none fits it is what the two samples share.
+    """
+    ways = list(seen)
+    if around is None:
+        return _common(ways)
+    fits = {way: sum(_fits(way, frames) for frames in around) for way in ways}
+    best = max(fits.values(), default=0)
+    return _common([way for way in ways if fits[way] == best]) if best else _common(list(around))
+
+
+def _fits(way: Frames, frames: Frames) -> bool:
+    # A function may have been left or entered between the call and the sample.
+    return common_length(way, frames) == min(len(way), len(frames))
+
+
+def _common(ways: list[Frames]) -> Frames:
+    if not ways:
+        return ()
+    shortest = min(ways, key=len)
+    return shortest[: min(common_length(shortest, way) for way in ways)]

@@ -16,6 +16,13 @@ from gpuprof.record import stack_file as layout
 LATEST_NS = 1 << 61
 BATCH_SAMPLES = 8192
 NO_FRAME = -1
+# Of a batch of `exploded` and the table `frames` of their texts.
+STACKS_QUERY = """
+    SELECT any_value(t_ns) AS t_ns, any_value(process_id) AS process_id, any_value(thread_id) AS thread_id,
+           any_value(duration_ns) AS duration_ns,
+           coalesce(list(text ORDER BY place) FILTER (frame IS NOT NULL), []) AS frames
+    FROM batch LEFT JOIN frames USING (frame) GROUP BY sample ORDER BY sample
+"""
 
 
 @dataclass(slots=True)

@@ -20,9 +20,9 @@ from gpuprof.run.gpu_tables import GpuTables
 from gpuprof.run.gpu_tree import with_leaves
 from gpuprof.run.machine import describe_machine
 from gpuprof.run.plain_path import PlainPath
-from gpuprof.run.python_tree import with_last_samples, with_python_frames
+from gpuprof.run.python_tree import SPAN_COLUMNS, with_last_samples, with_python_frames
 from gpuprof.run.samples import NO_READING, SampledDevices, read_samples
-from gpuprof.run.stacks import Stacks, exploded, has_stacks, read_stacks
+from gpuprof.run.stacks import STACKS_QUERY, Stacks, exploded, has_stacks, read_stacks
 from gpuprof.run.work_table import read_work
 
 if TYPE_CHECKING:
@@ -34,16 +34,6 @@ BATCH_ROWS = 65_536
 
 GPU_TABLES = ("kernels", "transfers", "synchronizations")
 _SCRATCH = ".closing"
-_PLACED_COLUMNS = (
-    "span_id",
-    "parent_id",
-    "process_id",
-    "thread_id",
-    "node",
-    "start_ns",
-    "duration_ns",
-    "own_ns",
-)
 
 _SPANS_QUERY = """
     SELECT span_id, nullif(parent_id, -1) AS parent_id, process_id, thread_id, kinds.kind,
@@ -56,12 +46,6 @@ _TREE_QUERY = """
            nullif(gpu_ns, -1) AS gpu_ns
     FROM batch JOIN kinds ON batch.kind = kinds.code LEFT JOIN names USING (name_id)
     ORDER BY node_id
-"""
-_STACKS_QUERY = """
-    SELECT any_value(t_ns) AS t_ns, any_value(process_id) AS process_id, any_value(thread_id) AS thread_id,
-           any_value(duration_ns) AS duration_ns,
-           coalesce(list(text ORDER BY place) FILTER (frame IS NOT NULL), []) AS frames
-    FROM batch LEFT JOIN frames USING (frame) GROUP BY sample ORDER BY sample
 """
 _FUNCTION_CALLS_QUERY = """
     SELECT caller, function, calls, total_ns, own_ns FROM batch ORDER BY number
@@ -179,7 +163,7 @@ class TableWriter:
         process_id = int(process["process_id"])
         columns["process_id"] = np.full(len(columns["span_id"]), process_id, dtype=np.int64)
         if self._kept_spans is not None:
-            self._kept_spans.append({name: columns[name] for name in _PLACED_COLUMNS})
+            self._kept_spans.append({name: columns[name] for name in SPAN_COLUMNS})
         with self._registered("batch", columns):
             self._write("spans", process_id, _SPANS_QUERY)
 
@@ -236,7 +220,7 @@ class TableWriter:
         with self._registered("frames", {"frame": numbers, "text": texts}):
             for process_id, columns in exploded(stacks):
                 with self._registered("batch", columns):
-                    self._write("stacks", process_id, _STACKS_QUERY)
+                    self._write("stacks", process_id, STACKS_QUERY)
 
     def write_function_calls(self, columns: dict[str, Any]) -> None:
         """Write who called whom, as a profiler without instants counted it."""
@@ -264,7 +248,7 @@ class TableWriter:
         import numpy as np
 
         parts = self._kept_spans or []
-        none: dict[str, Any] = {name: np.empty(0, dtype=np.int64) for name in _PLACED_COLUMNS}
+        none: dict[str, Any] = {name: np.empty(0, dtype=np.int64) for name in SPAN_COLUMNS}
         return {name: np.concatenate([none[name], *(part[name] for part in parts)]) for name in none}
 
     def add_names(self, names: list[str]) -> None:
