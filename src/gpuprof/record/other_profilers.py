@@ -7,10 +7,11 @@ What the profiler knows is written when the program ends in order; one that is k
 from __future__ import annotations
 
 import atexit
+import contextlib
 import json
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType
 from typing import Any
@@ -21,7 +22,7 @@ from gpuprof.record.profiler_guard import ProfilerGuard
 
 TORCH_RESULT = "trace.json"
 CPROFILE_RESULT = "functions.json"
-PROFILERS = ("torch", "pyinstrument", "cprofile")
+_LOG_LEVEL = "KINETO_LOG_LEVEL"
 
 
 def begin_profiler(name: str, folder: Path) -> None:
@@ -55,7 +56,8 @@ class _TorchProfile:
 
         self._profile = profiler.profile()
         self._guard.install()
-        self._guard.unguarded(self._profile.start)
+        with _quiet_kineto():
+            self._guard.unguarded(self._profile.start)
 
     def end(self) -> None:
         self._guard.remove()
@@ -70,6 +72,19 @@ class _TorchProfile:
         if profile is not None:
             self._guard.unguarded(profile.stop)
             profile.export_chrome_trace(str(self._path))
+
+
+@contextlib.contextmanager
+def _quiet_kineto() -> Iterator[None]:
+    """Have Kineto write no log among the program's output; it reads the level where it begins."""
+    if _LOG_LEVEL in os.environ:
+        yield
+        return
+    os.environ[_LOG_LEVEL] = "99"
+    try:
+        yield
+    finally:
+        os.environ.pop(_LOG_LEVEL, None)
 
 
 def _begin_torch(folder: Path) -> Callable[[], None]:
