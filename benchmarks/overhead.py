@@ -134,6 +134,12 @@ def _operator(settings: Settings) -> list[Row]:
     return operator_rows(settings)
 
 
+def _python(settings: Settings) -> list[Row]:
+    from benchmarks._python_rows import python_rows
+
+    return python_rows(settings)
+
+
 def _million(settings: Settings) -> list[Row]:
     from benchmarks._million import million_rows
 
@@ -158,6 +164,7 @@ GROUPS: dict[str, Callable[[Settings], list[Row]]] = {
     "span": _span,
     "layer": _layer,
     "operator": _operator,
+    "python": _python,
     "million": _million,
     "model": _model,
     "work": _work,

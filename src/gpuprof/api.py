@@ -21,6 +21,7 @@ from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableEr
 from gpuprof.record.decorate import decorate
 from gpuprof.record.device_samples import has_driver
 from gpuprof.record.nsight_range import nsight_range  # noqa: F401 - part of the package
+from gpuprof.record.python_stacks import NO_PYINSTRUMENT, has_pyinstrument
 from gpuprof.record.ranges import attach_tool
 from gpuprof.record.recording import Recording, create_folder, pause_for_program, resume_after
 from gpuprof.record.temporary import TemporaryFolder
@@ -39,7 +40,7 @@ span = _native.span
 _native._set_decorate_hook(decorate)
 attach_tool()
 
-SummaryKind = Literal["layer", "operator", "kernel", "span"]
+SummaryKind = Literal["layer", "operator", "kernel", "span", "python"]
 PathLike = str | os.PathLike[str]
 
 
@@ -83,7 +84,9 @@ class Run:
         """
         from gpuprof.analyze.summary import summarize
 
-        table = summarize(self.call_tree, by, process=process, why_empty=self._why_off(f"{by}s"))
+        table = summarize(
+            self.call_tree, by, process=process, why_empty=self._why_off(by if by == "python" else f"{by}s")
+        )
         if not self.meta.get("complete"):
             note = "this run is incomplete: it holds what could be recovered"
             table = dataclasses.replace(table, notes=(*table.notes, note))
@@ -131,8 +134,9 @@ class Run:
     def export(self, path: PathLike) -> Path:
         """Write the run for another tool; returns the path. The ending names the format.
 
-        `.pftrace` is for Perfetto, `.json` for chrome://tracing and Perfetto, `.speedscope.json` for
-        speedscope, `.folded` for flame graph scripts, `.parquet` for data frames. Raises RunError.
+        `.pftrace` is for Perfetto, `.json` for chrome://tracing and Perfetto, `.pt.trace.json` for
+        TensorBoard with PyTorch's plugin, `.speedscope.json` for speedscope, `.folded` for flame graph
+        scripts, `.parquet` for data frames. Raises RunError.
         """
         from gpuprof.render.export import export_run
 
@@ -268,9 +272,10 @@ def profile(
     `modules` are the models whose layers are wanted; without any, every module that is called is named
     by itself. `out` is the run's folder, which must not exist; without it the run lives in a temporary
     folder as long as the `Run` object. `gpu` is for device samples so far: "auto" takes them where an
-    NVIDIA driver is. `work` keeps the arguments of each model's first call, and counts its FLOPs and bytes
-    after the block has ended, for `run.roofline()`; the block itself runs as without. Raises RecordingError,
-    or UnavailableError for what this version or machine lacks.
+    NVIDIA driver is. `python` samples the stacks of Python's functions, which then stand above the layers and
+    operators that they called. `work` keeps the arguments of each model's first call, and counts its FLOPs
+    and bytes after the block has ended, for `run.roofline()`; the block itself runs as without. Raises
+    RecordingError, or UnavailableError for what this version or machine lacks.
     """
     _refuse_unavailable(gpu=gpu, python=python)
     if work and not (layers and operators):
@@ -280,15 +285,17 @@ def profile(
     if out is None:
         temporary = TemporaryFolder()
         out = temporary.path / "run.gpuprof"
-    recording = Recording(Path(out), modules=modules, layers=layers, operators=operators, gpu=gpu, work=work)
+    recording = Recording(
+        Path(out), modules=modules, layers=layers, operators=operators, gpu=gpu, python=python, work=work
+    )
     return Profile(recording, temporary=temporary)
 
 
 def _refuse_unavailable(*, gpu: Literal["auto"] | bool, python: bool) -> None:
     if gpu is True and not has_driver():
         raise UnavailableError("profile(gpu=True) finds no NVIDIA driver here: leave it out, or install one")
-    if python:
-        raise UnavailableError("profile(python=True) is not in this version of gpuprof: leave it out")
+    if python and not has_pyinstrument():
+        raise UnavailableError(f"profile(python=True): {NO_PYINSTRUMENT}")
 
 
 def _check_modules(modules: tuple[Any, ...]) -> None:
@@ -348,14 +355,23 @@ def run_program(
     layers: bool = True,
     operators: bool = True,
     gpu: Literal["auto"] | bool = "auto",
+    python: bool = False,
     work: bool = False,
+    profiler: Literal["torch", "pyinstrument", "cprofile"] | None = None,
 ) -> tuple[int, Run | RunError]:
     """Run a script or module under a recording; returns its exit code and the run.
 
     When the run could not be written the error stands in its place: the program ran all the same. A run
-    that has the default name, of a program that failed before anything was recorded, is not kept.
+    that has the default name, of a program that failed before anything was recorded, is not kept. `profiler`
+    runs the program under that one alone: with "pyinstrument" as with `python` and no other source, with the
+    others the run is made of what they write.
     """
     from gpuprof.record.supervise import run_program as supervise
+
+    if profiler == "pyinstrument":
+        layers, operators, gpu, python = False, False, False, True
+    elif profiler is not None:
+        return _run_under(profiler, target, arguments, is_module=is_module, out=out)
 
     result = supervise(
         target,
@@ -365,6 +381,7 @@ def run_program(
         layers=layers,
         operators=operators,
         gpu=gpu,
+        python=python,
         work=work,
     )
     try:
@@ -378,3 +395,12 @@ def run_program(
         shutil.rmtree(result.run_path, ignore_errors=True)
         return result.exit_code, RunError("it failed before anything was recorded: no run is kept")
     return result.exit_code, run
+
+
+def _run_under(
+    profiler: str, target: str, arguments: Sequence[str], *, is_module: bool, out: Path | None
+) -> tuple[int, Run | RunError]:
+    from gpuprof.run.profiled import run_profiled
+
+    result, failure = run_profiled(target, arguments, is_module=is_module, out=out, profiler=profiler)
+    return result.exit_code, failure if failure is not None else Run(result.run_path)

@@ -189,7 +189,6 @@ def test_no_verb_is_bad_usage() -> None:
         (["run", "--"], "Nothing to run"),
         (["run", "--nonsense", "x.py"], "--nonsense"),
         (["run", "--out"], "--out"),
-        (["run", "--python", "x.py"], "--python: this version takes no Python stack samples"),
     ],
 )
 def test_bad_usage_is_one_line_and_exit_code_two(
@@ -285,13 +284,24 @@ def test_run_passes_on_what_was_asked(api: FakeApi) -> None:
                 "layers": True,
                 "operators": False,
                 "gpu": "auto",
+                "python": False,
                 "work": False,
+                "profiler": None,
             },
         ),
         (
             "pkg",
             ["--json"],
-            {"is_module": True, "out": None, "layers": False, "operators": True, "gpu": False, "work": False},
+            {
+                "is_module": True,
+                "out": None,
+                "layers": False,
+                "operators": True,
+                "gpu": False,
+                "python": False,
+                "work": False,
+                "profiler": None,
+            },
         ),
     ]
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import gc
 import multiprocessing
 import os
+import sys
 import tempfile
 import threading
 import time
@@ -147,7 +148,10 @@ def test_an_exception_in_the_block_passes_through_and_the_run_is_there(
 
 
 @pytest.mark.parametrize("option", [{"gpu": True}, {"python": True}])
-def test_what_this_version_lacks_is_said_at_once(temporary_files: Path, option: dict[str, Any]) -> None:
+def test_what_this_machine_lacks_is_said_at_once(
+    temporary_files: Path, monkeypatch: pytest.MonkeyPatch, option: dict[str, Any]
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyinstrument.low_level", None)
     with pytest.raises(gpuprof.UnavailableError, match=next(iter(option))):
         gpuprof.profile(**option)
     with pytest.raises(gpuprof.RecordingError, match="not str"):

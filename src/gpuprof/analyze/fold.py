@@ -61,7 +61,7 @@ class Folded:
     rest_ns: dict[str, int]  # own time outside of every group, by where it passed
 
 
-_LAYER = KINDS.index("layer")
+_LAYER, _PYTHON = KINDS.index("layer"), KINDS.index("python")
 
 # What a node's own time is, where no row of the table holds it.
 _REST = {
@@ -72,6 +72,7 @@ _REST = {
     "operator": "operators",
     "backward": "backward",
     "compile": "compilation",
+    "python": "Python functions",
 }
 
 
@@ -93,7 +94,8 @@ def fold(part: Part, by: str, kinds: tuple[str, ...]) -> Folded | None:
     is_member = np.isin(part.kind, [KINDS.index(kind) for kind in kinds])
     # A node without calls only groups others, as the one above the backward pass does. A layer without calls
     # stands in the backward pass for the one that was called forward.
-    is_member &= (part.calls > 0) | (part.kind == _LAYER)
+    # The calls of a sampled function are not known.
+    is_member &= (part.calls > 0) | (part.kind == _LAYER) | (part.kind == _PYTHON)
     members = np.flatnonzero(is_member)
     if not len(members):
         return None
@@ -117,7 +119,7 @@ def fold(part: Part, by: str, kinds: tuple[str, ...]) -> Folded | None:
         inside = _subtree_sums(part.gpu_ns, ends)[members]
         sums["gpu_total_ns"] = _sum_by(group[outermost], inside[outermost], len(keys))
         sums["gpu_own_ns"] = _sum_held(holder, part.gpu_ns, len(keys))
-    if not called.all():
+    if by != "python" and not called.all():
         backward = np.flatnonzero(~called)
         backward = backward[_outermost(members[backward], group[backward], ends, len(keys))]
         sums["backward_ns"] = _sum_by(group[backward], part.total_ns[members][backward], len(keys))

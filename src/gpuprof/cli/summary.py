@@ -32,7 +32,9 @@ def _parse_process(
 
 @click.command("summary")
 @click.argument("run", metavar="R")
-@click.option("--by", type=click.Choice(["layer", "operator", "kernel", "span"]), help="Rows of the table.")
+@click.option(
+    "--by", type=click.Choice(["layer", "operator", "kernel", "span", "python"]), help="Rows of the table."
+)
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Show the N largest rows.")
 @click.option(
     "--process",

@@ -30,6 +30,7 @@ function shortName(tree, node) {
 function nameForms(name, kind) {
   if (kind === "layer") return pathForms(name);
   if (kind === "kernel") return signatureForms(name);
+  if (kind === "python") return functionForms(name);
   return /^\w+(::\w+)+$/.test(name) ? [name, name.slice(name.lastIndexOf("::") + 2)] : [name];
 }
 
@@ -39,6 +40,12 @@ function pathForms(name) {
   const parts = name.split(".").slice(-PART_LIMIT);
   const tails = parts.slice(1).map((_, i) => `…${parts.slice(i + 1).join(".")}`);
   return [name, ...tails, ...parts.slice(-1).filter((part) => /\D/.test(part))];  // a number alone names nothing
+}
+
+// train (train.py:12), train
+function functionForms(name) {
+  const at = name.lastIndexOf(" (");
+  return at > 0 ? [name, name.slice(0, at)] : [name];
 }
 
 // A C++ kernel: its signature, then with fewer of the template's arguments, then its name alone.
