@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from gpuprof.analyze.roofline.rows import Roofline
     from gpuprof.analyze.summary import Summary
     from gpuprof.analyze.work import Work
+    from gpuprof.render.timeline import Slices
+    from gpuprof.run.folder import RunFolder
 
 __version__: str = _native.build_info()["version"]
 span = _native.span
@@ -101,7 +103,7 @@ class Run:
         return method.removeprefix("off: ") if method.startswith("off: ") else None
 
     def flamegraph(self, path: PathLike, *, weight: Literal["cpu", "gpu"] | None = None) -> Path:
-        """Write the flame graph as one offline HTML page; returns its path.
+        """Write the flame graph and the timeline as one offline HTML page; returns its path.
 
         `weight` is what the widths show: the time of the program's threads ("cpu") or that of the kernels
         and transfers that they launched ("gpu", the default where the run holds any). Raises RunError for
@@ -117,14 +119,15 @@ class Run:
         if weight == "gpu" and not has_gpu_time(tree):
             raise RunError(f"{self.path} holds no GPU work: leave the weight out, or take cpu")
         by_gpu = weight == "gpu" or (weight is None and has_gpu_time(tree))
+        target = Path(path)
         page = flamegraph_page(
             without_idle(on_gpu(tree)) if by_gpu else tree,
             measure="GPU time" if by_gpu else "Total time",
             title=page_title(self.path, self.meta),
             subtitle=page_subtitle(self.meta),
             notes=page_notes(self.meta),
+            slices=_slices(self._folder, target),
         )
-        target = Path(path)
         _write_page(target, page)
         return target
 
@@ -155,6 +158,16 @@ class Run:
             )
             _write_page(Path(path), page)
         return found
+
+
+def _slices(run: RunFolder, target: Path) -> Slices | str:
+    from gpuprof.render.timeline import read_timeline
+
+    try:
+        # Beside the page, since what is sorted there may be larger than a temporary folder.
+        return read_timeline(run, target.parent)
+    except OSError as error:
+        raise RunError(f"cannot write {target}: {error.strerror}; name a file that can be written") from error
 
 
 def _write_page(target: Path, page: str) -> None:

@@ -27,6 +27,7 @@ from gpuprof.render.page import (
     safe_json,
 )
 from gpuprof.render.shown_tree import BACKWARD_PREFIX, shown_tree
+from gpuprof.render.timeline import Slices, embedded_timeline
 from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
@@ -50,6 +51,25 @@ _SCRIPTS = (
     "view.js",
     "table.js",
     "export.js",
+    "export_svg.js",
+    "export_text.js",
+    *(
+        f"timeline/{name}.js"
+        for name in (
+            "decode",
+            "rows",
+            "blocks",
+            "paint",
+            "ruler",
+            "counters",
+            "details",
+            "totals",
+            "brush",
+            "view",
+            "interact",
+            "page",
+        )
+    ),
     "interact.js",
     "main.js",
 )
@@ -60,20 +80,27 @@ _PATH_LIMIT = 8  # names of a path that are shown; a stack may be 20,000 deep
 
 
 def flamegraph_page(
-    tree: CallTree, *, title: str, subtitle: str, notes: Sequence[str] = (), measure: str = "Total time"
+    tree: CallTree,
+    *,
+    title: str,
+    subtitle: str,
+    notes: Sequence[str] = (),
+    measure: str = "Total time",
+    slices: Slices | str | None = None,
 ) -> str:
     """Return a self-contained HTML page that shows `tree` as a flame graph and as a table.
 
     `measure` is what the widths are, as the heading of their sum. `notes` are warnings about the run
-    ("3 events were dropped"); each is shown as a line above the picture. The text is meant to be written
-    as UTF-8.
+    ("3 events were dropped"); each is shown as a line above the picture. `slices` are what the timeline
+    shows, or why there is none. The text is meant to be written as UTF-8.
     """
     script = joined_scripts(_SCRIPTS)
-    style = asset("page.css")
+    style = asset("page.css") + asset("timeline/timeline.css")
     calls = _call_count(tree)  # of the run: the picture shows some pairs of calls as one
     tree = shown_tree(tree)
     time = "time" if measure == "Total time" else measure
     head, columns = _embedded(tree, {"measure": measure, "time": time, "calls": calls})
+    timeline_head, timeline_columns = ("null", "") if slices is None else embedded_timeline(slices, tree)
     return filled(
         asset("page.html"),
         {
@@ -90,6 +117,8 @@ def flamegraph_page(
             "static": _static_table(tree, calls),
             "head": head,
             "columns": columns,
+            "timeline_head": timeline_head,
+            "timeline_columns": timeline_columns,
         },
     )
 

@@ -68,6 +68,10 @@ function showTooltip(app, cell, clientX, clientY) {
     tooltip.replaceChildren(...(cell.hidden > 1 ? hiddenContent(app, cell) : nodeContent(app, cell.node)));
     app.explained = cell;
   }
+  placeTooltip(app, clientX, clientY);
+}
+
+function placeTooltip({ tooltip }, clientX, clientY) {
   const { width, height } = tooltip.getBoundingClientRect();
   const x = clientX + 16 + width > innerWidth ? clientX - 16 - width : clientX + 16;
   const y = clientY + 20 + height > innerHeight ? clientY - 14 - height : clientY + 20;

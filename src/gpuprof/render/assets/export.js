@@ -17,13 +17,15 @@ function savePng(app) {
   paintHeading(app, surface, lines);
   paintLegend(app, surface);
   paintPage(app, surface);
-  surface.canvas.toBlob((blob) => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(blob);
-    link.download = `${document.title.replace(/[^\w.-]+/g, "-").slice(0, 80) || "flamegraph"}.png`;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);  // some browsers read it after the click
-  });
+  surface.canvas.toBlob((blob) => downloadBlob(blob, "png"));
+}
+
+function downloadBlob(blob, ending) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = `${document.title.replace(/[^\w.-]+/g, "-").slice(0, 80) || "flamegraph"}.${ending}`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);  // some browsers read it after the click
 }
 
 // The lines under the title: the page's own, and what the present view shows.

@@ -6,7 +6,7 @@ function say(sentence) {
   element.hidden = false;
 }
 
-function show(app) {
+function show(app, timeline) {
   const groups = groupByName(app.tree);
   buildCards(app, groups);
   buildTable(app, groups);
@@ -18,8 +18,9 @@ function show(app) {
   bindKeys(app);
   bindControls(app);
   bindTheme(app);
+  addTimeline(app, timeline);
+  exposeTimeline(app);
   restoreState(app);
-  showDetails(app);
   app.drawNow();
 }
 
@@ -60,7 +61,7 @@ function expose(app) {
 async function start() {
   window.__gpuprof = { ready: false, nodes: 0 };
   try {
-    const tree = await loadTree();
+    const [tree, timeline] = await Promise.all([loadTree(), loadTimeline()]);
     measureTree(tree);
     window.__gpuprof.nodes = tree.count;
     if (tree.recorded === 0 && !(tree.whole > 0)) {
@@ -70,7 +71,7 @@ async function start() {
     } else {
       const app = createApp(tree);
       expose(app);
-      show(app);
+      show(app, timeline);
     }
     window.__gpuprof.ready = true;
     document.documentElement.dataset.ready = "";
