@@ -56,6 +56,14 @@ function speedscopeText(tree) {
     '],"weights":[', weights.join(","), "]}]}\n"]);
 }
 
+// Under its button; style sheets cannot say so in every browser yet.
+function placeSaves() {
+  const { left, bottom } = document.getElementById("more-saves").getBoundingClientRect();
+  const { style } = document.getElementById("saves");
+  style.left = `${Math.max(8, Math.min(left, innerWidth - 150))}px`;
+  style.top = `${bottom + 4}px`;
+}
+
 function saveFolded(app) {
   downloadBlob(foldedText(app.tree), "folded");
 }

@@ -73,6 +73,7 @@ async function start() {
       expose(app);
       show(app, timeline);
     }
+    window.__gpuprof.readyAt = performance.now();
     window.__gpuprof.ready = true;
     document.documentElement.dataset.ready = "";
   } catch (error) {

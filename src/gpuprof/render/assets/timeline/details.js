@@ -23,7 +23,7 @@ function sliceFacts(app, slice) {
   const facts = [
     ["Start", tickText(timeline.start[slice], 1, Math.abs(timeline.start[slice]))],
     ["Duration", exactTime(timeline.duration[slice])],
-    [track.stream ? "Stream" : "Thread", `${track.name}, ${track.of}`],
+    ["On", `${track.name}, ${track.of}`],
   ];
   if (!track.stream) facts.push(["Depth", formatCount(sliceDepth(timeline, slice))]);
   if (track.stream) facts.push(...launchFacts(app, slice, up));
