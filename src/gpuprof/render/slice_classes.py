@@ -51,6 +51,7 @@ class _Builder:
     kind: list[int] = field(default_factory=list)
     parent: list[int] = field(default_factory=list)
     node: list[int] = field(default_factory=list)
+    inside: list[int] = field(default_factory=list)  # the class that its children are below, mostly itself
 
     def add(self, parent: int, key: int, node: int) -> int:
         number = len(self.name)
@@ -59,6 +60,7 @@ class _Builder:
         self.kind.append(key % self.kinds)
         self.parent.append(parent)
         self.node.append(node)
+        self.inside.append(number)
         return number
 
 
@@ -126,8 +128,7 @@ def _classes_of_slices(
     for place in order.tolist():
         parent, key = parents[place], all_keys[place]
         above = of_slice[parent] if parent >= 0 else -1
-        if above < 0:
-            above = roots.get(processes[place], -1)
+        above = roots.get(processes[place], -1) if above < 0 else builder.inside[above]
         number = known.get((above, key))
         of_slice[place] = _new_class(builder, above, key, engine) if number is None else number
     return np.array(of_slice, dtype=np.int64)
@@ -151,4 +152,7 @@ def _new_class(builder: _Builder, above: int, key: int, engine: dict[int, int]) 
         and builder.kind[above] == _BACKWARD
         and builder.name[above] == engine.get(name, -1)
     )
-    return builder.add(above, key, builder.node[above] if is_twin else -1)
+    number = builder.add(above, key, builder.node[above] if is_twin else -1)
+    if is_twin:
+        builder.inside[number] = above  # as shown_tree.py has it
+    return number

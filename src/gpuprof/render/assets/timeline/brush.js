@@ -1,12 +1,6 @@
 // From one picture to the other. Marks are slices that a search found, or the calls of a selected cell;
 // `before[i]` is how many of the slices before i are marked, so a block knows at once whether it hides any.
 
-function countCells({ count, ofNode }) {
-  const cells = new Int32Array(count);
-  for (const number of ofNode) if (number >= 0) cells[number]++;
-  return cells;
-}
-
 function newMarks(timeline, isSearch, marked, text) {
   const before = new Int32Array(timeline.count + 1);
   const { classOf } = timeline;

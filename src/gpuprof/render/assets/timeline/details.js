@@ -40,10 +40,9 @@ function launchFacts(app, slice, up) {
 
 // The number of spans around a slice, whatever lane they are in.
 function sliceDepth(timeline, slice) {
-  const { classes, classOf } = timeline;
-  let depth = -1;
-  for (let up = classes.parent[classOf[slice]]; up >= 0; up = classes.parent[up]) depth++;
-  return Math.max(0, depth);
+  let depth = 0;
+  for (let up = parentSlice(timeline, slice); up >= 0; up = parentSlice(timeline, up)) depth++;
+  return depth;
 }
 
 // The line below the picture is also what a screen reader speaks when the selection moves.

@@ -33,7 +33,12 @@ function placeLines(timeline) {
 function indexTimeline(timeline) {
   const { rows, tracks, start, duration, readings } = timeline;
   timeline.rowsOf = tracks.map(() => []);
-  for (const row of rows) timeline.rowsOf[row.track].push(row);
+  timeline.rowAt = new Map();
+  for (const row of rows) {
+    timeline.rowsOf[row.track].push(row);
+    timeline.rowAt.set(`${row.track}/${row.lane}/${row.level}`, row);
+  }
+  timeline.twins = engineTwins(timeline);
   let low = Infinity;
   let high = -Infinity;
   for (const { first, stop } of rows) {
@@ -47,6 +52,29 @@ function indexTimeline(timeline) {
   timeline.whole = low < high ? { low, high } : { low: low === Infinity ? 0 : low, high: (low === Infinity ? 0 : low) + 1 };
   Object.assign(timeline, placeLines(timeline));
   return timeline;
+}
+
+function neighbourRow(timeline, { track, lane, level }, step) {
+  return timeline.rowAt.get(`${track}/${lane}/${level + step}`);
+}
+
+function countCells({ count, ofNode }) {
+  const cells = new Int32Array(count);
+  for (const number of ofNode) if (number >= 0) cells[number]++;
+  return cells;
+}
+
+// Marks the operators that the flame graph shows in the cell of the engine's span around them: what is inside
+// is of a class below the span's. See shown_tree.py.
+function engineTwins(timeline) {
+  const { classes: { count, name, parent }, names } = timeline;
+  timeline.cellsOfClass = countCells(timeline.classes);
+  const twins = new Uint8Array(count);
+  for (let number = 0; number < count; number++) {
+    if (parent[number] < 0 || timeline.cellsOfClass[number] > 0) continue;
+    twins[number] = names[name[parent[number]]] === BACKWARD_PREFIX + names[name[number]] ? 1 : 0;
+  }
+  return twins;
 }
 
 // The first of `values` from `from` to before `stop` that is not below `limit`. Nearby ones are found fast.
@@ -96,11 +124,13 @@ function holds(timeline, outer, slice) {
 
 // The slice of `row` that is open where `slice` begins and is of the class around it; -1 for none.
 function parentIn(timeline, row, slice) {
-  const wanted = timeline.classes.parent[timeline.classOf[slice]];
+  const { classOf, classes, twins } = timeline;
+  const wanted = classes.parent[classOf[slice]];
   let at = lowerBound(timeline.start, row.first, row.stop, timeline.start[slice] + 0.5) - 1;
   // A slice of no length, or one that ends where this one begins, may stand between.
   for (let tries = 0; at >= row.first && tries < 3; at--, tries++) {
-    if (at !== slice && timeline.classOf[at] === wanted && holds(timeline, at, slice)) return at;
+    const is = twins[classOf[at]] ? classes.parent[classOf[at]] : classOf[at];
+    if (at !== slice && is === wanted && holds(timeline, at, slice)) return at;
   }
   return -1;
 }
@@ -111,7 +141,7 @@ function parentSlice(timeline, slice) {
   if (slice >= timeline.onThreads) return timeline.launcher[slice - timeline.onThreads];
   const own = rowOf(timeline, slice);
   const rows = timeline.rowsOf[own.track];
-  const above = rows.find(({ lane, level }) => lane === own.lane && level === own.level - 1);
+  const above = neighbourRow(timeline, own, -1);
   const near = above ? parentIn(timeline, above, slice) : -1;
   if (near >= 0) return near;
   let found = -1;
@@ -125,7 +155,7 @@ function parentSlice(timeline, slice) {
 // The first slice inside, else the first that it launched; -1 for none.
 function childSlice(timeline, slice) {
   const own = rowOf(timeline, slice);
-  const below = timeline.rowsOf[own.track].find(({ lane, level }) => lane === own.lane && level === own.level + 1);
+  const below = neighbourRow(timeline, own, 1);
   if (below && slice < timeline.onThreads) {
     const at = lowerBound(timeline.start, below.first, below.stop, timeline.start[slice]);
     const isInside = at < below.stop && sliceEnd(timeline, at) <= sliceEnd(timeline, slice);

@@ -19,12 +19,13 @@ function classTotals(timeline, low, high) {
 
 // What is left of each class outside of what is directly inside it on its thread.
 function classOwn(app, ns) {
-  const { classes } = app.timeline;
+  const { classes, twins } = app.timeline;
   const onGpu = new Set(["kernel", "transfer"].map((kind) => app.tree.kinds.indexOf(kind)));
   const own = ns.slice();
   for (let number = 0; number < classes.count; number++) {
     const up = classes.parent[number];
-    if (up >= 0 && !onGpu.has(classes.kind[number])) own[up] -= ns[number];
+    if (twins[number]) own[number] = 0;  // what is inside is taken off the span around it
+    else if (up >= 0 && !onGpu.has(classes.kind[number])) own[up] -= ns[number];
   }
   return own.map((each) => Math.max(0, each));
 }

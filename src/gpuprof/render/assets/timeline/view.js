@@ -20,7 +20,6 @@ function createTimeline(app, timeline) {
     shown: "flame",
     timePending: 0,
   });
-  timeline.cellsOfClass = countCells(timeline.classes);
   app.redrawTimeline = () => {
     if (app.shown !== "flame") app.timePending ||= requestAnimationFrame(() => drawTimeline(app));
   };
