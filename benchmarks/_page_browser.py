@@ -48,6 +48,8 @@ def measure_page(page: Path, repeats: int) -> dict[str, list[float]]:
         return {}
     path = os.environ.get("GPUPROF_CHROMIUM") or shutil.which("chromium")
     with sync_playwright() as playwright:
+        if path is None and not Path(playwright.chromium.executable_path).exists():
+            return {}
         browser = playwright.chromium.launch(
             executable_path=path, args=["--no-sandbox", "--disable-gpu", "--enable-precise-memory-info"]
         )

@@ -52,7 +52,10 @@ def write_run(path: Path, slices: int) -> None:
 
 def _step(order: random.Random, count: int) -> tuple[Ints, Ints, Ints]:
     """Return the name of each slice of a step, and which of the step's events begin and end it."""
-    names, begins, ends = [], [], []
+    names: list[int] = []
+    begins: list[int] = []
+    ends: list[int] = []
+    all_names = order.sample(range(NAMES), NAMES)
     open_slices: list[int] = []
     events = 0
     while len(names) < count or open_slices:
@@ -60,7 +63,7 @@ def _step(order: random.Random, count: int) -> tuple[Ints, Ints, Ints]:
         # Rather down than up while shallow, so that most slices are deep, as operators are.
         if may_open and (not open_slices or order.random() < 0.62):
             open_slices.append(len(names))
-            names.append(order.randrange(NAMES))
+            names.append(all_names[len(names)] if len(names) < NAMES else order.randrange(NAMES))
             begins.append(events)
             ends.append(0)
         else:

@@ -84,14 +84,14 @@ def _slices(head: dict[str, Any], parts: dict[str, bytes], classes: list[Any]) -
                 end = start + durations[i]
                 name, kind, _, _ = classes[of_slice[i]]
                 where = (f"{track['of']}/{track['name']}", lane, level)
-                slices.append(
-                    PageSlice(*where, name, kind, start, durations[i], of_slice[i], launchers[i])
-                )
+                slices.append(PageSlice(*where, name, kind, start, durations[i], of_slice[i], launchers[i]))
     assert len(slices) == count
     return slices
 
 
-def _readings(head: dict[str, Any], parts: dict[str, bytes]) -> dict[tuple[str, str], list[tuple[float, float]]]:
+def _readings(
+    head: dict[str, Any], parts: dict[str, bytes]
+) -> dict[tuple[str, str], list[tuple[float, float]]]:
     values = struct.unpack(f"<{len(parts['readings']) // 8}d", parts["readings"])
     found, at = {}, 0
     for each in head["readings"]:

@@ -2,8 +2,8 @@
 """Which cell of the flame graph each slice is counted in.
 
 Slices of one path of names and kinds are one *class*. The tree has a node for it, or none where the weight
-leaves it out, or several: which layer of the backward pass an evaluation belongs to is told by the tree alone,
-so nodes of the same name below one backward pass share a class.
+leaves it out, or several: which layer of the backward pass an evaluation belongs to is told by the tree
+alone, so nodes of the same name below one backward pass share a class.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The timeline of the flame graph page: every slice of a run as columns, and the readings of devices.
 
-Slices stand row by row: a row is a level of a lane of a thread or a stream, and its slices follow one another,
-so a page finds what a window shows by binary search. Each slice is of a *class*, its path of names: what the
-flame graph shows as one cell. Classes tie the two pictures together and say each name once.
+Slices stand row by row: a row is a level of a lane of a thread or a stream, and its slices follow one
+another, so a page finds what a window shows by binary search. Each slice is of a *class*, its path of names:
+what the flame graph shows as one cell. Classes tie the two pictures together and say each name once.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ class Slices:
 
     tracks: list[dict[str, Any]]  # name, process, and whether it is a stream
     names: list[str]
-    # track, lane, level, name, kind, process, id, on_gpu, start_ns, duration_ns, and the place of the parent or
-    # of the launching span (-1: none)
+    # track, lane, level, name, kind, process, id, on_gpu, start_ns, duration_ns, and parent: the place of the
+    # span around it or of the one that launched it (-1: none)
     columns: Columns
     on_threads: int  # slices before this one ran on threads
     readings: list[Readings]
@@ -117,7 +117,8 @@ def _read(source: SliceSource) -> Slices:
     on_threads = len(threads["track"])
     by_id = np.argsort(threads["id"], kind="stable")
     columns = {
-        key: np.concatenate([threads[key], streams[key]]) for key in (*_ROW, "name", "start_ns", "duration_ns")
+        key: np.concatenate([threads[key], streams[key]])
+        for key in (*_ROW, "name", "start_ns", "duration_ns")
     }
     category = np.concatenate([threads["category"], streams["category"]])
     columns["kind"] = _KIND_OF_CATEGORY[category]
@@ -140,7 +141,9 @@ def _read(source: SliceSource) -> Slices:
 def _joined(batches: list[Columns], more: tuple[str, ...]) -> Columns:
     keys = (*_ROW, "name_id", "category", "start_ns", "duration_ns", *more)
     joined = {
-        key: np.concatenate([np.empty(0, dtype=np.int64), *(batch[key] for batch in batches)]).astype(np.int64)
+        key: np.concatenate([np.empty(0, dtype=np.int64), *(batch[key] for batch in batches)]).astype(
+            np.int64
+        )
         for key in keys
     }
     joined["name"] = joined.pop("name_id")
@@ -303,6 +306,11 @@ def _rows_of(slices: Slices) -> list[dict[str, Any]]:
     for track, lane, level, count in zip(*keys, counts.tolist(), strict=True):
         rows[track].append([lane, level, count])
     return [
-        {"name": readable(track["name"]), "of": readable(track["of"]), "stream": track["stream"], "rows": found}
+        {
+            "name": readable(track["name"]),
+            "of": readable(track["of"]),
+            "stream": track["stream"],
+            "rows": found,
+        }
         for track, found in zip(slices.tracks, rows, strict=True)
     ]
