@@ -396,6 +396,24 @@ def test_cells_of_one_name_are_told_apart(open_page: Any, html: str) -> None:
     assert parents == {"forward"}
 
 
+def test_layers_that_share_a_backward_pass_are_marked_together(open_page: Any, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    with gpuprof.profile(model, out=tmp_path / "backward.gpuprof") as recording:
+        model(torch.ones(2, 4)).sum().backward()
+    page = open_page(page_text(recording.run), fragment="#view=both")
+    addmm = [each for each in slices(page) if each["name"].endswith(": AddmmBackward0")]
+    assert len(addmm) == 2
+    page.evaluate(f"window.__gpuprof.select({addmm[0]['node']})")
+    # The operator of that name inside each of them is in the same cell.
+    assert timeline(page, "marked") == 4
+    next_frames(page)
+    assert "does not tell them apart" in page.locator("#marked").inner_text()
+    number = next(i for i, each in enumerate(slices(page)) if each["start"] == addmm[1]["start"])
+    timeline(page, f"select({number})")
+    assert "one of 2 cells of the flame graph" in page.locator("#details").inner_text()
+
+
 def test_search_marks_slices(page: Any) -> None:
     page.locator("#search").fill("matmul")
     assert timeline(page, "marked") == 2 * STEPS

@@ -18,7 +18,7 @@ import click
     help="What the widths show; the default is gpu where the run holds GPU work.",
 )
 def flamegraph(run: str, output: str | None, weight: Literal["cpu", "gpu"] | None) -> None:
-    """Write the flame graph of the run R as one HTML file and print its path."""
+    """Write the flame graph and timeline of the run R as one HTML file and print its path."""
     from gpuprof import api
 
     recorded = api.open(run)

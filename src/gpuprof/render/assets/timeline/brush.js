@@ -5,7 +5,7 @@ function newMarks(timeline, isSearch, marked, text) {
   const before = new Int32Array(timeline.count + 1);
   const { classOf } = timeline;
   for (let i = 0; i < timeline.count; i++) before[i + 1] = before[i] + marked[classOf[i]];
-  return { isSearch, before, text, count: before[timeline.count] };
+  return { isSearch, before, text, count: before[timeline.count], isShared: false };
 }
 
 function searchMarks(app) {
@@ -29,8 +29,11 @@ function callMarks(app, node) {
     marked[number] = 1;
     at = tree.end[at];
   }
-  if (classes.ofNode[node] >= 0) classes.node.forEach((first, number) => { if (first === node) marked[number] = 1; });
-  return newMarks(timeline, false, marked, shortName(tree, node));
+  // Operators that share the cell of the engine's span around them, too.
+  const own = classes.ofNode[node];
+  if (own >= 0) classes.node.forEach((first, number) => { if (first === classes.node[own]) marked[number] = 1; });
+  const isShared = marked.some((isMarked, number) => isMarked && timeline.cellsOfClass[number] > 1);
+  return { ...newMarks(timeline, false, marked, shortName(tree, node)), isShared };
 }
 
 // Marks follow the search and the flame graph's selection; they are made when they are next drawn.
@@ -49,10 +52,14 @@ function isCall(app, node) {
 
 function showMarks(app) {
   const { marks } = app;
-  document.getElementById("marked").textContent = !marks ? "" : marks.count
-    ? `${counted(marks.count, "slice")} of ${marks.text} ${marks.count === 1 ? "is" : "are"} marked`
-    : `no slice of ${marks.text}`;
+  document.getElementById("marked").textContent = marks ? marksText(marks) : "";
   for (const id of ["mark-before", "mark-after"]) document.getElementById(id).hidden = !marks?.count;
+}
+
+function marksText({ count, text, isShared }) {
+  if (!count) return `no slice of ${text}`;
+  const which = isShared ? ", with those of other layers: the run does not tell them apart" : "";
+  return `${counted(count, "slice")} of ${text} ${count === 1 ? "is" : "are"} marked${which}`;
 }
 
 function marksChanged(app) {

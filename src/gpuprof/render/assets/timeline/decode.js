@@ -1,14 +1,21 @@
 // Decoding the timeline: see `_packed` in timeline.py. Slices stand row by row, in each by time, so what a
 // window shows is found by binary search.
 
-// Byte planes, the lowest first, as numbers.
+// Byte planes, the lowest first, as numbers. Three of them are integers in one pass; what is above is rare.
 function joinPlanes(bytes, count, into) {
   const planes = count ? bytes.length / count : 0;
-  for (let plane = 0; plane < planes; plane++) {
+  const second = planes > 1 ? count : -1;
+  const third = planes > 2 ? 2 * count : -1;
+  for (let i = 0; i < count; i++) {
+    let value = bytes[i];
+    if (second > 0) value |= bytes[second + i] << 8;
+    if (third > 0) value |= bytes[third + i] << 16;
+    into[i] = value;
+  }
+  for (let plane = 3; plane < planes; plane++) {
     const unit = 256 ** plane;
     const at = plane * count;
-    if (plane === 0) for (let i = 0; i < count; i++) into[i] = bytes[i];
-    else for (let i = 0; i < count; i++) into[i] += bytes[at + i] * unit;
+    for (let i = 0; i < count; i++) if (bytes[at + i]) into[i] += bytes[at + i] * unit;
   }
   return into;
 }
@@ -17,8 +24,8 @@ function joinPlanes(bytes, count, into) {
 function unzigzag(values) {
   for (let i = 0; i < values.length; i++) {
     const value = values[i];
-    const half = Math.floor(value / 2);
-    values[i] = half * 2 === value ? half : -half - 1;
+    if (value <= 0x7fffffff) values[i] = (value >>> 1) ^ -(value & 1);
+    else values[i] = value % 2 ? -(value + 1) / 2 : value / 2;
   }
   return values;
 }

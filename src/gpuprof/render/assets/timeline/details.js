@@ -61,9 +61,10 @@ function showSlice(app) {
 // What a reader must know about the slice's cell in the flame graph.
 function cellRemarks(app, slice) {
   const { classes, classOf, cellsOfClass } = app.timeline;
-  const number = classOf[slice];
-  if (classes.node[number] < 0) return ["not in the flame graph, which shows another weight"];
-  return cellsOfClass[number] > 1 ? [`one of ${formatCount(cellsOfClass[number])} cells of the flame graph: the run does not tell which`] : [];
+  const node = classes.node[classOf[slice]];
+  if (node < 0) return ["not in the flame graph, which shows another weight"];
+  const cells = cellsOfClass[classes.ofNode[node]];
+  return cells > 1 ? [`one of ${formatCount(cells)} cells of the flame graph: the run does not tell which`] : [];
 }
 
 function showTimeTooltip(app, event) {
