@@ -58,8 +58,8 @@ def cut_into_blocks(tree: CallTree, timed: Calls, calls: Calls, repeated: int) -
     shape = (len(tree), count)
 
     def summed(values: Floats | Ints | None) -> Floats:
-        sums: Floats = np.bincount(cell, values, minlength=len(tree) * count).reshape(shape)
-        return sums.astype(np.float64)
+        sums = np.bincount(cell, values, minlength=len(tree) * count).astype(np.float64)
+        return np.reshape(sums, shape)
 
     own, direct = summed(timed.own_ns), summed(timed.duration_ns)
     seen = summed(None)
@@ -79,7 +79,7 @@ def _inclusive(tree: CallTree, own: Floats, direct: Floats, has_calls: bool) -> 
         above = parents[node]
         if above >= 0 and not (has_calls and measured[above]):
             total[above] += total[node]
-    return total
+    return np.asarray(total)
 
 
 def repeated_node(trees: list[tuple[CallTree, Ints]], nodes: int) -> int | None:

@@ -90,10 +90,7 @@ def rest_of(part: Part, holder: Ints) -> dict[str, int]:
 
 def fold(part: Part, by: str, kinds: tuple[str, ...]) -> Folded | None:
     """Group the nodes of `kinds` by key and sum them; None where there are none."""
-    is_member = np.isin(part.kind, [KINDS.index(kind) for kind in kinds])
-    # A node without calls only groups others, as the one above the backward pass does. A layer without calls
-    # stands in the backward pass for the one that was called forward.
-    is_member &= (part.calls > 0) | (part.kind == _LAYER)
+    is_member = _members(part, kinds)
     members = np.flatnonzero(is_member)
     if not len(members):
         return None
@@ -126,6 +123,14 @@ def fold(part: Part, by: str, kinds: tuple[str, ...]) -> Folded | None:
     return Folded(_display_names(part.names, keys, by), sums, rest_of(part, holder))
 
 
+def _members(part: Part, kinds: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+    is_member = np.isin(part.kind, [KINDS.index(kind) for kind in kinds])
+    # A node without calls only groups others, as the one above the backward pass does. A layer without calls
+    # stands in the backward pass for the one that was called forward.
+    is_member &= (part.calls > 0) | (part.kind == _LAYER)
+    return is_member
+
+
 @dataclass(frozen=True, slots=True)
 class Grouping:
     """Groups of nodes: which one holds a node's own time, and which takes its total in; -1 for none."""
@@ -138,7 +143,7 @@ class Grouping:
 
 def grouped(part: Part, by: str, kinds: tuple[str, ...]) -> Grouping | None:
     """Group the nodes of `kinds` as `fold` does; None where there are none."""
-    is_member = np.isin(part.kind, [KINDS.index(kind) for kind in kinds])
+    is_member = _members(part, kinds)
     members = np.flatnonzero(is_member)
     if not len(members):
         return None

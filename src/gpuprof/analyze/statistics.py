@@ -149,7 +149,7 @@ def _fraction(a: Floats, b: Floats, x: Floats) -> Floats:
             value = value * step
         if bool((np.abs(step - 1) < 1e-13).all()):
             break
-    return value
+    return np.asarray(value)
 
 
 def _not_zero(values: Floats) -> Floats:

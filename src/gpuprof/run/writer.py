@@ -257,6 +257,7 @@ def _meta(
         "sources": _sources(facts, sampled),
         "totals": decoded["totals"],
         "gpu": facts.get("gpu"),
+        "layer_types": facts.get("layer_types"),
         "work": decoded["work"],
         "ceilings": None,
         "damage": decoded["damage"],
