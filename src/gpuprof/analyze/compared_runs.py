@@ -91,6 +91,25 @@ def _blocks(folder: RunFolder, tree: CallTree, repeated: int, weight: TimeWeight
     return cut_into_blocks(tree, timed, calls, repeated)
 
 
+def method_text(new: Sequence[object], old: Sequence[object], repeated: str | None) -> str:
+    """Say in a few words what the intervals rest on."""
+    if len(new) > 1 and len(old) > 1:
+        return f"the spread of {len(new)} new and {len(old)} old runs"
+    if repeated is None:
+        return "nothing: no call was repeated often enough in every run"
+    return f"the spread within the runs, in blocks of “{repeated}”"
+
+
+def single_run_note(new: Sequence[object], old: Sequence[object]) -> list[str]:
+    """Say what a comparison of single runs cannot know."""
+    if len(new) > 1 and len(old) > 1:
+        return []
+    return [
+        "One run on a side: what differs from one start of a program to the next is not in the intervals. "
+        "Record several runs of each side to have it there."
+    ]
+
+
 def warnings_of(new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line for what is not alike between the sides, by their meta data, besides the program."""
     told = [

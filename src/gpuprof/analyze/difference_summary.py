@@ -11,14 +11,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.analyze.difference import STATES, Difference, Scaling, compare
+from gpuprof.analyze.compared_runs import (
+    ComparedRuns,
+    load_compared,
+    method_text,
+    single_run_note,
+    warnings_of,
+)
+from gpuprof.analyze.difference import STATES, Difference, Scaling, can_scale_by_calls, compare
 from gpuprof.analyze.fold import grouped, part_of
 from gpuprof.analyze.summary import DEFAULT_TOP, MEMBER_KINDS, TABLE_WIDTH
 from gpuprof.analyze.text_table import Column, format_count, format_duration, text_table
 from gpuprof.errors import RunError
 
 if TYPE_CHECKING:
-    from gpuprof.analyze.compared_runs import ComparedRuns
+    from gpuprof.analyze.call_tree import CallTree
+    from gpuprof.run.folder import RunFolder
 
 _CHANGED = ("slower", "faster", "new", "gone")
 
@@ -196,3 +204,23 @@ def _cells(row: DifferenceRow) -> list[str]:
 
 def _signed(ns: float) -> str:
     return ("+" if ns > 0 else "") + format_duration(ns)
+
+
+def compare_runs(
+    new: Sequence[tuple[RunFolder, CallTree]],
+    old: Sequence[tuple[RunFolder, CallTree]],
+    by: str,
+    scaling: Scaling,
+) -> DifferenceSummary:
+    """Compare runs, each with its call tree, by name. Raises RunError."""
+    runs = load_compared(new, old, "gpu" if by == "kernel" else "cpu")
+    if scaling == "calls" and not can_scale_by_calls(runs.new, runs.old):
+        raise RunError("the runs repeat no call often enough to be scaled by it: scale by total, or not")
+    metas = [[folder.meta for folder, _ in side] for side in (new, old)]
+    return summarize_difference(
+        runs,
+        by,
+        scaling,
+        method=method_text(new, old, runs.repeated_name),
+        notes=[*warnings_of(*metas), *single_run_note(new, old)],
+    )

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TRIMMED_SHARE = 0.2  # of the samples, at each end
 _STEPS_OF_FRACTION = 300
 _SMALLEST = 1e-300
-_STRONGEST_CORRELATION = 0.9
+_STRONGEST_CORRELATION = 0.75
 
 
 @dataclass(frozen=True, slots=True)
