@@ -30,6 +30,8 @@ FALSE_RATE = 0.05
 # than what a single run of it can show.
 MARGIN_BETWEEN_RUNS = 0.01
 MARGIN_WITHIN_RUNS = 0.03
+# Of the whole time. What is smaller is never called changed, new or gone, and takes no part in the tests.
+SMALLEST_SHARE = 0.0005
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +141,9 @@ def compare(new: Sequence[Sample], old: Sequence[Sample], scaling: Scaling = "no
     }
     is_between = between_runs(new, old)
     judged: dict[str, tuple[Flags, Contrast, Floats]] = {}
+    smallest = SMALLEST_SHARE * max(_mean_whole(*side) for side in sides)
     for quantity in ("total_ns", "own_ns"):
-        present = exists_new & exists_old & ((means[quantity][0] > 0) | (means[quantity][1] > 0))
+        present = exists_new & exists_old & (np.maximum(*means[quantity]) > smallest)
         judged[quantity] = _judge(present, sides, quantity, is_between)
     # One family: a page shows both times of every node.
     p_values = np.concatenate([contrast.p_value for _, contrast, _ in judged.values()])
@@ -148,7 +151,9 @@ def compare(new: Sequence[Sample], old: Sequence[Sample], scaling: Scaling = "no
     split = len(judged["total_ns"][1].p_value)
     parts = {"total_ns": stands[:split], "own_ns": stands[split:]}
     changes = {
-        quantity: _change(means[quantity], exists_new, exists_old, judged[quantity], parts[quantity], level)
+        quantity: _change(
+            means[quantity], (exists_new, exists_old), judged[quantity], parts[quantity], level, smallest
+        )
         for quantity in ("total_ns", "own_ns")
     }
     calls_new, calls_old = means["calls"]
@@ -176,6 +181,10 @@ def _mean(runs: Sequence[Sample], factors: Sequence[float], quantity: str) -> Fl
     columns = [getattr(run, quantity) * factor for run, factor in zip(runs, factors, strict=True)]
     mean: Floats = np.mean(columns, axis=0)
     return mean
+
+
+def _mean_whole(runs: Sequence[Sample], factors: Sequence[float]) -> float:
+    return sum(run.whole_ns * factor for run, factor in zip(runs, factors, strict=True)) / len(runs)
 
 
 _Side = tuple[Sequence[Sample], Sequence[float]]
@@ -230,22 +239,23 @@ def _drift(sides: tuple[_Side, _Side], quantity: str, present: Flags) -> Floats:
 
 def _change(
     means: tuple[Floats, ...],
-    exists_new: Flags,
-    exists_old: Flags,
+    exists: tuple[Flags, Flags],
     judged: tuple[Flags, Contrast, Floats],
     stands: Flags,
     level: float,
+    smallest: float,
 ) -> Change:
-    present, contrast, floor = judged
+    (exists_new, exists_old), (present, contrast, floor) = exists, judged
     rows = len(present)
     low, high = np.full(rows, np.nan), np.full(rows, np.nan)
     half = contrast.half_width(level)
     low[present], high[present] = contrast.difference - half, contrast.difference + half
     state = np.full(rows, UNKNOWN, dtype=np.uint8)
     new, old = means
-    state[(new == 0) & (old == 0)] = SAME
     state[exists_new & ~exists_old] = NEW
     state[exists_old & ~exists_new] = GONE
+    state[np.maximum(new, old) <= smallest] = SAME
     direction = np.where(contrast.difference > 0, SLOWER, FASTER)
-    state[present] = np.where(stands & (np.abs(contrast.difference) > floor), direction, SAME)
+    counts = np.abs(contrast.difference) > np.maximum(floor, smallest)
+    state[present] = np.where(stands & counts, direction, SAME)
     return Change(old, new, low, high, state)

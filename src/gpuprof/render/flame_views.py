@@ -34,9 +34,9 @@ _WORDS: dict[WeightName, tuple[str, str, str]] = {
     "launches": ("Kernel launches", "Kernel launches", "launches"),
 }
 _SCALINGS: dict[Scaling, str] = {
-    "none": "As measured",
-    "calls": "Same number of {repeated}",
-    "total": "Same total",
+    "none": "as measured",
+    "calls": "same number of {repeated}",
+    "total": "same total",
 }
 # The order of the colours, so that a bound has the same in every page.
 _BOUNDS = (

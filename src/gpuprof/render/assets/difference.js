@@ -79,8 +79,8 @@ function hatchOf(app, context, state) {
     const pen = tile.getContext("2d");
     pen.strokeStyle = pen.fillStyle = change.hatch;
     if (state === "unknown") {
-      pen.fillRect(1, 1, 1.5, 1.5);
-      pen.fillRect(5, 5, 1.5, 1.5);
+      pen.fillRect(1, 1, 1, 1);
+      pen.fillRect(5, 5, 1, 1);
     } else {
       if (state === "gone") pen.setTransform(-1, 0, 0, 1, 8, 0);
       for (const [x, y] of [[-4, 4], [0, 8], [4, 12]]) {
@@ -183,6 +183,10 @@ function changeOf(group) {
   return group.change.new - group.change.old;
 }
 
+function ratioOf({ change }) {
+  return change.old > 0 ? (change.new - change.old) / change.old : Infinity;
+}
+
 function verdictText(group) {
   const { states } = group.change;
   const all = [...states.values()].reduce((sum, count) => sum + count, 0);
@@ -194,11 +198,11 @@ function verdictText(group) {
 const DIFFERENCE_COLUMNS = [
   { title: "Name", key: (tree, group) => group.text, words: true },
   { title: "Kind", key: (tree, group) => kindName(tree, group.node), words: true },
-  { title: "Change of own", key: (tree, group) => Math.abs(changeOf(group)) },
+  { title: "Change", key: (tree, group) => Math.abs(changeOf(group)) },
   { title: "Verdict", key: (tree, group) => verdictText(group), words: true },
-  { title: "Own before", key: (tree, group) => group.change.old },
-  { title: "Own now", key: (tree, group) => group.change.new },
-  { title: "Calls now", key: (tree, group) => group.change.callsNew },
+  { title: "Before", key: (tree, group) => group.change.old },
+  { title: "Now", key: (tree, group) => group.change.new },
+  { title: "Ratio", key: (tree, group) => ratioOf(group) },
   { title: "Where most", key: (tree, group) => pathText(tree, group.node), words: true },
 ];
 const BY_CHANGE = 2;
@@ -211,11 +215,11 @@ function differenceRow(app, group) {
   row.append(
     nameCell(tree, group, kind),
     newElement("td", kind, "words kind"),
-    newElement("td", `${formatChange(changeOf(group))} (${formatRatio(change.old, change.new)})`),
+    newElement("td", formatChange(changeOf(group))),
     newElement("td", verdictText(group), "words"),
     newElement("td", formatTime(change.old)),
     newElement("td", formatTime(change.new)),
-    newElement("td", change.callsNew > 0 ? formatCount(change.callsNew) : "–"),
+    newElement("td", formatRatio(change.old, change.new)),
     pathCell(app, group.node));
   return row;
 }
@@ -237,7 +241,7 @@ function buildChangeCards(app, groups) {
     button.append(
       name,
       newElement("span", formatChange(changeOf(group)), "share"), " ",
-      newElement("span", `${formatRatio(group.change.old, group.change.new)}, ${verdictText(group)}`, "time"));
+      newElement("span", `${formatRatio(group.change.old, group.change.new)}, ${verdictText(group)}`, "verdict"));
     button.addEventListener("click", () => toggleSearch(app, exactQuery(shortName(app.tree, group.node))));
     const item = newElement("li");
     item.append(button);

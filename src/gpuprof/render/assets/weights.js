@@ -62,7 +62,12 @@ function showHeading(app) {
   line.textContent = note || "";
   line.hidden = !note;
   document.getElementById("hot-title").textContent =
-    tree.diff ? "What changed most: own time" : `Where the ${tree.time} goes: most own ${tree.unit === "ns" ? "time" : tree.time}`;
+    tree.diff ? "What changed most: own time" : hotTitle(tree);
+}
+
+function hotTitle(tree) {
+  if (tree.unit === "ns") return `Where the ${tree.time} goes: most own time`;
+  return `Where the ${tree.time} are: most own ${tree.time}`;
 }
 
 function wholeText(tree) {
@@ -73,8 +78,8 @@ function wholeText(tree) {
 
 function fillChoices(app) {
   const { views } = app.tree;
-  const weights = new Map(views.map((view) => [view.weight ?? view.key, view.label]));
-  const scalings = new Map(views.filter((view) => view.scaling).map((view) => [view.scaling, view.scalingLabel]));
+  const weights = new Map(views.map((view) => [view.weight ?? view.key, `Width: ${view.label}`]));
+  const scalings = new Map(views.filter((view) => view.scaling).map((view) => [view.scaling, `Scale: ${view.scalingLabel}`]));
   const colours = new Map(colourModes(app.tree).map(({ key, label }) => [key, label]));
   fillChoice("weight", weights);
   fillChoice("scaling", scalings);
