@@ -64,9 +64,8 @@ def cut_into_blocks(tree: CallTree, timed: Calls, calls: Calls, repeated: int) -
     own, direct = summed(timed.own_ns), summed(timed.duration_ns)
     seen = summed(None)
     total = _inclusive(tree, own, direct, timed is calls)
-    sampled = _inclusive(tree, seen, seen, has_calls=False) if timed is not calls else seen
-    groups = (tree.calls == 0) | (tree.kind == _PROCESS) if timed is calls else np.ones(len(tree), dtype=np.bool_)
-    regular = np.where(groups, (total > 0).all(axis=1), (sampled > 0).all(axis=1))
+    without_calls = (tree.calls == 0) | (tree.kind == _PROCESS) | (timed is not calls)
+    regular = np.where(without_calls, (total > 0).all(axis=1), (seen > 0).all(axis=1))
     return Blocks(total / share, own / share, regular)
 
 
