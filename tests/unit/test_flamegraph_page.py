@@ -102,8 +102,8 @@ def test_columns_come_back(chain: int) -> None:
     assert head["gzip"] == (chain > 0)
     assert head["kinds"] == list(KINDS)
     assert head["names"] == tree.names
-    assert np.array_equal(columns["own"], tree.own_ns)
-    assert np.array_equal(columns["own"] + columns["inside"], tree.total_ns)
+    assert np.array_equal(columns["time.own"], tree.own_ns)
+    assert np.array_equal(columns["time.own"] + columns["time.inside"], tree.total_ns)
     assert np.array_equal(columns["calls"], tree.calls)
     assert np.array_equal(columns["threads"], tree.threads)
     assert np.array_equal(columns["kind"], tree.kind)
@@ -192,7 +192,7 @@ def test_an_empty_tree_is_said_in_the_static_part() -> None:
     ],
 )
 def test_total_time_has_three_digits(ns: int, text: str) -> None:
-    assert f"<dd>{text}</dd>" in make_page(make_tree([-1], ["p"], [ns]))
+    assert f'<dd id="total">{text}</dd>' in make_page(make_tree([-1], ["p"], [ns]))
 
 
 def test_header_counts_calls_but_not_processes() -> None:

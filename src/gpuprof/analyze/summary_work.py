@@ -26,11 +26,11 @@ def with_work(summary: Summary, folder: RunFolder, tree: CallTree) -> Summary:
     the same, nothing is claimed.
     """
     process_id = int(folder.meta.get("process_id") or 0)
-    calls = _root_calls(tree, process_id)
+    calls = root_calls(tree, process_id)
     counted = _by_layer(folder)
     layers = Counter(layer for _, layer in counted)
     named: dict[str, tuple[int | None, int | None]] = {}
-    alike = {root for root in {root for root, _ in counted} if _are_alike(folder, root, process_id)}
+    alike = {root for root in {root for root, _ in counted} if calls_are_alike(folder, root, process_id)}
     for (root, layer), (flops, size) in counted.items():
         if root not in alike:
             continue
@@ -41,7 +41,8 @@ def with_work(summary: Summary, folder: RunFolder, tree: CallTree) -> Summary:
     return replace(summary, rows=tuple(_with(row, named.get(row.name)) for row in summary.rows))
 
 
-def _are_alike(folder: RunFolder, root: str, process_id: int) -> bool:
+def calls_are_alike(folder: RunFolder, root: str, process_id: int) -> bool:
+    """Tell whether all calls of a root can do the work that was counted of the first."""
     durations = folder.sql("FROM spans").filter(f"kind = 'layer' AND process_id = {process_id}")
     quoted = root.replace("'", "''")
     calls = durations.filter(f"name = '{quoted}'").order("start_ns").select("duration_ns").fetchall()
@@ -56,7 +57,7 @@ def _times(value: int | None, calls: int) -> int | None:
     return None if value is None or not calls else value * calls
 
 
-def _root_calls(tree: CallTree, process_id: int) -> Counter[str]:
+def root_calls(tree: CallTree, process_id: int) -> Counter[str]:
     """Return how often each outermost layer was called in a process."""
     inside = [False] * len(tree)
     calls: Counter[str] = Counter()

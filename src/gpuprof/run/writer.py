@@ -35,13 +35,13 @@ _SCRATCH = ".closing"
 
 _SPANS_QUERY = """
     SELECT span_id, nullif(parent_id, -1) AS parent_id, process_id, thread_id, kinds.kind,
-           coalesce(name, '(lost name)') AS name, start_ns, duration_ns, depth
+           coalesce(name, '(lost name)') AS name, start_ns, duration_ns, depth, path_id::INTEGER AS path_id
     FROM batch JOIN kinds ON batch.kind = kinds.code LEFT JOIN names USING (name_id)
 """
 _TREE_QUERY = """
     SELECT node_id, nullif(parent_id, -1) AS parent_id, process_id, kinds.kind,
            coalesce(name, '(lost name)') AS name, calls, total_ns, own_ns, threads,
-           nullif(gpu_ns, -1) AS gpu_ns
+           nullif(gpu_ns, -1) AS gpu_ns, nullif(path_id, -1)::INTEGER AS path_id
     FROM batch JOIN kinds ON batch.kind = kinds.code LEFT JOIN names USING (name_id)
     ORDER BY node_id
 """
@@ -202,6 +202,7 @@ class TableWriter:
         self.add_names(names[self._names :])
         columns = {**tree, "node_id": np.arange(len(tree["parent"]), dtype=np.int32)}
         columns["parent_id"] = columns.pop("parent")
+        columns["path_id"] = columns.pop("number")
         columns["name_id"] = columns.pop("name").astype(np.uint32) + 1
         with self._registered("batch", columns):
             self._write("call_tree", 0, _TREE_QUERY)
@@ -256,6 +257,7 @@ def _meta(
         "sources": _sources(facts, sampled),
         "totals": decoded["totals"],
         "gpu": facts.get("gpu"),
+        "layer_types": facts.get("layer_types"),
         "work": decoded["work"],
         "ceilings": None,
         "damage": decoded["damage"],

@@ -32,7 +32,7 @@ function downloadBlob(blob, ending) {
 function imageLines(app) {
   const { tree, view, found } = app;
   const notes = [...document.querySelectorAll(".notes li")].map((note) => note.textContent);
-  const facts = [`${tree.measure} ${formatTime(tree.whole)}, ${counted(tree.recorded, "call")}`];
+  const facts = [`${tree.measure} ${wholeText(tree)}, ${counted(tree.recorded, "call")}`];
   if (app.isZoomed()) facts.push(view.focus < 0 ? "zoomed" : `zoomed to ${shortName(tree, view.focus)}`);
   if (found.text) facts.push(`“${found.text}”: ${foundText(found, tree)}`);
   const subtitle = document.querySelector(".subtitle").textContent;
@@ -81,9 +81,9 @@ function paintLegend(app, surface) {
   const y = surface.y + surface.height + LINE;
   context.setTransform(ratio, 0, 0, ratio, MARGIN * ratio, y * ratio);
   let x = 0;
-  for (const { code, text, share } of kindsInUse(app.tree)) {
+  for (const { text, share, colour } of legendEntries(app)) {
     const label = `${text} ${share}`;
-    context.fillStyle = app.palette.kinds[code][SHADES.indexOf(0)];
+    context.fillStyle = colour;
     context.fillRect(x, -6, 12, 12);
     context.strokeStyle = app.palette.line;
     context.lineWidth = 1;

@@ -47,7 +47,7 @@ function svgCell(app, surface, row, cell) {
   const label = width >= SMALLEST_LABEL ? cellText(app, surface.context, cell, width - 2 * PADDING) : "";
   const ink = cell.marked ? app.palette.matchInk : opacity === FULL ? app.palette.ink : app.palette.text;
   const name = cell.hidden > 1 ? cellLabel(app, cell) : fullName(app.tree, cell.node);
-  const about = `${name}: ${formatTime(cell.to - cell.from)}, ${formatShare(cell.to - cell.from, app.tree.whole)}`;
+  const about = `${name}: ${formatAmount(app.tree, cell.to - cell.from)}, ${formatShare(cell.to - cell.from, app.tree.whole)}`;
   return `<g><title>${xmlText(about)}</title>`
     + `<rect x="${left}" y="${row.y}" width="${width}" height="${ROW_HEIGHT - 1}" fill="${cellColour(app, cell, width)}" fill-opacity="${opacity.fill}"/>`
     + (label ? `<text x="${left + PADDING}" y="${row.y + ROW_HEIGHT / 2}" fill="${ink}" fill-opacity="${opacity.label}">${xmlText(label)}</text>` : "")
@@ -57,9 +57,9 @@ function svgCell(app, surface, row, cell) {
 function svgLegend(app, surface) {
   const y = surface.y + surface.height + LINE;
   let x = MARGIN;
-  const entries = kindsInUse(app.tree).map(({ code, text, share }) => {
+  const entries = legendEntries(app).map(({ text, share, colour }) => {
     const label = `${text} ${share}`;
-    const entry = `<rect x="${x}" y="${y - 6}" width="12" height="12" fill="${app.palette.kinds[code][SHADES.indexOf(0)]}" stroke="${app.palette.line}"/>`
+    const entry = `<rect x="${x}" y="${y - 6}" width="12" height="12" fill="${colour}" stroke="${app.palette.line}"/>`
       + `<text x="${x + 18}" y="${y}">${xmlText(label)}</text>`;
     x += 36 + label.length * SVG_WIDTH_OF_CHARACTER;
     return entry;

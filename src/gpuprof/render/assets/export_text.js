@@ -46,7 +46,7 @@ function speedscopeText(tree) {
   const profile = JSON.stringify({
     type: "sampled",
     name: `${document.title}: ${tree.measure}`,
-    unit: "nanoseconds",
+    unit: { ns: "nanoseconds", B: "bytes" }[tree.unit] ?? "none",
     startValue: 0,
     endValue: weights.reduce((sum, weight) => sum + weight, 0),
   });

@@ -7,21 +7,28 @@ function say(sentence) {
 }
 
 function show(app, timeline) {
-  const groups = groupByName(app.tree);
-  buildCards(app, groups);
-  buildTable(app, groups);
-  buildLegend(app);
-  describe(app, groups);
+  fillChoices(app);
+  buildParts(app);
   document.getElementById("main").hidden = false;  // only now: nothing moves after it is seen
   sizeStage(app);
   bindPointer(app);
   bindKeys(app);
   bindControls(app);
   bindTheme(app);
+  bindChoices(app);
   addTimeline(app, timeline);
   exposeTimeline(app);
   restoreState(app);
   app.drawNow();
+}
+
+// What the page shows beside the picture; another weight makes it anew.
+function buildParts(app) {
+  const groups = groupByName(app.tree);
+  buildCards(app, groups);
+  buildTable(app, groups);
+  buildLegend(app);
+  describe(app, groups);
 }
 
 function flatCells(app) {
@@ -36,6 +43,7 @@ function flatCells(app) {
     hidden: cell.hidden > 1 ? cell.hidden : 0,
     marked: cell.marked,
     label: cellLabel(app, cell),
+    state: cell.hidden > 1 ? "" : stateName(app, cell.node),
     text: drawnText(app, surface, cell),
   })));
 }
@@ -62,7 +70,7 @@ async function start() {
   window.__gpuprof = { ready: false, nodes: 0 };
   try {
     const [tree, timeline] = await Promise.all([loadTree(), loadTimeline()]);
-    measureTree(tree);
+    applyView(tree, tree.first);
     window.__gpuprof.nodes = tree.count;
     if (tree.recorded === 0 && !(tree.whole > 0)) {
       say("This run holds no calls, so there is nothing to draw. Record some work and open it again.");

@@ -5,6 +5,7 @@ function createApp(tree) {
   const app = {
     tree,
     place: placeNodes(tree, false),
+    colour: colourModes(tree)[0].key,
     order: "recorded",
     flame: false,
     view: { low: 0, high: tree.whole, focus: -1 },  // ns in sight, and the node that was zoomed to
@@ -193,6 +194,7 @@ function saveState(app) {
   if (app.found.text) state.set("search", app.found.text);
   if (app.flame) state.set("flame", "1");
   if (app.order !== "recorded") state.set("order", app.order);
+  saveChoices(app, state);
   if (app.selected >= 0 && app.selected !== app.view.focus) state.set("cell", app.selected);
   if (app.timeline) writeTimelineState(app, state);
   const before = new URLSearchParams(location.hash.slice(1));
@@ -209,6 +211,7 @@ function saveState(app) {
 function restoreState(app) {
   const state = new URLSearchParams(location.hash.slice(1));
   app.started = false;
+  restoreChoices(app, state);
   setFlame(app, state.get("flame") === "1");
   setOrder(app, state.get("order") === "largest" ? "largest" : "recorded");
   const text = state.get("search") ?? "";

@@ -62,7 +62,7 @@ function showSlice(app) {
 function cellRemarks(app, slice) {
   const { classes, classOf, cellsOfClass } = app.timeline;
   const node = classes.node[classOf[slice]];
-  if (node < 0) return ["not in the flame graph, which shows another weight"];
+  if (node < 0 || !(app.tree.width[node] > 0)) return ["no width in the flame graph, which shows another weight"];
   const cells = cellsOfClass[classes.ofNode[node]];
   return cells > 1 ? [`one of ${formatCount(cells)} cells of the flame graph: the run does not tell which`] : [];
 }

@@ -119,6 +119,7 @@ function busyShare(app, surface, { first, stop, left, right }) {
 function sliceColour(app, slice) {
   const { timeline: { classes, classOf }, timeShades, palette } = app;
   const number = classOf[slice];
+  if (app.colour !== "kind" && classes.node[number] >= 0) return nodeColour(app, classes.node[number]);
   return palette.kinds[classes.kind[number]][timeShades[classes.name[number]]];
 }
 
