@@ -53,9 +53,9 @@ function showSlice(app) {
     return;
   }
   const facts = sliceFacts(app, app.slice).map(([term, value]) => `${term.toLowerCase()} ${value}`);
-  line.replaceChildren(
-    newElement("b", shortSliceName(app, app.slice)),
-    newElement("span", [sliceKind(app, app.slice), ...facts, ...cellRemarks(app, app.slice)].join(" · ")));
+  const text = newElement("span", [sliceKind(app, app.slice), ...cellRemarks(app, app.slice), ...facts].join(" · "));
+  text.title = text.textContent;  // a narrow line cuts it off
+  line.replaceChildren(newElement("b", shortSliceName(app, app.slice)), text);
 }
 
 // What a reader must know about the slice's cell in the flame graph.
@@ -64,7 +64,7 @@ function cellRemarks(app, slice) {
   const node = classes.node[classOf[slice]];
   if (node < 0 || !(app.tree.width[node] > 0)) return ["no width in the flame graph, which shows another weight"];
   const cells = cellsOfClass[classes.ofNode[node]];
-  return cells > 1 ? [`one of ${formatCount(cells)} cells of the flame graph: the run does not tell which`] : [];
+  return cells > 1 ? [`one of ${formatCount(cells)} cells of the flame graph, not told which`] : [];
 }
 
 function showTimeTooltip(app, event) {
