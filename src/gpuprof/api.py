@@ -31,9 +31,14 @@ if TYPE_CHECKING:
     import torch
 
     from gpuprof.analyze.call_tree import CallTree
+    from gpuprof.analyze.difference import Scaling
+    from gpuprof.analyze.difference_summary import DifferenceSummary
     from gpuprof.analyze.roofline.rows import Roofline
     from gpuprof.analyze.summary import Summary
+    from gpuprof.analyze.weights import WeightName
     from gpuprof.analyze.work import Work
+    from gpuprof.render.timeline import Slices
+    from gpuprof.run.folder import RunFolder
 
 __version__: str = _native.build_info()["version"]
 span = _native.span
@@ -103,33 +108,32 @@ class Run:
             return f"GPU times are of layers only ({method})"
         return method.removeprefix("off: ") if method.startswith("off: ") else None
 
-    def flamegraph(self, path: PathLike, *, weight: Literal["cpu", "gpu"] | None = None) -> Path:
-        """Write the flame graph as one offline HTML page; returns its path.
+    def flamegraph(
+        self, path: PathLike, *, weight: WeightName | None = None, against: Run | Sequence[Run] = ()
+    ) -> Path:
+        """Write the flame graph and the timeline as one offline HTML page; returns its path.
 
-        `weight` is what the widths show: the time of the program's threads ("cpu") or that of the kernels
-        and transfers that they launched ("gpu", the default where the run holds any). Raises RunError for
-        "gpu" in a run without.
+        `weight` is what the widths show at first: the time of the program's threads ("cpu"), that of the
+        kernels and transfers that they launched ("gpu", the default where the run holds any), "wall",
+        "bytes", "flops" or "launches" (docs/commands/flamegraph.md); the page can switch between all that the
+        run has.
+        With `against`, one older run or several, the page shows what changed (docs/difference.md), without a
+        timeline. Raises
+        RunError for a weight that the run lacks.
         """
-        from gpuprof.analyze.weight import has_gpu_time, on_gpu, without_idle
-        from gpuprof.render.flamegraph import flamegraph_page
-        from gpuprof.render.titles import page_notes, page_subtitle, page_title
+        from gpuprof.render.flame_page import run_page
 
-        tree = self.call_tree
-        if weight not in (None, "cpu", "gpu"):
-            raise RunError(f"cannot weigh by {weight!r}: choose cpu or gpu")
-        if weight == "gpu" and not has_gpu_time(tree):
-            raise RunError(f"{self.path} holds no GPU work: leave the weight out, or take cpu")
-        by_gpu = weight == "gpu" or (weight is None and has_gpu_time(tree))
-        page = flamegraph_page(
-            without_idle(on_gpu(tree)) if by_gpu else tree,
-            measure="GPU time" if by_gpu else "Total time",
-            title=page_title(self.path, self.meta),
-            subtitle=page_subtitle(self.meta),
-            notes=page_notes(self.meta),
-        )
+        old = [against] if isinstance(against, Run) else list(against)
+        if old:
+            return flamegraph_difference(path, [self], old, weight=weight)
         target = Path(path)
-        _write_page(target, page)
+        _write_page(
+            target, run_page(self._folder, self.call_tree, weight, slices=_slices(self._folder, target))
+        )
         return target
+
+    def _loaded(self) -> tuple[RunFolder, CallTree]:
+        return self._folder, self.call_tree
 
     def export(self, path: PathLike) -> Path:
         """Write the run for another tool; returns the path. The ending names the format.
@@ -161,6 +165,16 @@ class Run:
         return found
 
 
+def _slices(run: RunFolder, target: Path) -> Slices | str:
+    from gpuprof.render.timeline import read_timeline
+
+    try:
+        # Beside the page, since what is sorted there may be larger than a temporary folder.
+        return read_timeline(run, target.parent)
+    except OSError as error:
+        raise RunError(f"cannot write {target}: {error.strerror}; name a file that can be written") from error
+
+
 def _write_page(target: Path, page: str) -> None:
     try:
         target.write_text(page, encoding="utf-8")
@@ -171,6 +185,43 @@ def _write_page(target: Path, page: str) -> None:
 def open(path: PathLike) -> Run:  # noqa: A001 - the contract's name
     """Open a run folder; one that was never closed is recovered first. Raises RunError."""
     return Run(path)
+
+
+def flamegraph_difference(
+    path: PathLike, new: Sequence[Run], old: Sequence[Run], *, weight: WeightName | None = None
+) -> Path:
+    """Write the flame graph of what changed from `old` runs to `new` ones (docs/difference.md).
+
+    Returns the path. With two runs or more on each side, a change is held against the spread from run to run.
+    Raises RunError.
+    """
+    from gpuprof.render.flame_page import difference_page
+
+    _check_sides(new, old)
+    target = Path(path)
+    _write_page(
+        target, difference_page([run._loaded() for run in new], [run._loaded() for run in old], weight)
+    )
+    return target
+
+
+def summary_difference(
+    new: Sequence[Run], old: Sequence[Run], by: SummaryKind = "layer", *, scaling: Scaling = "none"
+) -> DifferenceSummary:
+    """Compare the own times of runs by name; prints as a table (docs/difference.md).
+
+    `scaling` is "none" for times as they are, "calls" for the same number of repetitions, "total" for the
+    same time overall. Raises RunError.
+    """
+    from gpuprof.analyze.difference_summary import compare_runs
+
+    _check_sides(new, old)
+    return compare_runs([run._loaded() for run in new], [run._loaded() for run in old], by, scaling)
+
+
+def _check_sides(new: Sequence[Run], old: Sequence[Run]) -> None:
+    if not new or not old:
+        raise RunError("a comparison needs at least one run on each side")
 
 
 def import_trace(trace: PathLike, out: PathLike) -> Run:

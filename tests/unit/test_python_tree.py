@@ -92,7 +92,7 @@ class Program:
             "process_id": np.full(len(order), 7),
             "gpu_ns": np.full(len(order), -1),
         }
-        ids = ("span_id", "parent_id", "thread_id", "node", "start_ns", "duration_ns")
+        ids = ("span_id", "parent_id", "thread_id", "path_id", "start_ns", "duration_ns")
         spans = {
             name: np.array([span[at] for span in self.spans], dtype=np.int64) for at, name in enumerate(ids)
         }
@@ -102,7 +102,7 @@ class Program:
 
     def merged(self) -> dict[str, tuple[int, int, int]]:
         """Return calls, total and own time by path."""
-        tree, names = with_python_frames(*self.tree(), self.stacks)
+        tree, names, _ = with_python_frames(*self.tree(), self.stacks)
         paths: list[str] = []
         for parent, name in zip(tree["parent"].tolist(), tree["name"].tolist(), strict=True):
             paths.append(f"{paths[parent]}/{names[name]}" if parent >= 0 else names[name])
@@ -230,7 +230,12 @@ def programs(draw: st.DrawFn) -> Program:
 @given(programs())
 def test_sums_are_kept_and_nothing_is_negative(program: Program) -> None:
     plain, names, numbers, spans = program.tree()
-    tree, all_names = with_python_frames(plain, names, numbers, spans, program.stacks)
+    tree, all_names, path_ids = with_python_frames(plain, names, numbers, spans, program.stacks)
+    for row in range(len(tree["parent"])):
+        if tree["kind"][row] in (LAYER, OPERATOR):
+            calls, known = path_ids == row, (tree["calls"][row], tree["total_ns"][row])
+            assert (calls.sum(), spans["duration_ns"][calls].sum()) == known
+    assert (tree["number"][path_ids] == path_ids).all()
     is_frame = tree["kind"] == PYTHON
     assert (tree["own_ns"] >= 0).all()
     assert (tree["total_ns"] >= 0).all()

@@ -405,7 +405,7 @@ def test_tables_have_the_columns_of_the_contract(record: Any) -> None:
     assert {name: spans[name] for name in whole} == dict.fromkeys(whole, spans["span_id"])
     assert spans["span_id"].upper() in ("BIGINT", "INT64")
     assert spans["name"] == spans["kind"]
-    assert list(spans) == [*whole[:4], "kind", "name", "start_ns", "duration_ns", "depth", "rank"]
+    assert list(spans) == [*whole[:4], "kind", "name", "start_ns", "duration_ns", "depth", "path_id", "rank"]
     assert run.tables == sorted(TABLES)
     row = run.sql("SELECT parent_id, process_id, thread_id, kind, name, depth FROM spans").fetchall()
     assert row == [(None, os.getpid(), threading.get_native_id(), "span", "a", 0)]

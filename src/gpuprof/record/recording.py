@@ -242,6 +242,8 @@ class Recording:
             self._note(line)
         if isinstance(source, KernelSource):
             self._facts["gpu"] = source.totals
+        if isinstance(source, LayerSource):
+            self._facts.setdefault("layer_types", {}).update(source.known_types())
 
     def _kernels_began(self, method: str) -> None:
         self._methods["kernels"] = method

@@ -38,6 +38,7 @@ TABLES: dict[str, dict[str, str]] = {
         "start_ns": "BIGINT",
         "duration_ns": "BIGINT",
         "depth": "INTEGER",
+        "path_id": "INTEGER",
     },
     "call_tree": {
         "node_id": "INTEGER",
@@ -50,6 +51,7 @@ TABLES: dict[str, dict[str, str]] = {
         "own_ns": "BIGINT",
         "threads": "INTEGER",
         "gpu_ns": "BIGINT",
+        "path_id": "INTEGER",
     },
     "kernels": {
         "kernel_id": "BIGINT",

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     Columns = dict[str, npt.NDArray[Any]]
 
 UNCOUNTED = -1  # calls of a frame
-# What must be known of the spans; `node` is the number of the tree's node.
-SPAN_COLUMNS: tuple[str, ...] = ("span_id", "parent_id", "process_id", "thread_id", "node")
+# What must be known of the spans; `path_id` is the number of the tree's node.
+SPAN_COLUMNS: tuple[str, ...] = ("span_id", "parent_id", "process_id", "thread_id", "path_id")
 SPAN_COLUMNS += ("start_ns", "duration_ns", "own_ns")
 _PYTHON, _LAYER = KINDS.index("python"), KINDS.index("layer")
 _NATIVE = tuple(KINDS.index(kind) for kind in ("operator", "backward", "compile"))
@@ -40,19 +40,23 @@ _LEAVES = tuple(KINDS.index(kind) for kind in ("kernel", "transfer"))
 
 def with_python_frames(
     tree: Columns, names: list[str], numbers: npt.NDArray[Any], spans: Columns, stacks: Stacks
-) -> tuple[Columns, list[str]]:
-    """Return the tree's columns and names with the frames of `stacks`.
+) -> tuple[Columns, list[str], npt.NDArray[np.int64]]:
+    """Return the tree's columns and names with the frames of `stacks`, and the new `path_id` of each span.
 
+    A node that was reached from several functions stands in several rows: the new numbers are places of rows.
     `numbers` are those of the tree's nodes, leaves aside, in their order. `spans` has the columns span_id,
-    parent_id, process_id, thread_id, node (a number), start_ns, duration_ns, own_ns.
+    parent_id, process_id, thread_id, path_id (a number), start_ns, duration_ns, own_ns.
     """
     kept = np.flatnonzero(~np.isin(tree["kind"], _LEAVES))
     row_of_number = np.full(int(numbers.max(initial=0)) + 1, -1, dtype=np.int64)
     row_of_number[numbers] = kept
     order = np.lexsort((spans["span_id"], -spans["duration_ns"], spans["start_ns"]))
     sorted_spans = {name: column[order] for name, column in spans.items()}
-    sorted_spans["row"] = row_of_number[sorted_spans["node"].astype(np.int64)]
-    return _Merge(tree, names, sorted_spans, stacks).merged()
+    sorted_spans["row"] = row_of_number[sorted_spans["path_id"].astype(np.int64)]
+    columns, all_names, path_ids = _Merge(tree, names, sorted_spans, stacks).merged()
+    in_given_order = np.empty_like(path_ids)
+    in_given_order[order] = path_ids
+    return columns, all_names, in_given_order
 
 
 def with_last_samples(decoded: dict[str, Any], stacks: Stacks) -> None:
@@ -91,7 +95,7 @@ class _Merge:
         self._sums: dict[str, list[int]] = {name: [] for name in ("calls", "total_ns", "own_ns", "gpu_ns")}
         self._thread_ids: defaultdict[int, set[int]] = defaultdict(set)
 
-    def merged(self) -> tuple[Columns, list[str]]:
+    def merged(self) -> tuple[Columns, list[str], npt.NDArray[np.int64]]:
         for row in sorted(self._roots.values()):
             self._child(-1, row, -1)
         placements = self._place()
@@ -270,7 +274,7 @@ class _Merge:
 
     # ---- the new tree
 
-    def _columns(self) -> tuple[Columns, list[str]]:
+    def _columns(self) -> tuple[Columns, list[str], npt.NDArray[np.int64]]:
         order = self._preorder()
         place = np.empty(len(order), dtype=np.int64)
         place[order] = np.arange(len(order))
@@ -291,7 +295,9 @@ class _Merge:
             "process_id": self._processes(order),
             "gpu_ns": sums["gpu_ns"] if known_gpu else np.full(len(order), -1, dtype=np.int64),
         }
-        return columns, names
+        is_call = ~is_frame & ~np.isin(columns["kind"], _LEAVES)
+        columns["number"] = np.where(is_call, np.arange(len(order)), -1)
+        return columns, names, place[np.array(self._node_of_span, dtype=np.int64)]
 
     def _preorder(self) -> npt.NDArray[np.int64]:
         children: defaultdict[int, list[int]] = defaultdict(list)

@@ -27,6 +27,8 @@ from gpuprof.run.work_table import read_work
 
 if TYPE_CHECKING:
     import duckdb
+    import numpy as np
+    import numpy.typing as npt
 
 # Rows that are held in memory at once, in columns of 57 bytes a row. This may be the measured program's
 # memory, so fewer than DuckDB would like: twice as many cost 20 MB and save a tenth of the time.
@@ -37,13 +39,13 @@ _SCRATCH = ".closing"
 
 _SPANS_QUERY = """
     SELECT span_id, nullif(parent_id, -1) AS parent_id, process_id, thread_id, kinds.kind,
-           coalesce(name, '(lost name)') AS name, start_ns, duration_ns, depth
+           coalesce(name, '(lost name)') AS name, start_ns, duration_ns, depth, path_id::INTEGER AS path_id
     FROM batch JOIN kinds ON batch.kind = kinds.code LEFT JOIN names USING (name_id)
 """
 _TREE_QUERY = """
     SELECT node_id, nullif(parent_id, -1) AS parent_id, process_id, kinds.kind,
            coalesce(name, '(lost name)') AS name, nullif(calls, -1) AS calls, total_ns, own_ns, threads,
-           nullif(gpu_ns, -1) AS gpu_ns
+           nullif(gpu_ns, -1) AS gpu_ns, nullif(path_id, -1)::INTEGER AS path_id
     FROM batch JOIN kinds ON batch.kind = kinds.code LEFT JOIN names USING (name_id)
     ORDER BY node_id
 """
@@ -134,7 +136,8 @@ class TableWriter:
         self, connection: duckdb.DuckDBPyConnection, target: Path, *, keeps_spans: bool = False
     ) -> None:
         self._connection = connection
-        self._kept_spans: list[dict[str, Any]] | None = [] if keeps_spans else None  # for Python's frames
+        # Until the tree is known: with Python's functions in it a call may stand in another row.
+        self._kept_spans: list[dict[str, Any]] | None = [] if keeps_spans else None
         self._target = target
         self._parts = 0
         self._written: set[str] = set()
@@ -163,7 +166,8 @@ class TableWriter:
         process_id = int(process["process_id"])
         columns["process_id"] = np.full(len(columns["span_id"]), process_id, dtype=np.int64)
         if self._kept_spans is not None:
-            self._kept_spans.append({name: columns[name] for name in SPAN_COLUMNS})
+            self._kept_spans.append(columns)
+            return
         with self._registered("batch", columns):
             self._write("spans", process_id, _SPANS_QUERY)
 
@@ -234,15 +238,26 @@ class TableWriter:
 
         tree, names = with_leaves(decoded["tree"], decoded["names"], self._leaves, self._layer_times)
         if stacks is not None and len(stacks):
-            tree, names = with_python_frames(
+            tree, names, path_ids = with_python_frames(
                 tree, names, decoded["tree"]["number"], self._joined_spans(), stacks
             )
+            self._renumber_spans(path_ids)
         self.add_names(names[self._names :])
         columns = {**tree, "node_id": np.arange(len(tree["parent"]), dtype=np.int32)}
         columns["parent_id"] = columns.pop("parent")
+        columns["path_id"] = columns.pop("number")
         columns["name_id"] = columns.pop("name").astype(np.uint32) + 1
         with self._registered("batch", columns):
             self._write("call_tree", 0, _TREE_QUERY)
+        for kept in self._kept_spans or ():
+            with self._registered("batch", kept):
+                self._write("spans", int(kept["process_id"][0]), _SPANS_QUERY)
+
+    def _renumber_spans(self, path_ids: npt.NDArray[np.int64]) -> None:
+        first = 0
+        for kept in self._kept_spans or ():
+            kept["path_id"] = path_ids[first : first + len(kept["span_id"])]
+            first += len(kept["span_id"])
 
     def _joined_spans(self) -> dict[str, Any]:
         import numpy as np
@@ -302,6 +317,7 @@ def _meta(
         "totals": decoded["totals"],
         "gpu": facts.get("gpu"),
         "stacks": decoded["stacks"],
+        "layer_types": facts.get("layer_types"),
         "work": decoded["work"],
         "ceilings": None,
         "damage": decoded["damage"],
