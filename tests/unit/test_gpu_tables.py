@@ -15,6 +15,7 @@ import pytest
 import gpuprof
 from gpuprof import _native
 from gpuprof.analyze.calls import load_gpu_calls
+from gpuprof.analyze.weight import on_gpu
 from gpuprof.run import gpu_records, gpu_tables
 from gpuprof.run.format import TABLES
 from gpuprof.run.gpu_records import (
