@@ -20,6 +20,7 @@ EXAMPLES = REPOSITORY / "examples"
 SHORT = {
     "api.py": [],
     "async_server.py": ["--requests", "3"],
+    "difference.py": ["--steps", "20"],
     "sql.py": [],
     "transformer.py": ["--steps", "2", "--layers", "2", "--batch", "2", "--tokens", "4"],
 }

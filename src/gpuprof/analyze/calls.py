@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuprof.errors import RunError
 from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
@@ -61,7 +62,7 @@ def load_calls(folder: RunFolder, tree: CallTree) -> Calls | None:
     place = _places(folder)
     if place is None:
         return None
-    columns: dict[str, Any] = folder.sql(_SPANS).fetchnumpy()
+    columns = _fetched(folder, _SPANS)
     columns = {name: np.asarray(column, dtype=np.int64) for name, column in columns.items()}
     known = (columns["path_id"] >= 0) & (columns["path_id"] < len(place))
     columns = {name: column[known] for name, column in columns.items()}
@@ -76,11 +77,21 @@ def load_gpu_calls(folder: RunFolder) -> Calls | None:
     """Return what ran on GPUs, each at the time of its launch; None as for `load_calls`."""
     if _places(folder) is None:
         return None
-    columns = folder.sql(_GPU_WORK).fetchnumpy()
+    columns = _fetched(folder, _GPU_WORK)
     node, start, duration = (
         np.asarray(columns[name], dtype=np.int64) for name in ("node", "start_ns", "duration_ns")
     )
     return Calls(node, start, duration, duration.astype(np.float64))
+
+
+def _fetched(folder: RunFolder, query: str) -> dict[str, Any]:
+    import duckdb
+
+    try:
+        return dict(folder.sql(query).fetchnumpy())
+    except duckdb.Error as error:
+        reason = str(error).splitlines()[0]
+        raise RunError(f"a table of {folder.path} is damaged ({reason}): restore it from a copy") from error
 
 
 def _places(folder: RunFolder) -> Ints | None:
@@ -88,7 +99,7 @@ def _places(folder: RunFolder) -> Ints | None:
     for table in ("spans", "call_tree"):
         if table not in folder.tables or "path_id" not in folder.sql(f"FROM {table}").columns:
             return None
-    columns = folder.sql("SELECT node_id, path_id FROM call_tree WHERE path_id >= 0").fetchnumpy()
+    columns = _fetched(folder, "SELECT node_id, path_id FROM call_tree WHERE path_id >= 0")
     path = np.asarray(columns["path_id"], dtype=np.int64)
     place = np.full(int(path.max(initial=-1)) + 1, -1, dtype=np.int64)
     place[path] = np.asarray(columns["node_id"], dtype=np.int64)

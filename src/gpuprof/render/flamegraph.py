@@ -94,15 +94,17 @@ def flamegraph_page(
     first: int = 0,
     colourings: Sequence[Colouring] = (),
     calls: int | None = None,
+    measure: str = "Total time",
     slices: Slices | str | None = None,
 ) -> str:
     """Return a self-contained HTML page that shows `tree` as a flame graph and as a table.
 
     `notes` are warnings about the run ("3 events were dropped"); each is shown as a line above the picture.
     `views` and `colourings` are what the page can switch between, on the nodes of `tree`; the view with the
-    number `first` is shown first. Without views, the widths are the tree's times. `calls` is the number of
-    calls of the run, where the tree does not tell it. `slices` are what the timeline shows, or why there is
-    none. The text is meant to be written as UTF-8.
+    number `first` is shown first. For a tree without views the widths are its times, and `measure` says what
+    these are, as the heading of their sum. `calls` is the number of calls of the run, where the tree does not
+    tell it. `slices` are what the timeline shows, or why there is none. The text is meant to be written as
+    UTF-8.
     """
     script = joined_scripts(_SCRIPTS)
     style = asset("page.css") + asset("timeline/timeline.css")
@@ -111,7 +113,7 @@ def flamegraph_page(
     else:
         calls = call_count(tree)  # of the run: the picture shows some pairs of calls as one
         shown = placed_tree(tree)
-        views = [_plain_view(shown.tree)]
+        views = [_plain_view(shown.tree, measure)]
     calls = calls or 0
     view = views[first]
     tree = first_of(shown, view)
@@ -143,9 +145,10 @@ def flamegraph_page(
 # ---- the tree as data ------------------------------------------------------------------------
 
 
-def _plain_view(tree: CallTree) -> View:
+def _plain_view(tree: CallTree, measure: str) -> View:
     own, total = tree.own_ns.astype(np.float64), tree.total_ns.astype(np.float64)
-    facts = {"label": "Time", "measure": "Total time", "time": "time", "unit": "ns", "note": ""}
+    time = "time" if measure == "Total time" else measure
+    facts = {"label": "Time", "measure": measure, "time": time, "unit": "ns", "note": ""}
     columns = {"own": own.astype("<f8"), "inside": (total - own).astype("<f8")}
     return View("time", facts, columns, own, total)
 
