@@ -12,12 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from page_reader import timeline_of
 
 import gpuprof
 from gpuprof.record.python_stacks import PythonStackSource
 from gpuprof.record.stack_file import BLOCK_BYTES, StackFile
 from gpuprof.run.format import KINDS
-from gpuprof.run.stacks import read_stacks
+from gpuprof.run.stacks import Stacks, ThreadStacks, read_stacks
+from gpuprof.run.writer import TableWriter
 
 pytest.importorskip("pyinstrument")
 
@@ -134,6 +136,24 @@ def test_the_table_of_stacks(sampled: Sampled) -> None:
     assert ["<module> (program.py)", "busy (program.py:2)"] in [row[4][:2] for row in rows]
     for before, after in itertools.pairwise(rows):
         assert after[0] - after[3] == before[0]
+
+
+def test_samples_without_frames_are_rows_without_frames(tmp_path: Path) -> None:
+    import duckdb
+
+    with duckdb.connect(":memory:") as connection:
+        writer = TableWriter(connection, tmp_path)
+        thread = ThreadStacks(7, 8, 1_000_000, [5, 9, 12], [1, 1, 1], [(), (0,), ()])
+        writer.write_stacks(Stacks(["main (a.py:1)"], [thread]))
+        rows = connection.sql(f"SELECT frames FROM '{tmp_path}/stacks/*/*.parquet' ORDER BY t_ns").fetchall()
+    assert rows == [([],), (["main (a.py:1)"],), ([],)]
+
+
+def test_the_page_of_a_sampled_run(sampled: Sampled, tmp_path: Path) -> None:
+    _, run = sampled(TWO_FUNCTIONS)
+    run.flamegraph(tmp_path / "a.html")
+    timeline = timeline_of((tmp_path / "a.html").read_text(encoding="utf-8"))
+    assert any(each.name.startswith("train (program.py") for each in timeline.slices)
 
 
 def test_threads_that_begin_later_are_sampled(sampled: Sampled) -> None:

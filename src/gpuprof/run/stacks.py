@@ -20,7 +20,7 @@ NO_FRAME = -1
 STACKS_QUERY = """
     SELECT any_value(t_ns) AS t_ns, any_value(process_id) AS process_id, any_value(thread_id) AS thread_id,
            any_value(duration_ns) AS duration_ns,
-           coalesce(list(text ORDER BY place) FILTER (frame IS NOT NULL), []) AS frames
+           coalesce(list(text ORDER BY place) FILTER (text IS NOT NULL), []) AS frames
     FROM batch LEFT JOIN frames USING (frame) GROUP BY sample ORDER BY sample
 """
 

@@ -42,10 +42,15 @@ function pathForms(name) {
   return [name, ...tails, ...parts.slice(-1).filter((part) => /\D/.test(part))];  // a number alone names nothing
 }
 
-// train (train.py:12), train
+// train (train.py:12), train; what a module itself runs is named by its file alone
 function functionForms(name) {
   const at = name.lastIndexOf(" (");
-  return at > 0 ? [name, name.slice(0, at)] : [name];
+  if (at <= 0) return [name];
+  if (!name.startsWith("<module>")) return [name, name.slice(0, at)];
+  const file = name.slice(at + 2, -1).replace(/:\d+$/, "");
+  const forms = [name, file];
+  for (let slash = file.indexOf("/"); slash >= 0; slash = file.indexOf("/", slash + 1)) forms.push(`…${file.slice(slash)}`);
+  return [...forms.slice(0, PART_LIMIT), file.slice(file.lastIndexOf("/") + 1)];
 }
 
 // A C++ kernel: its signature, then with fewer of the template's arguments, then its name alone.
