@@ -17,15 +17,23 @@ import gpuprof
 _numbers = itertools.count()
 
 
-def gpuprof_on(folder: str, *modules: Any, layers: bool, operators: bool) -> Callable[[], Any]:
+def gpuprof_on(
+    folder: str,
+    *modules: Any,
+    layers: bool,
+    operators: bool,
+    python: bool = False,
+    work: bool = False,
+) -> Callable[[], Any]:
     """Return a maker of blocks that record into a new run below `folder`, which is removed after."""
 
     @contextlib.contextmanager
     def recorded() -> Iterator[None]:
         path = Path(folder) / f"{os.getpid()}-{next(_numbers)}.gpuprof"
-        with gpuprof.profile(*modules, out=path, layers=layers, operators=operators) as recording:
+        options = {"layers": layers, "operators": operators, "python": python}
+        with gpuprof.profile(*modules, out=path, work=work, **options) as recording:
             yield
-        _check(recording.run.meta, {"layers": layers, "operators": operators})
+        _check(recording.run.meta, options)
         shutil.rmtree(path)
 
     return recorded

@@ -13,7 +13,10 @@ from benchmarks import _models
 from benchmarks._measure import Contestant, Row, Settings, added, entries, ratios, repeated, time_rounds
 from benchmarks._recorders import gpuprof_on, torch_profiler_on
 
+ModelMaker = Callable[[], tuple[Any, Callable[[int], None]]]
+
 _BASE = "bare"
+_UNCOUNTED = "gpuprof without work"
 _CONTROL = "bare again: what is not resolved"
 # The option with_modules alone records nothing of eager modules; with_stack does, as "nn.Module: ..." frames.
 _NAMES_MODULES = "torch.profiler, with_stack + with_modules"
@@ -87,10 +90,50 @@ def model_rows(settings: Settings) -> list[Row]:
     return rows
 
 
+def work_rows(settings: Settings) -> list[Row]:
+    """Record real models with their work counted, over the same recording without."""
+    rows = []
+    for name, what, make, steps in (
+        ("work.transformer", "training step", _models.transformer_step, 2),
+        ("work.convnet", "eval forward", _models.convnet_eval, 10),
+    ):
+        with _one_thread():
+            rows.append(_work_row(name, what, make, steps, settings))
+    return rows
+
+
+def _work_row(
+    name: str,
+    what: str,
+    make: ModelMaker,
+    steps: int,
+    settings: Settings,
+) -> Row:
+    model, loop = make()
+    count = settings.iterations(steps, 1)
+    plain = gpuprof_on(settings.folder, model, layers=True, operators=True)
+    counted = gpuprof_on(settings.folder, model, layers=True, operators=True, work=True)
+    contestants = [
+        Contestant(_UNCOUNTED, loop, count, plain, role="base"),
+        Contestant(f"{_UNCOUNTED} again: what is not resolved", loop, count, plain, role="scale"),
+        Contestant("gpuprof, work=True", loop, count, counted, "gpuprof"),
+    ]
+    figures = ratios(time_rounds(contestants, settings.rounds, settings.seed), _UNCOUNTED)
+    return Row(
+        name,
+        f"{what}, work=True over without",
+        "x",
+        figures["gpuprof, work=True"],
+        budget=1.02,
+        others=entries(contestants, figures),
+        notes=("the work is counted after the recording has ended, outside the timed pass",),
+    )
+
+
 def _model_row(
     name: str,
     what: str,
-    make: Callable[[], tuple[Any, Callable[[int], None]]],
+    make: ModelMaker,
     steps: int,
     settings: Settings,
 ) -> Row:

@@ -134,6 +134,12 @@ def _operator(settings: Settings) -> list[Row]:
     return operator_rows(settings)
 
 
+def _python(settings: Settings) -> list[Row]:
+    from benchmarks._python_rows import python_rows
+
+    return python_rows(settings)
+
+
 def _million(settings: Settings) -> list[Row]:
     from benchmarks._million import million_rows
 
@@ -146,14 +152,22 @@ def _model(settings: Settings) -> list[Row]:
     return model_rows(settings)
 
 
+def _work(settings: Settings) -> list[Row]:
+    from benchmarks._torch_rows import work_rows
+
+    return work_rows(settings)
+
+
 # Idle first: nothing was recorded in this process yet.
 GROUPS: dict[str, Callable[[Settings], list[Row]]] = {
     "idle": _idle,
     "span": _span,
     "layer": _layer,
     "operator": _operator,
+    "python": _python,
     "million": _million,
     "model": _model,
+    "work": _work,
 }
 
 if __name__ == "__main__":

@@ -5,7 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
+from typing import Any
 
+from gpuprof.bench.flags import flags_of
+from gpuprof.bench.measure import measure
+from gpuprof.bench.measurement import Measurement
+from gpuprof.bench.settings import Settings
 from gpuprof.bench.system import MemoryReading, SystemDescription
 
 MS = 1_000_000
@@ -65,3 +70,15 @@ class SimulatedSystem:
         return MemoryReading()
 
     def close(self) -> None: ...
+
+
+def measured(duration_ns: Callable[[int], float], **settings: Any) -> tuple[Measurement, SimulatedSystem]:
+    clock = FakeClock()
+    system = SimulatedSystem(clock, duration_ns)
+    return measure(system, Settings(**settings), clock=clock), system
+
+
+def flag_names(measurement: Measurement, device_type: str = "cpu") -> set[str]:
+    """Return the flags that come from the measurement alone: a test has no say in what the machine does."""
+    machine = {"interrupted", "other load", "stolen time", "clock", "timer"}
+    return {flag.name for flag in flags_of(measurement, device_type)} - machine

@@ -24,7 +24,7 @@ Nester::Placed Nester::add(const Interval& interval) {
     const Open* const parent = above < 0 ? nullptr : &open_[static_cast<std::size_t>(above)];
     const std::uint32_t node =
         tree_.child(parent != nullptr ? parent->node : process_node_, interval.kind, interval.name);
-    Placed placed{next_id_++, -1, 0, -1, process_node_};
+    Placed placed{next_id_++, -1, 0, node, -1, process_node_};
     if (parent != nullptr) {
         placed.parent_id = parent->placed.span_id;
         placed.depth = parent->placed.depth + 1;

@@ -28,6 +28,7 @@ class Nester {
         std::int64_t span_id = 0;
         std::int64_t parent_id = -1;
         std::int32_t depth = 0;
+        std::uint32_t node = 0;
         // What GPU work that it launched belongs to: itself, or of an interface call what is around it.
         std::int64_t owner_id = -1;
         std::uint32_t owner_node = 0;

@@ -60,6 +60,8 @@ py::dict to_columns(const SpanColumns& rows) {
     columns["start_ns"] = to_array(rows.start_ns);
     columns["duration_ns"] = to_array(rows.duration_ns);
     columns["depth"] = to_array(rows.depth);
+    columns["path_id"] = to_array(rows.node);
+    columns["own_ns"] = to_array(rows.own_ns);
     return columns;
 }
 

@@ -60,7 +60,7 @@ py::dict add_intervals(Nester& nester, const py::dict& columns) {
     const auto durations = column<std::int64_t>(columns, "duration_ns", rows);
     py::array_t<std::int64_t> span_id(rows), parent_id(rows), owner_id(rows);
     py::array_t<std::int32_t> depth(rows);
-    py::array_t<std::uint32_t> owner_node(rows);
+    py::array_t<std::uint32_t> path_id(rows), owner_node(rows);
     for (py::ssize_t i = 0; i < rows; ++i) {
         const auto placed =
             nester.add({threads.at(i), static_cast<SpanKind>(kinds.at(i)),
@@ -68,6 +68,7 @@ py::dict add_intervals(Nester& nester, const py::dict& columns) {
         span_id.mutable_data()[i] = placed.span_id;
         parent_id.mutable_data()[i] = placed.parent_id;
         depth.mutable_data()[i] = placed.depth;
+        path_id.mutable_data()[i] = placed.node;
         owner_id.mutable_data()[i] = placed.owner_id;
         owner_node.mutable_data()[i] = placed.owner_node;
     }
@@ -75,6 +76,7 @@ py::dict add_intervals(Nester& nester, const py::dict& columns) {
     result["span_id"] = span_id;
     result["parent_id"] = parent_id;
     result["depth"] = depth;
+    result["path_id"] = path_id;
     result["owner_id"] = owner_id;
     result["owner_node"] = owner_node;
     return result;

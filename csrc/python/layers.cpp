@@ -26,8 +26,8 @@ class ModuleTable {
     // In a name: what the module calls is part of it, as in a compiled one.
     static constexpr std::uint32_t whole_bit = 0x80000000u;
     // In a name: the next call's arguments are asked for, once.
-    static constexpr std::uint32_t first_call_bit = 0x40000000u;
-    static constexpr std::uint32_t flag_bits = whole_bit | first_call_bit;
+    static constexpr std::uint32_t handed_over_bit = 0x40000000u;
+    static constexpr std::uint32_t flag_bits = whole_bit | handed_over_bit;
 
     std::uint32_t find(const PyObject* module) const noexcept {
         for (std::size_t slot = slot_of(module);; slot = (slot + 1) & mask_) {
@@ -90,8 +90,8 @@ class ModuleTable {
 struct LayerState {
     PyObject* function = nullptr;  // torch.nn.Module.__call__ while it is intercepted
     vectorcallfunc original = nullptr;
-    PyObject* discover = nullptr;    // called with each module that is not known yet, or null
-    PyObject* first_call = nullptr;  // called with a module and the arguments of its first call, or null
+    PyObject* discover = nullptr;   // called with each module that is not known yet, or null
+    PyObject* take_call = nullptr;  // called with a module and the arguments of its call, or null
     ModuleTable modules;
     std::unordered_map<PyObject*, const PyObject*> weak_references;  // owned weakref -> its module
 };
@@ -116,13 +116,13 @@ std::uint32_t discover_module(PyObject* module) noexcept {
     return name == ModuleTable::unknown ? ModuleTable::left_out : name;
 }
 
-// Hands over the arguments of a first call. What goes wrong there stays out of the measured program, except
-// for an interrupt, which was meant for it: then this returns false with the error set.
+// Hands over the arguments of a call. The next one is, too, where the answer is True. What goes wrong there
+// stays out of the measured program, except for an interrupt, which was meant for it: then this returns
+// false with the error set.
 bool hand_over_call(PyObject* const* args, std::size_t nargsf, PyObject* keywords,
                     std::uint32_t name) noexcept {
     LayerState& layers = state();
-    layers.modules.set(args[0], name & ~ModuleTable::first_call_bit);
-    if (layers.first_call == nullptr) return true;
+    if (layers.take_call == nullptr) return true;
     const Py_ssize_t count = PyVectorcall_NARGS(nargsf) - 1;
     const Owned positional(PyTuple_New(count));
     const Owned named(PyDict_New());
@@ -134,9 +134,12 @@ bool hand_over_call(PyObject* const* args, std::size_t nargsf, PyObject* keyword
     const Py_ssize_t names = keywords == nullptr ? 0 : PyTuple_GET_SIZE(keywords);
     for (Py_ssize_t i = 0; complete && i < names; ++i)
         complete = PyDict_SetItem(named.get(), PyTuple_GET_ITEM(keywords, i), args[count + 1 + i]) == 0;
-    if (complete)
-        const Owned result(
-            PyObject_CallFunctionObjArgs(layers.first_call, args[0], positional.get(), named.get(), nullptr));
+    const Owned wants_more(complete ? PyObject_CallFunctionObjArgs(layers.take_call, args[0],
+                                                                   positional.get(), named.get(), nullptr)
+                                    : nullptr);
+    // The modules may have been released meanwhile.
+    if (wants_more.get() != Py_True && layers.modules.find(args[0]) == name)
+        layers.modules.set(args[0], name & ~ModuleTable::handed_over_bit);
     if (PyErr_Occurred() != nullptr && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0) return false;
     PyErr_Clear();
     return true;
@@ -157,7 +160,7 @@ PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nar
     }
     if (name == ModuleTable::unknown || name == ModuleTable::left_out)
         return original(callable, args, nargsf, keywords);
-    if ((name & ModuleTable::first_call_bit) != 0 && !hand_over_call(args, nargsf, keywords, name))
+    if ((name & ModuleTable::handed_over_bit) != 0 && !hand_over_call(args, nargsf, keywords, name))
         [[unlikely]]
         return nullptr;
     const bool whole = (name & ModuleTable::whole_bit) != 0;
@@ -196,16 +199,15 @@ PyObject* module_died(PyObject*, PyObject* reference) noexcept {
 PyMethodDef module_died_definition = {"module_died", module_died, METH_O, nullptr};
 PyObject* module_died_callback = nullptr;
 
-// add_layer(module, name, scope=0, whole=False, first_call=False) -> name id. An empty name leaves the
-// module out. With `first_call` the arguments of its next call are handed over.
+// add_layer(module, name, scope=0, whole=False, hand_over=False) -> name id. An empty name leaves the
+// module out. With `hand_over` the arguments of its next call are handed over.
 PyObject* add_layer(PyObject*, PyObject* args) noexcept {
     PyObject* module = nullptr;
     const char* text = nullptr;
     Py_ssize_t size = 0;
     unsigned int scope = 0;
-    int whole = 0, first_call = 0;
-    if (!PyArg_ParseTuple(args, "Os#|Ipp", &module, &text, &size, &scope, &whole, &first_call))
-        return nullptr;
+    int whole = 0, hand_over = 0;
+    if (!PyArg_ParseTuple(args, "Os#|Ipp", &module, &text, &size, &scope, &whole, &hand_over)) return nullptr;
     const std::uint32_t id = size == 0
                                  ? ModuleTable::left_out
                                  : Recorder::instance().intern({text, static_cast<std::size_t>(size)}, scope);
@@ -218,7 +220,7 @@ PyObject* add_layer(PyObject*, PyObject* args) noexcept {
         layers.weak_references.emplace(reference, module);
     }
     const std::uint32_t flags =
-        (whole != 0 ? ModuleTable::whole_bit : 0u) | (first_call != 0 ? ModuleTable::first_call_bit : 0u);
+        (whole != 0 ? ModuleTable::whole_bit : 0u) | (hand_over != 0 ? ModuleTable::handed_over_bit : 0u);
     layers.modules.set(module, id | flags);
     return PyLong_FromUnsignedLong(id);
 }
@@ -227,10 +229,10 @@ PyObject* is_layer(PyObject*, PyObject* module) noexcept {
     return PyBool_FromLong(state().modules.find(module) != ModuleTable::unknown);
 }
 
-// intercept_layers(function, discover, first_call=None): `function` is torch.nn.Module.__call__.
+// intercept_layers(function, discover, take_call=None): `function` is torch.nn.Module.__call__.
 PyObject* intercept_layers(PyObject*, PyObject* args) noexcept {
-    PyObject *function = nullptr, *discover = nullptr, *first_call = Py_None;
-    if (!PyArg_ParseTuple(args, "O!O|O", &PyFunction_Type, &function, &discover, &first_call)) return nullptr;
+    PyObject *function = nullptr, *discover = nullptr, *take_call = Py_None;
+    if (!PyArg_ParseTuple(args, "O!O|O", &PyFunction_Type, &function, &discover, &take_call)) return nullptr;
     LayerState& layers = state();
     if (layers.function != nullptr) {
         PyErr_SetString(PyExc_RuntimeError, "layer calls are intercepted already");
@@ -243,9 +245,9 @@ PyObject* intercept_layers(PyObject*, PyObject* args) noexcept {
         Py_INCREF(discover);
         layers.discover = discover;
     }
-    if (first_call != Py_None) {
-        Py_INCREF(first_call);
-        layers.first_call = first_call;
+    if (take_call != Py_None) {
+        Py_INCREF(take_call);
+        layers.take_call = take_call;
     }
     set_function_vectorcall(function, call_module);
     Py_RETURN_NONE;
@@ -257,7 +259,7 @@ PyObject* release_layers(PyObject*, PyObject*) noexcept {
     if (layers.function != nullptr) set_function_vectorcall(layers.function, layers.original);
     Py_CLEAR(layers.function);
     Py_CLEAR(layers.discover);
-    Py_CLEAR(layers.first_call);
+    Py_CLEAR(layers.take_call);
     layers.modules.clear();
     std::unordered_map<PyObject*, const PyObject*> references;
     references.swap(layers.weak_references);

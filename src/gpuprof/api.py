@@ -21,6 +21,7 @@ from gpuprof.errors import BenchmarkError, GpuprofError, RecordingError, RunErro
 from gpuprof.record.decorate import decorate
 from gpuprof.record.device_samples import has_driver
 from gpuprof.record.nsight_range import nsight_range  # noqa: F401 - part of the package
+from gpuprof.record.python_stacks import NO_PYINSTRUMENT, has_pyinstrument
 from gpuprof.record.ranges import attach_tool
 from gpuprof.record.recording import Recording, create_folder, pause_for_program, resume_after
 from gpuprof.record.temporary import TemporaryFolder
@@ -30,17 +31,22 @@ if TYPE_CHECKING:
     import torch
 
     from gpuprof.analyze.call_tree import CallTree
+    from gpuprof.analyze.difference import Scaling
+    from gpuprof.analyze.difference_summary import DifferenceSummary
     from gpuprof.analyze.roofline.rows import Roofline
     from gpuprof.analyze.summary import Summary
+    from gpuprof.analyze.weights import WeightName
     from gpuprof.analyze.work import Work
     from gpuprof.bench.result import Result
+    from gpuprof.render.timeline import Slices
+    from gpuprof.run.folder import RunFolder
 
 __version__: str = _native.build_info()["version"]
 span = _native.span
 _native._set_decorate_hook(decorate)
 attach_tool()
 
-SummaryKind = Literal["layer", "operator", "kernel", "span"]
+SummaryKind = Literal["layer", "operator", "kernel", "span", "python"]
 PathLike = str | os.PathLike[str]
 
 
@@ -84,7 +90,9 @@ class Run:
         """
         from gpuprof.analyze.summary import summarize
 
-        table = summarize(self.call_tree, by, process=process, why_empty=self._why_off(f"{by}s"))
+        table = summarize(
+            self.call_tree, by, process=process, why_empty=self._why_off(by if by == "python" else f"{by}s")
+        )
         if not self.meta.get("complete"):
             note = "this run is incomplete: it holds what could be recovered"
             table = dataclasses.replace(table, notes=(*table.notes, note))
@@ -101,39 +109,39 @@ class Run:
             return f"GPU times are of layers only ({method})"
         return method.removeprefix("off: ") if method.startswith("off: ") else None
 
-    def flamegraph(self, path: PathLike, *, weight: Literal["cpu", "gpu"] | None = None) -> Path:
-        """Write the flame graph as one offline HTML page; returns its path.
+    def flamegraph(
+        self, path: PathLike, *, weight: WeightName | None = None, against: Run | Sequence[Run] = ()
+    ) -> Path:
+        """Write the flame graph and the timeline as one offline HTML page; returns its path.
 
-        `weight` is what the widths show: the time of the program's threads ("cpu") or that of the kernels
-        and transfers that they launched ("gpu", the default where the run holds any). Raises RunError for
-        "gpu" in a run without.
+        `weight` is what the widths show at first: the time of the program's threads ("cpu"), that of the
+        kernels and transfers that they launched ("gpu", the default where the run holds any), "wall",
+        "bytes", "flops" or "launches" (docs/commands/flamegraph.md); the page can switch between all that the
+        run has.
+        With `against`, one older run or several, the page shows what changed (docs/difference.md), without a
+        timeline. Raises
+        RunError for a weight that the run lacks.
         """
-        from gpuprof.analyze.weight import has_gpu_time, on_gpu, without_idle
-        from gpuprof.render.flamegraph import flamegraph_page
-        from gpuprof.render.titles import page_notes, page_subtitle, page_title
+        from gpuprof.render.flame_page import run_page
 
-        tree = self.call_tree
-        if weight not in (None, "cpu", "gpu"):
-            raise RunError(f"cannot weigh by {weight!r}: choose cpu or gpu")
-        if weight == "gpu" and not has_gpu_time(tree):
-            raise RunError(f"{self.path} holds no GPU work: leave the weight out, or take cpu")
-        by_gpu = weight == "gpu" or (weight is None and has_gpu_time(tree))
-        page = flamegraph_page(
-            without_idle(on_gpu(tree)) if by_gpu else tree,
-            measure="GPU time" if by_gpu else "Total time",
-            title=page_title(self.path, self.meta),
-            subtitle=page_subtitle(self.meta),
-            notes=page_notes(self.meta),
-        )
+        old = [against] if isinstance(against, Run) else list(against)
+        if old:
+            return flamegraph_difference(path, [self], old, weight=weight)
         target = Path(path)
-        _write_page(target, page)
+        _write_page(
+            target, run_page(self._folder, self.call_tree, weight, slices=_slices(self._folder, target))
+        )
         return target
+
+    def _loaded(self) -> tuple[RunFolder, CallTree]:
+        return self._folder, self.call_tree
 
     def export(self, path: PathLike) -> Path:
         """Write the run for another tool; returns the path. The ending names the format.
 
-        `.pftrace` is for Perfetto, `.json` for chrome://tracing and Perfetto, `.speedscope.json` for
-        speedscope, `.folded` for flame graph scripts, `.parquet` for data frames. Raises RunError.
+        `.pftrace` is for Perfetto, `.json` for chrome://tracing and Perfetto, `.pt.trace.json` for
+        TensorBoard with PyTorch's plugin, `.speedscope.json` for speedscope, `.folded` for flame graph
+        scripts, `.parquet` for data frames. Raises RunError.
         """
         from gpuprof.render.export import export_run
 
@@ -158,6 +166,16 @@ class Run:
         return found
 
 
+def _slices(run: RunFolder, target: Path) -> Slices | str:
+    from gpuprof.render.timeline import read_timeline
+
+    try:
+        # Beside the page, since what is sorted there may be larger than a temporary folder.
+        return read_timeline(run, target.parent)
+    except OSError as error:
+        raise RunError(f"cannot write {target}: {error.strerror}; name a file that can be written") from error
+
+
 def _write_page(target: Path, page: str) -> None:
     try:
         target.write_text(page, encoding="utf-8")
@@ -168,6 +186,43 @@ def _write_page(target: Path, page: str) -> None:
 def open(path: PathLike) -> Run:  # noqa: A001 - the contract's name
     """Open a run folder; one that was never closed is recovered first. Raises RunError."""
     return Run(path)
+
+
+def flamegraph_difference(
+    path: PathLike, new: Sequence[Run], old: Sequence[Run], *, weight: WeightName | None = None
+) -> Path:
+    """Write the flame graph of what changed from `old` runs to `new` ones (docs/difference.md).
+
+    Returns the path. With two runs or more on each side, a change is held against the spread from run to run.
+    Raises RunError.
+    """
+    from gpuprof.render.flame_page import difference_page
+
+    _check_sides(new, old)
+    target = Path(path)
+    _write_page(
+        target, difference_page([run._loaded() for run in new], [run._loaded() for run in old], weight)
+    )
+    return target
+
+
+def summary_difference(
+    new: Sequence[Run], old: Sequence[Run], by: SummaryKind = "layer", *, scaling: Scaling = "none"
+) -> DifferenceSummary:
+    """Compare the own times of runs by name; prints as a table (docs/difference.md).
+
+    `scaling` is "none" for times as they are, "calls" for the same number of repetitions, "total" for the
+    same time overall. Raises RunError.
+    """
+    from gpuprof.analyze.difference_summary import compare_runs
+
+    _check_sides(new, old)
+    return compare_runs([run._loaded() for run in new], [run._loaded() for run in old], by, scaling)
+
+
+def _check_sides(new: Sequence[Run], old: Sequence[Run]) -> None:
+    if not new or not old:
+        raise RunError("a comparison needs at least one run on each side")
 
 
 def import_trace(trace: PathLike, out: PathLike) -> Run:
@@ -269,9 +324,10 @@ def profile(
     `modules` are the models whose layers are wanted; without any, every module that is called is named
     by itself. `out` is the run's folder, which must not exist; without it the run lives in a temporary
     folder as long as the `Run` object. `gpu` is for device samples so far: "auto" takes them where an
-    NVIDIA driver is. `work` keeps the arguments of each model's first call, and counts its FLOPs and bytes
-    after the block has ended, for `run.roofline()`; the block itself runs as without. Raises RecordingError,
-    or UnavailableError for what this version or machine lacks.
+    NVIDIA driver is. `python` samples the stacks of Python's functions, which then stand above the layers and
+    operators that they called. `work` keeps the arguments of each model's first call, and counts its FLOPs
+    and bytes after the block has ended, for `run.roofline()`; the block itself runs as without. Raises
+    RecordingError, or UnavailableError for what this version or machine lacks.
     """
     _refuse_unavailable(gpu=gpu, python=python)
     if work and not (layers and operators):
@@ -281,15 +337,17 @@ def profile(
     if out is None:
         temporary = TemporaryFolder()
         out = temporary.path / "run.gpuprof"
-    recording = Recording(Path(out), modules=modules, layers=layers, operators=operators, gpu=gpu, work=work)
+    recording = Recording(
+        Path(out), modules=modules, layers=layers, operators=operators, gpu=gpu, python=python, work=work
+    )
     return Profile(recording, temporary=temporary)
 
 
 def _refuse_unavailable(*, gpu: Literal["auto"] | bool, python: bool) -> None:
     if gpu is True and not has_driver():
         raise UnavailableError("profile(gpu=True) finds no NVIDIA driver here: leave it out, or install one")
-    if python:
-        raise UnavailableError("profile(python=True) is not in this version of gpuprof: leave it out")
+    if python and not has_pyinstrument():
+        raise UnavailableError(f"profile(python=True): {NO_PYINSTRUMENT}")
 
 
 def _check_modules(modules: tuple[Any, ...]) -> None:
@@ -396,14 +454,23 @@ def run_program(
     layers: bool = True,
     operators: bool = True,
     gpu: Literal["auto"] | bool = "auto",
+    python: bool = False,
     work: bool = False,
+    profiler: Literal["torch", "pyinstrument", "cprofile"] | None = None,
 ) -> tuple[int, Run | RunError]:
     """Run a script or module under a recording; returns its exit code and the run.
 
     When the run could not be written the error stands in its place: the program ran all the same. A run
-    that has the default name, of a program that failed before anything was recorded, is not kept.
+    that has the default name, of a program that failed before anything was recorded, is not kept. `profiler`
+    runs the program under that one alone: with "pyinstrument" as with `python` and no other source, with the
+    others the run is made of what they write.
     """
     from gpuprof.record.supervise import run_program as supervise
+
+    if profiler == "pyinstrument":
+        layers, operators, gpu, python = False, False, False, True
+    elif profiler is not None:
+        return _run_under(profiler, target, arguments, is_module=is_module, out=out)
 
     result = supervise(
         target,
@@ -413,6 +480,7 @@ def run_program(
         layers=layers,
         operators=operators,
         gpu=gpu,
+        python=python,
         work=work,
     )
     try:
@@ -426,3 +494,12 @@ def run_program(
         shutil.rmtree(result.run_path, ignore_errors=True)
         return result.exit_code, RunError("it failed before anything was recorded: no run is kept")
     return result.exit_code, run
+
+
+def _run_under(
+    profiler: str, target: str, arguments: Sequence[str], *, is_module: bool, out: Path | None
+) -> tuple[int, Run | RunError]:
+    from gpuprof.run.profiled import run_profiled
+
+    result, failure = run_profiled(target, arguments, is_module=is_module, out=out, profiler=profiler)
+    return result.exit_code, failure if failure is not None else Run(result.run_path)

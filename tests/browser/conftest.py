@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One headless Chromium for the session; every page is checked for errors and network requests."""
+"""One headless Chromium for all pages; every page is checked for errors and network requests."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _browser_path(playwright: Any) -> str | None:
     )
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")  # playwright keeps an event loop running in the main thread meanwhile
 def browser() -> Iterator[Any]:
     reason = "no playwright: `pip install playwright`"
     sync_api = pytest.importorskip("playwright.sync_api", reason=reason)

@@ -91,7 +91,7 @@ def test_hostile_names_are_text(open_page: Any) -> None:
 
 def test_a_name_of_a_megabyte_is_shortened(open_page: Any) -> None:
     html = make_page([(-1, "process", "x" * 1_000_000, 1, 5)])
-    assert len(html) < 120_000
+    assert len(html) < len(make_page([(-1, "process", "x", 1, 5)])) + 20_000
     page = open_page(html)
     page.locator("#canvas").hover(position={"x": 50, "y": 10})
     assert "(1,000,000 characters)" in page.locator("#tooltip b").text_content()
@@ -391,7 +391,7 @@ def test_names_for_assistive_technology(page: Any) -> None:
 def test_six_hundred_pixels_are_enough(open_page: Any) -> None:
     page = open_page(make_page(STEP), viewport={"width": 600, "height": 800})
     assert page.evaluate("document.documentElement.scrollWidth") == 600
-    for control in page.locator(".toolbar button, .toolbar select, #search").all():
+    for control in page.locator(":is(.toolbar button, .toolbar select, #search):visible").all():
         box = control.bounding_box()
         assert box["x"] + box["width"] <= 600
 

@@ -49,6 +49,25 @@ def dying():
     return lambda batch: os.abort()
 
 
+def killed():
+    import os
+    import signal
+
+    return lambda batch: os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leaving():
+    raise SystemExit(3)
+
+
+def forking():
+    import os
+
+    if os.fork() == 0:  # a child that outlives the launch, as a data loader's worker may
+        time.sleep(3600)
+    return doubled()
+
+
 def printing():
     print("hello from the factory")
     return doubled()

@@ -79,6 +79,8 @@ REFUSED = {
     "not_a_number": ([], "NaN in the output"),
     "changing": ([], "changes its input"),
     "dying": ([], "ended with signal SIGABRT"),
+    "killed": ([], "the system killed the model's process during the first call with batch size 1"),
+    "leaving": ([], "the model's process failed: SystemExit: 3"),
     "resnet51": ([], "did you mean resnet50"),
     "doubled": (["--dtype", "bfloat16"], "python cannot run in bfloat16: take --dtype float32"),
     "network": (["--framework", "pytorhc"], "did you mean pytorch"),
@@ -170,6 +172,12 @@ def test_pickled_files_are_refused(bench: Any, tmp_path: Path) -> None:
     assert "is a pickled file" in done.stderr
     assert "--trust-pickle" in done.stderr
     assert not (tmp_path / "sprung").exists()
+
+
+def test_a_child_that_outlives_its_launch_is_ended_with_it(bench: Any, tmp_path: Path) -> None:
+    done = bench("forking", "--time-limit", "20")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(rows(tmp_path)) == 1
 
 
 def test_what_a_model_prints_leaves_the_output_alone(bench: Any) -> None:

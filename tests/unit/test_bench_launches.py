@@ -94,6 +94,7 @@ def test_failures_are_outcomes_in_one_line() -> None:
     results = done.results()
     assert len(results["dies"].samples) == 0
     assert "no samples" in str(results["dies"])
+    assert "last words" in str(results["dies"])
     assert len(results["works"].samples) == 40
 
 
@@ -141,7 +142,7 @@ def test_benchmark_in_launches_finds_functions_by_name() -> None:
 def test_benchmark_in_launches_keeps_what_was_measured_before_a_failure() -> None:
     result = gpuprof.benchmark(launched.fail_late, iterations=100, warmup=10, launches=2)
     assert len(result.samples) == 100
-    assert "2 of 2 launches failed" in str(result)
+    assert "2 of 2 launches failed, first: " in str(result)
     with pytest.raises(BenchmarkError, match="ValueError: no more") as raised:
         gpuprof.benchmark(launched.fail_late, iterations=100, warmup=70, launches=2)
     assert "\n" not in str(raised.value)
@@ -180,6 +181,17 @@ def test_a_launch_starts_no_launches(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(LAUNCH_VARIABLE, "1")
     with pytest.raises(BenchmarkError, match="__main__"):
         run_launches({"a": plan("talking")}, 1)
+
+
+@pytest.mark.parametrize(("launches", "limit_s"), [(0, 1.0), (1, 0.0), (1, float("nan"))])
+def test_counts_and_limits_that_make_no_sense_are_refused(launches: int, limit_s: float) -> None:
+    with pytest.raises(BenchmarkError, match="at least one"):
+        run_launches({"a": plan("talking")}, launches, time_limit_s=limit_s)
+
+
+def test_arguments_are_plain_data() -> None:
+    with pytest.raises(BenchmarkError, match="plain data"):
+        run_launches({"a": plan("talking", model=object())}, 1)
 
 
 SCRIPT = """

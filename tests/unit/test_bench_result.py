@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -165,6 +166,31 @@ def test_a_call_that_changes_its_inputs_is_flagged() -> None:
     assert "inputs" in {flag.name for flag in changed.flags}
     kept = gpuprof.benchmark(np.sum, np.zeros(10), iterations=10, warmup=1)
     assert "inputs" not in {flag.name for flag in kept.flags}
+
+
+def test_a_recording_that_is_on_is_flagged(tmp_path: Path) -> None:
+    with gpuprof.profile(out=tmp_path / "run.gpuprof", layers=False, operators=False):
+        during = gpuprof.benchmark(len, [1], iterations=10, warmup=1)
+    after = gpuprof.benchmark(len, [1], iterations=10, warmup=1)
+    assert "recording" in {flag.name for flag in during.flags}
+    assert "recording" not in {flag.name for flag in after.flags}
+
+
+def test_a_flag_of_several_launches_is_one_line() -> None:
+    def drifting(call: int) -> float:
+        return MS * (1 + call / 2_000)
+
+    result = simulated(drifting, lambda call: MS, drifting)
+    lines = [flag.line for flag in result.flags if flag.name == "drift"]
+    assert len(lines) == 1
+    assert lines[0].startswith("in 2 of 3 launches, first: ")
+
+
+def test_outside_a_repository_there_is_no_revision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path.parent))
+    environment = describe_environment()
+    assert (environment["revision"], environment["changed_files"]) == (None, None)
 
 
 @pytest.mark.parametrize("wrong", [5, "model", None, dict])

@@ -22,6 +22,7 @@ ROWS = {
     "span.fresh": "ns",
     "layer": "ns",
     "operator": "ns",
+    "python": "x",
     "million.loop": "s",
     "million.finish": "s",
     "million.memory": "MB",

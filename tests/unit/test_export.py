@@ -100,6 +100,31 @@ def test_spans_come_back_with_their_times_and_nesting(record: Any, tmp_path: Pat
 
 
 @pytest.mark.parametrize("ending", READERS)
+def test_stack_samples_are_slices_of_a_track_of_their_own(record: Any, tmp_path: Path, ending: str) -> None:
+    def inner() -> int:
+        return sum(abs(number) for number in range(300_000))
+
+    def outer() -> int:
+        with gpuprof.span("work"):
+            return inner()
+
+    run = record(outer, python=True).run
+    trace = exported(run, tmp_path, ending)
+    of_spans = [each for each in trace.slices if each.name == "work"]
+    assert len(of_spans) == 1
+    of_stacks = [each for each in trace.slices if each.track != of_spans[0].track]
+    samples = run.sql("SELECT t_ns, duration_ns, frames FROM stacks").fetchall()
+    assert samples
+    for t_ns, duration_ns, frames in samples:
+        shown = [
+            each
+            for each in of_stacks
+            if each.start_ns <= t_ns - duration_ns and t_ns <= each.start_ns + each.duration_ns
+        ]
+        assert [each.name for each in sorted(shown, key=lambda each: len(each.around))] == frames
+
+
+@pytest.mark.parametrize("ending", READERS)
 def test_spans_that_cross_are_on_lanes_where_they_nest(record: Any, tmp_path: Path, ending: str) -> None:
     async def task(name: str, begun: asyncio.Event, then: asyncio.Event, ended: asyncio.Event) -> None:
         with gpuprof.span(name):

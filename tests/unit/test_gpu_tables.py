@@ -14,7 +14,8 @@ import pytest
 
 import gpuprof
 from gpuprof import _native
-from gpuprof.analyze.weight import on_gpu, without_idle
+from gpuprof.analyze.calls import load_gpu_calls
+from gpuprof.analyze.weight import on_gpu
 from gpuprof.run import gpu_records, gpu_tables
 from gpuprof.run.format import TABLES
 from gpuprof.run.gpu_records import (
@@ -259,31 +260,31 @@ def test_summary_by_kernel(bench: GpuBench) -> None:
 def test_flame_graph_is_weighed_by_the_gpu(bench: GpuBench, tmp_path: Path) -> None:
     run = bench.run(two_layers)
     page = run.flamegraph(tmp_path / "gpu.html").read_text(encoding="utf-8")
-    assert "<dt>GPU time</dt><dd>7.00 µs</dd>" in page
+    assert '<dt id="measure">GPU time</dt><dd id="total">7.00 µs</dd>' in page
     assert '"gemm"' in page
-    assert "<dt>Total time</dt>" in run.flamegraph(tmp_path / "cpu.html", weight="cpu").read_text("utf-8")
+    assert '<dt id="measure">Total time</dt>' in run.flamegraph(
+        tmp_path / "cpu.html", weight="cpu"
+    ).read_text("utf-8")
+
+
+def test_single_kernels_add_up_to_the_leaves_of_the_tree(bench: GpuBench) -> None:
+    run = bench.run(two_layers)
+    calls = load_gpu_calls(run._folder)
+    assert calls is not None
+    sums = np.bincount(calls.node, calls.duration_ns, minlength=len(run.call_tree))
+    assert run.call_tree.gpu_ns is not None
+    assert sums.tolist() == run.call_tree.gpu_ns.tolist()
+
+
+def test_launches_are_a_weight_of_the_page(bench: GpuBench, tmp_path: Path) -> None:
+    page = bench.run(two_layers).flamegraph(tmp_path / "a.html", weight="launches").read_text("utf-8")
+    assert '<dt id="measure">Kernel launches</dt><dd id="total">3</dd>' in page
 
 
 def test_gpu_weight_without_gpu_work(bench: GpuBench, tmp_path: Path) -> None:
     run = bench.run(lambda bench: None)
     with pytest.raises(gpuprof.RunError, match="holds no GPU work"):
         run.flamegraph(tmp_path / "gpu.html", weight="gpu")
-
-
-def test_idle_calls_are_left_out_of_the_gpu_weight(bench: GpuBench) -> None:
-    def program(bench: GpuBench) -> None:
-        with gpuprof.span("busy"):
-            launch(1)
-        with gpuprof.span("idle"), gpuprof.span("deeper"):
-            pass
-        bench.record(KERNEL, 1, 100, 10)
-
-    tree = without_idle(on_gpu(bench.run(program).call_tree))
-    names = [tree.names[name].split()[0] for name in tree.name]
-    assert names == ["process", "busy", "(unknown"]
-    assert tree.total_ns.tolist() == [10, 10, 10]
-    assert tree.own_ns.tolist() == [0, 0, 10]
-    assert tree.parent.tolist() == [-1, 0, 1]
 
 
 @pytest.mark.parametrize(

@@ -179,7 +179,7 @@ class TestGivenModules:
         assert paths_of(run) == expected
         assert layer_calls(run)["0"] == 3
 
-    @pytest.mark.parametrize("wrong", [1, "model", None, Mlp, lambda x: x], ids=repr)
+    @pytest.mark.parametrize("wrong", [1, "model", None, Mlp, lambda x: x], ids=type)
     def test_no_module(self, wrong: Any) -> None:
         with pytest.raises(RecordingError, match=r"torch\.nn\.Module"):
             gpuprof.profile(wrong)

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import threading
 import weakref
 from collections.abc import Callable
 from functools import partial
@@ -289,12 +290,55 @@ def test_a_forward_that_depends_on_data(profiled: Profiled) -> None:
     model = Shrinking()
 
     def body() -> None:
-        model(torch.ones(4))
-        model(torch.ones(64))
+        model(torch.full((8,), 0.5))
+        model(torch.full((8,), 8.0))
 
     rows = found(profiled(body, model).roofline().operators, "aten::mul")
     assert [row.calls for row in rows] == [2, 2]
     assert all(row.confidence < 1 for row in rows)
+
+
+def test_calls_with_other_inputs_are_other_work_however_long_they_take(profiled: Profiled) -> None:
+    model = Mlp(8).eval()
+    few, many = torch.ones(2, 8), torch.ones(3, 8)
+
+    def body() -> None:
+        for x in (few, few, many, few, many):
+            model(x)
+
+    run = profiled(body, model)
+    assert run.meta["work"]["given"][0]["stretches"] == [2, 1, 1, 1]
+    roofline = run.roofline()
+    assert {row.calls for row in found(roofline.operators, "aten::addmm")} == {3}
+    assert any("other inputs" in row.reason for row in roofline.unmatched if row.operator == "aten::addmm")
+    assert all(row.flops is None for row in run.summary().rows)
+
+
+def test_each_thread_s_calls_are_told_apart(profiled: Profiled) -> None:
+    model = Mlp(8).eval()
+
+    def body() -> None:
+        model(torch.ones(2, 8))
+        thread = threading.Thread(target=lambda: [model(torch.ones(rows, 8)) for rows in (4, 2, 4)])
+        thread.start()
+        thread.join()
+        model(torch.ones(2, 8))
+
+    run = profiled(body, model)
+    assert sorted(row["stretches"] for row in run.meta["work"]["given"]) == [[0, 1, 1, 1], [2]]
+    assert {row.calls for row in found(run.roofline().operators, "aten::addmm")} == {3}
+
+
+@pytest.mark.parametrize(
+    "given", [None, [], 5, [{"root": 1}], [{"root": "Mlp", "thread_id": 1, "stretches": [-1]}]]
+)
+def test_without_usable_notes_of_inputs_durations_tell(profiled: Profiled, given: object) -> None:
+    model = Mlp(8).eval()
+    run = profiled(lambda: [model(torch.ones(2, 8)) for _ in range(3)], model)
+    meta = json.loads((run.path / "meta.json").read_text(encoding="utf-8"))
+    meta["work"]["given"] = given
+    (run.path / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
+    assert found(gpuprof.open(run.path).roofline().operators, "aten::addmm")
 
 
 def test_inputs_that_were_written_to_are_told(profiled: Profiled) -> None:

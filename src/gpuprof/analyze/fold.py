@@ -61,7 +61,7 @@ class Folded:
     rest_ns: dict[str, int]  # own time outside of every group, by where it passed
 
 
-_LAYER = KINDS.index("layer")
+_LAYER, _PYTHON = KINDS.index("layer"), KINDS.index("python")
 
 # What a node's own time is, where no row of the table holds it.
 _REST = {
@@ -72,6 +72,7 @@ _REST = {
     "operator": "operators",
     "backward": "backward",
     "compile": "compilation",
+    "python": "Python functions",
 }
 
 
@@ -90,10 +91,7 @@ def rest_of(part: Part, holder: Ints) -> dict[str, int]:
 
 def fold(part: Part, by: str, kinds: tuple[str, ...]) -> Folded | None:
     """Group the nodes of `kinds` by key and sum them; None where there are none."""
-    is_member = np.isin(part.kind, [KINDS.index(kind) for kind in kinds])
-    # A node without calls only groups others, as the one above the backward pass does. A layer without calls
-    # stands in the backward pass for the one that was called forward.
-    is_member &= (part.calls > 0) | (part.kind == _LAYER)
+    is_member = _members(part, kinds)
     members = np.flatnonzero(is_member)
     if not len(members):
         return None
@@ -117,13 +115,50 @@ def fold(part: Part, by: str, kinds: tuple[str, ...]) -> Folded | None:
         inside = _subtree_sums(part.gpu_ns, ends)[members]
         sums["gpu_total_ns"] = _sum_by(group[outermost], inside[outermost], len(keys))
         sums["gpu_own_ns"] = _sum_held(holder, part.gpu_ns, len(keys))
-    if not called.all():
+    if by != "python" and not called.all():
         backward = np.flatnonzero(~called)
         backward = backward[_outermost(members[backward], group[backward], ends, len(keys))]
         sums["backward_ns"] = _sum_by(group[backward], part.total_ns[members][backward], len(keys))
         below = _below(part.parent, members[~called])
         sums["backward_own_ns"] = _sum_held(np.where(below, holder, -1), part.own_ns, len(keys))
     return Folded(_display_names(part.names, keys, by), sums, rest_of(part, holder))
+
+
+def _members(part: Part, kinds: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+    is_member = np.isin(part.kind, [KINDS.index(kind) for kind in kinds])
+    # A node without calls only groups others, as the one above the backward pass does. A layer without calls
+    # stands in the backward pass for the one that was called forward.
+    # The calls of a sampled function are not known.
+    is_member &= (part.calls > 0) | (part.kind == _LAYER) | (part.kind == _PYTHON)
+    return is_member
+
+
+@dataclass(frozen=True, slots=True)
+class Grouping:
+    """Groups of nodes: which one holds a node's own time, and which takes its total in; -1 for none."""
+
+    names: list[str]
+    kinds: list[str]
+    holder: Ints
+    total_of: Ints
+
+
+def grouped(part: Part, by: str, kinds: tuple[str, ...]) -> Grouping | None:
+    """Group the nodes of `kinds` as `fold` does; None where there are none."""
+    is_member = _members(part, kinds)
+    members = np.flatnonzero(is_member)
+    if not len(members):
+        return None
+    ends = _subtree_ends(part.parent)
+    keys, group = _keys(part, members, ends, by)
+    outermost = _outermost(members, group, ends, len(keys))
+    total_of = np.full(len(part.parent), -1, dtype=np.int64)
+    total_of[members[outermost]] = group[outermost]
+    kind = np.zeros(len(keys), dtype=np.int64)
+    kind[group] = part.kind[members]
+    holder = _holders(part, is_member, members, group)
+    names = _display_names(part.names, keys, by)
+    return Grouping(names, [KINDS[code] for code in kind.tolist()], holder, total_of)
 
 
 def _below(parent: Ints, tops: Ints) -> npt.NDArray[np.bool_]:

@@ -24,8 +24,8 @@ def load_tree(run: RunFolder) -> CallTree:
         raise RunError(f"{run.path} has no call_tree table: record it again, or ask its tables with run.sql")
     try:
         columns = run.sql(
-            "SELECT coalesce(parent_id, -1) AS parent, kind, name, calls, total_ns, own_ns, threads, "
-            "process_id, gpu_ns FROM call_tree ORDER BY node_id"
+            "SELECT coalesce(parent_id, -1) AS parent, kind, name, coalesce(calls, 0) AS calls, "
+            "total_ns, own_ns, threads, process_id, gpu_ns FROM call_tree ORDER BY node_id"
         ).fetchnumpy()
     except duckdb.Error as error:
         reason = str(error).splitlines()[0]

@@ -27,6 +27,7 @@ MEMBER_KINDS: dict[str, tuple[str, ...]] = {
     "operator": ("operator", "backward"),
     "span": ("span", "nvtx", "compile"),
     "kernel": ("kernel", "transfer"),
+    "python": ("python",),
 }
 DEFAULT_TOP = 30
 TABLE_WIDTH = 100
@@ -36,6 +37,7 @@ _NOTHING_RECORDED = {
     "operator": "no operator was recorded here: `gpuprof doctor` tells whether PyTorch can announce them",
     "span": "no span was recorded here: mark one with `with gpuprof.span(name):`",
     "kernel": "no GPU work was recorded here: `gpuprof doctor` tells what a recording of it needs",
+    "python": "no Python function was recorded here: `gpuprof run --python` samples them",
 }
 
 
@@ -175,8 +177,9 @@ class Summary:
         share = self.covered_ns / self.total_ns if self.total_ns else None
         if self.by == "kernel":
             return f"{format_duration(self.total_ns)} on GPUs, streams added up"
+        what = "Python functions" if self.by == "python" else f"{self.by}s"
         line = (
-            f"{self.by}s cover {format_duration(self.covered_ns)} of the "
+            f"{what} cover {format_duration(self.covered_ns)} of the "
             f"{format_duration(self.total_ns)} recorded ({format_share(share)}), threads and tasks added up"
         )
         if self.rest_ns and self.total_ns:
@@ -202,12 +205,12 @@ def _columns(by: str, rows: tuple[SummaryRow, ...]) -> tuple[list[Column], list[
     every = [
         (Column(by, right=False), [row.name for row in rows], True),
         (Column("kind", right=False), [row.kind for row in rows], any(row.kind != by for row in rows)),
-        (Column("calls"), [format_count(row.calls) for row in rows], True),
+        (Column("calls"), [format_count(row.calls) for row in rows], any(row.calls for row in rows)),
         (Column("total"), [format_duration(row.total_ns) for row in rows], True),
         (Column("backward"), [format_duration(row.backward_ns) for row in rows], with_backward),
         (Column("own"), [format_duration(row.own_ns) for row in rows], True),
         (Column("own %"), [format_share(row.share) for row in rows], True),
-        (Column("mean"), [format_duration(row.mean_ns) for row in rows], True),
+        (Column("mean"), [format_duration(row.mean_ns) for row in rows], any(row.calls for row in rows)),
         (Column("gpu"), [format_duration(row.gpu_total_ns) for row in rows], with_gpu),
         (Column("gpu own"), [format_duration(row.gpu_own_ns) for row in rows], with_gpu),
         (Column("gpu %"), [format_share(row.gpu_share) for row in rows], with_gpu),
@@ -224,7 +227,7 @@ def _columns(by: str, rows: tuple[SummaryRow, ...]) -> tuple[list[Column], list[
 def summarize(
     tree: CallTree, by: str, process: int | Literal["all"] | None = None, *, why_empty: str | None = None
 ) -> Summary:
-    """Fold `tree` into one row a name, for `by` in "layer", "operator", "span" or "kernel".
+    """Fold `tree` into one row a name, for `by` in "layer", "operator", "span", "kernel" or "python".
 
     Rows gather the nodes of the asked kind by name. Time is attributed to the nearest enclosing
     node of the kind, so the rows' own times add up to the covered time. The operator table also

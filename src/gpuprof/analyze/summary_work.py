@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.analyze.call_tree import CallTree
-from gpuprof.analyze.roofline.similar import similar_to_first
+from gpuprof.analyze.roofline.similar import given_alike, similar_to_first
 from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
@@ -22,15 +22,17 @@ _LAYER = KINDS.index("layer")
 def with_work(summary: Summary, folder: RunFolder, tree: CallTree) -> Summary:
     """Return the summary by layer with the FLOPs and bytes of each layer's own forward operators.
 
-    Work was counted for one call of each root. Where the durations of its calls show that they cannot all do
-    the same, nothing is claimed.
+    Work was counted for one call of each root. Where its calls do not all do the same, nothing is claimed.
     """
     process_id = int(folder.meta.get("process_id") or 0)
-    calls = _root_calls(tree, process_id)
+    calls = root_calls(tree, process_id)
     counted = _by_layer(folder)
     layers = Counter(layer for _, layer in counted)
     named: dict[str, tuple[int | None, int | None]] = {}
-    alike = {root for root in {root for root, _ in counted} if _are_alike(folder, root, process_id)}
+    given = given_alike(folder, process_id)
+    alike = {
+        root for root in {root for root, _ in counted} if calls_are_alike(folder, root, process_id, given)
+    }
     for (root, layer), (flops, size) in counted.items():
         if root not in alike:
             continue
@@ -41,11 +43,14 @@ def with_work(summary: Summary, folder: RunFolder, tree: CallTree) -> Summary:
     return replace(summary, rows=tuple(_with(row, named.get(row.name)) for row in summary.rows))
 
 
-def _are_alike(folder: RunFolder, root: str, process_id: int) -> bool:
-    durations = folder.sql("FROM spans").filter(f"kind = 'layer' AND process_id = {process_id}")
+def calls_are_alike(folder: RunFolder, root: str, process_id: int, given: Mapping[int, bool]) -> bool:
+    """Tell whether all calls of a root can do the work that was counted of the first."""
+    layers = folder.sql("FROM spans").filter(f"kind = 'layer' AND process_id = {process_id}")
     quoted = root.replace("'", "''")
-    calls = durations.filter(f"name = '{quoted}'").order("start_ns").select("duration_ns").fetchall()
-    return all(similar_to_first([float(duration) for (duration,) in calls]))
+    calls = layers.filter(f"name = '{quoted}'").order("start_ns").select("span_id, duration_ns").fetchall()
+    if all(span in given for span, _ in calls):
+        return all(given[span] for span, _ in calls)
+    return all(similar_to_first([float(duration) for _, duration in calls]))
 
 
 def _with(row: SummaryRow, work: tuple[int | None, int | None] | None) -> SummaryRow:
@@ -56,7 +61,7 @@ def _times(value: int | None, calls: int) -> int | None:
     return None if value is None or not calls else value * calls
 
 
-def _root_calls(tree: CallTree, process_id: int) -> Counter[str]:
+def root_calls(tree: CallTree, process_id: int) -> Counter[str]:
     """Return how often each outermost layer was called in a process."""
     inside = [False] * len(tree)
     calls: Counter[str] = Counter()

@@ -29,19 +29,6 @@ def on_gpu(tree: CallTree) -> CallTree:
     return dataclasses.replace(tree, own_ns=own, total_ns=subtree_sums(tree.parent, own))
 
 
-def without_idle(tree: CallTree) -> CallTree:
-    """Return the tree without the calls whose subtree has no weight; processes stay."""
-    kept = (tree.total_ns > 0) | (tree.parent < 0)
-    place = np.append(np.cumsum(kept) - 1, -1)
-    columns = {
-        column.name: getattr(tree, column.name)[kept]
-        for column in dataclasses.fields(tree)
-        if isinstance(getattr(tree, column.name), np.ndarray)
-    }
-    columns["parent"] = place[columns["parent"]].astype(np.int32)
-    return dataclasses.replace(tree, **columns)
-
-
 def subtree_sums(parent: npt.NDArray[np.int32], values: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
     """Return for each node of a tree in pre-order the sum of `values` over its subtree."""
     sums = values.tolist()

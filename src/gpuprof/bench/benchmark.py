@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
+from gpuprof import _native
 from gpuprof.bench.callable_system import CallableSystem
 from gpuprof.bench.environment import describe_environment
 from gpuprof.bench.flags import Flag
@@ -23,6 +24,8 @@ def benchmark_here(target: Any, inputs: Any, settings: Settings, name: str | Non
     before = system.inputs_fingerprint()
     measured = measure(system, settings)
     flags = []
+    if _native.is_recording():
+        flags.append(Flag("recording", "a recording was on: its cost is part of the figures"))
     if system.inputs_fingerprint() != before:
         line = "the calls change their inputs: each computes something else than the one before"
         flags.append(Flag("inputs", line))

@@ -12,6 +12,7 @@ from gpuprof.bench.outputs import fingerprint
 from gpuprof.bench.system import MemoryReading, SystemDescription
 from gpuprof.errors import BenchmarkError
 from gpuprof.record.call_arguments import arguments
+from gpuprof.record.collector import why_not_collecting
 
 
 class CallableSystem:
@@ -38,6 +39,8 @@ class CallableSystem:
             details["mode"] = "training" if self._target.training else "evaluation"
             details["gradients"] = "recorded" if torch.is_grad_enabled() else "off"
             details["threads"] = str(torch.get_num_threads())
+            if why_not_collecting() is None:
+                details["operators"] = "announced to gpuprof's collector, as after any `import gpuprof`"
         device = "cpu" if tensor is None else str(tensor.device)
         return SystemDescription(
             framework="pytorch" if tensor is not None else "python",

@@ -95,6 +95,12 @@ def run_launches(
             "a launch may not start launches: call this under `if __name__ == '__main__':`, so that "
             "importing the file starts nothing"
         )
+    if launches < 1 or not time_limit_s > 0:
+        raise BenchmarkError(
+            f"{launches} launches of {time_limit_s} s: give at least one, and a time above 0"
+        )
+    for name, plan in plans.items():
+        plan.check(name)
     order = launch_order(list(plans), launches, seed)
     done = Launches(plans)
     try:

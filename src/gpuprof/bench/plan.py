@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import json
 import os
 import sys
 import zlib
@@ -31,6 +32,15 @@ class Plan:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     settings: Settings = field(default_factory=Settings)
     batch_size: int | None = None
+
+    def check(self, name: str) -> None:
+        """Raise BenchmarkError for arguments that are no plain data."""
+        try:
+            json.dumps(self.to_dict())
+        except (TypeError, ValueError) as error:
+            raise BenchmarkError(
+                f"the arguments of {name} cannot go to a launch: {error}; give plain data"
+            ) from error
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""

@@ -28,7 +28,7 @@ Event = dict[str, Any]
 _STEPS = {"up", "imported", "loaded", "preparing", "prepared", "answered", "measured", "profiled", "progress"}
 _DOING = {
     "": "starting Python",
-    "up": "importing the framework",
+    "up": "importing the framework or calling the factory",
     "imported": "loading the model",
     "loaded": "making ready",
     "preparing": "making inputs and compiling",
@@ -108,6 +108,8 @@ def _follow(read_end: int, time_limit_s: float, on_event: Callable[[Event], None
         last.clear()
         last.update(event)
         on_event(event)
+        if event["event"] == "done":
+            break  # what the launch has started may hold the pipe open
     return last
 
 

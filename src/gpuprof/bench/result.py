@@ -65,6 +65,11 @@ class Launch:
         )
 
 
+def _together(lines: list[str], launches: int) -> str:
+    """Return one line for a flag that several launches may have."""
+    return lines[0] if launches == 1 else f"in {len(lines)} of {launches} launches, first: {lines[0]}"
+
+
 @dataclass(frozen=True)
 class Result:
     """One configuration, measured in one launch or several.
@@ -145,21 +150,22 @@ class Result:
         """What speaks against the figures, one line each."""
         found = [*self.more_flags, *self._launch_flags()]
         device = (self.description or {}).get("device_type", "cpu")
-        several = len(self.measurements) > 1
-        for number, launch in enumerate(self.launches, 1):
-            if launch.measurement is None:
-                continue
-            where = f"launch {number}: " if several else ""
-            found += [Flag(flag.name, where + flag.line) for flag in flags_of(launch.measurement, device)]
-        return tuple(found)
+        lines: dict[str, list[str]] = {}
+        for measurement in self.measurements:
+            for flag in flags_of(measurement, device):
+                lines.setdefault(flag.name, []).append(flag.line)
+        return (*found, *(Flag(name, _together(each, len(self.launches))) for name, each in lines.items()))
 
     def _launch_flags(self) -> list[Flag]:
+        found = []
+        failed = [launch.failure for launch in self.launches if launch.failure]
+        if failed:
+            line = f"{len(failed)} of {len(self.launches)} launches failed, first: {failed[0]}"
+            found.append(Flag("failed launches", line))
         if len(self.launches) == 1:
             line = "one launch cannot tell how much runs differ: compare with launches=10"
-            return [Flag("one launch", line)]
-        failed = [launch.failure for launch in self.launches if launch.failure]
-        line = f"{len(failed)} of {len(self.launches)} launches failed: {failed[0] if failed else ''}"
-        return [Flag("failed launches", line)] if failed else []
+            found.append(Flag("one launch", line))
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON: the raw samples, and the figures beside them for who reads it."""

@@ -23,6 +23,7 @@ class Events:
     """Lines of JSON to the process that asked."""
 
     def __init__(self, descriptor: int) -> None:
+        os.set_inheritable(descriptor, False)
         self._file = os.fdopen(descriptor, "w", encoding="utf-8")
 
     def send(self, event: str, **values: Any) -> None:

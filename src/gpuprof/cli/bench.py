@@ -133,7 +133,11 @@ def bench(model: str, *, output_dir: str, formats: tuple[str, ...], as_json: boo
     files = ResultFiles(Path(output_dir), formats, at)
     if asked["profile"]:
         request = _with_profile(request, files.stem)
-    benchmark, interrupted = _carried_out(request)
+    try:
+        benchmark, interrupted = _carried_out(request)
+    except BaseException:
+        files.discard()
+        raise
     finding = benchmark.finding
     _hand_out(finding, files, at, as_json=as_json)
     if interrupted:

@@ -17,10 +17,10 @@ from gpuprof.cli.flamegraph import check_output
     "--output",
     metavar="TRACE",
     required=True,
-    help="File to write, by its ending: .pftrace .json .speedscope.json .folded .parquet",
+    help="File to write, by its ending: .pftrace .json .pt.trace.json .speedscope.json .folded .parquet",
 )
 def export(run: str, output: str) -> None:
-    """Write the run R for Perfetto, chrome://tracing, speedscope, flame graph scripts or data frames."""
+    """Write the run R for Perfetto, chrome://tracing, TensorBoard, speedscope, scripts or data frames."""
     from gpuprof import api
     from gpuprof.render.export import format_of
 

@@ -1,31 +1,57 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof flamegraph`: one offline page with the run's call tree."""
+"""`gpuprof flamegraph`: one offline page with the call tree of a run, or with what changed between runs."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING
 
 import click
 
+if TYPE_CHECKING:
+    from gpuprof.analyze.weights import WeightName
+
 
 @click.command("flamegraph")
-@click.argument("run", metavar="R")
+@click.argument("runs", metavar="R...", nargs=-1, required=True)
 @click.option("-o", "--output", metavar="F.html", help="File to write; the default is the run's name, .html.")
 @click.option(
-    "--weight",
-    type=click.Choice(["cpu", "gpu"]),
-    help="What the widths show; the default is gpu where the run holds GPU work.",
+    "--against",
+    metavar="OLD",
+    multiple=True,
+    help="Show what changed since this run; give it again for more runs of the old side.",
 )
-def flamegraph(run: str, output: str | None, weight: Literal["cpu", "gpu"] | None) -> None:
-    """Write the flame graph of the run R as one HTML file and print its path."""
+@click.option(
+    "--weight",
+    type=click.Choice(["cpu", "gpu", "wall", "bytes", "flops", "launches"]),
+    help="What the widths show at first; the default is gpu where the run holds GPU work, else cpu.",
+)
+def flamegraph(
+    runs: tuple[str, ...], output: str | None, against: tuple[str, ...], weight: WeightName | None
+) -> None:
+    """Write the flame graph and timeline of the run R as one HTML file and print its path.
+
+    With --against, R is one new run or several, and the page shows what changed and what is chance.
+    """
     from gpuprof import api
 
-    recorded = api.open(run)
-    path = Path(output) if output is not None else default_output(recorded.path)
+    check_sides(runs, against)
+    new = [api.open(run) for run in runs]
+    path = Path(output) if output is not None else default_output(new[0].path)
     check_output(path)
-    recorded.flamegraph(path, weight=weight)
+    if against:
+        api.flamegraph_difference(path, new, [api.open(run) for run in against], weight=weight)
+    else:
+        new[0].flamegraph(path, weight=weight)
     click.echo(path)
+
+
+def check_sides(runs: tuple[str, ...], against: tuple[str, ...]) -> None:
+    """Refuse several runs that nothing is held against."""
+    if len(runs) > 1 and not against:
+        raise click.UsageError(
+            f"{len(runs)} runs are named and no older one: add --against OLD, or name one run."
+        )
 
 
 def default_output(run: Path) -> Path:

@@ -31,6 +31,7 @@ def header(path: Path, meta: Mapping[str, Any], devices: Sequence[DeviceUse] = (
         ("machine", _machine(meta.get("machine") or {})),
         ("versions", _versions(meta)),
         ("sources", _sources(meta.get("sources") or {})),
+        ("python", _stacks(meta.get("stacks"))),
         *((f"device {use.device}", _device(use)) for use in devices),
         ("lost", _lost(meta)),
         *(("damage", line) for line in meta.get("damage") or ()),
@@ -88,6 +89,13 @@ def _sources(sources: Mapping[str, str]) -> str:
             reasons.setdefault(method.removeprefix("off: "), []).append(name)
     off = [f"no {', '.join(names)} ({reason})" for reason, names in reasons.items()]
     return "; ".join(filter(None, (", ".join(on), *off)))
+
+
+def _stacks(told: Mapping[str, Any] | None) -> str:
+    if not told:
+        return ""
+    words = f"{_counted(told['samples'], 'stack sample')} of {_counted(told['threads'], 'thread')}"
+    return f"{words}, one every {format_duration(told['interval_ns'])} at most"
 
 
 def _device(use: DeviceUse) -> str:

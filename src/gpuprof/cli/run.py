@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -71,7 +71,12 @@ class ProgramCommand(click.Command):
 @click.option(
     "--work", is_flag=True, help="Count FLOPs and bytes after the program has ended, for gpuprof roofline."
 )
-@click.option("--python", "python_stacks", is_flag=True, hidden=True)
+@click.option("--python", "python_stacks", is_flag=True, help="Sample the stacks of Python's functions.")
+@click.option(
+    "--profiler",
+    type=click.Choice(["torch", "pyinstrument", "cprofile"]),
+    help="Run under this profiler alone, in place of gpuprof's own recording.",
+)
 @click.pass_context
 def run(
     context: click.Context,
@@ -81,14 +86,13 @@ def run(
     no_gpu: bool,
     work: bool,
     python_stacks: bool,
+    profiler: Literal["torch", "pyinstrument", "cprofile"] | None,
 ) -> None:
     """Run a Python program and record where its time goes.
 
     Everything after SCRIPT.py or MODULE belongs to the program. Its output, its exit code and its
     traceback stay as they are; gpuprof adds one line on standard error at the end.
     """
-    if python_stacks:
-        raise click.UsageError("--python: this version takes no Python stack samples; leave it out.")
     program: Program | None = context.meta[_PROGRAM]
     if program is None:
         raise click.UsageError("Nothing to run: name a script, or a module after -m.")
@@ -96,6 +100,19 @@ def run(
         raise click.UsageError("--work joins work to layers and operators: leave --no-... out.")
     if out == "":
         raise click.UsageError("--out is empty: name the folder to write, or leave it out.")
+    if profiler is not None:
+        _check_alone(
+            profiler,
+            {
+                "--python": python_stacks,
+                "--no-operators": no_operators,
+                "--no-layers": no_layers,
+                "--no-gpu": no_gpu,
+                "--work": work,
+            },
+        )
+    if python_stacks or profiler == "pyinstrument":
+        _check_pyinstrument("--python" if python_stacks else "--profiler pyinstrument")
     from gpuprof import api
 
     exit_code, recorded = api.run_program(
@@ -106,12 +123,27 @@ def run(
         layers=not no_layers,
         operators=not no_operators,
         gpu=False if no_gpu else "auto",
+        python=python_stacks,
         work=work,
+        profiler=profiler,
     )
     # Where nobody reads standard error any more, the program's exit code counts all the same.
     with contextlib.suppress(OSError):
         click.echo(f"gpuprof: {_ending(recorded)}", err=True)
     context.exit(exit_code)
+
+
+def _check_alone(profiler: str, options: dict[str, bool]) -> None:
+    given = [option for option, on in options.items() if on]
+    if given:
+        raise click.UsageError(f"--profiler {profiler} runs that profiler alone: leave {given[0]} out.")
+
+
+def _check_pyinstrument(option: str) -> None:
+    from gpuprof.record.python_stacks import NO_PYINSTRUMENT, has_pyinstrument
+
+    if not has_pyinstrument():
+        raise click.UsageError(f"{option}: {NO_PYINSTRUMENT}.")
 
 
 def _ending(recorded: Run | RunError) -> str:

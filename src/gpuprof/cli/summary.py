@@ -11,6 +11,7 @@ import click
 
 if TYPE_CHECKING:
     from gpuprof.analyze.devices import DeviceUse
+    from gpuprof.analyze.difference import Scaling
     from gpuprof.analyze.summary import Summary
     from gpuprof.api import Run, SummaryKind
 
@@ -31,8 +32,10 @@ def _parse_process(
 
 
 @click.command("summary")
-@click.argument("run", metavar="R")
-@click.option("--by", type=click.Choice(["layer", "operator", "kernel", "span"]), help="Rows of the table.")
+@click.argument("runs", metavar="R...", nargs=-1, required=True)
+@click.option(
+    "--by", type=click.Choice(["layer", "operator", "kernel", "span", "python"]), help="Rows of the table."
+)
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Show the N largest rows.")
 @click.option(
     "--process",
@@ -40,14 +43,44 @@ def _parse_process(
     callback=_parse_process,
     help="Summarise this process; the default is the first.",
 )
+@click.option(
+    "--against",
+    metavar="OLD",
+    multiple=True,
+    help="Tell what changed since this run; give it again for more runs of the old side.",
+)
+@click.option(
+    "--scale",
+    type=click.Choice(["none", "calls", "total"]),
+    default="none",
+    help="With --against: times as they are, for as many repetitions, or of the same total.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 def summary(
-    run: str, by: SummaryKind | None, top: int | None, process: int | Literal["all"] | None, as_json: bool
+    runs: tuple[str, ...],
+    by: SummaryKind | None,
+    top: int | None,
+    process: int | Literal["all"] | None,
+    against: tuple[str, ...],
+    scale: Scaling,
+    as_json: bool,
 ) -> None:
-    """Print where the time of the run R went, by layer unless told otherwise."""
-    from gpuprof import api
+    """Print where the time of the run R went, by layer unless told otherwise.
 
-    recorded = api.open(run)
+    With --against, R is one new run or several, and the table tells what changed and what is chance.
+    """
+    from gpuprof import api
+    from gpuprof.cli.flamegraph import check_sides
+
+    check_sides(runs, against)
+    if against:
+        if process is not None:
+            raise click.UsageError("--against compares all processes: leave --process out.")
+        _print_difference(runs, against, by or "layer", top, scale, as_json)
+        return
+    if scale != "none":
+        raise click.UsageError("--scale is for a comparison: add --against OLD, or leave it out.")
+    recorded = api.open(runs[0])
     table = summarize_run(recorded, by, process)
     devices = _devices(recorded)
     if as_json:
@@ -65,6 +98,30 @@ def summary(
     click.echo(header(recorded.path, recorded.meta, devices))
     click.echo()
     click.echo(table.to_text(top or DEFAULT_TOP))
+
+
+def _print_difference(
+    runs: tuple[str, ...],
+    against: tuple[str, ...],
+    by: SummaryKind,
+    top: int | None,
+    scale: Scaling,
+    as_json: bool,
+) -> None:
+    from gpuprof import api
+    from gpuprof.analyze.summary import DEFAULT_TOP
+    from gpuprof.analyze.text_table import escape_text
+
+    new, old = ([api.open(run) for run in side] for side in (runs, against))
+    found = api.summary_difference(new, old, by, scaling=scale)
+    paths = {"new": [str(run.path) for run in new], "old": [str(run.path) for run in old]}
+    if as_json:
+        click.echo(json.dumps({**paths, "difference": found.to_dict(top)}, indent=2))
+        return
+    for side, names in paths.items():
+        click.echo(f"{side:<9} {escape_text(', '.join(names))}")
+    click.echo()
+    click.echo(found.to_text(top or DEFAULT_TOP))
 
 
 def _devices(recorded: Run) -> list[DeviceUse]:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the first recorded call of each root was given, kept until the recording ends and its work is counted.
 
-The call itself goes on at once: nothing is copied and nothing is asked of PyTorch's operators, which would
-stand in the recording.
+Of each later call it is only noted whether it was given the like. The call itself goes on at once: nothing is
+copied and nothing is asked of PyTorch's operators, which would stand in the recording.
 """
 
 from __future__ import annotations
@@ -11,6 +11,8 @@ import sys
 import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+
+from gpuprof.record.inputs import CallsGiven, signature_of
 
 if TYPE_CHECKING:
     import torch
@@ -45,10 +47,12 @@ class FirstCalls:
     def __init__(self) -> None:
         self.calls: list[FirstCall] = []
         self.left_out: list[str] = []
+        self.given = CallsGiven()
         self._names: weakref.WeakKeyDictionary[torch.nn.Module, str] = weakref.WeakKeyDictionary()
+        self._taken: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
 
     def expect(self, module: torch.nn.Module, name: str) -> bool:
-        """Return whether the next call of a root is wanted."""
+        """Return whether the calls of a root are wanted."""
         if module in self._names:
             return False
         if len(self._names) >= MOST_ROOTS:
@@ -57,12 +61,23 @@ class FirstCalls:
         self._names[module] = name
         return True
 
-    def take(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Keep a call. Called from the native core, just before the call goes on."""
+    def take(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+        """Look at a call, and keep the first of its root. Returns whether the next one is wanted.
+
+        Called from the native core, just before the call goes on.
+        """
         name = self._names.get(module)
         torch = sys.modules.get("torch")
         if name is None or torch is None:
-            return
+            return False
+        if module not in self._taken:
+            self._taken.add(module)
+            self._keep(torch, name, module, args, kwargs)
+        return self.given.note(name, signature_of(torch, args, kwargs))
+
+    def _keep(
+        self, torch: Any, name: str, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> None:
         versions: list[tuple[Any, int]] = []
         self.calls.append(
             FirstCall(
@@ -82,7 +97,9 @@ class FirstCalls:
     def release(self) -> None:
         """Let go of everything."""
         self.calls.clear()
+        self.given = CallsGiven()
         self._names.clear()
+        self._taken.clear()
 
 
 def _kept(torch: Any, value: Any, versions: list[tuple[Any, int]]) -> Any:

@@ -16,6 +16,7 @@ from typing import Any
 
 from gpuprof.errors import GpuprofError
 from gpuprof.record.collector import offer_collector
+from gpuprof.record.other_profilers import begin_profiler
 from gpuprof.record.recording import Recording, record_program
 
 OPTIONS_VARIABLE = "GPUPROF_RUN"
@@ -34,6 +35,9 @@ def begin() -> None:
     """Begin the recording that the environment describes. Says so in a line when it cannot."""
     options: dict[str, Any] = json.loads(os.environ.pop(OPTIONS_VARIABLE))
     _restore("PYTHONPATH", options["PYTHONPATH"])
+    if "profiler" in options:
+        begin_profiler(options["profiler"], Path(options["results"]))
+        return
     if options["operators"]:
         offer_collector()
     recording = Recording(
@@ -41,6 +45,7 @@ def begin() -> None:
         layers=options["layers"],
         operators=options["operators"],
         gpu=options["gpu"],
+        python=options["python"],
         work=options["work"],
     )
     recording.command = [sys.executable, options["target"], *options["arguments"]]

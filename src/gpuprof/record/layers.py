@@ -32,6 +32,10 @@ class _Root:
     class_name: str
     number: int
 
+    @property
+    def name(self) -> str:
+        return self.class_name if self.number == 1 else f"{self.class_name}#{self.number}"
+
 
 class LayerSource:
     """Names modules and has their calls recorded, from `start` to `stop`. Keeps no module alive."""
@@ -43,6 +47,7 @@ class LayerSource:
         self._standalone: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._fruitless: Counter[type] = Counter()
         self._first_calls = first_calls
+        self._types: dict[str, dict[str, str]] = {}  # class of each layer, by root and path
 
     def start(self) -> str:
         """Begin; torch is imported. Returns the method in use, or why there is none."""
@@ -64,6 +69,11 @@ class LayerSource:
         _native.release_layers()
         self._roots.clear()
 
+    def known_types(self) -> dict[str, dict[str, str]]:
+        """Return the class of each layer that was named, by root and path."""
+        # A copy in one step, since other threads may be naming layers.
+        return {root: dict(types) for root, types in list(self._types.items())}
+
     def _discover(self, module: torch.nn.Module) -> None:
         """Name a module that was called and is not known. Called from the native core."""
         if _is_traced():
@@ -84,7 +94,7 @@ class LayerSource:
         for entry in self._roots:
             root = entry.module()
             if root is not None and any(each is module for each in root.modules()):
-                self._name_children(root, entry.name_id)
+                self._name_children(root, entry.name_id, entry.name)
                 return True
         self._fruitless[type(module)] += 1
         return False
@@ -98,17 +108,21 @@ class LayerSource:
         wanted = self._first_calls is not None and self._first_calls.expect(module, name)
         name_id = _native.add_layer(module, name, 0, whole, wanted)
         self._standalone.add(module)
+        self._types.setdefault(name, {})[name] = class_name
         if _has_children(module):
             self._roots.append(_Root(weakref.ref(module), name_id, class_name, number))
             # What is inside a compiled module is seen only where it is called without it: it keeps its name.
-            self._name_children(module, name_id, rename=not whole)
+            self._name_children(module, name_id, name, rename=not whole)
 
     def _free_number(self, class_name: str) -> int:
         """Return the first number that no living root of the class has."""
         taken = {entry.number for entry in self._roots if entry.class_name == class_name}
         return next(number for number in range(1, len(taken) + 2) if number not in taken)
 
-    def _name_children(self, root: torch.nn.Module, root_id: int, *, rename: bool = True) -> None:
+    def _name_children(
+        self, root: torch.nn.Module, root_id: int, root_name: str, *, rename: bool = True
+    ) -> None:
+        types = self._types.setdefault(root_name, {})
         former_parts: set[torch.nn.Module] = set()  # of what was called on its own before its whole was
         for name, module in root.named_modules():
             if module is root:
@@ -118,6 +132,7 @@ class LayerSource:
                 former_parts.update(module.modules())
             elif _native.is_layer(module) and module not in former_parts:
                 continue
+            types[name] = type(_uncompiled(module)).__name__
             _native.add_layer(module, name, root_id, is_compiled(module))
 
 

@@ -29,6 +29,7 @@ from gpuprof.record.import_hook import ImportHook
 from gpuprof.record.kernels import KernelSource
 from gpuprof.record.layers import LayerSource
 from gpuprof.record.operators import OperatorSource
+from gpuprof.record.python_stacks import PythonStackSource
 from gpuprof.record.ranges import range_source, tool_notes
 
 RECORDING_FILE = "recording.json"
@@ -59,7 +60,9 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
     draft.replace(path)
 
 
-_Source: TypeAlias = BackwardLayerSource | LayerSource | OperatorSource | DeviceSampleSource | KernelSource
+_Source: TypeAlias = (
+    BackwardLayerSource | LayerSource | OperatorSource | DeviceSampleSource | KernelSource | PythonStackSource
+)
 
 
 class Recording:
@@ -73,9 +76,11 @@ class Recording:
         layers: bool = True,
         operators: bool = True,
         gpu: Literal["auto"] | bool = "auto",
+        python: bool = False,
         work: bool = False,
     ) -> None:
         self.path = path
+        self._python = python
         self._gpu = gpu
         self._first_calls = FirstCalls() if work else None
         self._modules = modules
@@ -184,6 +189,10 @@ class Recording:
     def _start_sources(self) -> None:
         # First, since its process has to be up before it reads; so it is also the last to be stopped.
         self._start_source("samples", DeviceSampleSource(self.path / SEGMENTS, wanted=self._gpu))
+        if self._python:
+            stacks = PythonStackSource(self.path / SEGMENTS)
+            self._start_source("python", stacks)
+            self._take_facts(stacks)
         wanted = [name for name, on in self._wanted.items() if on]
         self._methods.update({name: "off: not wanted" for name, on in self._wanted.items() if not on})
         if not wanted:
@@ -233,6 +242,8 @@ class Recording:
             self._note(line)
         if isinstance(source, KernelSource):
             self._facts["gpu"] = source.totals
+        if isinstance(source, LayerSource):
+            self._facts.setdefault("layer_types", {}).update(source.known_types())
 
     def _kernels_began(self, method: str) -> None:
         self._methods["kernels"] = method

@@ -43,6 +43,7 @@ def run_program(
     layers: bool = True,
     operators: bool = True,
     gpu: Literal["auto"] | bool = "auto",
+    python: bool = False,
     work: bool = False,
 ) -> ProgramResult:
     """Run a script, or a module by its name, with `arguments`; its streams are this process's own.
@@ -50,24 +51,35 @@ def run_program(
     Raises RecordingError when the target or the folder is unusable; then nothing was run. Where the disk
     is full already the program runs all the same, unrecorded, and the folder is gone.
     """
-    (_check_module if is_module else _check_script)(target)
-    path = out if out is not None else free_name(_stem(target, is_module=is_module))
+    path = target_path(target, is_module=is_module, out=out)
     create_folder(path)
     options = {
         "out": str(path.resolve()),
         "layers": layers,
         "operators": operators,
         "gpu": gpu,
+        "python": python,
         "work": work,
         "target": target,
         "arguments": list(arguments),
     }
-    words = ["-m", target] if is_module else [target]
-    command = [sys.executable, *_interpreter_flags(), *words, *arguments]
+    command = program_command(target, arguments, is_module=is_module)
     exit_code = run_command(command, environment_for(options))
     if not (path / RECORDING_FILE).exists():
         _remove_unused(path)
     return ProgramResult(exit_code, path)
+
+
+def target_path(target: str, *, is_module: bool, out: Path | None) -> Path:
+    """Return the run's folder. Raises RecordingError where the script or module cannot be run."""
+    (_check_module if is_module else _check_script)(target)
+    return out if out is not None else free_name(_stem(target, is_module=is_module))
+
+
+def program_command(target: str, arguments: Sequence[str], *, is_module: bool) -> list[str]:
+    """Return the command that has Python run the program."""
+    words = ["-m", target] if is_module else [target]
+    return [sys.executable, *_interpreter_flags(), *words, *arguments]
 
 
 def _interpreter_flags() -> list[str]:

@@ -33,7 +33,7 @@ _GPU_ARGUMENTS = {
 
 def write_chrome(source: SliceSource, file: IO[bytes]) -> None:
     """Write complete events, arrows from launches to GPU work, the readings of devices, and names."""
-    tracks = _Tracks(source)
+    tracks = ChromeTracks(source)
     head = {
         "schemaVersion": 1,
         "displayTimeUnit": "ns",
@@ -43,24 +43,25 @@ def write_chrome(source: SliceSource, file: IO[bytes]) -> None:
     names = [json.dumps(name) for name in source.names]
     file.write(",\n".join(tracks.names()).encode())
     for rows in source.cpu():
-        _write(file, _cpu_events(rows, names, tracks, source))
+        write_events(file, _cpu_events(rows, names, tracks, source))
     for rows in source.gpu():
-        _write(file, _gpu_events(rows, names, tracks))
+        write_events(file, _gpu_events(rows, names, tracks))
     for device, metric, readings in source.readings():
-        _write(file, _counters(tracks.device_id(device), metric, readings))
+        write_events(file, _counters(tracks.device_id(device), metric, readings))
     file.write(b"\n]}\n")
 
 
-def _write(file: IO[bytes], events: Iterable[str]) -> None:
+def write_events(file: IO[bytes], events: Iterable[str]) -> None:
+    """Write events behind others."""
     file.write("".join(f",\n{event}" for event in events).encode("utf-8"))
 
 
-def _us(ns: int) -> str:
+def microseconds(ns: int) -> str:
     """Return nanoseconds as exact microseconds."""
-    return f"-{_us(-ns)}" if ns < 0 else f"{ns // 1000}.{ns % 1000:03d}"
+    return f"-{microseconds(-ns)}" if ns < 0 else f"{ns // 1000}.{ns % 1000:03d}"
 
 
-def _cpu_events(rows: Columns, names: list[str], tracks: _Tracks, source: SliceSource) -> Iterator[str]:
+def _cpu_events(rows: Columns, names: list[str], tracks: ChromeTracks, source: SliceSource) -> Iterator[str]:
     first = int(rows["place"][0])
     places, flows = source.flows(first, first + len(rows["place"]))
     launched = np.isin(rows["place"], places).tolist()
@@ -69,70 +70,75 @@ def _cpu_events(rows: Columns, names: list[str], tracks: _Tracks, source: SliceS
         for number, is_one in zip(rows["id"].tolist(), launched, strict=True)
     ]
     heads = tracks.heads(rows)
-    columns = (heads, rows["name_id"].tolist(), rows["category"].tolist(), _times(rows), shown)
+    columns = (heads, rows["name_id"].tolist(), rows["category"].tolist(), time_texts(rows), shown)
     for head, name, category, times, arguments in zip(*columns, strict=True):
         yield f'{{"ph":"X",{head},"cat":"{CATEGORIES[category]}","name":{names[name]},{arguments}{times}}}'
     offsets = places - first
     starts = rows["start_ns"].tolist()
     for offset, flow in zip(offsets.tolist(), flows.tolist(), strict=True):
-        event = f'{heads[offset]},"cat":"ac2g","name":"ac2g","id":{flow},"ts":{_us(starts[offset])}'
+        event = f'{heads[offset]},"cat":"ac2g","name":"ac2g","id":{flow},"ts":{microseconds(starts[offset])}'
         yield f'{{"ph":"s",{event}}}'
 
 
-def _gpu_events(rows: Columns, names: list[str], tracks: _Tracks) -> Iterator[str]:
+def _gpu_events(rows: Columns, names: list[str], tracks: ChromeTracks) -> Iterator[str]:
     known = {
         shown: np.ma.getmaskarray(rows[column]) | (rows[column] == -1)
         if column == "launcher"
         else np.ma.getmaskarray(rows[column])
         for shown, column in _GPU_ARGUMENTS.items()
     }
-    heads, times = tracks.heads(rows), _times(rows)
-    sizes = {what: _triples(rows, what) for what in ("grid", "block")}
+    heads, times = tracks.heads(rows), time_texts(rows)
+    sizes = {what: triples(rows, what) for what in ("grid", "block")}
     for i, (head, name, category) in enumerate(
         zip(heads, rows["name_id"].tolist(), rows["category"].tolist(), strict=True)
     ):
         arguments: dict[str, Any] = {
             shown: int(rows[column][i]) for shown, column in _GPU_ARGUMENTS.items() if not known[shown][i]
         }
-        arguments |= {what: triples[i] for what, triples in sizes.items() if triples[i] is not None}
+        arguments |= {what: found[i] for what, found in sizes.items() if found[i] is not None}
         event = f'{head},"cat":"{CATEGORIES[category]}","name":{names[name]}'
         yield f'{{"ph":"X",{event},"args":{json.dumps(arguments)},{times[i]}}}'
         if rows["launcher"][i] >= 0:
             flow = f'"cat":"ac2g","name":"ac2g","id":{int(rows["place"][i]) + 1},"bp":"e"'
-            yield f'{{"ph":"f",{head},{flow},"ts":{_us(int(rows["start_ns"][i]))}}}'
+            yield f'{{"ph":"f",{head},{flow},"ts":{microseconds(int(rows["start_ns"][i]))}}}'
 
 
-def _triples(rows: Columns, what: str) -> list[list[int] | None]:
+def triples(rows: Columns, what: str) -> list[list[int] | None]:
+    """Return for each row its `grid` or `block`, None where it has none."""
     columns = [rows[f"{what}_{axis}"] for axis in "xyz"]
     unknown = np.ma.getmaskarray(columns[0]).tolist()
     values = zip(*(np.ma.filled(column, 0).tolist() for column in columns), strict=True)
     return [None if is_unknown else list(value) for is_unknown, value in zip(unknown, values, strict=True)]
 
 
-def _times(rows: Columns) -> list[str]:
+def time_texts(rows: Columns) -> list[str]:
+    """Return for each row its begin and duration as an event has them."""
     pairs = zip(rows["start_ns"].tolist(), rows["duration_ns"].tolist(), strict=True)
-    return [f'"ts":{_us(start)},"dur":{_us(duration)}' for start, duration in pairs]
+    return [f'"ts":{microseconds(start)},"dur":{microseconds(duration)}' for start, duration in pairs]
 
 
 def _counters(device_id: int, metric: str, readings: Columns) -> Iterator[str]:
     name = json.dumps(metric)
     for time, value in zip(readings["t_ns"].tolist(), readings["value"].tolist(), strict=True):
-        event = f'"pid":{device_id},"name":{name},"ts":{_us(time)},"args":{{"value":{json.dumps(value)}}}'
+        told = f'"args":{{"value":{json.dumps(value)}}}'
+        event = f'"pid":{device_id},"name":{name},"ts":{microseconds(time)},{told}'
         yield f'{{"ph":"C",{event}}}'
 
 
-class _Tracks:
+class ChromeTracks:
     """Process and thread numbers of tracks and lanes, and the events that name them."""
 
-    def __init__(self, source: SliceSource) -> None:
+    def __init__(self, source: SliceSource, first_device_id: int = FIRST_DEVICE_ID) -> None:
         self._source = source
+        self._first_device_id = first_device_id
         self._names = TrackNames(source.meta)
         self._heads: dict[tuple[int, int], str] = {}
         self._devices: dict[int | None, int] = {}
         self._made = 0
 
     def device_id(self, device: int | None) -> int:
-        return FIRST_DEVICE_ID + (0 if device is None else device + 1)
+        """Return the number that stands where a process has its own."""
+        return self._first_device_id + (0 if device is None else device + 1)
 
     def heads(self, rows: Columns) -> list[str]:
         """Return for each row the text that says where it is drawn."""
@@ -164,7 +170,7 @@ class _Tracks:
         yield _metadata("process_sort_index", process, 0, sort_index=process)
 
     def _number(self, track: Track, lane: int) -> int:
-        if lane == 0 and not track.is_stream:
+        if lane == 0 and not track.is_stream and not track.is_stacks:
             return track.thread_id or 0
         self._made += 1
         return FIRST_LANE_ID + self._made

@@ -16,14 +16,17 @@ from gpuprof.render.perfetto import write_perfetto
 from gpuprof.render.slices import SliceSource
 from gpuprof.render.speedscope import write_speedscope
 from gpuprof.render.table_file import write_parquet
+from gpuprof.render.tensorboard import write_tensorboard
 from gpuprof.run.folder import RunFolder
 
 _FROM_SLICES: dict[str, Callable[[SliceSource, IO[bytes]], None]] = {
     ".pftrace": write_perfetto,
     ".speedscope.json": write_speedscope,
+    ".pt.trace.json": write_tensorboard,
     ".json": write_chrome,
 }
-FORMATS = (".pftrace", ".speedscope.json", ".json", ".folded", ".parquet")
+# The first that fits counts.
+FORMATS = (".pftrace", ".speedscope.json", ".pt.trace.json", ".json", ".folded", ".parquet")
 
 
 def format_of(path: Path) -> str:

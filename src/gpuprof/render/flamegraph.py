@@ -11,13 +11,15 @@ from __future__ import annotations
 import base64
 import gzip
 import html
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuprof.analyze.difference import STATES
+from gpuprof.render.flame_views import Colouring, View, first_of
 from gpuprof.render.page import (
+    amount,
     asset,
-    duration,
     escaped,
     filled,
     joined_scripts,
@@ -26,7 +28,8 @@ from gpuprof.render.page import (
     readable,
     safe_json,
 )
-from gpuprof.render.shown_tree import BACKWARD_PREFIX, shown_tree
+from gpuprof.render.shown_tree import BACKWARD_PREFIX, Shown, placed_tree
+from gpuprof.render.timeline import Slices, embedded_timeline
 from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
@@ -41,15 +44,37 @@ _SCRIPTS = (
     "format.js",
     "names.js",
     "data.js",
+    "weights.js",
     "layout.js",
     "search.js",
     "cells.js",
     "theme.js",
+    "difference.js",
+    "colours.js",
     "draw.js",
     "details.js",
     "view.js",
     "table.js",
     "export.js",
+    "export_svg.js",
+    "export_text.js",
+    *(
+        f"timeline/{name}.js"
+        for name in (
+            "decode",
+            "rows",
+            "blocks",
+            "paint",
+            "ruler",
+            "counters",
+            "details",
+            "totals",
+            "brush",
+            "view",
+            "interact",
+            "page",
+        )
+    ),
     "interact.js",
     "main.js",
 )
@@ -60,20 +85,41 @@ _PATH_LIMIT = 8  # names of a path that are shown; a stack may be 20,000 deep
 
 
 def flamegraph_page(
-    tree: CallTree, *, title: str, subtitle: str, notes: Sequence[str] = (), measure: str = "Total time"
+    tree: CallTree | Shown,
+    *,
+    title: str,
+    subtitle: str,
+    notes: Sequence[str] = (),
+    views: Sequence[View] = (),
+    first: int = 0,
+    colourings: Sequence[Colouring] = (),
+    calls: int | None = None,
+    measure: str = "Total time",
+    slices: Slices | str | None = None,
 ) -> str:
     """Return a self-contained HTML page that shows `tree` as a flame graph and as a table.
 
-    `measure` is what the widths are, as the heading of their sum. `notes` are warnings about the run
-    ("3 events were dropped"); each is shown as a line above the picture. The text is meant to be written
-    as UTF-8.
+    `notes` are warnings about the run ("3 events were dropped"); each is shown as a line above the picture.
+    `views` and `colourings` are what the page can switch between, on the nodes of `tree`; the view with the
+    number `first` is shown first. For a tree without views the widths are its times, and `measure` says what
+    these are, as the heading of their sum. `calls` is the number of calls of the run, where the tree does not
+    tell it. `slices` are what the timeline shows, or why there is none. The text is meant to be written as
+    UTF-8.
     """
     script = joined_scripts(_SCRIPTS)
-    style = asset("page.css")
-    calls = _call_count(tree)  # of the run: the picture shows some pairs of calls as one
-    tree = shown_tree(tree)
-    time = "time" if measure == "Total time" else measure
-    head, columns = _embedded(tree, {"measure": measure, "time": time, "calls": calls})
+    style = asset("page.css") + asset("timeline/timeline.css")
+    if isinstance(tree, Shown):
+        shown = tree
+    else:
+        calls = call_count(tree)  # of the run: the picture shows some pairs of calls as one
+        shown = placed_tree(tree)
+        views = [_plain_view(shown.tree, measure)]
+    calls = calls or 0
+    view = views[first]
+    tree = first_of(shown, view)
+    facts = {"first": first, "calls": calls, "states": list(STATES)}
+    head, columns = _embedded(tree, views, colourings, facts)
+    timeline_head, timeline_columns = ("null", "") if slices is None else embedded_timeline(slices, tree)
     return filled(
         asset("page.html"),
         {
@@ -83,13 +129,15 @@ def flamegraph_page(
             "title": escaped(title),
             "subtitle": escaped(subtitle),
             "notes": notes_list(notes),
-            "measure": escaped(measure),
-            "time": escaped(time),
-            "total": escaped(duration(_total_ns(tree))),
+            "measure": escaped(view.facts["measure"]),
+            "time": escaped(view.facts["time"]),
+            "total": escaped(amount(_total_ns(tree), view.facts["unit"])),
             "calls": f"{calls:,}",
-            "static": _static_table(tree, calls),
+            "static": _static_table(tree, calls, view.facts["unit"]),
             "head": head,
             "columns": columns,
+            "timeline_head": timeline_head,
+            "timeline_columns": timeline_columns,
         },
     )
 
@@ -97,7 +145,17 @@ def flamegraph_page(
 # ---- the tree as data ------------------------------------------------------------------------
 
 
-def _columns(tree: CallTree) -> dict[str, npt.NDArray[np.generic]]:
+def _plain_view(tree: CallTree, measure: str) -> View:
+    own, total = tree.own_ns.astype(np.float64), tree.total_ns.astype(np.float64)
+    time = "time" if measure == "Total time" else measure
+    facts = {"label": "Time", "measure": measure, "time": time, "unit": "ns", "note": ""}
+    columns = {"own": own.astype("<f8"), "inside": (total - own).astype("<f8")}
+    return View("time", facts, columns, own, total)
+
+
+def _columns(
+    tree: CallTree, views: Sequence[View], colourings: Sequence[Colouring]
+) -> dict[str, npt.NDArray[np.generic]]:
     """Return the columns in the order they are written: wide types first, so that each is aligned.
 
     Two are written as differences, which mostly are zeros or small and so compress well: `inside`
@@ -106,24 +164,28 @@ def _columns(tree: CallTree) -> dict[str, npt.NDArray[np.generic]]:
     parent = tree.parent.astype(np.int32)
     index = np.arange(len(tree), dtype=np.int32)
     used_names = np.unique(tree.name)
-    return {
-        "own": tree.own_ns.astype("<f8"),
-        "inside": (tree.total_ns - tree.own_ns).astype("<f8"),
+    columns = {
         "calls": tree.calls.astype("<f8"),
         "up": np.where(parent < 0, 0, index - parent).astype("<i4"),
         "name": np.searchsorted(used_names, tree.name).astype("<i4"),
         "threads": tree.threads.astype("<i4"),
         "kind": tree.kind.astype("u1"),
+        **{f"colour.{each.key}": each.code for each in colourings},
     }
+    for view in views:
+        columns |= {f"{view.key}.{name}": column for name, column in view.columns.items()}
+    return dict(sorted(columns.items(), key=lambda entry: -entry[1].dtype.itemsize))
 
 
-def _embedded(tree: CallTree, facts: dict[str, str | int]) -> tuple[str, str]:
+def _embedded(
+    tree: CallTree, views: Sequence[View], colourings: Sequence[Colouring], facts: dict[str, Any]
+) -> tuple[str, str]:
     """Return what the page reads: a head as JSON, and the bytes of the columns as base64.
 
     Browsers inflate only asynchronously. A page of usual size does without, and so is ready by its
     load event.
     """
-    columns = _columns(tree)
+    columns = _columns(tree, views, colourings)
     raw = b"".join(column.tobytes() for column in columns.values())
     gzipped = len(raw) > _PLAIN_BYTES
     head = {
@@ -132,6 +194,10 @@ def _embedded(tree: CallTree, facts: dict[str, str | int]) -> tuple[str, str]:
         "gzip": gzipped,
         "kinds": list(KINDS),
         "names": [readable(tree.names[i]) for i in np.unique(tree.name).tolist()],
+        "views": [{"key": view.key, **view.facts} for view in views],
+        "colourings": [
+            {"key": each.key, "label": each.label, "categories": each.categories} for each in colourings
+        ],
         **facts,
     }
     # Without the time of writing, so that equal runs give equal pages.
@@ -146,11 +212,12 @@ def _total_ns(tree: CallTree) -> int:
     return int(np.maximum(tree.own_ns, 0).sum())
 
 
-def _call_count(tree: CallTree) -> int:
+def call_count(tree: CallTree) -> int:
+    """Return how many calls a run holds."""
     return int(tree.calls[tree.kind != KINDS.index("process")].sum())
 
 
-def _static_table(tree: CallTree, calls: int) -> str:
+def _static_table(tree: CallTree, calls: int, unit: str) -> str:
     """Write the largest own times as HTML, for a reader without JavaScript."""
     if calls == 0 and _total_ns(tree) == 0:
         return "<p>This run holds no calls, so there is nothing to show.</p>"
@@ -159,11 +226,11 @@ def _static_table(tree: CallTree, calls: int) -> str:
     for node, own, calls in _largest(tree):
         cells = (
             f'<th scope="row">{html.escape(_label(tree, node))}</th><td>{KINDS[tree.kind[node]]}</td>'
-            f"<td>{duration(own)}</td><td>{100 * own / total:.1f}%</td><td>{calls:,}</td>"
+            f"<td>{amount(own, unit)}</td><td>{100 * own / total:.1f}%</td><td>{calls:,}</td>"
             f"<td>{html.escape(_path(tree, node))}</td>"
         )
         rows.append(f"<tr>{cells}</tr>")
-    titles = ("Name", "Kind", "Own time", "Share", "Calls", "Path of the hottest")
+    titles = ("Name", "Kind", "Own time" if unit == "ns" else "Own", "Share", "Calls", "Path of the hottest")
     head = "".join(f'<th scope="col">{name}</th>' for name in titles)
     return (
         "<p>The picture needs JavaScript. These calls took the most time of their own:</p>"

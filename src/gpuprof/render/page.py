@@ -95,6 +95,20 @@ def duration(ns: float) -> str:
     return f"{ns:.0f} ns"
 
 
+def amount(value: float, unit: str) -> str:
+    """Write what a width stands for; `formatAmount` in weights.js does the same."""
+    if unit == "ns":
+        return duration(value)
+    if unit == "launches":
+        return f"{value:,.0f}"
+    for size, prefix in ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if value >= size * 0.9995:
+            scaled = value / size
+            digits = 0 if scaled >= 99.95 else 1 if scaled >= 9.995 else 2
+            return f"{scaled:,.{digits}f} {prefix}{unit}"
+    return f"{value:.0f} {unit}"
+
+
 def notes_list(notes: Sequence[str]) -> str:
     """Return the warnings above a page as HTML."""
     if not notes:

@@ -74,6 +74,8 @@ class _Tracks:
             self._processes[process_id] = self._encoder.add_track("process", name, 0, process_id)
         name = _plain(self._names.thread(track))
         parent = self._processes[process_id]
+        if track.is_stacks:
+            return self._encoder.add_track("lane", name, parent)
         return self._encoder.add_track("thread", name, parent, process_id, track.thread_id or 0)
 
     def _stream(self, track: Track, lane: int) -> int:

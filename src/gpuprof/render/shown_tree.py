@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,6 +29,53 @@ _PROCESS, _OPERATOR, _BACKWARD = (KINDS.index(kind) for kind in ("process", "ope
 def shown_tree(tree: CallTree) -> CallTree:
     """Return the tree that a page draws; its own times add up to the same sum."""
     return with_time_outside(without_engine_twins(tree))
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """The tree that a page draws, and where the figures of the run's own nodes go in it.
+
+    `source` has for each node of `tree` the run's node, `own_place` and `total_place` for each of the run's
+    nodes where its own figure and its total go, -1 for nowhere.
+    """
+
+    tree: CallTree
+    source: npt.NDArray[np.int64]
+    own_place: npt.NDArray[np.int64]
+    total_place: npt.NDArray[np.int64]
+
+    def own(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return own figures of the run's nodes, of any kind, as those of `tree`."""
+        sums = np.zeros(len(self.tree), dtype=values.dtype)
+        np.add.at(sums, self.own_place, values)
+        return sums
+
+    def total(self, values: npt.NDArray[Any], own: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        """Return total figures likewise; a node of the page's own has `own`."""
+        totals = np.array(own)
+        kept = self.total_place >= 0
+        totals[self.total_place[kept]] = values[kept]
+        return totals
+
+
+def placed_tree(tree: CallTree) -> Shown:
+    """Return the tree that a page draws, with what leads from one to the other."""
+    shown = shown_tree(tree)
+    inner = _engine_twins(tree)
+    is_added = np.zeros(len(shown), dtype=np.bool_)
+    if len(shown.names) > len(tree.names):
+        is_added = shown.name == len(tree.names)
+    kept = np.flatnonzero(~is_added)
+    total_place = np.full(len(tree), -1, dtype=np.int64)
+    total_place[~inner] = kept
+    own_place = total_place.copy()
+    own_place[inner] = total_place[tree.parent[inner]]
+    source = np.empty(len(shown), dtype=np.int64)
+    source[kept] = np.flatnonzero(~inner)
+    added = np.flatnonzero(is_added)
+    source[added] = source[shown.parent[added]]
+    own_place[source[added]] = added
+    return Shown(shown, source, own_place, total_place)
 
 
 def without_engine_twins(tree: CallTree) -> CallTree:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof import _native
+from gpuprof.render.stack_slices import write_stack_slices
 from gpuprof.run.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -36,11 +37,13 @@ CATEGORIES = (
     "kernel",
     "gpu_memcpy",
     "gpu_memset",
+    "python_function",
 )
 
 _NAMES = """
     CREATE TABLE scratch.names AS SELECT (row_number() OVER () - 1)::UINTEGER AS name_id, name FROM (
-        SELECT name FROM spans UNION SELECT name FROM kernels UNION SELECT name FROM copies ORDER BY name)
+        SELECT name FROM spans UNION SELECT name FROM scratch.stack_slices
+        UNION SELECT name FROM kernels UNION SELECT name FROM copies ORDER BY name)
 """
 # What a transfer is called; the table has no names.
 _COPIES = """
@@ -51,8 +54,9 @@ _COPIES = """
 """
 _THREADS = """
     CREATE TABLE scratch.threads AS
-    SELECT (row_number() OVER (ORDER BY process_id, thread_id) - 1)::BIGINT AS track, * FROM (
-        SELECT DISTINCT process_id, thread_id FROM spans)
+    SELECT (row_number() OVER (ORDER BY process_id, thread_id, is_stacks) - 1)::BIGINT AS track, * FROM (
+        SELECT process_id, thread_id, false AS is_stacks FROM spans
+        UNION SELECT process_id, thread_id, true FROM scratch.stack_slices)
 """
 _STREAMS = """
     CREATE TABLE scratch.streams AS
@@ -65,7 +69,12 @@ _CPU = """
     CREATE TABLE scratch.cpu AS
     SELECT track, span_id AS id, coalesce(parent_id, -1) AS parent, name_id, start_ns, duration_ns,
            coalesce(list_position($categories, kind) - 1, 0)::UTINYINT AS category
-    FROM spans JOIN scratch.names USING (name) JOIN scratch.threads USING (process_id, thread_id)
+    FROM (
+        SELECT *, false AS is_stacks FROM spans
+        UNION ALL BY NAME
+        SELECT id AS span_id, process_id, thread_id, nullif(parent, -1) AS parent_id, name, start_ns,
+               duration_ns, 'python_function' AS kind, true AS is_stacks FROM scratch.stack_slices)
+    JOIN scratch.names USING (name) JOIN scratch.threads USING (process_id, thread_id, is_stacks)
     ORDER BY track, start_ns, span_id
 """
 _GPU = """
@@ -102,6 +111,7 @@ class Track:
     device: int | None = None
     context: int | None = None
     stream: int | None = None
+    is_stacks: bool = False  # the functions that stack samples of a thread show
 
     @property
     def is_stream(self) -> bool:
@@ -123,6 +133,7 @@ class SliceSource:
         self._connection.execute("SET threads = 2")
         path = str(scratch / "slices.duckdb").replace("'", "''")
         self._connection.execute(f"ATTACH '{path}' AS scratch")
+        write_stack_slices(self._connection)
         for query in (_COPIES, _NAMES, _THREADS, _STREAMS):
             self._connection.execute(query)
         self._connection.execute(_CPU, {"categories": list(CATEGORIES)})
@@ -214,13 +225,16 @@ class SliceSource:
 
     def _tracks(self) -> list[Track]:
         threads = self._connection.execute(
-            "SELECT track, process_id, thread_id FROM scratch.threads ORDER BY track"
+            "SELECT track, process_id, thread_id, is_stacks FROM scratch.threads ORDER BY track"
         ).fetchall()
         streams = self._connection.execute(
             "SELECT track, process_id, device, context, stream FROM scratch.streams ORDER BY track"
         ).fetchall()
         return [
-            *(Track(*row) for row in threads),
+            *(
+                Track(number, process, thread, is_stacks=is_stacks)
+                for number, process, thread, is_stacks in threads
+            ),
             *(
                 Track(number, process, None, device, context, stream)
                 for number, process, device, context, stream in streams

@@ -42,7 +42,8 @@ class TrackNames:
 
     def thread(self, track: Track) -> str:
         """Return the name of a thread."""
-        return self._threads.get((track.process_id, track.thread_id)) or f"thread {track.thread_id}"
+        name = self._threads.get((track.process_id, track.thread_id)) or f"thread {track.thread_id}"
+        return f"{name}, Python" if track.is_stacks else name
 
     def device(self, device: int | None) -> str:
         """Return the name of a device."""

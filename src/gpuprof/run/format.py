@@ -13,7 +13,18 @@ FORMAT_VERSION = 1
 META_FILE = "meta.json"
 
 # Kinds of calls. The index is the code that the native core, the columns and the pages use.
-KINDS = ("process", "span", "layer", "operator", "nvtx", "backward", "compile", "kernel", "transfer")
+KINDS = (
+    "process",
+    "span",
+    "layer",
+    "operator",
+    "nvtx",
+    "backward",
+    "compile",
+    "kernel",
+    "transfer",
+    "python",
+)
 
 # Columns of each table, in order, with their DuckDB types. `call_tree` is derived from `spans`.
 TABLES: dict[str, dict[str, str]] = {
@@ -27,6 +38,7 @@ TABLES: dict[str, dict[str, str]] = {
         "start_ns": "BIGINT",
         "duration_ns": "BIGINT",
         "depth": "INTEGER",
+        "path_id": "INTEGER",
     },
     "call_tree": {
         "node_id": "INTEGER",
@@ -39,6 +51,7 @@ TABLES: dict[str, dict[str, str]] = {
         "own_ns": "BIGINT",
         "threads": "INTEGER",
         "gpu_ns": "BIGINT",
+        "path_id": "INTEGER",
     },
     "kernels": {
         "kernel_id": "BIGINT",
@@ -117,6 +130,20 @@ TABLES: dict[str, dict[str, str]] = {
         "unit": "VARCHAR",
         "spread": "DOUBLE",
         "method": "VARCHAR",
+    },
+    "stacks": {
+        "t_ns": "BIGINT",
+        "process_id": "BIGINT",
+        "thread_id": "BIGINT",
+        "duration_ns": "BIGINT",
+        "frames": "VARCHAR[]",
+    },
+    "function_calls": {
+        "caller": "VARCHAR",
+        "function": "VARCHAR",
+        "calls": "BIGINT",
+        "total_ns": "BIGINT",
+        "own_ns": "BIGINT",
     },
     "samples": {"t_ns": "BIGINT", "device": "INTEGER", "metric": "VARCHAR", "value": "DOUBLE"},
 }

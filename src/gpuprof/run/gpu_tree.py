@@ -26,7 +26,7 @@ def with_leaves(
     pre-order: leaves come first below their node.
     """
     count = len(tree["parent"])
-    plain = {key: column for key, column in tree.items() if key != "number"}
+    plain = {**tree, "number": tree["number"].astype(np.int64)}
     if leaves is None:
         return {**plain, "gpu_ns": np.full(count, -1, dtype=np.int64)}, names
     added = {key: np.concatenate([part[key] for part in leaves]) for key in leaves[0]} if leaves else {}
@@ -60,6 +60,7 @@ def _leaf_columns(
 ) -> dict[str, Any]:
     zeros = np.zeros(len(parent), dtype=np.int64)
     return {
+        "number": np.full(len(parent), -1, dtype=np.int64),  # no call of a thread
         "parent": parent.astype(np.int32),
         "kind": np.array([KINDS.index(kind) for kind in added["kind"]], dtype=np.uint8),
         "name": name,

@@ -29,7 +29,7 @@ def read_work(
     plain = PlainPath(segments)
     try:
         facts = json.loads((segments / WORK_FACTS).read_text(encoding="utf-8"))
-        described = {key: facts[key] for key in ("roots", "threads", "page_faults")}
+        described = {key: facts[key] for key in ("roots", "threads", "page_faults", "given")}
         rows = connection.read_json(
             str(plain.path / WORK_ROWS), columns=TABLES["work"], format="newline_delimited"
         )

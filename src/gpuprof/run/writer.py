@@ -20,11 +20,15 @@ from gpuprof.run.gpu_tables import GpuTables
 from gpuprof.run.gpu_tree import with_leaves
 from gpuprof.run.machine import describe_machine
 from gpuprof.run.plain_path import PlainPath
+from gpuprof.run.python_tree import SPAN_COLUMNS, with_last_samples, with_python_frames
 from gpuprof.run.samples import NO_READING, SampledDevices, read_samples
+from gpuprof.run.stacks import STACKS_QUERY, Stacks, exploded, has_stacks, read_stacks
 from gpuprof.run.work_table import read_work
 
 if TYPE_CHECKING:
     import duckdb
+    import numpy as np
+    import numpy.typing as npt
 
 # Rows that are held in memory at once, in columns of 57 bytes a row. This may be the measured program's
 # memory, so fewer than DuckDB would like: twice as many cost 20 MB and save a tenth of the time.
@@ -35,15 +39,18 @@ _SCRATCH = ".closing"
 
 _SPANS_QUERY = """
     SELECT span_id, nullif(parent_id, -1) AS parent_id, process_id, thread_id, kinds.kind,
-           coalesce(name, '(lost name)') AS name, start_ns, duration_ns, depth
+           coalesce(name, '(lost name)') AS name, start_ns, duration_ns, depth, path_id::INTEGER AS path_id
     FROM batch JOIN kinds ON batch.kind = kinds.code LEFT JOIN names USING (name_id)
 """
 _TREE_QUERY = """
     SELECT node_id, nullif(parent_id, -1) AS parent_id, process_id, kinds.kind,
-           coalesce(name, '(lost name)') AS name, calls, total_ns, own_ns, threads,
-           nullif(gpu_ns, -1) AS gpu_ns
+           coalesce(name, '(lost name)') AS name, nullif(calls, -1) AS calls, total_ns, own_ns, threads,
+           nullif(gpu_ns, -1) AS gpu_ns, nullif(path_id, -1)::INTEGER AS path_id
     FROM batch JOIN kinds ON batch.kind = kinds.code LEFT JOIN names USING (name_id)
     ORDER BY node_id
+"""
+_FUNCTION_CALLS_QUERY = """
+    SELECT caller, function, calls, total_ns, own_ns FROM batch ORDER BY number
 """
 _SAMPLES_QUERY = """
     SELECT t_ns - $origin_ns AS t_ns, device::INTEGER AS device, metric, value
@@ -98,10 +105,15 @@ def _write_tables(path: Path, target: Path, *, closed: bool) -> tuple[dict[str, 
     try:
         # This may run in the measured program: each further thread would hold buffers of its own.
         connection.execute("SET threads = 1")
-        writer = TableWriter(connection, plain.path)
+        writer = TableWriter(connection, plain.path, keeps_spans=has_stacks(path / SEGMENTS))
         decoded = _native.decode(os.fsencode(path / SEGMENTS), BATCH_ROWS, writer.add_batch)
         writer.write_gpu(path / SEGMENTS, decoded)
-        writer.write_tree(decoded)
+        stacks = read_stacks(path / SEGMENTS, int(decoded["origin_monotonic_ns"]))
+        with_last_samples(decoded, stacks)
+        writer.write_stacks(stacks)
+        writer.write_tree(decoded, stacks)
+        decoded["damage"] += stacks.damage
+        decoded["stacks"] = stacks.summary()
         writer.write_work(path / SEGMENTS, decoded)
         origin_ns = int(decoded["origin_monotonic_ns"])
         sampled = read_samples(
@@ -120,8 +132,12 @@ def _write_tables(path: Path, target: Path, *, closed: bool) -> tuple[dict[str, 
 class TableWriter:
     """Writes batches of columns as parts of hive-partitioned Parquet data sets."""
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, target: Path) -> None:
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, target: Path, *, keeps_spans: bool = False
+    ) -> None:
         self._connection = connection
+        # Until the tree is known: with Python's functions in it a call may stand in another row.
+        self._kept_spans: list[dict[str, Any]] | None = [] if keeps_spans else None
         self._target = target
         self._parts = 0
         self._written: set[str] = set()
@@ -149,6 +165,9 @@ class TableWriter:
 
         process_id = int(process["process_id"])
         columns["process_id"] = np.full(len(columns["span_id"]), process_id, dtype=np.int64)
+        if self._kept_spans is not None:
+            self._kept_spans.append(columns)
+            return
         with self._registered("batch", columns):
             self._write("spans", process_id, _SPANS_QUERY)
 
@@ -194,17 +213,58 @@ class TableWriter:
         if rows is not None:
             self._write_rows("work", int(decoded["processes"][0]["process_id"]), rows)
 
-    def write_tree(self, decoded: dict[str, Any]) -> None:
+    def write_stacks(self, stacks: Stacks) -> None:
+        """Write the stack samples, process by process."""
+        import numpy as np
+
+        if not len(stacks):
+            return
+        texts = np.array(stacks.texts, dtype=object)
+        numbers = np.arange(len(texts), dtype=np.int64)
+        with self._registered("frames", {"frame": numbers, "text": texts}):
+            for process_id, columns in exploded(stacks):
+                with self._registered("batch", columns):
+                    self._write("stacks", process_id, STACKS_QUERY)
+
+    def write_function_calls(self, columns: dict[str, Any]) -> None:
+        """Write who called whom, as a profiler without instants counted it."""
+        if len(columns["number"]):
+            with self._registered("batch", columns):
+                self._write("function_calls", 0, _FUNCTION_CALLS_QUERY)
+
+    def write_tree(self, decoded: dict[str, Any], stacks: Stacks | None = None) -> None:
         """Write the merged call tree, with what the GPU did below the calls that asked for it."""
         import numpy as np
 
         tree, names = with_leaves(decoded["tree"], decoded["names"], self._leaves, self._layer_times)
+        if stacks is not None and len(stacks):
+            tree, names, path_ids = with_python_frames(
+                tree, names, decoded["tree"]["number"], self._joined_spans(), stacks
+            )
+            self._renumber_spans(path_ids)
         self.add_names(names[self._names :])
         columns = {**tree, "node_id": np.arange(len(tree["parent"]), dtype=np.int32)}
         columns["parent_id"] = columns.pop("parent")
+        columns["path_id"] = columns.pop("number")
         columns["name_id"] = columns.pop("name").astype(np.uint32) + 1
         with self._registered("batch", columns):
             self._write("call_tree", 0, _TREE_QUERY)
+        for kept in self._kept_spans or ():
+            with self._registered("batch", kept):
+                self._write("spans", int(kept["process_id"][0]), _SPANS_QUERY)
+
+    def _renumber_spans(self, path_ids: npt.NDArray[np.int64]) -> None:
+        first = 0
+        for kept in self._kept_spans or ():
+            kept["path_id"] = path_ids[first : first + len(kept["span_id"])]
+            first += len(kept["span_id"])
+
+    def _joined_spans(self) -> dict[str, Any]:
+        import numpy as np
+
+        parts = self._kept_spans or []
+        none: dict[str, Any] = {name: np.empty(0, dtype=np.int64) for name in SPAN_COLUMNS}
+        return {name: np.concatenate([none[name], *(part[name] for part in parts)]) for name in none}
 
     def add_names(self, names: list[str]) -> None:
         """Take in names; their ids count from 1 in the order in which they come."""
@@ -256,6 +316,8 @@ def _meta(
         "sources": _sources(facts, sampled),
         "totals": decoded["totals"],
         "gpu": facts.get("gpu"),
+        "stacks": decoded["stacks"],
+        "layer_types": facts.get("layer_types"),
         "work": decoded["work"],
         "ceilings": None,
         "damage": decoded["damage"],

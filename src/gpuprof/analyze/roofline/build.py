@@ -18,6 +18,7 @@ from gpuprof.analyze.roofline.labels import Doubts, Label, confidence, label
 from gpuprof.analyze.roofline.layers import layer_rows
 from gpuprof.analyze.roofline.machine import Machine
 from gpuprof.analyze.roofline.rows import Roofline, RooflineRow, Unmatched
+from gpuprof.analyze.roofline.similar import given_alike
 from gpuprof.analyze.roofline.timed import Timed, load_timed
 from gpuprof.analyze.roofline.use import Use, use_of
 from gpuprof.errors import RunError
@@ -49,7 +50,8 @@ def build_roofline(folder: RunFolder) -> Roofline:
     machine = load_machine(folder)
     process_id = int(folder.meta.get("process_id") or 0)
     timed = load_timed(folder, process_id, *names_to_look_for(counted))
-    return _assemble(folder, machine, timed, join(counted, timed))
+    joined = join(counted, timed, given_alike(folder, process_id))
+    return _assemble(folder, machine, timed, joined)
 
 
 def load_machine(folder: RunFolder) -> Machine:
@@ -206,7 +208,7 @@ def _unmatched(joined: Join, timed: Timed) -> list[Unmatched]:
     for span in joined.unmatched:
         calls[span.name, span.layer, "its order does not fit what was counted"].append(span.duration_ns)
     for span in joined.other_work:
-        reason = "in calls that take other times than the counted one: other work"
+        reason = "in calls with other inputs than the counted one: other work"
         calls[span.name, span.layer, reason].append(span.duration_ns)
     for span in timed.uncounted:
         rest = span.duration_ns - span.inner_ns

@@ -9,7 +9,7 @@ of the roots that were called before it, the last one first.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuprof.analyze.roofline.alignment import align
@@ -92,21 +92,29 @@ def names_to_look_for(
     return frozenset(forward), frozenset(backward)
 
 
-def join(counted: Sequence[CountedRow], timed: Timed) -> Join:
-    """Find the timed calls of each counted operator."""
+def join(counted: Sequence[CountedRow], timed: Timed, given: Mapping[int, bool] | None = None) -> Join:
+    """Find the timed calls of each counted operator.
+
+    `given` says of calls of roots, as far as it is known, whether their inputs were like the counted one's.
+    """
     joiner = _Joiner(counted)
-    _join_forward(joiner, counted, timed)
-    passes = _join_backward(joiner, counted, timed)
+    given = given or {}
+    alike = similar_calls(timed, given)
+    _join_forward(joiner, counted, timed, alike)
+    passes = _join_backward(
+        joiner, counted, timed, alike if given.keys() >= timed.root_calls.keys() else None
+    )
     joiner.finish()
     return Join(joiner.rows, joiner.unmatched, joiner.other_work, passes)
 
 
-def _join_forward(joiner: _Joiner, counted: Sequence[CountedRow], timed: Timed) -> None:
+def _join_forward(
+    joiner: _Joiner, counted: Sequence[CountedRow], timed: Timed, chosen: Collection[int]
+) -> None:
     by_layer: dict[tuple[str, str], list[int]] = defaultdict(list)
     for number, row in enumerate(counted):
         if row.phase != "backward":
             by_layer[row.root, row.layer].append(number)
-    chosen = similar_calls(timed)
     for call, (root, layers) in timed.root_calls.items():
         for layer, spans in layers.items():
             if call in chosen:
@@ -115,13 +123,16 @@ def _join_forward(joiner: _Joiner, counted: Sequence[CountedRow], timed: Timed) 
                 joiner.other_work += spans
 
 
-def similar_calls(timed: Timed) -> set[int]:
-    """Return the calls of roots that do what the first call of their root did."""
+def similar_calls(timed: Timed, given: Mapping[int, bool]) -> set[int]:
+    """Return the calls of roots that do what the first call of their root did: by `given`, or by duration."""
     by_root: dict[str, list[int]] = defaultdict(list)
     for call, (root, _) in timed.root_calls.items():
         by_root[root].append(call)
     chosen: set[int] = set()
     for calls in by_root.values():
+        if all(call in given for call in calls):
+            chosen.update(call for call in calls if given[call])
+            continue
         durations = [
             sum(span.duration_ns for spans in timed.root_calls[call][1].values() for span in spans)
             for call in calls
@@ -131,18 +142,21 @@ def similar_calls(timed: Timed) -> set[int]:
     return chosen
 
 
-def _join_backward(joiner: _Joiner, counted: Sequence[CountedRow], timed: Timed) -> int:
+def _join_backward(
+    joiner: _Joiner, counted: Sequence[CountedRow], timed: Timed, alike_calls: Collection[int] | None
+) -> int:
+    """Join what ran between forward passes; where `alike_calls` is None their durations tell them apart."""
     by_root: dict[str, list[int]] = defaultdict(list)
     for number, row in enumerate(counted):
         if row.phase == "backward":
             by_root[row.root].append(number)
-    called: list[str] = []
+    called: list[int] = []
     operators: list[Span] = []
-    passes: list[tuple[tuple[str, ...], list[Span]]] = []
+    passes: list[_BackwardPass] = []
 
     def end_pass() -> None:
-        recent = [root for root in called if root in by_root][-_FORWARD_PASSES_BEFORE:]
-        passes.append((tuple(reversed(recent)), list(operators)))
+        calls = [call for call in called if timed.root_calls[call][0] in by_root][-_FORWARD_PASSES_BEFORE:]
+        passes.append(_BackwardPass(tuple(reversed(calls)), list(operators)))
         operators.clear()
 
     for _, event in timed.events:
@@ -152,13 +166,27 @@ def _join_backward(joiner: _Joiner, counted: Sequence[CountedRow], timed: Timed)
         if operators:
             end_pass()
             called.clear()
-        called.append(timed.root_calls[event][0])
+        called.append(event)
     if operators:
         end_pass()
-    similar = similar_to_first([sum(span.duration_ns for span in spans) for _, spans in passes])
-    for (expected, spans), alike in zip(passes, similar, strict=True):
+    for each, alike in zip(passes, _alike_passes(passes, alike_calls), strict=True):
+        expected = tuple(timed.root_calls[call][0] for call in each.calls)
         if alike:
-            joiner.match(expected, [number for root in expected for number in by_root[root]], spans)
+            joiner.match(expected, [number for root in expected for number in by_root[root]], each.spans)
         else:
-            joiner.other_work += spans
+            joiner.other_work += each.spans
     return len(passes)
+
+
+@dataclass(frozen=True, slots=True)
+class _BackwardPass:
+    """The calls of roots that it can belong to, the last one first, and its operators."""
+
+    calls: tuple[int, ...]
+    spans: list[Span]
+
+
+def _alike_passes(passes: Sequence[_BackwardPass], alike_calls: Collection[int] | None) -> list[bool]:
+    if alike_calls is None:
+        return similar_to_first([sum(span.duration_ns for span in each.spans) for each in passes])
+    return [all(call in alike_calls for call in each.calls) for each in passes]

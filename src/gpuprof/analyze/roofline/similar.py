@@ -1,20 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which calls of a root do the same work as its first one, which was counted.
 
-A recording knows no shapes, but a model that is trained on batches and then generates token by token takes
-times that lie apart. So calls are told apart by their durations.
+The recording noted for each call whether it was given inputs like the first one's. Where that does not fit
+the spans, as in runs of before and where events were lost, calls are told apart by their durations: a model
+that is trained on batches and then generates token by token takes times that lie apart.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
 
+if TYPE_CHECKING:
+    from gpuprof.run.folder import RunFolder
+
+_MOST_CALLS = 1_000_000  # more are never noted
 # Durations that are further apart than both of these, with none in between, are of different work.
 _APART = 2.0
 _APART_NS = 1e6
 # The first call also compiles, allocates and reads: it may take this much longer than its like.
 _WARM_UP = 8.0
 _WARM_UP_NS = 50e6
+
+
+def given_alike(folder: RunFolder, process_id: int) -> dict[int, bool]:
+    """Return by the number of its span whether a call of a root was given inputs like those of its first one.
+
+    A root is left out where the noted calls are not the recorded ones.
+    """
+    query = f"""
+        SELECT name, thread_id, span_id FROM spans
+        WHERE kind = 'layer' AND process_id = {int(process_id)} ORDER BY start_ns, span_id
+    """  # noqa: S608 - a whole number
+    noted = dict(_noted(folder.meta.get("work")))
+    roots = {root for root, _ in noted}
+    spans: dict[tuple[str, int], list[int]] = {}
+    for name, thread, span in folder.sql(query).fetchall():
+        if name in roots:
+            spans.setdefault((name, thread), []).append(span)
+    keys = spans.keys() | noted.keys()
+    unfit = {key[0] for key in keys if len(spans.get(key, ())) != len(noted.get(key, ()))}
+    return {
+        span: alike
+        for key, calls in spans.items()
+        if key[0] not in unfit
+        for span, alike in zip(calls, noted[key], strict=True)
+    }
+
+
+def _noted(work: Any) -> Iterator[tuple[tuple[str, int], list[bool]]]:
+    """Yield root and thread with a mark for each call. What is damaged is passed over, and fits nothing."""
+    given = work.get("given") if isinstance(work, dict) else None
+    for row in given if isinstance(given, list) else ():
+        match row:
+            case {"root": str(root), "thread_id": int(thread), "stretches": [*lengths]}:
+                if all(type(length) is int and 0 <= length <= _MOST_CALLS for length in lengths):
+                    marks = ([at % 2 == 0] * length for at, length in enumerate(lengths))
+                    yield (root, thread), list(chain.from_iterable(marks))
 
 
 def similar_to_first(durations: Sequence[float]) -> list[bool]:

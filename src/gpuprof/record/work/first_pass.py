@@ -43,6 +43,7 @@ def count_first_calls(first: FirstCalls, segments: Path) -> list[str]:
         "roots": [call.root for call in first.calls],
         "threads": max((call.threads for call in first.calls), default=None),
         "page_faults": page_fault_costs() if rows else [],
+        "given": first.given.as_rows(),
     }
     (segments / WORK_ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     (segments / WORK_FACTS).write_text(json.dumps(facts), encoding="utf-8")

@@ -1,7 +1,9 @@
 // Decoding. The page carries the tree as columns, gzipped where there are many: text would be ten
 // times as large, and parsing it would be most of the time until the picture stands.
 
-const COLUMN_TYPES = { float64: Float64Array, int32: Int32Array, uint8: Uint8Array };
+const COLUMN_TYPES = {
+  float64: Float64Array, float32: Float32Array, int32: Int32Array, uint8: Uint8Array,
+};
 
 function bytesFromBase64(text) {
   if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
@@ -35,7 +37,7 @@ function restoreTotal(own, inside) {
   return own.map((ns, node) => ns + inside[node]);
 }
 
-// The tree as parallel arrays in pre-order: parent, kind, name, calls, total, own, threads.
+// The tree as parallel arrays in pre-order: parent, kind, name, calls, threads, and those of its views.
 async function loadTree() {
   const head = JSON.parse(document.getElementById("head").textContent);
   const packed = document.getElementById("columns");
@@ -48,15 +50,16 @@ async function loadTree() {
     count: head.count,
     kinds: head.kinds,
     names: head.names,
-    measure: head.measure,    // what the widths are, as a heading
-    time: head.time,          // the same in a sentence: "time" or "GPU time"
+    columns,
+    views: head.views,        // ways to weigh the cells, see weights.js
+    first: head.first,
+    colourings: head.colourings,
+    states: head.states,      // names of what a difference says of a node
     recorded: head.calls,     // calls of the run; the tree may show a pair of them as one
     kind: columns.kind,
     name: columns.name,
     calls: columns.calls,
     threads: columns.threads,
-    own: columns.own,
     parent: restoreParent(columns.up),
-    total: restoreTotal(columns.own, columns.inside),
   };
 }

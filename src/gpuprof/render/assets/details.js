@@ -15,19 +15,20 @@ function newElement(tag, text, className) {
 // Pairs of a term and its value, in the order they are shown.
 function nodeFacts(app, node) {
   const { tree } = app;
+  if (tree.diff) return differenceFacts(tree, node);
   const up = tree.parent[node];
   const facts = [
-    ["Total", formatTime(tree.total[node])],
-    ["Own", formatTime(tree.own[node])],
+    ["Total", formatAmount(tree, tree.total[node])],
+    ["Own", formatAmount(tree, tree.own[node])],
   ];
   if (tree.calls[node] > 0) {
     facts.push(["Calls", formatCount(tree.calls[node])]);
-    facts.push(["Mean per call", formatTime(tree.total[node] / tree.calls[node])]);
+    facts.push(["Mean per call", formatAmount(tree, tree.total[node] / tree.calls[node])]);
   }
   facts.push(["Share of everything", formatShare(tree.width[node], tree.whole)]);
   if (up >= 0) facts.push(["Share of parent", formatShare(tree.width[node], tree.width[up])]);
-  facts.push(["Threads", formatCount(tree.threads[node])]);
-  if (overlaps(tree, node)) facts.push(["Drawn width", `${formatTime(tree.width[node])} (calls overlap)`]);
+  facts.push(["Threads", formatCount(tree.threads[node])], ...colourFacts(app, node));
+  if (overlaps(tree, node)) facts.push(["Drawn width", `${formatAmount(tree, tree.width[node])} (calls overlap)`]);
   return facts;
 }
 
@@ -56,7 +57,7 @@ function hiddenContent(app, cell) {
   const many = `${formatCount(cell.hidden)} cells too narrow to draw`;
   const share = formatShare(cell.to - cell.from, app.tree.whole);
   const list = newElement("dl");
-  list.append(newElement("dt", "Together"), newElement("dd", `${formatTime(cell.to - cell.from)} (${share})`));
+  list.append(newElement("dt", "Together"), newElement("dd", `${formatAmount(app.tree, cell.to - cell.from)} (${share})`));
   return [newElement("b", many), newElement("p", "Click to zoom into them."), list];
 }
 
@@ -68,6 +69,10 @@ function showTooltip(app, cell, clientX, clientY) {
     tooltip.replaceChildren(...(cell.hidden > 1 ? hiddenContent(app, cell) : nodeContent(app, cell.node)));
     app.explained = cell;
   }
+  placeTooltip(app, clientX, clientY);
+}
+
+function placeTooltip({ tooltip }, clientX, clientY) {
   const { width, height } = tooltip.getBoundingClientRect();
   const x = clientX + 16 + width > innerWidth ? clientX - 16 - width : clientX + 16;
   const y = clientY + 20 + height > innerHeight ? clientY - 14 - height : clientY + 20;

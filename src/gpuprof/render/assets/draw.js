@@ -29,6 +29,7 @@ function paintCell(app, surface, row, cell) {
   context.globalAlpha = opacity.fill;
   context.fillStyle = cellColour(app, cell, width);
   context.fillRect(left, row.y, width, ROW_HEIGHT - 1);
+  paintHatch(app, context, cell, left, row.y, width);
   if (app.palette.forced && width > 3) {
     context.strokeStyle = app.palette.line;
     context.strokeRect(left + 0.5, row.y + 0.5, width - 1, ROW_HEIGHT - 2);
@@ -56,11 +57,11 @@ function cellOpacity(app, level, cell) {
 }
 
 function cellColour(app, cell, width) {
-  const { palette, tree } = app;
+  const { palette } = app;
   if (cell.marked) return palette.match;
   if (palette.forced && width <= 3) return palette.line;  // no room for a border around nothing
   if (cell.hidden > 1) return palette.more;
-  return palette.kinds[tree.kind[cell.node]][app.shades[tree.name[cell.node]]];
+  return nodeColour(app, cell.node);
 }
 
 function cellLabel(app, cell) {
@@ -75,7 +76,9 @@ function drawnText(app, surface, cell) {
 // What a cell has room for of its label.
 function cellText(app, context, cell, room) {
   if (cell.hidden > 1) return fitText(app, context, [cellLabel(app, cell)], room);
-  return fitText(app, context, formsOf(app, cell.node), room);
+  const mark = changeMark(app, cell.node);
+  const forms = formsOf(app, cell.node);
+  return fitText(app, context, mark ? forms.map((form) => `${mark} ${form}`) : forms, room);
 }
 
 function formsOf(app, node) {
@@ -92,16 +95,21 @@ function paintLabel(app, context, cell, x, y, room) {
   context.fillText(text, x, y);
   const used = measured(app, context, text) + 10;
   if (room - used < 40) return;
-  const ns = cell.to - cell.from;
-  const share = formatShare(ns, app.tree.whole);
   const alpha = context.globalAlpha;
   context.globalAlpha = alpha * 0.8;
-  for (const figures of [`${formatTime(ns)} · ${share}`, share]) {
+  for (const figures of cellFigures(app, cell)) {
     if (measured(app, context, figures) > room - used) continue;
     context.fillText(figures, x + used, y);
     break;
   }
   context.globalAlpha = alpha;
+}
+
+function cellFigures(app, cell) {
+  const { tree } = app;
+  if (tree.diff && cell.hidden <= 1) return changeFigures(tree, cell.node);
+  const share = formatShare(cell.to - cell.from, tree.whole);
+  return [`${formatAmount(tree, cell.to - cell.from)} · ${share}`, share];
 }
 
 function measured(app, context, text) {

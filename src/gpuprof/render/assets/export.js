@@ -17,20 +17,22 @@ function savePng(app) {
   paintHeading(app, surface, lines);
   paintLegend(app, surface);
   paintPage(app, surface);
-  surface.canvas.toBlob((blob) => {
-    const link = document.createElement("a");
-    link.href = URL.createObjectURL(blob);
-    link.download = `${document.title.replace(/[^\w.-]+/g, "-").slice(0, 80) || "flamegraph"}.png`;
-    link.click();
-    setTimeout(() => URL.revokeObjectURL(link.href), 10_000);  // some browsers read it after the click
-  });
+  surface.canvas.toBlob((blob) => downloadBlob(blob, "png"));
+}
+
+function downloadBlob(blob, ending) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = `${document.title.replace(/[^\w.-]+/g, "-").slice(0, 80) || "flamegraph"}.${ending}`;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 10_000);  // some browsers read it after the click
 }
 
 // The lines under the title: the page's own, and what the present view shows.
 function imageLines(app) {
   const { tree, view, found } = app;
   const notes = [...document.querySelectorAll(".notes li")].map((note) => note.textContent);
-  const facts = [`${tree.measure} ${formatTime(tree.whole)}, ${counted(tree.recorded, "call")}`];
+  const facts = [`${tree.measure} ${wholeText(tree)}, ${counted(tree.recorded, "call")}`];
   if (app.isZoomed()) facts.push(view.focus < 0 ? "zoomed" : `zoomed to ${shortName(tree, view.focus)}`);
   if (found.text) facts.push(`“${found.text}”: ${foundText(found, tree)}`);
   const subtitle = document.querySelector(".subtitle").textContent;
@@ -79,9 +81,9 @@ function paintLegend(app, surface) {
   const y = surface.y + surface.height + LINE;
   context.setTransform(ratio, 0, 0, ratio, MARGIN * ratio, y * ratio);
   let x = 0;
-  for (const { code, text, share } of kindsInUse(app.tree)) {
+  for (const { text, share, colour } of legendEntries(app)) {
     const label = `${text} ${share}`;
-    context.fillStyle = app.palette.kinds[code][SHADES.indexOf(0)];
+    context.fillStyle = colour;
     context.fillRect(x, -6, 12, 12);
     context.strokeStyle = app.palette.line;
     context.lineWidth = 1;

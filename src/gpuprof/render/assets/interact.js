@@ -99,6 +99,11 @@ function bindControls(app) {
   on("flame", "click", () => setFlame(app, true));
   on("order", "change", (event) => setOrder(app, event.target.value));
   on("png", "click", () => savePng(app));
+  on("saves", "beforetoggle", () => placeSaves());
+  on("saves", "click", () => document.getElementById("saves").hidePopover());
+  on("svg", "click", () => saveSvg(app));
+  on("folded", "click", () => saveFolded(app));
+  on("speedscope", "click", () => saveSpeedscope(app));
   on("help-button", "click", () => document.getElementById("help").showModal());
   addEventListener("hashchange", () => restoreState(app));
   new ResizeObserver(() => { showCrumbs(app); app.redraw(); }).observe(app.stage);

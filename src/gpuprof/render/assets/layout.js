@@ -32,9 +32,9 @@ function sumOfRoots(tree, width) {
 // The place of every node: `x` in ns, and the nodes of each level from left to right.
 function placeNodes(tree, largestFirst) {
   const x = positions(tree, largestFirst ? byWidth(tree) : null);
-  const levels = groupLevels(tree);
+  const levels = groupLevels(tree);  // of what has a width: another weight may know nothing of a node
   if (largestFirst) sortLevels(levels, x, tree.width);
-  const rank = new Int32Array(tree.count);
+  const rank = new Int32Array(tree.count).fill(-1);
   levels.nodes.forEach((node, at) => { rank[node] = at; });
   return { x, rank, levels };
 }
@@ -63,15 +63,15 @@ function positions(tree, order) {
 
 // A counting sort by depth: level d is nodes[start[d]] to nodes[start[d + 1] - 1].
 function groupLevels(tree) {
-  const { count, depth } = tree;
+  const { count, depth, width } = tree;
   let deepest = -1;
-  for (let node = 0; node < count; node++) if (depth[node] > deepest) deepest = depth[node];
+  for (let node = 0; node < count; node++) if (width[node] > 0 && depth[node] > deepest) deepest = depth[node];
   const start = new Int32Array(deepest + 2);
-  for (let node = 0; node < count; node++) start[depth[node] + 1]++;
+  for (let node = 0; node < count; node++) if (width[node] > 0) start[depth[node] + 1]++;
   for (let level = 0; level <= deepest; level++) start[level + 1] += start[level];
   const next = start.slice();
-  const nodes = new Int32Array(count);
-  for (let node = 0; node < count; node++) nodes[next[depth[node]]++] = node;
+  const nodes = new Int32Array(start[deepest + 1]);
+  for (let node = 0; node < count; node++) if (width[node] > 0) nodes[next[depth[node]]++] = node;
   return { start, nodes, count: deepest + 1 };
 }
 
@@ -93,6 +93,7 @@ function widestChild(tree, node) {
 
 // The sibling `step` places to the right; siblings stand side by side in their level.
 function sibling(tree, place, node, step) {
+  if (place.rank[node] < 0) return -1;
   const at = place.rank[node] + step;
   const other = place.levels.nodes[at];
   const depth = tree.depth[node];

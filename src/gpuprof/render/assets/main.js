@@ -6,21 +6,29 @@ function say(sentence) {
   element.hidden = false;
 }
 
-function show(app) {
-  const groups = groupByName(app.tree);
-  buildCards(app, groups);
-  buildTable(app, groups);
-  buildLegend(app);
-  describe(app, groups);
+function show(app, timeline) {
+  fillChoices(app);
+  buildParts(app);
   document.getElementById("main").hidden = false;  // only now: nothing moves after it is seen
   sizeStage(app);
   bindPointer(app);
   bindKeys(app);
   bindControls(app);
   bindTheme(app);
+  bindChoices(app);
+  addTimeline(app, timeline);
+  exposeTimeline(app);
   restoreState(app);
-  showDetails(app);
   app.drawNow();
+}
+
+// What the page shows beside the picture; another weight makes it anew.
+function buildParts(app) {
+  const groups = groupByName(app.tree);
+  buildCards(app, groups);
+  buildTable(app, groups);
+  buildLegend(app);
+  describe(app, groups);
 }
 
 function flatCells(app) {
@@ -35,6 +43,7 @@ function flatCells(app) {
     hidden: cell.hidden > 1 ? cell.hidden : 0,
     marked: cell.marked,
     label: cellLabel(app, cell),
+    state: cell.hidden > 1 ? "" : stateName(app, cell.node),
     text: drawnText(app, surface, cell),
   })));
 }
@@ -60,8 +69,8 @@ function expose(app) {
 async function start() {
   window.__gpuprof = { ready: false, nodes: 0 };
   try {
-    const tree = await loadTree();
-    measureTree(tree);
+    const [tree, timeline] = await Promise.all([loadTree(), loadTimeline()]);
+    applyView(tree, tree.first);
     window.__gpuprof.nodes = tree.count;
     if (tree.recorded === 0 && !(tree.whole > 0)) {
       say("This run holds no calls, so there is nothing to draw. Record some work and open it again.");
@@ -70,8 +79,9 @@ async function start() {
     } else {
       const app = createApp(tree);
       expose(app);
-      show(app);
+      show(app, timeline);
     }
+    window.__gpuprof.readyAt = performance.now();
     window.__gpuprof.ready = true;
     document.documentElement.dataset.ready = "";
   } catch (error) {

@@ -30,6 +30,7 @@ function shortName(tree, node) {
 function nameForms(name, kind) {
   if (kind === "layer") return pathForms(name);
   if (kind === "kernel") return signatureForms(name);
+  if (kind === "python") return functionForms(name);
   return /^\w+(::\w+)+$/.test(name) ? [name, name.slice(name.lastIndexOf("::") + 2)] : [name];
 }
 
@@ -39,6 +40,17 @@ function pathForms(name) {
   const parts = name.split(".").slice(-PART_LIMIT);
   const tails = parts.slice(1).map((_, i) => `…${parts.slice(i + 1).join(".")}`);
   return [name, ...tails, ...parts.slice(-1).filter((part) => /\D/.test(part))];  // a number alone names nothing
+}
+
+// train (train.py:12), train; what a module itself runs is named by its file alone
+function functionForms(name) {
+  const at = name.lastIndexOf(" (");
+  if (at <= 0) return [name];
+  if (!name.startsWith("<module>")) return [name, name.slice(0, at)];
+  const file = name.slice(at + 2, -1).replace(/:\d+$/, "");
+  const forms = [name, file];
+  for (let slash = file.indexOf("/"); slash >= 0; slash = file.indexOf("/", slash + 1)) forms.push(`…${file.slice(slash)}`);
+  return [...forms.slice(0, PART_LIMIT), file.slice(file.lastIndexOf("/") + 1)];
 }
 
 // A C++ kernel: its signature, then with fewer of the template's arguments, then its name alone.

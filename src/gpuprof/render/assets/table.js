@@ -10,7 +10,7 @@ function groupByName(tree) {
     const key = tree.name[node] * tree.kinds.length + tree.kind[node];
     let group = groups.get(key);
     if (!group) {
-      group = { node, own: 0, total: 0, calls: 0, covered: 0, text: "", row: null };
+      group = { node, own: 0, total: 0, calls: 0, covered: 0, text: "", row: null, change: newChange() };
       groups.set(key, group);
     }
     addToGroup(tree, group, node);
@@ -24,6 +24,7 @@ function groupByName(tree) {
 function addToGroup(tree, group, node) {
   group.own += Math.max(0, tree.own[node]);
   group.calls += tree.calls[node];
+  if (tree.diff) addChange(tree, group, node);
   if (tree.own[node] > tree.own[group.node]) group.node = node;  // the hottest instance
   if (node < group.covered) return;  // inside itself: its time is in the outer call's total already
   group.total += tree.total[node];
@@ -33,7 +34,7 @@ function addToGroup(tree, group, node) {
 const TABLE_COLUMNS = [
   { title: "Name", key: (tree, group) => group.text, words: true },
   { title: "Kind", key: (tree, group) => kindName(tree, group.node), words: true },
-  { title: "Own time", key: (tree, group) => group.own },
+  { title: "Own time", own: true, key: (tree, group) => group.own },
   { title: "Share", key: (tree, group) => group.own },
   { title: "Total", key: (tree, group) => group.total },
   { title: "Calls", key: (tree, group) => group.calls },
@@ -47,9 +48,10 @@ function meanTotal(group) {
 }
 
 function buildTable(app, groups) {
-  const table = { groups, index: BY_OWN_TIME, upwards: false };
-  const heads = TABLE_COLUMNS.map((column, index) => {
-    const button = newElement("button", column.title);
+  const columns = app.tree.diff ? DIFFERENCE_COLUMNS : TABLE_COLUMNS;
+  const table = { groups, columns, index: app.tree.diff ? BY_CHANGE : BY_OWN_TIME, upwards: false };
+  const heads = columns.map((column, index) => {
+    const button = newElement("button", column.own ? ownTitle(app.tree) : column.title);
     button.type = "button";
     button.addEventListener("click", () => sortTable(app, table, index));
     const head = newElement("th", undefined, column.words ? "words" : "");
@@ -64,7 +66,7 @@ function buildTable(app, groups) {
 
 // A second click on the same column turns the order round.
 function sortTable(app, table, index) {
-  table.upwards = table.index === index ? !table.upwards : Boolean(TABLE_COLUMNS[index].words);
+  table.upwards = table.index === index ? !table.upwards : Boolean(table.columns[index].words);
   table.index = index;
   showRows(app, table);
 }
@@ -83,7 +85,8 @@ function showRows(app, table) {
 }
 
 function captionText(app, table, matching) {
-  const meaning = `Own ${app.tree.time} of each name, all its calls together.`;
+  const sides = app.tree.diff ? ", before and now" : "";
+  const meaning = `Own ${app.tree.time} of each name, all its calls together${sides}.`;
   const largest = matching > TABLE_ROWS ? ` Shown are the ${formatCount(TABLE_ROWS)} largest.` : "";
   const { names, text } = app.found;
   if (!names) return (largest ? `${formatCount(matching)} names. ` : "") + meaning + largest;
@@ -99,7 +102,7 @@ function showOrder(table) {
 }
 
 function sortGroups(app, table, groups) {
-  const column = TABLE_COLUMNS[table.index];
+  const column = table.columns[table.index];
   const sign = table.upwards ? 1 : -1;
   const keyed = groups.map((group) => ({ group, key: column.key(app.tree, group) }));
   keyed.sort((a, b) => sign * (column.words ? a.key.localeCompare(b.key) : a.key - b.key));
@@ -108,6 +111,7 @@ function sortGroups(app, table, groups) {
 
 function tableRow(app, group) {
   const { tree } = app;
+  if (tree.diff) return differenceRow(app, group);
   const row = newElement("tr");
   const kind = kindName(tree, group.node);
   const share = newElement("td");
@@ -115,11 +119,11 @@ function tableRow(app, group) {
   row.append(
     nameCell(tree, group, kind),
     newElement("td", kind, "words kind"),
-    newElement("td", formatTime(group.own)),
+    newElement("td", formatAmount(tree, group.own)),
     share,
-    newElement("td", formatTime(group.total)),
+    newElement("td", formatAmount(tree, group.total)),
     newElement("td", group.calls > 0 ? formatCount(group.calls) : "–"),
-    newElement("td", group.calls > 0 ? formatTime(meanTotal(group)) : "–"),
+    newElement("td", group.calls > 0 ? formatAmount(tree, meanTotal(group)) : "–"),
     pathCell(app, group.node));
   return row;
 }
@@ -166,6 +170,7 @@ function shareBar(app, group) {
 }
 
 function buildCards(app, groups) {
+  if (app.tree.diff) return buildChangeCards(app, groups);
   const cards = groups.slice(0, CARDS).filter((group) => group.own > 0).map((group) => {
     const full = fullName(app.tree, group.node);
     const button = newElement("button");
@@ -176,7 +181,7 @@ function buildCards(app, groups) {
     button.append(
       name,
       newElement("span", formatShare(group.own, app.tree.whole), "share"), " ",
-      newElement("span", formatTime(group.own), "time"),
+      newElement("span", formatAmount(app.tree, group.own), "time"),
       shareBar(app, group));
     button.addEventListener("click", () => toggleSearch(app, exactQuery(shortName(app.tree, group.node))));
     const item = newElement("li");
@@ -207,10 +212,10 @@ function kindsInUse(tree) {
 }
 
 function buildLegend(app) {
-  const items = kindsInUse(app.tree).map(({ kind, text, share }) => {
+  const items = legendEntries(app).map(({ text, share, style, hatch }) => {
     const item = newElement("li");
-    const swatch = newElement("i");
-    swatch.style.background = `var(--kind-${kind})`;
+    const swatch = newElement("i", undefined, hatch ? `hatch-${hatch}` : undefined);
+    swatch.style.backgroundColor = style;
     item.append(swatch, `${text} `, newElement("small", share));
     return item;
   });
@@ -220,10 +225,11 @@ function buildLegend(app) {
 // For who cannot see the picture: what it is, and the answer it gives.
 function describe(app, groups) {
   const { tree } = app;
+  if (tree.diff) return describeChange(app, groups);
   const largest = groups.slice(0, 3).map((group) =>
     `${group.text} (${kindName(tree, group.node)}) ${formatShare(group.own, tree.whole)}`);
   document.getElementById("summary").textContent =
-    `${formatTime(tree.whole)} in ${formatCount(tree.count)} cells. Most own time: ${largest.join(", ")}. `
+    `${formatAmount(tree, tree.whole)} in ${formatCount(tree.count)} cells. Most own time: ${largest.join(", ")}. `
     + "Arrow keys select, Enter zooms, Escape zooms out, slash searches. A table with the same data follows.";
   app.canvas.setAttribute("aria-label", `Flame graph: ${document.title}`);
 }

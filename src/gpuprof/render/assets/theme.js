@@ -16,6 +16,7 @@ function readPalette(kinds) {
     forced,
     ink: read("ink"), more: read("more"), match: read("match"), matchInk: read("match-ink"),
     page: read("page"), text: read("text"), outline: read("outline"), line: read("line"),
+    ...readColours(read),
     kinds: kinds.map((kind) => shadesOf(read(`kind-${kind}`), forced)),
   };
   probe.remove();

@@ -5,6 +5,7 @@ function createApp(tree) {
   const app = {
     tree,
     place: placeNodes(tree, false),
+    colour: colourModes(tree)[0].key,
     order: "recorded",
     flame: false,
     view: { low: 0, high: tree.whole, focus: -1 },  // ns in sight, and the node that was zoomed to
@@ -18,6 +19,8 @@ function createApp(tree) {
     textWidths: new Map(),
     forms: new Map(),  // of names, see nameForms
     filterTable: () => {},
+    selectionMoved: () => {},  // these two are for the timeline
+    searched: () => {},
     stage: document.getElementById("stage"),
     canvas: document.getElementById("canvas"),
     tooltip: document.getElementById("tooltip"),
@@ -121,6 +124,8 @@ function select(app, node) {
   app.selected = node;
   showDetails(app);
   if (node >= 0) reveal(app, node);
+  app.selectionMoved(node);
+  saveSoon(app);
   app.redraw();
 }
 
@@ -144,6 +149,7 @@ function search(app, text) {
   app.found = searchTree(app.tree, text);
   showFound(app);
   app.filterTable();
+  app.searched();
   saveState(app);
   app.redraw();
   const { count, calls, share } = app.found;
@@ -172,15 +178,30 @@ function setOrder(app, order) {
 
 // ---- the state in the address, so that a link leads to what its sender saw ----
 
+const SAVE_DELAY = 250;  // ms; browsers refuse an address that changes with every key that is held
+const STEPS = ["zoom", "view", "time", "range"];  // what the browser's back button goes back over
+
+function saveSoon(app) {
+  clearTimeout(app.saveTimer);
+  app.saveTimer = setTimeout(() => saveState(app), SAVE_DELAY);
+}
+
 function saveState(app) {
   if (!app.started) return;
+  clearTimeout(app.saveTimer);
   const state = new URLSearchParams();
   if (app.view.focus >= 0) state.set("zoom", app.view.focus);
   if (app.found.text) state.set("search", app.found.text);
   if (app.flame) state.set("flame", "1");
   if (app.order !== "recorded") state.set("order", app.order);
+  saveChoices(app, state);
+  if (app.selected >= 0 && app.selected !== app.view.focus) state.set("cell", app.selected);
+  if (app.timeline) writeTimelineState(app, state);
+  const before = new URLSearchParams(location.hash.slice(1));
+  const isStep = STEPS.some((key) => state.get(key) !== before.get(key));
   try {
-    history.replaceState(null, "", `#${state}`);
+    if (isStep) history.pushState(null, "", `#${state}`);
+    else history.replaceState(null, "", `#${state}`);
   } catch {
     // Sandboxed frames and browsers that saw too many changes refuse; the view works without.
   }
@@ -190,12 +211,19 @@ function saveState(app) {
 function restoreState(app) {
   const state = new URLSearchParams(location.hash.slice(1));
   app.started = false;
+  restoreChoices(app, state);
   setFlame(app, state.get("flame") === "1");
   setOrder(app, state.get("order") === "largest" ? "largest" : "recorded");
   const text = state.get("search") ?? "";
   document.getElementById("search").value = text;
   search(app, text);
-  const node = Number(state.get("zoom") ?? -1);
-  zoomTo(app, Number.isInteger(node) && node >= 0 && node < app.tree.count ? node : -1);
+  const nodeIn = (key) => {
+    const node = Number(state.get(key) ?? -1);
+    return Number.isInteger(node) && node >= 0 && node < app.tree.count ? node : -1;
+  };
+  zoomTo(app, nodeIn("zoom"));
+  select(app, nodeIn("cell") >= 0 ? nodeIn("cell") : nodeIn("zoom"));
+  if (app.timeline) readTimelineState(app, state);
+  clearTimeout(app.saveTimer);
   app.started = true;
 }

@@ -48,6 +48,7 @@ def imported_meta(
         "sources": {"import": facts.source},
         "totals": totals,
         "gpu": gpu,
+        "stacks": None,
         "damage": facts.damage,
         "notes": facts.notes,
         "devices": [],

@@ -292,7 +292,7 @@ class ImportedRun:
 
 def _span_columns(rows: Columns, placed: Columns) -> Columns:
     own = {name: rows[name] for name in ("thread_id", "kind", "name_id", "start_ns", "duration_ns")}
-    return {**own, **{name: placed[name] for name in ("span_id", "parent_id", "depth")}}
+    return {**own, **{name: placed[name] for name in ("span_id", "parent_id", "depth", "path_id")}}
 
 
 @contextmanager

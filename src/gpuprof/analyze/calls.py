@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The single calls behind the nodes of a call tree, in columns."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuprof.errors import RunError
+from gpuprof.run.format import KINDS
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from gpuprof.analyze.call_tree import CallTree
+    from gpuprof.run.folder import RunFolder
+
+    Ints = npt.NDArray[np.int64]
+
+_NVTX = KINDS.index("nvtx")
+
+_SPANS = """
+    SELECT span_id, coalesce(parent_id, -1) AS parent_id, thread_id, path_id, start_ns, duration_ns
+    FROM spans WHERE path_id IS NOT NULL ORDER BY span_id
+"""
+# What ran on a GPU and the node of the tree that it is merged into: the leaf of its name, below the call
+# that launched it.
+_GPU_WORK = """
+    WITH work AS (
+        SELECT span_id, process_id, 'kernel' AS kind, name, coalesce(launch_ns, start_ns) AS start_ns,
+               duration_ns
+        FROM kernels
+        UNION ALL
+        SELECT span_id, process_id, 'transfer' AS kind,
+               concat_ws(' ', kind, src, CASE WHEN kind = 'copy' THEN 'to' END, dst) AS name,
+               coalesce(launch_ns, start_ns) AS start_ns, duration_ns
+        FROM transfers)
+    SELECT leaf.node_id AS node, work.start_ns, work.duration_ns
+    FROM work LEFT JOIN spans ON spans.span_id = work.span_id
+    JOIN call_tree AS above ON CASE WHEN work.span_id IS NULL
+        THEN above.parent_id IS NULL AND above.process_id = work.process_id
+        ELSE above.path_id = spans.path_id END
+    JOIN call_tree AS leaf
+        ON leaf.parent_id = above.node_id AND leaf.kind = work.kind AND leaf.name = work.name
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """One element a call; `node` is its place in the tree. `own_ns` is outside of its direct children."""
+
+    node: Ints
+    start_ns: Ints
+    duration_ns: Ints
+    own_ns: npt.NDArray[np.float64]
+
+
+def load_calls(folder: RunFolder, tree: CallTree) -> Calls | None:
+    """Return the calls of the program's threads; None where the run does not tell their paths."""
+    place = _places(folder)
+    if place is None:
+        return None
+    columns = _fetched(folder, _SPANS)
+    columns = {name: np.asarray(column, dtype=np.int64) for name, column in columns.items()}
+    known = (columns["path_id"] >= 0) & (columns["path_id"] < len(place))
+    columns = {name: column[known] for name, column in columns.items()}
+    node = place[columns["path_id"]]
+    columns = {name: column[node >= 0] for name, column in columns.items()}
+    node = node[node >= 0]
+    own = _own_times(tree, node, columns)
+    return Calls(node, columns["start_ns"], columns["duration_ns"], own)
+
+
+def load_gpu_calls(folder: RunFolder) -> Calls | None:
+    """Return what ran on GPUs, each at the time of its launch; None as for `load_calls`."""
+    if _places(folder) is None:
+        return None
+    columns = _fetched(folder, _GPU_WORK)
+    node, start, duration = (
+        np.asarray(columns[name], dtype=np.int64) for name in ("node", "start_ns", "duration_ns")
+    )
+    return Calls(node, start, duration, duration.astype(np.float64))
+
+
+def _fetched(folder: RunFolder, query: str) -> dict[str, Any]:
+    import duckdb
+
+    try:
+        return dict(folder.sql(query).fetchnumpy())
+    except duckdb.Error as error:
+        reason = str(error).splitlines()[0]
+        raise RunError(f"a table of {folder.path} is damaged ({reason}): restore it from a copy") from error
+
+
+def _places(folder: RunFolder) -> Ints | None:
+    """Return the node of each path's number, -1 for none; None for a run that was written without."""
+    for table in ("spans", "call_tree"):
+        if table not in folder.tables or "path_id" not in folder.sql(f"FROM {table}").columns:
+            return None
+    columns = _fetched(folder, "SELECT node_id, path_id FROM call_tree WHERE path_id >= 0")
+    path = np.asarray(columns["path_id"], dtype=np.int64)
+    place = np.full(int(path.max(initial=-1)) + 1, -1, dtype=np.int64)
+    place[path] = np.asarray(columns["node_id"], dtype=np.int64)
+    return place
+
+
+def _own_times(tree: CallTree, node: Ints, columns: dict[str, Ints]) -> npt.NDArray[np.float64]:
+    """Return what is left of each call outside its children, so that it adds up to what the tree says.
+
+    Only the recorder knows which children of asynchronous calls took time of their parent.
+    """
+    parent = np.searchsorted(columns["span_id"], columns["parent_id"])
+    parent = np.minimum(parent, max(0, len(node) - 1))
+    inside = columns["span_id"][parent] == columns["parent_id"] if len(node) else np.zeros(0, dtype=bool)
+    inside &= columns["thread_id"][parent] == columns["thread_id"]
+    # A range that may end anywhere takes no time of anybody.
+    floating = (tree.kind == _NVTX) & (tree.own_ns == 0) & (tree.total_ns > 0)
+    inside &= ~floating[node]
+    taken = np.bincount(parent[inside], columns["duration_ns"][inside], minlength=len(node))
+    own = np.maximum(columns["duration_ns"] - taken, 0.0)
+    sums = np.bincount(node, own, minlength=len(tree))
+    scale = np.divide(tree.own_ns, sums, out=np.zeros(len(tree)), where=sums > 0)
+    scaled: npt.NDArray[np.float64] = own * scale[node]
+    return scaled

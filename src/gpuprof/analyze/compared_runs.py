@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The runs of two sides, brought into the rows of one tree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from gpuprof.analyze.blocks import Blocks, cut_into_blocks, repeated_node
+from gpuprof.analyze.calls import load_calls, load_gpu_calls
+from gpuprof.analyze.difference import Sample
+from gpuprof.analyze.union_tree import union_of
+from gpuprof.analyze.weight import on_gpu
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from gpuprof.analyze.call_tree import CallTree
+    from gpuprof.run.folder import RunFolder
+
+    Ints = npt.NDArray[np.int64]
+
+TimeWeight = Literal["cpu", "gpu"]
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedRuns:
+    """The samples of all runs on the nodes of `tree`; `repeated` is the node that blocks were cut by."""
+
+    tree: CallTree
+    new: list[Sample]
+    old: list[Sample]
+    repeated: int | None
+
+    @property
+    def repeated_name(self) -> str | None:
+        """The name of what all runs repeat."""
+        return None if self.repeated is None else self.tree.names[int(self.tree.name[self.repeated])]
+
+
+def load_compared(
+    new: Sequence[tuple[RunFolder, CallTree]],
+    old: Sequence[tuple[RunFolder, CallTree]],
+    weight: TimeWeight = "cpu",
+) -> ComparedRuns:
+    """Bring runs, each with its call tree, into the rows of one tree. Raises what reading them raises."""
+    runs = [*new, *old]
+    union, places = union_of([tree for _, tree in runs])
+    placed = [(tree, place) for (_, tree), place in zip(runs, places, strict=True)]
+    repeated = repeated_node(placed, len(union))
+    samples = [
+        _sample(folder, tree, place, len(union), repeated, weight)
+        for (folder, tree), place in zip(runs, places, strict=True)
+    ]
+    return ComparedRuns(union, samples[: len(new)], samples[len(new) :], repeated)
+
+
+def _sample(
+    folder: RunFolder, tree: CallTree, place: Ints, rows: int, repeated: int | None, weight: TimeWeight
+) -> Sample:
+    weighed = on_gpu(tree) if weight == "gpu" else tree
+    here = None if repeated is None else int(np.flatnonzero(place == repeated)[0])
+    blocks = None if here is None else _blocks(folder, tree, here, weight)
+
+    def in_union(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        moved = np.zeros((rows, *values.shape[1:]), dtype=values.dtype)
+        moved[place] = values
+        return moved
+
+    return Sample(
+        total_ns=in_union(weighed.total_ns.astype(np.float64)),
+        own_ns=in_union(np.maximum(weighed.own_ns, 0).astype(np.float64)),
+        calls=in_union(tree.calls),
+        exists=in_union(np.ones(len(tree), dtype=np.bool_)),
+        repetitions=None if here is None else int(tree.calls[here]),
+        whole_ns=float(np.maximum(weighed.own_ns, 0).sum()),
+        blocks=None
+        if blocks is None
+        else Blocks(in_union(blocks.total_ns), in_union(blocks.own_ns), in_union(blocks.is_regular)),
+    )
+
+
+def _blocks(folder: RunFolder, tree: CallTree, repeated: int, weight: TimeWeight) -> Blocks | None:
+    calls = load_calls(folder, tree)
+    timed = load_gpu_calls(folder) if weight == "gpu" else calls
+    if calls is None or timed is None:
+        return None
+    return cut_into_blocks(tree, timed, calls, repeated)
+
+
+def method_text(new: Sequence[object], old: Sequence[object], repeated: str | None) -> str:
+    """Say in a few words what the intervals rest on."""
+    if len(new) > 1 and len(old) > 1:
+        return f"the spread of {len(new)} new and {len(old)} old runs"
+    if repeated is None:
+        return "nothing: no call was repeated often enough in every run"
+    return f"the spread within the runs, in blocks of “{repeated}”"
+
+
+def single_run_note(new: Sequence[object], old: Sequence[object]) -> list[str]:
+    """Say what a comparison of single runs cannot know."""
+    if len(new) > 1 and len(old) > 1:
+        return []
+    return [
+        "One run on a side: what differs from one start of a program to the next is not in the intervals. "
+        "Record several runs of each side to have it there."
+    ]
+
+
+def warnings_of(new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for what is not alike between the sides, by their meta data, besides the program."""
+    told = [
+        _told("machine", new, old, _machine),
+        _told("Python and torch", new, old, lambda meta: _words((meta.get("versions") or {}).items())),
+        _told("threads of PyTorch", new, old, _threads),
+        _told("sources", new, old, _sources),
+    ]
+    unlike = [line for line in told if line]
+    return [f"The runs are not alike: {'; '.join(unlike)}."] if unlike else []
+
+
+def _told(what: str, new: Any, old: Any, fact: Any) -> str:
+    new_facts, old_facts = ({fact(meta) for meta in metas} - {""} for metas in (new, old))
+    if not new_facts or not old_facts or (new_facts == old_facts and len(new_facts) == 1):
+        return ""
+    return f"{what} {' or '.join(sorted(old_facts))} before, {' or '.join(sorted(new_facts))} now"
+
+
+def _machine(meta: Mapping[str, Any]) -> str:
+    machine = meta.get("machine") or {}
+    words = [machine.get("processor") or machine.get("architecture")]
+    words += [f"{machine['cores']} cores"] if machine.get("cores") else []
+    return ", ".join(str(word) for word in words if word)
+
+
+def _words(pairs: Any) -> str:
+    return ", ".join(f"{name} {value}" for name, value in pairs if value)
+
+
+def _threads(meta: Mapping[str, Any]) -> str:
+    return str((meta.get("work") or {}).get("threads") or "")
+
+
+def _sources(meta: Mapping[str, Any]) -> str:
+    on = [name for name, method in (meta.get("sources") or {}).items() if not str(method).startswith("off")]
+    return ", ".join(sorted(on)) or ("none" if meta.get("sources") else "")

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How a Python function is called in a run: its name, a short path, and its first line."""
+
+from __future__ import annotations
+
+import os
+import sys
+import sysconfig
+from pathlib import Path
+from types import CodeType
+from typing import Any
+
+# The frame that stands for a call of a module: `torch.nn.Module.__call__` is this function.
+MODULE_CALL = "Module._wrapped_call_impl (torch/nn/modules/module.py)"
+_MODULE_FILE = os.path.join("torch", "nn", "modules", "module.py")  # noqa: PTH118 - code objects hold texts
+_MODULE_CALLS = {"_wrapped_call_impl": MODULE_CALL}
+
+# As an import names its files, links and all.
+_OWN_FOLDER = os.path.join(str(Path(__file__).absolute().parents[1]), "")  # noqa: PTH118
+_LIBRARY = os.path.join(sysconfig.get_path("stdlib"), "")  # noqa: PTH118
+_LIBRARY_NAME = f"python{sys.version_info.major}.{sys.version_info.minor}/"
+
+
+def is_hidden(code: CodeType) -> bool:
+    """Whether a function is gpuprof's own, or only starts programs and imports modules."""
+    return code.co_filename.startswith((_OWN_FOLDER, "<frozen runpy>", "<frozen importlib"))
+
+
+def frame_text(code: CodeType) -> str:
+    """Return for example `train (train.py:12)`; the line is the function's first."""
+    name = getattr(code, "co_qualname", code.co_name)
+    if code.co_filename.endswith(_MODULE_FILE) and code.co_name in _MODULE_CALLS:
+        return _MODULE_CALLS[code.co_name]
+    path = short_path(code.co_filename)
+    return f"{name} ({path})" if code.co_name == "<module>" else f"{name} ({path}:{code.co_firstlineno})"
+
+
+def short_path(path: str) -> str:
+    """Return the path as an import would find it, or below the current folder, else as it is."""
+    for mark in ("/site-packages/", "/dist-packages/"):
+        if mark in path:
+            return path.rpartition(mark)[2]
+    if path.startswith(_LIBRARY):
+        return _LIBRARY_NAME + path.removeprefix(_LIBRARY)
+    folders = (os.path.join(folder, "") for folder in sys.path if isinstance(folder, str) and folder)  # noqa: PTH118
+    found = [folder for folder in folders if path.startswith(folder)]
+    return path.removeprefix(max(found, key=len)) if found else path
+
+
+def builtin_text(function: Any) -> str:
+    """Return for example `time.sleep (built-in)`."""
+    name = str(getattr(function, "__qualname__", None) or getattr(function, "__name__", "?"))
+    module = getattr(function, "__module__", None)
+    return f"{module}.{name} (built-in)" if isinstance(module, str) else f"{name} (built-in)"

@@ -1,0 +1,193 @@
+// Painting the lanes on a 2D context. Coordinates are CSS pixels; the context is scaled to the screen.
+
+const PALEST_BLOCK = 0.4;  // opacity of a block in whose time nearly nothing ran
+const CALL_BAR = 3;        // pixels of the bar under a marked call: not told by colour alone
+
+function drawTimeline(app) {
+  cancelAnimationFrame(app.timePending);
+  app.timePending = 0;
+  refreshMarks(app);
+  const surface = lanesSurface(app);
+  if (!surface.width) return;
+  const { context, width, height, ratio, top } = surface;
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+  context.clearRect(0, 0, width, height);
+  context.font = FONT;
+  context.textBaseline = "middle";
+  context.direction = "ltr";
+  for (const line of linesInSight(app.timeline, top, height)) paintLine(app, surface, line, line.top - top);
+  context.globalAlpha = 1;
+  paintRange(app, surface);
+  paintSelected(app, surface);
+  paintRuler(app);
+}
+
+function lanesSurface(app) {
+  const { lanes, lanesCanvas } = app;
+  const surface = { width: lanes.clientWidth, height: lanes.clientHeight, top: lanes.scrollTop, ratio: devicePixelRatio || 1 };
+  return { ...surface, context: fittedContext(lanesCanvas, surface) };
+}
+
+// Setting a canvas's size clears it and takes time, so only on a change.
+function fittedContext(canvas, { width, height, ratio }) {
+  const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)];
+  if (canvas.width !== wide || canvas.height !== high) {
+    canvas.width = wide;
+    canvas.height = high;
+    canvas.style.height = `${height}px`;
+  }
+  return canvas.getContext("2d");
+}
+
+function paintLine(app, surface, line, y) {
+  if (line.kind === "title") paintTitle(app, surface, line, y);
+  else if (line.kind === "chart") paintChart(app, surface, line.reading, y);
+  else paintSlices(app, surface, line.row, y);
+}
+
+function paintTitle(app, { context, width }, { text, small }, y) {
+  context.globalAlpha = 1;
+  context.fillStyle = app.palette.line;
+  context.fillRect(0, y, width, 1);
+  context.fillStyle = app.palette.text;
+  const middle = y + TITLE_HEIGHT / 2 + 1;
+  const shown = fitText(app, context, [text], width - 2 * PADDING);
+  context.fillText(shown, PADDING, middle);
+  const used = measured(app, context, shown) + 12;
+  context.globalAlpha = 0.7;
+  if (width - used > 80) context.fillText(fitText(app, context, [small], width - used - 2 * PADDING), PADDING + used, middle);
+}
+
+// Neighbouring pixel columns that look alike are one rectangle: a full row would be a thousand.
+function paintSlices(app, surface, row, y) {
+  const { timeline, time } = app;
+  let run = null;
+  for (const block of collectBlocks(timeline, row, time, surface.width)) {
+    const style = blockStyle(app, surface, block);
+    if (block.right - block.left >= 2) {
+      flushRun(app, surface, run, y);
+      run = null;
+      paintBlock(app, surface, block, style, y);
+    } else if (run && run.right === block.left && sameStyle(run.style, style)) {
+      run.right = block.right;
+    } else {
+      flushRun(app, surface, run, y);
+      run = { left: block.left, right: block.right, style };
+    }
+  }
+  flushRun(app, surface, run, y);
+}
+
+function sameStyle(one, other) {
+  return one.fill === other.fill && one.alpha === other.alpha && one.isCall === other.isCall;
+}
+
+function flushRun(app, { context }, run, y) {
+  if (!run) return;
+  fillSlice(app, context, run.left, run.right - run.left, run.style, y);
+}
+
+function fillSlice(app, context, left, width, style, y) {
+  context.globalAlpha = style.alpha;
+  context.fillStyle = style.fill;
+  context.fillRect(left, y, width, SLICE_HEIGHT - 1);
+  if (!style.isCall) return;
+  context.globalAlpha = 1;
+  context.fillStyle = app.palette.outline;
+  context.fillRect(left, y + SLICE_HEIGHT - 1 - CALL_BAR, width, CALL_BAR);
+}
+
+function blockStyle(app, surface, block) {
+  const { timeline, palette, marks } = app;
+  const slice = (block.first + block.stop) >> 1;
+  const isMarked = marks !== null && marks.before[block.stop] > marks.before[block.first];
+  const narrow = block.right - block.left <= 3;
+  const plain = palette.forced && narrow ? palette.line : sliceColour(app, slice);
+  const fill = isMarked && marks.isSearch ? palette.match : plain;
+  const alpha = isMarked ? 1 : (marks ? DIMMED.fill : 1) * (narrow ? busyShare(app, surface, block) : 1);
+  return { fill, alpha, isMarked, isCall: isMarked && !marks.isSearch, slice, timeline };
+}
+
+// How much of its pixels a block was busy, in four steps, so that neighbours can be drawn together.
+function busyShare(app, surface, { first, stop, left, right }) {
+  const { timeline: { busy }, time } = app;
+  const spanned = ((right - left) * (time.high - time.low)) / surface.width;
+  const share = Math.min(1, (busy[stop] - busy[first]) / spanned);
+  return PALEST_BLOCK + (1 - PALEST_BLOCK) * (Math.ceil(share * 3) / 3);
+}
+
+function sliceColour(app, slice) {
+  const { timeline: { classes, classOf }, timeShades, palette } = app;
+  const number = classOf[slice];
+  if (app.colour !== "kind" && classes.node[number] >= 0) return nodeColour(app, classes.node[number]);
+  return palette.kinds[classes.kind[number]][timeShades[classes.name[number]]];
+}
+
+function paintBlock(app, surface, block, style, y) {
+  const { context } = surface;
+  const { left, width } = snapped(surface, block);
+  fillSlice(app, context, left, width, style, y);
+  if (app.palette.forced && width > 3) {
+    context.globalAlpha = 1;
+    context.strokeStyle = app.palette.line;
+    context.lineWidth = 1;
+    context.strokeRect(left + 0.5, y + 0.5, width - 1, SLICE_HEIGHT - 2);
+  }
+  if (width < SMALLEST_LABEL) return;
+  const faded = style.alpha < 0.5;
+  context.globalAlpha = faded ? DIMMED.label : 1;
+  context.fillStyle = style.isMarked && app.marks.isSearch ? app.palette.matchInk : faded ? app.palette.text : app.palette.ink;
+  paintSliceLabel(app, context, style.slice, left + PADDING, y + SLICE_HEIGHT / 2, width - 2 * PADDING);
+}
+
+function paintSliceLabel(app, context, slice, x, y, room) {
+  const text = fitText(app, context, sliceForms(app, slice), room);
+  if (!text) return;
+  context.fillText(text, x, y);
+  const used = measured(app, context, text) + 10;
+  const time = formatTime(app.timeline.duration[slice]);
+  if (room - used < 40 || measured(app, context, time) > room - used) return;
+  context.globalAlpha *= 0.8;
+  context.fillText(time, x + used, y);
+}
+
+function sliceForms(app, slice) {
+  const { timeline, sliceTexts } = app;
+  const number = timeline.classOf[slice];
+  let found = sliceTexts.get(number);
+  if (!found) {
+    const kind = app.tree.kinds[timeline.classes.kind[number]];
+    const name = timeline.names[timeline.classes.name[number]];
+    sliceTexts.set(number, (found = nameForms(kind === "backward" ? withoutPrefix(name) : name, kind)));
+  }
+  return found;
+}
+
+function paintSelected(app, surface) {
+  const { timeline, time, slice } = app;
+  if (slice < 0) return;
+  const row = rowOf(timeline, slice);
+  const line = timeline.lines.find((each) => each.row === row);
+  const scale = surface.width / (time.high - time.low);
+  const left = Math.max(-2, (timeline.start[slice] - time.low) * scale);
+  const right = Math.min(surface.width + 2, (sliceEnd(timeline, slice) - time.low) * scale);
+  if (right < 0 || left > surface.width) return;
+  const { context } = surface;
+  context.lineWidth = 2;
+  context.strokeStyle = app.palette.outline;
+  context.strokeRect(left, line.top - surface.top, Math.max(right - left, 2), SLICE_HEIGHT - 1);
+}
+
+function paintRange(app, { context, width, height }) {
+  const { range, time, palette } = app;
+  if (!range) return;
+  const scale = width / (time.high - time.low);
+  const left = (range.low - time.low) * scale;
+  const right = (range.high - time.low) * scale;
+  context.globalAlpha = 0.12;
+  context.fillStyle = palette.text;
+  context.fillRect(left, 0, right - left, height);
+  context.globalAlpha = 1;
+  context.fillStyle = palette.outline;
+  for (const x of [left, right]) context.fillRect(Math.round(x) - 0.5, 0, 1, height);
+}

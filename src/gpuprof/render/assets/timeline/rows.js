@@ -1,0 +1,186 @@
+// Where slices are: rows on the page, slices in rows, what is around a slice and inside it.
+
+const SLICE_HEIGHT = 18;   // CSS pixels
+const TITLE_HEIGHT = 22;   // of the line that names a thread, stream or device
+const CHART_HEIGHT = 40;
+const GROUP_GAP = 8;
+
+// The lines of the picture from the top: {kind: "title" | "row" | "chart", top, height, ...}.
+function placeLines(timeline) {
+  const lines = [];
+  let top = 0;
+  const add = (height, line) => {
+    lines.push({ ...line, top, height });
+    top += height;
+  };
+  timeline.tracks.forEach((track, number) => {
+    if (number) top += GROUP_GAP;
+    add(TITLE_HEIGHT, { kind: "title", text: track.name, small: track.of });
+    for (const row of timeline.rowsOf[number]) add(SLICE_HEIGHT, { kind: "row", row });
+  });
+  timeline.readings.forEach((reading, number) => {
+    const isFirst = number === 0 || timeline.readings[number - 1].of !== reading.of;
+    if (isFirst) {
+      top += GROUP_GAP;
+      add(TITLE_HEIGHT, { kind: "title", text: reading.of, small: "readings" });
+    }
+    add(CHART_HEIGHT, { kind: "chart", reading });
+  });
+  return { lines, height: top };
+}
+
+// What follows from the decoded columns and is small.
+function indexTimeline(timeline) {
+  const { rows, tracks, start, duration, readings } = timeline;
+  timeline.rowsOf = tracks.map(() => []);
+  timeline.rowAt = new Map();
+  for (const row of rows) {
+    timeline.rowsOf[row.track].push(row);
+    timeline.rowAt.set(`${row.track}/${row.lane}/${row.level}`, row);
+  }
+  timeline.twins = engineTwins(timeline);
+  let low = Infinity;
+  let high = -Infinity;
+  for (const { first, stop } of rows) {
+    low = Math.min(low, start[first]);
+    high = Math.max(high, start[stop - 1] + duration[stop - 1]);
+  }
+  for (const { t } of readings) {
+    low = Math.min(low, t[0]);
+    high = Math.max(high, t[t.length - 1]);
+  }
+  timeline.whole = low < high ? { low, high } : { low: low === Infinity ? 0 : low, high: (low === Infinity ? 0 : low) + 1 };
+  Object.assign(timeline, placeLines(timeline));
+  return timeline;
+}
+
+function neighbourRow(timeline, { track, lane, level }, step) {
+  return timeline.rowAt.get(`${track}/${lane}/${level + step}`);
+}
+
+function countCells({ count, ofNode }) {
+  const cells = new Int32Array(count);
+  for (const number of ofNode) if (number >= 0) cells[number]++;
+  return cells;
+}
+
+// Marks the operators that the flame graph shows in the cell of the engine's span around them: what is inside
+// is of a class below the span's. See shown_tree.py.
+function engineTwins(timeline) {
+  const { classes: { count, name, parent }, names } = timeline;
+  timeline.cellsOfClass = countCells(timeline.classes);
+  const twins = new Uint8Array(count);
+  for (let number = 0; number < count; number++) {
+    if (parent[number] < 0 || timeline.cellsOfClass[number] > 0) continue;
+    twins[number] = names[name[parent[number]]] === BACKWARD_PREFIX + names[name[number]] ? 1 : 0;
+  }
+  return twins;
+}
+
+// The first of `values` from `from` to before `stop` that is not below `limit`. Nearby ones are found fast.
+function lowerBound(values, from, stop, limit) {
+  let step = 1;
+  let low = from;
+  while (low + step < stop && values[low + step] < limit) {
+    low += step;
+    step *= 2;
+  }
+  let high = Math.min(low + step, stop);
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (values[middle] < limit) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+// The first slice of a row that ends behind `time`; slices of a row follow one another.
+function firstEndingAfter(timeline, row, time) {
+  const { start, duration } = timeline;
+  let at = lowerBound(start, row.first, row.stop, time);
+  while (at > row.first && start[at - 1] + duration[at - 1] > time) at--;
+  return at;
+}
+
+function rowOf(timeline, slice) {
+  const { rows } = timeline;
+  let low = 0;
+  let high = rows.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (rows[middle].stop <= slice) low = middle + 1;
+    else high = middle;
+  }
+  return rows[low];
+}
+
+function sliceEnd(timeline, slice) {
+  return timeline.start[slice] + timeline.duration[slice];
+}
+
+function holds(timeline, outer, slice) {
+  return timeline.start[outer] <= timeline.start[slice] && sliceEnd(timeline, outer) >= timeline.start[slice];
+}
+
+// The slice of `row` that is open where `slice` begins and is of the class around it; -1 for none.
+function parentIn(timeline, row, slice) {
+  const { classOf, classes, twins } = timeline;
+  const wanted = classes.parent[classOf[slice]];
+  let at = lowerBound(timeline.start, row.first, row.stop, timeline.start[slice] + 0.5) - 1;
+  // A slice of no length, or one that ends where this one begins, may stand between.
+  for (let tries = 0; at >= row.first && tries < 3; at--, tries++) {
+    const is = twins[classOf[at]] ? classes.parent[classOf[at]] : classOf[at];
+    if (at !== slice && is === wanted && holds(timeline, at, slice)) return at;
+  }
+  return -1;
+}
+
+// What a slice is inside of: on a stream what launched it, on a thread the span around it, which may stand in
+// another lane where tasks interleave.
+function parentSlice(timeline, slice) {
+  if (slice >= timeline.onThreads) return timeline.launcher[slice - timeline.onThreads];
+  const own = rowOf(timeline, slice);
+  const rows = timeline.rowsOf[own.track];
+  const above = neighbourRow(timeline, own, -1);
+  const near = above ? parentIn(timeline, above, slice) : -1;
+  if (near >= 0) return near;
+  let found = -1;
+  for (const row of rows) {
+    const at = row === own || row === above ? -1 : parentIn(timeline, row, slice);
+    if (at >= 0 && (found < 0 || timeline.start[at] > timeline.start[found])) found = at;
+  }
+  return found;
+}
+
+// The first slice inside, else the first that it launched; -1 for none.
+function childSlice(timeline, slice) {
+  const own = rowOf(timeline, slice);
+  const below = neighbourRow(timeline, own, 1);
+  if (below && slice < timeline.onThreads) {
+    const at = lowerBound(timeline.start, below.first, below.stop, timeline.start[slice]);
+    const isInside = at < below.stop && sliceEnd(timeline, at) <= sliceEnd(timeline, slice);
+    if (isInside && parentSlice(timeline, at) === slice) return at;
+  }
+  return launchedSlices(timeline, slice)[0] ?? -1;
+}
+
+// What ran on streams for a slice, in the order of streams.
+function launchedSlices(timeline, slice) {
+  const { launcher, onThreads } = timeline;
+  timeline.byLauncher ??= Int32Array.from(launcher, (_, i) => i).sort((a, b) => launcher[a] - launcher[b] || a - b);
+  const order = timeline.byLauncher;
+  let low = 0;
+  let high = order.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (launcher[order[middle]] < slice) low = middle + 1;
+    else high = middle;
+  }
+  const found = [];
+  while (low < order.length && launcher[order[low]] === slice) found.push(onThreads + order[low++]);
+  return found;
+}
+
+function sliceName(timeline, slice) {
+  return timeline.names[timeline.classes.name[timeline.classOf[slice]]];
+}

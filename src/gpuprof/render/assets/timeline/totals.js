@@ -1,0 +1,105 @@
+// The totals of a stretch of time by name: what a range that was dragged shows.
+
+const RANGE_ROWS = 12;
+
+// Nanoseconds within the range and slices, for each class.
+function classTotals(timeline, low, high) {
+  const { rows, start, duration, classOf, classes } = timeline;
+  const ns = new Float64Array(classes.count);
+  const calls = new Int32Array(classes.count);
+  for (const row of rows) {
+    for (let at = firstEndingAfter(timeline, row, low); at < row.stop && start[at] < high; at++) {
+      const end = Math.min(high, start[at] + duration[at]);
+      ns[classOf[at]] += end - Math.max(low, start[at]);
+      calls[classOf[at]]++;
+    }
+  }
+  return { ns, calls };
+}
+
+// What is left of each class outside of what is directly inside it on its thread.
+function classOwn(app, ns) {
+  const { classes, twins } = app.timeline;
+  const onGpu = new Set(["kernel", "transfer"].map((kind) => app.tree.kinds.indexOf(kind)));
+  const own = ns.slice();
+  for (let number = 0; number < classes.count; number++) {
+    const up = classes.parent[number];
+    if (twins[number]) own[number] = 0;  // what is inside is taken off the span around it
+    else if (up >= 0 && !onGpu.has(classes.kind[number])) own[up] -= ns[number];
+  }
+  return own.map((each) => Math.max(0, each));
+}
+
+// Marks classes that have none of their own name and kind around them: only those count in a name's total.
+function outermostClasses(classes) {
+  const { count, name, kind, parent } = classes;
+  const marks = new Uint8Array(count);
+  const children = childLists(classes);
+  const open = new Map();
+  const stack = [];
+  for (let root = 0; root < count; root++) if (parent[root] < 0) stack.push(root);
+  while (stack.length) {
+    const number = stack.pop();
+    const isLeaving = number < 0;
+    const at = isLeaving ? -number - 1 : number;
+    const key = `${name[at]}/${kind[at]}`;
+    open.set(key, (open.get(key) ?? 0) + (isLeaving ? -1 : 1));
+    if (isLeaving) continue;
+    marks[at] = open.get(key) === 1 ? 1 : 0;
+    stack.push(-at - 1);
+    for (let i = children.start[at]; i < children.start[at + 1]; i++) stack.push(children.of[i]);
+  }
+  return marks;
+}
+
+// Children of class c are of[start[c]] to of[start[c + 1] - 1].
+function childLists({ count, parent }) {
+  const start = new Int32Array(count + 2);
+  for (let i = 0; i < count; i++) if (parent[i] >= 0) start[parent[i] + 2]++;
+  for (let i = 2; i < count + 2; i++) start[i] += start[i - 1];
+  const of = new Int32Array(count);
+  for (let i = 0; i < count; i++) if (parent[i] >= 0) of[start[parent[i] + 1]++] = i;
+  return { start, of };
+}
+
+// One row for each name and kind in the range, the largest own time first.
+function rangeTotals(app, { low, high }) {
+  const { timeline } = app;
+  const { classes } = timeline;
+  const { ns, calls } = classTotals(timeline, low, high);
+  const own = classOwn(app, ns);
+  timeline.outermost ??= outermostClasses(classes);
+  const groups = new Map();
+  for (let number = 0; number < classes.count; number++) {
+    if (!calls[number]) continue;
+    const key = classes.name[number] * app.tree.kinds.length + classes.kind[number];
+    const group = groups.get(key) ?? { name: timeline.names[classes.name[number]], kind: app.tree.kinds[classes.kind[number]], own: 0, total: 0, calls: 0 };
+    group.own += own[number];
+    group.calls += calls[number];
+    if (timeline.outermost[number]) group.total += ns[number];
+    groups.set(key, group);
+  }
+  return [...groups.values()].sort((a, b) => b.own - a.own || b.total - a.total);
+}
+
+function showRange(app) {
+  const box = document.getElementById("range");
+  box.hidden = !app.range;
+  if (!app.range) return;
+  const totals = rangeTotals(app, app.range);
+  const slices = totals.reduce((sum, { calls }) => sum + calls, 0);
+  const { low, high } = app.range;
+  const largest = totals.length > RANGE_ROWS ? `, the ${RANGE_ROWS} names with the most own time` : "";
+  document.getElementById("range-caption").textContent =
+    `${formatTime(high - low)} from ${tickText(low, Math.max(1, (high - low) / 1000), high)}: ${counted(slices, "slice")} of ${counted(totals.length, "name")}${largest}`;
+  document.getElementById("range-rows").replaceChildren(...totals.slice(0, RANGE_ROWS).map((group) => rangeRow(group)));
+}
+
+function rangeRow({ name, kind, own, total, calls }) {
+  const row = newElement("tr");
+  const head = newElement("th");
+  head.scope = "row";
+  setBreakable(head, kind === "backward" ? withoutPrefix(name) : name);
+  row.append(head, newElement("td", kind, "words"), ...[formatTime(own), formatTime(total), formatCount(calls)].map((text) => newElement("td", text)));
+  return row;
+}

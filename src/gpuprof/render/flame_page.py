@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The flame graph of a run, and of the difference between runs, with all that the page can switch between."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuprof.analyze.compared_runs import (
+    ComparedRuns,
+    TimeWeight,
+    load_compared,
+    method_text,
+    single_run_note,
+    warnings_of,
+)
+from gpuprof.analyze.difference import Sample, Scaling, can_scale_by_calls, compare
+from gpuprof.analyze.node_labels import bounds, layer_types
+from gpuprof.analyze.roofline.build import build_roofline
+from gpuprof.analyze.weight import has_gpu_time
+from gpuprof.analyze.weights import WEIGHTS, chosen_weight, weights_of
+from gpuprof.errors import RunError
+from gpuprof.render.flame_views import (
+    Colouring,
+    View,
+    bound_colouring,
+    difference_view,
+    type_colouring,
+    weight_views,
+)
+from gpuprof.render.flamegraph import call_count, flamegraph_page
+from gpuprof.render.shown_tree import Shown, placed_tree
+from gpuprof.render.titles import page_notes, page_subtitle, page_title
+from gpuprof.run.folder import RunFolder
+
+if TYPE_CHECKING:
+    from gpuprof.analyze.call_tree import CallTree
+    from gpuprof.render.timeline import Slices
+
+LoadedRun = tuple[RunFolder, "CallTree"]
+
+
+def run_page(
+    folder: RunFolder, tree: CallTree, weight: str | None = None, slices: Slices | str | None = None
+) -> str:
+    """Return the page of one run, with the timeline of its `slices`.
+
+    Raises RunError where it lacks the weight that is asked for.
+    """
+    weights = weights_of(folder, tree)
+    first = chosen_weight(weights, weight, folder)
+    shown = placed_tree(tree)
+    return flamegraph_page(
+        shown,
+        title=page_title(folder.path, folder.meta),
+        subtitle=page_subtitle(folder.meta),
+        notes=page_notes(folder.meta),
+        views=weight_views(shown, weights),
+        first=first,
+        colourings=_colourings(shown, folder, tree),
+        calls=call_count(tree),
+        slices=slices,
+    )
+
+
+def _colourings(shown: Shown, folder: RunFolder, tree: CallTree) -> list[Colouring]:
+    found = []
+    types = layer_types(tree, folder.meta)
+    if types is not None:
+        found.append(type_colouring(shown, types))
+    if folder.meta.get("work"):
+        try:
+            found.append(bound_colouring(shown, bounds(tree, build_roofline(folder))))
+        except RunError:
+            return found  # no ceilings, or nothing was counted: `gpuprof roofline` says which
+    return found
+
+
+def difference_page(new: Sequence[LoadedRun], old: Sequence[LoadedRun], weight: str | None = None) -> str:
+    """Return the page of the difference. Raises RunError where the runs lack the weight that is asked for."""
+    weights = _time_weights([tree for _, tree in (*new, *old)], weight)
+    views: list[View] = []
+    shown: Shown | None = None
+    repeated: str | None = None
+    for each in weights:
+        runs = load_compared(new, old, each)
+        shown = shown or placed_tree(_mean_tree(runs))
+        repeated = runs.repeated_name
+        views += _scaled_views(shown, runs, each)
+    assert shown is not None
+    # The GPU's time first, where there is any, as on the page of one run.
+    chosen = weights.index("cpu") if weight == "cpu" else len(weights) - 1
+    first = len(views) // len(weights) * chosen
+    metas = [[folder.meta for folder, _ in side] for side in (new, old)]
+    return flamegraph_page(
+        shown,
+        title=f"{_names(new)} against {_names(old)}",
+        subtitle=f"new: {_names(new)} · old: {_names(old)} · judged by {method_text(new, old, repeated)}",
+        notes=[*warnings_of(*metas), *single_run_note(new, old), *_all_notes([*new, *old])],
+        views=views,
+        first=first,
+        calls=call_count(shown.tree),
+    )
+
+
+def _time_weights(trees: list[CallTree], asked: str | None) -> list[TimeWeight]:
+    found: list[TimeWeight] = ["cpu", "gpu"] if all(map(has_gpu_time, trees)) else ["cpu"]
+    if asked is None or asked in found:
+        return found
+    if asked not in WEIGHTS:
+        raise RunError(f"cannot weigh by {asked!r}: choose one of {', '.join(WEIGHTS)}")
+    if asked == "gpu":
+        raise RunError("not all of the runs hold GPU work: leave the weight out, or take cpu")
+    raise RunError(f"a difference is judged of cpu and gpu time alone, not of {asked}: leave --weight out")
+
+
+def _scaled_views(shown: Shown, runs: ComparedRuns, weight: TimeWeight) -> list[View]:
+    new, old = ([_on_shown(shown, run) for run in side] for side in (runs.new, runs.old))
+    scalings: list[Scaling] = ["none", "calls", "total"]
+    if not can_scale_by_calls(new, old):
+        scalings.remove("calls")
+    return [
+        difference_view(weight, compare(new, old, scaling), repeated=runs.repeated_name)
+        for scaling in scalings
+    ]
+
+
+def _on_shown(shown: Shown, run: Sample) -> Sample:
+    moved = run.gathered(shown.own_place, shown.total_place, len(shown.tree))
+    # What a page adds, such as the time outside all spans, is all its own.
+    added = np.ones(len(shown.tree), dtype=np.bool_)
+    added[shown.total_place[shown.total_place >= 0]] = False
+    return dataclasses.replace(moved, total_ns=np.where(added, moved.own_ns, moved.total_ns))
+
+
+def _mean_tree(runs: ComparedRuns) -> CallTree:
+    """Return the union with the calls of the new side, of the old one where the new has none."""
+    new, old = (np.mean([run.calls for run in side], axis=0) for side in (runs.new, runs.old))
+    own = np.mean([run.own_ns for run in (*runs.new, *runs.old)], axis=0)
+    total = np.mean([run.total_ns for run in (*runs.new, *runs.old)], axis=0)
+    return dataclasses.replace(
+        runs.tree,
+        calls=np.where(new > 0, new, old).round().astype(np.int64),
+        own_ns=own.astype(np.int64),
+        total_ns=total.astype(np.int64),
+    )
+
+
+def _names(runs: Sequence[LoadedRun]) -> str:
+    return ", ".join(Path(folder.path).stem for folder, _ in runs)
+
+
+def _all_notes(runs: Sequence[LoadedRun]) -> list[str]:
+    notes: dict[str, Any] = {}
+    for folder, _ in runs:
+        for line in page_notes(folder.meta):
+            notes.setdefault(line, []).append(Path(folder.path).stem)
+    count = len(runs)
+    return [line if len(names) == count else f"{', '.join(names)}: {line}" for line, names in notes.items()]

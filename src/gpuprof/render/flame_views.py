@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a flame graph page can switch between: weights, colours, and the ways to compare two sides."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuprof.analyze.difference import Change, Difference, Scaling
+from gpuprof.analyze.node_labels import NOT_CLASSIFIED
+from gpuprof.render.page import readable
+from gpuprof.render.shown_tree import Shown
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from gpuprof.analyze.call_tree import CallTree
+    from gpuprof.analyze.weights import Weight, WeightName
+
+    Array = npt.NDArray[Any]
+
+# Of each weight: its name in a list, the heading of its sum, and what a sentence calls it.
+_WORDS: dict[WeightName, tuple[str, str, str]] = {
+    "cpu": ("CPU time", "Total time", "time"),
+    "gpu": ("GPU time", "GPU time", "GPU time"),
+    "wall": ("Wall-clock time", "Wall-clock time", "wall-clock time"),
+    "bytes": ("Bytes", "Bytes", "bytes"),
+    "flops": ("FLOPs", "FLOPs", "FLOPs"),
+    "launches": ("Kernel launches", "Kernel launches", "launches"),
+}
+_SCALINGS: dict[Scaling, str] = {
+    "none": "as measured",
+    "calls": "same number of {repeated}",
+    "total": "same total",
+}
+# The order of the colours, so that a bound has the same in every page.
+_BOUNDS = (
+    "compute",
+    "memory",
+    "latency",
+    "page faults",
+    "balanced",
+    "under-utilised",
+    "unknown",
+    NOT_CLASSIFIED,
+)
+_MOST_TYPES = 7
+_OTHER_TYPES, _NO_LAYER = "other layers", "in no layer"
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """One way to weigh the cells: `columns` stand in the page under the view's key."""
+
+    key: str
+    facts: dict[str, str]
+    columns: dict[str, Array]
+    own: Array
+    total: Array
+
+
+@dataclass(frozen=True, slots=True)
+class Colouring:
+    """One way to colour the cells: a category for each node. The last one means that nothing is known."""
+
+    key: str
+    label: str
+    categories: list[str]
+    code: Array
+
+
+def weight_views(shown: Shown, weights: Sequence[Weight]) -> list[View]:
+    """Return a view for each weight."""
+    views = []
+    for weight in weights:
+        own = shown.own(np.maximum(weight.tree.own_ns, 0)).astype(np.float64)
+        total = shown.total(weight.tree.total_ns, own).astype(np.float64)
+        label, measure, noun = _WORDS[weight.name]
+        facts = {"label": label, "measure": measure, "time": noun, "unit": weight.unit}
+        facts["note"] = readable("; ".join(weight.notes))
+        columns = {"own": own.astype("<f8"), "inside": (total - own).astype("<f8")}
+        views.append(View(weight.name, facts, columns, own, total))
+    return views
+
+
+def first_of(shown: Shown, view: View) -> CallTree:
+    """Return the tree with the times of a view."""
+    own, total = (np.round(column).astype(np.int64) for column in (view.own, view.total))
+    return dataclasses.replace(shown.tree, own_ns=own, total_ns=total)
+
+
+def difference_view(weight: WeightName, found: Difference, *, repeated: str | None) -> View:
+    """Return the view of a comparison of the nodes that are shown. Widths are the mean of both sides."""
+    columns: dict[str, Array] = {}
+    for name, change in (("total", found.total), ("own", found.own)):
+        columns |= {f"{name}.{key}": column for key, column in _change_columns(change).items()}
+    columns["calls.old"] = found.calls_old.astype("<f4")
+    columns["calls.new"] = found.calls_new.astype("<f4")
+    label, measure, noun = _WORDS[weight]
+    scaling = _SCALINGS[found.scaling].format(repeated=f"“{readable(repeated or '')}”")
+    facts = {"label": label, "measure": measure, "time": noun, "unit": "ns", "note": ""}
+    facts |= {"weight": weight, "scaling": found.scaling, "scalingLabel": scaling}
+    own = (found.own.old_ns + found.own.new_ns) / 2
+    total = (found.total.old_ns + found.total.new_ns) / 2
+    return View(f"{weight}-{found.scaling}", facts, columns, own, np.maximum(total, own))
+
+
+def _change_columns(change: Change) -> dict[str, Array]:
+    return {
+        "old": change.old_ns.astype("<f4"),
+        "new": change.new_ns.astype("<f4"),
+        "low": change.low_ns.astype("<f4"),
+        "high": change.high_ns.astype("<f4"),
+        "state": change.state.astype("u1"),
+    }
+
+
+def type_colouring(shown: Shown, types: Sequence[str | None]) -> Colouring:
+    """Colour by the class of the layer around each node; those with most time have their own colours."""
+    time: Counter[str] = Counter()
+    labels = [types[source] for source in shown.source.tolist()]
+    for label, own in zip(labels, shown.tree.own_ns.tolist(), strict=True):
+        if label is not None:
+            time[label] += max(0, own)
+    names = [name for name, _ in time.most_common(_MOST_TYPES)]
+    code = {name: number for number, name in enumerate(names)}
+    codes = [len(names) + 1 if label is None else code.get(label, len(names)) for label in labels]
+    categories = [*(readable(name) for name in names), _OTHER_TYPES, _NO_LAYER]
+    return Colouring("type", "Class of layer", categories, np.array(codes, dtype="u1"))
+
+
+def bound_colouring(shown: Shown, labels: Sequence[str]) -> Colouring:
+    """Colour by what binds each layer and operator."""
+    code = {name: number for number, name in enumerate(_BOUNDS)}
+    codes = [code.get(labels[source], code["unknown"]) for source in shown.source.tolist()]
+    return Colouring("bound", "What binds", list(_BOUNDS), np.array(codes, dtype="u1"))

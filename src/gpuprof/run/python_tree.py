@@ -1,0 +1,349 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The call tree with Python's frames in it: function, layer, operator, kernel in one tree.
+
+What spans measured stays as it was. A node that is called from several places of the program becomes one
+node for each; together they hold what it held. Frames have the sampled time that no span below them measured.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuprof.run.format import KINDS
+from gpuprof.run.stack_placement import (
+    NOTHING,
+    FrameKinds,
+    Frames,
+    Placement,
+    ThreadSpans,
+    guess,
+    place_samples,
+)
+from gpuprof.run.stacks import Stacks
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Columns = dict[str, npt.NDArray[Any]]
+
+UNCOUNTED = -1  # calls of a frame
+# What must be known of the spans; `path_id` is the number of the tree's node.
+SPAN_COLUMNS: tuple[str, ...] = ("span_id", "parent_id", "process_id", "thread_id", "path_id")
+SPAN_COLUMNS += ("start_ns", "duration_ns", "own_ns")
+_PYTHON, _LAYER = KINDS.index("python"), KINDS.index("layer")
+_NATIVE = tuple(KINDS.index(kind) for kind in ("operator", "backward", "compile"))
+_LEAVES = tuple(KINDS.index(kind) for kind in ("kernel", "transfer"))
+
+
+def with_python_frames(
+    tree: Columns, names: list[str], numbers: npt.NDArray[Any], spans: Columns, stacks: Stacks
+) -> tuple[Columns, list[str], npt.NDArray[np.int64]]:
+    """Return the tree's columns and names with the frames of `stacks`, and the new `path_id` of each span.
+
+    A node that was reached from several functions stands in several rows: the new numbers are places of rows.
+    `numbers` are those of the tree's nodes, leaves aside, in their order. `spans` has the columns span_id,
+    parent_id, process_id, thread_id, path_id (a number), start_ns, duration_ns, own_ns.
+    """
+    kept = np.flatnonzero(~np.isin(tree["kind"], _LEAVES))
+    row_of_number = np.full(int(numbers.max(initial=0)) + 1, -1, dtype=np.int64)
+    row_of_number[numbers] = kept
+    order = np.lexsort((spans["span_id"], -spans["duration_ns"], spans["start_ns"]))
+    sorted_spans = {name: column[order] for name, column in spans.items()}
+    sorted_spans["row"] = row_of_number[sorted_spans["path_id"].astype(np.int64)]
+    columns, all_names, path_ids = _Merge(tree, names, sorted_spans, stacks).merged()
+    in_given_order = np.empty_like(path_ids)
+    in_given_order[order] = path_ids
+    return columns, all_names, in_given_order
+
+
+def with_last_samples(decoded: dict[str, Any], stacks: Stacks) -> None:
+    """Have a process that was never closed last until its main thread's last sample."""
+    tree = decoded["tree"]
+    for process in decoded["processes"]:
+        process_id = process["process_id"]
+        mains = [each for each in stacks.threads if each.process_id == each.thread_id == process_id]
+        longer_ns = max((each.t_ns[-1] for each in mains if len(each)), default=0) - process["end_ns"]
+        roots = np.flatnonzero((tree["parent"] < 0) & (tree["process_id"] == process_id))
+        if not process["closed"] and longer_ns > 0 and len(roots) == 1:
+            process["end_ns"] += longer_ns
+            tree["own_ns"][roots] += longer_ns
+            tree["total_ns"][roots] += longer_ns
+
+
+class _Merge:
+    """A new node is a parent, and a row of the old tree or a frame; it is made before its children."""
+
+    def __init__(self, tree: Columns, names: list[str], spans: Columns, stacks: Stacks) -> None:
+        self._tree = tree
+        self._names = names
+        self._stacks = stacks
+        self._spans = {name: column.tolist() for name, column in spans.items()}
+        self._rows: list[int] = self._spans["row"]
+        self._place_of_id = {span: place for place, span in enumerate(self._spans["span_id"])}
+        self._up: list[int] = tree["parent"].tolist()
+        self._roots = {
+            int(tree["process_id"][row]): int(row) for row in np.flatnonzero(tree["parent"] < 0)[::-1]
+        }
+        self._parent: list[int] = []
+        self._row: list[int] = []
+        self._frame: list[int] = []
+        self._children: dict[tuple[int, int, int], int] = {}
+        self._node_of_span: list[int] = []
+        self._sums: dict[str, list[int]] = {name: [] for name in ("calls", "total_ns", "own_ns", "gpu_ns")}
+        self._thread_ids: defaultdict[int, set[int]] = defaultdict(set)
+
+    def merged(self) -> tuple[Columns, list[str], npt.NDArray[np.int64]]:
+        for row in sorted(self._roots.values()):
+            self._child(-1, row, -1)
+        placements = self._place()
+        self._make_nodes(placements)
+        self._share_out()
+        for (process_id, thread_id), placement in placements.items():
+            self._add_frame_times(process_id, thread_id, placement)
+        self._sum_up()
+        return self._columns()
+
+    # ---- where spans stand
+
+    def _place(self) -> dict[tuple[int, int], Placement]:
+        kinds = FrameKinds.of(self._stacks.texts)
+        places: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
+        for place, key in enumerate(zip(self._spans["process_id"], self._spans["thread_id"], strict=True)):
+            places[key].append(place)
+        return {
+            key: place_samples(thread, self._thread_spans(places[key]), kinds)
+            for thread in self._stacks.threads
+            if (key := (thread.process_id, thread.thread_id))[0] in self._roots
+        }
+
+    def _thread_spans(self, places: list[int]) -> ThreadSpans:
+        starts, durations = self._spans["start_ns"], self._spans["duration_ns"]
+        kinds = [int(self._tree["kind"][self._rows[place]]) for place in places]
+        return ThreadSpans(
+            keys=places,
+            start_ns=[starts[place] for place in places],
+            end_ns=[starts[place] + durations[place] for place in places],
+            is_layer=[kind == _LAYER for kind in kinds],
+            is_native=[kind in _NATIVE for kind in kinds],
+        )
+
+    def _make_nodes(self, placements: dict[tuple[int, int], Placement]) -> None:
+        above: dict[int, Frames] = {}
+        around: dict[int, tuple[Frames, Frames]] = {}
+        for placement in placements.values():
+            above |= placement.above
+            around |= placement.around
+        seen: defaultdict[int, set[Frames]] = defaultdict(set)
+        for place, frames in above.items():
+            seen[self._group_of(self._rows[place])].add(frames)
+        sampled = set(placements)
+        threads = list(zip(self._spans["process_id"], self._spans["thread_id"], strict=True))
+        made: dict[tuple[int, Frames, int], int] = {}
+        for place, row in enumerate(self._rows):
+            if place in above:
+                frames = above[place]
+            elif threads[place] in sampled:
+                frames = guess(seen.get(self._group_of(row), set()), around.get(place))
+            else:
+                frames = ()
+            outer = self._place_of_id.get(self._spans["parent_id"][place], -1)
+            is_inside = 0 <= outer < place
+            base = self._node_of_span[outer] if is_inside else self._root(threads[place][0])
+            key = (base, frames, row)
+            node = made.get(key)
+            if node is None:
+                node = made[key] = self._node_below(base, frames, row)
+            self._node_of_span.append(node)
+            self._sums["calls"][node] += 1
+            self._sums["total_ns"][node] += self._spans["duration_ns"][place]
+            self._sums["own_ns"][node] += self._spans["own_ns"][place]
+            self._thread_ids[node].add(threads[place][1])
+
+    def _group_of(self, row: int) -> int:
+        """Return the group that gathers a row, as `backward` does: they are called from the same places."""
+        calls = self._tree["calls"]
+        while self._up[row] >= 0 and self._up[self._up[row]] >= 0 and calls[self._up[row]] == 0:
+            row = self._up[row]
+        return row
+
+    def _root(self, process_id: int) -> int:
+        return self._child(-1, self._roots[process_id], -1)
+
+    def _node_below(self, base: int, frames: Frames, row: int) -> int:
+        """Return the node of a row below `base` and frames; where it stands elsewhere, without frames."""
+        chain = []
+        while row >= 0 and row != self._row[base]:
+            chain.append(row)
+            row = self._up[row]
+        node = base
+        if row < 0:
+            node = self._child(-1, chain.pop(), -1)
+        else:
+            for frame in frames:
+                node = self._child(node, -1, frame)
+        for below in reversed(chain):
+            node = self._child(node, below, -1)
+        return node
+
+    def _child(self, parent: int, row: int, frame: int) -> int:
+        key = (parent, row, frame)
+        node = self._children.get(key)
+        if node is None:
+            node = self._children[key] = len(self._parent)
+            self._parent.append(parent)
+            self._row.append(row)
+            self._frame.append(frame)
+            for column in self._sums.values():
+                column.append(0)
+        return node
+
+    # ---- what the old tree knew, among the new nodes
+
+    def _share_out(self) -> None:
+        nodes: defaultdict[int, list[int]] = defaultdict(list)
+        for node, row in enumerate(self._row):
+            nodes[row].append(node)
+        is_leaf = np.isin(self._tree["kind"], _LEAVES).tolist()
+        old = {name: self._tree[name].tolist() for name in self._sums}
+        for row, up in enumerate(self._up):
+            if row not in nodes:
+                parents = nodes[up] if is_leaf[row] else nodes[up][:1]
+                nodes[row] = [self._child(parent, row, -1) for parent in parents]
+            self._share_row(nodes[row], {name: column[row] for name, column in old.items()}, is_leaf[row])
+
+    def _share_row(self, nodes: list[int], old: dict[str, int], is_leaf: bool) -> None:
+        calls = self._sums["calls"]
+        # What ran on the GPU is known for the row as a whole; it is shared out by calls.
+        weights = [calls[self._parent[node]] if is_leaf else calls[node] for node in nodes]
+        for name, total in old.items():
+            if name == "gpu_ns" and total < 0:
+                shares = [total] * len(nodes)
+            elif is_leaf or name == "gpu_ns":
+                shares = shared(total, weights)
+            else:
+                shares = [self._sums[name][node] for node in nodes]
+                shares[0] += total - sum(shares)
+            for node, share in zip(nodes, shares, strict=True):
+                self._sums[name][node] = share
+
+    # ---- the time of frames
+
+    def _add_frame_times(self, process_id: int, thread_id: int, placement: Placement) -> None:
+        root = self._root(process_id)
+        is_main = thread_id == process_id
+        for sample in placement.samples:
+            for key, frames in zip((NOTHING, *sample.open), sample.groups, strict=True):
+                time_ns = sample.time_ns.get(key, 0)
+                holder = root if key == NOTHING else self._node_of_span[key]
+                if key != NOTHING or is_main:
+                    # The process has the time of its main thread outside of all spans, and no other's.
+                    time_ns = min(time_ns, max(self._sums["own_ns"][holder], 0))
+                    taken = time_ns if frames else 0
+                    self._sums["own_ns"][holder] -= taken
+                if time_ns > 0 and frames:
+                    self._add_time(holder, frames, time_ns, thread_id)
+
+    def _add_time(self, holder: int, frames: Frames, time_ns: int, thread_id: int) -> None:
+        node = holder
+        for frame in frames:
+            node = self._child(node, -1, frame)
+            self._thread_ids[node].add(thread_id)
+        self._sums["own_ns"][node] += time_ns
+
+    def _sum_up(self) -> None:
+        """Sum what has no duration of its own: frames, processes, and groups that were split."""
+        total, own = self._sums["total_ns"], self._sums["own_ns"]
+        inside = [0] * len(self._parent)
+        split = self._split_rows()
+        for node in range(len(self._parent) - 1, -1, -1):
+            row, parent = self._row[node], self._parent[node]
+            is_group = row in split and self._tree["calls"][row] == 0
+            if row < 0 or parent < 0 or is_group:
+                total[node] = own[node] + inside[node]
+            if parent >= 0:
+                inside[parent] += total[node]
+                if self._row[parent] < 0:
+                    self._thread_ids[parent] |= self._thread_ids[node]
+
+    def _split_rows(self) -> set[int]:
+        rows, counts = np.unique(np.array(self._row, dtype=np.int64), return_counts=True)
+        return {int(row) for row, count in zip(rows, counts, strict=True) if count > 1 and row >= 0}
+
+    # ---- the new tree
+
+    def _columns(self) -> tuple[Columns, list[str], npt.NDArray[np.int64]]:
+        order = self._preorder()
+        place = np.empty(len(order), dtype=np.int64)
+        place[order] = np.arange(len(order))
+        rows = np.array(self._row, dtype=np.int64)[order]
+        parents = np.array(self._parent, dtype=np.int64)[order]
+        names, name = self._named(order, rows)
+        is_frame = rows < 0
+        sums = {key: np.array(column, dtype=np.int64)[order] for key, column in self._sums.items()}
+        known_gpu = bool((self._tree["gpu_ns"] >= 0).all())
+        columns: Columns = {
+            "parent": np.where(parents < 0, -1, place[parents]).astype(np.int32),
+            "kind": np.where(is_frame, _PYTHON, self._tree["kind"][rows]).astype(np.uint8),
+            "name": name,
+            "calls": np.where(is_frame, UNCOUNTED, sums["calls"]),
+            "total_ns": sums["total_ns"],
+            "own_ns": sums["own_ns"],
+            "threads": self._thread_counts(order, rows),
+            "process_id": self._processes(order),
+            "gpu_ns": sums["gpu_ns"] if known_gpu else np.full(len(order), -1, dtype=np.int64),
+        }
+        is_call = ~is_frame & ~np.isin(columns["kind"], _LEAVES)
+        columns["number"] = np.where(is_call, np.arange(len(order)), -1)
+        return columns, names, place[np.array(self._node_of_span, dtype=np.int64)]
+
+    def _preorder(self) -> npt.NDArray[np.int64]:
+        children: defaultdict[int, list[int]] = defaultdict(list)
+        for node, parent in enumerate(self._parent):
+            children[parent].append(node)
+        order: list[int] = []
+        waiting = children[-1][::-1]
+        while waiting:
+            node = waiting.pop()
+            order.append(node)
+            waiting += children[node][::-1]
+        return np.array(order, dtype=np.int64)
+
+    def _named(
+        self, order: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
+    ) -> tuple[list[str], npt.NDArray[np.int32]]:
+        frames = np.array(self._frame, dtype=np.int64)[order]
+        used = np.unique(frames[rows < 0])
+        names = [*self._names, *(self._stacks.texts[frame] for frame in used.tolist())]
+        name = np.where(rows < 0, len(self._names) + np.searchsorted(used, frames), self._tree["name"][rows])
+        return names, name.astype(np.int32)
+
+    def _thread_counts(
+        self, order: npt.NDArray[np.int64], rows: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int32]:
+        split = self._split_rows()
+        return np.array(
+            [
+                max(1, len(self._thread_ids[node])) if row < 0 or row in split else self._tree["threads"][row]
+                for node, row in zip(order.tolist(), rows.tolist(), strict=True)
+            ],
+            dtype=np.int32,
+        )
+
+    def _processes(self, order: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        process: list[int] = []
+        for parent, row in zip(self._parent, self._row, strict=True):
+            process.append(process[parent] if parent >= 0 else int(self._tree["process_id"][row]))
+        return np.array(process, dtype=np.int64)[order]
+
+
+def shared(total: int, weights: list[int]) -> list[int]:
+    """Divide a number in proportion to `weights`; the parts add up to it."""
+    whole = sum(weights)
+    if whole <= 0:
+        return [total, *[0] * (len(weights) - 1)]
+    parts = [total * weight // whole for weight in weights]
+    parts[0] += total - sum(parts)
+    return parts

@@ -1,0 +1,295 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The page of a difference, and the switches of weight and colour, in a real browser."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+from pages import MS, STEP, Rows, cell_of, cells, make_tree, next_frames, pixel, stage_width, state
+
+from gpuprof.analyze.blocks import Blocks
+from gpuprof.analyze.call_tree import CallTree
+from gpuprof.analyze.difference import SCALINGS, Sample, compare
+from gpuprof.analyze.weights import Weight
+from gpuprof.render.flame_views import Colouring, difference_view, weight_views
+from gpuprof.render.flamegraph import flamegraph_page
+from gpuprof.render.shown_tree import placed_tree
+
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+# Own times in ms before and now; None: that side does not have it, 0 repetitions where `is_rare`.
+ROWS: Rows = [
+    (-1, "process", "python train.py", 1, 0),
+    (0, "span", "step", 40, 0),
+    (1, "layer", "fc1", 40, 100),
+    (1, "layer", "fc2", 40, 100),
+    (1, "layer", HOSTILE, 40, 100),
+    (1, "layer", "old_norm", 40, 50),
+    (1, "layer", "new_norm", 40, 50),
+    (1, "span", "checkpoint", 1, 100),
+]
+STEP_CELL, SAME_CELL, SLOWER_CELL, FASTER_CELL, GONE_CELL, NEW_CELL, RARE_CELL = range(1, 8)
+NOW = {SLOWER_CELL: 1.5, FASTER_CELL: 0.5}
+
+
+def sample(tree: CallTree, seed: int, factors: dict[int, float], missing: int) -> Sample:
+    """One side: every node has times of 1% spread in 20 blocks, but for the one that is called once."""
+    random = np.random.default_rng(seed)
+    factor = np.array([factors.get(node, 1.0) for node in range(len(tree))])
+    factor[missing] = 0
+    own_blocks = (tree.own_ns * factor)[:, None] * (1 + 0.01 * random.standard_normal((len(tree), 20)))
+    total_blocks = own_blocks.copy()
+    for node in range(len(tree) - 1, 0, -1):
+        total_blocks[tree.parent[node]] += total_blocks[node]
+    exists = np.arange(len(tree)) != missing
+    regular = exists & (np.arange(len(tree)) != RARE_CELL)
+    return Sample(
+        total_ns=total_blocks.mean(axis=1),
+        own_ns=own_blocks.mean(axis=1),
+        calls=np.where(exists, tree.calls, 0),
+        exists=exists,
+        repetitions=40,
+        whole_ns=float(own_blocks.mean(axis=1).sum()),
+        blocks=Blocks(total_blocks, own_blocks, regular),
+    )
+
+
+def difference_html(*, against_itself: bool = False) -> str:
+    tree = make_tree(ROWS)
+    shown = placed_tree(tree)
+    old = sample(tree, 1, {}, NEW_CELL)
+    new = old if against_itself else sample(tree, 2, NOW, GONE_CELL)
+    views = [difference_view("cpu", compare([new], [old], scaling), repeated=HOSTILE) for scaling in SCALINGS]
+    return flamegraph_page(
+        shown, title="b against a", subtitle="new: b · old: a", notes=[HOSTILE], views=views, calls=241
+    )
+
+
+@pytest.fixture(name="page")
+def difference_page(open_page: Any) -> Any:
+    return open_page(difference_html())
+
+
+def states(page: Any) -> dict[int, str]:
+    return {cell["node"]: cell["state"] for cell in cells(page)}
+
+
+def resolved(page: Any, variable: str) -> list[int]:
+    """A colour of the style sheet as a pixel has it."""
+    text = page.evaluate(
+        """name => {
+            const probe = document.createElement("span");
+            probe.style.color = `var(--${name})`;
+            document.body.append(probe);
+            const colour = getComputedStyle(probe).color;
+            probe.remove();
+            return colour;
+        }""",
+        variable,
+    )
+    return [*map(int, text.removeprefix("rgb(").removesuffix(")").split(",")), 255]
+
+
+def test_each_cell_says_what_became_of_it(page: Any) -> None:
+    assert states(page) == {
+        0: "same",
+        STEP_CELL: "same",
+        SAME_CELL: "same",
+        SLOWER_CELL: "slower",
+        FASTER_CELL: "faster",
+        GONE_CELL: "gone",
+        NEW_CELL: "new",
+        RARE_CELL: "unknown",
+    }
+    assert pixel(page, SAME_CELL) == resolved(page, "same")
+    assert pixel(page, SLOWER_CELL) == resolved(page, "slower-2")
+    assert pixel(page, FASTER_CELL) == resolved(page, "faster-2")
+
+
+def test_nothing_rests_on_colour_alone(page: Any) -> None:
+    texts = {cell["node"]: cell["text"] for cell in cells(page)}
+    assert texts[SLOWER_CELL].startswith("▲ fc2")
+    assert texts[FASTER_CELL].startswith("▼ ")
+    assert texts[GONE_CELL].startswith("− ol")
+    assert texts[NEW_CELL].startswith("+ n")
+    assert texts[SAME_CELL] == "fc1"
+    legend = " ".join(page.locator("#legend li").all_inner_texts())
+    for words in ("▲ slower", "▼ faster", "no difference beyond chance", "+ new", "− gone", "not judged"):
+        assert words in legend
+
+
+def test_what_is_new_and_what_is_gone_have_half_their_width(page: Any) -> None:
+    width = {cell["node"]: cell["width"] for cell in cells(page)}
+    assert width[GONE_CELL] == pytest.approx(width[SAME_CELL] / 4, rel=0.05)
+    assert width[NEW_CELL] == pytest.approx(width[SAME_CELL] / 4, rel=0.05)
+    assert sum(width[node] for node in range(2, 8)) == pytest.approx(stage_width(page), abs=1)
+
+
+def test_a_run_against_itself_is_grey(open_page: Any) -> None:
+    page = open_page(difference_html(against_itself=True))
+    assert set(states(page).values()) == {"same", "unknown"}
+    assert page.locator("#hot").inner_text() == "No difference beyond chance."
+    assert "No difference beyond chance" in page.locator("#summary").text_content()
+    assert pixel(page, SLOWER_CELL) == resolved(page, "same")
+
+
+def test_details_give_both_sides_the_change_and_the_interval(page: Any) -> None:
+    page.evaluate(f"window.__gpuprof.select({SLOWER_CELL})")
+    text = page.locator("#details").inner_text()
+    assert "own 99.9 ms → 150 ms" in text
+    assert "(+50." in text or "(+49." in text
+    assert "own interval +" in text
+    assert "own verdict slower" in text
+    assert "calls 40 → 40" in text
+    page.evaluate(f"window.__gpuprof.select({RARE_CELL})")
+    text = page.locator("#details").inner_text()
+    assert "own interval unavailable" in text
+    assert "own verdict not judged" in text
+
+
+def test_hostile_names_are_text(page: Any) -> None:
+    assert page.locator("img").count() == 0
+    assert HOSTILE in page.locator("#scaling").text_content()
+    assert page.locator("#rows th span").get_by_text(HOSTILE, exact=True).count() == 1
+    page.locator("#canvas").hover(position={"x": cell_of(page, FASTER_CELL)["x"] + 5, "y": 55})
+    assert HOSTILE in page.locator("#tooltip").inner_text()
+
+
+def test_the_table_lists_the_largest_change_first(page: Any) -> None:
+    rows = page.locator("#rows tr")
+    first = {rows.nth(index).locator("th span").first.inner_text() for index in range(4)}
+    assert first == {"fc2", HOSTILE, "old_norm", "new_norm"}
+    slow = page.locator("#rows tr", has_text="fc2").first.locator("td").all_inner_texts()
+    assert slow[2] == "slower"
+    assert slow[1].startswith("+")
+    page.get_by_role("button", name="Verdict").click()
+    assert page.locator("th[aria-sort]").inner_text().startswith("Verdict")
+
+
+def test_scale_and_colour_by_keyboard_and_by_address(open_page: Any, page: Any) -> None:
+    page.locator("#scaling").focus()
+    page.keyboard.press("End")
+    assert page.locator("#scaling").input_value() == "total"
+    before, now = page.locator("#total").inner_text().split(" → ")
+    assert before == now
+    page.locator("#colour").focus()
+    page.keyboard.press("ArrowDown")
+    assert page.locator("#colour").input_value() == "own"
+    assert states(page)[STEP_CELL] == "same"
+    fragment = page.evaluate("location.hash")
+    again = open_page(difference_html(), fragment=fragment)
+    assert again.locator("#scaling").input_value() == "total"
+    assert again.locator("#colour").input_value() == "own"
+    again.locator("#colour").select_option("kind")
+    assert states(again)[SLOWER_CELL] == ""
+    assert not cell_of(again, SLOWER_CELL)["text"].startswith("▲")
+
+
+def test_dark_and_forced_colours(open_page: Any) -> None:
+    light, dark = (open_page(difference_html(), color_scheme=scheme) for scheme in ("light", "dark"))
+    for node in (SAME_CELL, SLOWER_CELL, FASTER_CELL):
+        assert pixel(light, node) != pixel(dark, node)
+    assert pixel(dark, SLOWER_CELL) != pixel(dark, FASTER_CELL)
+    forced = open_page(difference_html(), forced_colors="active")
+    assert cell_of(forced, SLOWER_CELL)["text"].startswith("▲")
+
+
+@pytest.mark.parametrize("deficiency", ["protanopia", "deuteranopia", "tritanopia", "achromatopsia"])
+def test_slower_and_faster_differ_for_the_colour_blind(page: Any, deficiency: str) -> None:
+    # Emulation acts on what is composed: the labels' marks are there in any case, checked above.
+    page.context.new_cdp_session(page).send("Emulation.setEmulatedVisionDeficiency", {"type": deficiency})
+    next_frames(page)
+    at = {node: cell_of(page, node) for node in (SLOWER_CELL, FASTER_CELL)}
+    stage = page.locator("#canvas").bounding_box()
+    shots = [
+        page.screenshot(
+            clip={
+                "x": stage["x"] + cell["x"] + cell["width"] - 10,
+                "y": stage["y"] + cell["y"] + 14,
+                "width": 4,
+                "height": 4,
+            }
+        )
+        for cell in at.values()
+    ]
+    assert shots[0] != shots[1]
+
+
+def test_a_narrow_screen_holds_the_page(open_page: Any) -> None:
+    page = open_page(difference_html(), viewport={"width": 360, "height": 800})
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+
+
+# ---- weights and colours of one run ----------------------------------------------------------------
+
+
+def weighed_html() -> str:
+    tree = make_tree(STEP)
+    doubled = dataclasses.replace(
+        tree, own_ns=np.array(tree.own_ns) * 0, total_ns=np.array(tree.total_ns) * 0
+    )
+    doubled.own_ns[4] = 3_000_000
+    doubled.total_ns[[0, 1, 2, 3, 4]] = 3_000_000
+    shown = placed_tree(tree)
+    views = weight_views(shown, [Weight("cpu", tree), Weight("flops", doubled, "FLOP", ("a note on FLOPs",))])
+    colours = [
+        Colouring(
+            "type",
+            "Class of layer",
+            ["Linear", "other layers", "in no layer"],
+            np.array([2, 2, 0, 0, 0, 2, 2], "u1"),
+        )
+    ]
+    return flamegraph_page(shown, title="A step", subtitle="test", views=views, colourings=colours, calls=16)
+
+
+def test_the_weight_is_switched_by_keyboard(open_page: Any) -> None:
+    page = open_page(weighed_html())
+    assert page.locator("header dd").all_inner_texts() == ["100 ms", "16"]
+    page.locator("#weight").focus()
+    page.keyboard.press("ArrowDown")
+    assert page.locator("header dd").all_inner_texts() == ["3.00 MFLOP", "16"]
+    assert page.locator("header dt").first.inner_text() == "FLOPs"
+    assert {cell["node"] for cell in cells(page)} == {0, 1, 2, 3, 4}  # the backward pass has none
+    assert cell_of(page, 4)["width"] == stage_width(page)
+    assert "3.00 MFLOP · 100" in cell_of(page, 4)["text"] or cell_of(page, 4)["label"] == "aten::addmm"
+    assert page.locator("#view-note").inner_text() == "a note on FLOPs"
+    assert page.locator("#rows tr").first.locator("td").nth(1).inner_text() == "3.00 MFLOP"
+    fragment = page.evaluate("location.hash")
+    assert "weight=flops" in fragment
+    again = open_page(weighed_html(), fragment=fragment)
+    assert again.locator("#weight").input_value() == "flops"
+    again.locator("#weight").select_option("cpu")
+    assert again.locator("header dd").first.inner_text() == "100 ms"
+    assert again.locator("#view-note").is_hidden()
+
+
+def test_a_zoom_survives_the_switch_where_there_is_width(open_page: Any) -> None:
+    page = open_page(weighed_html())
+    page.evaluate("window.__gpuprof.zoom(2)")
+    page.locator("#weight").select_option("flops")
+    assert state(page, "zoomed") == 2
+    page.locator("#weight").select_option("cpu")
+    page.evaluate("window.__gpuprof.zoom(6)")
+    page.locator("#weight").select_option("flops")
+    assert state(page, "zoomed") == -1
+
+
+def test_the_class_of_layer_as_colour(open_page: Any) -> None:
+    page = open_page(weighed_html())
+    page.locator("#colour").focus()
+    page.keyboard.press("ArrowDown")
+    assert page.locator("#colour").input_value() == "type"
+    assert pixel(page, 4) == resolved(page, "category-0")
+    assert pixel(page, 1) == resolved(page, "category-none")
+    assert page.locator("#legend li").all_inner_texts() == ["Linear 50.0%", "in no layer 50.0%"]
+    page.evaluate("window.__gpuprof.select(4)")
+    assert "class of layer Linear" in page.locator("#details").inner_text()
+
+
+def test_one_weight_and_one_colour_are_no_choice(open_page: Any) -> None:
+    page = open_page(flamegraph_page(make_tree([(-1, "process", "p", 1, MS)]), title="t", subtitle="s"))
+    for name in ("weight", "scaling", "colour"):
+        assert page.locator(f"#{name}").is_hidden()

@@ -1,0 +1,83 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is flagged of simulated systems, and of machines that were busy."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from simulated import MS, FakeClock, SimulatedSystem, flag_names, measured
+
+from gpuprof.bench.flags import flags_of, machine_flags, two_peaks
+from gpuprof.bench.machine_state import MachineUse
+from gpuprof.bench.measure import measure
+from gpuprof.bench.settings import Settings
+
+
+def test_drift_is_flagged() -> None:
+    found, _ = measured(lambda call: MS * (1 + call / 20_000), iterations=2_000, warmup=0)
+    assert flag_names(found) == {"drift", "spread"}
+    line = next(flag.line for flag in flags_of(found) if flag.name == "drift")
+    assert "+9.5%" in line or "+10.0%" in line
+
+
+def test_two_peaks_are_flagged_and_both_named() -> None:
+    generator = np.random.default_rng(41)
+    found, _ = measured(
+        lambda call: (MS if generator.random() < 0.6 else 3 * MS) * generator.lognormal(0, 0.01),
+        duration_s=3.0,
+    )
+    assert "two peaks" in flag_names(found)
+    peaks = two_peaks(found.samples)
+    assert peaks is not None
+    assert peaks[0] == pytest.approx(0.001, rel=0.05)
+    assert peaks[1] == pytest.approx(0.003, rel=0.05)
+
+
+@pytest.mark.parametrize("kind", ["normal", "lognormal", "gamma", "uniform", "exponential"])
+def test_one_peak_is_not_taken_for_two(kind: str) -> None:
+    generator = np.random.default_rng(42)
+    draw: dict[str, Callable[[], Any]] = {
+        "normal": lambda: generator.normal(1, 0.05, 800),
+        "lognormal": lambda: generator.lognormal(0, 0.3, 800),
+        "gamma": lambda: generator.gamma(4, 1, 800),
+        "uniform": lambda: generator.uniform(1, 2, 800),
+        "exponential": lambda: 1 + generator.exponential(0.1, 800),
+    }
+    assert sum(two_peaks(draw[kind]()) is not None for _ in range(40)) <= 1
+
+
+def test_enqueueing_that_takes_most_of_a_call_is_flagged_on_a_device() -> None:
+    clock = FakeClock()
+    system = SimulatedSystem(clock, lambda call: MS, enqueue_share=0.9, device_type="cuda")
+    found = measure(system, Settings(), clock=clock)
+    assert flag_names(found, "cuda") == {"enqueue"}
+    assert flag_names(found, "cpu") == set()
+
+
+@pytest.mark.parametrize(
+    ("use", "expected"),
+    [
+        ({}, set()),
+        ({"involuntary_switches": 500}, {"interrupted"}),
+        ({"others_cpus": 1.5}, {"other load"}),
+        ({"stolen_share": 0.2}, {"stolen time"}),
+        ({"frequency_before_mhz": 3000.0, "frequency_after_mhz": 2000.0}, {"clock"}),
+        ({"others_cpus": None, "stolen_share": None, "involuntary_switches": None}, set()),
+    ],
+)
+def test_what_the_machine_did_is_flagged(use: dict[str, Any], expected: set[str]) -> None:
+    quiet = {
+        "elapsed_s": 1.0,
+        "processors": 4,
+        "involuntary_switches": 3,
+        "others_cpus": 0.05,
+        "stolen_share": 0.0,
+        "frequency_before_mhz": 3000.0,
+        "frequency_after_mhz": 2950.0,
+    }
+    flags = list(machine_flags(MachineUse(**{**quiet, **use}), calls=1_000))
+    assert {flag.name for flag in flags} == expected
+    assert all("\n" not in str(flag) for flag in flags)

@@ -1,0 +1,262 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Where Python's frames stand among spans: stacks and spans of known calls."""
+
+from __future__ import annotations
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuprof.record.frame_text import MODULE_CALL
+from gpuprof.run.format import KINDS
+from gpuprof.run.python_tree import UNCOUNTED, shared, with_python_frames
+from gpuprof.run.stack_placement import guess
+from gpuprof.run.stacks import Stacks, ThreadStacks
+
+CALL_IMPL = "Module._call_impl (torch/nn/modules/module.py:1779)"
+ENTER = (MODULE_CALL, CALL_IMPL)
+PROCESS, SPAN, LAYER, OPERATOR, PYTHON = (
+    KINDS.index(kind) for kind in ("process", "span", "layer", "operator", "python")
+)
+DURATION = 1000
+
+
+class Program:
+    """Spans and samples of process 7; times are whole numbers from 0 to DURATION."""
+
+    def __init__(self) -> None:
+        self.nodes = [(-1, PROCESS, "prog", 0, 0, 0)]
+        self.spans: list[tuple[int, int, int, int, int, int, int]] = []
+        self.stacks = Stacks()
+        self.thread = 7
+
+    def span(self, parent: int, kind: int, name: str, start: int, end: int) -> int:
+        """Add one call; returns its number. Parents come before their children."""
+        up = self.spans[parent][3] if parent >= 0 else 0
+        key = (up, kind, name)
+        known = [node[:3] for node in self.nodes]
+        node = known.index(key) if key in known else len(self.nodes)
+        if node == len(known):
+            self.nodes.append((*key, 0, 0, 0))
+        self.spans.append((len(self.spans), parent, self.thread, node, start, end - start, end - start))
+        return len(self.spans) - 1
+
+    def sample(self, taken: int, since: int, *frames: str) -> None:
+        numbers = []
+        for frame in frames:
+            if frame not in self.stacks.texts:
+                self.stacks.texts.append(frame)
+            numbers.append(self.stacks.texts.index(frame))
+        threads = {thread.thread_id: thread for thread in self.stacks.threads}
+        if self.thread not in threads:
+            self.stacks.threads.append(ThreadStacks(7, self.thread, 10))
+            threads[self.thread] = self.stacks.threads[-1]
+        threads[self.thread].t_ns.append(taken)
+        threads[self.thread].duration_ns.append(taken - since)
+        threads[self.thread].frames.append(tuple(numbers))
+
+    def tree(self) -> tuple[dict[str, np.ndarray], list[str], np.ndarray, dict[str, np.ndarray]]:
+        """Return the plain tree in pre-order and the spans, as the decoder gives them."""
+        own = {span: duration for span, *_, duration in self.spans}
+        for _, parent, thread, _, _, duration, _ in self.spans:
+            if parent >= 0 and self.spans[parent][2] == thread:
+                own[parent] -= duration
+        calls = [0] * len(self.nodes)
+        total, own_of = list(calls), list(calls)
+        for span, _, _, node, _, duration, _ in self.spans:
+            calls[node] += 1
+            total[node] += duration
+            own_of[node] += own[span]
+        top = sum(s[5] for s in self.spans if s[1] < 0 and s[2] == 7)
+        own_of[0], total[0] = DURATION - top, DURATION
+        order: list[int] = []
+        waiting = [0]
+        while waiting:
+            node = waiting.pop()
+            order.append(node)
+            waiting += [child for child, each in enumerate(self.nodes) if each[0] == node and child][::-1]
+        place = {node: row for row, node in enumerate(order)}
+        names = [self.nodes[node][2] for node in order]
+
+        def column(values: list[int]) -> np.ndarray:
+            return np.array([values[node] for node in order], dtype=np.int64)
+
+        columns = {
+            "parent": np.array([place.get(self.nodes[node][0], -1) if node else -1 for node in order]),
+            "kind": column([node[1] for node in self.nodes]).astype(np.uint8),
+            "name": np.arange(len(order), dtype=np.int32),
+            "calls": column(calls),
+            "total_ns": column(total),
+            "own_ns": column(own_of),
+            "threads": np.ones(len(order), dtype=np.int32),
+            "process_id": np.full(len(order), 7),
+            "gpu_ns": np.full(len(order), -1),
+        }
+        ids = ("span_id", "parent_id", "thread_id", "path_id", "start_ns", "duration_ns")
+        spans = {
+            name: np.array([span[at] for span in self.spans], dtype=np.int64) for at, name in enumerate(ids)
+        }
+        spans["own_ns"] = np.array([own[span[0]] for span in self.spans], dtype=np.int64)
+        spans["process_id"] = np.full(len(self.spans), 7)
+        return columns, names, np.array(order), spans
+
+    def merged(self) -> dict[str, tuple[int, int, int]]:
+        """Return calls, total and own time by path."""
+        tree, names, _ = with_python_frames(*self.tree(), self.stacks)
+        paths: list[str] = []
+        for parent, name in zip(tree["parent"].tolist(), tree["name"].tolist(), strict=True):
+            paths.append(f"{paths[parent]}/{names[name]}" if parent >= 0 else names[name])
+        assert len(set(paths)) == len(paths)
+        rows = zip(*(tree[key].tolist() for key in ("calls", "total_ns", "own_ns")), strict=True)
+        return dict(zip(paths, rows, strict=True))
+
+
+def test_layers_stand_below_the_function_that_called_them() -> None:
+    program = Program()
+    for number, function in enumerate(("train", "evaluate")):
+        begin = 100 + 100 * number
+        net = program.span(-1, LAYER, "Net", begin, begin + 80)
+        program.span(net, OPERATOR, "aten::mm", begin + 20, begin + 60)
+        program.sample(begin + 65, begin, "main", function, *ENTER, "Net.forward", "torch.mm (built-in)")
+    merged = program.merged()
+    for function in ("train", "evaluate"):
+        assert merged[f"prog/main/{function}/Net"][:2] == (1, 80)
+        assert merged[f"prog/main/{function}/Net/aten::mm"] == (1, 40, 40)
+        assert merged[f"prog/main/{function}"] == (UNCOUNTED, 80, 0)
+    assert merged["prog"] == (0, DURATION, DURATION - 160)
+
+
+def test_frames_inside_a_layer_stand_between_it_and_the_next() -> None:
+    program = Program()
+    net = program.span(-1, LAYER, "Net", 100, 200)
+    program.span(net, LAYER, "fc", 140, 160)
+    inside = ("main", *ENTER, "Net.forward (net.py:3)", "Net.helper (net.py:9)")
+    program.sample(120, 100, *inside)
+    program.sample(135, 120, *inside)
+    program.sample(150, 135, *inside, *ENTER, "Linear.forward (torch/nn/modules/linear.py:1)", "linear")
+    merged = program.merged()
+    assert merged["prog/main/Net"] == (1, 100, 100 - 20 - 40)
+    assert merged["prog/main/Net/Net.helper (net.py:9)"] == (UNCOUNTED, 60, 40)
+    assert merged["prog/main/Net/Net.helper (net.py:9)/fc"] == (1, 20, 10)
+    assert merged["prog/main/Net/Net.helper (net.py:9)/fc/linear"] == (UNCOUNTED, 10, 10)
+
+
+def test_what_several_samples_of_a_span_share_stands_above_it() -> None:
+    program = Program()
+    step = program.span(-1, SPAN, "step", 100, 300)
+    program.span(step, LAYER, "Net", 140, 160)
+    program.sample(120, 100, "main", "load")
+    program.sample(135, 120, "main", "compute")
+    program.sample(150, 135, "main", "compute", *ENTER, "Net.forward (net.py:3)")
+    merged = program.merged()
+    assert merged["prog/main/step"][:2] == (1, 200)
+    assert merged["prog/main/step/load"] == (UNCOUNTED, 20, 20)
+    assert merged["prog/main/step/compute/Net"] == (1, 20, 20)
+
+
+def test_where_calls_and_layers_do_not_match_frames_stand_above_the_outermost_span() -> None:
+    program = Program()
+    program.span(-1, LAYER, "Net", 100, 200)
+    program.sample(150, 100, "main", *ENTER, "Unseen.forward (a.py:1)", *ENTER, "Net.forward (b.py:1)")
+    assert program.merged()["prog/main/Unseen.forward (a.py:1)/Net.forward (b.py:1)/Net"] == (1, 100, 100)
+
+
+def test_a_call_between_samples_takes_the_only_way_that_fits() -> None:
+    program = Program()
+    program.span(-1, LAYER, "Net", 100, 110)
+    program.sample(111, 95, "main", "train", *ENTER, "Net.forward (b.py:1)")
+    program.span(-1, LAYER, "Net", 113, 114)
+    program.sample(130, 111, "main", "train", "log")
+    assert program.merged()["prog/main/train/Net"][:2] == (2, 11)
+
+
+def test_time_of_other_threads_is_added() -> None:
+    program = Program()
+    program.thread = 8
+    program.sample(100, 0, "run", "wait")
+    merged = program.merged()
+    assert merged["prog/run/wait"] == (UNCOUNTED, 100, 100)
+    assert merged["prog"] == (0, DURATION + 100, DURATION)
+
+
+def test_guess() -> None:
+    assert guess({(1, 2)}, None) == (1, 2)
+    assert guess({(1, 2), (1, 3)}, None) == (1,)
+    assert guess(set(), ((1, 2, 3), (1, 2, 4))) == (1, 2)
+    assert guess({(1, 2), (1, 3)}, ((1, 2, 5), (1, 2))) == (1, 2)
+    assert guess({(1, 2, 4), (1, 3)}, ((1, 2), (1, 5))) == (1, 2, 4)
+    assert guess({(1, 3)}, ((1, 2), (1, 2))) == (1, 2)
+    assert guess({(1, 2), (1, 3)}, ((1,), (1, 3, 4))) == (1, 3)
+
+
+@given(st.integers(-5, 10**9), st.lists(st.integers(0, 1000), min_size=1, max_size=5))
+def test_shares_add_up(total: int, weights: list[int]) -> None:
+    assert sum(shared(total, weights)) == total
+
+
+FRAMES = st.lists(
+    st.sampled_from(["main", "train", "helper", *ENTER, "Net.forward (net.py:3)", "torch.mm (built-in)"]),
+    max_size=8,
+)
+
+
+@st.composite
+def programs(draw: st.DrawFn) -> Program:
+    """Draw spans that nest or overlap, on two threads, and samples of any stacks."""
+    program = Program()
+    for thread in (7, 8):
+        program.thread = thread
+        first = len(program.spans)
+        for _ in range(draw(st.integers(0, 6))):
+            outer = draw(st.sampled_from([-1, *range(first, len(program.spans))]))
+            low, high = (0, 400) if outer < 0 else (program.spans[outer][4], sum(program.spans[outer][4:6]))
+            if outer < 0:
+                low = max((sum(s[4:6]) for s in program.spans[first:] if s[1] < 0), default=0)
+                high = low + 100
+            inner = [sum(s[4:6]) for s in program.spans if s[1] == outer and outer >= 0]
+            low = max([low, *inner])
+            start = draw(st.integers(low, high))
+            end = draw(st.integers(start, high))
+            kind = draw(st.sampled_from([SPAN, LAYER, OPERATOR]))
+            program.span(outer, kind, draw(st.sampled_from("ab")), start, end)
+        time = draw(st.integers(0, 50))
+        for _ in range(draw(st.integers(0, 8))):
+            taken = time + draw(st.integers(1, 60))
+            program.sample(taken, time, *draw(FRAMES))
+            time = taken
+    return program
+
+
+@given(programs())
+def test_sums_are_kept_and_nothing_is_negative(program: Program) -> None:
+    plain, names, numbers, spans = program.tree()
+    tree, all_names, path_ids = with_python_frames(plain, names, numbers, spans, program.stacks)
+    for row in range(len(tree["parent"])):
+        if tree["kind"][row] in (LAYER, OPERATOR):
+            calls, known = path_ids == row, (tree["calls"][row], tree["total_ns"][row])
+            assert (calls.sum(), spans["duration_ns"][calls].sum()) == known
+    assert (tree["number"][path_ids] == path_ids).all()
+    is_frame = tree["kind"] == PYTHON
+    assert (tree["own_ns"] >= 0).all()
+    assert (tree["total_ns"] >= 0).all()
+    for column in ("calls", "total_ns"):
+        for name in set(names):
+            for kind in (SPAN, LAYER, OPERATOR):
+                before = sum_of(plain, names, name, kind, column)
+                assert sum_of(tree, all_names, name, kind, column) == before
+    others = sum(
+        duration
+        for thread in program.stacks.threads
+        if thread.thread_id == 8
+        for duration in thread.duration_ns
+    )
+    added = int(tree["own_ns"].sum() - plain["own_ns"].sum())
+    assert 0 <= added <= others
+    inside = np.zeros(len(is_frame), dtype=np.int64)
+    np.add.at(inside, tree["parent"][1:], tree["total_ns"][1:])
+    assert (tree["total_ns"] == tree["own_ns"] + inside)[is_frame].all()
+
+
+def sum_of(tree: dict[str, np.ndarray], names: list[str], name: str, kind: int, column: str) -> int:
+    rows = [names[at] == name for at in tree["name"].tolist()] & (tree["kind"] == kind)
+    return int(tree[column][rows].sum())

@@ -1,0 +1,309 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof run --python`: functions stand above the layers that they call; the program is left in peace."""
+
+from __future__ import annotations
+
+import itertools
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from page_reader import timeline_of
+
+import gpuprof
+from gpuprof.record.python_stacks import PythonStackSource
+from gpuprof.record.stack_file import BLOCK_BYTES, StackFile
+from gpuprof.run.format import KINDS
+from gpuprof.run.stacks import Stacks, ThreadStacks, read_stacks
+from gpuprof.run.writer import TableWriter
+
+pytest.importorskip("pyinstrument")
+
+Ended = tuple["subprocess.CompletedProcess[str]", gpuprof.Run]
+Sampled = Callable[..., Ended]
+
+BUSY = """
+def busy(rounds):
+    total = 0
+    for number in range(rounds):
+        total += abs(number)
+    return total
+"""
+TWO_FUNCTIONS = """
+import torch
+
+torch.set_num_threads(1)
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = torch.nn.Linear(64, 64)
+    def repeated(self, x):
+        for _ in range(20):
+            x = self.fc(x)
+        return x
+    def forward(self, x):
+        return self.repeated(x)
+
+class Other(Net):
+    pass
+
+def train(net, x):
+    for _ in range(200):
+        net(x).sum().backward()
+
+def evaluate(net, other, x):
+    with torch.no_grad():
+        for _ in range(200):
+            net(x)
+            other(x)
+
+def main():
+    net, other, x = Net(), Other(), torch.ones(8, 64)
+    train(net, x)
+    evaluate(net, other, x)
+
+main()
+"""
+
+
+@pytest.fixture
+def sampled(tmp_path: Path, run_python: Callable[..., Any]) -> Sampled:
+    """`sampled(source)` runs a program under `gpuprof run --python`; returns how it ended, and the run."""
+
+    def run(source: str) -> Ended:
+        (tmp_path / "program.py").write_text(source)
+        ended = run_python("-m", "gpuprof", "run", "--python", "--out", "r.gpuprof", "program.py")
+        assert (tmp_path / "r.gpuprof").is_dir(), ended.stderr
+        return ended, gpuprof.open(tmp_path / "r.gpuprof")
+
+    return run
+
+
+def paths_of(run: gpuprof.Run) -> dict[str, int]:
+    """Return the calls by path; frames are told by their function's name alone."""
+    tree = run.call_tree
+    paths: list[str] = []
+    for parent, name, kind in zip(tree.parent.tolist(), tree.name.tolist(), tree.kind.tolist(), strict=True):
+        text = tree.names[name]
+        text = text.partition(" ")[0] if KINDS[kind] == "python" else text
+        paths.append(f"{paths[parent]}/{text}" if parent >= 0 else "")
+    return dict(zip(paths, tree.calls.tolist(), strict=True))
+
+
+def test_functions_stand_above_the_layers_that_they_call(sampled: Sampled) -> None:
+    ended, run = sampled(TWO_FUNCTIONS)
+    assert ended.returncode == 0
+    paths = paths_of(run)
+    in_train = paths["/<module>/main/train/Net"]
+    in_evaluate = paths["/<module>/main/evaluate/Net"]
+    # A call between two samples, of which one is elsewhere, may stand further up.
+    assert 180 <= in_train <= 200
+    assert 180 <= in_evaluate <= 200
+    assert 180 <= paths["/<module>/main/evaluate/Other"] <= 200
+    assert "/<module>/main/train/Other" not in paths
+    assert paths["/<module>/main/train/Net/Net.repeated/fc"] == 20 * in_train
+    assert any(
+        re.fullmatch(r"/<module>/main/train/Tensor.backward/.*/backward/Net/fc", path) for path in paths
+    )
+
+
+def test_spans_are_those_of_the_table(sampled: Sampled) -> None:
+    _, run = sampled(TWO_FUNCTIONS)
+    measured = run.sql("SELECT name, count(*), sum(duration_ns) FROM spans WHERE kind = 'layer' GROUP BY 1")
+    rows = {row.name: row for row in run.summary(process="all").rows}
+    tree = run.sql(
+        "SELECT name, sum(calls), sum(total_ns) FROM call_tree WHERE kind = 'layer' AND calls > 0 GROUP BY 1"
+    )
+    assert sorted(measured.fetchall()) == sorted(tree.fetchall())
+    assert rows["Net/fc"].calls == 20 * 200 * 2
+    assert run.call_tree.own_ns.min() >= 0
+
+
+def test_the_table_of_stacks(sampled: Sampled) -> None:
+    _, run = sampled(BUSY + "busy(300000)\n")
+    rows = run.sql(
+        "SELECT t_ns, process_id, thread_id, duration_ns, frames FROM stacks ORDER BY t_ns"
+    ).fetchall()
+    assert run.meta["stacks"]["samples"] == len(rows) > 3
+    assert run.meta["stacks"]["interval_ns"] == 1_000_000
+    assert all(row[1] == run.meta["process_id"] for row in rows)
+    assert all(0 <= row[0] <= run.meta["duration_ns"] for row in rows)
+    assert ["<module> (program.py)", "busy (program.py:2)"] in [row[4][:2] for row in rows]
+    for before, after in itertools.pairwise(rows):
+        assert after[0] - after[3] == before[0]
+
+
+def test_samples_without_frames_are_rows_without_frames(tmp_path: Path) -> None:
+    import duckdb
+
+    with duckdb.connect(":memory:") as connection:
+        writer = TableWriter(connection, tmp_path)
+        thread = ThreadStacks(7, 8, 1_000_000, [5, 9, 12], [1, 1, 1], [(), (0,), ()])
+        writer.write_stacks(Stacks(["main (a.py:1)"], [thread]))
+        rows = connection.sql(f"SELECT frames FROM '{tmp_path}/stacks/*/*.parquet' ORDER BY t_ns").fetchall()
+    assert rows == [([],), (["main (a.py:1)"],), ([],)]
+
+
+def test_the_page_of_a_sampled_run(sampled: Sampled, tmp_path: Path) -> None:
+    _, run = sampled(TWO_FUNCTIONS)
+    run.flamegraph(tmp_path / "a.html")
+    timeline = timeline_of((tmp_path / "a.html").read_text(encoding="utf-8"))
+    assert any(each.name.startswith("train (program.py") for each in timeline.slices)
+
+
+def test_threads_that_begin_later_are_sampled(sampled: Sampled) -> None:
+    _, run = sampled(
+        BUSY
+        + "import threading\n"
+        + "worker = threading.Thread(target=busy, args=(300000,))\nworker.start()\nworker.join()\n"
+    )
+    assert run.meta["stacks"]["threads"] == 2
+    assert any(path.endswith("/Thread.run/busy") for path in paths_of(run))
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        "import cProfile, pstats\nprofiler = cProfile.Profile()\nprofiler.enable()\nbusy(200000)\n"
+        "profiler.disable()\nassert pstats.Stats(profiler).total_calls > 100000\n",
+        "import sys\nseen = []\nsys.setprofile(lambda *event: seen.append(event[1]))\nbusy(2000)\n"
+        "sys.setprofile(None)\nassert seen.count('c_call') >= 2000\n",
+        "import pyinstrument\nprofiler = pyinstrument.Profiler()\nprofiler.start()\nbusy(200000)\n"
+        "profiler.stop()\nassert 'busy' in profiler.output_text()\n",
+    ],
+    ids=["cProfile", "setprofile", "pyinstrument"],
+)
+def test_the_programs_own_profilers_work(sampled: Sampled, program: str) -> None:
+    ended, run = sampled(BUSY + "busy(200000)\n" + program)
+    assert ended.returncode == 0, ended.stderr
+    assert run.meta["stacks"]["samples"] > 0
+    if "cProfile" not in program or sys.version_info < (3, 12):
+        assert any("place for profilers" in note for note in run.meta["notes"])
+
+
+def test_hooks_of_the_programs_threads_are_left(sampled: Sampled) -> None:
+    ended, run = sampled(
+        BUSY
+        + "import threading\nseen = []\ndef hook(*event): seen.append(event[1])\nthreading.setprofile(hook)\n"
+        + "worker = threading.Thread(target=busy, args=(2000,))\nworker.start()\nworker.join()\n"
+        + "assert len(seen) >= 2000 and threading.getprofile() is hook\nbusy(200000)\n"
+    )
+    assert ended.returncode == 0, ended.stderr
+    assert run.meta["stacks"]["threads"] == 1
+
+
+def test_errors_and_exit_codes_stay_the_programs(sampled: Sampled) -> None:
+    ended, _ = sampled(BUSY + "busy(200000)\nraise ValueError('its own')\n")
+    assert ended.returncode == 1
+    assert "ValueError: its own" in ended.stderr
+    assert "pyinstrument" not in ended.stderr
+
+
+def test_what_a_signal_handler_raises_reaches_the_program(sampled: Sampled) -> None:
+    ended, _ = sampled(
+        BUSY
+        + "import signal\nclass Late(OSError): pass\ndef late(*_): raise Late\n"
+        + "signal.signal(signal.SIGALRM, late)\n"
+        + "caught = 0\nfor _ in range(30):\n    try:\n        signal.setitimer(signal.ITIMER_REAL, 0.002)\n"
+        + "        busy(10**9)\n    except Late:\n        caught += 1\nassert caught == 30\n"
+    )
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_a_program_that_is_killed_keeps_its_samples(sampled: Sampled) -> None:
+    ended, run = sampled(BUSY + "import os\nbusy(300000)\nos.kill(os.getpid(), 9)\n")
+    assert ended.returncode == 137
+    assert not run.meta["complete"]
+    assert run.meta["stacks"]["samples"] > 3
+    assert "/<module>/busy" in paths_of(run)
+
+
+def test_a_forked_child_writes_samples_of_its_own(sampled: Sampled) -> None:
+    ended, run = sampled(
+        BUSY
+        + "import os\nimport gpuprof\nbusy(200000)\nchild = os.fork()\n"
+        + "with gpuprof.span('work'): busy(300000)\n"
+        + "if child == 0: os._exit(0)\nos.waitpid(child, 0)\n"
+    )
+    assert ended.returncode == 0
+    assert run.sql("SELECT count(DISTINCT process_id) FROM stacks").fetchall() == [(2,)]
+
+
+def test_profile_takes_stacks_and_leaves_nothing(tmp_path: Path) -> None:
+    def called() -> int:
+        with gpuprof.span("work"):
+            return sum(abs(number) for number in range(200_000))
+
+    with gpuprof.profile(python=True, out=tmp_path / "r.gpuprof") as recording:
+        called()
+    assert sys.getprofile() is None
+    run = recording.run
+    assert any(
+        "called/work"
+        in path.replace(".<locals>", "").replace("test_profile_takes_stacks_and_leaves_nothing.", "")
+        for path in paths_of(run)
+    )
+    assert not any("gpuprof/record" in name for name in run.call_tree.names)
+
+
+def test_a_place_that_is_taken_is_left_alone(tmp_path: Path) -> None:
+    def mine(*_: object) -> None:
+        """Profile nothing."""
+
+    sys.setprofile(mine)
+    try:
+        source = PythonStackSource(tmp_path)
+        assert source.start() == "off: another profiler held Python's place for one on the main thread"
+        source.stop()
+        assert sys.getprofile() is mine
+    finally:
+        sys.setprofile(None)
+    assert len(source.notes) == 1
+
+
+def test_files_of_samples_survive_damage(tmp_path: Path) -> None:
+    path = tmp_path / "1-1-0.stacks"
+    file = StackFile(str(path), {"process_id": 1, "thread_id": 2, "interval_ns": 10})
+    for number in range(200):
+        file.add_frame(number, f"function{number} " + "x" * 800)
+    for number in range(200):
+        file.add_sample(1000 + number, 1, [0, number])
+    assert len(read_stacks(tmp_path, 1000)) == 200
+    content = bytearray(path.read_bytes())
+    assert len(content) % BLOCK_BYTES == 0
+    assert len(content) > 2 * BLOCK_BYTES
+    content[2 * BLOCK_BYTES + 100] ^= 1
+    path.write_bytes(content)
+    (tmp_path / "2-2-0.stacks").write_bytes(b"nothing")
+    stacks = read_stacks(tmp_path, 1000)
+    assert 0 < len(stacks) < 200
+    assert len(stacks.damage) == 2
+
+
+def test_a_missing_pyinstrument_is_said(tmp_path: Path, run_python: Callable[..., Any]) -> None:
+    (tmp_path / "pyinstrument.py").write_text("raise ImportError\n")
+    (tmp_path / "program.py").write_text("print('never')\n")
+    ended = run_python("-m", "gpuprof", "run", "--python", "program.py")
+    assert (ended.returncode, ended.stdout) == (2, "")
+    assert ended.stderr.count("\n") == 1
+    assert "pip install 'gpuprof-native[python]'" in ended.stderr
+
+
+def test_tasks_of_asyncio_stand_below_its_loop(sampled: Sampled) -> None:
+    ended, run = sampled(
+        BUSY
+        + "import asyncio\nimport gpuprof\nasync def task(rounds):\n    for _ in range(3):\n"
+        + "        with gpuprof.span('work'):\n            busy(rounds)\n            await asyncio.sleep(0)\n"
+        + "async def main():\n    await asyncio.gather(task(60000), task(60000))\nasyncio.run(main())\n"
+    )
+    assert ended.returncode == 0, ended.stderr
+    paths = [path.split("/") for path in paths_of(run)]
+    assert any("task" in path and path.index("run") < path.index("task") for path in paths)
+    spans = run.sql("SELECT sum(calls) FROM call_tree WHERE name = 'work'").fetchall()
+    assert spans == [(6,)]
+    assert run.call_tree.own_ns.min() >= 0
