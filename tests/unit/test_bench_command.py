@@ -72,6 +72,27 @@ def test_the_json_has_every_sample_and_why_a_cell_is_empty(bench: Any, tmp_path:
     assert sum(v for k, v in parts.items() if k != "total_s") == pytest.approx(parts["total_s"])
 
 
+def test_every_second_launch_takes_the_sizes_backwards(run_python: Any, tmp_path: Path) -> None:
+    words = ["bench", f"{MODELS}:doubled", *QUICK, "--launches", "3", "--batch-sizes", "1,2,4", "--json"]
+    done = run_python("-c", ORDER, *words)
+    *_, order = done.stderr.split()
+    assert order == "1,2,4,4,2,1,1,2,4"
+    assert len(json.loads(done.stdout)["startups"]) == 2
+
+
+ORDER = """
+import sys
+from gpuprof.bench import session
+from gpuprof.cli.main import execute
+file, order = session.Session._file, []
+def filing(self, launch, event):
+    file(self, launch, event)
+    order.append(str(event["batch_size"]))
+session.Session._file = filing
+execute(sys.argv[1:])
+sys.stderr.write(",".join(order))
+"""
+
 REFUSED = {
     "raising": ([], "raised ValueError: no weights are here at bench_models.py:"),
     "missing": ([], "has no function missing"),

@@ -123,7 +123,9 @@ class Session:
         wanted = dataclasses.replace(self.result.settings, profile=None)
         for launch in range(1, launches + 1):
             if launch > 1:
-                wanted = dataclasses.replace(wanted, batch_sizes=self._measured_sizes())
+                # Forth and back, so that a drift of the machine meets all batch sizes alike.
+                sizes = self._measured_sizes()[:: -1 if launch % 2 == 0 else 1]
+                wanted = dataclasses.replace(wanted, batch_sizes=sizes)
             if wanted.batch_sizes:
                 self._try(launch, wanted, time_limit_s)
         sizes, profile = self._measured_sizes(), self.result.settings.profile
@@ -154,7 +156,9 @@ class Session:
             run_launch(job, time_limit_s=time_limit_s, on_event=take)
         finally:
             startup = startup_of(events)
-            if startup is not None and settings.profile is None:
+            # Only those with the same batch size are alike.
+            is_alike = settings.batch_sizes[:1] == self.result.settings.batch_sizes[:1]
+            if startup is not None and is_alike and settings.profile is None:
                 self.result.startups.append(startup)
 
     def take(self, launch: int, event: Event) -> None:
