@@ -77,10 +77,8 @@ class Benchmark:
         self.finding = Finding(self._session(request.job).result)
 
     def _session(self, job: JobSettings) -> Session:
-        self._current = (
-            Session(self.request.spec, job, self._watch) if self._watch else Session(self.request.spec, job)
-        )
-        return self._current
+        spec = self.request.spec
+        return Session(spec, job, self._watch) if self._watch else Session(spec, job)
 
     def run(self) -> Finding:
         """Do all of it. Failures are in the finding; an interrupt goes through."""

@@ -157,7 +157,8 @@ def finding_notes(finding: Finding) -> list[str]:
         notes.append(f"memory ended: {finding.memory_ended}")
     if finding.largest is not None:
         size, why = finding.largest.batch_size, finding.largest.why
-        reason = {"missed": "larger ones miss the target", "does not fit": "larger ones do not fit"}
+        larger = "larger ones" if size else "one sample"
+        reason = {"missed": f"{larger} missed the target", "does not fit": f"{larger} did not fit"}
         notes.append(
             f"largest batch size: {size or 'none'} ({reason.get(str(why), 'no larger one was tried')})"
         )

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuprof.bench.spec import DEVICES, DTYPES
-from gpuprof.errors import BenchmarkError
 
 if TYPE_CHECKING:
     from gpuprof.bench.benchmark_run import Benchmark, Finding, Request
@@ -163,7 +162,7 @@ def _request(model: str, asked: dict[str, Any]) -> Request:
     spec = SystemSpec(model, framework_name(asked["framework"]), **{key: asked[key] for key in keys})
     budget = None if asked["memory_budget"] is None else parse_bytes(asked["memory_budget"])
     target = None if asked["slo"] is None else parse_target(asked["slo"])
-    sizes: tuple[int, ...] = asked["batch_sizes"] or UNTIL_MEMORY_ENDS
+    sizes = tuple(dict.fromkeys(asked["batch_sizes"] or UNTIL_MEMORY_ENDS))
     share = None if target is None else target.share
     measuring = Settings(
         iterations=asked["iterations"],
@@ -263,15 +262,14 @@ def _hand_out(finding: Finding, files: Any, at: Any, *, as_json: bool) -> None:
 
 
 def _exit(finding: Finding) -> None:
-    """End with what the target's verdict says: the worst of the batch sizes that were asked for."""
+    """End with what the target's verdict says: the worst of the batch sizes, or that of the largest."""
     verdicts = set(finding.verdicts.values())
-    if finding.largest is not None and finding.largest.batch_size is None:
-        raise BenchmarkError(
-            "not even a batch of one sample meets the limits: loosen --slo or --memory-budget"
-        )
     context = click.get_current_context()
-    if finding.largest is not None and finding.largest.batch_size is not None:
-        verdicts = {v for size, v in finding.verdicts.items() if size == finding.largest.batch_size}
+    if finding.largest is not None:
+        size = finding.largest.batch_size
+        if size is None:
+            context.exit(EXIT_MISSED)
+        verdicts = {verdict for each, verdict in finding.verdicts.items() if each == size}
     if "missed" in verdicts:
         context.exit(EXIT_MISSED)
     if "inconclusive" in verdicts:
