@@ -7,7 +7,7 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuprof.bench.comparison import bootstrap_ratio, cliffs_delta, compare
@@ -78,6 +78,7 @@ def test_summaries_and_flags_of_anything(samples) -> None:
     assert peaks is None or peaks[0] < peaks[1]
 
 
+@settings(max_examples=40)
 @given(LAUNCHES, LAUNCHES)
 def test_a_comparison_and_its_mirror_agree(old, new) -> None:
     there, back = compare(old, new), compare(new, old)

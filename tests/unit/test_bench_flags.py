@@ -4,12 +4,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from simulated import MS, FakeClock, SimulatedSystem, flag_names, measured
 
+import gpuprof
+from gpuprof.bench import caches, machine_state
 from gpuprof.bench.flags import flags_of, machine_flags, two_peaks
 from gpuprof.bench.machine_state import MachineUse
 from gpuprof.bench.measure import measure
@@ -81,3 +84,38 @@ def test_what_the_machine_did_is_flagged(use: dict[str, Any], expected: set[str]
     flags = list(machine_flags(MachineUse(**{**quiet, **use}), calls=1_000))
     assert {flag.name for flag in flags} == expected
     assert all("\n" not in str(flag) for flag in flags)
+
+
+def test_the_processor_states_that_cannot_be_read_are_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("_PROCESSORS", "_STATISTICS", "_PROCESSOR_FILES"):
+        monkeypatch.setattr(machine_state, name, tmp_path / "nothing")
+    state = machine_state.read_state()
+    assert (state.busy_s, state.stolen_s, state.frequency_mhz) == (None, None, None)
+    use = machine_state.use_between(state, machine_state.read_state())
+    assert (use.others_cpus, use.stolen_share, use.frequency_after_mhz) == (None, None, None)
+
+
+def test_processor_times_are_read_from_the_first_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    statistics = tmp_path / "stat"
+    monkeypatch.setattr(machine_state, "_STATISTICS", statistics)
+    monkeypatch.setattr(machine_state.os, "sysconf", lambda name: 100)
+    # user nice system idle iowait irq softirq steal guest guest_nice
+    statistics.write_text("cpu 100 20 30 4000 500 6 7 800 0 0\ncpu0 1 2 3\n", encoding="ascii")
+    state = machine_state.read_state()
+    assert (state.busy_s, state.stolen_s) == (pytest.approx(1.63), pytest.approx(8.0))
+
+
+def test_the_largest_cache_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(caches, "_CACHES", tmp_path)
+    assert caches.last_level_cache_bytes() is None
+    for index, size in enumerate(("32K", "1024K", "32M", "odd")):
+        (tmp_path / f"index{index}").mkdir()
+        (tmp_path / f"index{index}" / "size").write_text(size, encoding="ascii")
+    assert caches.last_level_cache_bytes() == 32 << 20
+    touched = gpuprof.benchmark(len, [1], caches="cold", iterations=3, warmup=1)
+    assert len(touched.samples) == 3
+    assert any("cold" in note for note in touched.measurements[0].notes)

@@ -17,7 +17,7 @@ from gpuprof.bench.flags import flags_of
 from gpuprof.bench.measure import measure
 from gpuprof.bench.settings import Settings
 from gpuprof.bench.statistics import quantile_of
-from gpuprof.errors import BenchmarkError
+from gpuprof.errors import BenchmarkError, UnavailableError
 
 
 def test_a_spin_of_fixed_length_is_measured_exactly() -> None:
@@ -198,6 +198,14 @@ def test_a_call_that_raises_keeps_what_was_measured() -> None:
     assert "test_bench_measure.py:" in found.failure
     assert "\n" not in found.failure
     assert gc.isenabled()
+
+
+def test_a_systems_own_errors_are_said_as_they_are() -> None:
+    def duration(call: int) -> float:
+        raise UnavailableError("batch 64 does not fit: take a smaller one")
+
+    found, _ = measured(duration)
+    assert found.failure == "batch 64 does not fit: take a smaller one"
 
 
 def test_a_first_call_that_raises_leaves_no_samples() -> None:

@@ -21,7 +21,7 @@ from gpuprof.bench.outputs import find_not_finite
 from gpuprof.bench.settings import Settings
 from gpuprof.bench.statistics import quantile_of, samples_needed
 from gpuprof.bench.warmup import WarmupRun
-from gpuprof.errors import BenchmarkError
+from gpuprof.errors import BenchmarkError, GpuprofError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -224,7 +224,7 @@ def _described(error: Exception, samples: int) -> str:
     """Return one line: what was raised, where in the caller's code, and how far the measurement was."""
     lines = str(error).strip().splitlines()
     what = lines[0] if lines else "no message"
-    if isinstance(error, BenchmarkError):
+    if isinstance(error, GpuprofError):
         return what
     trace = error.__traceback__
     place = ""
