@@ -80,35 +80,25 @@ def operator_rows(settings: Settings) -> list[Row]:
 
 def model_rows(settings: Settings) -> list[Row]:
     """Record all sources of a real model."""
-    rows = []
-    for name, what, make, steps in (
-        ("model.transformer", "training step", _models.transformer_step, 2),
-        ("model.convnet", "eval forward", _models.convnet_eval, 10),
-    ):
-        with _one_thread():
-            rows.append(_model_row(name, what, make, steps, settings))
-    return rows
+    return _rows_of_models("model", _model_row, settings)
 
 
 def work_rows(settings: Settings) -> list[Row]:
     """Record real models with their work counted, over the same recording without."""
-    rows = []
-    for name, what, make, steps in (
-        ("work.transformer", "training step", _models.transformer_step, 2),
-        ("work.convnet", "eval forward", _models.convnet_eval, 10),
-    ):
-        with _one_thread():
-            rows.append(_work_row(name, what, make, steps, settings))
-    return rows
+    return _rows_of_models("work", _work_row, settings)
 
 
-def _work_row(
-    name: str,
-    what: str,
-    make: ModelMaker,
-    steps: int,
-    settings: Settings,
-) -> Row:
+def _rows_of_models(
+    prefix: str, row_of: Callable[[str, str, ModelMaker, int, Settings], Row], settings: Settings
+) -> list[Row]:
+    with _one_thread():
+        return [
+            row_of(f"{prefix}.transformer", "training step", _models.transformer_step, 2, settings),
+            row_of(f"{prefix}.convnet", "eval forward", _models.convnet_eval, 10, settings),
+        ]
+
+
+def _work_row(name: str, what: str, make: ModelMaker, steps: int, settings: Settings) -> Row:
     model, loop = make()
     count = settings.iterations(steps, 1)
     plain = gpuprof_on(settings.folder, model, layers=True, operators=True)
@@ -130,13 +120,7 @@ def _work_row(
     )
 
 
-def _model_row(
-    name: str,
-    what: str,
-    make: ModelMaker,
-    steps: int,
-    settings: Settings,
-) -> Row:
+def _model_row(name: str, what: str, make: ModelMaker, steps: int, settings: Settings) -> Row:
     model, loop = make()
     count = settings.iterations(steps, 1)
     recording = gpuprof_on(settings.folder, model, layers=True, operators=True)

@@ -91,46 +91,31 @@ def rest_of(part: Part, holder: Ints) -> dict[str, int]:
 
 def fold(part: Part, by: str, kinds: tuple[str, ...]) -> Folded | None:
     """Group the nodes of `kinds` by key and sum them; None where there are none."""
-    is_member = _members(part, kinds)
-    members = np.flatnonzero(is_member)
-    if not len(members):
+    found = _group(part, by, kinds)
+    if found is None:
         return None
-    ends = _subtree_ends(part.parent)
-    keys, group = _keys(part, members, ends, by)
-    outermost = _outermost(members, group, ends, len(keys))
-    holder = _holders(part, is_member, members, group)
+    members, group, outermost, count = found.members, found.group, found.outermost, len(found.keys)
     called = part.calls[members] > 0
-    kind = np.zeros(len(keys), dtype=np.int64)
-    kind[group] = part.kind[members]
     sums = {
-        "calls": _sum_by(group, part.calls[members], len(keys)),
-        "total_ns": _sum_by(group[outermost], part.total_ns[members][outermost], len(keys)),
-        "every_ns": _sum_by(group[called], part.total_ns[members][called], len(keys)),
-        "own_ns": _sum_held(holder, part.own_ns, len(keys)),
-        "threads": _max_by(group, part.threads[members], len(keys)),
-        "processes": _distinct_by(group, part.process_id[members], len(keys)),
-        "kind": kind,
+        "calls": _sum_by(group, part.calls[members], count),
+        "total_ns": _sum_by(group[outermost], part.total_ns[members][outermost], count),
+        "every_ns": _sum_by(group[called], part.total_ns[members][called], count),
+        "own_ns": _sum_held(found.holder, part.own_ns, count),
+        "threads": _max_by(group, part.threads[members], count),
+        "processes": _distinct_by(group, part.process_id[members], count),
+        "kind": found.kind,
     }
     if part.gpu_ns is not None:
-        inside = _subtree_sums(part.gpu_ns, ends)[members]
-        sums["gpu_total_ns"] = _sum_by(group[outermost], inside[outermost], len(keys))
-        sums["gpu_own_ns"] = _sum_held(holder, part.gpu_ns, len(keys))
+        inside = _subtree_sums(part.gpu_ns, found.ends)[members]
+        sums["gpu_total_ns"] = _sum_by(group[outermost], inside[outermost], count)
+        sums["gpu_own_ns"] = _sum_held(found.holder, part.gpu_ns, count)
     if by != "python" and not called.all():
         backward = np.flatnonzero(~called)
-        backward = backward[_outermost(members[backward], group[backward], ends, len(keys))]
-        sums["backward_ns"] = _sum_by(group[backward], part.total_ns[members][backward], len(keys))
+        backward = backward[_outermost(members[backward], group[backward], found.ends, count)]
+        sums["backward_ns"] = _sum_by(group[backward], part.total_ns[members][backward], count)
         below = _below(part.parent, members[~called])
-        sums["backward_own_ns"] = _sum_held(np.where(below, holder, -1), part.own_ns, len(keys))
-    return Folded(_display_names(part.names, keys, by), sums, rest_of(part, holder))
-
-
-def _members(part: Part, kinds: tuple[str, ...]) -> npt.NDArray[np.bool_]:
-    is_member = np.isin(part.kind, [KINDS.index(kind) for kind in kinds])
-    # A node without calls only groups others, as the one above the backward pass does. A layer without calls
-    # stands in the backward pass for the one that was called forward.
-    # The calls of a sampled function are not known.
-    is_member &= (part.calls > 0) | (part.kind == _LAYER) | (part.kind == _PYTHON)
-    return is_member
+        sums["backward_own_ns"] = _sum_held(np.where(below, found.holder, -1), part.own_ns, count)
+    return Folded(_display_names(part.names, found.keys, by), sums, rest_of(part, found.holder))
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +130,29 @@ class Grouping:
 
 def grouped(part: Part, by: str, kinds: tuple[str, ...]) -> Grouping | None:
     """Group the nodes of `kinds` as `fold` does; None where there are none."""
+    found = _group(part, by, kinds)
+    if found is None:
+        return None
+    total_of = np.full(len(part.parent), -1, dtype=np.int64)
+    total_of[found.members[found.outermost]] = found.group[found.outermost]
+    names = _display_names(part.names, found.keys, by)
+    return Grouping(names, [KINDS[code] for code in found.kind.tolist()], found.holder, total_of)
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """Nodes by key: `group` and `outermost` have one element a member, `kind` one a group."""
+
+    members: Ints
+    ends: list[int]
+    keys: Ints
+    group: Ints
+    outermost: npt.NDArray[np.bool_]
+    holder: Ints
+    kind: Ints
+
+
+def _group(part: Part, by: str, kinds: tuple[str, ...]) -> _Groups | None:
     is_member = _members(part, kinds)
     members = np.flatnonzero(is_member)
     if not len(members):
@@ -152,13 +160,18 @@ def grouped(part: Part, by: str, kinds: tuple[str, ...]) -> Grouping | None:
     ends = _subtree_ends(part.parent)
     keys, group = _keys(part, members, ends, by)
     outermost = _outermost(members, group, ends, len(keys))
-    total_of = np.full(len(part.parent), -1, dtype=np.int64)
-    total_of[members[outermost]] = group[outermost]
     kind = np.zeros(len(keys), dtype=np.int64)
     kind[group] = part.kind[members]
-    holder = _holders(part, is_member, members, group)
-    names = _display_names(part.names, keys, by)
-    return Grouping(names, [KINDS[code] for code in kind.tolist()], holder, total_of)
+    return _Groups(members, ends, keys, group, outermost, _holders(part, is_member, members, group), kind)
+
+
+def _members(part: Part, kinds: tuple[str, ...]) -> npt.NDArray[np.bool_]:
+    is_member = np.isin(part.kind, [KINDS.index(kind) for kind in kinds])
+    # A node without calls only groups others, as the one above the backward pass does. A layer without calls
+    # stands in the backward pass for the one that was called forward.
+    # The calls of a sampled function are not known.
+    is_member &= (part.calls > 0) | (part.kind == _LAYER) | (part.kind == _PYTHON)
+    return is_member
 
 
 def _below(parent: Ints, tops: Ints) -> npt.NDArray[np.bool_]:
