@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
@@ -11,6 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from pages import background, cell_of, click, make_page, next_frames, state
+from trace_readers import read_chrome
 
 import gpuprof
 from gpuprof.run.imports.import_facts import ImportFacts
@@ -640,6 +642,28 @@ def test_speedscope_is_saved(open_page: Any, html: str) -> None:
         for sample, weight in zip(profile["samples"], profile["weights"], strict=True)
     }
     assert paths[("step", "forward", "matmul")] == STEPS * 4 * MS
+
+
+def test_a_trace_is_saved_with_every_slice(open_page: Any, html: str) -> None:
+    page = open_page(html)
+    trace = read_chrome(saved(page, '#saves [data-saves="trace"]'))
+    assert len(trace.slices) == timeline(page, "count")
+    found = Counter((each.name, each.around) for each in trace.slices)
+    assert found[("relu", ("step", "forward"))] == STEPS
+    first = min((each for each in trace.slices if each.name == "relu"), key=lambda each: each.start_ns)
+    number = find(page, "relu")
+    assert timeline(page, f"slice({number})")["duration"] == first.duration_ns
+    assert timeline(page, f"slice({number})")["start"] == first.start_ns
+    assert any(each.name.startswith("</script>") for each in trace.slices)
+
+
+def test_a_trace_has_launches_and_readings(open_page: Any, gpu_html: str) -> None:
+    page = open_page(gpu_html, fragment="#view=timeline")
+    with page.expect_download() as download:
+        page.locator('.timebar [data-saves="trace"]').click()
+    trace = read_chrome(Path(download.value.path()))
+    assert trace.flows == [("aten::mm", "gemm<float>")]
+    assert [value for _, value in trace.counters["Power"]] == [100.0 + i for i in range(10)]
 
 
 def test_svg_is_saved_with_names_as_text(open_page: Any, html: str) -> None:

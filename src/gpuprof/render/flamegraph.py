@@ -46,6 +46,7 @@ _SCRIPTS = (
     "data.js",
     "weights.js",
     "layout.js",
+    "recursion.js",
     "search.js",
     "cells.js",
     "theme.js",
@@ -71,6 +72,7 @@ _SCRIPTS = (
             "totals",
             "brush",
             "view",
+            "export",
             "interact",
             "page",
         )

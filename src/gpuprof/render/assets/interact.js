@@ -97,6 +97,7 @@ function bindControls(app) {
   on("reset", "click", () => app.zoom(-1));
   on("icicle", "click", () => setFlame(app, false));
   on("flame", "click", () => setFlame(app, true));
+  on("fold", "click", () => setFolding(app, !app.tree.full));
   on("order", "change", (event) => setOrder(app, event.target.value));
   on("png", "click", () => savePng(app));
   on("saves", "beforetoggle", () => placeSaves());

@@ -8,6 +8,7 @@ function say(sentence) {
 
 function show(app, timeline) {
   fillChoices(app);
+  offerFolding(app);
   buildParts(app);
   document.getElementById("main").hidden = false;  // only now: nothing moves after it is seen
   sizeStage(app);

@@ -28,8 +28,8 @@ function createApp(tree) {
   };
   app.redraw = () => { app.pending ||= requestAnimationFrame(() => app.drawNow()); };
   app.drawNow = () => drawNow(app);
-  app.isZoomed = () => app.view.low > 0 || app.view.high < tree.whole;
-  app.zoomedDepth = () => (app.isZoomed() && app.view.focus >= 0 ? tree.depth[app.view.focus] : 0);
+  app.isZoomed = () => app.view.low > 0 || app.view.high < app.tree.whole;
+  app.zoomedDepth = () => (app.isZoomed() && app.view.focus >= 0 ? app.tree.depth[app.view.focus] : 0);
   app.zoom = (node) => zoomTo(app, node);
   return app;
 }
@@ -194,6 +194,7 @@ function saveState(app) {
   if (app.found.text) state.set("search", app.found.text);
   if (app.flame) state.set("flame", "1");
   if (app.order !== "recorded") state.set("order", app.order);
+  if (app.tree.full) state.set("fold", "1");
   saveChoices(app, state);
   if (app.selected >= 0 && app.selected !== app.view.focus) state.set("cell", app.selected);
   if (app.timeline) writeTimelineState(app, state);
@@ -211,6 +212,7 @@ function saveState(app) {
 function restoreState(app) {
   const state = new URLSearchParams(location.hash.slice(1));
   app.started = false;
+  setFolding(app, state.get("fold") === "1");
   restoreChoices(app, state);
   setFlame(app, state.get("flame") === "1");
   setOrder(app, state.get("order") === "largest" ? "largest" : "recorded");

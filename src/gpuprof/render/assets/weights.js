@@ -39,8 +39,14 @@ function applyView(tree, index) {
 function switchView(app, index) {
   const { tree } = app;
   if (index === tree.view) return;
-  const { focus } = app.view;
   applyView(tree, index);
+  showTreeAnew(app, app.view.focus);
+  showDetails(app);
+}
+
+// After the tree's cells or their widths changed.
+function showTreeAnew(app, focus) {
+  const { tree } = app;
   app.place = placeNodes(tree, app.order === "largest");
   app.view = { low: 0, high: tree.whole, focus: -1 };
   app.found = searchTree(tree, app.found.text);
@@ -49,7 +55,6 @@ function switchView(app, index) {
   buildParts(app);
   sizeStage(app);
   app.zoom(focus >= 0 && tree.width[focus] > 0 ? focus : -1);
-  showDetails(app);
 }
 
 function showHeading(app) {

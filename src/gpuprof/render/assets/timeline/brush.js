@@ -18,8 +18,13 @@ function searchMarks(app) {
 // A cell's calls; of a cell that only groups others, the calls of those next beneath it.
 function callMarks(app, node) {
   const { timeline, tree } = app;
-  const { classes } = timeline;
-  const marked = new Uint8Array(classes.count);
+  const marked = new Uint8Array(timeline.classes.count);
+  for (const each of nodesOfCell(app, node)) markClasses(timeline.classes, tree.full ?? tree, each, marked);
+  const isShared = marked.some((isMarked, number) => isMarked && timeline.cellsOfClass[number] > 1);
+  return { ...newMarks(timeline, false, marked, shortName(tree, node)), isShared };
+}
+
+function markClasses(classes, tree, node, marked) {
   for (let at = node; at < tree.end[node];) {
     const number = classes.ofNode[at];
     if (number < 0) {
@@ -32,8 +37,6 @@ function callMarks(app, node) {
   // Operators that share the cell of the engine's span around them, too.
   const own = classes.ofNode[node];
   if (own >= 0) classes.node.forEach((first, number) => { if (first === classes.node[own]) marked[number] = 1; });
-  const isShared = marked.some((isMarked, number) => isMarked && timeline.cellsOfClass[number] > 1);
-  return { ...newMarks(timeline, false, marked, shortName(tree, node)), isShared };
 }
 
 // Marks follow the search and the flame graph's selection; they are made when they are next drawn.
@@ -75,8 +78,12 @@ function cellSelected(app, node) {
   marksChanged(app);
 }
 
+function cellOfSlice(app, slice) {
+  return cellOfNode(app, app.timeline.classes.node[app.timeline.classOf[slice]]);
+}
+
 function selectCellOf(app, slice) {
-  const node = slice < 0 ? -1 : app.timeline.classes.node[app.timeline.classOf[slice]];
+  const node = slice < 0 ? -1 : cellOfSlice(app, slice);
   app.isBrushing = true;
   app.markedCell = -1;
   select(app, node);

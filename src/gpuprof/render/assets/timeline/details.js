@@ -61,9 +61,9 @@ function showSlice(app) {
 // What a reader must know about the slice's cell in the flame graph.
 function cellRemarks(app, slice) {
   const { classes, classOf, cellsOfClass } = app.timeline;
-  const node = classes.node[classOf[slice]];
+  const node = cellOfSlice(app, slice);
   if (node < 0 || !(app.tree.width[node] > 0)) return ["no width in the flame graph, which shows another weight"];
-  const cells = cellsOfClass[classes.ofNode[node]];
+  const cells = cellsOfClass[classes.ofNode[classes.node[classOf[slice]]]];
   return cells > 1 ? [`one of ${formatCount(cells)} cells of the flame graph, not told which`] : [];
 }
 

@@ -13,6 +13,10 @@ function addTimeline(app, loaded) {
   createTimeline(app, loaded);
   describeTimeline(app);
   bindTimeline(app);
+  for (const button of document.querySelectorAll('[data-saves="trace"]')) {
+    button.hidden = false;
+    button.addEventListener("click", () => saveTrace(app));
+  }
 }
 
 // For who cannot see the picture: what it holds.
@@ -35,7 +39,7 @@ function plainSlice(app, slice) {
   return {
     name: sliceName(timeline, slice), kind: sliceKind(app, slice), track, lane, level,
     start: timeline.start[slice], duration: timeline.duration[slice], parent: parentSlice(timeline, slice),
-    depth: sliceDepth(timeline, slice), node: timeline.classes.node[timeline.classOf[slice]],
+    depth: sliceDepth(timeline, slice), node: cellOfSlice(app, slice),
     marked: app.marks ? app.marks.before[slice + 1] > app.marks.before[slice] : false,
   };
 }
