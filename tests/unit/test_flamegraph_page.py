@@ -17,6 +17,7 @@ import pytest
 from gpuprof.analyze.call_tree import CallTree
 from gpuprof.render.flamegraph import flamegraph_page
 from gpuprof.render.shown_tree import OUTSIDE, shown_tree
+from gpuprof.render.titles import page_notes
 from gpuprof.run.format import KINDS
 
 HOSTILE = "</script></noscript><img src=x onerror=alert(1)><!--\u2028\u2029\x00\n\ud800\u202e"
@@ -284,3 +285,17 @@ def test_time_outside_all_spans_is_the_last_child_of_its_process() -> None:
 def test_a_run_without_calls_and_time_says_so_without_javascript() -> None:
     page = make_page(make_tree([-1], ["process 1"], [0], ["process"]))
     assert "This run holds no calls" in page
+
+
+def test_a_machine_without_a_gpu_lacks_nothing() -> None:
+    no_torch_cuda = "off: this build of torch has no CUDA"
+    without = {
+        "samples": "off: no NVIDIA driver",
+        "kernels": no_torch_cuda,
+        "nvtx": "off: another tool collects",
+    }
+    assert page_notes({"complete": True, "sources": without}) == ["No nvtx: another tool collects."]
+    beside_a_gpu = {"samples": "on", "kernels": no_torch_cuda}
+    assert page_notes({"complete": True, "sources": beside_a_gpu}) == [
+        "No kernels: this build of torch has no CUDA."
+    ]

@@ -33,12 +33,17 @@ def page_notes(meta: dict[str, Any]) -> list[str]:
             notes.append(f"{count:,} {text}")
     if not meta.get("complete", False) and not notes:
         notes.append("The recording was not ended in order: it shows what was recorded until then.")
-    for source, method in meta.get("sources", {}).items():
-        if str(method).startswith("off: ") and "not wanted" not in method:
+    sources = meta.get("sources", {})
+    # A machine without a GPU lacks nothing when it records none; `gpuprof summary` says so all the same.
+    silent = _GPU_SOURCES if sources.get("samples") == _NO_GPU else ()
+    for source, method in sources.items():
+        if str(method).startswith("off: ") and "not wanted" not in method and source not in silent:
             notes.append(f"No {source}: {str(method).removeprefix('off: ')}.")
     return [*notes, *map(str, meta.get("damage", [])), *map(str, meta.get("notes", []))]
 
 
+_GPU_SOURCES = ("samples", "kernels")
+_NO_GPU = "off: no NVIDIA driver"
 _LOSSES = {
     "dropped_events": "events were dropped, since the disk was full or failed.",
     "damaged_events": "events are damaged and were mended or left out.",
