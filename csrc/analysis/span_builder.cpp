@@ -313,26 +313,27 @@ void SpanBuilder::close(Context& context, std::size_t position, std::uint64_t ti
         context.open.erase(context.open.begin() + static_cast<std::ptrdiff_t>(position));
         return;
     }
+    // Of begins and ends on one clock, so that the parts of a span never exceed it.
+    const std::int64_t start = set_.clock(closing.begin_ticks), end = set_.clock(ticks);
     // What was begun inside and is still open, as generators do, counts up to here.
     for (std::size_t i = position + 1; i < context.open.size(); ++i) {
         const Open& inner = context.open[i];
         if (!inner.hidden && inner.parent_id == closing.span_id)
-            closing.child_ticks += ticks - inner.begin_ticks;
+            closing.child_ns += end - set_.clock(inner.begin_ticks);
     }
     context.open.erase(context.open.begin() + static_cast<std::ptrdiff_t>(position));
     if (closing.may_forward) --may_forward_;
     const bool is_innermost = position == context.open.size();
     if (is_innermost && only_forwards(closing)) absorb_child(closing);
-    const std::uint64_t total_ticks = ticks - closing.begin_ticks;
     for (std::size_t i = position; i-- > 0;) {
         Open& outer = context.open[i];
         if (outer.hidden || outer.span_id != closing.parent_id) continue;
-        outer.child_ticks += total_ticks;
+        outer.child_ns += end - start;
         if (outer.operator_child == closing.span_id)
-            outer.operator_child_own_ticks = total_ticks - std::min(total_ticks, closing.child_ticks);
+            outer.operator_child_own_ns = std::max<std::int64_t>(0, end - start - closing.child_ns);
         break;
     }
-    emit_row(closing, ticks);
+    emit_row(closing, start, end);
 }
 
 // An operator that does nothing but call an overload of its own name, as aten::mul with a number calls
@@ -373,7 +374,7 @@ void SpanBuilder::absorb_child(Open& open) {
         set_.tree.add_call(moved, thread_key_, rows.duration_ns[i], rows.own_ns[i]);
         rows.node[i] = moved;
     }
-    open.child_ticks -= std::min(open.child_ticks, open.operator_child_own_ticks);
+    open.child_ns -= std::min(open.child_ns, open.operator_child_own_ns);
     move_links(open, child, child_node);
 }
 
@@ -386,12 +387,10 @@ void SpanBuilder::move_links(const Open& open, std::int64_t child, std::uint32_t
     }
 }
 
-void SpanBuilder::emit_row(const Open& open, std::uint64_t ticks) {
-    const std::int64_t start = set_.clock(open.begin_ticks);
-    const std::int64_t duration = set_.clock(ticks) - start;
-    // Scaled as a whole, since rounding each child would let the parts exceed it.
-    const std::int64_t children = set_.clock(open.begin_ticks + open.child_ticks) - start;
-    const std::int64_t own = std::max<std::int64_t>(0, duration - children);
+void SpanBuilder::emit_row(const Open& open, std::int64_t start, std::int64_t end) {
+    const std::int64_t duration = end - start;
+    // Tasks that ran at the same time may add up to more.
+    const std::int64_t own = std::max<std::int64_t>(0, duration - open.child_ns);
     SpanColumns& rows = set_.rows;
     rows.span_id.push_back(open.span_id);
     rows.parent_id.push_back(open.parent_id);

@@ -121,11 +121,11 @@ class SpanBuilder {
         std::int64_t span_id;
         std::int64_t parent_id;
         std::uint64_t begin_ticks;
-        std::uint64_t child_ticks;
+        std::int64_t child_ns;
         std::uint64_t first_row;      // of what is inside it, counted over the run
         std::uint64_t first_link;     // likewise
         std::int64_t operator_child;  // the last operator begun directly inside it
-        std::uint64_t operator_child_own_ticks;
+        std::int64_t operator_child_own_ns;
         std::uint32_t operator_children;
         std::uint32_t name;
         std::uint32_t node;
@@ -158,7 +158,7 @@ class SpanBuilder {
     bool end_range_elsewhere(std::uint32_t domain, std::uint64_t ticks);
     bool ends(const Open& open, EventKind begin_kind, std::uint32_t name) const noexcept;
     void close(Context& context, std::size_t position, std::uint64_t ticks);
-    void emit_row(const Open& open, std::uint64_t ticks);
+    void emit_row(const Open& open, std::int64_t start, std::int64_t end);
     Open* enclosing(bool with_operators = true) noexcept;
     void note_operator_child(Open& parent, const Open& child) noexcept;
     std::uint64_t rows_handed_out() const noexcept;

@@ -11,7 +11,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
-from pages import background, cell_of, click, make_page, next_frames, state
+from pages import READ_PIXEL, background, cell_of, click, make_page, next_frames, state
 from trace_readers import read_chrome
 
 import gpuprof
@@ -591,6 +591,23 @@ def test_a_tree_alone_has_no_timeline(open_page: Any) -> None:
     page = open_page(make_page([(-1, "process", "p", 1, 1), (0, "span", "s", 1, 5)]))
     assert page.locator("#views").is_hidden()
     assert state(page, "timeline") is None
+
+
+@pytest.mark.parametrize("way", ["#view-flame", "#view-both"])
+def test_the_flame_graph_is_drawn_after_the_timeline_alone(open_page: Any, html: str, way: str) -> None:
+    page = open_page(html, fragment="#view=timeline")
+    next_frames(page)
+    page.locator(way).click()
+    next_frames(page)
+    light = page.evaluate(READ_PIXEL, [5, 5])
+    assert light[3] == 255
+    page.locator("#theme").select_option("dark")
+    next_frames(page)
+    assert page.evaluate(READ_PIXEL, [5, 5]) != light
+    page.evaluate(f"window.__gpuprof.zoom({slices(page)[find(page, 'relu')]['node']})")
+    next_frames(page)
+    below = page.evaluate(READ_PIXEL, [5, 3 * 22 + 5])
+    assert below[3] == 255  # the callers and the cell now begin at the left edge
 
 
 def test_why_there_is_no_timeline_is_said(open_page: Any) -> None:

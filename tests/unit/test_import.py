@@ -234,6 +234,22 @@ def test_truncated_json_keeps_what_was_whole(imported: Import) -> None:
     assert run.meta["damage"] == ["the trace is cut off behind 1 events"]
 
 
+@pytest.mark.parametrize("share", [0.3, 0.5, 0.9, 0.99])
+def test_a_small_gzip_keeps_what_was_whole_too(imported: Import, share: float) -> None:
+    events = [x(f"name {number * 7919 % 10007}", number, 0.5) for number in range(600)]
+    packed = gzip.compress(json.dumps({"traceEvents": events}).encode())
+    run = imported(packed[: int(len(packed) * share)], "small.json.gz")
+    assert run.meta["totals"]["spans"] == pytest.approx(600 * share, abs=100)
+    assert "cut off" in run.meta["damage"][0]
+
+
+def test_a_gzip_of_several_parts_is_read_to_its_end(imported: Import) -> None:
+    text = json.dumps({"traceEvents": [x(f"name {number}", number, 0.5) for number in range(500)]}).encode()
+    parts = [gzip.compress(text[:4000]), gzip.compress(text[4000:9000]), gzip.compress(text[9000:])]
+    run = imported(b"".join(parts) + b"\0" * 512, "parts.json.gz")
+    assert (run.meta["totals"]["spans"], run.meta["complete"]) == (500, True)
+
+
 def test_truncated_gzip_keeps_what_was_whole(imported: Import) -> None:
     events = [x(f"name {number * 7919 % 10007}", number, 0.5) for number in range(20_000)]
     packed = gzip.compress(json.dumps({"traceEvents": events}).encode())

@@ -16,6 +16,7 @@ import types
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -50,6 +51,22 @@ def test_nested_spans_know_their_parents(record: Any) -> None:
                     pass
 
     assert record(body).paths() == ["a", "a/b", "a/b/c", "a/b/d"] * 2
+
+
+def test_the_parts_of_a_span_add_up_to_it_to_the_nanosecond(tmp_path: Path) -> None:
+    with gpuprof.profile(out=tmp_path / "parts.gpuprof") as recording:
+        for number in range(2000):
+            with gpuprof.span("whole"):
+                with gpuprof.span("first"), gpuprof.span("inner"):
+                    sum(range(number % 7))
+                with gpuprof.span("second"):
+                    pass
+    parts = recording.run.sql(
+        "SELECT name, total_ns, own_ns + coalesce((SELECT sum(total_ns) FROM call_tree child "
+        "WHERE child.parent_id = tree.node_id), 0) FROM call_tree tree WHERE kind = 'span'"
+    ).fetchall()
+    assert {name for name, _, _ in parts} == {"whole", "first", "inner", "second"}
+    assert [total for _, total, _ in parts] == [together for _, _, together in parts]
 
 
 def test_one_object_is_entered_many_times_at_once(record: Any) -> None:

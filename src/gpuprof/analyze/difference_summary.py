@@ -108,6 +108,10 @@ class DifferenceSummary:
     def _verdict(self) -> str:
         total = f"{format_duration(self.old_total_ns)} before, {format_duration(self.new_total_ns)} now"
         count = len(self.changed)
+        unknown = sum(row.state == "unknown" for row in self.rows)
+        if not count and unknown:
+            of_all = f"{format_count(unknown)} of {format_count(len(self.rows))} {self.by}s"
+            return f"no difference found, but {of_all} could not be judged ({total})"
         if not count:
             return f"no difference by {self.by} ({total})"
         return f"{format_count(count)} of {format_count(len(self.rows))} {self.by}s differ ({total})"

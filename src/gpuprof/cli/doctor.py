@@ -19,7 +19,7 @@ EXIT_BROKEN = 1
 _COLORS = {"ok": "green", "missing": "yellow", "problem": "red", "info": "cyan"}
 
 
-@click.command("doctor")
+@click.command("doctor", short_help="Say what works on this machine and how to mend what does not.")
 @click.option("--ceilings", is_flag=True, help="Measure what this machine can do at best, or show the cache.")
 @click.option("--refresh", is_flag=True, help="With --ceilings: measure again whatever the cache holds.")
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")

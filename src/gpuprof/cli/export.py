@@ -10,7 +10,7 @@ import click
 from gpuprof.cli.flamegraph import check_output
 
 
-@click.command("export")
+@click.command("export", short_help="Write a run for Perfetto, speedscope and other tools.")
 @click.argument("run", metavar="R")
 @click.option(
     "-o",

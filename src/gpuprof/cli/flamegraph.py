@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.weights import WeightName
 
 
-@click.command("flamegraph")
+@click.command("flamegraph", short_help="Write the page of a run, or of what changed between runs.")
 @click.argument("runs", metavar="R...", nargs=-1, required=True)
 @click.option("-o", "--output", metavar="F.html", help="File to write; the default is the run's name, .html.")
 @click.option(

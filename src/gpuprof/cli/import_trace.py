@@ -11,7 +11,7 @@ import click
 _ENDINGS = (".gz", ".json", ".sqlite", ".db", ".trace", ".pt")
 
 
-@click.command("import")
+@click.command("import", short_help="Make a run of another tool's trace.")
 @click.argument("trace", metavar="TRACE")
 @click.option(
     "-o", "--output", "out", metavar="R", help="Run to write; the default is the trace's name, .gpuprof."

@@ -14,7 +14,11 @@ import click
 EXIT_UNAVAILABLE = 2
 
 
-@click.command("nsys", context_settings={"allow_interspersed_args": False})
+@click.command(
+    "nsys",
+    short_help="Run a program under Nsight Systems and make a run of it.",
+    context_settings={"allow_interspersed_args": False},
+)
 @click.option("--out", metavar="R", help="Run to write; the default is NAME.gpuprof, numbered if it exists.")
 @click.option(
     "--range",

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.roofline.rows import RooflineKind
 
 
-@click.command("roofline")
+@click.command("roofline", short_help="Print what binds the layers and operators of a run.")
 @click.argument("run", metavar="R")
 @click.option("-o", "--output", metavar="F.html", help="Write the plot as one offline page too.")
 @click.option(

@@ -31,7 +31,7 @@ def _parse_process(
     return int(value)
 
 
-@click.command("summary")
+@click.command("summary", short_help="Print where the time of a run went, or what changed.")
 @click.argument("runs", metavar="R...", nargs=-1, required=True)
 @click.option(
     "--by", type=click.Choice(["layer", "operator", "kernel", "span", "python"]), help="Rows of the table."

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 # Of each weight: its name in a list, the heading of its sum, and what a sentence calls it.
 _WORDS: dict[WeightName, tuple[str, str, str]] = {
-    "cpu": ("CPU time", "Total time", "time"),
+    "cpu": ("Thread time", "Total time", "time"),
     "gpu": ("GPU time", "GPU time", "GPU time"),
     "wall": ("Wall-clock time", "Wall-clock time", "wall-clock time"),
     "bytes": ("Bytes", "Bytes", "bytes"),

@@ -171,7 +171,9 @@ function shareBar(app, group) {
 
 function buildCards(app, groups) {
   if (app.tree.diff) return buildChangeCards(app, groups);
-  const cards = groups.slice(0, CARDS).filter((group) => group.own > 0).map((group) => {
+  // Time outside all spans is a cell, a row and in the legend; a card would only say that a program starts.
+  const calls = groups.filter((group) => group.own > 0 && kindName(app.tree, group.node) !== "process");
+  const cards = calls.slice(0, CARDS).map((group) => {
     const full = fullName(app.tree, group.node);
     const button = newElement("button");
     const name = newElement("span", undefined, "name");

@@ -26,7 +26,12 @@ function createApp(tree) {
     tooltip: document.getElementById("tooltip"),
     pending: 0,
   };
-  app.redraw = () => { app.pending ||= requestAnimationFrame(() => app.drawNow()); };
+  app.redraw = () => {
+    app.pending ||= requestAnimationFrame(() => {
+      app.pending = 0;  // here, since a page that shows the timeline alone does not draw this picture
+      app.drawNow();
+    });
+  };
   app.drawNow = () => drawNow(app);
   app.isZoomed = () => app.view.low > 0 || app.view.high < app.tree.whole;
   app.zoomedDepth = () => (app.isZoomed() && app.view.focus >= 0 ? app.tree.depth[app.view.focus] : 0);

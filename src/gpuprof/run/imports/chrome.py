@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 import zlib
 from collections.abc import Iterator
@@ -72,7 +71,7 @@ def _feed(path: Path, reader: _native.ChromeReader, sorter: _Sorter) -> bool:
             reader.feed(piece)
             if reader.rows() >= BATCH_ROWS:
                 sorter.add(*reader.take())
-    except (EOFError, zlib.error, gzip.BadGzipFile):
+    except (EOFError, zlib.error):
         return True
     return False
 
@@ -81,9 +80,29 @@ def _pieces(path: Path) -> Iterator[bytes]:
     with path.open("rb") as raw:
         is_packed = raw.read(2) == _GZIP_MAGIC
         raw.seek(0)
-        file: IO[bytes] = gzip.GzipFile(fileobj=raw) if is_packed else raw  # type: ignore[assignment]
-        while piece := file.read(PIECE_BYTES):
+        if is_packed:
+            yield from _unpacked(raw)
+            return
+        while piece := raw.read(PIECE_BYTES):
             yield piece
+
+
+def _unpacked(raw: IO[bytes]) -> Iterator[bytes]:
+    """Yield what can be unpacked, up to the very place where a file is cut off; then raises EOFError."""
+    stream = zlib.decompressobj(wbits=31)
+    packed = b""
+    while packed or (packed := raw.read(PIECE_BYTES)):
+        if stream.eof:
+            packed = packed.lstrip(b"\0")  # some writers fill up the last block
+            if not packed:
+                continue
+            stream = zlib.decompressobj(wbits=31)
+        if piece := stream.decompress(packed, PIECE_BYTES):
+            yield piece
+        packed = stream.unused_data or stream.unconsumed_tail
+    if not stream.eof:
+        yield stream.flush()
+        raise EOFError
 
 
 def _refuse(path: Path, told: dict[str, Any]) -> None:
