@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     import duckdb
 
+    from gpuprof.run.folder import RunFolder
+
 Slice = tuple[int, int, int, int, str, int, int]  # process, thread, id, parent, name, begin and length in ns
 
 _BATCH = 10_000
@@ -50,15 +52,33 @@ def write_stack_slices(connection: duckdb.DuckDBPyConnection) -> None:
             break
 
 
+def count_stack_slices(run: RunFolder, *, most: int) -> int:
+    """Return how many slices the samples of a run make; counts no further when there are more than `most`."""
+    if "stacks" not in run.tables:
+        return 0
+    slices = _Slices(0)
+    rows = run.sql(_SAMPLES)
+    while slices.count <= most and (batch := rows.fetchmany(_BATCH)):
+        for row in batch:
+            slices.add(*row)
+        slices.ended.clear()
+    return slices.count
+
+
 class _Slices:
     """Opens and closes functions, sample by sample, thread by thread."""
 
     def __init__(self, first_id: int) -> None:
         self.ended: list[Slice] = []
-        self._next_id = first_id
+        self._first_id = self._next_id = first_id
         self._thread = (-1, -1)
         self._until = 0
         self._open: list[tuple[int, str, int]] = []  # id, name, begin
+
+    @property
+    def count(self) -> int:
+        """How many slices were opened."""
+        return self._next_id - self._first_id
 
     def add(self, process_id: int, thread_id: int, t_ns: int, duration_ns: int, frames: list[str]) -> None:
         begin = t_ns - duration_ns
