@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from gpuprof.record.frame_text import MODULE_CALL
 from gpuprof.run.format import KINDS
+from gpuprof.run.frame_guesses import guess
 from gpuprof.run.python_tree import UNCOUNTED, shared, with_python_frames
-from gpuprof.run.stack_placement import guess
 from gpuprof.run.stacks import Stacks, ThreadStacks
 
 CALL_IMPL = "Module._call_impl (torch/nn/modules/module.py:1779)"

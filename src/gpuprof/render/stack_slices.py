@@ -57,11 +57,12 @@ def count_stack_slices(run: RunFolder, *, most: int) -> int:
     if "stacks" not in run.tables:
         return 0
     slices = _Slices(0)
-    rows = run.sql(_SAMPLES)
-    while slices.count <= most and (batch := rows.fetchmany(_BATCH)):
-        for row in batch:
-            slices.add(*row)
-        slices.ended.clear()
+    with run.connect() as reader:
+        reader.execute(_SAMPLES)
+        while slices.count <= most and (rows := reader.fetchmany(_BATCH)):
+            for row in rows:
+                slices.add(*row)
+            slices.ended.clear()
     return slices.count
 
 

@@ -72,8 +72,9 @@ class Slices:
 
     tracks: list[dict[str, Any]]  # name, process, and whether it is a stream
     names: list[str]
-    # track, lane, level, name, kind, process, id, on_gpu, start_ns, duration_ns, parent: the place of the span
-    # around it or of the one that launched it (-1: none), and node: the run's node that counts it (-1: not said)
+    # track, lane, level, name, kind, process, id, on_gpu, start_ns, duration_ns, parent: the place of the
+    # span around it or of the one that launched it (-1: none), and node: the run's node that counts it
+    # (-1: not said)
     columns: Columns
     on_threads: int  # slices before this one ran on threads
     readings: list[Readings]
@@ -104,8 +105,8 @@ def read_timeline(run: RunFolder, folder: Path) -> Slices | str:
         count = slice_count(run)
         if count > MOST_SLICES:
             return (
-                f"This run has at least {count:,} slices; a page holds the timeline of {MOST_SLICES:,} at most. "
-                "For all of them: gpuprof export RUN -o trace.pftrace, to be opened in ui.perfetto.dev."
+                f"This run has at least {count:,} slices; a page holds the timeline of {MOST_SLICES:,} at "
+                "most. For all of them: gpuprof export RUN -o trace.pftrace, to be opened in ui.perfetto.dev."
             )
         with tempfile.TemporaryDirectory(prefix=".gpuprof-timeline-", dir=folder) as scratch:
             source = SliceSource(run, Path(scratch))
