@@ -147,9 +147,9 @@ def _read(source: SliceSource, nodes_of_spans: tuple[Ints, Ints]) -> Slices:
     above = np.concatenate([threads["parent"], streams["launcher"]])
     columns["parent"] = _places(threads["id"], by_id, above)
     spans, nodes = nodes_of_spans
-    # The number of no span is 0, as those of slices on streams are.
-    place = _places(spans, np.arange(len(spans)), columns["id"])
-    columns["node"] = np.append(nodes, -1)[place]
+    place = _places(spans, np.arange(len(spans)), threads["id"])
+    of_streams = np.full(len(streams["track"]), -1, dtype=np.int64)
+    columns["node"] = np.concatenate([np.append(nodes, -1)[place], of_streams])
     return Slices(
         tracks=_described(source),
         names=source.names,
