@@ -4,22 +4,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Collection
 
 import numpy as np
 import numpy.typing as npt
 
+from gpuprof.run.span_columns import as_numbers
 from gpuprof.run.stack_placement import MOST_KEPT, NOTHING, FrameGroups, SpanFrames, common_length
 from gpuprof.run.stacks import Frames
 
 MOST_WAYS = 32  # of calling the same path, the first that were met: a guess looks at all of them
-
-
-def as_numbers(column: npt.NDArray[Any]) -> Sequence[int]:
-    """Return a view of a column whose elements are Python's own numbers, which are faster one by one."""
-    whole: Any = np.ascontiguousarray(column)
-    return memoryview(whole)
 
 
 class FrameGuesses:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.run.format import KINDS
-from gpuprof.run.frame_guesses import FrameGuesses, as_numbers
+from gpuprof.run.frame_guesses import FrameGuesses
+from gpuprof.run.span_columns import as_numbers, outer_places, places_by_thread
 from gpuprof.run.stack_placement import (
     MOST_KEPT,
     NOTHING,
@@ -119,20 +120,12 @@ class _Merge:
 
     def _place(self) -> dict[tuple[int, int], Placement]:
         kinds = FrameKinds.of(self._stacks.texts)
-        places = self._places_by_thread()
+        places = places_by_thread(self._spans)
         return {
             key: Placement(thread, self._thread_spans(places.get(key, [])), kinds, self._groups)
             for thread in self._stacks.threads
             if (key := (thread.process_id, thread.thread_id))[0] in self._roots
         }
-
-    def _places_by_thread(self) -> dict[tuple[int, int], Any]:
-        processes, threads = (np.asarray(self._spans[name]) for name in ("process_id", "thread_id"))
-        order = np.lexsort((threads, processes))
-        keys = np.stack([processes[order], threads[order]])
-        begins = np.flatnonzero(np.append(True, (np.diff(keys) != 0).any(axis=0))[: len(order)])
-        parts = np.split(order, begins[1:]) if len(begins) else []
-        return {(int(processes[part[0]]), int(threads[part[0]])): part for part in parts}
 
     def _thread_spans(self, places: Any) -> ThreadSpans:
         chosen = np.array(places, dtype=np.int64)
@@ -150,13 +143,13 @@ class _Merge:
     def _make_nodes(self, found: SpanFrames, sampled: set[tuple[int, int]]) -> None:
         families = np.array([self._family_of(row) for row in range(len(self._up))], dtype=np.int64)
         guesses = FrameGuesses(self._groups, found, families[np.asarray(self._rows)])
-        outer_places = self._outer_places()
+        outer = outer_places(self._spans)
         made: dict[tuple[int, int, int], int] = {}
         sums, spans = self._sums, self._spans
         threads = zip(spans["process_id"], spans["thread_id"], strict=True)
-        for place, (row, outer, thread) in enumerate(zip(self._rows, outer_places, threads, strict=True)):
+        for place, (row, up, thread) in enumerate(zip(self._rows, outer, threads, strict=True)):
             group = guesses.above(place) if thread in sampled else 0
-            base = self._node_of_span[outer] if 0 <= outer < place else self._root(thread[0])
+            base = self._node_of_span[up] if 0 <= up < place else self._root(thread[0])
             key = (base, group, row)
             node = made.get(key)
             if node is None:
@@ -166,15 +159,6 @@ class _Merge:
             sums["total_ns"][node] += spans["duration_ns"][place]
             sums["own_ns"][node] += spans["own_ns"][place]
             self._thread_ids[node].add(thread[1])
-
-    def _outer_places(self) -> Sequence[int]:
-        """Return where the span around each span is; of a span outside of all, that is nowhere."""
-        ids, parents = (np.asarray(self._spans[name]) for name in ("span_id", "parent_id"))
-        if not len(ids):
-            return ()
-        by_id = np.argsort(ids, kind="stable")
-        found = by_id[np.minimum(np.searchsorted(ids, parents, sorter=by_id), len(ids) - 1)]
-        return as_numbers(np.where(ids[found] == parents, found, -1))
 
     def _family_of(self, row: int) -> int:
         """Return the group that gathers a row, as `backward` does: they are called from the same places."""
