@@ -101,8 +101,8 @@ def test_functions_above_spans_are_tied_to_their_cells(found: PageTimeline) -> N
     assert [tied[name] for name in ("program", "train", "evaluate")] == [True] * 3
 
 
-def test_what_is_counted_is_what_is_shown(run: gpuprof.Run, found: PageTimeline) -> None:
-    assert slice_count(RunFolder(run.path)) == len(found.slices)
+def test_what_is_counted_is_what_is_shown(run: gpuprof.Run, found: PageTimeline, tmp_path: Path) -> None:
+    assert slice_count(RunFolder(run.path), tmp_path) == len(found.slices)
 
 
 def test_too_many_slices_of_functions_are_left_out(

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import duckdb
 
     from gpuprof.run.folder import RunFolder
 
 Slice = tuple[int, int, int, int, str, int, int]  # process, thread, id, parent, name, begin and length in ns
 
+MEMORY_LIMIT = "512MB"
 _BATCH = 10_000
 _CREATE = """
     CREATE TABLE scratch.stack_slices (process_id BIGINT, thread_id BIGINT, id BIGINT, parent BIGINT,
@@ -52,12 +55,20 @@ def write_stack_slices(connection: duckdb.DuckDBPyConnection) -> None:
             break
 
 
-def count_stack_slices(run: RunFolder, *, most: int) -> int:
+def limit_memory(connection: duckdb.DuckDBPyConnection, scratch: Path) -> None:
+    """Have what is sorted and does not fit be written to `scratch`."""
+    connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+    connection.execute("SET temp_directory = $folder", {"folder": str(scratch)})
+    connection.execute("SET threads = 2")
+
+
+def count_stack_slices(run: RunFolder, scratch: Path, *, most: int) -> int:
     """Return how many slices the samples of a run make; counts no further when there are more than `most`."""
     if "stacks" not in run.tables:
         return 0
     slices = _Slices(0)
     with run.connect() as reader:
+        limit_memory(reader, scratch)
         reader.execute(_SAMPLES)
         while slices.count <= most and (rows := reader.fetchmany(_BATCH)):
             for row in rows:

@@ -83,15 +83,18 @@ class Slices:
 # ---- reading -----------------------------------------------------------------------------------
 
 
-def slice_count(run: RunFolder) -> int:
-    """Return how many slices the run's timeline has; of more than a page holds, how many at least."""
+def slice_count(run: RunFolder, scratch: Path) -> int:
+    """Return how many slices the run's timeline has; of more than a page holds, how many at least.
+
+    What is sorted on the way is written to the folder `scratch`.
+    """
     counts = (
         f"SELECT count(*) FROM {table}"  # noqa: S608 - names of tables
         for table in ("spans", "kernels", "transfers")
         if table in run.tables
     )
     measured = sum(int(run.sql(query).fetchall()[0][0]) for query in counts)
-    return measured + count_stack_slices(run, most=MOST_SLICES - measured)
+    return measured + count_stack_slices(run, scratch, most=MOST_SLICES - measured)
 
 
 def read_timeline(run: RunFolder, folder: Path) -> Slices | str:
@@ -102,13 +105,14 @@ def read_timeline(run: RunFolder, folder: Path) -> Slices | str:
     import duckdb
 
     try:
-        count = slice_count(run)
-        if count > MOST_SLICES:
-            return (
-                f"This run has at least {count:,} slices; a page holds the timeline of {MOST_SLICES:,} at "
-                "most. For all of them: gpuprof export RUN -o trace.pftrace, to be opened in ui.perfetto.dev."
-            )
         with tempfile.TemporaryDirectory(prefix=".gpuprof-timeline-", dir=folder) as scratch:
+            count = slice_count(run, Path(scratch))
+            if count > MOST_SLICES:
+                return (
+                    f"This run has at least {count:,} slices; a page holds the timeline of {MOST_SLICES:,} "
+                    "at most. For all of them: gpuprof export RUN -o trace.pftrace, to be opened in "
+                    "ui.perfetto.dev."
+                )
             source = SliceSource(run, Path(scratch))
             try:
                 return _read(source, _nodes_of_spans(run))
