@@ -166,13 +166,15 @@ class _StackWriter:
 class _ThreadSampler:
     """Takes the samples of one thread."""
 
+    _writer: _StackWriter | None = None  # for `__del__` of one that could not be made
+
     def __init__(self, source: PythonStackSource) -> None:
         self._source = source
         self._begin()
 
     def _begin(self) -> None:
         self._process_id = os.getpid()
-        self._writer: _StackWriter | None = None
+        self._writer = None
         self._last_ns = _now()
 
     def __del__(self) -> None:
