@@ -15,6 +15,7 @@ pybind11_add_module(_native
     csrc/python/context.cpp
     csrc/python/layer_timing.cpp
     csrc/python/layers.cpp
+    csrc/python/quiet_call.cpp
     csrc/python/ranges.cpp
     csrc/python/span.cpp)
 target_link_libraries(_native PRIVATE gpuprof_analysis gpuprof_cpu)

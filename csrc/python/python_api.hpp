@@ -61,5 +61,6 @@ bool register_context(PyObject* module) noexcept;
 bool register_span(PyObject* module) noexcept;
 bool register_layers(PyObject* module) noexcept;
 bool register_ranges(PyObject* module) noexcept;
+bool register_quiet_call(PyObject* module) noexcept;
 
 }  // namespace gpuprof::python

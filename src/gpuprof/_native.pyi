@@ -35,6 +35,19 @@ class span:  # noqa: N801 - used like a function
     def name(self) -> str: ...
 
 @final
+class QuietCall:
+    """Calls `target`, and returns None where code below `folder` fails.
+
+    The failure's class is added to `failures`. What a signal handler of the program raises
+    meanwhile goes on, as does what is no Exception.
+    """
+
+    def __new__(
+        cls, target: Callable[..., object], folder: str, failures: set[type[Exception]]
+    ) -> QuietCall: ...
+    def __call__(self, *args: object) -> Any: ...
+
+@final
 class SliceLanes:
     """Places crossing slices of a track in lanes (csrc/analysis/lanes.hpp)."""
 

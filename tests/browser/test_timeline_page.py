@@ -334,6 +334,31 @@ def test_a_range_has_its_totals_by_name(page: Any) -> None:
     assert page.locator("#range").is_hidden()
 
 
+def test_functions_and_the_spans_inside_them_keep_their_own_times(open_page: Any, tmp_path: Path) -> None:
+    """Sampled for real: functions are on one track, spans on another."""
+    pytest.importorskip("pyinstrument")
+
+    def busy() -> int:
+        return sum(abs(number) for number in range(60_000))
+
+    with gpuprof.profile(python=True, out=tmp_path / "sampled.gpuprof") as recording:
+        for _ in range(5):
+            with gpuprof.span("step"):
+                busy()
+                with gpuprof.span("inner"):
+                    busy()
+    page = open_page(page_text(recording.run), fragment="#view=timeline")
+    shown = slices(page)
+    totals = timeline(page, "totals(0, 1e12)")
+    for kind in ("python", "span"):
+        outermost = sum(each["duration"] for each in shown if each["kind"] == kind and each["depth"] == 0)
+        assert sum(each["own"] for each in totals if each["kind"] == kind) == pytest.approx(outermost)
+    inner = find(page, "inner")
+    click_slice(page, inner)
+    assert selected_name(page) == "inner"
+    assert shown[inner]["node"] >= 0
+
+
 def test_shift_and_drag_choose_a_range(page: Any) -> None:
     box = page.locator("#lanes-canvas").bounding_box()
     page.keyboard.down("Shift")

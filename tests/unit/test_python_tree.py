@@ -3,15 +3,24 @@
 
 from __future__ import annotations
 
+import tracemalloc
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
 import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof.record.frame_text import MODULE_CALL
+from gpuprof.record.stack_file import StackFile
+from gpuprof.run import frame_guesses
 from gpuprof.run.format import KINDS
+from gpuprof.run.frame_guesses import guess
 from gpuprof.run.python_tree import UNCOUNTED, shared, with_python_frames
-from gpuprof.run.stack_placement import guess
-from gpuprof.run.stacks import Stacks, ThreadStacks
+from gpuprof.run.stack_placement import PlacedSample
+from gpuprof.run.stacks import Frames, Stacks, ThreadStacks, read_stacks
 
 CALL_IMPL = "Module._call_impl (torch/nn/modules/module.py:1779)"
 ENTER = (MODULE_CALL, CALL_IMPL)
@@ -260,3 +269,66 @@ def test_sums_are_kept_and_nothing_is_negative(program: Program) -> None:
 def sum_of(tree: dict[str, np.ndarray], names: list[str], name: str, kind: int, column: str) -> int:
     rows = [names[at] == name for at in tree["name"].tolist()] & (tree["kind"] == kind)
     return int(tree[column][rows].sum())
+
+
+# ---- what closing a run takes ----------------------------------------------------------------------
+
+
+def test_equal_stacks_are_held_once(tmp_path: Path) -> None:
+    samples = 20_000
+    file = StackFile(str(tmp_path / "1.stacks"), 7, 1000)
+    file.begin_thread(7)
+    frames = [file.number_of(f"f{number}") for number in range(40)]
+    for number in range(samples):
+        file.add_sample(1000 * (number + 1), 1000, frames[: 30 + number % 10])
+    tracemalloc.start()
+    stacks = read_stacks(tmp_path, 0)
+    held, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert len({id(frames) for frames in stacks.threads[0].frames}) == 10
+    assert held < 30 * samples
+    assert peak < 80 * samples
+
+
+def recurring(rounds: int) -> Program:
+    """Short spans that no sample meets, and long ones that each is met in, of many functions."""
+    program = Program()
+    for number in range(rounds):
+        begin = 4 * number
+        met = program.span(-1, SPAN, "short", begin, begin + 2)
+        program.span(met, OPERATOR, "aten::mm", begin + 1, begin + 2)
+        program.sample(begin + 2, begin, "main", f"part {number % 100}")
+        program.span(-1, SPAN, "short", begin + 3, begin + 4)
+    return program
+
+
+def test_a_guess_is_made_once_and_looks_at_few_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[int] = []
+
+    def counting(ways: Collection[Frames], around: tuple[Frames, Frames] | None) -> Frames:
+        seen.append(len(ways))
+        return guess(ways, around)
+
+    monkeypatch.setattr(frame_guesses, "guess", counting)
+    with_python_frames(*(program := recurring(400)).tree(), program.stacks)
+    assert 0 < len(seen) <= 102  # of 400 spans, between as many different pairs of samples
+    assert max(seen) <= frame_guesses.MOST_WAYS
+
+
+def test_a_placement_keeps_no_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    alive: set[int] = set()
+    most = 0
+
+    class Counted(PlacedSample):
+        def __init__(self, *given: Any) -> None:
+            nonlocal most
+            super().__init__(*given)
+            alive.add(id(self))
+            most = max(most, len(alive))
+
+        def __del__(self) -> None:
+            alive.discard(id(self))
+
+    monkeypatch.setattr("gpuprof.run.stack_placement.PlacedSample", Counted)
+    with_python_frames(*(program := recurring(100)).tree(), program.stacks)
+    assert 0 < most <= 3

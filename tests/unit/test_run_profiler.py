@@ -3,7 +3,10 @@
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,9 @@ from typing import Any
 import pytest
 
 import gpuprof
+from gpuprof.errors import RecordingError
+from gpuprof.record import other_profilers
+from gpuprof.run import profiled
 
 PROGRAM = """
 import sys
@@ -67,6 +73,40 @@ def test_torch_gives_way_to_the_programs_own(run: Run, tmp_path: Path) -> None:
     names = {row.name for row in gpuprof.open(tmp_path / "r.gpuprof").summary("operator").rows}
     assert "aten::exp" in names
     assert "aten::cos" not in names
+    notes = gpuprof.open(tmp_path / "r.gpuprof").meta["notes"]
+    assert [note for note in notes if "torch.profiler itself" in note] == notes[-1:]
+
+
+def test_a_forked_child_leaves_the_trace_to_its_parent(run: Run, tmp_path: Path) -> None:
+    forks = (
+        "import os, torch\ntorch.ones(3).exp()\nchild = os.fork()\nif child == 0:\n"
+        "    with torch.profiler.profile() as own:\n        torch.ones(3).cos()\n"
+        "    os._exit(0 if any(event.key == 'aten::cos' for event in own.key_averages()) else 5)\n"
+        "assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0\ntorch.ones(3).sin()\n"
+    )
+    ended = run(forks, "--profiler", "torch")
+    assert ended.returncode == 0, ended.stderr
+    recorded = gpuprof.open(tmp_path / "r.gpuprof")
+    names = {row.name for row in recorded.summary("operator").rows}
+    assert {"aten::exp", "aten::sin"} <= names
+    assert not any("torch.profiler itself" in note for note in recorded.meta["notes"])
+
+
+def test_a_trace_that_cannot_be_written_is_not_the_programs_trouble(tmp_path: Path) -> None:
+    class Full:
+        stopped = False
+
+        def stop(self) -> None:
+            self.stopped = True
+
+        def export_chrome_trace(self, path: str) -> None:
+            raise RuntimeError(f"no room for {path}")
+
+    profile = other_profilers._TorchProfile(tmp_path)
+    mine = profile._profile = Full()
+    assert profile._suspend() is False
+    assert mine.stopped
+    assert len(profile.end()) == 2
 
 
 def test_pyinstrument(run: Run, tmp_path: Path) -> None:
@@ -94,6 +134,127 @@ def test_cprofile(run: Run, tmp_path: Path) -> None:
     assert not any("gpuprof/" in name for name in rows)
     assert any("no instants" in note for note in recorded.meta["notes"])
     recorded.flamegraph(tmp_path / "flame.html")
+
+
+OWN_CPROFILE = """
+import cProfile, pstats
+def before(): return abs(1)
+def inside(): return abs(2)
+def after(): return abs(3)
+before()
+own = cProfile.Profile()
+own.enable()
+inside()
+own.disable()
+after()
+assert {key[2] for key in pstats.Stats(own).stats} >= {"inside"}
+with cProfile.Profile() as second:
+    inside()
+assert "inside" in {key[2] for key in pstats.Stats(second).stats}
+assert "enable" not in vars(cProfile.Profile)
+"""
+
+
+def test_cprofile_gives_way_to_the_programs_own(run: Run, tmp_path: Path) -> None:
+    ended = run(OWN_CPROFILE, "--profiler", "cprofile")
+    assert ended.returncode == 0, ended.stderr
+    recorded = gpuprof.open(tmp_path / "r.gpuprof")
+    names = {row.name.partition(" ")[0] for row in recorded.summary("python").rows}
+    assert "before" in names
+    assert not names & {"inside", "after"}
+    told = "the program used cProfile itself: what ran from then on is not counted here"
+    assert recorded.meta["notes"].count(told) == 1
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="from 3.12 on each has a place of its own")
+def test_cprofile_says_where_another_profiler_took_its_place(run: Run, tmp_path: Path) -> None:
+    ended = run(
+        "import sys\nseen = []\nsys.setprofile(lambda *event: seen.append(event))\nabs(1)\n"
+        "sys.setprofile(None)\nassert seen\n",
+        "--profiler",
+        "cprofile",
+    )
+    assert ended.returncode == 0, ended.stderr
+    notes = gpuprof.open(tmp_path / "r.gpuprof").meta["notes"]
+    assert sum("another profiler itself" in note for note in notes) == 1
+
+
+def test_a_profiler_that_cannot_begin_is_one_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def taken(_: object) -> None:
+        raise ValueError("Another profiling tool is already active")
+
+    monkeypatch.setattr(other_profilers._FunctionProfile, "start", taken)
+    other_profilers.begin_profiler("cprofile", tmp_path)
+    said = "gpuprof: cprofile could not begin: Another profiling tool is already active; "
+    assert capsys.readouterr().err == said + "the program runs without it\n"
+
+
+# ---- the folder ---------------------------------------------------------------------------------
+
+
+def run_with_result(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profiler: str, write: Callable[[Path, Path], None]
+) -> str:
+    """Run a program that leaves what `write(results, run folder)` writes; returns why there is no run."""
+    path = tmp_path / "r.gpuprof"
+    (tmp_path / "program.py").write_text("")
+
+    def run_command(_: list[str], environment: dict[str, str]) -> int:
+        assert path.is_dir()  # nobody else gets the name
+        write(Path(json.loads(environment["GPUPROF_RUN"])["results"]), path)
+        return 0
+
+    monkeypatch.setattr(profiled, "run_command", run_command)
+    _, failure = profiled.run_profiled(
+        str(tmp_path / "program.py"), [], is_module=False, out=path, profiler=profiler
+    )
+    return str(failure)
+
+
+def kept_in(tmp_path: Path, failure: str) -> Path:
+    found = re.search(r"kept in (\S+\.json)", failure)
+    assert found is not None, failure
+    assert Path(found[1]).is_relative_to(tmp_path)
+    return Path(found[1])
+
+
+@pytest.mark.parametrize(("profiler", "name"), [("torch", "trace.json"), ("cprofile", "functions.json")])
+def test_a_result_that_makes_no_run_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, profiler: str, name: str
+) -> None:
+    def damaged(results: Path, _: Path) -> None:
+        (results / name).write_text("neither")
+
+    failure = run_with_result(tmp_path, monkeypatch, profiler, damaged)
+    assert kept_in(tmp_path, failure).read_text() == "neither"
+    assert "\n" not in failure
+    assert not (tmp_path / "r.gpuprof").exists()
+
+
+def test_a_name_that_was_taken_all_the_same_is_left_to_its_taker(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def taken(results: Path, path: Path) -> None:
+        (results / "functions.json").write_text("[]")
+        (path / "meta.json").write_text("another's")
+
+    failure = run_with_result(tmp_path, monkeypatch, "cprofile", taken)
+    assert kept_in(tmp_path, failure).read_text() == "[]"
+    assert (tmp_path / "r.gpuprof" / "meta.json").read_text() == "another's"
+
+
+def test_a_folder_without_room_beside_it_is_given_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(**_: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("tempfile.mkdtemp", full)
+    with pytest.raises(RecordingError, match="No space left"):
+        run_with_result(tmp_path, monkeypatch, "cprofile", lambda *_: None)
+    assert [path.name for path in tmp_path.iterdir()] == ["program.py"]
 
 
 @pytest.mark.parametrize("profiler", ["torch", "pyinstrument", "cprofile"])

@@ -16,9 +16,8 @@ from page_reader import timeline_of
 
 import gpuprof
 from gpuprof.record.python_stacks import PythonStackSource
-from gpuprof.record.stack_file import BLOCK_BYTES, StackFile
 from gpuprof.run.format import KINDS
-from gpuprof.run.stacks import Stacks, ThreadStacks, read_stacks
+from gpuprof.run.stacks import Stacks, ThreadStacks
 from gpuprof.run.writer import TableWriter
 
 pytest.importorskip("pyinstrument")
@@ -264,25 +263,6 @@ def test_a_place_that_is_taken_is_left_alone(tmp_path: Path) -> None:
     finally:
         sys.setprofile(None)
     assert len(source.notes) == 1
-
-
-def test_files_of_samples_survive_damage(tmp_path: Path) -> None:
-    path = tmp_path / "1-1-0.stacks"
-    file = StackFile(str(path), {"process_id": 1, "thread_id": 2, "interval_ns": 10})
-    for number in range(200):
-        file.add_frame(number, f"function{number} " + "x" * 800)
-    for number in range(200):
-        file.add_sample(1000 + number, 1, [0, number])
-    assert len(read_stacks(tmp_path, 1000)) == 200
-    content = bytearray(path.read_bytes())
-    assert len(content) % BLOCK_BYTES == 0
-    assert len(content) > 2 * BLOCK_BYTES
-    content[2 * BLOCK_BYTES + 100] ^= 1
-    path.write_bytes(content)
-    (tmp_path / "2-2-0.stacks").write_bytes(b"nothing")
-    stacks = read_stacks(tmp_path, 1000)
-    assert 0 < len(stacks) < 200
-    assert len(stacks.damage) == 2
 
 
 def test_a_missing_pyinstrument_is_said(tmp_path: Path, run_python: Callable[..., Any]) -> None:

@@ -7,7 +7,7 @@ import os
 import sys
 import sysconfig
 from pathlib import Path
-from types import CodeType
+from types import BuiltinFunctionType, CodeType, ModuleType
 from typing import Any
 
 # The frame that stands for a call of a module: `torch.nn.Module.__call__` is this function.
@@ -16,14 +16,15 @@ _MODULE_FILE = os.path.join("torch", "nn", "modules", "module.py")  # noqa: PTH1
 _MODULE_CALLS = {"_wrapped_call_impl": MODULE_CALL}
 
 # As an import names its files, links and all.
-_OWN_FOLDER = os.path.join(str(Path(__file__).absolute().parents[1]), "")  # noqa: PTH118
+OWN_FOLDER = os.path.join(str(Path(__file__).absolute().parents[1]), "")  # noqa: PTH118
 _LIBRARY = os.path.join(sysconfig.get_path("stdlib"), "")  # noqa: PTH118
 _LIBRARY_NAME = f"python{sys.version_info.major}.{sys.version_info.minor}/"
+_QUALIFIED_NAME: Any = type.__dict__["__qualname__"]  # what no metaclass has changed
 
 
 def is_hidden(code: CodeType) -> bool:
     """Whether a function is gpuprof's own, or only starts programs and imports modules."""
-    return code.co_filename.startswith((_OWN_FOLDER, "<frozen runpy>", "<frozen importlib"))
+    return code.co_filename.startswith((OWN_FOLDER, "<frozen runpy>", "<frozen importlib"))
 
 
 def frame_text(code: CodeType) -> str:
@@ -42,13 +43,17 @@ def short_path(path: str) -> str:
             return path.rpartition(mark)[2]
     if path.startswith(_LIBRARY):
         return _LIBRARY_NAME + path.removeprefix(_LIBRARY)
-    folders = (os.path.join(folder, "") for folder in sys.path if isinstance(folder, str) and folder)  # noqa: PTH118
+    folders = [folder.rstrip(os.sep) + os.sep for folder in sys.path if type(folder) is str and folder]
     found = [folder for folder in folders if path.startswith(folder)]
     return path.removeprefix(max(found, key=len)) if found else path
 
 
 def builtin_text(function: Any) -> str:
-    """Return for example `time.sleep (built-in)`."""
-    name = str(getattr(function, "__qualname__", None) or getattr(function, "__name__", "?"))
-    module = getattr(function, "__module__", None)
-    return f"{module}.{name} (built-in)" if isinstance(module, str) else f"{name} (built-in)"
+    """Return for example `time.sleep (built-in)`. Calls nothing of the program's, as asking a class might."""
+    if not issubclass(type(function), BuiltinFunctionType):
+        return "? (built-in)"
+    name, owner, module = function.__name__, function.__self__, function.__module__
+    if owner is not None and not issubclass(type(owner), ModuleType):
+        of = owner if issubclass(type(owner), type) else type(owner)
+        name = f"{_QUALIFIED_NAME.__get__(of)}.{name}"
+    return f"{module}.{name} (built-in)" if type(module) is str else f"{name} (built-in)"

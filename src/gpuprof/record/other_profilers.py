@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import json
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import CodeType
@@ -22,25 +24,40 @@ from gpuprof.record.profiler_guard import ProfilerGuard
 
 TORCH_RESULT = "trace.json"
 CPROFILE_RESULT = "functions.json"
+NOTES_RESULT = "notes.json"
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
+# From 3.12 on cProfile has a place of its own, for all threads; before, one that all profilers share.
+_ONE_PLACE = sys.version_info >= (3, 12)
 
 
 def begin_profiler(name: str, folder: Path) -> None:
     """Have the profiler run until this process ends, and write its result into `folder`."""
-    end = _begin_torch(folder) if name == "torch" else _begin_cprofile(folder)
+    try:
+        end = _begin_torch(folder) if name == "torch" else _begin_cprofile(folder)
+    except Exception as error:
+        _say(f"{name} could not begin: {_line(error)}; the program runs without it")
+        return
     owner = os.getpid()
 
     def finish() -> None:
         if os.getpid() != owner:
             return
         try:
-            end()
+            if notes := end():
+                (folder / NOTES_RESULT).write_text(json.dumps(notes), encoding="utf-8")
         except Exception as error:
             # The program has ended in order; that its profile is lost must not change its exit code.
-            line = next(iter(str(error).splitlines()), "")
-            print(f"gpuprof: {name} could not write what it has: {line}", file=sys.stderr, flush=True)
+            _say(f"{name} could not write what it has: {_line(error)}")
 
     atexit.register(finish)
+
+
+def _say(line: str) -> None:
+    print(f"gpuprof: {line}", file=sys.stderr, flush=True)
+
+
+def _line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), type(error).__name__)
 
 
 class _TorchProfile:
@@ -50,6 +67,8 @@ class _TorchProfile:
         self._path = folder / TORCH_RESULT
         self._profile: Any = None
         self._guard = ProfilerGuard(self._suspend, lambda: None)
+        self._process_id = os.getpid()
+        self._notes: list[str] = []
 
     def start(self) -> None:
         from torch import profiler
@@ -59,18 +78,28 @@ class _TorchProfile:
         with _quiet_kineto():
             self._guard.unguarded(self._profile.start)
 
-    def end(self) -> None:
+    def end(self) -> list[str]:
         self._guard.remove()
         self._stop()
+        return self._notes
 
     def _suspend(self) -> bool:
-        self._stop()
+        if self._profile is not None:
+            self._notes.append("the program used torch.profiler itself: the trace ends where it began to")
+        try:
+            self._stop()
+        except Exception as error:
+            # The program is about to use its own.
+            self._notes.append(f"torch.profiler could not write what it had: {_line(error)}")
         return False
 
     def _stop(self) -> None:
         profile, self._profile = self._profile, None
-        if profile is not None:
-            self._guard.unguarded(profile.stop)
+        if profile is None:
+            return
+        self._guard.unguarded(profile.stop)
+        # What a forked child inherited is in the way of its own profiler, and its parent's to write.
+        if os.getpid() == self._process_id:
             profile.export_chrome_trace(str(self._path))
 
 
@@ -87,7 +116,7 @@ def _quiet_kineto() -> Iterator[None]:
         os.environ.pop(_LOG_LEVEL, None)
 
 
-def _begin_torch(folder: Path) -> Callable[[], None]:
+def _begin_torch(folder: Path) -> Callable[[], list[str]]:
     profile = _TorchProfile(folder)
     if "torch" in sys.modules:
         profile.start()
@@ -96,17 +125,59 @@ def _begin_torch(folder: Path) -> Callable[[], None]:
     return profile.end
 
 
-def _begin_cprofile(folder: Path) -> Callable[[], None]:
-    import cProfile
+class _FunctionProfile:
+    """cProfile over the whole program. Python has one place for it, which the program is given for good."""
 
-    profile = cProfile.Profile()
+    def __init__(self, folder: Path) -> None:
+        import cProfile
 
-    def end() -> None:
-        profile.disable()
-        (folder / CPROFILE_RESULT).write_text(json.dumps(_functions(profile.getstats())), encoding="utf-8")
+        self._path = folder / CPROFILE_RESULT
+        self._class: Any = cProfile.Profile
+        self._profile: Any = cProfile.Profile()
+        self._placed: object = None
+        self._thread = threading.get_ident()
+        self._is_on = False
+        self._notes: list[str] = []
 
-    profile.enable()
-    return end
+    def start(self) -> None:
+        own, enable = self._profile, self._class.enable
+
+        def enabled(profile: Any, *args: Any, **kwargs: Any) -> Any:
+            # Until 3.11 each thread has a place of its own, from 3.12 on there is one for all.
+            if profile is not own and (_ONE_PLACE or threading.get_ident() == self._thread):
+                self._give_way("cProfile")
+            return enable(profile, *args, **kwargs)
+
+        own.enable()
+        self._is_on = True
+        self._class.enable = self._placed = functools.update_wrapper(enabled, enable)
+
+    def end(self) -> list[str]:
+        if self._is_on and not _ONE_PLACE and sys.getprofile() is not self._profile:
+            self._give_way("another profiler", is_lost=True)
+        self._stop()
+        entries = self._profile.getstats()
+        self._path.write_text(json.dumps(_functions(entries)), encoding="utf-8")
+        return self._notes
+
+    def _give_way(self, to: str, *, is_lost: bool = False) -> None:
+        if self._is_on:
+            self._notes.append(f"the program used {to} itself: what ran from then on is not counted here")
+        self._is_on = self._is_on and not is_lost
+        self._stop()
+
+    def _stop(self) -> None:
+        if self._is_on:
+            self._is_on = False
+            self._profile.disable()
+        if vars(self._class).get("enable") is self._placed is not None:
+            del self._class.enable  # what is inherited is found again
+
+
+def _begin_cprofile(folder: Path) -> Callable[[], list[str]]:
+    profile = _FunctionProfile(folder)
+    profile.start()
+    return profile.end
 
 
 def _functions(entries: list[Any]) -> list[dict[str, Any]]:

@@ -18,12 +18,14 @@ from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any
 
-from gpuprof.record.frame_text import builtin_text, frame_text, is_hidden
+from gpuprof._native import QuietCall
+from gpuprof.record.frame_text import OWN_FOLDER, builtin_text, frame_text, is_hidden
 from gpuprof.record.stack_file import LONGEST_STACK, StackFile
 
 INTERVAL_NS = 1_000_000
 NO_PYINSTRUMENT = "pyinstrument is not installed: pip install 'gpuprof-native[python]'"
 CUT_OFF = "(outer frames left out)"
+MOST_KEPT = 100_000
 _TAKEN = "another profiler held Python's place for one on the main thread"
 _LOST = (
     "the program used Python's place for profilers itself, or raised from a signal handler: "
@@ -49,11 +51,15 @@ class PythonStackSource:
 
     def __init__(self, folder: Path, interval_ns: int = INTERVAL_NS) -> None:
         self.notes: list[str] = []
+        self.interval_ns = interval_ns
+        self.is_on = False  # whether samples are wanted still
         self._folder = str(folder.resolve())
-        self._interval_ns = interval_ns
-        self._is_on = False
-        self._failures: set[str] = set()
+        self._full: set[str] = set()  # why files could not be written
+        self._failures: set[type[Exception]] = set()
+        self._idle: list[_StackWriter] = []  # of threads that ended
+        self._process_id = os.getpid()
         self._placed: object = None
+        self._hook = QuietCall(self._thread_begins, OWN_FOLDER, self._failures)
         self._thread = threading.get_ident()
 
     def start(self) -> str:
@@ -63,34 +69,36 @@ class PythonStackSource:
         if sys.getprofile() is not None:
             self.notes.append(f"no stack samples: {_TAKEN}")
             return f"off: {_TAKEN}"
-        self._is_on = True
+        self.is_on = True
         if threading.getprofile() is None:
-            threading.setprofile(self._thread_begins)
+            threading.setprofile(self._hook)
         else:
             self.notes.append(
                 "the program watches its threads itself: only the main thread's stacks are sampled"
             )
         self._sample_this_thread()
         self._placed = sys.getprofile()
-        return f"pyinstrument, every {self._interval_ns / 1e6:g} ms"
+        return f"pyinstrument, every {self.interval_ns / 1e6:g} ms"
 
     def stop(self) -> None:
         """End the samples: on this thread now, on others when they would take the next one."""
-        was_on, self._is_on = self._is_on, False
-        # Bound methods are made anew each time they are named.
-        if threading.getprofile() == self._thread_begins:
-            threading.setprofile(None)
-        if was_on and threading.get_ident() == self._thread:
+        if self.is_on and threading.get_ident() == self._thread:
             if sys.getprofile() is self._placed:
                 sys.setprofile(None)
             else:
                 self.notes.append(_LOST)
+        self.is_on = False
+        if threading.getprofile() is self._hook:
+            threading.setprofile(None)
         self._placed = None
-        self.notes += [f"stack samples are missing: {reason}" for reason in sorted(self._failures)]
+        reasons = {*self._full, *(f"taking them failed ({each.__name__})" for each in self._failures)}
+        if reasons:
+            self.notes.append(f"stack samples are missing: {'; '.join(sorted(reasons))}")
+        self._full.clear()
         self._failures.clear()
 
     def _thread_begins(self, _frame: FrameType, _event: str, _argument: Any) -> None:
-        if self._is_on:
+        if self.is_on:
             self._sample_this_thread()
         else:
             sys.setprofile(None)
@@ -98,66 +106,38 @@ class PythonStackSource:
     def _sample_this_thread(self) -> None:
         from pyinstrument.low_level.stat_profile import setstatprofile
 
-        sampler = _ThreadSampler(self, self._folder, self._interval_ns)
-        setstatprofile(sampler.take, self._interval_ns / 1e9, timer_type="walltime")
-
-    def is_on(self) -> bool:
-        """Whether samples are wanted still."""
-        return self._is_on
+        take = QuietCall(_ThreadSampler(self).take, OWN_FOLDER, self._failures)
+        setstatprofile(take, self.interval_ns / 1e9, timer_type="walltime")
 
     def failed(self, reason: str) -> None:
         """Take in why a thread's samples could not be written."""
-        self._failures.add(reason)
+        self._full.add(reason)
+
+    def writer(self) -> _StackWriter:
+        """Return one that no thread uses; a forked child's part of the run is its own."""
+        if os.getpid() != self._process_id:
+            self._idle, self._process_id = [], os.getpid()
+        try:
+            return self._idle.pop()
+        except IndexError:
+            path = f"{self._folder}/{self._process_id}-{time.monotonic_ns()}-{next(_numbers)}.stacks"
+            return _StackWriter(StackFile(path, self._process_id, self.interval_ns), self._idle)
 
 
 _numbers = itertools.count()
 
 
-class _ThreadSampler:
-    """Takes the samples of one thread. Nothing in `take` fails by itself.
+class _StackWriter:
+    """Writes the stacks of one thread, and of others after its end; `idle` is where it waits for them."""
 
-    What is raised there comes from a signal handler of the program, and goes on to the program.
-    """
-
-    def __init__(self, source: PythonStackSource, folder: str, interval_ns: int) -> None:
-        self._source = source
-        self._folder = folder
-        self._interval_ns = interval_ns
-        self._begin()
-
-    def _begin(self) -> None:
-        self._process_id = os.getpid()
-        self._file: StackFile | None = None
-        self._known: dict[Any, int] = {}
+    def __init__(self, file: StackFile, idle: list[_StackWriter]) -> None:
+        self.file = file
+        self.idle = idle
+        self._known: dict[int, int] = {}
         self._kept: list[CodeType] = []  # so that the ids in `_known` stay theirs
-        self._last_ns = _now()
 
-    def take(self, frame: FrameType | None, event: str, argument: Any) -> None:
-        """Write down the stack, which pyinstrument asks for once an interval."""
-        now = _now()
-        if not self._source.is_on():
-            sys.setprofile(None)
-            return
-        if os.getpid() != self._process_id:
-            # A forked child's part of the run is its own.
-            self._begin()
-            return
-        if event == "call" and frame is not None:
-            frame = frame.f_back  # the time was spent in the caller
-        numbers = self._numbers_of(frame)
-        if event in ("c_return", "c_exception"):
-            text = builtin_text(argument)
-            if not text.startswith("gpuprof."):
-                numbers.insert(0, self._number(text))
-        numbers.reverse()
-        if self._file is None:
-            self._file = self._new_file()
-        self._file.add_sample(now, now - self._last_ns, numbers)
-        self._last_ns = now
-        if self._file.failed is not None:
-            self._source.failed(self._file.failed)
-
-    def _numbers_of(self, frame: FrameType | None) -> list[int]:
+    def numbers_of(self, frame: FrameType | None) -> list[int]:
+        """Return the numbers of the frames that are told, the innermost first."""
         known, numbers = self._known, []
         while frame is not None:
             code = frame.f_code
@@ -168,31 +148,67 @@ class _ThreadSampler:
                 numbers.append(number)
             frame = frame.f_back
             if len(numbers) >= LONGEST_STACK - 2:
-                numbers.append(self._number(CUT_OFF))
+                numbers.append(self.file.number_of(CUT_OFF))
                 break
         return numbers
 
     def _number_of_code(self, code: CodeType) -> int:
-        number = -1 if is_hidden(code) else self._number(frame_text(code))
+        number = -1 if is_hidden(code) else self.file.number_of(frame_text(code))
+        if len(self._kept) >= MOST_KEPT:
+            # A program that makes functions without end shall not keep them all.
+            self._known.clear()
+            self._kept.clear()
         self._kept.append(code)
         self._known[id(code)] = number
         return number
 
-    def _number(self, text: str) -> int:
-        number = self._known.get(text)
-        if number is None:
-            number = self._known[text] = len(self._known)
-            if self._file is None:
-                self._file = self._new_file()
-            self._file.add_frame(number, text)
-        return number
 
-    def _new_file(self) -> StackFile:
-        thread_id = threading.get_native_id()
-        path = f"{self._folder}/{self._process_id}-{time.monotonic_ns()}-{next(_numbers)}.stacks"
-        told = {
-            "process_id": self._process_id,
-            "thread_id": thread_id,
-            "interval_ns": self._interval_ns,
-        }
-        return StackFile(path, told)
+class _ThreadSampler:
+    """Takes the samples of one thread."""
+
+    _writer: _StackWriter | None = None  # for `__del__` of one that could not be made
+
+    def __init__(self, source: PythonStackSource) -> None:
+        self._source = source
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process_id = os.getpid()
+        self._writer = None
+        self._last_ns = _now()
+
+    def __del__(self) -> None:
+        # The thread has ended, or somebody has taken its place for profilers.
+        if self._writer is not None:
+            self._writer.idle.append(self._writer)
+
+    def take(self, frame: FrameType | None, event: str, argument: Any) -> None:
+        """Write down the stack, which pyinstrument asks for once an interval.
+
+        Whatever fails here is kept from the program by QuietCall, which knows our files; so all that is
+        called is theirs or native. What a signal handler of the program raises goes on to the program.
+        """
+        now = _now()
+        if not self._source.is_on:
+            sys.setprofile(None)
+            return
+        if os.getpid() != self._process_id:
+            self._begin()
+            return
+        writer = self._writer
+        if writer is None:
+            writer = self._source.writer()
+            writer.file.begin_thread(threading.get_native_id())
+            self._writer = writer
+        if event == "call" and frame is not None:
+            frame = frame.f_back  # the time was spent in the caller
+        numbers = writer.numbers_of(frame)
+        if event in ("c_return", "c_exception"):
+            text = builtin_text(argument)
+            if not text.startswith("gpuprof."):
+                numbers.insert(0, writer.file.number_of(text))
+        numbers.reverse()
+        writer.file.add_sample(now, now - self._last_ns, numbers)
+        self._last_ns = now
+        if writer.file.failed is not None:
+            self._source.failed(writer.file.failed)

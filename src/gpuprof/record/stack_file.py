@@ -1,73 +1,87 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file that one thread's stack samples are written into while the program runs.
+"""The file that stack samples are written into while the program runs, by one thread after another.
 
-A head (magic, version, length of what follows) and a JSON object stand in the first block. From the second
-block on, records follow one another; none crosses the end of a block, and the rest of a block is zero:
+A head stands first: magic, version, bytes of the first block, process, interval, and their crc32. Behind it
+records follow one another; none crosses the end of a block, and the rest of a block is zero:
 
     kind, size, crc32 of the body, body
 
-The body of a frame is its number and its text. That of a sample is the time on the monotonic clock at which
-it was taken, how long it stands for, and the numbers of its frames, the outermost first. Blocks are mapped
-shared, so a record is in the kernel's hands as soon as it is written: a program that is killed loses none.
+The body of a frame is its number and its text; that of a thread is its id, and the samples after it are that
+thread's. That of a sample is the time on the monotonic clock at which it was taken, how long it stands for,
+and the numbers of its frames, the outermost first. A block behind the first is as large as all before it
+together, up to LARGEST_BLOCK_BYTES, and begins with its thread; so a thread that lives shortly leaves little.
+Blocks are mapped shared, so a record is in the kernel's hands as soon as it is written: a program that is
+killed loses none.
 """
 
 from __future__ import annotations
 
-import errno
-import json
 import mmap
 import os
 import struct
 import zlib
-from typing import Any
+
+from gpuprof.record.frame_text import is_hidden
 
 MAGIC = b"GPUPSTCK"
-VERSION = 1
-HEAD = struct.Struct("<8sII")
+VERSION = 2
+HEAD = struct.Struct("<8sIIqq")
+CHECK = struct.Struct("<I")
+HEAD_BYTES = HEAD.size + CHECK.size
 RECORD = struct.Struct("<HHI")
 FRAME_NUMBER = struct.Struct("<I")
+THREAD = struct.Struct("<q")
 SAMPLE = struct.Struct("<qq")
-FRAME_RECORD, SAMPLE_RECORD = 1, 2
-BLOCK_BYTES = 1 << 16
+FRAME_RECORD, SAMPLE_RECORD, THREAD_RECORD = 1, 2, 3
+FIRST_BLOCK_BYTES = max(1 << 12, mmap.ALLOCATIONGRANULARITY)  # the longest record fits
+LARGEST_BLOCK_BYTES = 1 << 16
 LONGEST_STACK = 1000
 LONGEST_TEXT_BYTES = 1000
 
-_DISK_ERRORS = frozenset(
-    (
-        *(errno.ENOSPC, errno.EDQUOT, errno.EIO, errno.EFBIG, errno.EROFS, errno.ENOENT, errno.EACCES),
-        *(errno.EMFILE, errno.ENFILE, errno.ENOMEM),
-    )
-)
+
+def block_bytes(offset: int, first_bytes: int) -> int:
+    """Return how long the block is that begins there."""
+    return max(first_bytes, min(offset, LARGEST_BLOCK_BYTES))
 
 
 class StackFile:
-    """Appends records. Raises nothing of its own once it is made: on a full disk it becomes `failed`."""
+    """Appends records. Raises nothing of its own: where it cannot be written to it becomes `failed`."""
 
-    def __init__(self, path: str, description: dict[str, Any]) -> None:
+    def __init__(self, path: str, process_id: int, interval_ns: int) -> None:
         self.failed: str | None = None
         self._path = path
-        self._end = 0
-        self._at = 0
+        self._numbers: dict[str, int] = {}
+        self._thread = b""
         self._block: mmap.mmap | None = None
-        text = json.dumps(description).encode()
+        self._begin = self._at = self._size = 0
+        head = HEAD.pack(MAGIC, VERSION, FIRST_BLOCK_BYTES, process_id, interval_ns)
         self._next_block()
-        self._write(HEAD.pack(MAGIC, VERSION, len(text)) + text)
-        self._at = BLOCK_BYTES
+        self._write(head + CHECK.pack(zlib.crc32(head)))
 
-    def add_frame(self, number: int, text: str) -> None:
-        """Say what a frame's number stands for."""
-        body = FRAME_NUMBER.pack(number) + text.encode("utf-8", "backslashreplace")[:LONGEST_TEXT_BYTES]
-        self._append(FRAME_RECORD, body)
+    def begin_thread(self, thread_id: int) -> None:
+        """Say whose the samples are that follow."""
+        self._thread = _record(THREAD_RECORD, THREAD.pack(thread_id))
+        self._append(self._thread)
+
+    def number_of(self, text: str) -> int:
+        """Return the number of a frame, which is said at its first use."""
+        number = self._numbers.get(text)
+        if number is None:
+            number = len(self._numbers)
+            encoded = text.encode("utf-8", "backslashreplace")[:LONGEST_TEXT_BYTES]
+            self._append(_record(FRAME_RECORD, FRAME_NUMBER.pack(number) + encoded))
+            self._numbers[text] = number
+        return number
 
     def add_sample(self, t_ns: int, duration_ns: int, frames: list[int]) -> None:
         """Write one sample of at most LONGEST_STACK frames."""
         body = SAMPLE.pack(t_ns, duration_ns) + struct.pack(f"<{len(frames)}I", *frames)
-        self._append(SAMPLE_RECORD, body)
+        self._append(_record(SAMPLE_RECORD, body))
 
-    def _append(self, kind: int, body: bytes) -> None:
-        record = RECORD.pack(kind, len(body), zlib.crc32(body)) + body
-        if self._at + len(record) > BLOCK_BYTES:
+    def _append(self, record: bytes) -> None:
+        if self._at + len(record) > self._size:
             self._next_block()
+            self._write(self._thread)
         self._write(record)
 
     def _write(self, content: bytes) -> None:
@@ -78,27 +92,41 @@ class StackFile:
     def _next_block(self) -> None:
         if self.failed is not None:
             return
+        begin = self._begin + self._size
+        size = block_bytes(begin, FIRST_BLOCK_BYTES)
         try:
-            self._block = _mapped(self._path, self._end)
-        except OSError as error:
-            # A signal handler of the program may run here, and what it raises is the program's.
-            if error.errno not in _DISK_ERRORS:
+            self._block = _mapped(self._path, begin, size)
+        except (OSError, ValueError, OverflowError) as error:
+            if not _is_ours(error):
                 raise
-            self.failed, self._block = error.strerror, None
-            return
-        self._end += BLOCK_BYTES
-        self._at = 0
+            self.failed = getattr(error, "strerror", None) or str(error)
+            self._block = None
+        self._begin, self._size, self._at = begin, size, 0
 
 
-def _mapped(path: str, offset: int) -> mmap.mmap:
+def _record(kind: int, body: bytes) -> bytes:
+    return RECORD.pack(kind, len(body), zlib.crc32(body)) + body
+
+
+def _mapped(path: str, offset: int, size: int) -> mmap.mmap:
     # Opened for each block: the number of an open file is the program's to close.
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         # A mapped page that finds no room later would kill the program.
         if hasattr(os, "posix_fallocate"):
-            os.posix_fallocate(file, offset, BLOCK_BYTES)
+            os.posix_fallocate(file, offset, size)
         else:
-            os.ftruncate(file, offset + BLOCK_BYTES)
-        return mmap.mmap(file, BLOCK_BYTES, offset=offset)
+            os.ftruncate(file, offset + size)
+        return mmap.mmap(file, size, offset=offset)
     finally:
         os.close(file)
+
+
+def _is_ours(error: Exception) -> bool:
+    """Whether no function of the program's had a part in it: a signal handler may run here at any time."""
+    traceback = error.__traceback__
+    while traceback is not None:
+        if not is_hidden(traceback.tb_frame.f_code):
+            return False
+        traceback = traceback.tb_next
+    return True

@@ -66,7 +66,7 @@ def run_program(
     command = program_command(target, arguments, is_module=is_module)
     exit_code = run_command(command, environment_for(options))
     if not (path / RECORDING_FILE).exists():
-        _remove_unused(path)
+        remove_unused(path)
     return ProgramResult(exit_code, path)
 
 
@@ -152,7 +152,7 @@ def _signals_for(process: subprocess.Popen[bytes]) -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _remove_unused(path: Path) -> None:
+def remove_unused(path: Path) -> None:
     """Take back a folder that nothing was recorded into; anything else in it stays."""
     with contextlib.suppress(OSError):
         (path / LOCK_FILE).unlink(missing_ok=True)

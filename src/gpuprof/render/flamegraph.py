@@ -121,7 +121,9 @@ def flamegraph_page(
     tree = first_of(shown, view)
     facts = {"first": first, "calls": calls, "states": list(STATES)}
     head, columns = _embedded(tree, views, colourings, facts)
-    timeline_head, timeline_columns = ("null", "") if slices is None else embedded_timeline(slices, tree)
+    timeline_head, timeline_columns = ("null", "")
+    if slices is not None:
+        timeline_head, timeline_columns = embedded_timeline(slices, tree, shown.total_place)
     return filled(
         asset("page.html"),
         {

@@ -65,13 +65,18 @@ class _Builder:
 
 
 def classes_of(columns: dict[str, npt.NDArray[Any]], names: list[str], tree: CallTree) -> SliceClasses:
-    """Return the class of each slice and of each node; a slice's `parent` is the place of another one."""
+    """Return the class of each slice and of each node.
+
+    A slice's `parent` is the place of another one, its `node` the place of its node in `tree` (-1: not said).
+    Where the node is said, the path is: Python's functions stand in the tree between spans that are nested.
+    """
     texts: dict[str, int] = {}
     of_tree = [texts.setdefault(name, len(texts)) for name in tree.names]
     of_slices = np.array([texts.setdefault(name, len(texts)) for name in names], dtype=np.int64)
     builder = _Builder()
     of_node, roots = _classes_of_nodes(builder, tree, of_tree)
-    of_slice = _classes_of_slices(builder, columns, of_slices, roots, texts)
+    told = np.append(of_node, -1)[columns["node"]].astype(np.int64)
+    of_slice = _classes_of_slices(builder, columns, of_slices, roots, texts, told)
     used = np.unique(np.array(builder.name, dtype=np.int64))
     all_names = list(texts)
     return SliceClasses(
@@ -117,15 +122,18 @@ def _classes_of_slices(
     texts: Ints,
     roots: dict[int, int],
     names: dict[str, int],
+    told: Ints,
 ) -> Ints:
     engine = _engine_names(names)
     keys = texts[columns["name"]] * builder.kinds + columns["kind"] if len(texts) else columns["kind"]
     # Parents before what is inside them, threads before what they launched.
     order = np.lexsort((columns["id"], columns["start_ns"], columns["on_gpu"]))
-    of_slice = [-1] * len(order)
+    of_slice: list[int] = told.tolist()
     processes, parents = columns["process"].tolist(), columns["parent"].tolist()
     all_keys, known = keys.tolist(), builder.known
     for place in order.tolist():
+        if of_slice[place] >= 0:
+            continue
         parent, key = parents[place], all_keys[place]
         above = of_slice[parent] if parent >= 0 else -1
         above = roots.get(processes[place], -1) if above < 0 else builder.inside[above]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof import _native
-from gpuprof.render.stack_slices import write_stack_slices
+from gpuprof.render.stack_slices import limit_memory, write_stack_slices
 from gpuprof.run.folder import RunFolder
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     Columns = dict[str, npt.NDArray[Any]]
 
 BATCH_ROWS = 65_536
-MEMORY_LIMIT = "512MB"
 # The index is the category of a slice.
 CATEGORIES = (
     "span",
@@ -128,9 +127,7 @@ class SliceSource:
     def __init__(self, run: RunFolder, scratch: Path) -> None:
         self.meta = run.meta
         self._connection = run.connect_whole()
-        self._connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
-        self._connection.execute("SET temp_directory = $folder", {"folder": str(scratch)})
-        self._connection.execute("SET threads = 2")
+        limit_memory(self._connection, scratch)
         path = str(scratch / "slices.duckdb").replace("'", "''")
         self._connection.execute(f"ATTACH '{path}' AS scratch")
         write_stack_slices(self._connection)

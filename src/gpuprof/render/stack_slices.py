@@ -7,10 +7,15 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     import duckdb
+
+    from gpuprof.run.folder import RunFolder
 
 Slice = tuple[int, int, int, int, str, int, int]  # process, thread, id, parent, name, begin and length in ns
 
+MEMORY_LIMIT = "512MB"
 _BATCH = 10_000
 _CREATE = """
     CREATE TABLE scratch.stack_slices (process_id BIGINT, thread_id BIGINT, id BIGINT, parent BIGINT,
@@ -50,15 +55,42 @@ def write_stack_slices(connection: duckdb.DuckDBPyConnection) -> None:
             break
 
 
+def limit_memory(connection: duckdb.DuckDBPyConnection, scratch: Path) -> None:
+    """Have what is sorted and does not fit be written to `scratch`."""
+    connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+    connection.execute("SET temp_directory = $folder", {"folder": str(scratch)})
+    connection.execute("SET threads = 2")
+
+
+def count_stack_slices(run: RunFolder, scratch: Path, *, most: int) -> int:
+    """Return how many slices the samples of a run make; counts no further when there are more than `most`."""
+    if "stacks" not in run.tables:
+        return 0
+    slices = _Slices(0)
+    with run.connect() as reader:
+        limit_memory(reader, scratch)
+        reader.execute(_SAMPLES)
+        while slices.count <= most and (rows := reader.fetchmany(_BATCH)):
+            for row in rows:
+                slices.add(*row)
+            slices.ended.clear()
+    return slices.count
+
+
 class _Slices:
     """Opens and closes functions, sample by sample, thread by thread."""
 
     def __init__(self, first_id: int) -> None:
         self.ended: list[Slice] = []
-        self._next_id = first_id
+        self._first_id = self._next_id = first_id
         self._thread = (-1, -1)
         self._until = 0
         self._open: list[tuple[int, str, int]] = []  # id, name, begin
+
+    @property
+    def count(self) -> int:
+        """How many slices were opened."""
+        return self._next_id - self._first_id
 
     def add(self, process_id: int, thread_id: int, t_ns: int, duration_ns: int, frames: list[str]) -> None:
         begin = t_ns - duration_ns

@@ -21,6 +21,7 @@ from gpuprof.errors import RunError
 from gpuprof.render.page import readable, safe_json
 from gpuprof.render.slice_classes import SliceClasses, classes_of
 from gpuprof.render.slices import CATEGORIES, SliceSource, Track
+from gpuprof.render.stack_slices import count_stack_slices
 from gpuprof.render.track_names import UNITS, TrackNames
 from gpuprof.run.folder import RunFolder
 from gpuprof.run.format import KINDS
@@ -46,9 +47,13 @@ METRICS = (
 _PLAIN_BYTES = 1 << 18  # up to here the columns are not compressed
 _ROW = ("track", "lane", "level")
 # A category of a trace is a kind of call; copies and fills are both transfers.
+_KIND_NAMES = {"gpu_memcpy": "transfer", "gpu_memset": "transfer", "python_function": "python"}
 _KIND_OF_CATEGORY = np.array(
-    [KINDS.index(name if name in KINDS else "transfer") for name in CATEGORIES], dtype=np.int64
+    [KINDS.index(_KIND_NAMES.get(name, name)) for name in CATEGORIES], dtype=np.int64
 )
+_NODES_OF_SPANS = """
+    SELECT span_id AS id, node_id AS node FROM spans JOIN call_tree USING (path_id) ORDER BY span_id
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +72,9 @@ class Slices:
 
     tracks: list[dict[str, Any]]  # name, process, and whether it is a stream
     names: list[str]
-    # track, lane, level, name, kind, process, id, on_gpu, start_ns, duration_ns, and parent: the place of the
-    # span around it or of the one that launched it (-1: none)
+    # track, lane, level, name, kind, process, id, on_gpu, start_ns, duration_ns, parent: the place of the
+    # span around it or of the one that launched it (-1: none), and node: the run's node that counts it
+    # (-1: not said)
     columns: Columns
     on_threads: int  # slices before this one ran on threads
     readings: list[Readings]
@@ -77,14 +83,18 @@ class Slices:
 # ---- reading -----------------------------------------------------------------------------------
 
 
-def slice_count(run: RunFolder) -> int:
-    """Return how many slices the run's timeline has."""
+def slice_count(run: RunFolder, scratch: Path) -> int:
+    """Return how many slices the run's timeline has; of more than a page holds, how many at least.
+
+    What is sorted on the way is written to the folder `scratch`.
+    """
     counts = (
         f"SELECT count(*) FROM {table}"  # noqa: S608 - names of tables
         for table in ("spans", "kernels", "transfers")
         if table in run.tables
     )
-    return sum(int(run.sql(query).fetchall()[0][0]) for query in counts)
+    measured = sum(int(run.sql(query).fetchall()[0][0]) for query in counts)
+    return measured + count_stack_slices(run, scratch, most=MOST_SLICES - measured)
 
 
 def read_timeline(run: RunFolder, folder: Path) -> Slices | str:
@@ -95,23 +105,34 @@ def read_timeline(run: RunFolder, folder: Path) -> Slices | str:
     import duckdb
 
     try:
-        count = slice_count(run)
-        if count > MOST_SLICES:
-            return (
-                f"This run has {count:,} slices; a page holds the timeline of {MOST_SLICES:,} at most. "
-                "For all of them: gpuprof export RUN -o trace.pftrace, to be opened in ui.perfetto.dev."
-            )
         with tempfile.TemporaryDirectory(prefix=".gpuprof-timeline-", dir=folder) as scratch:
+            count = slice_count(run, Path(scratch))
+            if count > MOST_SLICES:
+                return (
+                    f"This run has at least {count:,} slices; a page holds the timeline of {MOST_SLICES:,} "
+                    "at most. For all of them: gpuprof export RUN -o trace.pftrace, to be opened in "
+                    "ui.perfetto.dev."
+                )
             source = SliceSource(run, Path(scratch))
             try:
-                return _read(source)
+                return _read(source, _nodes_of_spans(run))
             finally:
                 source.close()
     except (duckdb.Error, RunError) as error:
         return f"The timeline could not be read: {str(error).splitlines()[0]}"
 
 
-def _read(source: SliceSource) -> Slices:
+def _nodes_of_spans(run: RunFolder) -> tuple[Ints, Ints]:
+    """Return spans by their number, and the node of each; none for a run that does not tell."""
+    none = np.empty(0, dtype=np.int64)
+    for table in ("spans", "call_tree"):
+        if table not in run.tables or "path_id" not in run.sql(f"FROM {table}").columns:
+            return none, none
+    found = run.sql(_NODES_OF_SPANS).fetchnumpy()
+    return np.asarray(found["id"], dtype=np.int64), np.asarray(found["node"], dtype=np.int64)
+
+
+def _read(source: SliceSource, nodes_of_spans: tuple[Ints, Ints]) -> Slices:
     threads = _joined(list(source.cpu()), ("id", "parent"))
     streams = _joined(list(source.gpu()), ("launcher",))
     on_threads = len(threads["track"])
@@ -129,6 +150,10 @@ def _read(source: SliceSource) -> Slices:
     columns["on_gpu"] = np.arange(len(category)) >= on_threads
     above = np.concatenate([threads["parent"], streams["launcher"]])
     columns["parent"] = _places(threads["id"], by_id, above)
+    spans, nodes = nodes_of_spans
+    place = _places(spans, np.arange(len(spans)), threads["id"])
+    of_streams = np.full(len(streams["track"]), -1, dtype=np.int64)
+    columns["node"] = np.concatenate([np.append(nodes, -1)[place], of_streams])
     return Slices(
         tracks=_described(source),
         names=source.names,
@@ -211,14 +236,18 @@ def thinned(
 # ---- writing -------------------------------------------------------------------------------------
 
 
-def embedded_timeline(slices: Slices | str, tree: CallTree) -> tuple[str, str]:
+def embedded_timeline(slices: Slices | str, tree: CallTree, place_of_node: Ints) -> tuple[str, str]:
     """Return what the page reads: a head as JSON, and the bytes of the columns as base64.
 
-    `tree` is the one that the page draws. Slices that it does not show have a class all the same.
+    `tree` is the one that the page draws, `place_of_node` where each node of the run is in it (-1: nowhere).
+    Slices that it does not show have a class all the same.
     """
     if isinstance(slices, str):
         return safe_json({"left_out": readable(slices)}), ""
-    classes = classes_of(slices.columns, slices.names, tree)
+    node = slices.columns["node"]
+    known = node < len(place_of_node)
+    places = np.append(place_of_node, -1)[np.where(known, node, -1)]
+    classes = classes_of({**slices.columns, "node": places}, slices.names, tree)
     packed_columns = _packed(slices, classes)
     raw = b"".join(part for _, part in packed_columns)
     gzipped = len(raw) > _PLAIN_BYTES

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import sys
@@ -15,9 +16,15 @@ import numpy as np
 
 from gpuprof.errors import RecordingError, RunError
 from gpuprof.record.launch import environment_for
-from gpuprof.record.other_profilers import CPROFILE_RESULT, TORCH_RESULT
+from gpuprof.record.other_profilers import CPROFILE_RESULT, NOTES_RESULT, TORCH_RESULT
 from gpuprof.record.recording import SEGMENTS, create_folder, write_json
-from gpuprof.record.supervise import ProgramResult, program_command, run_command, target_path
+from gpuprof.record.supervise import (
+    ProgramResult,
+    program_command,
+    remove_unused,
+    run_command,
+    target_path,
+)
 from gpuprof.run.format import KINDS, META_FILE, read_json
 from gpuprof.run.imports.import_facts import ImportFacts, imported_meta
 from gpuprof.run.imports.trace_file import import_trace
@@ -37,39 +44,61 @@ def run_profiled(
     the target or the folder is unusable; then nothing was run.
     """
     path = target_path(target, is_module=is_module, out=out)
-    create_folder(path)  # whether it can be made is to be known before the program runs
-    shutil.rmtree(path)
+    create_folder(path)  # it is ours from now on: the name shall not be given away while the program runs
     try:
         results = Path(tempfile.mkdtemp(prefix=".gpuprof-profiler-", dir=path.resolve().parent))
     except OSError as error:
+        remove_unused(path)
         raise RecordingError(f"cannot write beside {path}: {error.strerror}; name another folder") from error
+    result = results / (TORCH_RESULT if profiler == "torch" else CPROFILE_RESULT)
     try:
         options = {"profiler": profiler, "results": str(results)}
         command = program_command(target, arguments, is_module=is_module)
-        result = ProgramResult(run_command(command, environment_for(options)), path)
-        return result, _write_run(profiler, results, path, [sys.executable, target, *arguments])
+        ended = ProgramResult(run_command(command, environment_for(options)), path)
+        failure = _failure(profiler, result, path, [sys.executable, target, *arguments])
+        if failure is None:
+            shutil.rmtree(results, ignore_errors=True)
+        return ended, failure
     finally:
-        shutil.rmtree(results, ignore_errors=True)
+        remove_unused(path)
+        if not result.exists():
+            shutil.rmtree(results, ignore_errors=True)
 
 
-def _write_run(profiler: str, results: Path, path: Path, command: list[str]) -> RunError | None:
-    name = TORCH_RESULT if profiler == "torch" else CPROFILE_RESULT
-    if not (results / name).exists():
+def _failure(profiler: str, result: Path, path: Path, command: list[str]) -> RunError | None:
+    """Write the run; returns why there is none. The profiler's own result stays where it is then."""
+    if not result.exists():
         return RunError(
             "the program never imported torch, or was ended from outside"
             if profiler == "torch"
             else "the program was ended from outside, before cProfile could write what it had"
         )
+    draft = result.with_name("run")
     try:
-        if profiler == "torch":
-            import_trace(results / name, path)
-        else:
-            _write_functions(json.loads((results / name).read_text(encoding="utf-8")), path)
-        told = {"command": command, "machine": describe_machine(), "sources": {profiler: "on"}}
-        write_json(path / META_FILE, {**read_json(path / META_FILE), **told})
-    except (RunError, RecordingError, OSError, ValueError) as error:
-        return error if isinstance(error, RunError) else RunError(str(error))
+        _write_run(profiler, result, draft, command)
+        with contextlib.suppress(FileNotFoundError):
+            (path / SEGMENTS).rmdir()
+        draft.rename(path)  # in place of an empty folder: nobody's run is replaced
+    except Exception as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        line = next(iter(str(error).splitlines()), type(error).__name__)
+        reason = f"cannot write {path}: {error.strerror}" if isinstance(error, OSError) else line
+        mend = f"; import it: gpuprof import {result} -o NAME" if profiler == "torch" else ""
+        return RunError(f"{reason}; what {profiler} found out is kept in {result}{mend}")
     return None
+
+
+def _write_run(profiler: str, result: Path, draft: Path, command: list[str]) -> None:
+    if profiler == "torch":
+        import_trace(result, draft)
+    else:
+        _write_functions(json.loads(result.read_text(encoding="utf-8")), draft)
+    meta = read_json(draft / META_FILE)
+    told = {"command": command, "machine": describe_machine(), "sources": {profiler: "on"}}
+    notes = result.with_name(NOTES_RESULT)
+    if notes.exists():
+        told["notes"] = [*meta["notes"], *json.loads(notes.read_text(encoding="utf-8"))]
+    write_json(draft / META_FILE, {**meta, **told})
 
 
 def _write_functions(functions: list[dict[str, Any]], path: Path) -> None:

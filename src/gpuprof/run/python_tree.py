@@ -7,22 +7,26 @@ node for each; together they hold what it held. Frames have the sampled time tha
 
 from __future__ import annotations
 
+from array import array
 from collections import defaultdict
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpuprof.run.format import KINDS
+from gpuprof.run.frame_guesses import FrameGuesses
+from gpuprof.run.span_columns import as_numbers, outer_places, places_by_thread
 from gpuprof.run.stack_placement import (
+    MOST_KEPT,
     NOTHING,
+    FrameGroups,
     FrameKinds,
-    Frames,
     Placement,
+    SpanFrames,
     ThreadSpans,
-    guess,
-    place_samples,
 )
-from gpuprof.run.stacks import Stacks
+from gpuprof.run.stacks import Frames, Stacks
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -80,18 +84,21 @@ class _Merge:
         self._tree = tree
         self._names = names
         self._stacks = stacks
-        self._spans = {name: column.tolist() for name, column in spans.items()}
-        self._rows: list[int] = self._spans["row"]
-        self._place_of_id = {span: place for place, span in enumerate(self._spans["span_id"])}
+        # Numbers of Python's own without a copy of the columns.
+        self._spans: dict[str, Sequence[int]] = {
+            name: as_numbers(column.astype(np.int64, copy=False)) for name, column in spans.items()
+        }
+        self._rows = self._spans["row"]
         self._up: list[int] = tree["parent"].tolist()
         self._roots = {
             int(tree["process_id"][row]): int(row) for row in np.flatnonzero(tree["parent"] < 0)[::-1]
         }
+        self._groups = FrameGroups([()], {(): 0})
         self._parent: list[int] = []
         self._row: list[int] = []
         self._frame: list[int] = []
         self._children: dict[tuple[int, int, int], int] = {}
-        self._node_of_span: list[int] = []
+        self._node_of_span = array("q")
         self._sums: dict[str, list[int]] = {name: [] for name in ("calls", "total_ns", "own_ns", "gpu_ns")}
         self._thread_ids: defaultdict[int, set[int]] = defaultdict(set)
 
@@ -99,7 +106,10 @@ class _Merge:
         for row in sorted(self._roots.values()):
             self._child(-1, row, -1)
         placements = self._place()
-        self._make_nodes(placements)
+        found = SpanFrames.of(len(self._rows))
+        for placement in placements.values():
+            placement.tell(found)
+        self._make_nodes(found, set(placements))
         self._share_out()
         for (process_id, thread_id), placement in placements.items():
             self._add_frame_times(process_id, thread_id, placement)
@@ -110,59 +120,47 @@ class _Merge:
 
     def _place(self) -> dict[tuple[int, int], Placement]:
         kinds = FrameKinds.of(self._stacks.texts)
-        places: defaultdict[tuple[int, int], list[int]] = defaultdict(list)
-        for place, key in enumerate(zip(self._spans["process_id"], self._spans["thread_id"], strict=True)):
-            places[key].append(place)
+        places = places_by_thread(self._spans)
         return {
-            key: place_samples(thread, self._thread_spans(places[key]), kinds)
+            key: Placement(thread, self._thread_spans(places.get(key, [])), kinds, self._groups)
             for thread in self._stacks.threads
             if (key := (thread.process_id, thread.thread_id))[0] in self._roots
         }
 
-    def _thread_spans(self, places: list[int]) -> ThreadSpans:
-        starts, durations = self._spans["start_ns"], self._spans["duration_ns"]
-        kinds = [int(self._tree["kind"][self._rows[place]]) for place in places]
+    def _thread_spans(self, places: Any) -> ThreadSpans:
+        chosen = np.array(places, dtype=np.int64)
+        names = ("start_ns", "duration_ns", "row")
+        start, duration, row = (np.asarray(self._spans[name])[chosen] for name in names)
+        kinds = self._tree["kind"][row]
         return ThreadSpans(
-            keys=places,
-            start_ns=[starts[place] for place in places],
-            end_ns=[starts[place] + durations[place] for place in places],
-            is_layer=[kind == _LAYER for kind in kinds],
-            is_native=[kind in _NATIVE for kind in kinds],
+            keys=as_numbers(chosen),
+            start_ns=as_numbers(start),
+            end_ns=as_numbers(start + duration),
+            is_layer=as_numbers((kinds == _LAYER).astype(np.uint8)),
+            is_native=as_numbers(np.isin(kinds, _NATIVE).astype(np.uint8)),
         )
 
-    def _make_nodes(self, placements: dict[tuple[int, int], Placement]) -> None:
-        above: dict[int, Frames] = {}
-        around: dict[int, tuple[Frames, Frames]] = {}
-        for placement in placements.values():
-            above |= placement.above
-            around |= placement.around
-        seen: defaultdict[int, set[Frames]] = defaultdict(set)
-        for place, frames in above.items():
-            seen[self._group_of(self._rows[place])].add(frames)
-        sampled = set(placements)
-        threads = list(zip(self._spans["process_id"], self._spans["thread_id"], strict=True))
-        made: dict[tuple[int, Frames, int], int] = {}
-        for place, row in enumerate(self._rows):
-            if place in above:
-                frames = above[place]
-            elif threads[place] in sampled:
-                frames = guess(seen.get(self._group_of(row), set()), around.get(place))
-            else:
-                frames = ()
-            outer = self._place_of_id.get(self._spans["parent_id"][place], -1)
-            is_inside = 0 <= outer < place
-            base = self._node_of_span[outer] if is_inside else self._root(threads[place][0])
-            key = (base, frames, row)
+    def _make_nodes(self, found: SpanFrames, sampled: set[tuple[int, int]]) -> None:
+        families = np.array([self._family_of(row) for row in range(len(self._up))], dtype=np.int64)
+        guesses = FrameGuesses(self._groups, found, families[np.asarray(self._rows)])
+        outer = outer_places(self._spans)
+        made: dict[tuple[int, int, int], int] = {}
+        sums, spans = self._sums, self._spans
+        threads = zip(spans["process_id"], spans["thread_id"], strict=True)
+        for place, (row, up, thread) in enumerate(zip(self._rows, outer, threads, strict=True)):
+            group = guesses.above(place) if thread in sampled else 0
+            base = self._node_of_span[up] if 0 <= up < place else self._root(thread[0])
+            key = (base, group, row)
             node = made.get(key)
             if node is None:
-                node = made[key] = self._node_below(base, frames, row)
+                node = made[key] = self._node_below(base, self._groups.frames[group], row)
             self._node_of_span.append(node)
-            self._sums["calls"][node] += 1
-            self._sums["total_ns"][node] += self._spans["duration_ns"][place]
-            self._sums["own_ns"][node] += self._spans["own_ns"][place]
-            self._thread_ids[node].add(threads[place][1])
+            sums["calls"][node] += 1
+            sums["total_ns"][node] += spans["duration_ns"][place]
+            sums["own_ns"][node] += spans["own_ns"][place]
+            self._thread_ids[node].add(thread[1])
 
-    def _group_of(self, row: int) -> int:
+    def _family_of(self, row: int) -> int:
         """Return the group that gathers a row, as `backward` does: they are called from the same places."""
         calls = self._tree["calls"]
         while self._up[row] >= 0 and self._up[self._up[row]] >= 0 and calls[self._up[row]] == 0:
@@ -234,24 +232,32 @@ class _Merge:
     def _add_frame_times(self, process_id: int, thread_id: int, placement: Placement) -> None:
         root = self._root(process_id)
         is_main = thread_id == process_id
-        for sample in placement.samples:
-            for key, frames in zip((NOTHING, *sample.open), sample.groups, strict=True):
+        own, frames = self._sums["own_ns"], self._groups.frames
+        innermost: dict[tuple[int, int], int] = {}
+        for sample in placement.samples():
+            for key, group in zip((NOTHING, *sample.open), sample.groups, strict=True):
                 time_ns = sample.time_ns.get(key, 0)
+                if time_ns <= 0 or not frames[group]:
+                    continue
                 holder = root if key == NOTHING else self._node_of_span[key]
                 if key != NOTHING or is_main:
                     # The process has the time of its main thread outside of all spans, and no other's.
-                    time_ns = min(time_ns, max(self._sums["own_ns"][holder], 0))
-                    taken = time_ns if frames else 0
-                    self._sums["own_ns"][holder] -= taken
-                if time_ns > 0 and frames:
-                    self._add_time(holder, frames, time_ns, thread_id)
+                    time_ns = min(time_ns, max(own[holder], 0))
+                    if not time_ns:
+                        continue
+                    own[holder] -= time_ns
+                node = innermost.get((holder, group))
+                if node is None:
+                    if len(innermost) >= MOST_KEPT:
+                        innermost.clear()
+                    node = innermost[holder, group] = self._frames_below(holder, frames[group], thread_id)
+                own[node] += time_ns
 
-    def _add_time(self, holder: int, frames: Frames, time_ns: int, thread_id: int) -> None:
-        node = holder
+    def _frames_below(self, node: int, frames: Frames, thread_id: int) -> int:
         for frame in frames:
             node = self._child(node, -1, frame)
             self._thread_ids[node].add(thread_id)
-        self._sums["own_ns"][node] += time_ns
+        return node
 
     def _sum_up(self) -> None:
         """Sum what has no duration of its own: frames, processes, and groups that were split."""

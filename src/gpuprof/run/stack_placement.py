@@ -8,15 +8,17 @@ the moment when it fell due, and of the time until it was taken. It stands for t
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from array import array
+from collections.abc import Callable, Iterator, MutableSequence, Sequence
+from dataclasses import dataclass, field
 
 from gpuprof.record.frame_text import MODULE_CALL
-from gpuprof.run.stacks import ThreadStacks
+from gpuprof.run.stacks import Frames, ThreadStacks
 
-NOTHING = -1  # stands for no span
+NOTHING = -1  # stands for no span, and for no group
+MOST_KEPT = 1 << 16  # results that a cache holds
 
-Frames = tuple[int, ...]
+Groups = tuple[int, ...]
 
 _BUILTIN = " (built-in)"
 _MODULE_FILE = "(torch/nn/modules/module.py"
@@ -50,11 +52,42 @@ class FrameKinds:
 class ThreadSpans:
     """The spans of one thread by their begin, outer ones first. `keys` are the caller's names for them."""
 
-    keys: list[int]
-    start_ns: list[int]
-    end_ns: list[int]
-    is_layer: list[bool]
-    is_native: list[bool]  # operators and the like: no frame of Python is inside
+    keys: Sequence[int]
+    start_ns: Sequence[int]
+    end_ns: Sequence[int]
+    is_layer: Sequence[int]
+    is_native: Sequence[int]  # operators and the like: no frame of Python is inside
+
+
+@dataclass(slots=True)
+class FrameGroups:
+    """Numbers for the pieces of stacks that stand between spans, so that equal ones are held once."""
+
+    frames: list[Frames] = field(default_factory=list)
+    _numbers: dict[Frames, int] = field(default_factory=dict)
+
+    def number(self, frames: Frames) -> int:
+        """Return the number of a group; from now on it is known."""
+        found = self._numbers.get(frames)
+        if found is None:
+            found = self._numbers[frames] = len(self.frames)
+            self.frames.append(frames)
+        return found
+
+
+@dataclass(slots=True)
+class SpanFrames:
+    """What samples tell of spans, by the spans' keys; the numbers are those of groups."""
+
+    above: MutableSequence[int]  # of each span that a sample met: the frames between its parent and it
+    # Of each outermost span that none met: what stood above all spans in the samples before and after it.
+    before: MutableSequence[int]
+    after: MutableSequence[int]
+
+    @classmethod
+    def of(cls, count: int) -> SpanFrames:
+        """Return it for spans that nothing is known of."""
+        return cls(*(array("i", [NOTHING]) * count for _ in range(3)))
 
 
 @dataclass(slots=True)
@@ -66,78 +99,162 @@ class PlacedSample:
     """
 
     open: tuple[int, ...]
-    groups: list[Frames]
+    groups: Groups
     time_ns: dict[int, int]
-
-
-@dataclass(slots=True)
-class Placement:
-    """What is known of one thread. Spans are told by their keys."""
-
-    samples: list[PlacedSample]
-    above: dict[int, Frames]  # of each span that a sample met: the frames between its parent and it
-    # Of each outermost span that none met: what stood above all spans in the samples before and after it.
-    around: dict[int, tuple[Frames, Frames]]
-
-
-class _Prefix:
-    """The frames that all samples inside a span have in common, up to the span."""
-
-    __slots__ = ("frames", "length")
-
-    def __init__(self, frames: Frames, length: int) -> None:
-        self.frames = frames
-        self.length = length
-
-    def narrow(self, frames: Frames, length: int) -> None:
-        self.length = common_length(self.frames, frames, min(self.length, length))
 
 
 def common_length(first: Frames, second: Frames, limit: int | None = None) -> int:
     """Return how many frames both begin with."""
     most = min(len(first), len(second), len(first) if limit is None else limit)
-    if first[:most] == second[:most]:
+    if first is second or first[:most] == second[:most]:
         return most
-    return next(place for place in range(most) if first[place] != second[place])
+    same, other = 0, most
+    while other - same > 1:
+        middle = (same + other) // 2
+        if first[same:middle] == second[same:middle]:
+            same = middle
+        else:
+            other = middle
+    return same
 
 
-def place_samples(stacks: ThreadStacks, spans: ThreadSpans, kinds: FrameKinds) -> Placement:
-    """Hold the samples of a thread against its spans."""
-    swept = _sweep(stacks, spans)
-    stack_of = [
-        _without_builtin(frames, opened, spans, kinds)
-        for frames, (opened, _) in zip(stacks.frames, swept, strict=True)
-    ]
-    prefixes: dict[int, _Prefix] = {}
-    for frames, (opened, _) in zip(stack_of, swept, strict=True):
-        for place, length in zip(opened, _boundaries(frames, opened, spans, kinds), strict=True):
-            if place in prefixes:
-                prefixes[place].narrow(frames, length)
-            else:
-                prefixes[place] = _Prefix(frames, length)
-    samples: list[PlacedSample] = []
-    above: dict[int, Frames] = {}
-    for frames, (opened, times) in zip(stack_of, swept, strict=True):
-        groups = _groups(frames, opened, [prefixes[place].length for place in opened], spans, kinds)
-        keys = tuple(spans.keys[place] for place in opened)
-        told = {NOTHING if place < 0 else spans.keys[place]: time for place, time in times.items()}
-        samples.append(PlacedSample(keys, groups, told))
-        above.update(zip(keys, groups, strict=False))
-    return Placement(samples, above, _around(stacks, spans, samples, prefixes))
+class Placement:
+    """Holds the samples of a thread against its spans; spans are told by their keys.
+
+    Samples are gone through three times and not kept: what several of them tell of a span comes first.
+    """
+
+    def __init__(
+        self, stacks: ThreadStacks, spans: ThreadSpans, kinds: FrameKinds, groups: FrameGroups
+    ) -> None:
+        self._stacks = stacks
+        self._spans = spans
+        self._kinds = kinds
+        self._numbers = groups
+        self._calls: dict[Frames, list[int]] = {}
+        self._known: dict[tuple[Frames, tuple[int, ...], tuple[int, ...]], Groups] = {}
+        # How many frames all samples inside a span have in common, up to the span; NOTHING where none met it.
+        self._prefix = array("i", [NOTHING]) * len(spans.keys)
+        self._find_prefixes()
+
+    def samples(self) -> Iterator[PlacedSample]:
+        """Yield the samples, placed."""
+        keys = self._spans.keys
+        for frames, opened, times in self._swept():
+            told = {NOTHING if place < 0 else keys[place]: time for place, time in times.items()}
+            groups = self._groups(frames, opened)
+            yield PlacedSample(tuple([keys[place] for place in opened]), groups, told)
+
+    def tell(self, found: SpanFrames) -> None:
+        """Say what is known of the spans of this thread."""
+        keys = self._spans.keys
+        unmet = (place for place in _outermost(self._spans) if self._prefix[place] < 0)
+        waiting = next(unmet, None)
+        former = NOTHING
+        for moment, (frames, opened, _) in zip(_moments(self._stacks), self._swept(), strict=True):
+            groups = self._groups(frames, opened)
+            for place, group in zip(opened, groups, strict=False):
+                found.above[keys[place]] = group
+            while waiting is not None and self._spans.start_ns[waiting] <= moment:
+                if former != NOTHING:
+                    found.before[keys[waiting]], found.after[keys[waiting]] = former, groups[0]
+                waiting = next(unmet, None)
+            former = groups[0]
+
+    def _find_prefixes(self) -> None:
+        first: dict[int, Frames] = {}  # of each span that is open, the frames of a sample inside it
+        prefix = self._prefix
+        for frames, opened, _ in self._swept():
+            first = {place: first.get(place, frames) for place in opened}
+            for place, length in zip(opened, self._boundaries(frames, opened), strict=True):
+                known = length if prefix[place] < 0 else min(prefix[place], length)
+                prefix[place] = common_length(first[place], frames, known)
+
+    def _swept(self) -> Iterator[tuple[Frames, tuple[int, ...], dict[int, int]]]:
+        """Yield the frames of each sample, the spans open at its moment, and its time by innermost span."""
+        for frames, (opened, times) in zip(
+            self._stacks.frames, _sweep(self._stacks, self._spans), strict=True
+        ):
+            yield self._without_builtin(frames, opened), opened, times
+
+    def _without_builtin(self, frames: Frames, opened: tuple[int, ...]) -> Frames:
+        # The function that an operator is called through says nothing beside the operator.
+        is_said = (
+            opened and frames and frames[-1] in self._kinds.builtins and self._spans.is_native[opened[-1]]
+        )
+        return frames[:-1] if is_said else frames
+
+    def _boundaries(self, frames: Frames, opened: tuple[int, ...]) -> list[int]:
+        """Return for each open span how many frames stand above it.
+
+        The layers that are open are the calls of modules on the stack, in order; the innermost may not have
+        got as far as its frame. Where there are more calls than layers nobody can tell which is which. Other
+        spans have no frame of their own, and stand as far down as the next layer allows.
+        """
+        is_layer = self._spans.is_layer
+        calls = self._module_calls(frames)
+        if len(calls) > sum([is_layer[place] for place in opened]):
+            return [len(frames)] * len(opened)
+        found = []
+        layers = 0
+        for place in opened:
+            found.append(calls[layers] if layers < len(calls) else len(frames))
+            layers += is_layer[place]
+        return found
+
+    def _module_calls(self, frames: Frames) -> list[int]:
+        calls = self._calls.get(frames)
+        if calls is None:
+            if len(self._calls) >= MOST_KEPT:
+                self._calls.clear()
+            wanted = self._kinds.module_calls
+            calls = self._calls[frames] = [place for place, frame in enumerate(frames) if frame in wanted]
+        return calls
+
+    def _groups(self, frames: Frames, opened: tuple[int, ...]) -> Groups:
+        """Return the frames that are shown above, between and below the open spans."""
+        lengths = tuple([self._prefix[place] for place in opened])
+        is_layer = tuple([self._spans.is_layer[place] for place in opened])
+        key = (frames, lengths, is_layer)
+        groups = self._known.get(key)
+        if groups is None:
+            if len(self._known) >= MOST_KEPT:
+                self._known.clear()
+            groups = self._known[key] = self._cut(*key)
+        return groups
+
+    def _cut(self, frames: Frames, lengths: tuple[int, ...], is_layer: tuple[int, ...]) -> Groups:
+        parts = zip((0, *lengths), (*lengths, len(frames)), (False, *is_layer), strict=True)
+        return tuple(
+            self._numbers.number(_shown(frames[begin:end], bool(layer), self._kinds))
+            for begin, end, layer in parts
+        )
 
 
-def _sweep(stacks: ThreadStacks, spans: ThreadSpans) -> list[tuple[tuple[int, ...], dict[int, int]]]:
-    """Return for each sample the open spans at its moment, and the time of its window by innermost span."""
-    sweep = _Sweep(spans)
-    found = []
+def _moments(stacks: ThreadStacks) -> Iterator[int]:
+    """Yield when each sample fell due."""
     for t_ns, duration_ns in zip(stacks.t_ns, stacks.duration_ns, strict=True):
+        yield min(t_ns, t_ns - duration_ns + stacks.interval_ns)
+
+
+def _outermost(spans: ThreadSpans) -> Iterator[int]:
+    until = None
+    for place, end in enumerate(spans.end_ns):
+        if until is None or end > until:
+            until = end
+            yield place
+
+
+def _sweep(stacks: ThreadStacks, spans: ThreadSpans) -> Iterator[tuple[tuple[int, ...], dict[int, int]]]:
+    """Yield for each sample the open spans at its moment, and the time of its window by innermost span."""
+    sweep = _Sweep(spans)
+    for moment, t_ns, duration_ns in zip(_moments(stacks), stacks.t_ns, stacks.duration_ns, strict=True):
         sweep.advance(t_ns - duration_ns)
         sweep.times = {}
-        sweep.advance(min(t_ns, t_ns - duration_ns + stacks.interval_ns))
+        sweep.advance(moment)
         opened = tuple(sweep.open)
         sweep.advance(t_ns)
-        found.append((opened, {key: sweep.times[key] for key in (NOTHING, *opened) if key in sweep.times}))
-    return found
+        yield opened, {key: sweep.times[key] for key in (NOTHING, *opened) if key in sweep.times}
 
 
 class _Sweep:
@@ -174,102 +291,9 @@ class _Sweep:
         self._now = instant if self._now is None else max(self._now, instant)
 
 
-def _without_builtin(
-    frames: Frames, opened: tuple[int, ...], spans: ThreadSpans, kinds: FrameKinds
-) -> Frames:
-    # The function that an operator is called through says nothing beside the operator.
-    is_said = opened and frames and frames[-1] in kinds.builtins and spans.is_native[opened[-1]]
-    return frames[:-1] if is_said else frames
-
-
-def _module_calls(frames: Frames, kinds: FrameKinds) -> list[int]:
-    return [place for place, frame in enumerate(frames) if frame in kinds.module_calls]
-
-
-def _boundaries(frames: Frames, opened: tuple[int, ...], spans: ThreadSpans, kinds: FrameKinds) -> list[int]:
-    """Return for each open span how many frames stand above it.
-
-    The layers that are open are the calls of modules on the stack, in order; the innermost may not have got
-    as far as its frame. Where there are more calls than layers nobody can tell which is which. Other spans
-    have no frame of their own, and stand as far down as the next layer allows.
-    """
-    calls = _module_calls(frames, kinds)
-    if len(calls) > sum(spans.is_layer[place] for place in opened):
-        return [len(frames)] * len(opened)
-    found = []
-    layers = 0
-    for place in opened:
-        found.append(calls[layers] if layers < len(calls) else len(frames))
-        layers += spans.is_layer[place]
-    return found
-
-
-def _groups(
-    frames: Frames, opened: tuple[int, ...], lengths: list[int], spans: ThreadSpans, kinds: FrameKinds
-) -> list[Frames]:
-    """Return the frames that are shown above, between and below the open spans."""
-    ends = [*lengths, len(frames)]
-    begins = [0, *lengths]
-    owners = [False, *(spans.is_layer[place] for place in opened)]
-    return [
-        _shown(frames[begin:end], is_layer, kinds)
-        for begin, end, is_layer in zip(begins, ends, owners, strict=True)
-    ]
-
-
 def _shown(frames: Frames, is_in_layer: bool, kinds: FrameKinds) -> Frames:
     """Leave out how PyTorch calls a module, and the module's `forward`, for which the layer's span stands."""
     first = next((place for place, frame in enumerate(frames) if frame not in kinds.machinery), len(frames))
     if is_in_layer and 0 < first < len(frames) and frames[first] in kinds.forwards:
         frames = frames[first + 1 :]
     return tuple(frame for frame in frames if frame not in kinds.machinery)
-
-
-def _around(
-    stacks: ThreadStacks, spans: ThreadSpans, samples: list[PlacedSample], prefixes: dict[int, _Prefix]
-) -> dict[int, tuple[Frames, Frames]]:
-    """Return for each outermost span that no sample met the frames of those before and after it."""
-    found: dict[int, tuple[Frames, Frames]] = {}
-    until = None
-    after = 0
-    moments = [
-        min(t_ns, t_ns - duration_ns + stacks.interval_ns)
-        for t_ns, duration_ns in zip(stacks.t_ns, stacks.duration_ns, strict=True)
-    ]
-    for place, (start, end) in enumerate(zip(spans.start_ns, spans.end_ns, strict=True)):
-        if until is not None and end <= until:
-            continue
-        until = end
-        while after < len(moments) and moments[after] < start:
-            after += 1
-        if place in prefixes or not 0 < after < len(moments):
-            continue
-        found[spans.keys[place]] = (samples[after - 1].groups[0], samples[after].groups[0])
-    return found
-
-
-def guess(seen: set[Frames], around: tuple[Frames, Frames] | None) -> Frames:
-    """Return the frames above a span that no sample met.
-
-    `seen` are those of other calls of the same path, `around` the frames of the samples before and after it,
-    for an outermost span. Of the ways that were seen those count that fit to both of them, or else to one;
-    they give what they agree on. Where none fits it is what the two samples share.
-    """
-    ways = list(seen)
-    if around is None:
-        return _common(ways)
-    fits = {way: sum(_fits(way, frames) for frames in around) for way in ways}
-    best = max(fits.values(), default=0)
-    return _common([way for way in ways if fits[way] == best]) if best else _common(list(around))
-
-
-def _fits(way: Frames, frames: Frames) -> bool:
-    # A function may have been left or entered between the call and the sample.
-    return common_length(way, frames) == min(len(way), len(frames))
-
-
-def _common(ways: list[Frames]) -> Frames:
-    if not ways:
-        return ()
-    shortest = min(ways, key=len)
-    return shortest[: min(common_length(shortest, way) for way in ways)]

@@ -22,7 +22,7 @@ from gpuprof.run.machine import describe_machine
 from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.python_tree import SPAN_COLUMNS, with_last_samples, with_python_frames
 from gpuprof.run.samples import NO_READING, SampledDevices, read_samples
-from gpuprof.run.stacks import STACKS_QUERY, Stacks, exploded, has_stacks, read_stacks
+from gpuprof.run.stacks import STACKS_QUERY, Stacks, batches, has_stacks, read_stacks
 from gpuprof.run.work_table import read_work
 
 if TYPE_CHECKING:
@@ -222,8 +222,8 @@ class TableWriter:
         texts = np.array(stacks.texts, dtype=object)
         numbers = np.arange(len(texts), dtype=np.int64)
         with self._registered("frames", {"frame": numbers, "text": texts}):
-            for process_id, columns in exploded(stacks):
-                with self._registered("batch", columns):
+            for process_id, columns, places in batches(stacks):
+                with self._registered("batch", columns), self._registered("places", places):
                     self._write("stacks", process_id, STACKS_QUERY)
 
     def write_function_calls(self, columns: dict[str, Any]) -> None:

@@ -21,9 +21,16 @@ function classTotals(timeline, low, high) {
 function classOwn(app, ns) {
   const { classes, twins } = app.timeline;
   const onGpu = new Set(["kernel", "transfer"].map((kind) => app.tree.kinds.indexOf(kind)));
+  const python = app.tree.kinds.indexOf("python");
+  // Functions are sampled on a track of their own; what stands around one there is the next function above.
+  const around = (number) => {
+    let up = classes.parent[number];
+    while (up >= 0 && (classes.kind[up] === python) !== (classes.kind[number] === python)) up = classes.parent[up];
+    return up;
+  };
   const own = ns.slice();
   for (let number = 0; number < classes.count; number++) {
-    const up = classes.parent[number];
+    const up = around(number);
     if (twins[number]) own[number] = 0;  // what is inside is taken off the span around it
     else if (up >= 0 && !onGpu.has(classes.kind[number])) own[up] -= ns[number];
   }
