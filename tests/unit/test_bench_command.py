@@ -182,15 +182,16 @@ def test_no_samples(bench: Any, tmp_path: Path) -> None:
     assert "no samples" in done.stderr
 
 
-def test_pickled_files_are_refused(bench: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["model.pt", "model.pt2", "model.pkl"])
+def test_pickled_files_are_refused(bench: Any, tmp_path: Path, name: str) -> None:
     class Trap:
         def __reduce__(self) -> Any:
             return (Path.touch, (tmp_path / "sprung",))
 
-    (tmp_path / "model.pt").write_bytes(pickle.dumps(Trap()))
-    done = bench("model.pt")
+    (tmp_path / name).write_bytes(pickle.dumps(Trap()))
+    done = bench(name)
     assert done.returncode == 2
-    assert "is a pickled file" in done.stderr
+    assert "holds pickled objects" in done.stderr
     assert "--trust-pickle" in done.stderr
     assert not (tmp_path / "sprung").exists()
 

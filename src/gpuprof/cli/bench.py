@@ -112,7 +112,7 @@ def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -
 )
 @click.option("--memory-budget", metavar="12GiB", help="The most memory that a batch may take.")
 @click.option("--startup", is_flag=True, help="Measure a cold and a warm start too, in two more processes.")
-@click.option("--trust-pickle", is_flag=True, help="Read pickled files, which can run any code.")
+@click.option("--trust-pickle", is_flag=True, help="Read pickled files and .pt2, which can run any code.")
 @click.option(
     "--time-limit",
     type=click.FloatRange(min=0, min_open=True),
