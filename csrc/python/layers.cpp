@@ -116,9 +116,9 @@ std::uint32_t discover_module(PyObject* module) noexcept {
     return name == ModuleTable::unknown ? ModuleTable::left_out : name;
 }
 
-// Hands over the arguments of a call. The next one is, too, where the answer is True. What goes wrong there
-// stays out of the measured program, except for an interrupt, which was meant for it: then this returns
-// false with the error set.
+// Hands over the arguments of a call. The next one is, too, where the answer is True. `take_call` keeps its
+// own errors to itself; what it raises all the same came from a signal's handler and is the program's: then
+// this returns false with the error set.
 bool hand_over_call(PyObject* const* args, std::size_t nargsf, PyObject* keywords,
                     std::uint32_t name) noexcept {
     LayerState& layers = state();
@@ -140,9 +140,7 @@ bool hand_over_call(PyObject* const* args, std::size_t nargsf, PyObject* keyword
     // The modules may have been released meanwhile.
     if (wants_more.get() != Py_True && layers.modules.find(args[0]) == name)
         layers.modules.set(args[0], name & ~ModuleTable::handed_over_bit);
-    if (PyErr_Occurred() != nullptr && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0) return false;
-    PyErr_Clear();
-    return true;
+    return PyErr_Occurred() == nullptr;
 }
 
 PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nargsf,

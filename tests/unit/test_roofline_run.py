@@ -329,6 +329,54 @@ def test_each_thread_s_calls_are_told_apart(profiled: Profiled) -> None:
     assert {row.calls for row in found(run.roofline().operators, "aten::addmm")} == {3}
 
 
+@pytest.mark.filterwarnings("ignore:.torch.jit.trace:DeprecationWarning")
+def test_tracing_is_left_alone(profiled: Profiled) -> None:
+    model, x = Mlp(8).eval(), torch.ones(2, 8)
+    batch = torch.export.Dim("batch")
+
+    def body() -> None:
+        model(x)
+        exported = torch.export.export(model, (x,), dynamic_shapes=({0: batch},), strict=False)
+        torch.jit.trace(model, x)  # its warnings are errors here
+        assert exported.module()(torch.ones(3, 8)).shape[0] == 3
+        model(x)
+
+    assert profiled(body, model).meta["work"] is not None
+
+
+class TimedOut(Exception):
+    """What a signal's handler raises."""
+
+
+def test_what_a_signal_handler_raises_reaches_the_program(
+    profiled: Profiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise TimedOut
+
+    model = Mlp(8).eval()
+    monkeypatch.setattr("gpuprof.record.first_calls.signature_of", interrupted)
+
+    def body() -> None:
+        with pytest.raises(TimedOut):
+            model(torch.ones(2, 8))
+        model(torch.ones(2, 8))
+
+    profiled(body, model)
+
+
+def test_inputs_that_cannot_be_asked_do_not_reach_the_program(
+    profiled: Profiled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise RuntimeError("no shape")
+
+    model = Mlp(8).eval()
+    monkeypatch.setattr("gpuprof.record.first_calls.signature_of", refused)
+    run = profiled(lambda: [model(torch.ones(2, 8)) for _ in range(3)], model)
+    assert {row.calls for row in found(run.roofline().operators, "aten::addmm")} == {3}
+
+
 @pytest.mark.parametrize(
     "given", [None, [], 5, [{"root": 1}], [{"root": "Mlp", "thread_id": 1, "stretches": [-1]}]]
 )

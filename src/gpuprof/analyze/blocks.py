@@ -41,12 +41,12 @@ class Blocks:
     is_regular: npt.NDArray[np.bool_]
 
 
-def cut_into_blocks(tree: CallTree, timed: Calls, calls: Calls, repeated: int) -> Blocks | None:
-    """Cut the times of `timed` by the calls of the node `repeated` in `calls`; None where these are too few.
+def cut_into_blocks(tree: CallTree, timed: Calls, calls: Calls, repeated: Ints) -> Blocks | None:
+    """Cut the times of `timed` by the calls of the nodes `repeated` in `calls`; None where these are too few.
 
     Both are the same for the times of the program's threads. Work on a GPU is cut by the calls around it.
     """
-    begins = np.sort(calls.start_ns[calls.node == repeated])
+    begins = np.sort(calls.start_ns[np.isin(calls.node, repeated)])
     if len(begins) < FEWEST:
         return None
     count = min(MOST, len(begins))
@@ -89,9 +89,9 @@ def repeated_node(trees: list[tuple[CallTree, Ints]], nodes: int) -> int | None:
     enough = np.ones(nodes, dtype=np.bool_)
     time = np.zeros(nodes)
     for tree, place in trees:
-        here = np.zeros(nodes, dtype=np.bool_)
-        here[place] = (tree.calls >= FEWEST) & (tree.kind != _PROCESS)
-        enough &= here
+        calls = np.zeros(nodes, dtype=np.int64)
+        np.add.at(calls, place, np.where(tree.kind == _PROCESS, 0, np.maximum(tree.calls, 0)))
+        enough &= calls >= FEWEST
         np.add.at(time, place, tree.total_ns.astype(np.float64))
     if not enough.any():
         return None

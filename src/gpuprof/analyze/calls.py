@@ -97,7 +97,7 @@ def _fetched(folder: RunFolder, query: str) -> dict[str, Any]:
 def _places(folder: RunFolder) -> Ints | None:
     """Return the node of each path's number, -1 for none; None for a run that was written without."""
     for table in ("spans", "call_tree"):
-        if table not in folder.tables or "path_id" not in folder.sql(f"FROM {table}").columns:
+        if table not in folder.tables or "path_id" not in _fetched(folder, f"FROM {table} LIMIT 0"):
             return None
     columns = _fetched(folder, "SELECT node_id, path_id FROM call_tree WHERE path_id >= 0")
     path = np.asarray(columns["path_id"], dtype=np.int64)

@@ -62,12 +62,13 @@ def _sample(
     folder: RunFolder, tree: CallTree, place: Ints, rows: int, repeated: int | None, weight: TimeWeight
 ) -> Sample:
     weighed = on_gpu(tree) if weight == "gpu" else tree
-    here = None if repeated is None else int(np.flatnonzero(place == repeated)[0])
+    here = None if repeated is None else np.flatnonzero(place == repeated)
     blocks = None if here is None else _blocks(folder, tree, here, weight)
 
     def in_union(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        # Nodes of one name below one node, as layers of two models may be, share a place.
         moved = np.zeros((rows, *values.shape[1:]), dtype=values.dtype)
-        moved[place] = values
+        np.add.at(moved, place, values)
         return moved
 
     return Sample(
@@ -75,7 +76,7 @@ def _sample(
         own_ns=in_union(np.maximum(weighed.own_ns, 0).astype(np.float64)),
         calls=in_union(tree.calls),
         exists=in_union(np.ones(len(tree), dtype=np.bool_)),
-        repetitions=None if here is None else int(tree.calls[here]),
+        repetitions=None if here is None else int(tree.calls[here].sum()),
         whole_ns=float(np.maximum(weighed.own_ns, 0).sum()),
         blocks=None
         if blocks is None
@@ -83,7 +84,7 @@ def _sample(
     )
 
 
-def _blocks(folder: RunFolder, tree: CallTree, repeated: int, weight: TimeWeight) -> Blocks | None:
+def _blocks(folder: RunFolder, tree: CallTree, repeated: Ints, weight: TimeWeight) -> Blocks | None:
     calls = load_calls(folder, tree)
     timed = load_gpu_calls(folder) if weight == "gpu" else calls
     if calls is None or timed is None:

@@ -58,7 +58,7 @@ def _calls_of(folder: RunFolder, tree: CallTree) -> Calls | None:
 
     try:
         return load_calls(folder, tree)
-    except duckdb.Error:
+    except (duckdb.Error, RunError):
         return None  # a damaged table of calls: the tree is whole, and the page says what it lacks
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.record.inputs import CallsGiven, signature_of
+from gpuprof.record.tracing import is_tracing
 
 if TYPE_CHECKING:
     import torch
@@ -70,10 +71,16 @@ class FirstCalls:
         torch = sys.modules.get("torch")
         if name is None or torch is None:
             return False
-        if module not in self._taken:
-            self._taken.add(module)
-            self._keep(torch, name, module, args, kwargs)
-        return self.given.note(name, signature_of(torch, args, kwargs))
+        try:
+            if is_tracing():
+                return True
+            if module not in self._taken:
+                self._taken.add(module)
+                self._keep(torch, name, module, args, kwargs)
+            return self.given.note(name, signature_of(torch, args, kwargs))
+        except (RuntimeError, TypeError, AttributeError, ValueError):
+            # Of a tensor that cannot be asked. Not every error: a signal's handler may raise one here.
+            return False
 
     def _keep(
         self, torch: Any, name: str, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -25,7 +25,9 @@ def signature_of(torch: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> S
 
 def _sign(torch: Any, value: Any, depth: int = 0) -> Signature:
     if isinstance(value, torch.Tensor):
-        return tuple(value.shape), value.dtype, value.device.type
+        # A size that is a symbol must not be compared: that would bind it.
+        sizes = tuple(size if type(size) is int else type(size) for size in value.shape)
+        return sizes, value.dtype, value.device.type
     # Numbers are left out: a step's index or a learning rate would make every call another one.
     if value is None or isinstance(value, bool):
         return value

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprof import _native
 from gpuprof.record.first_calls import FirstCalls
+from gpuprof.record.tracing import is_compiling
 
 if TYPE_CHECKING:
     import torch
@@ -76,14 +77,14 @@ class LayerSource:
 
     def _discover(self, module: torch.nn.Module) -> None:
         """Name a module that was called and is not known. Called from the native core."""
-        if _is_traced():
+        if is_compiling():
             _leave_out_if_made_by_compiler(module)
         elif not self._is_part_of_root(module):
             self._add_root(module)
 
     def _adopt(self, module: torch.nn.Module) -> None:
         """Name a module that came to a given one after the start; leave others out."""
-        if _is_traced():
+        if is_compiling():
             _leave_out_if_made_by_compiler(module)
         elif not self._is_part_of_root(module):
             _native.add_layer(module, "")
@@ -138,12 +139,6 @@ class LayerSource:
 
 def _has_children(module: torch.nn.Module) -> bool:
     return any(True for _ in module.children())
-
-
-def _is_traced() -> bool:
-    """Whether a compiler is at work on this thread: the modules that it makes and calls are its own."""
-    guards = sys.modules.get("torch._guards")
-    return guards is not None and guards.TracingContext.try_get() is not None
 
 
 def _leave_out_if_made_by_compiler(module: torch.nn.Module) -> None:

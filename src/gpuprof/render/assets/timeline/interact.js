@@ -26,7 +26,10 @@ function bindTimeline(app) {
     if (!app.drag && event.pointerType !== "touch") showTimeTooltip(app, event);
   });
   lanesCanvas.addEventListener("pointerleave", () => { app.tooltip.hidden = true; });
-  lanesCanvas.addEventListener("dblclick", () => { if (app.slice >= 0) zoomToSlice(app, app.slice); });
+  lanesCanvas.addEventListener("dblclick", (event) => {
+    const block = blockAt(app, event.offsetX, event.offsetY);
+    if (block && !blockHides(block) && block.first === app.slice) zoomToSlice(app, app.slice);
+  });
   lanesCanvas.addEventListener("keydown", (event) => timelineKey(app, event));
   lanes.addEventListener("scroll", () => { app.tooltip.hidden = true; app.redrawTimeline(); }, { passive: true });
   new ResizeObserver(() => app.redrawTimeline()).observe(lanes);
