@@ -41,7 +41,7 @@ def results_table(batches: Sequence[BatchResult], width: int = WIDTH) -> str:
 def _cells(batch: BatchResult) -> list[str]:
     result, summary = batch.result, batch.result.summary
     quantiles = (result.quantile(each) for each in (0.5, 0.9, 0.95, 0.99))
-    memory = batch.largest("memory", "allocator_peak_bytes") or batch.largest("memory", "host_resident_bytes")
+    memory = batch.largest("memory", "allocator_peak_bytes") or batch.host_peak[0]
     return [
         str(batch.batch_size),
         *(_time(each) for each in quantiles),

@@ -105,8 +105,9 @@ def _ms(seconds: float | None) -> float | None:
 def _memory(batch: BatchResult) -> dict[str, Any]:
     """Return the three figures of memory, and the one that stands for the system with its kind."""
     peak = batch.largest("memory", "allocator_peak_bytes")
-    host = batch.largest("memory", "host_resident_bytes")
-    shown, kind = (peak, "allocator peak") if peak is not None else (host, "host peak")
+    host, is_after_larger = batch.host_peak
+    host_kind = "host peak, after larger batches" if is_after_larger else "host peak"
+    shown, kind = (peak, "allocator peak") if peak is not None else (host, host_kind)
     return {
         "memory_mb": None if shown is None else shown / 1e6,
         "memory_kind": None if shown is None else kind,

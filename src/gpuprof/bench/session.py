@@ -8,15 +8,16 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gpuprof.bench.environment import describe_environment
 from gpuprof.bench.job import JobSettings
-from gpuprof.bench.measurement import Measurement
+from gpuprof.bench.measurement import Measurement, StoppedBy
 from gpuprof.bench.process import Event, run_launch
 from gpuprof.bench.result import Launch, Result
+from gpuprof.bench.sample_stream import INTERRUPTED, SamplesSoFar
 from gpuprof.bench.spec import SystemSpec
 from gpuprof.bench.startup import Startup, startup_of
 from gpuprof.bench.system import SystemDescription
@@ -60,6 +61,19 @@ class BatchResult:
         """Return the largest value of a figure over the launches; None where none of them tells."""
         found = [(launch.extra.get(group) or {}).get(name) for launch in self.launches]
         return max((value for value in found if value is not None), default=None)
+
+    @property
+    def host_peak(self) -> tuple[int | None, bool]:
+        """The host's peak, and whether a larger batch came before it in the same process.
+
+        That one may hold on to memory, so launches in which none came before go first.
+        """
+        read = [(launch.extra.get("memory") or {}).get("host_resident_bytes") for launch in self.launches]
+        tainted = [bool(launch.extra.get("after_larger")) for launch in self.launches]
+        clean = [each for each, is_so in zip(read, tainted, strict=True) if each is not None and not is_so]
+        if clean:
+            return max(clean), False
+        return min((each for each in read if each is not None), default=None), True
 
     def middle(self, *path: str) -> float | None:
         """Return the median over the launches of what each told once; None where none did."""
@@ -113,6 +127,9 @@ class Session:
         self._in_process = in_process
         self._description: SystemDescription | None = None
         self._environment = describe_environment()
+        self._batch_size = 0
+        self._failed: set[int] = set()
+        self._so_far = SamplesSoFar()
 
     def run(self, *, launches: int = 1, time_limit_s: float = TIME_LIMIT_S) -> SessionResult:
         """Measure in fresh processes, one after the other. A failure of a launch is in the result.
@@ -124,24 +141,39 @@ class Session:
         for launch in range(1, launches + 1):
             if launch > 1:
                 # Forth and back, so that a drift of the machine meets all batch sizes alike.
-                sizes = self._measured_sizes()[:: -1 if launch % 2 == 0 else 1]
+                sizes = self._good_sizes()[:: -1 if launch % 2 == 0 else 1]
                 wanted = dataclasses.replace(wanted, batch_sizes=sizes)
             if wanted.batch_sizes:
                 self._try(launch, wanted, time_limit_s)
-        sizes, profile = self._measured_sizes(), self.result.settings.profile
+        sizes, profile = self._good_sizes(), self.result.settings.profile
         if profile is not None and sizes:
             wanted = dataclasses.replace(wanted, batch_sizes=sizes[-1:], profile=profile)
             self._try(launches + 1, wanted, time_limit_s)
         return self.result
 
-    def _measured_sizes(self) -> tuple[int, ...]:
-        return tuple(each.batch_size for each in self.result.batches)
+    def _good_sizes(self) -> tuple[int, ...]:
+        return tuple(size for each in self.result.batches if (size := each.batch_size) not in self._failed)
 
     def _try(self, launch: int, settings: JobSettings, time_limit_s: float) -> None:
         try:
             self._launch(launch, settings, time_limit_s)
         except GpuprofError as error:
-            self.result.failure = self.result.failure or error
+            self.fail(launch, error)
+        except KeyboardInterrupt:
+            self._file_so_far(launch, INTERRUPTED, "interrupted")
+            raise
+
+    def fail(self, launch: int, error: GpuprofError) -> None:
+        """Note that a launch failed, and keep what it had measured of the batch size that it was at."""
+        self.result.failure = self.result.failure or error
+        self._failed.add(self._batch_size)
+        self._file_so_far(launch, str(error), "failure")
+
+    def _file_so_far(self, launch: int, reason: str, stopped_by: StoppedBy) -> None:
+        measurement = self._so_far.measurement(self.result.settings.measuring, reason, stopped_by)
+        self._so_far = SamplesSoFar()
+        if measurement is not None:
+            self._file(launch, self._batch_size, measurement, {})
 
     def _launch(self, launch: int, settings: JobSettings, time_limit_s: float) -> None:
         job = {"spec": self.result.spec.to_dict(), "settings": settings.to_dict()}
@@ -163,29 +195,36 @@ class Session:
 
     def take(self, launch: int, event: Event) -> None:
         """File one event."""
-        if event["event"] == "answered":
+        if event["event"] == "preparing":
+            self._batch_size = event["batch_size"]
+        elif event["event"] == "answered":
             plain = event["description"]
             shape = plain.get("input_shape")
             self._description = SystemDescription(**{**plain, "input_shape": shape and tuple(shape)})
+        elif event["event"] == "samples":
+            self._so_far.take(event)
         elif event["event"] == "measured":
-            self._file(launch, event)
+            self._so_far = SamplesSoFar()
+            measurement = Measurement.from_dict(event["measurement"])
+            self._file(launch, event["batch_size"], measurement, event["extra"])
         elif event["event"] == "profiled":
             self.result.profile = event["path"]
         self._watch(launch, event)
 
-    def _file(self, launch: int, event: Event) -> None:
-        measurement = Measurement.from_dict(event["measurement"])
+    def _file(
+        self, launch: int, batch_size: int, measurement: Measurement, extra: Mapping[str, Any]
+    ) -> None:
         if not len(measurement.wall_ns):
             return
         assert self._description is not None
-        found = self.result.batch(event["batch_size"])
+        found = self.result.batch(batch_size)
         if found is None:
-            settings, size = self.result.settings, event["batch_size"]
+            settings = self.result.settings
             found = BatchResult(
-                size, self._description, settings, self._environment, in_process=self._in_process
+                batch_size, self._description, settings, self._environment, in_process=self._in_process
             )
             self.result.batches.append(found)
-        found.launches.append(Launch(launch, measurement, measurement.failure, event["extra"]))
+        found.launches.append(Launch(launch, measurement, measurement.failure, extra))
 
     def sender(self, launch: int = 1) -> Callable[..., None]:
         """Return where a job that runs in this process sends its events."""
