@@ -130,7 +130,7 @@ def _insufficient_notes(batches: Sequence[BatchResult]) -> list[str]:
     for name, share in QUANTILES.items():
         short = [batch for batch in batches if batch.result.estimate(share) is None]
         if short:
-            counts = ", ".join(str(len(batch.result.samples)) for batch in short)
+            counts = ", ".join(str(batch.result.count) for batch in short)
             found.append(f"{name}: insufficient (n={counts}; it needs {samples_needed(share)})")
     return found
 

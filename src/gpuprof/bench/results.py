@@ -200,7 +200,7 @@ def document_of(batches: Sequence[BatchResult], stamp: Stamp, **more: Any) -> di
 
 def _insufficient(result: Result) -> dict[str, str]:
     """Return for each quantile that the samples do not suffice for why that is."""
-    count = len(result.samples)
+    count = result.count
     return {
         f"latency_{name}_ms": f"insufficient (n={count}, needs {samples_needed(q)})"
         for name, q in QUANTILES.items()
