@@ -14,49 +14,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from batches import batch_of
 
 import gpuprof.bench
 from gpuprof.bench import energy
 from gpuprof.bench.job import JobSettings
-from gpuprof.bench.measurement import Measurement
 from gpuprof.bench.memory import host_peak_bytes, host_resident_bytes, parse_bytes
 from gpuprof.bench.report import energy_notes, results_table, to_markdown
-from gpuprof.bench.result import Launch
 from gpuprof.bench.results import COLUMNS, ResultFiles, Stamp, document_of, row_of, to_csv, to_json
-from gpuprof.bench.scaling import Outcome, knee, largest_batch
-from gpuprof.bench.session import BatchResult, SessionResult
-from gpuprof.bench.settings import Settings
+from gpuprof.bench.session import SessionResult
 from gpuprof.bench.spec import SystemSpec
 from gpuprof.bench.startup import startup_of
-from gpuprof.bench.system import SystemDescription
-from gpuprof.bench.target import parse_target
 from gpuprof.errors import BenchmarkError
 from gpuprof.record.device_sampler import METRICS, pack_head, pack_record
 
 NOON = datetime(2026, 2, 3, 12, 0, 0, tzinfo=timezone.utc)
 STAMP = Stamp("2026-02-03T12:00:00+00:00", "abc")
-
-
-def batch_of(*launches: list[float], batch_size: int = 4, **extra: Any) -> BatchResult:
-    """Return a batch size with samples in milliseconds."""
-    described = SystemDescription("pytorch", "m|x", "a device", "cpu", "float32", (3, 8, 8), parameters=7)
-    found = BatchResult(batch_size, described, JobSettings(), {"revision": "abc"})
-    for number, samples in enumerate(launches, 1):
-        measured = Measurement(
-            settings=Settings(),
-            wall_ns=np.array([round(each * 1e6) for each in samples], dtype=np.int64),
-            enqueue_ns=None,
-            calls_per_sample=1,
-            warmup=None,
-            stopped_by="iterations",
-            stop_reason="asked for",
-            failure=None,
-            timer_ns=40.0,
-            elapsed_s=1.0,
-            machine=None,
-        )
-        found.launches.append(Launch(number, measured, None, extra))
-    return found
 
 
 def test_a_row_has_the_columns_and_empty_cells_for_what_is_missing() -> None:
@@ -120,79 +93,6 @@ def test_results_as_a_data_frame(tmp_path: Path) -> None:
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(BenchmarkError, match="the column framework is missing"):
         gpuprof.bench.read_results(tmp_path / "other.csv")
-
-
-# --- targets and batch sizes ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "verdict"),
-    [
-        ("p50<20ms", "met"),
-        ("p50<5ms", "missed"),
-        ("mean < 11 ms", "met"),
-        ("max<=0.001s", "missed"),
-        ("p99<20ms", "inconclusive"),
-    ],
-)
-def test_a_target_is_held_against_the_interval(text: str, verdict: str) -> None:
-    result = batch_of([10.0] * 30, [10.0] * 30).result
-    assert parse_target(text).verdict(result) == verdict
-
-
-def test_a_search_goes_by_all_samples_where_a_quantile_has_too_few() -> None:
-    target = parse_target("p99<20ms")
-    assert target.seems_met(batch_of([10.0] * 30).result)
-    assert not target.seems_met(batch_of([10.0] * 29 + [21.0]).result)
-
-
-@pytest.mark.parametrize("text", ["p99", "p42<1ms", "p99<0ms", "p99<20", "p99>20ms", "p99<20min"])
-def test_targets_that_are_none(text: str) -> None:
-    with pytest.raises(BenchmarkError, match="is no target: write one of p50, p90"):
-        parse_target(text)
-
-
-def searched(allowed: Any, fits: int = 1 << 30) -> tuple[int | None, list[int]]:
-    tried: list[int] = []
-
-    def probe(size: int) -> Outcome:
-        tried.append(size)
-        return "does not fit" if size > fits else "ok" if allowed(size) else "missed"
-
-    found = largest_batch(probe, most=256)
-    assert len(tried) == len(set(tried))
-    return found.batch_size, tried
-
-
-@pytest.mark.parametrize("limit", [1, 2, 3, 7, 8, 63, 100, 255, 256])
-def test_the_largest_batch_of_a_monotone_latency(limit: int) -> None:
-    found, tried = searched(lambda size: size <= limit)
-    assert found == limit
-    assert len(tried) <= 24
-
-
-def test_the_largest_batch_where_multiples_of_8_are_faster() -> None:
-    def fast(size: int) -> bool:
-        return size <= 24 if size % 8 == 0 else size <= 17
-
-    assert searched(fast)[0] == 24
-
-
-def test_a_slow_size_on_the_way_does_not_end_the_search() -> None:
-    assert searched(lambda size: size != 4 and size <= 20)[0] == 20
-
-
-def test_memory_ends_the_search_and_nothing_beyond_is_tried() -> None:
-    found, tried = searched(lambda size: True, fits=37)
-    assert found == 37
-    assert max(tried) == 64
-    assert searched(lambda size: True, fits=0) == (None, [1])
-    assert searched(lambda size: False)[0] is None
-
-
-def test_the_knee_is_the_smallest_size_near_the_best() -> None:
-    assert knee({1: 10, 2: 19, 4: 37, 8: 60, 16: 64, 32: 62}) == 8
-    assert knee({1: 10, 2: 19}) is None
 
 
 # --- memory, start-up, energy --------------------------------------------------------------------

@@ -79,7 +79,7 @@ class Death:
             return DoesNotFitError(
                 f"the system killed the model's process for want of memory during {doing}: {_MEND}"
             )
-        who = "something other than the system's want of memory"
+        why = "not by the system for want of memory, so somebody or something else did it"
         if self.memory_killed is None:
-            who = f"somebody, or the system for want of memory, which it does not tell: then {_MEND}"
-        return BenchmarkError(f"the model's process was killed (SIGKILL) during {doing}, by {who}")
+            why = f"by somebody, or by the system, which does not tell, for want of memory: then {_MEND}"
+        return BenchmarkError(f"the model's process was killed (SIGKILL) during {doing}, {why}")

@@ -153,9 +153,7 @@ class _Batch:
             self._tell_progress(wall_ns, calls)
             sender.progress(wall_ns, enqueue_ns, calls)
 
-        measurement = measure(
-            system, self._settings.measuring, progress=progress, warming=self._tell_warming
-        )
+        measurement = measure(system, self._settings.measuring, progress=progress, warming=self._tell_warming)
         usage, memory = meter.read(), self._memory()
         is_whole = measurement.stopped_by not in ("failure", "interrupted")
         self._send("sampled", batch_size=batch_size)
@@ -194,9 +192,7 @@ class _Batch:
 
     def _tell_progress(self, wall_ns: list[int], calls: int) -> None:
         self._calls += len(wall_ns) * calls
-        self._tell(
-            "progress", calls=self._calls, latest_ms=wall_ns[-1] / (1e6 * calls) if wall_ns else None
-        )
+        self._tell("progress", calls=self._calls, latest_ms=wall_ns[-1] / (1e6 * calls) if wall_ns else None)
 
     def _tell(self, event: str, **values: Any) -> None:
         now = time.monotonic()

@@ -47,7 +47,11 @@ def _measure(plan: Mapping[str, Any], send: Send) -> None:
     send("loaded")
     system.prepare(plan["batch_size"] or 1)
     prepared = time.perf_counter()
-    extra = {"load_s": loaded - began, "prepare_s": prepared - loaded, "process_id": os.getpid()}
+    extra: dict[str, Any] = {
+        "load_s": loaded - began,
+        "prepare_s": prepared - loaded,
+        "process_id": os.getpid(),
+    }
     send("ready", extra=extra, description=asdict(system.describe()), environment=describe_environment())
     measured = measure(system, Settings.from_dict(plan["settings"]), progress=SampleSender(send).progress)
     extra["memory"] = asdict(system.memory())

@@ -70,7 +70,7 @@ def parse_model(text: str, *, trust_pickle: bool = False) -> ModelSource:
     if kind in ("pickle", "torch-export") and not trust_pickle:
         raise BenchmarkError(
             f"{text} holds pickled objects, which can run any code when they are read: save the model as "
-            "ONNX, or add --trust-pickle if you know who made it (in Python, name a factory that reads it)"
+            "ONNX, or add --trust-pickle if you know who made it (in Python, trust_pickle=True)"
         )
     return ModelSource(kind, text, path.name, path)
 

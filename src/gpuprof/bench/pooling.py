@@ -110,9 +110,7 @@ class PooledSamples:
             third_quartile=third,
         )
 
-    def _student_ends(
-        self, value: float, figures: Sequence[float], confidence: float
-    ) -> tuple[float, float]:
+    def _student_ends(self, value: float, figures: Sequence[float], confidence: float) -> tuple[float, float]:
         deviation = float(np.log(figures).std(ddof=1))
         half = _student(1 - confidence, len(figures) - 1) * deviation / math.sqrt(len(figures))
         return value * math.exp(-half), value * math.exp(min(half, LARGEST_LOGARITHM))

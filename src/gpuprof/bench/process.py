@@ -72,9 +72,9 @@ def run_launch(
 ) -> None:
     """Run one job in a fresh process and hand on its events, `started` as the first.
 
-    `time_limit_s` is for each step of the launch, or with `limits_whole` for all of it. An interrupt is passed
-    to the launch, which hands over what it has. Raises GpuprofError where it fails: TimeLimitError where it
-    took too long, DoesNotFitError where the memory ended.
+    `time_limit_s` is for each step of the launch, or with `limits_whole` for all of it. An interrupt is
+    passed to the launch, which hands over what it has. Raises GpuprofError where it fails: TimeLimitError
+    where it took too long, DoesNotFitError where the memory ended.
     """
     refuse_in_launch()
     kills = memory_kills()

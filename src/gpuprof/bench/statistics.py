@@ -129,6 +129,15 @@ def _binomial_quantile(count: int, share: float, probability: float) -> int:
     return first + min(place, len(cumulative) - 1)
 
 
+def probability_of_at_least(beyond: int, count: int, share: float) -> float:
+    """Return the probability that at least `beyond` of `count` independent samples lie in a share of them."""
+    first, cumulative = _cumulative_binomial(count, share)
+    place = beyond - 1 - first
+    if place < 0:
+        return 1.0
+    return 1 - float(cumulative[place]) if place < len(cumulative) else 0.0
+
+
 @dataclass(frozen=True, slots=True)
 class SummaryFigures:
     """Plain figures of samples, in the unit of the samples; `std` is None for one sample."""

@@ -120,7 +120,6 @@ class FrameworkSystem:
         """Make one call and return the seconds that the device worked; None where it does not tell."""
         return None
 
-
     def close(self) -> None:
         """Let go of the model and its inputs."""
         self.model, self.arguments = None, ()
