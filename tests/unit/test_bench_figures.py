@@ -4,15 +4,12 @@
 from __future__ import annotations
 
 import csv
-import inspect
 import io
 import json
 import math
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import pytest
 from batches import batch_of
 
@@ -181,48 +178,3 @@ def test_energy_without_a_driver_is_unavailable_and_not_zero(monkeypatch: pytest
     monkeypatch.setattr("gpuprof.record.device_samples.has_driver", lambda: False)
     found = energy.measure_energy(lambda: pytest.fail("nothing is to be run"))
     assert (found.energy_per_sample_j, found.unavailable) == (None, "no NVIDIA driver")
-
-
-# --- the suite -----------------------------------------------------------------------------------
-
-PARAMETERS = [
-    "framework", "model_name", "device_prefer", "batch_sizes", "warmup_iterations", "measurement_iterations",
-    "input_shape", "dtype", "data_source", "csv_output_dir", "verbose",
-]  # fmt: skip
-
-
-def test_the_suite_has_the_parameters_of_the_contract() -> None:
-    for function in (
-        gpuprof.bench.BenchmarkConfig,
-        gpuprof.bench.run_inference_benchmark,
-        gpuprof.bench.run_benchmark_suite,
-    ):
-        assert list(inspect.signature(function).parameters) == PARAMETERS
-
-
-def test_a_suite_of_factories_writes_one_table(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    models = Path(__file__).with_name("bench_models.py")
-    options: dict[str, Any] = {
-        "batch_sizes": [1, 2], "warmup_iterations": 1, "measurement_iterations": 20, "input_shape": (3,),
-        "csv_output_dir": str(tmp_path), "verbose": True,
-    }  # fmt: skip
-    names = [f"{models}:{name}" for name in ("doubled", "raising", "not_callable")]
-    with pytest.raises(BenchmarkError, match="raised ValueError"):
-        gpuprof.bench.run_benchmark_suite("python", names, **options)
-    (file,) = tmp_path.glob("*.csv")
-    assert len(file.read_text().splitlines()) == 3
-    assert "bench_models:doubled" in capfd.readouterr().err
-
-
-def test_an_iterator_is_measured_in_this_process(tmp_path: Path) -> None:
-    config = gpuprof.bench.BenchmarkConfig(
-        "python",
-        f"{Path(__file__).with_name('bench_models.py')}:doubled",
-        batch_sizes=(2,),
-        warmup_iterations=1,
-        measurement_iterations=20,
-        input_shape=(3,),
-        data_source=(np.ones(3) for _ in range(4)),
-    )
-    (found,) = gpuprof.bench.run_inference_benchmark(config)
-    assert (found.batch_size, len(found.result.samples), found.in_process) == (2, 20, True)

@@ -78,9 +78,9 @@ def run_inference_benchmark(
 ) -> list[BatchResult]:
     """Measure one model over its batch sizes; returns a result for each.
 
-    The parameters are those of BenchmarkConfig, or the first one is a BenchmarkConfig. Raises SuiteError where
-    it fails, BenchmarkError for parameters that cannot be. What was measured before is written then, and
-    stands in the error's `result`; at Ctrl-C it is the argument of the KeyboardInterrupt.
+    The parameters are those of BenchmarkConfig, or the first one is a BenchmarkConfig. Raises SuiteError
+    where it fails, BenchmarkError for parameters that cannot be. What was measured before is written then,
+    and stands in the error's `result`; at Ctrl-C it is the argument of the KeyboardInterrupt.
     """
     config = framework
     if not isinstance(config, BenchmarkConfig):
