@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Targets, the largest batch, the knee, memory, energy (of a played device), start-up, result files."""
+"""Memory, energy (of a played device), start-up, tables and result files."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import csv
 import io
 import json
 import math
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
 
+import numpy as np
 import pytest
 from batches import batch_of
 
 import gpuprof.bench
-from gpuprof.bench import energy
+from gpuprof.bench import energy, memory, results
 from gpuprof.bench.job import JobSettings
 from gpuprof.bench.memory import host_peak_bytes, host_resident_bytes, parse_bytes
-from gpuprof.bench.report import energy_notes, results_table, to_markdown
+from gpuprof.bench.report import energy_notes, notes_of, results_table, to_markdown
 from gpuprof.bench.results import COLUMNS, ResultFiles, Stamp, document_of, row_of, to_csv, to_json
-from gpuprof.bench.session import SessionResult
+from gpuprof.bench.session import Session, SessionResult
+from gpuprof.bench.settings import Settings
 from gpuprof.bench.spec import SystemSpec
 from gpuprof.bench.startup import startup_of
 from gpuprof.errors import BenchmarkError
@@ -43,6 +46,33 @@ def test_a_row_has_the_columns_and_empty_cells_for_what_is_missing() -> None:
         "n=20, needs 59"
         in document_of([batch_of([1.0, 3.0] * 10)], STAMP)["results"][0]["insufficient"]["latency_p95_ms"]
     )
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@sum", "\tx"])
+def test_no_cell_is_a_formula(name: str) -> None:
+    row = row_of(batch_of([1.0]), STAMP) | {"model": name, "latency_mean_ms": -1.5}
+    (read,) = csv.DictReader(io.StringIO(to_csv([row])))
+    assert (read["model"], read["latency_mean_ms"]) == (f"'{name}", "-1.5")
+    (read,) = csv.DictReader(io.StringIO(to_csv([{**row, "model": "a\r=b"}])))
+    assert read["model"] == "a =b"
+
+
+def test_files_that_can_be_written_are_written_and_no_empty_one_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = results._write
+
+    def full(path: Path, text: str) -> None:
+        if path.suffix == ".csv":
+            raise OSError(28, "No space left on device")
+        write(path, text)
+
+    files = ResultFiles(tmp_path, ("csv", "json"), NOON)
+    monkeypatch.setattr(results, "_write", full)
+    with pytest.raises(BenchmarkError, match=r"cannot write .*\.csv: No space left on device; make room"):
+        files.write({"csv": "a", "json": "name \udcff"})
+    (left,) = tmp_path.iterdir()
+    assert (left.suffix, left.read_text(encoding="utf-8")) == (".json", "name \\udcff")
 
 
 def test_json_holds_every_sample_and_no_nan() -> None:
@@ -87,6 +117,11 @@ def test_results_as_a_data_frame(tmp_path: Path) -> None:
     frame = gpuprof.bench.read_results(tmp_path)
     assert (len(frame), tuple(frame.columns[: len(COLUMNS)])) == (2, COLUMNS)
     assert frame["latency_p99_ms"].isna().all()
+    # That of a benchmark that is not done yet.
+    (tmp_path / "benchmark_results_20260203_120001.csv").touch()
+    assert len(gpuprof.bench.read_results(tmp_path)) == 2
+    with pytest.raises(BenchmarkError, match="no result file that can be read"):
+        gpuprof.bench.read_results(tmp_path / "benchmark_results_20260203_120001.csv")
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(BenchmarkError, match="the column framework is missing"):
         gpuprof.bench.read_results(tmp_path / "other.csv")
@@ -111,6 +146,62 @@ def test_resident_memory_is_read_and_not_made_up(tmp_path: Path) -> None:
         1 << 21,
     )
     assert host_resident_bytes(tmp_path / "missing") is None
+
+
+def test_a_peak_that_cannot_begin_anew_is_told_only_where_it_rose(monkeypatch: pytest.MonkeyPatch) -> None:
+    peak = 100
+    monkeypatch.setattr(memory, "host_peak_bytes", lambda: peak)
+    monkeypatch.setattr(memory, "reset_host_peak", lambda: False)
+    found = memory.HostPeak()
+    found.reset()
+    assert found.read() is None
+    peak = 150
+    assert found.read() == 150
+    monkeypatch.setattr(memory, "reset_host_peak", lambda: True)
+    found.reset()
+    assert found.read() == 150
+
+
+@pytest.mark.skipif(not memory.reset_host_peak(), reason="the system lets no peak begin anew")
+def test_the_memory_of_a_batch_is_its_own() -> None:
+    spec = SystemSpec(f"{Path(__file__).with_name('bench_models.py')}:doubled", input_shape=(1_000_000,))
+    job = JobSettings((8, 1), Settings(iterations=5, warmup=1))
+    large, small = Session(spec, job).run().batches
+    assert large.host_peak[0] is not None
+    assert small.host_peak[0] is not None
+    # Seven samples of 4 MB less, in and out.
+    assert large.host_peak[0] - small.host_peak[0] > 40_000_000
+    assert (large.host_peak[1], small.host_peak[1]) == (False, True)
+
+
+def test_launches_without_a_larger_batch_before_go_first() -> None:
+    batch = batch_of([1.0], [1.0], [1.0])
+    readings = ((70, False), (90, True), (80, False))
+    batch.launches = [
+        replace(launch, extra={"memory": {"host_resident_bytes": read}, "after_larger": after_larger})
+        for launch, (read, after_larger) in zip(batch.launches, readings, strict=True)
+    ]
+    assert batch.host_peak == (80, False)
+    assert row_of(batch, STAMP)["memory_kind"] == "host peak"
+    batch.launches = batch.launches[1:2]
+    assert batch.host_peak == (90, True)
+    assert row_of(batch, STAMP)["memory_kind"] == "host peak, after larger batches"
+
+
+def test_the_three_times_of_a_call_on_a_device() -> None:
+    batch = batch_of([2.0] * 10, [2.0] * 10)
+    assert (row_of(batch, STAMP)["enqueue_p50_ms"], row_of(batch, STAMP)["device_p50_ms"]) == (None, None)
+    for place, (enqueue_ms, device_s) in enumerate([(0.2, 0.0015), (0.4, 0.0017)]):
+        launch = batch.launches[place]
+        assert launch.measurement is not None
+        measured = replace(launch.measurement, enqueue_ns=np.full(10, round(enqueue_ms * 1e6)))
+        extra = {"device_time_s": [device_s, 9.0, device_s / 2]}
+        batch.launches[place] = replace(launch, measurement=measured, extra=extra)
+    batch.description = replace(batch.description, device_type="cuda")
+    row = row_of(batch, STAMP)
+    assert (row["enqueue_p50_ms"], row["device_p50_ms"]) == (pytest.approx(0.3), pytest.approx(1.6))
+    notes = notes_of(SessionResult(SystemSpec("m"), JobSettings(), [batch]))
+    assert "a call at batch size 4: wall 2.00 ms, device 1.60 ms, enqueue 300 us (medians)" in notes
 
 
 def test_the_parts_of_a_start_add_up() -> None:

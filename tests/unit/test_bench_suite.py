@@ -80,7 +80,7 @@ def files_of(folder: Path) -> list[str]:
 
 @pytest.mark.parametrize("raised", [KeyboardInterrupt, RuntimeError])
 def test_what_was_measured_is_kept_and_written_whatever_ends_it(
-    tmp_path: Path, raised: type[BaseException], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, raised: type[BaseException]
 ) -> None:
     def samples() -> Iterator[Any]:
         yield from [np.ones(3)] * 2
@@ -179,7 +179,7 @@ def test_pickled_files_need_trust_in_python_too(tmp_path: Path) -> None:
     with pytest.raises(gpuprof.bench.SuiteError, match="trust_pickle=True"):
         gpuprof.bench.run_inference_benchmark("torch-export", **options)
     pytest.importorskip("torch")
-    with pytest.raises(gpuprof.bench.SuiteError, match="torch.export cannot read it"):
+    with pytest.raises(gpuprof.bench.SuiteError, match=r"torch\.export cannot read it"):
         gpuprof.bench.run_inference_benchmark("torch-export", **options, trust_pickle=True)
 
 

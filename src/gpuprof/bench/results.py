@@ -46,7 +46,7 @@ MORE_COLUMNS = (
 )  # fmt: skip
 
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n")
+_FORMULA = ("=", "+", "-", "@", "\t")
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,8 +215,11 @@ def to_csv(rows: Iterable[dict[str, Any]]) -> str:
 
 
 def _cell(value: Any) -> Any:
-    """Put a quote before a text that a spreadsheet would run as a formula."""
-    return f"'{value}" if isinstance(value, str) and value.startswith(_FORMULA) else value
+    """Put a quote before a text that a spreadsheet would run as a formula; a text is one line."""
+    if not isinstance(value, str):
+        return value
+    line = " ".join(value.splitlines())
+    return f"'{line}" if line.startswith(_FORMULA) else line
 
 
 def to_json(document: dict[str, Any]) -> str:

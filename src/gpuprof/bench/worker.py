@@ -62,11 +62,8 @@ def main(descriptor: int) -> int:
         events.send("error", kind=type(error).__name__, message=str(error))
     except KeyboardInterrupt:
         return 130
-    except MemoryError as error:
-        message = f"the model does not fit into memory ({_one_line(error)})"
-        events.send("error", kind="DoesNotFitError", message=message)
     except BaseException as error:
-        message = f"the model's process failed: {_one_line(error)}"
+        message = " ".join(f"the model's process failed: {type(error).__name__}: {error}".split())
         events.send("error", kind="unexpected", message=message)
     # Frameworks may crash while they tear down: nobody waits for that.
     sys.stdout.flush()
@@ -107,7 +104,3 @@ def leave_no_collector() -> None:
     for variable in (COLLECTOR_VARIABLE, NVTX_VARIABLE):
         if os.environ.get(variable) == str(collector_path()):
             del os.environ[variable]
-
-
-def _one_line(error: BaseException) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())
