@@ -172,6 +172,30 @@ def test_launches_that_a_change_needs(variation: float, change: float, needed: i
     assert launches_needed(variation, change) == needed
 
 
+def found_slower(launches: int, repeats: int = 1_000) -> float:
+    """Return how often +2% is found where launches vary by 1%, with the practical margin of 1%."""
+    generator = np.random.default_rng(31)
+    found = 0
+    for _ in range(repeats):
+        old, new = (
+            np.exp(generator.normal(0, 0.01, launches)),
+            1.02 * np.exp(generator.normal(0, 0.01, launches)),
+        )
+        ratio = log_ratio(old, new)
+        assert ratio is not None
+        found += ratio.interval(0.05)[0] > 1.01
+    return found / repeats
+
+
+def test_the_practical_margin_costs_launches() -> None:
+    needed = launches_needed(0.01, 0.02, margin=0.01)
+    assert needed == 18
+    assert 0.45 < found_slower(10) < 0.62
+    assert 0.77 < found_slower(needed) < 0.87
+    with pytest.raises(ValueError, match="within the margin"):
+        launches_needed(0.01, 0.01, margin=0.01)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "margin"),
     [([], [1.0], 0.01), ([1.0], [-1.0], 0.01), ([1.0], [math.nan], 0.01), ([1], [1], -1)],
