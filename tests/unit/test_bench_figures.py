@@ -174,6 +174,17 @@ def test_the_memory_of_a_batch_is_its_own() -> None:
     assert (large.host_peak[1], small.host_peak[1]) == (False, True)
 
 
+@pytest.mark.skipif(not memory.reset_host_peak(), reason="the system lets no peak begin anew")
+def test_samples_that_are_kept_are_not_the_models_memory() -> None:
+    spec = SystemSpec(f"{Path(__file__).with_name('bench_models.py')}:doubled", input_shape=(3,))
+    peaks = []
+    for iterations in (20, 500_000):
+        (batch,) = Session(spec, JobSettings((1,), Settings(iterations=iterations, warmup=1))).run().batches
+        peaks.append(batch.host_peak[0] or 0)
+    # Half a million whole numbers in a list are some 20 MB, and as JSON some more.
+    assert abs(peaks[1] - peaks[0]) < 10_000_000
+
+
 def test_launches_without_a_larger_batch_before_go_first() -> None:
     batch = batch_of([1.0], [1.0], [1.0])
     readings = ((70, False), (90, True), (80, False))

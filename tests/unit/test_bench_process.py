@@ -233,6 +233,36 @@ def test_a_launch_ends_when_its_parent_is_killed(tmp_path: Path) -> None:
         os.close(reader)
 
 
+WATCHING = """
+import fcntl, sys, threading
+if "thread" in sys.argv:
+    del fcntl.F_SETSIG
+from gpuprof.bench.parent_watch import end_with_parent
+end_with_parent(0)
+print("watching", flush=True)
+threading.Event().wait(60)
+"""
+
+
+@pytest.mark.parametrize("way", ["kernel", "thread"])
+def test_a_pipe_that_is_closed_ends_the_process(way: str) -> None:
+    if way == "kernel" and not sys.platform.startswith("linux"):
+        pytest.skip("only Linux sends a signal that a process cannot miss")
+    child = subprocess.Popen(
+        [sys.executable, "-c", WATCHING, way],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    with child.stdout:
+        assert child.stdout.readline() == b"watching\n"
+        assert child.poll() is None
+        child.stdin.close()
+        assert child.wait(30) == -9
+
+
 def test_files_of_the_current_folder_stand_in_for_no_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

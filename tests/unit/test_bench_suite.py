@@ -173,6 +173,19 @@ def test_parameters_that_cannot_be_are_refused_before_anything_is_measured(
     assert not list(tmp_path.iterdir())
 
 
+def test_the_time_of_a_device_is_taken_behind_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stub test: a device whose clock says 2 ms for each call."""
+    from gpuprof.bench.systems.python_system import PythonSystem
+
+    (without,) = gpuprof.bench.run_inference_benchmark("python", DOUBLED, **HERE)
+    assert (without.device_s, without.enqueue_s) == (None, None)
+    monkeypatch.setattr(PythonSystem, "call_on_device_s", lambda self: 0.002)
+    (found,) = gpuprof.bench.run_inference_benchmark("python", DOUBLED, **HERE)
+    assert found.device_s == 0.002
+    assert found.launches[0].extra["device_time_s"] == [0.002] * 100
+    assert len(found.result.samples) == 20
+
+
 def test_pickled_files_need_trust_in_python_too(tmp_path: Path) -> None:
     (tmp_path / "model.pt2").write_bytes(pickle.dumps({"weight": 1}))
     options: dict[str, Any] = {**HERE, "model_name": tmp_path / "model.pt2"}

@@ -91,6 +91,33 @@ def test_torch_compile_compiles_while_it_prepares(monkeypatch: pytest.MonkeyPatc
     assert system.describe().parameters == 16 * 8 + 8 + 8 * 4 + 4
 
 
+def test_the_device_times_a_call_between_two_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stub test: CUDA's events are played."""
+    order: list[str] = []
+
+    class Event:
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            order.append("record")
+
+        def synchronize(self) -> None:
+            order.append("wait")
+
+        def elapsed_time(self, end: Event) -> float:
+            return 1.5
+
+    system = make_system(spec_of())
+    system.load()
+    assert system.call_on_device_s() is None
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(system, "run", lambda: order.append("run"))
+    system.device_type = "cuda"
+    assert system.call_on_device_s() == 0.0015
+    assert order == ["record", "run", "record", "wait"]
+
+
 def test_a_file_of_torchscript_and_one_of_torch_export(tmp_path: Path) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(6, 2)).eval()
     with pytest.warns():

@@ -100,6 +100,7 @@ class _Batch:
         self._settings = settings
         self._send = send
         self._extra = dict(extra)
+        self._early_memory: MemoryReading | None = None
         self._said_s = 0.0
         self._calls = 0
 
@@ -150,6 +151,8 @@ class _Batch:
         sender = SampleSender(self._send, batch_size=batch_size)
 
         def progress(wall_ns: list[int], enqueue_ns: list[int] | None, calls: int) -> None:
+            # Before the samples that are kept here fill memory themselves.
+            self._early_memory = self._early_memory or system.memory()
             self._tell_progress(wall_ns, calls)
             sender.progress(wall_ns, enqueue_ns, calls)
 
@@ -168,8 +171,9 @@ class _Batch:
 
     def _memory(self) -> MemoryReading:
         """Return the readings; of the host that of the first call where its peak cannot begin anew."""
-        memory, first = self._system.memory(), self._first_memory.host_resident_bytes
-        return dataclasses.replace(memory, host_resident_bytes=memory.host_resident_bytes or first)
+        memory = self._system.memory()
+        host = (self._early_memory or memory).host_resident_bytes or self._first_memory.host_resident_bytes
+        return dataclasses.replace(memory, host_resident_bytes=host)
 
     def _device_times(self) -> list[float] | None:
         """Return what the device itself needed for some calls more; None where it does not tell."""
