@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Factories that `gpuprof bench` is pointed at; each with what may go wrong."""
 
+import itertools
 import time
 
 import numpy as np
@@ -87,3 +88,48 @@ def embedding():
     import torch
 
     return torch.nn.Embedding(100, 8), lambda size: torch.zeros(size, 12, dtype=torch.int64)
+
+
+def without_memory_later():
+    calls = itertools.count()
+
+    def call(batch):
+        if next(calls) > 10:
+            raise RuntimeError("CUDA out of memory. Tried to allocate 2.00 GiB")
+        return batch
+
+    return call
+
+
+def crashing():
+    import os
+    import signal
+
+    def call(batch):
+        print("invalid memory access", flush=True)
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+    return call
+
+
+def hanging_later():
+    calls = itertools.count()
+    return lambda batch: time.sleep(3600) if next(calls) > 50 else time.sleep(0.004)
+
+
+def slow():
+    return lambda batch: time.sleep(0.1)
+
+
+def deaf():
+    """A call that blocks interrupts and never lets another thread have the interpreter."""
+    import ctypes
+    import os
+    import signal
+
+    def call():
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        os.write(os.open(os.environ["HELD"], os.O_WRONLY), b"alive")
+        ctypes.PyDLL(None).sleep(3600)
+
+    return call

@@ -85,9 +85,9 @@ import sys
 from gpuprof.bench import session
 from gpuprof.cli.main import execute
 file, order = session.Session._file, []
-def filing(self, launch, event):
-    file(self, launch, event)
-    order.append(str(event["batch_size"]))
+def filing(self, launch, batch_size, *rest):
+    file(self, launch, batch_size, *rest)
+    order.append(str(batch_size))
 session.Session._file = filing
 execute(sys.argv[1:])
 sys.stderr.write(",".join(order))
@@ -99,8 +99,8 @@ REFUSED = {
     "not_callable": ([], "gives int: return a function"),
     "not_a_number": ([], "NaN in the output"),
     "changing": ([], "changes its input"),
-    "dying": ([], "ended with signal SIGABRT"),
-    "killed": ([], "the system killed the model's process during the first call with batch size 1"),
+    "dying": ([], "crashed with signal SIGABRT"),
+    "killed": ([], "was killed (SIGKILL) during the first call with batch size 1"),
     "leaving": ([], "the model's process failed: SystemExit: 3"),
     "resnet51": ([], "did you mean resnet50"),
     "doubled": (["--dtype", "bfloat16"], "python cannot run in bfloat16: take --dtype float32"),
@@ -182,15 +182,16 @@ def test_no_samples(bench: Any, tmp_path: Path) -> None:
     assert "no samples" in done.stderr
 
 
-def test_pickled_files_are_refused(bench: Any, tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["model.pt", "model.pt2", "model.pkl"])
+def test_pickled_files_are_refused(bench: Any, tmp_path: Path, name: str) -> None:
     class Trap:
         def __reduce__(self) -> Any:
             return (Path.touch, (tmp_path / "sprung",))
 
-    (tmp_path / "model.pt").write_bytes(pickle.dumps(Trap()))
-    done = bench("model.pt")
+    (tmp_path / name).write_bytes(pickle.dumps(Trap()))
+    done = bench(name)
     assert done.returncode == 2
-    assert "is a pickled file" in done.stderr
+    assert "holds pickled objects" in done.stderr
     assert "--trust-pickle" in done.stderr
     assert not (tmp_path / "sprung").exists()
 

@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from gpuprof.analyze.statistics import plain_means, student_quantile, welch
 from gpuprof.bench.comparison import (
     bootstrap_ratio,
     cliffs_delta,
@@ -170,6 +171,24 @@ def test_effect_sizes() -> None:
 @pytest.mark.parametrize(("variation", "change", "needed"), [(0.01, 0.02, 6), (0.02, 0.01, 65)])
 def test_launches_that_a_change_needs(variation: float, change: float, needed: int) -> None:
     assert launches_needed(variation, change) == needed
+
+
+def found_slower(launches: int, repeats: int = 2_000) -> float:
+    """Return how often +2% is found where launches vary by 1%, with the practical margin of 1%."""
+    generator = np.random.default_rng(31)
+    old, new = generator.normal(0, 0.01, (2, repeats, launches))
+    found = welch(plain_means(new + math.log(1.02)), plain_means(old))
+    half = student_quantile(0.05, found.freedom) * found.error
+    return float(np.mean(found.difference - half > math.log(1.01)))
+
+
+def test_the_practical_margin_costs_launches() -> None:
+    needed = launches_needed(0.01, 0.02, margin=0.01)
+    assert needed == 18
+    assert 0.45 < found_slower(10) < 0.62
+    assert 0.77 < found_slower(needed) < 0.87
+    with pytest.raises(ValueError, match="within the margin"):
+        launches_needed(0.01, 0.01, margin=0.01)
 
 
 @pytest.mark.parametrize(

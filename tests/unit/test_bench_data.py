@@ -47,6 +47,8 @@ def test_files_without_samples(tmp_path: Path, arrays: dict[str, Any], said: str
     np.savez(tmp_path / "data.npz", **arrays)
     with pytest.raises(BenchmarkError, match=said):
         make_source(str(tmp_path / "data.npz")).batch(1, InputSpec((3,)))
+    with pytest.raises(BenchmarkError, match="there is no such file"):
+        make_source(str(tmp_path / "missing.npz")).batch(1, InputSpec((3,)))
 
 
 def test_what_the_caller_hands_over() -> None:

@@ -1,62 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Targets, the largest batch, the knee, memory, energy (of a played device), start-up, result files."""
+"""Memory, energy (of a played device), start-up, tables and result files."""
 
 from __future__ import annotations
 
 import csv
-import inspect
 import io
 import json
 import math
+from dataclasses import replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
+from batches import batch_of
 
 import gpuprof.bench
-from gpuprof.bench import energy
+from gpuprof.bench import energy, memory, results
 from gpuprof.bench.job import JobSettings
-from gpuprof.bench.measurement import Measurement
 from gpuprof.bench.memory import host_peak_bytes, host_resident_bytes, parse_bytes
-from gpuprof.bench.report import energy_notes, results_table, to_markdown
-from gpuprof.bench.result import Launch
+from gpuprof.bench.report import energy_notes, notes_of, results_table, to_markdown
 from gpuprof.bench.results import COLUMNS, ResultFiles, Stamp, document_of, row_of, to_csv, to_json
-from gpuprof.bench.scaling import Outcome, knee, largest_batch
-from gpuprof.bench.session import BatchResult, SessionResult
+from gpuprof.bench.session import Session, SessionResult
 from gpuprof.bench.settings import Settings
 from gpuprof.bench.spec import SystemSpec
 from gpuprof.bench.startup import startup_of
-from gpuprof.bench.system import SystemDescription
-from gpuprof.bench.target import parse_target
 from gpuprof.errors import BenchmarkError
 from gpuprof.record.device_sampler import METRICS, pack_head, pack_record
 
 NOON = datetime(2026, 2, 3, 12, 0, 0, tzinfo=timezone.utc)
 STAMP = Stamp("2026-02-03T12:00:00+00:00", "abc")
-
-
-def batch_of(*launches: list[float], batch_size: int = 4, **extra: Any) -> BatchResult:
-    """Return a batch size with samples in milliseconds."""
-    described = SystemDescription("pytorch", "m|x", "a device", "cpu", "float32", (3, 8, 8), parameters=7)
-    found = BatchResult(batch_size, described, JobSettings(), {"revision": "abc"})
-    for number, samples in enumerate(launches, 1):
-        measured = Measurement(
-            settings=Settings(),
-            wall_ns=np.array([round(each * 1e6) for each in samples], dtype=np.int64),
-            enqueue_ns=None,
-            calls_per_sample=1,
-            warmup=None,
-            stopped_by="iterations",
-            stop_reason="asked for",
-            failure=None,
-            timer_ns=40.0,
-            elapsed_s=1.0,
-            machine=None,
-        )
-        found.launches.append(Launch(number, measured, None, extra))
-    return found
 
 
 def test_a_row_has_the_columns_and_empty_cells_for_what_is_missing() -> None:
@@ -73,6 +46,33 @@ def test_a_row_has_the_columns_and_empty_cells_for_what_is_missing() -> None:
         "n=20, needs 59"
         in document_of([batch_of([1.0, 3.0] * 10)], STAMP)["results"][0]["insufficient"]["latency_p95_ms"]
     )
+
+
+@pytest.mark.parametrize("name", ["=1+1", "+1", "-1", "@sum", "\tx"])
+def test_no_cell_is_a_formula(name: str) -> None:
+    row = row_of(batch_of([1.0]), STAMP) | {"model": name, "latency_mean_ms": -1.5}
+    (read,) = csv.DictReader(io.StringIO(to_csv([row])))
+    assert (read["model"], read["latency_mean_ms"]) == (f"'{name}", "-1.5")
+    (read,) = csv.DictReader(io.StringIO(to_csv([{**row, "model": "a\r=b"}])))
+    assert read["model"] == "a =b"
+
+
+def test_files_that_can_be_written_are_written_and_no_empty_one_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write = results._write
+
+    def full(path: Path, text: str) -> None:
+        if path.suffix == ".csv":
+            raise OSError(28, "No space left on device")
+        write(path, text)
+
+    files = ResultFiles(tmp_path, ("csv", "json"), NOON)
+    monkeypatch.setattr(results, "_write", full)
+    with pytest.raises(BenchmarkError, match=r"cannot write .*\.csv: No space left on device; make room"):
+        files.write({"csv": "a", "json": "name \udcff"})
+    (left,) = tmp_path.iterdir()
+    assert (left.suffix, left.read_text(encoding="utf-8")) == (".json", "name \\udcff")
 
 
 def test_json_holds_every_sample_and_no_nan() -> None:
@@ -117,82 +117,14 @@ def test_results_as_a_data_frame(tmp_path: Path) -> None:
     frame = gpuprof.bench.read_results(tmp_path)
     assert (len(frame), tuple(frame.columns[: len(COLUMNS)])) == (2, COLUMNS)
     assert frame["latency_p99_ms"].isna().all()
+    # That of a benchmark that is not done yet.
+    (tmp_path / "benchmark_results_20260203_120001.csv").touch()
+    assert len(gpuprof.bench.read_results(tmp_path)) == 2
+    with pytest.raises(BenchmarkError, match="no result file that can be read"):
+        gpuprof.bench.read_results(tmp_path / "benchmark_results_20260203_120001.csv")
     (tmp_path / "other.csv").write_text("a,b\n1,2\n")
     with pytest.raises(BenchmarkError, match="the column framework is missing"):
         gpuprof.bench.read_results(tmp_path / "other.csv")
-
-
-# --- targets and batch sizes ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("text", "verdict"),
-    [
-        ("p50<20ms", "met"),
-        ("p50<5ms", "missed"),
-        ("mean < 11 ms", "met"),
-        ("max<=0.001s", "missed"),
-        ("p99<20ms", "inconclusive"),
-    ],
-)
-def test_a_target_is_held_against_the_interval(text: str, verdict: str) -> None:
-    result = batch_of([10.0] * 30, [10.0] * 30).result
-    assert parse_target(text).verdict(result) == verdict
-
-
-def test_a_search_goes_by_all_samples_where_a_quantile_has_too_few() -> None:
-    target = parse_target("p99<20ms")
-    assert target.seems_met(batch_of([10.0] * 30).result)
-    assert not target.seems_met(batch_of([10.0] * 29 + [21.0]).result)
-
-
-@pytest.mark.parametrize("text", ["p99", "p42<1ms", "p99<0ms", "p99<20", "p99>20ms", "p99<20min"])
-def test_targets_that_are_none(text: str) -> None:
-    with pytest.raises(BenchmarkError, match="is no target: write one of p50, p90"):
-        parse_target(text)
-
-
-def searched(allowed: Any, fits: int = 1 << 30) -> tuple[int | None, list[int]]:
-    tried: list[int] = []
-
-    def probe(size: int) -> Outcome:
-        tried.append(size)
-        return "does not fit" if size > fits else "ok" if allowed(size) else "missed"
-
-    found = largest_batch(probe, most=256)
-    assert len(tried) == len(set(tried))
-    return found.batch_size, tried
-
-
-@pytest.mark.parametrize("limit", [1, 2, 3, 7, 8, 63, 100, 255, 256])
-def test_the_largest_batch_of_a_monotone_latency(limit: int) -> None:
-    found, tried = searched(lambda size: size <= limit)
-    assert found == limit
-    assert len(tried) <= 24
-
-
-def test_the_largest_batch_where_multiples_of_8_are_faster() -> None:
-    def fast(size: int) -> bool:
-        return size <= 24 if size % 8 == 0 else size <= 17
-
-    assert searched(fast)[0] == 24
-
-
-def test_a_slow_size_on_the_way_does_not_end_the_search() -> None:
-    assert searched(lambda size: size != 4 and size <= 20)[0] == 20
-
-
-def test_memory_ends_the_search_and_nothing_beyond_is_tried() -> None:
-    found, tried = searched(lambda size: True, fits=37)
-    assert found == 37
-    assert max(tried) == 64
-    assert searched(lambda size: True, fits=0) == (None, [1])
-    assert searched(lambda size: False)[0] is None
-
-
-def test_the_knee_is_the_smallest_size_near_the_best() -> None:
-    assert knee({1: 10, 2: 19, 4: 37, 8: 60, 16: 64, 32: 62}) == 8
-    assert knee({1: 10, 2: 19}) is None
 
 
 # --- memory, start-up, energy --------------------------------------------------------------------
@@ -214,6 +146,73 @@ def test_resident_memory_is_read_and_not_made_up(tmp_path: Path) -> None:
         1 << 21,
     )
     assert host_resident_bytes(tmp_path / "missing") is None
+
+
+def test_a_peak_that_cannot_begin_anew_is_told_only_where_it_rose(monkeypatch: pytest.MonkeyPatch) -> None:
+    peak = 100
+    monkeypatch.setattr(memory, "host_peak_bytes", lambda: peak)
+    monkeypatch.setattr(memory, "reset_host_peak", lambda: False)
+    found = memory.HostPeak()
+    found.reset()
+    assert found.read() is None
+    peak = 150
+    assert found.read() == 150
+    monkeypatch.setattr(memory, "reset_host_peak", lambda: True)
+    found.reset()
+    assert found.read() == 150
+
+
+@pytest.mark.skipif(not memory.reset_host_peak(), reason="the system lets no peak begin anew")
+def test_the_memory_of_a_batch_is_its_own() -> None:
+    spec = SystemSpec(f"{Path(__file__).with_name('bench_models.py')}:doubled", input_shape=(1_000_000,))
+    job = JobSettings((8, 1), Settings(iterations=5, warmup=1))
+    large, small = Session(spec, job).run().batches
+    assert large.host_peak[0] is not None
+    assert small.host_peak[0] is not None
+    # Seven samples of 4 MB less, in and out.
+    assert large.host_peak[0] - small.host_peak[0] > 40_000_000
+    assert (large.host_peak[1], small.host_peak[1]) == (False, True)
+
+
+@pytest.mark.skipif(not memory.reset_host_peak(), reason="the system lets no peak begin anew")
+def test_samples_that_are_kept_are_not_the_models_memory() -> None:
+    spec = SystemSpec(f"{Path(__file__).with_name('bench_models.py')}:doubled", input_shape=(3,))
+    peaks = []
+    for iterations in (20, 500_000):
+        (batch,) = Session(spec, JobSettings((1,), Settings(iterations=iterations, warmup=1))).run().batches
+        peaks.append(batch.host_peak[0] or 0)
+    # Half a million whole numbers in a list are some 20 MB, and as JSON some more.
+    assert abs(peaks[1] - peaks[0]) < 10_000_000
+
+
+def test_launches_without_a_larger_batch_before_go_first() -> None:
+    batch = batch_of([1.0], [1.0], [1.0])
+    readings = ((70, False), (90, True), (80, False))
+    batch.launches = [
+        replace(launch, extra={"memory": {"host_resident_bytes": read}, "after_larger": after_larger})
+        for launch, (read, after_larger) in zip(batch.launches, readings, strict=True)
+    ]
+    assert batch.host_peak == (80, False)
+    assert row_of(batch, STAMP)["memory_kind"] == "host peak"
+    batch.launches = batch.launches[1:2]
+    assert batch.host_peak == (90, True)
+    assert row_of(batch, STAMP)["memory_kind"] == "host peak, after larger batches"
+
+
+def test_the_three_times_of_a_call_on_a_device() -> None:
+    batch = batch_of([2.0] * 10, [2.0] * 10)
+    assert (row_of(batch, STAMP)["enqueue_p50_ms"], row_of(batch, STAMP)["device_p50_ms"]) == (None, None)
+    for place, (enqueue_ms, device_s) in enumerate([(0.2, 0.0015), (0.4, 0.0017)]):
+        launch = batch.launches[place]
+        assert launch.measurement is not None
+        measured = replace(launch.measurement, enqueue_ns=np.full(10, round(enqueue_ms * 1e6)))
+        extra = {"device_time_s": [device_s, 9.0, device_s / 2]}
+        batch.launches[place] = replace(launch, measurement=measured, extra=extra)
+    batch.description = replace(batch.description, device_type="cuda")
+    row = row_of(batch, STAMP)
+    assert (row["enqueue_p50_ms"], row["device_p50_ms"]) == (pytest.approx(0.3), pytest.approx(1.6))
+    notes = notes_of(SessionResult(SystemSpec("m"), JobSettings(), [batch]))
+    assert "a call at batch size 4: wall 2.00 ms, device 1.60 ms, enqueue 300 us (medians)" in notes
 
 
 def test_the_parts_of_a_start_add_up() -> None:
@@ -281,48 +280,3 @@ def test_energy_without_a_driver_is_unavailable_and_not_zero(monkeypatch: pytest
     monkeypatch.setattr("gpuprof.record.device_samples.has_driver", lambda: False)
     found = energy.measure_energy(lambda: pytest.fail("nothing is to be run"))
     assert (found.energy_per_sample_j, found.unavailable) == (None, "no NVIDIA driver")
-
-
-# --- the suite -----------------------------------------------------------------------------------
-
-PARAMETERS = [
-    "framework", "model_name", "device_prefer", "batch_sizes", "warmup_iterations", "measurement_iterations",
-    "input_shape", "dtype", "data_source", "csv_output_dir", "verbose",
-]  # fmt: skip
-
-
-def test_the_suite_has_the_parameters_of_the_contract() -> None:
-    for function in (
-        gpuprof.bench.BenchmarkConfig,
-        gpuprof.bench.run_inference_benchmark,
-        gpuprof.bench.run_benchmark_suite,
-    ):
-        assert list(inspect.signature(function).parameters) == PARAMETERS
-
-
-def test_a_suite_of_factories_writes_one_table(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    models = Path(__file__).with_name("bench_models.py")
-    options: dict[str, Any] = {
-        "batch_sizes": [1, 2], "warmup_iterations": 1, "measurement_iterations": 20, "input_shape": (3,),
-        "csv_output_dir": str(tmp_path), "verbose": True,
-    }  # fmt: skip
-    names = [f"{models}:{name}" for name in ("doubled", "raising", "not_callable")]
-    with pytest.raises(BenchmarkError, match="raised ValueError"):
-        gpuprof.bench.run_benchmark_suite("python", names, **options)
-    (file,) = tmp_path.glob("*.csv")
-    assert len(file.read_text().splitlines()) == 3
-    assert "bench_models:doubled" in capfd.readouterr().err
-
-
-def test_an_iterator_is_measured_in_this_process(tmp_path: Path) -> None:
-    config = gpuprof.bench.BenchmarkConfig(
-        "python",
-        f"{Path(__file__).with_name('bench_models.py')}:doubled",
-        batch_sizes=(2,),
-        warmup_iterations=1,
-        measurement_iterations=20,
-        input_shape=(3,),
-        data_source=(np.ones(3) for _ in range(4)),
-    )
-    (found,) = gpuprof.bench.run_inference_benchmark(config)
-    assert (found.batch_size, len(found.result.samples), found.in_process) == (2, 20, True)

@@ -87,8 +87,11 @@ def test_failures_are_outcomes_in_one_line() -> None:
     }
     done = run_launches(plans, 1)
     failures = {outcome.name: outcome.launch.failure for outcome in done.outcomes}
-    assert failures["raises"] == "RuntimeError: not"
-    assert failures["dies"] == "the launch ended with exit code 7: last words"
+    assert failures["raises"] == "RuntimeError: not here"
+    assert failures["dies"] == (
+        "the model's process ended with exit code 7 during importing the framework or calling the factory; "
+        "it last said: last words"
+    )
     assert "has no 'nothing'" in str(failures["missing"])
     assert failures["works"] is None
     results = done.results()

@@ -71,6 +71,24 @@ def test_several_launches_are_one_sample_each() -> None:
     assert "one launch" not in {flag.name for flag in result.flags}
 
 
+def test_launches_of_other_lengths_weigh_the_same_and_a_cut_one_as_it_got_on() -> None:
+    result = simulated(lambda call: MS, lambda call: 3 * MS)
+    long, short = result.launches
+    assert short.measurement is not None
+    few = replace(short.measurement, wall_ns=short.measurement.wall_ns[:100])
+    uneven = replace(result, launches=(long, replace(short, measurement=few)))
+    assert uneven.summary is not None
+    assert uneven.summary.mean == pytest.approx(0.002)
+    assert uneven.calls_per_s == pytest.approx(500)
+    assert (len(uneven.samples), uneven.count) == (500, 320)
+    cut = replace(few, stopped_by="failure", failure="it hung")
+    unfinished = replace(result, launches=(long, replace(short, measurement=cut)))
+    assert unfinished.summary is not None
+    # 400 samples of 1 ms, and a quarter of a launch of 3 ms.
+    assert unfinished.summary.mean == pytest.approx(0.001 * (1 + 0.25 * 3) / 1.25)
+    assert unfinished.count == 500
+
+
 def test_rates() -> None:
     result = simulated(lambda call: 2 * MS, batch_size=8)
     assert result.calls_per_s == pytest.approx(500)

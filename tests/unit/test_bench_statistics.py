@@ -9,10 +9,10 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
+from gpuprof.bench.pooling import PooledSamples
 from gpuprof.bench.statistics import (
     interval_ranks,
     quantile_of,
-    quantile_of_launches,
     relative_drift,
     samples_needed,
     summarize,
@@ -89,7 +89,7 @@ def test_intervals_of_launches_cover_where_launches_differ() -> None:
         launches = [
             generator.lognormal(0, 0.02, 200) * math.exp(generator.normal(0, 0.02)) for _ in range(10)
         ]
-        found = quantile_of_launches(launches, 0.5)
+        found = PooledSamples(launches).quantile(0.5)
         assert found is not None
         covered += (found.low or 0) <= 1.0 <= (found.high or math.inf)
         naive = quantile_of(np.concatenate(launches), 0.5)
@@ -101,7 +101,7 @@ def test_intervals_of_launches_cover_where_launches_differ() -> None:
 
 
 def test_two_launches_that_differ_bound_next_to_nothing() -> None:
-    found = quantile_of_launches([np.full(100, 1.0), np.full(100, 2.0)], 0.5)
+    found = PooledSamples([np.full(100, 1.0), np.full(100, 2.0)]).quantile(0.5)
     assert found is not None
     assert found.low is not None
     assert found.high is not None
@@ -115,7 +115,7 @@ def test_launches_too_short_for_a_quantile_of_their_own_still_count_as_launches(
     repeats, covered = 300, 0
     for _ in range(repeats):
         launches = [generator.exponential(1.0, 40) for _ in range(10)]
-        found = quantile_of_launches(launches, 0.99)
+        found = PooledSamples(launches).quantile(0.99)
         assert found is not None
         covered += (found.low or 0) <= -math.log(0.01) <= (found.high or math.inf)
     assert covered / repeats >= 0.93
@@ -123,19 +123,48 @@ def test_launches_too_short_for_a_quantile_of_their_own_still_count_as_launches(
 
 def test_launches_that_are_alike_have_the_interval_of_their_samples_at_least() -> None:
     samples = np.linspace(1, 2, 400)
-    found = quantile_of_launches([samples[::2], samples[1::2]], 0.5)
+    found = PooledSamples([samples[::2], samples[1::2]]).quantile(0.5)
     alone = quantile_of(samples, 0.5)
     assert found is not None
     assert alone is not None
-    assert found.value == alone.value
+    assert found.value == pytest.approx(alone.value, rel=1e-12)
     assert (found.low or 0) <= (alone.low or 0)
     assert (found.high or math.inf) >= (alone.high or 0)
 
 
 def test_a_launch_without_samples_is_no_launch() -> None:
     samples = np.linspace(1, 2, 100)
-    assert quantile_of_launches([samples, np.zeros(0)], 0.5) == quantile_of(samples, 0.5)
-    assert quantile_of_launches([], 0.5) is None
+    assert PooledSamples([samples, np.zeros(0)]).quantile(0.5) == quantile_of(samples, 0.5)
+    assert PooledSamples([]).quantile(0.5) is None
+
+
+def test_a_launch_of_many_samples_weighs_no_more_than_one_of_few() -> None:
+    long, short = np.linspace(1.0, 1.1, 3_000), np.linspace(3.0, 3.1, 300)
+    pooled = PooledSamples([long, short])
+    summary = pooled.summary()
+    assert summary is not None
+    assert summary.mean == pytest.approx((1.05 + 3.05) / 2)
+    assert (summary.minimum, summary.maximum, summary.count) == (1.0, 3.1, 3_300)
+    assert pooled.value(0.25) == pytest.approx(1.05, abs=0.01)
+    assert pooled.value(0.75) == pytest.approx(3.05, abs=0.01)
+    mean = pooled.mean()
+    assert mean is not None
+    assert (mean.low or 0) < 1.05 < 3.05 < (mean.high or 0)
+    # Twice the harmonic mean of the lengths.
+    assert pooled.count == 1_090
+
+
+def test_launches_of_one_length_are_pooled_as_they_are() -> None:
+    generator = np.random.default_rng(3)
+    launches = [generator.random(40) + 1 for _ in range(3)]
+    pooled, together = PooledSamples(launches), np.concatenate(launches)
+    assert pooled.count == 120
+    for share in (0.01, 0.5, 0.9, 0.99):
+        assert pooled.value(share) == pytest.approx(float(np.quantile(together, share)), rel=1e-12)
+    summary, plain = pooled.summary(), summarize(together)
+    assert summary is not None
+    assert plain is not None
+    assert (summary.mean, summary.std) == (pytest.approx(plain.mean), pytest.approx(plain.std))
 
 
 @pytest.mark.parametrize("quantile", [0, 1, -0.1, 99])

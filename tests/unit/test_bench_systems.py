@@ -91,13 +91,40 @@ def test_torch_compile_compiles_while_it_prepares(monkeypatch: pytest.MonkeyPatc
     assert system.describe().parameters == 16 * 8 + 8 + 8 * 4 + 4
 
 
+def test_the_device_times_a_call_between_two_events(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stub test: CUDA's events are played."""
+    order: list[str] = []
+
+    class Event:
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+
+        def record(self) -> None:
+            order.append("record")
+
+        def synchronize(self) -> None:
+            order.append("wait")
+
+        def elapsed_time(self, end: Event) -> float:
+            return 1.5
+
+    system = make_system(spec_of())
+    system.load()
+    assert system.call_on_device_s() is None
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(system, "run", lambda: order.append("run"))
+    system.device_type = "cuda"
+    assert system.call_on_device_s() == 0.0015
+    assert order == ["record", "run", "record", "wait"]
+
+
 def test_a_file_of_torchscript_and_one_of_torch_export(tmp_path: Path) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(6, 2)).eval()
     with pytest.warns():
         torch.jit.trace(module, torch.zeros(3, 6)).save(str(tmp_path / "model.pt"))
     torch.export.save(torch.export.export(module, (torch.zeros(3, 6),)), tmp_path / "model.pt2")
     for name, framework in (("model.pt", "torchscript"), ("model.pt2", "torch-export")):
-        system = make_system(SystemSpec(str(tmp_path / name), input_shape=(6,)))
+        system = make_system(SystemSpec(str(tmp_path / name), input_shape=(6,), trust_pickle=True))
         system.load()
         assert answers(system, 3).shape == (3, 2)
         assert system.describe().framework == framework
@@ -110,7 +137,7 @@ def test_a_file_of_torchscript_and_one_of_torch_export(tmp_path: Path) -> None:
 def test_a_saved_module_needs_trust_and_weights_alone_are_no_model(tmp_path: Path) -> None:
     torch.save(torch.nn.Linear(6, 2), tmp_path / "whole.pt")
     torch.save(torch.nn.Linear(6, 2).state_dict(), tmp_path / "weights.pt")
-    with pytest.raises(BenchmarkError, match="pickled file"):
+    with pytest.raises(BenchmarkError, match="pickled objects"):
         parse_model(str(tmp_path / "whole.pt"))
     system = make_system(SystemSpec(str(tmp_path / "whole.pt"), input_shape=(6,), trust_pickle=True))
     system.load()

@@ -9,11 +9,17 @@ if TYPE_CHECKING:
     from gpuprof.bench.data import Pipeline
     from gpuprof.bench.results import read_results
     from gpuprof.bench.startup import measure_startup
-    from gpuprof.bench.suite import BenchmarkConfig, run_benchmark_suite, run_inference_benchmark
+    from gpuprof.bench.suite import (
+        BenchmarkConfig,
+        SuiteError,
+        run_benchmark_suite,
+        run_inference_benchmark,
+    )
 
 _PLACES = {
     "BenchmarkConfig": "suite",
     "Pipeline": "data",
+    "SuiteError": "suite",
     "measure_startup": "startup",
     "read_results": "results",
     "run_benchmark_suite": "suite",
@@ -22,6 +28,7 @@ _PLACES = {
 __all__ = [
     "BenchmarkConfig",
     "Pipeline",
+    "SuiteError",
     "measure_startup",
     "read_results",
     "run_benchmark_suite",

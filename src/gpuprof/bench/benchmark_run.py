@@ -19,11 +19,17 @@ from gpuprof.bench.session import Session, SessionResult, Watcher
 from gpuprof.bench.settings import Settings
 from gpuprof.bench.spec import SystemSpec
 from gpuprof.bench.startup import Startup, measure_startup
+from gpuprof.bench.statistics import samples_needed
 from gpuprof.bench.target import Target, Verdict
 from gpuprof.errors import GpuprofError
 
 Probed = Callable[[int, Outcome], None]
-PROBE = Settings(duration_s=2.0, warmup_limit_s=2.0)
+# A search looks at many sizes: shortly, and longer and in more launches only near the limit. Launches differ
+# by some percent, which the interval of a single one does not know.
+_PROBE_S, _LONGEST_PROBE_S = 2.0, 30.0
+_PROBE_LAUNCHES = 5
+_MARGIN_OF_ONE_LAUNCH = 0.1
+_ENOUGH = 1.2  # of the samples that a quantile needs, since none may lie beyond
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,7 @@ class Benchmark:
         self.request = request
         self._watch = watch
         self._probed = probed
+        self._search_failure: GpuprofError | None = None
         self.finding = Finding(self._session(request.job).result)
 
     def _session(self, job: JobSettings) -> Session:
@@ -85,10 +92,7 @@ class Benchmark:
         request, job = self.request, self.request.job
         try:
             if request.find_largest:
-                self.finding.largest = largest_batch(self._probe)
-                size = self.finding.largest.batch_size
-                sizes = sorted({*job.batch_sizes, *([size] if size is not None else [])})
-                job = dataclasses.replace(job, batch_sizes=tuple(sizes))
+                job = self._with_largest(job)
             if request.cold_start:
                 self.finding.startup = measure_startup(
                     request.spec, batch_size=job.batch_sizes[0], time_limit_s=request.time_limit_s
@@ -99,8 +103,15 @@ class Benchmark:
         session = self._session(job)
         self.finding.session = session.result
         session.run(launches=request.launches, time_limit_s=request.time_limit_s)
+        session.result.failure = session.result.failure or self._search_failure
         self._judge()
         return self.finding
+
+    def _with_largest(self, job: JobSettings) -> JobSettings:
+        """Search the largest batch size; returns the job with it among the others."""
+        self.finding.largest = found = largest_batch(self._probe)
+        sizes = {*job.batch_sizes, *([found.batch_size] if found.batch_size is not None else [])}
+        return dataclasses.replace(job, batch_sizes=tuple(sorted(sizes)))
 
     def _judge(self) -> None:
         session = self.finding.session
@@ -116,19 +127,44 @@ class Benchmark:
 
     def _probe(self, batch_size: int) -> Outcome:
         """Measure one batch size shortly, in a process of its own: it may end with the memory."""
-        measuring = PROBE if self.request.target is not None else Settings(iterations=1, warmup=0)
-        job = JobSettings((batch_size,), measuring, self.request.job.memory_budget_bytes)
-        result = Session(self.request.spec, job).run(time_limit_s=self.request.time_limit_s)
-        outcome: Outcome = "ok"
-        if isinstance(result.failure, DoesNotFitError):
-            outcome = "does not fit"
-        elif result.failure is not None:
-            raise result.failure
-        elif self.request.target is not None and not self.request.target.seems_met(result.batches[0].result):
-            outcome = "missed"
+        job = JobSettings((batch_size,), self._probing(), self.request.job.memory_budget_bytes)
+        session = Session(self.request.spec, job)
+        outcome: Outcome = "open"
+        for launch in range(1, _PROBE_LAUNCHES + 1):
+            session.run(first=launch, time_limit_s=self.request.time_limit_s)
+            outcome = self._outcome(session.result, launch)
+            if outcome != "open":
+                break
         if self._probed is not None:
             self._probed(batch_size, outcome)
         return outcome
+
+    def _probing(self) -> Settings:
+        """Return how long a probe measures: enough for the quantile of a batch that just meets the target."""
+        target = self.request.target
+        if target is None:
+            return Settings(iterations=1, warmup=0)
+        share = 0.5 if target.share is None else target.share
+        at_limit_s = _ENOUGH * samples_needed(share) * target.limit_s
+        duration_s = min(max(_PROBE_S, at_limit_s), _LONGEST_PROBE_S)
+        return Settings(duration_s=duration_s, warmup_limit_s=_PROBE_S, quantile=share)
+
+    def _outcome(self, session: SessionResult, launch: int) -> Outcome:
+        if isinstance(session.failure, DoesNotFitError):
+            return "does not fit"
+        if session.failure is not None:
+            if session.settings.batch_sizes == (1,):
+                raise session.failure  # not even one sample: there is nothing to search
+            self._search_failure = self._search_failure or session.failure
+            return "failed"
+        target = self.request.target
+        if target is None:
+            return "ok"
+        margin = _MARGIN_OF_ONE_LAUNCH if launch == 1 else 0.0
+        result = session.batches[0].result
+        if target.scaled(1 - margin).verdict(result) == "met":
+            return "ok"
+        return "missed" if target.scaled(1 + margin).verdict(result) == "missed" else "open"
 
 
 def now() -> datetime.datetime:
@@ -145,11 +181,8 @@ def stamp_of(session: SessionResult, at: datetime.datetime) -> Stamp:
 def write_finding(
     finding: Finding, files: ResultFiles, at: datetime.datetime, notes: list[str]
 ) -> list[Path]:
-    """Write the result files; none where nothing was measured."""
+    """Write the result files of what was measured."""
     session = finding.session
-    if not session.batches:
-        files.discard()
-        return []
     stamp = stamp_of(session, at)
     texts = {
         "csv": to_csv(row_of(each, stamp) for each in session.batches),

@@ -266,11 +266,18 @@ def _influence(left_out: Floats) -> Floats:
     return influence
 
 
-def launches_needed(variation: float, change: float, *, level: float = 0.05, power: float = 0.8) -> int:
+def launches_needed(
+    variation: float, change: float, *, margin: float = 0.0, level: float = 0.05, power: float = 0.8
+) -> int:
     """Return the launches of each configuration that show a change, by the normal approximation.
 
-    2 ((z_a + z_b) cv / ln(1 + d))^2 + 1, where cv is the coefficient of variation between launches.
+    2 ((z_a + z_b) cv / ln((1 + d) / (1 + m)))^2 + 1, where cv is the coefficient of variation between
+    launches, and m the practical margin beyond which the whole interval has to lie. Raises ValueError for a
+    change within the margin, which no number of launches shows.
     """
+    beyond = math.log1p(change) - math.log1p(margin)
+    if beyond <= 0:
+        raise ValueError(f"a change of {change:.2%} is within the margin of {margin:.2%}: nothing shows it")
     normal = NormalDist()
     z = normal.inv_cdf(1 - level / 2) + normal.inv_cdf(power)
-    return math.ceil(2 * (z * variation / math.log1p(change)) ** 2 + 1)
+    return math.ceil(2 * (z * variation / beyond) ** 2 + 1)

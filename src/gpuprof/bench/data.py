@@ -97,6 +97,8 @@ class ArrayFile:
                 if not arrays.files:
                     raise BenchmarkError(f"--data {self._path}: the file holds no array")
                 array: Array = arrays["inputs" if "inputs" in arrays.files else arrays.files[0]]
+        except FileNotFoundError as error:
+            raise BenchmarkError(f"--data {self._path}: there is no such file: mend the path") from error
         except (OSError, ValueError, zipfile.BadZipFile) as error:
             raise BenchmarkError(
                 f"--data {self._path}: cannot be read without unpickling ({error}): write it with numpy.savez"

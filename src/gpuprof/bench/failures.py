@@ -12,6 +12,7 @@ LONGEST_REASON = 300
 
 # What libraries say when memory ends, in small letters.
 _MEMORY_WORDS = (
+    "memoryerror",
     "out of memory",
     "not enough memory",
     "cannot allocate memory",
@@ -48,6 +49,12 @@ class TimeLimitError(BenchmarkError):
     """A model did not answer in time."""
 
 
+def tells_of_memory(text: str) -> bool:
+    """Whether an error's words say that memory ended."""
+    words = text.lower()
+    return any(each in words for each in _MEMORY_WORDS)
+
+
 def reason_of(error: BaseException) -> str:
     """Return an exception on one line of bearable length."""
     first = " ".join(f"{type(error).__name__}: {error}".split())
@@ -65,7 +72,7 @@ def explain_run(
 ) -> BenchmarkError:
     """Turn what a model raised on its input into one line with the mend."""
     words = str(error).lower()
-    if isinstance(error, MemoryError) or any(each in words for each in _MEMORY_WORDS):
+    if isinstance(error, MemoryError) or tells_of_memory(str(error)):
         return DoesNotFitError(
             f"batch size {batch_size} of {what} does not fit into memory ({reason_of(error)}): "
             "take smaller --batch-sizes"

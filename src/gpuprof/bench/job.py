@@ -2,7 +2,8 @@
 """What one launch does, inside its process: load, then for each batch size prepare, answer, check, measure.
 
 The events it sends, in order: `imported`, `loaded`, then for each batch size `preparing`, `prepared`,
-`answered`, `progress` now and then, and `measured`. Times are of the monotonic clock.
+`answered`, now and then `warming`, then `progress` and `samples`, at their end `sampled`, and `measured`.
+Times are of the monotonic clock.
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from gpuprof.analyze.text_table import format_bytes
 from gpuprof.bench.checks import InputGuard, answer, check_outputs
 from gpuprof.bench.energy import measure_energy
-from gpuprof.bench.failures import DoesNotFitError
+from gpuprof.bench.failures import DoesNotFitError, tells_of_memory
 from gpuprof.bench.measure import measure
 from gpuprof.bench.measurement import Measurement
 from gpuprof.bench.memory import memory_failures
+from gpuprof.bench.sample_stream import SampleSender, Send
 from gpuprof.bench.settings import Settings
 from gpuprof.bench.spec import SystemSpec
 from gpuprof.bench.system import MemoryReading
@@ -30,14 +32,7 @@ from gpuprof.bench.usage import UsageMeter
 from gpuprof.errors import BenchmarkError
 
 PROGRESS_EVERY_S = 0.2
-
-
-class Send(Protocol):
-    """Where events go."""
-
-    def __call__(self, event: str, **values: Any) -> None:
-        """Take one event."""
-        ...
+_DEVICE_CALLS, _DEVICE_S = 100, 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,8 +79,11 @@ def measure_system(
         load_s = time.monotonic() - begin_s
         limited = system.limit_memory(settings.memory_budget_bytes) if owns_process else None
         send("loaded", memory_limit_bytes=limited)
-        for batch_size in settings.batch_sizes:
-            _Batch(system, settings, send, load_s).run(batch_size)
+        for position, batch_size in enumerate(settings.batch_sizes):
+            # What a larger batch took may still be held when a smaller one is measured.
+            after_larger = max(settings.batch_sizes[: position + 1]) > batch_size
+            extra = {"load_s": load_s, "after_larger": after_larger}
+            _Batch(system, settings, send, extra).run(batch_size)
         if settings.profile is not None:
             _profile(system, Path(settings.profile), send)
     finally:
@@ -95,75 +93,116 @@ def measure_system(
 class _Batch:
     """One batch size of a loaded system."""
 
-    def __init__(self, system: FrameworkSystem, settings: JobSettings, send: Send, load_s: float) -> None:
+    def __init__(
+        self, system: FrameworkSystem, settings: JobSettings, send: Send, extra: Mapping[str, Any]
+    ) -> None:
         self._system = system
         self._settings = settings
         self._send = send
-        self._load_s = load_s
+        self._extra = dict(extra)
+        self._early_memory: MemoryReading | None = None
         self._said_s = 0.0
         self._calls = 0
 
     def run(self, batch_size: int) -> None:
         """Measure it. What runs out of memory, looking at inputs and outputs too, is DoesNotFitError."""
         with memory_failures(batch_size):
-            self._run(batch_size)
+            guard = self._answer(batch_size)
+            if not (self._settings.only_first_answer or self._settings.profile is not None):
+                self._measured(batch_size)
+                guard.check()
 
-    def _run(self, batch_size: int) -> None:
+    def _answer(self, batch_size: int) -> InputGuard:
+        """Prepare, make the first call and look at what it gave; returns what watches over the inputs."""
         system, send = self._system, self._send
         send("preparing", batch_size=batch_size)
         begin_s = time.monotonic()
         system.prepare(batch_size)
-        prepare_s = time.monotonic() - begin_s
+        self._extra["prepare_s"] = time.monotonic() - begin_s
         send("prepared", batch_size=batch_size)
         guard = InputGuard(system)
         system.reset_peak()
         begin_s = time.monotonic()
         outputs = answer(system)
-        first_call_s = time.monotonic() - begin_s
+        self._extra["first_call_s"] = time.monotonic() - begin_s
+        self._extra["compile_s"] = system.compile_s
         send("answered", batch_size=batch_size, description=dataclasses.asdict(system.describe()))
-        self._check_budget(system.memory())
+        self._first_memory = system.memory()
+        self._check_budget(self._first_memory)
         check_outputs(system, outputs)
         guard.check()
-        del outputs
-        if self._settings.only_first_answer or self._settings.profile is not None:
-            return
-        measurement, extra = self._measure()
-        extra |= {"load_s": self._load_s, "prepare_s": prepare_s, "first_call_s": first_call_s}
-        extra["compile_s"] = system.compile_s
-        send("measured", batch_size=batch_size, measurement=measurement.to_dict(), extra=extra)
+        return guard
+
+    def _measured(self, batch_size: int) -> None:
+        system = self._system
+        measurement = self._measure(batch_size)
+        extra = self._extra
+        self._send("measured", batch_size=batch_size, measurement=measurement.to_dict(), extra=extra)
         if measurement.stopped_by == "interrupted":
             raise KeyboardInterrupt
         if measurement.failure is not None:
-            raise BenchmarkError(f"{system.source.text}, batch size {batch_size}: {measurement.failure}")
-        guard.check()
+            kind = DoesNotFitError if tells_of_memory(measurement.failure) else BenchmarkError
+            raise kind(f"{system.source.text}, batch size {batch_size}: {measurement.failure}")
 
-    def _measure(self) -> tuple[Measurement, dict[str, Any]]:
+    def _measure(self, batch_size: int) -> Measurement:
         system = self._system
         system.reset_peak()  # looking at inputs and outputs took memory that the model does not
         meter = UsageMeter()
-        measurement = measure(system, self._settings.measuring, progress=self._progress)
-        usage, memory = meter.read(), system.memory()
+        sender = SampleSender(self._send, batch_size=batch_size)
+
+        def progress(wall_ns: list[int], enqueue_ns: list[int] | None, calls: int) -> None:
+            # Before the samples that are kept here fill memory themselves.
+            self._early_memory = self._early_memory or system.memory()
+            self._tell_progress(wall_ns, calls)
+            sender.progress(wall_ns, enqueue_ns, calls)
+
+        measurement = measure(system, self._settings.measuring, progress=progress, warming=self._tell_warming)
+        usage, memory = meter.read(), self._memory()
         is_whole = measurement.stopped_by not in ("failure", "interrupted")
+        self._send("sampled", batch_size=batch_size)
         energy = measure_energy(self._call) if system.device_type == "cuda" and is_whole else None
-        return measurement, {
+        self._extra |= {
             "memory": dataclasses.asdict(memory),
             "usage": dataclasses.asdict(usage),
             "energy": None if energy is None else dataclasses.asdict(energy),
+            "device_time_s": self._device_times() if is_whole else None,
         }
+        return measurement
+
+    def _memory(self) -> MemoryReading:
+        """Return the readings; of the host that of the first call where its peak cannot begin anew."""
+        memory = self._system.memory()
+        host = (self._early_memory or memory).host_resident_bytes or self._first_memory.host_resident_bytes
+        return dataclasses.replace(memory, host_resident_bytes=host)
+
+    def _device_times(self) -> list[float] | None:
+        """Return what the device itself needed for some calls more; None where it does not tell."""
+        found: list[float] = []
+        end_s = time.monotonic() + _DEVICE_S
+        while len(found) < _DEVICE_CALLS and time.monotonic() < end_s:
+            seconds = self._system.call_on_device_s()
+            if seconds is None:
+                return None
+            found.append(seconds)
+        return found
 
     def _call(self) -> int:
         self._system.run()
         self._system.synchronize()
         return self._system.batch_size
 
-    def _progress(self, wall_ns: list[int], _enqueue_ns: list[int] | None, calls: int) -> None:
+    def _tell_warming(self, calls: int) -> None:
+        self._tell("warming", calls=calls)
+
+    def _tell_progress(self, wall_ns: list[int], calls: int) -> None:
         self._calls += len(wall_ns) * calls
+        self._tell("progress", calls=self._calls, latest_ms=wall_ns[-1] / (1e6 * calls) if wall_ns else None)
+
+    def _tell(self, event: str, **values: Any) -> None:
         now = time.monotonic()
         if now - self._said_s >= PROGRESS_EVERY_S:
             self._said_s = now
-            latest_ms = wall_ns[-1] / (1e6 * calls) if wall_ns else None
-            batch_size = self._system.batch_size
-            self._send("progress", batch_size=batch_size, calls=self._calls, latest_ms=latest_ms)
+            self._send(event, batch_size=self._system.batch_size, **values)
 
     def _check_budget(self, memory: MemoryReading) -> None:
         """Hold what the batch took against the budget, for frameworks that cannot be limited beforehand."""

@@ -3,33 +3,20 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import queue
 import random
-import subprocess
-import sys
-import tempfile
-import threading
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import IO, Any
+from typing import Any
 
-import numpy as np
-
-from gpuprof.bench.child_process import end_session, last_words, python_path
-from gpuprof.bench.measurement import Measurement
-from gpuprof.bench.plan import LAUNCH_VARIABLE, Plan
+from gpuprof.bench.measurement import Measurement, StoppedBy
+from gpuprof.bench.plan import Plan
+from gpuprof.bench.process import Event, refuse_in_launch, run_launch
 from gpuprof.bench.result import Launch, Result
+from gpuprof.bench.sample_stream import INTERRUPTED, SamplesSoFar
 from gpuprof.bench.settings import Settings
-from gpuprof.errors import BenchmarkError
+from gpuprof.errors import BenchmarkError, GpuprofError
 
 TIME_LIMIT_S = 600.0
-_POLL_S = 0.2
-_CLOSING_S = 5.0
-_END: None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,11 +77,7 @@ def run_launches(
     `progress(outcome, done, planned)` is called after each. Ctrl-C ends the running launch and all that it
     started and returns what there is, with `interrupted` set. Raises BenchmarkError inside a launch.
     """
-    if LAUNCH_VARIABLE in os.environ:
-        raise BenchmarkError(
-            "a launch may not start launches: call this under `if __name__ == '__main__':`, so that "
-            "importing the file starts nothing"
-        )
+    refuse_in_launch()
     if launches < 1 or not time_limit_s > 0:
         raise BenchmarkError(
             f"{launches} launches of {time_limit_s} s: give at least one, and a time above 0"
@@ -105,131 +88,65 @@ def run_launches(
     done = Launches(plans)
     try:
         for position, name in enumerate(order):
-            child = _Child(name, plans[name], position)
-            try:
-                child.follow(time_limit_s)
-            except KeyboardInterrupt:
-                child.failure = "interrupted"
-                raise
-            finally:
-                child.end()
-                done.outcomes.append(child.outcome())
+            done.outcomes.append(_launch(name, plans[name], position, time_limit_s))
             if progress is not None:
                 progress(done.outcomes[-1], position + 1, len(order))
+    except _Interrupted as interrupt:
+        done.outcomes.append(interrupt.outcome)
+        done.interrupted = True
     except KeyboardInterrupt:
         done.interrupted = True
     return done
 
 
-class _Child:
-    """One launch: the process, its messages, and how it ended."""
+class _Interrupted(KeyboardInterrupt):
+    """Ctrl-C, with what the running launch had told."""
+
+    def __init__(self, outcome: Outcome) -> None:
+        super().__init__()
+        self.outcome = outcome
+
+
+class _Told:
+    """What one launch has told, and what it comes to."""
 
     def __init__(self, name: str, plan: Plan, position: int) -> None:
-        self.failure: str | None = None
         self._name, self._plan, self._position = name, plan, position
-        self._messages: queue.SimpleQueue[dict[str, Any] | None] = queue.SimpleQueue()
         self._facts: dict[str, Any] = {}
-        self._wall: list[int] = []
-        self._enqueue: list[int] | None = None
-        self._calls = 1
-        self._complaints = tempfile.TemporaryFile()  # noqa: SIM115 - closed by end()
-        # A session of its own: what it starts can be ended with it, and Ctrl-C is ours to pass on.
-        self._process = subprocess.Popen(
-            [sys.executable, "-m", "gpuprof.bench.launch"],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=self._complaints,
-            start_new_session=True,
-            env={**os.environ, LAUNCH_VARIABLE: "1", "PYTHONPATH": python_path()},
-        )
+        self._so_far = SamplesSoFar()
 
-    def follow(self, time_limit_s: float) -> None:
-        """Read what the launch says until it ends or its time is over."""
-        deadline = time.monotonic() + time_limit_s
-        assert self._process.stdin is not None
-        assert self._process.stdout is not None
-        with contextlib.suppress(BrokenPipeError), self._process.stdin as pipe:
-            pipe.write(json.dumps(self._plan.to_dict()).encode() + b"\n")
-        reader = threading.Thread(target=_read, args=(self._process.stdout, self._messages), daemon=True)
-        reader.start()
-        while "done" not in self._facts and self.failure is None:
-            has_ended = self._process.poll() is not None
-            try:
-                message = self._messages.get(timeout=_POLL_S)
-            except queue.Empty:
-                # What it started may hold the pipe open after its end.
-                message = _END if has_ended else {"event": "nothing"}
-            if message is _END:
-                break
-            self._take(message)
-            if time.monotonic() > deadline and "done" not in self._facts:
-                self.failure = f"the launch was ended after {time_limit_s:g} s, its time limit"
-        if "done" not in self._facts and self.failure is None:
-            self.failure = self._last_words()
+    def take(self, event: Event) -> None:
+        """Take one event."""
+        if event["event"] == "samples":
+            self._so_far.take(event)
+        elif event["event"] in ("ready", "measured"):
+            self._facts |= event
 
-    def end(self) -> None:
-        """End the process and everything of its session, and let go of its files."""
-        if "done" in self._facts:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self._process.wait(_CLOSING_S)
-        end_session(self._process)
-        self._complaints.close()
-
-    def outcome(self) -> Outcome:
-        """Return what is known of the launch."""
-        done = self._facts.get("done")
-        measured = self._partly() if done is None else Measurement.from_dict(done)
-        if measured is not None and self.failure is None:
-            self.failure = measured.failure
-        launch = Launch(self._position, measured, self.failure, self._facts.get("extra", {}))
+    def outcome(self, failure: str | None) -> Outcome:
+        """Return what is known of the launch, which failed for the reason that is given."""
+        measured = self._measured(failure or "the launch ended before its measurement did")
+        if measured is not None and failure is None:
+            failure = measured.failure
+        launch = Launch(self._position, measured, failure, self._facts.get("extra", {}))
         return Outcome(self._name, launch, self._facts.get("description"), self._facts.get("environment"))
 
-    def _take(self, message: dict[str, Any]) -> None:
-        event = message.pop("event")
-        if event == "samples":
-            self._wall += message["wall_ns"]
-            if message["enqueue_ns"] is not None:
-                self._enqueue = (self._enqueue or []) + message["enqueue_ns"]
-            self._calls = message["calls"]
-        elif event == "failed":
-            self.failure = str(message["reason"])
-        elif event in ("ready", "done"):
-            if event == "done":
-                self._facts["done"] = message.pop("measurement")
-            self._facts |= message
-
-    def _partly(self) -> Measurement | None:
-        """Return the samples of a launch that did not get to its end; None where it had sent none."""
-        if not self._wall:
-            return None
-        reason = self.failure or "the launch ended before its measurement did"
-        return Measurement(
-            settings=self._plan.settings,
-            wall_ns=np.array(self._wall, dtype=np.int64),
-            enqueue_ns=None if self._enqueue is None else np.array(self._enqueue, dtype=np.int64),
-            calls_per_sample=self._calls,
-            warmup=None,
-            stopped_by="interrupted" if reason == "interrupted" else "failure",
-            stop_reason=reason,
-            failure=reason,
-            timer_ns=0.0,
-            elapsed_s=sum(self._wall) / 1e9,
-            machine=None,
-        )
-
-    def _last_words(self) -> str:
-        code = self._process.wait()
-        how = f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"
-        return f"the launch {how}: {last_words(self._complaints) or 'it said nothing'}"
+    def _measured(self, reason: str) -> Measurement | None:
+        if "measurement" in self._facts:
+            return Measurement.from_dict(self._facts["measurement"])
+        stopped_by: StoppedBy = "interrupted" if reason == INTERRUPTED else "failure"
+        return self._so_far.measurement(self._plan.settings, reason, stopped_by)
 
 
-def _read(pipe: IO[bytes], messages: queue.SimpleQueue[dict[str, Any] | None]) -> None:
-    with pipe:
-        for line in pipe:
-            # A launch that was ended in the middle of a line leaves half of one.
-            with contextlib.suppress(ValueError):
-                messages.put(json.loads(line))
-    messages.put(_END)
+def _launch(name: str, plan: Plan, position: int, time_limit_s: float) -> Outcome:
+    told = _Told(name, plan, position)
+    job = {"plan": plan.to_dict()}
+    try:
+        run_launch(job, time_limit_s=time_limit_s, on_event=told.take, limits_whole=True)
+    except KeyboardInterrupt as interrupt:
+        raise _Interrupted(told.outcome(INTERRUPTED)) from interrupt
+    except GpuprofError as error:
+        return told.outcome(str(error))
+    return told.outcome(None)
 
 
 def _result(name: str, plan: Plan, outcomes: Sequence[Outcome]) -> Result:

@@ -49,27 +49,36 @@ def measure(
     clock: Clock = time.perf_counter_ns,
     flush: Call | None = None,
     progress: Progress | None = None,
+    warming: Callable[[int], None] | None = None,
 ) -> Measurement:
     """Measure a loaded and prepared system, or a callable without arguments.
 
     What is measured before a call fails, or before Ctrl-C, is kept: see `failure` and `stopped_by`.
     `clock` returns nanoseconds. `flush` empties the caches for cold calls, and is needed where the system is
-    not on a CPU. `progress` gets new samples now and then, outside the timed part.
+    not on a CPU. `progress` gets new samples now and then, outside the timed part, and `warming` before that
+    how many calls have warmed up.
     """
-    return _Measuring(system, settings or Settings(), clock, flush, progress).run()
+    return _Measuring(system, settings or Settings(), clock, flush, progress, warming).run()
 
 
 class _Measuring:
     """One measurement while it is made."""
 
     def __init__(
-        self, system: Any, settings: Settings, clock: Clock, flush: Call | None, progress: Progress | None
+        self,
+        system: Any,
+        settings: Settings,
+        clock: Clock,
+        flush: Call | None,
+        progress: Progress | None,
+        warming: Callable[[int], None] | None,
     ) -> None:
         if not hasattr(system, "run"):
             system = CallableSystem(system)
         self._settings = settings
         self._clock = clock
         self._progress = progress
+        self._warming = warming
         before = flush or _flusher(system) if settings.caches == "cold" else None
         self._timer = CallTimer(system.run, _waiting(system), clock, before)
         self._wall: list[int] = []
@@ -83,7 +92,8 @@ class _Measuring:
     def run(self) -> Measurement:
         settings, timer = self._settings, self._timer
         timer_ns = null_call_ns(timer)
-        warmup = WarmupRun(timer, calls=settings.warmup, limit_s=settings.warmup_limit_s)
+        limit_s, warming = settings.warmup_limit_s, self._warming
+        warmup = WarmupRun(timer, calls=settings.warmup, limit_s=limit_s, progress=warming)
         state = read_state()
         try:
             with _collector(on=settings.collect_garbage):

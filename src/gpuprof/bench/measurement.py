@@ -55,6 +55,13 @@ class Measurement:
         return float(np.median(self.enqueue_ns)) / wall if wall > 0 else None
 
     @property
+    def enqueue_s(self) -> float | None:
+        """The median seconds until a call had returned; None where that is all of it."""
+        if self.enqueue_ns is None or not len(self.enqueue_ns):
+            return None
+        return float(np.median(self.enqueue_ns)) / (1e9 * self.calls_per_sample)
+
+    @property
     def calls(self) -> int:
         """The calls that were measured."""
         return len(self.wall_ns) * self.calls_per_sample

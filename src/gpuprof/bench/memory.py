@@ -8,6 +8,7 @@ keeps, and the device's figure is of all processes on it.
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import re
 import resource
 import sys
@@ -21,6 +22,7 @@ from gpuprof.run.processor import available_memory_bytes
 
 STATUS = Path("/proc/self/status")
 _RESET_PEAK = Path("/proc/self/clear_refs")
+_COUNTERS = Path("/proc/vmstat")
 _BYTES_OF_UNIT = {
     "B": 1,
     "kB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12,
@@ -53,6 +55,29 @@ def host_peak_bytes(status: Path = STATUS) -> int | None:
     return None
 
 
+class HostPeak:
+    """The most of the host's memory that this process has filled since `reset()`."""
+
+    def __init__(self) -> None:
+        self._floor = 0
+
+    def reset(self) -> None:
+        """Begin anew, behind giving back what the allocator keeps of earlier batches."""
+        _trim_heap()
+        self._floor = 0 if reset_host_peak() else (host_peak_bytes() or 0)
+
+    def read(self) -> int | None:
+        """Return the peak; None where it may be an older one, as the system lets none begin anew."""
+        peak = host_peak_bytes()
+        return peak if peak is not None and peak > self._floor else None
+
+
+def _trim_heap() -> None:
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
 def reset_host_peak() -> bool:
     """Let the peak begin anew; returns whether the system can."""
     try:
@@ -60,6 +85,15 @@ def reset_host_peak() -> bool:
     except OSError:
         return False
     return True
+
+
+def memory_kills(counters: Path = _COUNTERS) -> int | None:
+    """Return how many processes the system has killed for want of memory; None where it does not tell."""
+    try:
+        lines = counters.read_text(encoding="ascii").splitlines()
+        return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
+    except (OSError, ValueError, IndexError):
+        return None
 
 
 def _status(path: Path) -> dict[str, int]:

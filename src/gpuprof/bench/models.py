@@ -66,10 +66,11 @@ def parse_model(text: str, *, trust_pickle: bool = False) -> ModelSource:
     kind = _KIND_OF_SUFFIX[path.suffix]
     if kind == "torchscript" and not _is_torchscript(path):
         kind = "pickle"
-    if kind == "pickle" and not trust_pickle:
+    # torch.export.load unpickles too where its strict reader gives up.
+    if kind in ("pickle", "torch-export") and not trust_pickle:
         raise BenchmarkError(
-            f"{text} is a pickled file, which can run any code when it is read: save the model with "
-            "torch.export or ONNX, or add --trust-pickle if you know who made it"
+            f"{text} holds pickled objects, which can run any code when they are read: save the model as "
+            "ONNX, or add --trust-pickle if you know who made it (in Python, trust_pickle=True)"
         )
     return ModelSource(kind, text, path.name, path)
 
@@ -269,4 +270,4 @@ def unknown_name(text: str, known: list[str], broken: Sequence[str] = ()) -> Ben
     """Return the error for a name that no library has, with those that are near."""
     near = _near(text, known) or f": known are {', '.join(sorted(known)[:8])}"
     why = "".join(f"; {line}" for line in broken)
-    return BenchmarkError(f"unknown model {text!r}{near}; or name file.py:factory, .pt2 or .onnx{why}")
+    return BenchmarkError(f"unknown model {text!r}{near}; or name file.py:factory or .onnx{why}")

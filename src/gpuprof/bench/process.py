@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A launch as the parent sees it: a fresh process, its events, and a limit on how long a step may take.
+"""A launch as the parent sees it: a fresh process, its events, and a limit on how long it may take.
 
 A process of its own is what a launch is, and it is also what lets a model hang, crash or fill the memory
 without taking with it what was measured before.
@@ -10,22 +10,25 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import select
+import queue
 import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import IO, Any
 
-from gpuprof.bench.child_process import end_session, last_words, python_path
+from gpuprof.bench.child_process import Death, end_session, last_words, python_path
 from gpuprof.bench.failures import DoesNotFitError, TimeLimitError
+from gpuprof.bench.memory import memory_kills
+from gpuprof.bench.plan import LAUNCH_VARIABLE
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 
 Event = dict[str, Any]
-# Each of these begins a step that may take as long as the limit says.
-_STEPS = {"up", "imported", "loaded", "preparing", "prepared", "answered", "measured", "profiled", "progress"}
+OnEvent = Callable[[Event], None]
+# What a launch does after each event, which may take as long as the limit says.
 _DOING = {
     "": "starting Python",
     "up": "importing the framework or calling the factory",
@@ -34,134 +37,184 @@ _DOING = {
     "preparing": "making inputs and compiling",
     "prepared": "the first call",
     "answered": "calls",
+    "ready": "calls",
+    "warming": "calls",
     "progress": "calls",
+    "samples": "calls",
+    "sampled": "measuring energy",
     "measured": "the next step",
     "profiled": "ending",
 }
-# While it warms up, and while it measures energy, a launch says nothing.
-_CALLING = ("answered", "progress")
-QUIET_S = 15.0
+# Between two of these a launch looks at inputs and outputs, and says nothing for a while besides its calls.
+_CALLING = ("answered", "ready", "warming", "progress", "samples", "sampled")
+QUIET_S = 5.0
 LAST_WORDS_S = 5.0
-_READ_BYTES = 1 << 16
+_CLOSING_S = 5.0
+_POLL_S = 0.2
 _KINDS: dict[str, type[BenchmarkError] | type[UnavailableError]] = {
     "DoesNotFitError": DoesNotFitError,
     "UnavailableError": UnavailableError,
 }
+# Not by `-m`, which would look for modules in the current folder first, where a model's own files are.
+_PROGRAM = (
+    "import sys; sys.path[:] = [each for each in sys.path if each]; "
+    "from gpuprof.bench.worker import main; sys.exit(main(int(sys.argv[1])))"
+)
 
 
 def run_launch(
     job: Mapping[str, Any],
     *,
     time_limit_s: float,
-    on_event: Callable[[Event], None],
+    on_event: OnEvent,
     environment: Mapping[str, str] | None = None,
+    limits_whole: bool = False,
 ) -> None:
     """Run one job in a fresh process and hand on its events, `started` as the first.
 
-    Raises what the job failed with, TimeLimitError where a step took too long, DoesNotFitError where the
-    system killed it for its memory.
+    `time_limit_s` is for each step of the launch, or with `limits_whole` for all of it. An interrupt is
+    passed to the launch, which hands over what it has. Raises GpuprofError where it fails: TimeLimitError
+    where it took too long, DoesNotFitError where the memory ended.
     """
+    refuse_in_launch()
+    kills = memory_kills()
     with tempfile.TemporaryFile() as output:
         read_end, write_end = os.pipe()
         try:
             on_event({"event": "started", "t_ns": time.monotonic_ns()})
-            process = _start(job, write_end, output, environment)
+            process = _start(write_end, output, environment)
         except OSError as error:
             os.close(read_end)
             raise BenchmarkError(f"cannot start a process for a launch: {error.strerror}") from error
         finally:
             os.close(write_end)
+        listener = _Listener(process, read_end, time_limit_s, limits_whole=limits_whole)
         try:
-            last = _follow(read_end, time_limit_s, on_event)
-            _wait(process, time_limit_s)
+            _hand_in(process, job)
+            listener.follow(on_event)
+            code = _own_end(process)
         except KeyboardInterrupt:
-            _hand_over(process, read_end, on_event)
+            listener.hand_over(on_event)
             raise
         finally:
-            os.close(read_end)
             end_session(process)
-        if last.get("event") != "done":
-            raise _died(process.returncode, last, output)
+        if listener.last.get("event") != "done":
+            death = Death(code, last_words(output), _more(kills, memory_kills()))
+            raise death.error(doing=listener.doing)
+
+
+def refuse_in_launch() -> None:
+    """Raise BenchmarkError inside a launch: importing a script that launches would never end."""
+    if LAUNCH_VARIABLE in os.environ:
+        raise BenchmarkError(
+            "a launch may not start launches: call this under `if __name__ == '__main__':`, so that "
+            "importing the file starts nothing"
+        )
 
 
 def _start(
-    job: Mapping[str, Any], write_end: int, output: IO[bytes], environment: Mapping[str, str] | None
+    write_end: int, output: IO[bytes], environment: Mapping[str, str] | None
 ) -> subprocess.Popen[bytes]:
     # A session of its own: an interrupt is for the parent, which ends the launch itself.
     return subprocess.Popen(
-        [sys.executable, "-m", "gpuprof.bench.worker", str(write_end), json.dumps(job)],
-        stdin=subprocess.DEVNULL,
+        [sys.executable, "-c", _PROGRAM, str(write_end)],
+        stdin=subprocess.PIPE,
         stdout=output,
         stderr=subprocess.STDOUT,
         pass_fds=[write_end],
         start_new_session=True,
-        env={**os.environ, "PYTHONPATH": python_path(), **(environment or {})},
+        env={**os.environ, LAUNCH_VARIABLE: "1", "PYTHONPATH": python_path(), **(environment or {})},
     )
 
 
-def _follow(read_end: int, time_limit_s: float, on_event: Callable[[Event], None]) -> Event:
-    """Hand on events until the other end closes; returns the last one. Raises what an error event says."""
-    last: Event = {"event": ""}
-    for event in _events(read_end, time_limit_s, last):
-        if event["event"] == "error":
-            raise _KINDS.get(event["kind"], BenchmarkError)(event["message"])
-        last.clear()
-        last.update(event)
-        on_event(event)
-        if event["event"] == "done":
-            break  # what the launch has started may hold the pipe open
-    return last
+def _hand_in(process: subprocess.Popen[bytes], job: Mapping[str, Any]) -> None:
+    """Write the job. The pipe stays open: by its end the launch learns that nobody is left to listen."""
+    assert process.stdin is not None
+    with contextlib.suppress(BrokenPipeError):
+        process.stdin.write(json.dumps(job).encode() + b"\n")
+        process.stdin.flush()
 
 
-def _hand_over(process: subprocess.Popen[bytes], read_end: int, on_event: Callable[[Event], None]) -> None:
-    """Interrupt a launch and take the samples that it has until then."""
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(process.pid, signal.SIGINT)
-    with contextlib.suppress(GpuprofError):
-        _follow(read_end, LAST_WORDS_S, on_event)
-
-
-def _events(read_end: int, time_limit_s: float, last: Event) -> Iterator[Event]:
-    rest = b""
-    deadline = time.monotonic() + time_limit_s
-    while True:
-        readable, _, _ = select.select([read_end], [], [], max(0.0, deadline - time.monotonic()))
-        if not readable:
-            raise _too_late(last, time_limit_s)
-        chunk = os.read(read_end, _READ_BYTES)
-        if not chunk:
-            return
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            event: Event = json.loads(line)
-            yield event
-            if event["event"] in _STEPS:
-                deadline = time.monotonic() + time_limit_s + (QUIET_S if event["event"] in _CALLING else 0)
-
-
-def _too_late(last: Event, time_limit_s: float) -> TimeLimitError:
-    size = f" with batch size {last['batch_size']}" if "batch_size" in last else ""
-    return TimeLimitError(
-        f"no answer within {time_limit_s:g} s of {_DOING.get(last['event'], 'running')}{size}: the model "
-        "hangs, or it needs a longer --time-limit"
-    )
-
-
-def _wait(process: subprocess.Popen[bytes], time_limit_s: float) -> None:
+def _own_end(process: subprocess.Popen[bytes]) -> int | None:
+    """Return the exit code of a launch that is about to end; None where it does not."""
     with contextlib.suppress(subprocess.TimeoutExpired):
-        process.wait(time_limit_s)
+        return process.wait(_CLOSING_S)
+    return None
 
 
-def _died(code: int, last: Event, output: IO[bytes]) -> BenchmarkError:
-    size = f" with batch size {last['batch_size']}" if "batch_size" in last else ""
-    doing = _DOING.get(last["event"], "running")
-    if code == -signal.SIGKILL:
-        return DoesNotFitError(
-            f"the system killed the model's process during {doing}{size}, as it does when memory ends: "
-            "take smaller --batch-sizes, or set --memory-budget"
+def _more(before: int | None, after: int | None) -> bool | None:
+    return None if before is None or after is None else after > before
+
+
+class _Listener:
+    """The events of one launch. A thread reads them, since an interrupt meets the main one in any place."""
+
+    def __init__(
+        self, process: subprocess.Popen[bytes], read_end: int, time_limit_s: float, *, limits_whole: bool
+    ) -> None:
+        self.last: Event = {"event": ""}
+        self._process = process
+        self._limit_s = time_limit_s
+        self._limits_whole = limits_whole
+        self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
+        threading.Thread(target=_read, args=(read_end, self._events), daemon=True).start()
+
+    @property
+    def doing(self) -> str:
+        """What the launch does, by its last event."""
+        size = f" with batch size {self.last['batch_size']}" if "batch_size" in self.last else ""
+        return f"{_DOING.get(self.last['event'], 'running')}{size}"
+
+    def follow(self, on_event: OnEvent) -> None:
+        """Hand on events until the last one. Raises what an error event says, and TimeLimitError."""
+        self._follow(on_event, self._limit_s, is_whole=self._limits_whole)
+
+    def hand_over(self, on_event: OnEvent) -> None:
+        """Interrupt the launch and take the samples that it has until then."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self._process.pid, signal.SIGINT)
+        with contextlib.suppress(GpuprofError):
+            self._follow(on_event, LAST_WORDS_S, is_whole=True)
+
+    def _follow(self, on_event: OnEvent, limit_s: float, *, is_whole: bool) -> None:
+        deadline_s = time.monotonic() + limit_s
+        while (event := self._next(deadline_s)) is not None:
+            if event["event"] == "error":
+                raise _KINDS.get(event["kind"], BenchmarkError)(event["message"])
+            self.last = {key: event[key] for key in ("event", "batch_size") if key in event}
+            on_event(event)
+            if event["event"] == "done":
+                return  # what the launch has started may hold the pipe open
+            if not is_whole:
+                deadline_s = time.monotonic() + limit_s + (QUIET_S if event["event"] in _CALLING else 0.0)
+            elif time.monotonic() > deadline_s and event["event"] != "measured":
+                raise self._too_late()
+
+    def _next(self, deadline_s: float) -> Event | None:
+        while True:
+            left_s = deadline_s - time.monotonic()
+            has_ended = self._process.poll() is not None
+            try:
+                return self._events.get(timeout=max(0.0, min(left_s, _POLL_S)))
+            except queue.Empty:
+                if has_ended:
+                    return None  # what it started may hold the pipe open after its end
+                if left_s <= 0:
+                    raise self._too_late() from None
+
+    def _too_late(self) -> TimeLimitError:
+        if self._limits_whole:
+            return TimeLimitError(f"the launch was ended after {self._limit_s:g} s, its time limit")
+        return TimeLimitError(
+            f"no answer within {self._limit_s:g} s of {self.doing}: the model hangs, or it needs a longer "
+            "--time-limit"
         )
-    how = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    words = last_words(output)
-    said = f"; it last said: {words}" if words else ""
-    kind = DoesNotFitError if "bad_alloc" in said or "memory" in said.lower() else BenchmarkError
-    return kind(f"the model's process ended with {how} during {doing}{size}{said}")
+
+
+def _read(read_end: int, events: queue.SimpleQueue[Event | None]) -> None:
+    with os.fdopen(read_end, "rb") as lines:
+        for line in lines:
+            # A launch that was ended in the middle of a line leaves half of one.
+            with contextlib.suppress(ValueError):
+                events.put(json.loads(line))
+    events.put(None)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from gpuprof.analyze.text_table import Column, format_bytes, format_duration, format_quantity, text_table
 from gpuprof.bench.data import shape_text
 from gpuprof.bench.results import Stamp
-from gpuprof.bench.scaling import KNEE_SHARE, knee
+from gpuprof.bench.scaling import KNEE_SHARE, LargestBatch, knee
 from gpuprof.bench.session import BatchResult, SessionResult
 from gpuprof.bench.startup import Startup
 from gpuprof.bench.statistics import samples_needed
@@ -41,7 +41,7 @@ def results_table(batches: Sequence[BatchResult], width: int = WIDTH) -> str:
 def _cells(batch: BatchResult) -> list[str]:
     result, summary = batch.result, batch.result.summary
     quantiles = (result.quantile(each) for each in (0.5, 0.9, 0.95, 0.99))
-    memory = batch.largest("memory", "allocator_peak_bytes") or batch.largest("memory", "host_resident_bytes")
+    memory = batch.largest("memory", "allocator_peak_bytes") or batch.host_peak[0]
     return [
         str(batch.batch_size),
         *(_time(each) for each in quantiles),
@@ -63,6 +63,7 @@ def notes_of(session: SessionResult) -> list[str]:
         return []
     notes = _startup_notes(session.startups)
     notes += _knee_notes(session.batches)
+    notes += _device_notes(session.batches)
     notes += [f"energy: {line}" for line in energy_notes(session.batches)]
     notes += _insufficient_notes(session.batches)
     return list(dict.fromkeys([*notes, *_flag_notes(session.batches)]))
@@ -104,6 +105,18 @@ def _knee_notes(batches: Sequence[BatchResult]) -> list[str]:
     return [f"knee: batch size {found}, the smallest with {KNEE_SHARE:.0%} of the best throughput"]
 
 
+def _device_notes(batches: Sequence[BatchResult]) -> Iterator[str]:
+    """Yield for each batch size the three times of a call: all of it, the device's, the host's."""
+    for batch in batches:
+        if batch.description.device_type == "cpu":
+            continue
+        parts = {"wall": batch.result.quantile(0.5), "device": batch.device_s, "enqueue": batch.enqueue_s}
+        shown = ", ".join(
+            f"{name} {UNAVAILABLE if value is None else _time(value)}" for name, value in parts.items()
+        )
+        yield f"a call at batch size {batch.batch_size}: {shown} (medians)"
+
+
 def throughputs(batches: Sequence[BatchResult]) -> dict[int, float]:
     """Return samples per second by batch size."""
     rates = {batch.batch_size: batch.result.items_per_s for batch in batches}
@@ -130,7 +143,7 @@ def _insufficient_notes(batches: Sequence[BatchResult]) -> list[str]:
     for name, share in QUANTILES.items():
         short = [batch for batch in batches if batch.result.estimate(share) is None]
         if short:
-            counts = ", ".join(str(len(batch.result.samples)) for batch in short)
+            counts = ", ".join(str(batch.result.count) for batch in short)
             found.append(f"{name}: insufficient (n={counts}; it needs {samples_needed(share)})")
     return found
 
@@ -156,14 +169,23 @@ def finding_notes(finding: Finding) -> list[str]:
     if finding.memory_ended is not None:
         notes.append(f"memory ended: {finding.memory_ended}")
     if finding.largest is not None:
-        size, why = finding.largest.batch_size, finding.largest.why
-        larger = "larger ones" if size else "one sample"
-        reason = {"missed": f"{larger} missed the target", "does not fit": f"{larger} did not fit"}
-        notes.append(
-            f"largest batch size: {size or 'none'} ({reason.get(str(why), 'no larger one was tried')})"
-        )
+        notes.append(_largest_note(finding.largest))
     for name, startup in finding.startup.items():
         notes.append(f"{name} start: {UNAVAILABLE if startup is None else startup_text(startup)}")
     if finding.session.profile is not None:
         notes.append(f"profile: gpuprof flamegraph {finding.session.profile}")
     return notes
+
+
+def _largest_note(found: LargestBatch) -> str:
+    size = found.batch_size
+    larger = "larger ones" if size else "one sample"
+    reasons = {
+        "missed": f"{larger} missed the target",
+        "open": "whether larger ones meet the target is open" if size else "whether one sample does is open",
+        "does not fit": f"{larger} did not fit",
+        "failed": f"{larger} failed",
+    }
+    note = f"largest batch size: {size or 'none'} ({reasons.get(str(found.why), 'no larger one was tried')})"
+    open_sizes = ", ".join(map(str, found.open_sizes))
+    return f"{note}; open: {open_sizes}, whose intervals lie on both sides of it" if open_sizes else note

@@ -12,14 +12,9 @@ import numpy as np
 
 from gpuprof.bench.flags import Flag, flags_of
 from gpuprof.bench.measurement import Measurement
+from gpuprof.bench.pooling import PooledSamples
 from gpuprof.bench.settings import Settings
-from gpuprof.bench.statistics import (
-    Estimate,
-    SummaryFigures,
-    quantile_of,
-    quantile_of_launches,
-    summarize,
-)
+from gpuprof.bench.statistics import Estimate, SummaryFigures, quantile_of, summarize
 from gpuprof.errors import BenchmarkError
 
 if TYPE_CHECKING:
@@ -119,9 +114,30 @@ class Result:
 
     def estimate(self, quantile: float) -> Estimate | None:
         """Return a quantile with its interval; None where the samples do not suffice."""
-        if len(self.measurements) < 2:
-            return quantile_of(self.samples, quantile)
-        return quantile_of_launches([each.samples for each in self.measurements], quantile)
+        return self._pooled.quantile(quantile)
+
+    @property
+    def mean_estimate(self) -> Estimate | None:
+        """The mean with its interval; None for fewer than two samples."""
+        return self._pooled.mean()
+
+    @property
+    def count(self) -> int:
+        """The samples by which quantiles are judged: fewer than there are where launches differ in length."""
+        return self._pooled.count
+
+    @cached_property
+    def _pooled(self) -> PooledSamples:
+        """All samples; each launch weighs the same, one that did not get to its end as it got on."""
+        measured = self.measurements
+        whole = [len(each.wall_ns) for each in measured if each.stopped_by not in ("failure", "interrupted")]
+        usual = float(np.median(whole)) if whole else 0.0
+        shares = [
+            1.0 if each.stopped_by not in ("failure", "interrupted") or not usual
+            else min(1.0, len(each.wall_ns) / usual)
+            for each in measured
+        ]  # fmt: skip
+        return PooledSamples([each.samples for each in measured], shares)
 
     def launch_figures(self, quantile: float = 0.5) -> tuple[float, ...]:
         """Return the quantile of each launch that has enough samples, for `gpuprof.bench.comparison`."""
@@ -131,13 +147,13 @@ class Result:
     @property
     def summary(self) -> SummaryFigures | None:
         """Mean, standard deviation, extremes and quartiles of all samples; None without any."""
-        return summarize(self.samples)
+        return summarize(self.samples) if len(self.measurements) < 2 else self._pooled.summary()
 
     @property
     def calls_per_s(self) -> float | None:
         """Calls over the time that they took, one after the other; None without samples."""
-        busy_ns = sum(int(each.wall_ns.sum()) for each in self.measurements)
-        return sum(each.calls for each in self.measurements) / (busy_ns / 1e9) if busy_ns else None
+        summary = self.summary
+        return 1 / summary.mean if summary is not None and summary.mean > 0 else None
 
     @property
     def items_per_s(self) -> float | None:

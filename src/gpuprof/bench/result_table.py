@@ -36,7 +36,7 @@ def _quantile_rows(result: Result) -> Iterator[tuple[str, str, str, str]]:
         found = result.estimate(quantile)
         if found is None:
             needed = f"needs {samples_needed(quantile):,}"
-            yield name, f"insufficient (n={len(result.samples):,})", needed, "-"
+            yield name, f"insufficient (n={result.count:,})", needed, "-"
             continue
         width = found.relative_width
         ends = f"{_time(found.low)} to {_time(found.high)}"

@@ -6,6 +6,7 @@ An empty cell is what is unavailable, or what too few samples tell nothing of; t
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import itertools
@@ -41,8 +42,11 @@ MORE_COLUMNS = (
     "latency_p90_ms", "latency_p50_low_ms", "latency_p50_high_ms", "samples", "launches", "tokens_per_s",
     "memory_kind", "allocator_peak_bytes", "device_used_bytes", "host_peak_bytes", "model_bytes",
     "parameters", "energy_per_sample_j", "power_mean_w", "utilization_mean_percent", "cpu_share",
-    "read_bytes", "written_bytes", "first_call_ms",
+    "read_bytes", "written_bytes", "first_call_ms", "enqueue_p50_ms", "device_p50_ms",
 )  # fmt: skip
+
+
+_FORMULA = ("=", "+", "-", "@", "\t")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +77,8 @@ def row_of(batch: BatchResult, stamp: Stamp) -> dict[str, Any]:
         "parameters": system.parameters,
         "compilation_time_ms": _ms(batch.middle("compile_s")),
         "first_call_ms": _ms(batch.middle("first_call_s")),
+        "enqueue_p50_ms": _ms(batch.enqueue_s),
+        "device_p50_ms": _ms(batch.device_s),
         **asdict(stamp),
         **_memory(batch),
         **_latency(result),
@@ -105,8 +111,9 @@ def _ms(seconds: float | None) -> float | None:
 def _memory(batch: BatchResult) -> dict[str, Any]:
     """Return the three figures of memory, and the one that stands for the system with its kind."""
     peak = batch.largest("memory", "allocator_peak_bytes")
-    host = batch.largest("memory", "host_resident_bytes")
-    shown, kind = (peak, "allocator peak") if peak is not None else (host, "host peak")
+    host, is_after_larger = batch.host_peak
+    host_kind = "host peak, after larger batches" if is_after_larger else "host peak"
+    shown, kind = (peak, "allocator peak") if peak is not None else (host, host_kind)
     return {
         "memory_mb": None if shown is None else shown / 1e6,
         "memory_kind": None if shown is None else kind,
@@ -153,19 +160,45 @@ class ResultFiles:
         """Give the name back where nothing was measured."""
         self.path_of(self._formats[0]).unlink(missing_ok=True)
 
+    @property
+    def paths(self) -> list[Path]:
+        """Where the formats go that are wanted."""
+        return [self.path_of(ending) for ending in self._formats]
+
     def write(self, texts: dict[str, str]) -> list[Path]:
-        """Write the formats that are wanted; returns their paths. Raises BenchmarkError."""
-        paths = []
-        for ending in self._formats:
-            path = self.path_of(ending)
-            draft = path.with_name(f".{path.name}.new")
+        """Write the formats that are wanted; returns their paths.
+
+        Raises BenchmarkError where one cannot be written, behind the others.
+        """
+        failures = []
+        for ending, path in zip(self._formats, self.paths, strict=True):
             try:
-                draft.write_text(texts[ending], encoding="utf-8")
-                draft.replace(path)
+                _write(path, texts[ending])
             except OSError as error:
-                raise BenchmarkError(f"cannot write {path}: {error.strerror}; make room") from error
-            paths.append(path)
-        return paths
+                failures.append(f"cannot write {path}: {error.strerror or error}; make room")
+        if failures:
+            with contextlib.suppress(OSError):
+                self._give_back()
+            raise BenchmarkError("; ".join(failures))
+        return self.paths
+
+    def _give_back(self) -> None:
+        """Remove the file that holds the name where nothing was written to it."""
+        first = self.paths[0]
+        if first.stat().st_size == 0:
+            first.unlink()
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace a file as a whole. Names that are no UTF-8 are written escaped."""
+    draft = path.with_name(f".{path.name}.new")
+    try:
+        draft.write_text(text, encoding="utf-8", errors="backslashreplace")
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
 
 
 def _with_ending(stem: Path, ending: str) -> Path:
@@ -177,8 +210,16 @@ def to_csv(rows: Iterable[dict[str, Any]]) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, [*COLUMNS, *MORE_COLUMNS], lineterminator="\n")
     writer.writeheader()
-    writer.writerows(rows)
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Put a quote before a text that a spreadsheet would run as a formula; a text is one line."""
+    if not isinstance(value, str):
+        return value
+    line = " ".join(value.splitlines())
+    return f"'{line}" if line.startswith(_FORMULA) else line
 
 
 def to_json(document: dict[str, Any]) -> str:
@@ -199,7 +240,7 @@ def document_of(batches: Sequence[BatchResult], stamp: Stamp, **more: Any) -> di
 
 def _insufficient(result: Result) -> dict[str, str]:
     """Return for each quantile that the samples do not suffice for why that is."""
-    count = len(result.samples)
+    count = result.count
     return {
         f"latency_{name}_ms": f"insufficient (n={count}, needs {samples_needed(q)})"
         for name, q in QUANTILES.items()
@@ -217,11 +258,16 @@ def read_results(path: str | os.PathLike[str]) -> pandas.DataFrame:
     except ImportError as error:
         raise UnavailableError("reading results as a data frame needs pandas: pip install pandas") from error
     place = Path(path)
-    files = sorted(place.glob("benchmark_results_*.csv")) if place.is_dir() else [place]
+    files = _filled(place) if place.is_dir() else [place]
     if not files:
-        raise BenchmarkError(f"{place} holds no benchmark_results_*.csv: name another folder")
+        raise BenchmarkError(f"{place} holds no benchmark_results_*.csv with results: name another folder")
     frames = [_read_one(pandas, file) for file in files]
     return frames[0] if len(frames) == 1 else pandas.concat(frames, ignore_index=True)
+
+
+def _filled(folder: Path) -> list[Path]:
+    """Return the result files of a folder; an empty one is of a benchmark that is not done."""
+    return [path for path in sorted(folder.glob("benchmark_results_*.csv")) if path.stat().st_size]
 
 
 def _read_one(pandas: Any, file: Path) -> Any:

@@ -11,8 +11,10 @@ KNEE_SHARE = 0.9
 NEIGHBOURS = 2
 LARGEST_BATCH = 1 << 20
 
-# Whether a batch size may be used: "ok", over the latency's target, or beyond the memory.
-Outcome = Literal["ok", "missed", "does not fit"]
+# Whether a batch size may be used: "ok", over the latency's target, "open" where its interval lies on both
+# sides of that, beyond the memory, or not to be measured at all.
+Outcome = Literal["ok", "missed", "open", "does not fit", "failed"]
+_ENDS: tuple[Outcome, ...] = ("does not fit", "failed")
 
 
 def knee(throughput_of: dict[int, float]) -> int | None:
@@ -27,12 +29,19 @@ def knee(throughput_of: dict[int, float]) -> int | None:
 class LargestBatch:
     """What a search for the largest batch found: None where not even one sample is allowed.
 
-    `why` is what stands against the next larger size that was tried; `outcomes` all that were.
+    `why` is what stands against the next larger size that was tried; `outcomes` all that were. A size whose
+    outcome is open is not allowed, and may be: the largest one may be larger than `batch_size`.
     """
 
     batch_size: int | None
     why: Outcome | None
     outcomes: dict[int, Outcome] = field(default_factory=dict)
+
+    @property
+    def open_sizes(self) -> list[int]:
+        """The larger sizes of which it is not known whether they meet the target."""
+        above = self.batch_size or 0
+        return [size for size, outcome in self.outcomes.items() if outcome == "open" and size > above]
 
 
 def largest_batch(
@@ -72,7 +81,7 @@ def _bracket(
     while size <= most:
         if allowed(size):
             best, failed = size, None
-        elif outcomes[size] == "does not fit" or failed is not None:
+        elif outcomes[size] in _ENDS or failed is not None:
             return best, failed or size
         else:
             failed = size
@@ -93,7 +102,7 @@ def _halve(allowed: Callable[[int], bool], best: int, failed: int) -> int:
 def _look_around(
     allowed: Callable[[int], bool], outcomes: dict[int, Outcome], best: int, most: int, neighbours: int
 ) -> int:
-    unfitting = [size for size, outcome in outcomes.items() if outcome == "does not fit"]
+    unfitting = [size for size, outcome in outcomes.items() if outcome in _ENDS]
     end = min([most + 1, *unfitting])
     next_eight = (best // 8 + 1) * 8
     near = {*range(best + 1, best + 1 + neighbours), next_eight, next_eight + 8}

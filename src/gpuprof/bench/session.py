@@ -8,19 +8,22 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from gpuprof.bench.environment import describe_environment
-from gpuprof.bench.job import JobSettings
-from gpuprof.bench.measurement import Measurement
+from gpuprof.bench.failures import reason_of
+from gpuprof.bench.job import JobSettings, measure_system
+from gpuprof.bench.measurement import Measurement, StoppedBy
 from gpuprof.bench.process import Event, run_launch
 from gpuprof.bench.result import Launch, Result
+from gpuprof.bench.sample_stream import INTERRUPTED, SamplesSoFar
 from gpuprof.bench.spec import SystemSpec
 from gpuprof.bench.startup import Startup, startup_of
 from gpuprof.bench.system import SystemDescription
-from gpuprof.errors import GpuprofError
+from gpuprof.bench.systems.common import FrameworkSystem
+from gpuprof.errors import BenchmarkError, GpuprofError
 
 TIME_LIMIT_S = 600.0
 # Enough to hold the first answer of a launch: what comes later is no start-up.
@@ -61,11 +64,38 @@ class BatchResult:
         found = [(launch.extra.get(group) or {}).get(name) for launch in self.launches]
         return max((value for value in found if value is not None), default=None)
 
+    @property
+    def host_peak(self) -> tuple[int | None, bool]:
+        """The host's peak, and whether a larger batch came before it in the same process.
+
+        That one may hold on to memory, so launches in which none came before go first.
+        """
+        read = [(launch.extra.get("memory") or {}).get("host_resident_bytes") for launch in self.launches]
+        tainted = [bool(launch.extra.get("after_larger")) for launch in self.launches]
+        clean = [each for each, is_so in zip(read, tainted, strict=True) if each is not None and not is_so]
+        if clean:
+            return max(clean), False
+        return min((each for each in read if each is not None), default=None), True
+
+    @property
+    def enqueue_s(self) -> float | None:
+        """The median time until a call had returned; None where that is all of it."""
+        return _median(each.enqueue_s for each in self.result.measurements)
+
+    @property
+    def device_s(self) -> float | None:
+        """The median time that the device itself worked for a call; None where it does not tell."""
+        told = (launch.extra.get("device_time_s") for launch in self.launches)
+        return _median(statistics.median(each) for each in told if each)
+
     def middle(self, *path: str) -> float | None:
         """Return the median over the launches of what each told once; None where none did."""
-        found = [_at(launch.extra, path) for launch in self.launches]
-        told = [value for value in found if value is not None]
-        return statistics.median(told) if told else None
+        return _median(_at(launch.extra, path) for launch in self.launches)
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    told = [value for value in values if value is not None]
+    return statistics.median(told) if told else None
 
 
 def _at(values: Any, path: tuple[str, ...]) -> Any:
@@ -113,35 +143,69 @@ class Session:
         self._in_process = in_process
         self._description: SystemDescription | None = None
         self._environment = describe_environment()
+        self._batch_size = 0
+        self._failed: set[int] = set()
+        self._so_far = SamplesSoFar()
 
-    def run(self, *, launches: int = 1, time_limit_s: float = TIME_LIMIT_S) -> SessionResult:
+    def run(self, *, launches: int = 1, time_limit_s: float = TIME_LIMIT_S, first: int = 1) -> SessionResult:
         """Measure in fresh processes, one after the other. A failure of a launch is in the result.
 
-        A launch after the first leaves out the batch sizes that have failed. A profile has a launch of its
-        own. An interrupt goes through, and `result` holds what was measured until then.
+        Run again with a higher `first` it adds launches. A launch after the first leaves out the batch sizes
+        that have failed. A profile has a launch of its own. An interrupt goes through, and `result` holds
+        what was measured until then.
         """
         wanted = dataclasses.replace(self.result.settings, profile=None)
-        for launch in range(1, launches + 1):
+        for launch in range(first, first + launches):
             if launch > 1:
                 # Forth and back, so that a drift of the machine meets all batch sizes alike.
-                sizes = self._measured_sizes()[:: -1 if launch % 2 == 0 else 1]
+                sizes = self._good_sizes()[:: -1 if launch % 2 == 0 else 1]
                 wanted = dataclasses.replace(wanted, batch_sizes=sizes)
             if wanted.batch_sizes:
                 self._try(launch, wanted, time_limit_s)
-        sizes, profile = self._measured_sizes(), self.result.settings.profile
+        sizes, profile = self._good_sizes(), self.result.settings.profile
         if profile is not None and sizes:
             wanted = dataclasses.replace(wanted, batch_sizes=sizes[-1:], profile=profile)
-            self._try(launches + 1, wanted, time_limit_s)
+            self._try(first + launches, wanted, time_limit_s)
         return self.result
 
-    def _measured_sizes(self) -> tuple[int, ...]:
-        return tuple(each.batch_size for each in self.result.batches)
+    def _good_sizes(self) -> tuple[int, ...]:
+        return tuple(size for each in self.result.batches if (size := each.batch_size) not in self._failed)
+
+    def run_here(self, make: Callable[[], FrameworkSystem]) -> SessionResult:
+        """Measure a system in this process. A failure is in the result, an interrupt goes through."""
+
+        def measure() -> None:
+            try:
+                measure_system(make(), self.result.settings, self.sender())
+            except GpuprofError:
+                raise
+            except Exception as error:
+                # What the caller's own iterable and model raise: others that are to be measured go on.
+                raise BenchmarkError(f"{self.result.spec.model}: {reason_of(error)}") from error
+
+        self._keeping(1, measure)
+        return self.result
 
     def _try(self, launch: int, settings: JobSettings, time_limit_s: float) -> None:
+        self._keeping(launch, lambda: self._launch(launch, settings, time_limit_s))
+
+    def _keeping(self, launch: int, measure: Callable[[], None]) -> None:
+        """Measure; of what fails or is interrupted, keep what it had measured of its last batch size."""
         try:
-            self._launch(launch, settings, time_limit_s)
+            measure()
         except GpuprofError as error:
             self.result.failure = self.result.failure or error
+            self._failed.add(self._batch_size)
+            self._file_so_far(launch, str(error), "failure")
+        except KeyboardInterrupt:
+            self._file_so_far(launch, INTERRUPTED, "interrupted")
+            raise
+
+    def _file_so_far(self, launch: int, reason: str, stopped_by: StoppedBy) -> None:
+        measurement = self._so_far.measurement(self.result.settings.measuring, reason, stopped_by)
+        self._so_far = SamplesSoFar()
+        if measurement is not None:
+            self._file(launch, self._batch_size, measurement, {})
 
     def _launch(self, launch: int, settings: JobSettings, time_limit_s: float) -> None:
         job = {"spec": self.result.spec.to_dict(), "settings": settings.to_dict()}
@@ -163,29 +227,34 @@ class Session:
 
     def take(self, launch: int, event: Event) -> None:
         """File one event."""
-        if event["event"] == "answered":
+        if event["event"] == "preparing":
+            self._batch_size = event["batch_size"]
+        elif event["event"] == "answered":
             plain = event["description"]
             shape = plain.get("input_shape")
             self._description = SystemDescription(**{**plain, "input_shape": shape and tuple(shape)})
+        elif event["event"] == "samples":
+            self._so_far.take(event)
         elif event["event"] == "measured":
-            self._file(launch, event)
+            self._so_far = SamplesSoFar()
+            measurement = Measurement.from_dict(event["measurement"])
+            self._file(launch, event["batch_size"], measurement, event["extra"])
         elif event["event"] == "profiled":
             self.result.profile = event["path"]
         self._watch(launch, event)
 
-    def _file(self, launch: int, event: Event) -> None:
-        measurement = Measurement.from_dict(event["measurement"])
+    def _file(self, launch: int, batch_size: int, measurement: Measurement, extra: Mapping[str, Any]) -> None:
         if not len(measurement.wall_ns):
             return
         assert self._description is not None
-        found = self.result.batch(event["batch_size"])
+        found = self.result.batch(batch_size)
         if found is None:
-            settings, size = self.result.settings, event["batch_size"]
+            settings = self.result.settings
             found = BatchResult(
-                size, self._description, settings, self._environment, in_process=self._in_process
+                batch_size, self._description, settings, self._environment, in_process=self._in_process
             )
             self.result.batches.append(found)
-        found.launches.append(Launch(launch, measurement, measurement.failure, event["extra"]))
+        found.launches.append(Launch(launch, measurement, measurement.failure, extra))
 
     def sender(self, launch: int = 1) -> Callable[..., None]:
         """Return where a job that runs in this process sends its events."""

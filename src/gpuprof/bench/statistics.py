@@ -8,7 +8,6 @@ configurations is in comparison.py.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -16,16 +15,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuprof.analyze.statistics import student_quantile
-
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float64]
 
 CONFIDENCE = 0.95
-# More deviations from the mean than a double can tell from none.
-_DEVIATIONS = 40.0
+# More deviations from the mean, and larger powers of e, than a double can tell from none or all.
+LARGEST_LOGARITHM = 40.0
 _MOST_BLOCKS = 200
 
 
@@ -93,59 +90,6 @@ def quantile_of(samples: Floats, quantile: float, confidence: float = CONFIDENCE
     return None if ranks is None else _between(samples, quantile, ranks)
 
 
-def quantile_of_launches(
-    launches: Sequence[Floats], quantile: float, confidence: float = CONFIDENCE
-) -> Estimate | None:
-    """Return a quantile of all launches' samples together; None where the samples do not suffice.
-
-    Samples of one launch are alike, so the interval comes from how the launches differ: Student's, on the
-    logarithms of the launches' own quantiles, around the value of all samples. It is never narrower than for
-    independent samples. Launches that are too short for a quantile of their own get Woodruff's interval.
-    """
-    filled = [launch for launch in launches if len(launch)]
-    if len(filled) < 2:
-        return quantile_of(filled[0], quantile, confidence) if filled else None
-    pooled = np.concatenate(filled)
-    alone = quantile_of(pooled, quantile, confidence)
-    if alone is None or alone.low is None or alone.high is None:
-        return None
-    figures = [found.value for launch in filled if (found := quantile_of(launch, quantile, confidence))]
-    if len(figures) < len(filled) or min(figures) <= 0:
-        return _woodruff(filled, pooled, quantile, alone.value, confidence)
-    deviation = float(np.log(figures).std(ddof=1))
-    half = _student(1 - confidence, len(figures) - 1) * deviation / math.sqrt(len(figures))
-    low, high = alone.value * math.exp(-half), alone.value * math.exp(min(half, _DEVIATIONS))
-    return Estimate(min(alone.low, low), alone.value, max(alone.high, high))
-
-
-def _woodruff(
-    launches: Sequence[Floats], pooled: Floats, quantile: float, value: float, confidence: float
-) -> Estimate | None:
-    """Return the interval of Woodruff (JASA 47, 1952) with the launches as clusters.
-
-    The share of each launch's samples that lie below the value varies between launches; that spread, times
-    Student's t, is the half width of the share, and the interval lies between the quantiles at both ends
-    of it. An end beyond the samples is None.
-    """
-    ranks = interval_ranks(len(pooled), quantile, confidence)
-    if ranks is None:
-        return None
-    count, clusters = len(pooled), len(launches)
-    sizes = np.array([len(launch) for launch in launches])
-    below = np.array([np.mean(launch <= value) for launch in launches])
-    residuals = sizes * (below - np.average(below, weights=sizes))
-    error = math.sqrt(clusters / (clusters - 1) * float((residuals**2).sum())) / count
-    half = _student(1 - confidence, clusters - 1) * error
-    low = min(ranks[0], math.floor(count * (quantile - half)))
-    high = max(ranks[1], math.ceil(count * (quantile + half)) + 1)
-    return _between(pooled, quantile, (low, high))
-
-
-@lru_cache(maxsize=64)
-def _student(level: float, freedom: int) -> float:
-    return float(student_quantile(level, np.array([float(freedom)]))[0])
-
-
 def _between(samples: Floats, quantile: float, ranks: tuple[int, int]) -> Estimate:
     low, high = ranks
     wanted = [rank - 1 for rank in ranks if 1 <= rank <= len(samples)]
@@ -170,8 +114,8 @@ def _cumulative_binomial(count: int, share: float) -> tuple[int, Floats]:
     From the ratios pmf(k + 1) / pmf(k) = (n - k) / (k + 1) * q / (1 - q), which do not overflow.
     """
     mean, deviation = count * share, math.sqrt(count * share * (1 - share))
-    first = max(0, math.floor(mean - _DEVIATIONS * (deviation + 1)))
-    last = min(count, math.ceil(mean + _DEVIATIONS * (deviation + 1)))
+    first = max(0, math.floor(mean - LARGEST_LOGARITHM * (deviation + 1)))
+    last = min(count, math.ceil(mean + LARGEST_LOGARITHM * (deviation + 1)))
     k = np.arange(first, last, dtype=np.float64)
     logarithms = np.concatenate(([0.0], np.cumsum(np.log((count - k) / (k + 1) * share / (1 - share)))))
     masses = np.exp(logarithms - logarithms.max())
@@ -183,6 +127,15 @@ def _binomial_quantile(count: int, share: float, probability: float) -> int:
     first, cumulative = _cumulative_binomial(count, share)
     place: int = np.searchsorted(cumulative, probability).item()
     return first + min(place, len(cumulative) - 1)
+
+
+def probability_of_at_least(beyond: int, count: int, share: float) -> float:
+    """Return the probability that at least `beyond` of `count` independent samples lie in a share of them."""
+    first, cumulative = _cumulative_binomial(count, share)
+    place = beyond - 1 - first
+    if place < 0:
+        return 1.0
+    return 1 - float(cumulative[place]) if place < len(cumulative) else 0.0
 
 
 @dataclass(frozen=True, slots=True)

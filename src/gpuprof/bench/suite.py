@@ -3,21 +3,36 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+import operator
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from gpuprof.bench.benchmark_run import now, stamp_of
-from gpuprof.bench.job import JobSettings, measure_system
+from gpuprof.bench.job import JobSettings
+from gpuprof.bench.process import refuse_in_launch
 from gpuprof.bench.report import notes_of, results_table, title_of, to_markdown
 from gpuprof.bench.results import FORMATS, ResultFiles, document_of, row_of, to_csv, to_json
 from gpuprof.bench.session import BatchResult, Session, SessionResult
 from gpuprof.bench.settings import Settings
-from gpuprof.bench.spec import SystemSpec
+from gpuprof.bench.spec import DEVICES, DTYPES, SystemSpec
 from gpuprof.bench.systems import make_system
-from gpuprof.errors import GpuprofError
+from gpuprof.errors import BenchmarkError, GpuprofError
+
+PathText = str | os.PathLike[str]
+
+
+class SuiteError(BenchmarkError):
+    """Benchmarks of a suite failed. `result` are the results of all, `failures` the errors in their order."""
+
+    def __init__(self, failures: Sequence[GpuprofError], results: list[BatchResult]) -> None:
+        more = f" (and {len(failures) - 1} more failed)" if len(failures) > 1 else ""
+        super().__init__(f"{failures[0]}{more}", results)
+        self.failures = tuple(failures)
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,118 +44,238 @@ class BenchmarkConfig:
     until the median's interval is narrow. `input_shape` is that of one sample, `dtype` None the model's own.
     `data_source` is "synthetic", a folder of images, a .npz file, or an iterable of samples, which has the
     model measured in this process instead of a fresh one. `csv_output_dir` None writes no files.
+    `trust_pickle` allows model files that can run any code when they are read.
     """
 
     framework: str = "pytorch"
-    model_name: str = "resnet50"
+    model_name: PathText = "resnet50"
     device_prefer: str = "auto"
-    batch_sizes: Sequence[int] = (1,)
+    batch_sizes: Iterable[int] = (1,)
     warmup_iterations: int | None = None
     measurement_iterations: int | None = None
-    input_shape: Sequence[int] | None = None
+    input_shape: Iterable[int] | None = None
     dtype: str | None = None
-    data_source: str | Iterable[Any] = "synthetic"
-    csv_output_dir: str | None = None
+    data_source: PathText | Iterable[Any] = "synthetic"
+    csv_output_dir: PathText | None = None
     verbose: bool = False
+    trust_pickle: bool = field(default=False, kw_only=True)
 
 
 def run_inference_benchmark(
     framework: str | BenchmarkConfig = "pytorch",
-    model_name: str = "resnet50",
+    model_name: PathText = "resnet50",
     device_prefer: str = "auto",
-    batch_sizes: Sequence[int] = (1,),
+    batch_sizes: Iterable[int] = (1,),
     warmup_iterations: int | None = None,
     measurement_iterations: int | None = None,
-    input_shape: Sequence[int] | None = None,
+    input_shape: Iterable[int] | None = None,
     dtype: str | None = None,
-    data_source: str | Iterable[Any] = "synthetic",
-    csv_output_dir: str | None = None,
+    data_source: PathText | Iterable[Any] = "synthetic",
+    csv_output_dir: PathText | None = None,
     verbose: bool = False,
+    *,
+    trust_pickle: bool = False,
 ) -> list[BatchResult]:
     """Measure one model over its batch sizes; returns a result for each.
 
-    The parameters are those of BenchmarkConfig, or the first one is a BenchmarkConfig. Raises GpuprofError
-    for what cannot be measured; what was measured before is written then.
+    The parameters are those of BenchmarkConfig, or the first one is a BenchmarkConfig. Raises SuiteError
+    where it fails, BenchmarkError for parameters that cannot be. What was measured before is written then,
+    and stands in the error's `result`; at Ctrl-C it is the argument of the KeyboardInterrupt.
     """
     config = framework
     if not isinstance(config, BenchmarkConfig):
         config = BenchmarkConfig(
             config, model_name, device_prefer, batch_sizes, warmup_iterations, measurement_iterations,
-            input_shape, dtype, data_source, csv_output_dir, verbose,
+            input_shape, dtype, data_source, csv_output_dir, verbose, trust_pickle=trust_pickle,
         )  # fmt: skip
     return _run([config])
 
 
 def run_benchmark_suite(
-    framework: str | Sequence[str] | BenchmarkConfig | Sequence[BenchmarkConfig] = "pytorch",
-    model_name: str | Sequence[str] = "resnet50",
+    framework: str | BenchmarkConfig | Iterable[str | BenchmarkConfig] = "pytorch",
+    model_name: PathText | Iterable[PathText] = "resnet50",
     device_prefer: str = "auto",
-    batch_sizes: Sequence[int] = (1,),
+    batch_sizes: Iterable[int] = (1,),
     warmup_iterations: int | None = None,
     measurement_iterations: int | None = None,
-    input_shape: Sequence[int] | None = None,
+    input_shape: Iterable[int] | None = None,
     dtype: str | None = None,
-    data_source: str | Iterable[Any] = "synthetic",
-    csv_output_dir: str | None = None,
+    data_source: PathText | Iterable[Any] = "synthetic",
+    csv_output_dir: PathText | None = None,
     verbose: bool = False,
+    *,
+    trust_pickle: bool = False,
 ) -> list[BatchResult]:
     """Measure each model in each framework, one after the other, into one set of files.
 
     `framework` and `model_name` are names or lists of them; or the first parameter is one BenchmarkConfig or
-    several, whose first one then says where the files go. Raises the first GpuprofError behind the last
-    benchmark: one that fails leaves the others be.
+    several, whose first one then says where the files go, which are written behind each. One that fails
+    leaves the others be: behind the last one SuiteError is raised with all results and failures. At Ctrl-C
+    the results are the argument of the KeyboardInterrupt.
     """
-    given = [framework] if isinstance(framework, (str, BenchmarkConfig)) else list(framework)
+    given: list[Any] = [framework] if isinstance(framework, (str, BenchmarkConfig)) else list(framework)
+    wrong = [each for each in given if not isinstance(each, (str, BenchmarkConfig))]
+    if wrong:
+        raise BenchmarkError(
+            f"{wrong[0]!r} is no framework: give names such as 'pytorch', or BenchmarkConfigs"
+        )
+    names = [model_name] if isinstance(model_name, (str, os.PathLike)) else list(model_name)
+    # Iterators can be read once, and each benchmark wants them.
+    sizes, shape = _sizes(batch_sizes), None if input_shape is None else _shape(input_shape)
     configs = [each for each in given if isinstance(each, BenchmarkConfig)]
-    names = [model_name] if isinstance(model_name, str) else list(model_name)
-    frameworks = [each for each in given if isinstance(each, str)]
     configs += [
         BenchmarkConfig(
-            each, name, device_prefer, batch_sizes, warmup_iterations, measurement_iterations,
-            input_shape, dtype, data_source, csv_output_dir, verbose,
+            each, name, device_prefer, sizes, warmup_iterations, measurement_iterations,
+            shape, dtype, data_source, csv_output_dir, verbose, trust_pickle=trust_pickle,
         )
-        for each, name in itertools.product(frameworks, names)
+        for each, name in itertools.product((each for each in given if isinstance(each, str)), names)
     ]  # fmt: skip
     return _run(configs)
 
 
+# --- what was asked for --------------------------------------------------------------------------
+
+
+def _checked(config: BenchmarkConfig) -> BenchmarkConfig:
+    """Return a benchmark in plain values. Raises BenchmarkError before anything has been measured."""
+    for name, value, known in (
+        ("device_prefer", config.device_prefer, DEVICES),
+        ("dtype", config.dtype, (None, *DTYPES)),
+    ):
+        if value not in known:
+            raise BenchmarkError(f"{name}={value!r}: take {', '.join(map(str, known))}")
+    _measuring(config)
+    source = config.data_source
+    return dataclasses.replace(
+        config,
+        model_name=_text(config.model_name, "model_name"),
+        batch_sizes=_sizes(config.batch_sizes),
+        input_shape=None if config.input_shape is None else _shape(config.input_shape),
+        data_source=os.fsdecode(source) if isinstance(source, os.PathLike) else source,
+    )
+
+
+def _text(value: PathText, name: str) -> str:
+    if not isinstance(value, (str, os.PathLike)):
+        raise BenchmarkError(f"{name}={value!r}: give a name or a path")
+    return os.fsdecode(value)
+
+
+def _measuring(config: BenchmarkConfig) -> Settings:
+    return Settings(iterations=config.measurement_iterations, warmup=config.warmup_iterations)
+
+
+def _sizes(given: Iterable[int]) -> tuple[int, ...]:
+    sizes = tuple(dict.fromkeys(_whole_numbers(given, "batch_sizes", "(1, 8)")))
+    if not sizes:
+        raise BenchmarkError("batch_sizes is empty: give at least one, such as (1, 8)")
+    return sizes
+
+
+def _shape(given: Iterable[int]) -> tuple[int, ...]:
+    return _whole_numbers(given, "input_shape", "(3, 224, 224)")
+
+
+def _whole_numbers(given: Iterable[int] | int, name: str, example: str) -> tuple[int, ...]:
+    values = [given] if isinstance(given, int) else given
+    try:
+        if isinstance(values, (str, bytes)):
+            raise TypeError
+        numbers = tuple(each if isinstance(each, bool) else operator.index(each) for each in values)
+    except TypeError:
+        numbers = (0,)
+    if any(isinstance(each, bool) or each < 1 for each in numbers):
+        raise BenchmarkError(f"{name}={given!r}: give whole numbers from 1, such as {example}")
+    return numbers
+
+
+def _apart(configs: Sequence[BenchmarkConfig]) -> Iterator[BenchmarkConfig]:
+    """Give each benchmark an iterator of its own where several share one, which can be read once."""
+    sources = [config.data_source for config in configs]
+    copies: dict[int, Iterator[Any]] = {}
+    for source in sources:
+        if isinstance(source, Iterator) and id(source) not in copies:
+            count = sum(each is source for each in sources)
+            copies[id(source)] = iter(itertools.tee(source, count))
+    for config, source in zip(configs, sources, strict=True):
+        own = next(copies[id(source)]) if id(source) in copies else source
+        yield dataclasses.replace(config, data_source=own)
+
+
+# --- measuring -----------------------------------------------------------------------------------
+
+
 def _run(configs: Sequence[BenchmarkConfig]) -> list[BatchResult]:
-    if not configs:
-        return []
-    at, folder = now(), configs[0].csv_output_dir
-    files = None if folder is None else ResultFiles(Path(folder), FORMATS, at)
-    sessions: list[SessionResult] = []
-    try:
-        for config in configs:
-            sessions.append(_session_of(config))
+    refuse_in_launch()
+    return _Suite(list(_apart([_checked(config) for config in configs]))).run() if configs else []
+
+
+class _Suite:
+    """Benchmarks one after the other; what was measured is written behind each of them."""
+
+    def __init__(self, configs: Sequence[BenchmarkConfig]) -> None:
+        self._configs = configs
+        self._sessions: list[SessionResult] = []
+        self._unwritten: GpuprofError | None = None
+        folder = configs[0].csv_output_dir
+        self._files = None if folder is None else ResultFiles(Path(folder), FORMATS, now())
+
+    def run(self) -> list[BatchResult]:
+        """Measure; see `run_benchmark_suite`."""
+        try:
+            for config in self._configs:
+                self._measure(config)
+        except KeyboardInterrupt as interrupt:
+            raise KeyboardInterrupt(self._results()) from interrupt
+        finally:
+            if self._files is not None and not self._results():
+                self._files.discard()
+        failures = [each.failure for each in self._sessions if each.failure is not None]
+        failures += [self._unwritten] if self._unwritten is not None else []
+        if failures:
+            raise SuiteError(failures, self._results()) from failures[0]
+        return self._results()
+
+    def _results(self) -> list[BatchResult]:
+        return [batch for session in self._sessions for batch in session.batches]
+
+    def _measure(self, config: BenchmarkConfig) -> None:
+        session = _session(config)
+        self._sessions.append(session.result)
+        try:
+            if isinstance(config.data_source, str):
+                session.run()
+            else:
+                session.run_here(lambda: make_system(session.result.spec, data=config.data_source))
             if config.verbose:
-                _say(sessions[-1])
-    finally:
-        if files is not None:
-            _write(sessions, files)
-    failure = next((each.failure for each in sessions if each.failure is not None), None)
-    if failure is not None:
-        raise failure
-    return [batch for session in sessions for batch in session.batches]
+                _say(session.result)
+        finally:
+            self._write()
+
+    def _write(self) -> None:
+        if self._files is None or not self._results():
+            return
+        measured = [session for session in self._sessions if session.batches]
+        try:
+            self._files.write(_texts(measured))
+            self._unwritten = None
+        except GpuprofError as error:
+            self._unwritten = error
 
 
-def _session_of(config: BenchmarkConfig) -> SessionResult:
-    shape = None if config.input_shape is None else tuple(config.input_shape)
-    is_named = isinstance(config.data_source, str)
+def _session(config: BenchmarkConfig) -> Session:
+    source, shape = config.data_source, config.input_shape
     spec = SystemSpec(
-        config.model_name, config.framework, config.device_prefer, config.dtype, shape,
-        str(config.data_source) if is_named else "synthetic",
-    )  # fmt: skip
-    measuring = Settings(iterations=config.measurement_iterations, warmup=config.warmup_iterations)
-    session = Session(spec, JobSettings(tuple(config.batch_sizes), measuring), in_process=not is_named)
-    if is_named:
-        return session.run()
-    try:
-        system = make_system(spec, data=config.data_source)
-        measure_system(system, session.result.settings, session.sender())
-    except GpuprofError as error:
-        session.result.failure = error
-    return session.result
+        os.fsdecode(config.model_name),
+        config.framework,
+        config.device_prefer,
+        config.dtype,
+        None if shape is None else tuple(shape),
+        source if isinstance(source, str) else "synthetic",
+        trust_pickle=config.trust_pickle,
+    )
+    job = JobSettings(tuple(config.batch_sizes), _measuring(config))
+    return Session(spec, job, in_process=not isinstance(source, str))
 
 
 def _say(session: SessionResult) -> None:
@@ -153,17 +288,11 @@ def _say(session: SessionResult) -> None:
     sys.stderr.write("\n".join(lines) + "\n")
 
 
-def _write(sessions: Sequence[SessionResult], files: ResultFiles) -> None:
-    measured = [session for session in sessions if session.batches]
-    if not measured:
-        files.discard()
-        return
+def _texts(measured: Sequence[SessionResult]) -> dict[str, str]:
     stamp = stamp_of(measured[0], now())
     batches = [batch for session in measured for batch in session.batches]
-    files.write(
-        {
-            "csv": to_csv(row_of(batch, stamp) for batch in batches),
-            "json": to_json(document_of(batches, stamp)),
-            "md": "\n".join(to_markdown(session, stamp) for session in measured),
-        }
-    )
+    return {
+        "csv": to_csv(row_of(batch, stamp) for batch in batches),
+        "json": to_json(document_of(batches, stamp)),
+        "md": "\n".join(to_markdown(session, stamp) for session in measured),
+    }

@@ -3,17 +3,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from dataclasses import dataclass
 from typing import Literal
 
 from gpuprof.bench.result import Result
+from gpuprof.bench.statistics import probability_of_at_least
 from gpuprof.errors import BenchmarkError
 
 Verdict = Literal["met", "missed", "inconclusive"]
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 _NAMES = (*QUANTILES, "mean", "max")
+_LEVEL = 0.025  # one tail of a 95% interval
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,36 +32,38 @@ class Target:
         """The quantile, None for mean and maximum."""
         return QUANTILES.get(self.figure)
 
+    def scaled(self, factor: float) -> Target:
+        """Return the target with another limit."""
+        return dataclasses.replace(self, limit_s=self.limit_s * factor)
+
     def verdict(self, result: Result) -> Verdict:
-        """Say whether the whole interval lies on one side of the limit. Mean and maximum have no interval."""
-        if self.figure not in QUANTILES:
-            value = self._plain(result)
-            return "inconclusive" if value is None else "met" if value < self.limit_s else "missed"
-        estimate = result.estimate(QUANTILES[self.figure])
+        """Say whether the whole interval lies on one side of the limit.
+
+        A maximum has no interval: it is what was seen. Where the samples are too few for one, it may still
+        be sure that the target is missed.
+        """
+        if self.figure == "max":
+            return self._verdict_of_maximum(result)
+        share = self.share
+        estimate = result.mean_estimate if share is None else result.estimate(share)
         if estimate is None:
-            return "inconclusive"
+            return "missed" if share is not None and self._too_many_beyond(result, share) else "inconclusive"
         if estimate.high is not None and estimate.high < self.limit_s:
             return "met"
         if estimate.low is not None and estimate.low >= self.limit_s:
             return "missed"
         return "inconclusive"
 
-    def seems_met(self, result: Result) -> bool:
-        """Say which side is likelier, for a search: by the interval, else the value, else all samples."""
-        verdict = self.verdict(result)
-        if verdict != "inconclusive":
-            return verdict == "met"
-        value = result.quantile(QUANTILES[self.figure]) if self.figure in QUANTILES else None
-        summary = result.summary
-        if value is None and summary is not None:
-            value = summary.maximum
-        return value is not None and value < self.limit_s
-
-    def _plain(self, result: Result) -> float | None:
+    def _verdict_of_maximum(self, result: Result) -> Verdict:
         summary = result.summary
         if summary is None:
-            return None
-        return summary.mean if self.figure == "mean" else summary.maximum
+            return "inconclusive"
+        return "met" if summary.maximum < self.limit_s else "missed"
+
+    def _too_many_beyond(self, result: Result, share: float) -> bool:
+        """Whether so many samples beyond the limit are improbable, were the quantile below it."""
+        beyond = int((result.samples >= self.limit_s).sum())
+        return beyond > 0 and probability_of_at_least(beyond, len(result.samples), 1 - share) <= _LEVEL
 
 
 def parse_target(text: str) -> Target:

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -65,8 +65,16 @@ class WarmupRun:
     becomes small against the tolerance while a trend does not.
     """
 
-    def __init__(self, timer: CallTimer, *, calls: int | None, limit_s: float) -> None:
+    def __init__(
+        self,
+        timer: CallTimer,
+        *,
+        calls: int | None,
+        limit_s: float,
+        progress: Callable[[int], None] | None = None,
+    ) -> None:
         self._timer = timer
+        self._progress = progress
         self._wanted = calls
         self._limit_ns = limit_s * 1e9
         self._durations: list[int] = []
@@ -123,6 +131,8 @@ class WarmupRun:
             self._ended = self._timer.clock()
             if len(self._durations) <= 1:
                 self._first_ended = self._ended
+        if self._progress is not None:
+            self._progress(len(self._durations))
 
     def _settling_ns(self) -> int:
         return self._ended - self._first_ended

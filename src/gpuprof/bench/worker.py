@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that loads and measures one system: `python -m gpuprof.bench.worker FILE_DESCRIPTOR JOB`.
+"""The process that loads and measures one system: `worker.main(FILE_DESCRIPTOR)`, with a job as its input.
 
-It tells what it does as lines of JSON on the descriptor, so that its model may print what it likes. The
-process is one launch: what it imports, compiles and warms up is its own. `job.py` says what the lines hold.
+The job is one line of JSON on standard input. What the process does it tells as lines of JSON on the
+descriptor, so that its model may print what it likes. It is one launch: what it imports, compiles and warms
+up is its own. `job.py` and `launch.py` say what the lines hold.
 """
 
 from __future__ import annotations
@@ -11,12 +12,17 @@ import time
 
 _UP_NS = time.monotonic_ns()  # before anything else is imported
 
+import contextlib  # noqa: E402
 import json  # noqa: E402
 import os  # noqa: E402
+import signal  # noqa: E402
 import sys  # noqa: E402
+from collections.abc import Iterator  # noqa: E402
 from typing import Any  # noqa: E402
 
+from gpuprof.bench.parent_watch import end_with_parent  # noqa: E402
 from gpuprof.errors import GpuprofError  # noqa: E402
+from gpuprof.record.collector import COLLECTOR_VARIABLE, NVTX_VARIABLE, collector_path  # noqa: E402
 
 
 class Events:
@@ -29,35 +35,72 @@ class Events:
     def send(self, event: str, **values: Any) -> None:
         """Say what happened, and when on the clock that all processes share."""
         line = {"event": event, "t_ns": time.monotonic_ns(), **values}
-        self._file.write(json.dumps(line, default=str) + "\n")
-        self._file.flush()
+        text = json.dumps(line, default=str) + "\n"
+        with _uninterrupted():
+            self._file.write(text)
+            self._file.flush()
 
 
-def main() -> int:
-    """Do the job of the command line; failures that a user can mend are an event, not a traceback."""
-    events = Events(int(sys.argv[1]))
+@contextlib.contextmanager
+def _uninterrupted() -> Iterator[None]:
+    """Let an interrupt wait: half a line would make the next one unreadable too."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+def main(descriptor: int) -> int:
+    """Do the job on standard input; failures that a user can mend are an event, not a traceback."""
+    events = Events(descriptor)
     events.send("up", up_ns=_UP_NS)
     try:
-        from gpuprof.bench.job import run_job
-        from gpuprof.bench.launch import leave_no_collector
-
-        job = json.loads(sys.argv[2])
-        if job["settings"]["profile"] is None:
-            leave_no_collector()
-        run_job(job, events.send)
+        _do(_taken_job(), events)
         events.send("done")
     except GpuprofError as error:
         events.send("error", kind=type(error).__name__, message=str(error))
     except KeyboardInterrupt:
         return 130
     except BaseException as error:
-        message = " ".join(f"{type(error).__name__}: {error}".split())
-        events.send("error", kind="unexpected", message=f"the model's process failed: {message}")
+        message = " ".join(f"the model's process failed: {type(error).__name__}: {error}".split())
+        events.send("error", kind="unexpected", message=message)
     # Frameworks may crash while they tear down: nobody waits for that.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
-if __name__ == "__main__":
-    sys.exit(main())
+def _taken_job() -> Any:
+    """Read the job; the pipe that it came by is kept to see when the other end is gone."""
+    pipe = os.dup(0)
+    os.set_inheritable(pipe, False)
+    with os.fdopen(os.dup(pipe), "rb") as lines:
+        job = json.loads(lines.readline())
+    # The model finds nothing on its standard input.
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    end_with_parent(pipe)
+    return job
+
+
+def _do(job: Any, events: Events) -> None:
+    if "plan" in job:
+        from gpuprof.bench.launch import run_plan
+
+        leave_no_collector()
+        run_plan(job["plan"], events.send)
+        return
+    from gpuprof.bench.job import run_job
+
+    if job["settings"]["profile"] is None:
+        leave_no_collector()
+    run_job(job, events.send)
+
+
+def leave_no_collector() -> None:
+    """Take back what `import gpuprof` offers to PyTorch and NVTX: only the framework is measured here."""
+    for variable in (COLLECTOR_VARIABLE, NVTX_VARIABLE):
+        if os.environ.get(variable) == str(collector_path()):
+            del os.environ[variable]

@@ -11,9 +11,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuprof.bench.spec import DEVICES, DTYPES
+from gpuprof.errors import BenchmarkError, GpuprofError
 
 if TYPE_CHECKING:
+    import datetime
+
     from gpuprof.bench.benchmark_run import Benchmark, Finding, Request
+    from gpuprof.bench.results import ResultFiles
 
 EXIT_MISSED, EXIT_INCONCLUSIVE = 1, 3
 UNTIL_MEMORY_ENDS = tuple(1 << power for power in range(11))
@@ -32,6 +36,13 @@ def _numbers(
     if not all(word.strip().isascii() and word.strip().isdigit() and int(word) > 0 for word in words):
         raise click.BadParameter(f"{value!r} is no list of whole numbers from 1, such as 1,8.")
     return tuple(map(int, words))
+
+
+def _seconds(_context: click.Context, _parameter: click.Parameter, value: float | None) -> float | None:
+    # Comparing lets what is no number through.
+    if value is not None and not 0 < value < float("inf"):
+        raise click.BadParameter(f"{value} is no time: take seconds above 0, such as 600.")
+    return value
 
 
 def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
@@ -71,7 +82,8 @@ def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -
 )
 @click.option(
     "--duration",
-    type=click.FloatRange(min=0, min_open=True),
+    type=float,
+    callback=_seconds,
     metavar="S",
     help="Longest time for a batch size in a launch; 10 without --iterations.",
 )
@@ -112,10 +124,11 @@ def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -
 )
 @click.option("--memory-budget", metavar="12GiB", help="The most memory that a batch may take.")
 @click.option("--startup", is_flag=True, help="Measure a cold and a warm start too, in two more processes.")
-@click.option("--trust-pickle", is_flag=True, help="Read pickled files, which can run any code.")
+@click.option("--trust-pickle", is_flag=True, help="Read pickled files and .pt2, which can run any code.")
 @click.option(
     "--time-limit",
-    type=click.FloatRange(min=0, min_open=True),
+    type=float,
+    callback=_seconds,
     default=600.0,
     show_default=True,
     metavar="S",
@@ -138,11 +151,15 @@ def bench(model: str, *, output_dir: str, formats: tuple[str, ...], as_json: boo
         files.discard()
         raise
     finding = benchmark.finding
-    _hand_out(finding, files, at, as_json=as_json)
+    failure: GpuprofError | None = finding.session.failure
+    try:
+        _hand_out(finding, files, at, as_json=as_json)
+    except GpuprofError as error:
+        failure = error if failure is None else BenchmarkError(f"{failure}; {error}")
     if interrupted:
         raise KeyboardInterrupt
-    if finding.session.failure is not None:
-        raise finding.session.failure
+    if failure is not None:
+        raise failure
     _exit(finding)
 
 
@@ -235,30 +252,45 @@ def _progress(request: Request) -> Iterator[tuple[Callable[..., None], Callable[
         yield watch, probed
 
 
-def _hand_out(finding: Finding, files: Any, at: Any, *, as_json: bool) -> None:
-    """Write the files and print the table; nothing of either where nothing was measured."""
-    from gpuprof.bench.benchmark_run import stamp_of, write_finding
-    from gpuprof.bench.report import finding_notes, notes_of, results_table, title_of
+def _hand_out(finding: Finding, files: ResultFiles, at: datetime.datetime, *, as_json: bool) -> None:
+    """Print the table, then write the files; nothing of either where nothing was measured.
+
+    Neither is lost by the other's failure: a full disk, or a pipe that nobody reads.
+    """
+    from gpuprof.bench.benchmark_run import write_finding
+    from gpuprof.bench.report import finding_notes
+
+    if not finding.session.batches:
+        files.discard()
+        return
+    more = finding_notes(finding)
+    try:
+        _print(finding, files, at, more, as_json=as_json)
+    finally:
+        paths = write_finding(finding, files, at, more)
+    if not as_json:
+        for path in paths:
+            click.echo(f"wrote {path}")
+
+
+def _print(
+    finding: Finding, files: ResultFiles, at: datetime.datetime, more: list[str], *, as_json: bool
+) -> None:
+    from gpuprof.analyze.text_table import escape_text
+    from gpuprof.bench.benchmark_run import stamp_of
+    from gpuprof.bench.report import notes_of, results_table, title_of
     from gpuprof.bench.results import document_of, to_json
 
     session = finding.session
-    more = finding_notes(finding)
-    paths = write_finding(finding, files, at, more)
-    if not paths:
-        return
     if as_json:
         document = document_of(session.batches, stamp_of(session, at), **finding.more())
-        click.echo(to_json({**document, "files": [str(path) for path in paths]}), nl=False)
+        click.echo(to_json({**document, "files": [str(path) for path in files.paths]}), nl=False)
         return
-    from gpuprof.analyze.text_table import escape_text
-
     click.echo(click.wrap_text(escape_text(title_of(session)), 100) + "\n")
     click.echo(results_table(session.batches) + "\n")
     for note in [*notes_of(session), *more]:
         click.echo(click.wrap_text(escape_text(note), 100, subsequent_indent="  "))
     click.echo()
-    for path in paths:
-        click.echo(f"wrote {path}")
 
 
 def _exit(finding: Finding) -> None:
@@ -268,7 +300,7 @@ def _exit(finding: Finding) -> None:
     if finding.largest is not None:
         size = finding.largest.batch_size
         if size is None:
-            context.exit(EXIT_MISSED)
+            context.exit(EXIT_INCONCLUSIVE if finding.largest.open_sizes else EXIT_MISSED)
         verdicts = {verdict for each, verdict in finding.verdicts.items() if each == size}
     if "missed" in verdicts:
         context.exit(EXIT_MISSED)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprof.bench.data import DataSource, InputSpec, make_source, shape_text
 from gpuprof.bench.failures import explain_run
-from gpuprof.bench.memory import device_used_bytes, host_peak_bytes, limit_host_memory, reset_host_peak
+from gpuprof.bench.memory import HostPeak, device_used_bytes, limit_host_memory
 from gpuprof.bench.models import ModelSource
 from gpuprof.bench.system import MemoryReading, SystemDescription
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
@@ -62,6 +62,7 @@ class FrameworkSystem:
         self.compile_s: float | None = None
         self.device_type = "cpu"
         self.details: dict[str, str] = {}
+        self._host_peak = HostPeak()
         self._make_inputs: Any = None
         if isinstance(model, tuple) and len(model) == 2 and callable(model[1]):
             self.model, self._make_inputs = model
@@ -112,8 +113,12 @@ class FrameworkSystem:
         """Return the host's peak since `prepare`, and what the device holds."""
         is_cuda = self.device_type == "cuda"
         return MemoryReading(
-            self._allocator_peak(), device_used_bytes() if is_cuda else None, host_peak_bytes()
+            self._allocator_peak(), device_used_bytes() if is_cuda else None, self._host_peak.read()
         )
+
+    def call_on_device_s(self) -> float | None:
+        """Make one call and return the seconds that the device worked; None where it does not tell."""
+        return None
 
     def close(self) -> None:
         """Let go of the model and its inputs."""
@@ -174,7 +179,7 @@ class FrameworkSystem:
 
     def reset_peak(self) -> None:
         """Let the peaks of memory begin anew."""
-        reset_host_peak()
+        self._host_peak.reset()
 
     def _model_bytes(self) -> int | None:
         return (

@@ -128,6 +128,17 @@ class TorchSystem(FrameworkSystem):
         elif self.device_type == "mps":
             self.torch.mps.synchronize()
 
+    def call_on_device_s(self) -> float | None:
+        """Make one call between two events of CUDA; None on other devices."""
+        if self.device_type != "cuda":
+            return None
+        begin, end = (self.torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        self.run()
+        end.record()
+        end.synchronize()
+        return float(begin.elapsed_time(end)) / 1e3
+
     def close(self) -> None:
         """Let go of the model, and of what the allocator keeps for it."""
         super().close()

@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Batch sizes with known samples."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from gpuprof.bench.job import JobSettings
+from gpuprof.bench.measurement import Measurement
+from gpuprof.bench.result import Launch
+from gpuprof.bench.session import BatchResult
+from gpuprof.bench.settings import Settings
+from gpuprof.bench.system import SystemDescription
+
+
+def batch_of(*launches: list[float], batch_size: int = 4, **extra: Any) -> BatchResult:
+    """Return a batch size with samples in milliseconds."""
+    described = SystemDescription("pytorch", "m|x", "a device", "cpu", "float32", (3, 8, 8), parameters=7)
+    found = BatchResult(batch_size, described, JobSettings(), {"revision": "abc"})
+    for number, samples in enumerate(launches, 1):
+        measured = Measurement(
+            settings=Settings(),
+            wall_ns=np.array([round(each * 1e6) for each in samples], dtype=np.int64),
+            enqueue_ns=None,
+            calls_per_sample=1,
+            warmup=None,
+            stopped_by="iterations",
+            stop_reason="asked for",
+            failure=None,
+            timer_ns=40.0,
+            elapsed_s=1.0,
+            machine=None,
+        )
+        found.launches.append(Launch(number, measured, None, extra))
+    return found

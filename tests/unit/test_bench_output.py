@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `gpuprof bench` hands out: a failure of the table or of a file loses nothing of the other."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from batches import batch_of
+
+from gpuprof.bench import results
+from gpuprof.bench.benchmark_run import Finding
+from gpuprof.bench.job import JobSettings
+from gpuprof.bench.session import SessionResult
+from gpuprof.bench.spec import SystemSpec
+from gpuprof.cli import bench as command
+from gpuprof.cli.main import EXIT_BROKEN_PIPE, execute
+from gpuprof.errors import BenchmarkError
+
+WORDS = ("bench", "resnet50", "--output-dir", "out")
+
+
+class PlayedBenchmark:
+    """A benchmark that has been made."""
+
+    def __init__(self) -> None:
+        self.finding = Finding(SessionResult(SystemSpec("resnet50"), JobSettings(), [batch_of([1.0] * 60)]))
+
+
+@pytest.fixture
+def played(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> PlayedBenchmark:
+    made = PlayedBenchmark()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(command, "_carried_out", lambda request: (made, False))
+    return made
+
+
+def endings(folder: Path) -> list[str]:
+    return sorted(path.suffix for path in (folder / "out").iterdir())
+
+
+def full(path: Path, text: str) -> None:
+    raise OSError(28, "No space left on device")
+
+
+@pytest.mark.parametrize("more", [(), ("--json",)])
+def test_a_full_disk_loses_no_table(
+    played: PlayedBenchmark,
+    more: tuple[str, ...],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+) -> None:
+    monkeypatch.setattr(results, "_write", full)
+    assert execute([*WORDS, *more]) == 2
+    out, err = capsys.readouterr()
+    assert "samples_ns" in out if more else "1.00 ms" in out
+    assert "wrote" not in out
+    assert "cannot write out/benchmark_results_" in err
+    assert len(err.splitlines()) == 1
+    assert endings(tmp_path) == []
+
+
+def test_a_failure_is_told_beside_that_of_the_files(
+    played: PlayedBenchmark, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    played.finding.session.failure = BenchmarkError("batch size 8 does not fit")
+    monkeypatch.setattr(results, "_write", full)
+    assert execute(WORDS) == 2
+    err = capsys.readouterr().err
+    assert "batch size 8 does not fit; cannot write" in err
+    assert len(err.splitlines()) == 1
+
+
+def test_a_closed_pipe_loses_no_files(
+    played: PlayedBenchmark, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def closed(*_words: Any, **_options: Any) -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(command, "_print", closed)
+    monkeypatch.setattr("gpuprof.cli.main._forget_standard_output", lambda: None)
+    assert execute(WORDS) == EXIT_BROKEN_PIPE
+    assert endings(tmp_path) == [".csv", ".json", ".md"]
+
+
+def test_names_that_are_no_utf_8_are_escaped(
+    played: PlayedBenchmark, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    (batch,) = played.finding.session.batches
+    batch.description = replace(batch.description, model="m\udcff:build")
+    assert execute(WORDS) == 0
+    assert "m\\udcff:build" in capsys.readouterr().out
+    assert endings(tmp_path) == [".csv", ".json", ".md"]
+    for path in (tmp_path / "out").iterdir():
+        assert "udcff:build" in path.read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("option", ["--time-limit", "--duration"])
+@pytest.mark.parametrize("value", ["inf", "nan", "0", "-1", "1e400"])
+def test_times_that_are_none(
+    option: str, value: str, played: PlayedBenchmark, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert execute([*WORDS, option, value]) == 2
+    err = capsys.readouterr().err
+    assert option in err
+    assert "is no time: take seconds above 0" in err
+    assert not (tmp_path / "out").exists()

@@ -1,0 +1,173 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Targets, the search for the largest batch, the knee."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from batches import batch_of
+
+from gpuprof.bench import benchmark_run
+from gpuprof.bench.benchmark_run import Benchmark, Finding, Request
+from gpuprof.bench.job import JobSettings
+from gpuprof.bench.report import finding_notes
+from gpuprof.bench.scaling import Outcome, knee, largest_batch
+from gpuprof.bench.session import SessionResult
+from gpuprof.bench.spec import SystemSpec
+from gpuprof.bench.target import parse_target
+from gpuprof.errors import BenchmarkError
+
+
+@pytest.mark.parametrize(
+    ("text", "verdict"),
+    [
+        ("p50<20ms", "met"),
+        ("p50<5ms", "missed"),
+        ("mean < 11 ms", "met"),
+        ("mean < 9 ms", "missed"),
+        ("max<11ms", "met"),
+        ("max<=0.001s", "missed"),
+        ("p99<20ms", "inconclusive"),
+    ],
+)
+def test_a_target_is_held_against_the_interval(text: str, verdict: str) -> None:
+    result = batch_of([10.0] * 30, [10.0] * 30).result
+    assert parse_target(text).verdict(result) == verdict
+
+
+def test_a_mean_on_the_limit_is_open() -> None:
+    result = batch_of([9.8] * 30, [10.1] * 30, [10.2] * 30).result
+    assert parse_target("mean<10ms").verdict(result) == "inconclusive"
+    assert parse_target("mean<20ms").verdict(result) == "met"
+
+
+def test_too_few_samples_for_an_interval_may_be_enough_to_miss() -> None:
+    target = parse_target("p99<20ms")
+    assert target.verdict(batch_of([10.0] * 30).result) == "inconclusive"
+    # One of 30 samples beyond is likely enough where p99 is below: 26%; three are not.
+    assert target.verdict(batch_of([10.0] * 29 + [21.0]).result) == "inconclusive"
+    assert target.verdict(batch_of([10.0] * 27 + [21.0] * 3).result) == "missed"
+
+
+class PlayedSession:
+    """A session whose launches give what `tell(batch size, launch)` says: milliseconds, or an error."""
+
+    tell: Any = None
+
+    def __init__(self, spec: SystemSpec, job: JobSettings, watch: Any = None) -> None:
+        self.result = SessionResult(spec, job)
+
+    def run(self, *, launches: int = 1, first: int = 1, **_limits: Any) -> SessionResult:
+        for size in self.result.settings.batch_sizes:
+            told = [PlayedSession.tell(size, launch) for launch in range(first, first + launches)]
+            failed = next((each for each in told if isinstance(each, Exception)), None)
+            if failed is not None:
+                self.result.failure = failed
+                return self.result
+            earlier = self.result.batch(size)
+            found = earlier or batch_of(batch_size=size)
+            found.launches += [*batch_of(*([each] * 60 for each in told)).launches]
+            if earlier is None:
+                self.result.batches.append(found)
+        return self.result
+
+
+def search_with(tell: Any, monkeypatch: pytest.MonkeyPatch, slo: str = "p50<20ms") -> Finding:
+    monkeypatch.setattr(PlayedSession, "tell", staticmethod(tell))
+    monkeypatch.setattr(benchmark_run, "Session", PlayedSession)
+    job = JobSettings((1,))
+    request = Request(SystemSpec("m"), job, launches=3, target=parse_target(slo), find_largest=True)
+    return Benchmark(request).run()
+
+
+def test_a_size_near_the_limit_is_judged_by_launches_and_stays_open_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    launches: dict[int, int] = {}
+
+    def tell(size: int, launch: int) -> float:
+        launches[size] = max(launch, launches.get(size, 0))
+        # Launches differ by 5%: one of them says "met" of 8 samples, the next one "missed".
+        return size * 2.5 * (0.96, 1.05, 0.99, 1.02, 0.97)[launch - 1]
+
+    found = search_with(tell, monkeypatch)
+    assert found.largest is not None
+    assert found.largest.outcomes[8] == "open"
+    assert (found.largest.batch_size, found.largest.why) == (7, "open")
+    assert found.largest.open_sizes == [8]
+    assert (launches[1], launches[4], launches[8], launches[16]) == (3, 1, 5, 1)
+    (note,) = [line for line in finding_notes(found) if line.startswith("largest")]
+    assert note.startswith("largest batch size: 7 (whether larger ones meet the target is open); open: 8,")
+    assert found.verdicts[7] == "met"
+
+
+def test_a_size_that_crashes_ends_the_search_and_keeps_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    def tell(size: int, launch: int) -> Any:
+        return BenchmarkError("crashed with signal SIGSEGV") if size >= 8 else 1.0
+
+    found = search_with(tell, monkeypatch)
+    assert found.largest is not None
+    assert (found.largest.batch_size, found.largest.why) == (7, "failed")
+    assert [each.batch_size for each in found.session.batches] == [1, 7]
+    assert "SIGSEGV" in str(found.session.failure)
+
+
+def test_a_model_that_never_works_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    def tell(size: int, launch: int) -> Any:
+        tried.append(size)
+        return BenchmarkError("raised ValueError")
+
+    assert "ValueError" in str(search_with(tell, monkeypatch).session.failure)
+    assert tried == [1]
+
+
+@pytest.mark.parametrize("text", ["p99", "p42<1ms", "p99<0ms", "p99<20", "p99>20ms", "p99<20min"])
+def test_targets_that_are_none(text: str) -> None:
+    with pytest.raises(BenchmarkError, match="is no target: write one of p50, p90"):
+        parse_target(text)
+
+
+def searched(allowed: Any, fits: int = 1 << 30) -> tuple[int | None, list[int]]:
+    tried: list[int] = []
+
+    def probe(size: int) -> Outcome:
+        tried.append(size)
+        return "does not fit" if size > fits else "ok" if allowed(size) else "missed"
+
+    found = largest_batch(probe, most=256)
+    assert len(tried) == len(set(tried))
+    return found.batch_size, tried
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 7, 8, 63, 100, 255, 256])
+def test_the_largest_batch_of_a_monotone_latency(limit: int) -> None:
+    found, tried = searched(lambda size: size <= limit)
+    assert found == limit
+    assert len(tried) <= 24
+
+
+def test_the_largest_batch_where_multiples_of_8_are_faster() -> None:
+    def fast(size: int) -> bool:
+        return size <= 24 if size % 8 == 0 else size <= 17
+
+    assert searched(fast)[0] == 24
+
+
+def test_a_slow_size_on_the_way_does_not_end_the_search() -> None:
+    assert searched(lambda size: size != 4 and size <= 20)[0] == 20
+
+
+def test_memory_ends_the_search_and_nothing_beyond_is_tried() -> None:
+    found, tried = searched(lambda size: True, fits=37)
+    assert found == 37
+    assert max(tried) == 64
+    assert searched(lambda size: True, fits=0) == (None, [1])
+    assert searched(lambda size: False)[0] is None
+
+
+def test_the_knee_is_the_smallest_size_near_the_best() -> None:
+    assert knee({1: 10, 2: 19, 4: 37, 8: 60, 16: 64, 32: 62}) == 8
+    assert knee({1: 10, 2: 19}) is None
