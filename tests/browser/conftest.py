@@ -21,7 +21,7 @@ def _browser_path(playwright: Any) -> str | None:
     )
 
 
-@pytest.fixture(scope="package")  # playwright keeps an event loop running in the main thread meanwhile
+@pytest.fixture(scope="module")  # not longer: playwright keeps an event loop running in the main thread
 def browser() -> Iterator[Any]:
     reason = "no playwright: `pip install playwright`"
     sync_api = pytest.importorskip("playwright.sync_api", reason=reason)

@@ -17,11 +17,11 @@ from gpuprof.bench.target import QUANTILES
 
 if TYPE_CHECKING:
     from gpuprof.bench.benchmark_run import Finding
+    from gpuprof.bench.statistics import Estimate
 
-_TITLES = ("batch", "p50", "p90", "p95", "p99", "mean", "samples/s", "memory", "compile", "n")
-_COLUMNS = tuple(Column(title) for title in _TITLES)
 WIDTH = 100
 UNAVAILABLE = "unavailable"
+_PARTS = {"compile_s": "inputs and compiling"}
 
 
 def title_of(session: SessionResult) -> str:
@@ -35,22 +35,42 @@ def title_of(session: SessionResult) -> str:
 
 def results_table(batches: Sequence[BatchResult], width: int = WIDTH) -> str:
     """Return one line for each batch size. `-` is no figure: too few samples, or nothing to be had."""
-    return text_table(_COLUMNS, [_cells(batch) for batch in batches], width)
+    titles, rows = _cells(batches)
+    return text_table([Column(title) for title in titles], rows, width)
 
 
-def _cells(batch: BatchResult) -> list[str]:
+def _cells(batches: Sequence[BatchResult]) -> tuple[list[str], list[list[str]]]:
+    """Return the titles, and the cells of each batch size; a column without any figure is left out."""
+    rows = [_figures(batch) for batch in batches]
+    titles = [title for title in rows[0] if title != "compile" or any(row[title] != "-" for row in rows)]
+    return titles, [[row[title] for title in titles] for row in rows]
+
+
+def _figures(batch: BatchResult) -> dict[str, str]:
     result, summary = batch.result, batch.result.summary
-    quantiles = (result.quantile(each) for each in (0.5, 0.9, 0.95, 0.99))
     memory = batch.largest("memory", "allocator_peak_bytes") or batch.host_peak[0]
-    return [
-        str(batch.batch_size),
-        *(_time(each) for each in quantiles),
-        _time(None if summary is None else summary.mean),
-        format_quantity(result.items_per_s),
-        "-" if memory is None else format_bytes(memory),
-        _time(batch.middle("compile_s")),
-        f"{len(result.samples):,}",
-    ]
+    return {
+        "batch": str(batch.batch_size),
+        "p50": _time(result.quantile(0.5)),
+        "its interval": _interval(result.estimate(0.5)),
+        "p90": _time(result.quantile(0.9)),
+        "p95": _time(result.quantile(0.95)),
+        "p99": _time(result.quantile(0.99)),
+        "mean": _time(None if summary is None else summary.mean),
+        "samples/s": format_quantity(result.items_per_s),
+        "memory": "-" if memory is None else format_bytes(memory),
+        "compile": _time(batch.middle("compile_s")),
+        "n": f"{len(result.samples):,}",
+    }
+
+
+def _interval(found: Estimate | None) -> str:
+    """Return both ends, with the unit once where it is the same."""
+    if found is None:
+        return "-"
+    low, high = _time(found.low), _time(found.high)
+    number, _, unit = low.partition(" ")
+    return f"{number}-{high}" if high.endswith(f" {unit}") else f"{low}-{high}"
 
 
 def _time(seconds: float | None) -> str:
@@ -85,7 +105,8 @@ def _startup_notes(startups: Sequence[Startup]) -> list[str]:
     if not startups:
         return []
     middle = sorted(startups, key=lambda each: each.total_s)[len(startups) // 2]
-    return [f"start to first answer: {startup_text(middle)} (caches as found, median of {len(startups)})"]
+    of = "the middle one of " + str(len(startups)) if len(startups) > 1 else "one"
+    return [f"start to first answer, caches as found, {of}: {startup_text(middle)}"]
 
 
 def startup_text(startup: Startup) -> str:
@@ -93,7 +114,8 @@ def startup_text(startup: Startup) -> str:
     parts = startup.to_dict()
     total = parts.pop("total_s")
     shown = ", ".join(
-        f"{name.removesuffix('_s').replace('_', ' ')} {_time(value)}" for name, value in parts.items()
+        f"{_PARTS.get(name, name.removesuffix('_s').replace('_', ' '))} {_time(value)}"
+        for name, value in parts.items()
     )
     return f"{_time(total)} ({shown})"
 
@@ -150,8 +172,8 @@ def _insufficient_notes(batches: Sequence[BatchResult]) -> list[str]:
 
 def to_markdown(session: SessionResult, stamp: Stamp, more: Sequence[str] = ()) -> str:
     """Return the table and its notes as Markdown."""
-    cells = [[_escaped(cell) for cell in _cells(each)] for each in session.batches]
-    rows = [list(_TITLES), ["---:"] * len(_TITLES), *cells]
+    titles, cells = _cells(session.batches)
+    rows = [titles, ["---:"] * len(titles), *([_escaped(cell) for cell in row] for row in cells)]
     table = [f"| {' | '.join(row)} |" for row in rows]
     commit = stamp.git_commit or UNAVAILABLE
     notes = [*notes_of(session), *more, f"measured {stamp.timestamp}, git revision {commit}"]

@@ -69,9 +69,9 @@ def _failure(profiler: str, result: Path, path: Path, command: list[str]) -> Run
     """Write the run; returns why there is none. The profiler's own result stays where it is then."""
     if not result.exists():
         return RunError(
-            "the program never imported torch, or was ended from outside"
+            "the program never imported torch, or ended at once (os._exit, a signal)"
             if profiler == "torch"
-            else "the program was ended from outside, before cProfile could write what it had"
+            else "the program ended at once (os._exit, a signal), before cProfile could write what it had"
         )
     draft = result.with_name("run")
     try:

@@ -24,8 +24,12 @@ function drawGrid(scales) {
   }
   const middle = (plot.left + plot.right) / 2;
   parts.push(shape("text", { class: "axis", x: middle, y: plot.bottom + 38, "text-anchor": "middle" },
-    "Arithmetic intensity, FLOP a byte of the memory level that serves it"));
+    isNarrow(plot) ? "FLOP a byte of the memory level" : "Arithmetic intensity, FLOP a byte of the memory level that serves it"));
   return parts;
+}
+
+function isNarrow(plot) {
+  return plot.right - plot.left < 480;
 }
 
 function plainNumber(power) {
@@ -67,7 +71,7 @@ function drawLevel(scales, level, highest, index) {
   const [x2, y2] = [scales.toX(right), scales.toY(highest)];
   const angle = (Math.atan2(y2 - y1, x2 - x1) * 180) / Math.PI;
   // Names of neighbouring roofs stand at different places along them.
-  const part = 0.12 + 0.14 * index;
+  const part = 0.12 + (isNarrow(plot) ? 0.2 : 0.14) * index;
   const [x, y] = [x1 + part * (x2 - x1), y1 + part * (y2 - y1)];
   return [
     shape("line", { class: "roof memory", "data-roof": level.resource, x1, y1, x2, y2 }),
