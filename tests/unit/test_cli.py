@@ -141,6 +141,7 @@ def test_help_registers_only_what_works() -> None:
         "doctor",
         "export",
         "flamegraph",
+        "gate",
         "import",
         "nsys",
         "roofline",

@@ -17,6 +17,7 @@ from gpuprof.cli.bench import bench
 from gpuprof.cli.doctor import doctor
 from gpuprof.cli.export import export
 from gpuprof.cli.flamegraph import flamegraph
+from gpuprof.cli.gate import gate
 from gpuprof.cli.import_trace import import_trace
 from gpuprof.cli.nsys import nsys
 from gpuprof.cli.roofline import roofline
@@ -52,7 +53,7 @@ def cli(context: click.Context) -> None:
         context.exit(EXIT_BAD_INPUT)
 
 
-for command in (run, summary, flamegraph, roofline, export, import_trace, nsys, bench, doctor):
+for command in (run, summary, flamegraph, roofline, export, import_trace, nsys, bench, gate, doctor):
     cli.add_command(command)
 
 

@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The gate: what passes, what fails, what stays open, and what cannot be compared."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from batches import batch_of
+
+import gpuprof
+from gpuprof.bench.gate import judge
+from gpuprof.bench.results import Stamp, document_of, to_json
+from gpuprof.bench.stored import read_stored
+from gpuprof.cli.main import execute
+from gpuprof.errors import BenchmarkError
+
+STAMP = Stamp("2026-02-03T12:00:00+00:00", "abc")
+Write = Callable[..., Path]
+Change = Callable[[dict[str, Any]], None]
+
+
+def launches(level_ms: float, seed: int, count: int = 12, spread: float = 0.004) -> list[list[float]]:
+    random = np.random.default_rng(seed)
+    return [(level_ms * random.normal(1, spread) * random.normal(1, 0.02, 40)).tolist() for _ in range(count)]
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Write:
+    def written(
+        name: str,
+        *sizes: tuple[int, list[list[float]]],
+        change: Callable[[dict[str, Any]], None] | None = None,
+    ) -> Path:
+        batches = [batch_of(*samples, batch_size=size) for size, samples in sizes]
+        document = json.loads(to_json(document_of(batches, STAMP, profile=None)))
+        if change is not None:
+            change(document)
+        path = tmp_path / name
+        path.write_text(json.dumps(document), encoding="utf-8")
+        return path
+
+    return written
+
+
+@pytest.mark.parametrize(
+    ("ratio", "outcome", "code"), [(1.0, "passed", 0), (1.1, "failed", 1), (0.9, "passed", 0)]
+)
+def test_the_exit_code_is_the_outcome(
+    write: Write, capsys: pytest.CaptureFixture[str], ratio: float, outcome: str, code: int
+) -> None:
+    old = write("old.json", (1, launches(10, 1)), (8, launches(50, 2)))
+    new = write("new.json", (1, launches(10, 3)), (8, launches(50 * ratio, 4)))
+    assert execute(["gate", "--baseline", str(old), "--candidate", str(new)]) == code
+    printed = capsys.readouterr().out
+    assert printed.startswith(f"{outcome}: ")
+    assert max(map(len, printed.splitlines())) <= 110
+    rows = {row.configuration.batch_size: row for row in judge(read_stored(old), read_stored(new)).rows}
+    assert rows[1].verdict == "same"
+    assert rows[8].verdict == {1.0: "same", 1.1: "slower", 0.9: "faster"}[ratio]
+    assert rows[8].candidate_s == pytest.approx(0.05 * ratio, rel=0.01)
+
+
+def test_noise_and_too_few_launches_leave_it_open(write: Write) -> None:
+    old = read_stored(write("old.json", (1, launches(10, 1, spread=0.2))))
+    new = read_stored(write("new.json", (1, launches(10.3, 2, spread=0.2))))
+    assert judge(old, new).outcome == "open"
+    one = read_stored(write("one.json", (1, launches(20, 3, count=1))))
+    found = judge(old, one)
+    assert (found.outcome, found.rows[0].comparison.low) == ("open", None)  # type: ignore[union-attr]
+    assert execute(["gate", "--baseline", str(old.path), "--candidate", str(new.path)]) == 3
+
+
+def test_a_margin_lets_small_changes_pass(write: Write) -> None:
+    old, new = write("old.json", (1, launches(10, 1))), write("new.json", (1, launches(10.3, 2)))
+    command = ["gate", "--baseline", str(old), "--candidate", str(new)]
+    assert execute([*command, "--margin", "1%"]) == 1
+    assert execute([*command, "--margin", "0.05"]) == 0
+
+
+def test_what_the_candidate_lacks_stays_open_and_what_is_new_is_told(write: Write) -> None:
+    old = read_stored(write("old.json", (1, launches(10, 1)), (8, launches(50, 2))))
+    new = read_stored(write("new.json", (1, launches(10, 3)), (32, launches(200, 4))))
+    found = judge(old, new)
+    assert [row.verdict for row in found.rows] == ["same", "not measured"]
+    assert found.outcome == "open"
+    assert "batch 32: not judged" in found.notes[-1]
+
+
+def other_processor(document: dict[str, Any]) -> None:
+    for each in document["results"]:
+        each["environment"]["processor"] = "another"
+
+
+def test_another_machine_is_refused_unless_told(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    old = write("old.json", (1, launches(10, 1)))
+    new = write("new.json", (1, launches(10, 2)), change=other_processor)
+    command = ["gate", "--baseline", str(old), "--candidate", str(new)]
+    assert execute(command) == 2
+    assert "another machine" in capsys.readouterr().err
+    assert execute([*command, "--any-machine"]) == 0
+    assert "different machines" in capsys.readouterr().out
+
+
+def cold_caches(document: dict[str, Any]) -> None:
+    for each in document["results"]:
+        each["settings"]["caches"] = "cold"
+
+
+def no_launches(document: dict[str, Any]) -> None:
+    document["results"][0]["launches"] = []
+
+
+def newer_format(document: dict[str, Any]) -> None:
+    document["format"] = 99
+
+
+def no_results(document: dict[str, Any]) -> None:
+    document["results"] = []
+
+
+def other_model(document: dict[str, Any]) -> None:
+    document["results"][0]["row"]["model"] = "other"
+
+
+def no_row(document: dict[str, Any]) -> None:
+    del document["results"][0]["row"]
+
+
+@pytest.mark.parametrize(
+    ("change", "line"),
+    [
+        (cold_caches, "measured with caches warm"),
+        (no_launches, "no launch"),
+        (newer_format, "format 99"),
+        (no_results, "holds no results"),
+        (other_model, "measured nothing that"),
+        (no_row, "cannot be read"),
+    ],
+)
+def test_what_cannot_be_compared_is_one_line(
+    write: Write, capsys: pytest.CaptureFixture[str], change: Change, line: str
+) -> None:
+    old = write("old.json", (1, launches(10, 1)))
+    new = write("new.json", (1, launches(10, 2)), change=change)
+    assert execute(["gate", "--baseline", str(old), "--candidate", str(new)]) == 2
+    errors = capsys.readouterr().err
+    assert line in errors
+    assert errors.count("\n") == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"results": 3}', "not json", "[" * 100_000])
+def test_files_that_are_no_results_are_one_line(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "wrong.json"
+    path.write_text(text)
+    with pytest.raises(BenchmarkError, match="is no result file"):
+        read_stored(path)
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(BenchmarkError, match="cannot be read"):
+        read_stored(tmp_path / "none.json")
+
+
+@pytest.mark.parametrize("margin", ["much", "-1%", "100%", "nan"])
+def test_a_margin_is_a_share(write: Write, capsys: pytest.CaptureFixture[str], margin: str) -> None:
+    old = write("old.json", (1, launches(10, 1)))
+    assert execute(["gate", "--baseline", str(old), "--candidate", str(old), "--margin", margin]) == 2
+    assert "margin" in capsys.readouterr().err
+
+
+def record_steps(path: Path, slow_ms: float) -> None:
+    def spend(ms: float) -> None:
+        until = time.perf_counter() + ms / 1e3
+        while time.perf_counter() < until:
+            pass
+
+    with gpuprof.profile(out=path):
+        for _ in range(40):
+            with gpuprof.span("step"):
+                with gpuprof.span("first"):
+                    spend(1)
+                with gpuprof.span("second"):
+                    spend(slow_ms)
+
+
+def test_the_slowed_part_is_named(
+    write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("gpuprof.cli.gate._kinds", lambda *_: ("span",))
+    for name, slow_ms in (("old", 1.0), ("new", 3.0)):
+        record_steps(tmp_path / f"{name}.gpuprof", slow_ms)
+    old = write(
+        "old.json", (1, launches(2, 1)), change=lambda told: told.update(profile="/elsewhere/old.gpuprof")
+    )
+    new = write("new.json", (1, launches(4, 2)), change=lambda told: told.update(profile="new.gpuprof"))
+    page = tmp_path / "difference.html"
+    command = ["gate", "--baseline", str(old), "--candidate", str(new), "--flamegraph", str(page)]
+    assert execute(command) == 1
+    printed = capsys.readouterr().out
+    assert "span second: " in printed
+    assert "span first: " not in printed
+    assert f"wrote {page}" in printed
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert execute([*command[:5], "--json"]) == 1
+    cause = json.loads(capsys.readouterr().out)["cause"]
+    assert cause["span"]["rows"][0]["name"] == "second"
+
+
+def test_without_runs_it_says_how_to_get_them(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    old, new = write("old.json", (1, launches(10, 1))), write("new.json", (1, launches(12, 2)))
+    command = ["gate", "--baseline", str(old), "--candidate", str(new)]
+    assert execute(command) == 1
+    assert "gpuprof bench --profile" in capsys.readouterr().out
+    assert execute([*command, "--flamegraph", "page.html"]) == 2
+    assert "no run beside" in capsys.readouterr().err
