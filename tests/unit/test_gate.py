@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,12 +12,13 @@ import numpy as np
 import pytest
 from batches import batch_of
 
-import gpuprof
 from gpuprof.bench.gate import judge
 from gpuprof.bench.results import Stamp, document_of, to_json
 from gpuprof.bench.stored import read_stored
 from gpuprof.cli.main import execute
 from gpuprof.errors import BenchmarkError
+from gpuprof.run.imports.import_facts import ImportFacts
+from gpuprof.run.imports.imported_run import imported_run, kind_code
 
 STAMP = Stamp("2026-02-03T12:00:00+00:00", "abc")
 Write = Callable[..., Path]
@@ -174,27 +174,32 @@ def test_a_margin_is_a_share(write: Write, capsys: pytest.CaptureFixture[str], m
     assert "margin" in capsys.readouterr().err
 
 
-def record_steps(path: Path, slow_ms: float) -> None:
-    def spend(ms: float) -> None:
-        until = time.perf_counter() + ms / 1e3
-        while time.perf_counter() < until:
-            pass
-
-    with gpuprof.profile(out=path):
-        for _ in range(40):
-            with gpuprof.span("step"):
-                with gpuprof.span("first"):
-                    spend(1)
-                with gpuprof.span("second"):
-                    spend(slow_ms)
+def write_run(path: Path, second_ms: float) -> None:
+    """A run of 40 steps with two parts each, whose times vary by a known percent."""
+    random, now, spans = np.random.default_rng(3), 0, []
+    for _ in range(40):
+        first, second = (round(ms * 1e6 * random.normal(1, 0.01)) for ms in (1.0, second_ms))
+        spans += [("step", now, first + second), ("first", now, first), ("second", now + first, second)]
+        now += first + second + 1000
+    with imported_run(path) as run:
+        columns = {
+            "process_id": np.full(len(spans), 7),
+            "thread_id": np.full(len(spans), 1),
+            "kind": np.full(len(spans), kind_code("span")),
+            "name_id": np.array([run.name_id(name) for name, _, _ in spans], dtype=np.int64),
+            "start_ns": np.array([start for _, start, _ in spans], dtype=np.int64),
+            "duration_ns": np.array([duration for _, _, duration in spans], dtype=np.int64),
+        }
+        run.add_spans(columns)
+        run.finish(ImportFacts(source="test", thread_names={(7, 1): "main"}))
 
 
 def test_the_slowed_part_is_named(
     write: Write, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("gpuprof.cli.gate._kinds", lambda *_: ("span",))
-    for name, slow_ms in (("old", 1.0), ("new", 3.0)):
-        record_steps(tmp_path / f"{name}.gpuprof", slow_ms)
+    for name, second_ms in (("old", 1.0), ("new", 3.0)):
+        write_run(tmp_path / f"{name}.gpuprof", second_ms)
     old = write(
         "old.json", (1, launches(2, 1)), change=lambda told: told.update(profile="/elsewhere/old.gpuprof")
     )
