@@ -138,8 +138,10 @@ def test_the_header_has_a_line_for_each_device(tmp_path: Any) -> None:
     )
     lines = header(tmp_path / "r.gpuprof", {}, [known, throttled]).splitlines()[-4:]
     assert lines == [
-        "device 0  Stub 100, 45% used on average, 98% at most, 310 W on average, 620.8 J in 2.00 s (counter),",
+        "device 0  Stub 100, 45% used on average, 98% at most, 310 W on average, 620.8 J in 2.00 s "
+        "(counter),",
         "          at most 12.0 GB of 80.0 GB memory used",
-        "device 1  90 W on average, 180.0 J in 2.00 s (integral of power), at most 5 B memory used, throttled",
+        "device 1  90 W on average, 180.0 J in 2.00 s (integral of power), at most 5 B memory used, "
+        "throttled",
         "          by power cap in 12% of readings",
     ]
