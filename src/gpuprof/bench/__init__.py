@@ -6,6 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpuprof.bench.accuracy.layers import compare_layers
+    from gpuprof.bench.accuracy.outputs_comparison import compare_outputs
     from gpuprof.bench.data import Pipeline
     from gpuprof.bench.results import read_results
     from gpuprof.bench.startup import measure_startup
@@ -14,6 +16,8 @@ if TYPE_CHECKING:
 _PLACES = {
     "BenchmarkConfig": "suite",
     "Pipeline": "data",
+    "compare_layers": "accuracy.layers",
+    "compare_outputs": "accuracy.outputs_comparison",
     "measure_startup": "startup",
     "read_results": "results",
     "run_benchmark_suite": "suite",
@@ -22,6 +26,8 @@ _PLACES = {
 __all__ = [
     "BenchmarkConfig",
     "Pipeline",
+    "compare_layers",
+    "compare_outputs",
     "measure_startup",
     "read_results",
     "run_benchmark_suite",

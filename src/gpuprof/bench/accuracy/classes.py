@@ -65,6 +65,8 @@ class ClassificationSum:
     def add(self, baseline: Any, optimized: Any, labels: Any = None) -> None:
         """Add a batch. Raises BenchmarkError for labels that are no classes."""
         old, new = (np.asarray(each, dtype=np.float64) for each in (baseline, optimized))
+        if not len(old):
+            return
         known = None if labels is None else self._checked(np.asarray(labels))
         self._columns.add(old, new)
         answers, top = (_answers(old), _answers(new)), (self._top(old), self._top(new))

@@ -144,7 +144,9 @@ class NumericsSum:
         known = np.flatnonzero((lengths[0] > 0) & (lengths[1] > 0))
         if not len(known):
             return
-        old, new = (each[known] / length[known, None] for each, length in zip((old, new), lengths, strict=True))
+        old, new = (
+            each[known] / length[known, None] for each, length in zip((old, new), lengths, strict=True)
+        )
         norms = np.sqrt(np.square(old).sum(axis=1) * np.square(new).sum(axis=1))
         cosines = np.clip((old * new).sum(axis=1) / norms, -1.0, 1.0)
         self._cosines += float(cosines.sum())

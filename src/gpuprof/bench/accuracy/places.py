@@ -56,7 +56,9 @@ class NotFinite:
         kinds = [f"{self.nan:,} NaN"] if self.nan else []
         kinds += [f"{self.infinite:,} infinite"] if self.infinite else []
         where = "" if self.slice is None else f", all in {self.slice}"
-        return f"{' and '.join(kinds) or 'none'}{where}" + ("" if self.first is None else f", first in {self.first}")
+        return f"{' and '.join(kinds) or 'none'}{where}" + (
+            "" if self.first is None else f", first in {self.first}"
+        )
 
 
 class NotFiniteCount:
@@ -74,7 +76,7 @@ class NotFiniteCount:
         """Count one batch, (samples, ...); `finite` says which of its values are."""
         if finite.all():
             return
-        nan = int(np.isnan(values).sum())
+        nan = int(np.isnan(values[~finite]).sum())
         self._nan += nan
         self._infinite += int(finite.size - finite.sum()) - nan
         places = np.nonzero(~finite)
@@ -82,7 +84,9 @@ class NotFiniteCount:
         if self._first is None:
             flat = int(np.argmin(finite.reshape(-1)))
             self._first, self._shape = place_of(flat, values.shape, first_sample), values.shape[1:]
-        self._widen(np.array([[axis.min(), axis.max()] for axis in places[1:]]).reshape(-1, 2), values.shape[1:])
+        self._widen(
+            np.array([[axis.min(), axis.max()] for axis in places[1:]]).reshape(-1, 2), values.shape[1:]
+        )
 
     def _widen(self, ranges: Array, shape: tuple[int, ...]) -> None:
         if len(shape) != len(self._shape):

@@ -60,7 +60,9 @@ class Change:
         return {name: plain(getattr(self, name)) for name in names}
 
     def __str__(self) -> str:
-        return f"{self.verdict}: {self.value:+.2%} ({self.low:+.2%} to {self.high:+.2%}, p={self.p_value:.2g})"
+        return (
+            f"{self.verdict}: {self.value:+.2%} ({self.low:+.2%} to {self.high:+.2%}, p={self.p_value:.2g})"
+        )
 
 
 def change_of(counts: PairedCounts, margin: float, confidence: float = CONFIDENCE) -> Change:
