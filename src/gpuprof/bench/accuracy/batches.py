@@ -31,8 +31,8 @@ class Batch:
 class Batches:
     """Reads batches and finds their labels.
 
-    `labels` is None (the second of a pair is taken as labels where it is a whole number for each sample), True
-    (it must be), False (there are none), the key of a dictionary, or the labels of all samples in order.
+    `labels` is None (the second of a pair is taken as labels where it is a whole number for each sample),
+    True (it must be), False (there are none), the key of a dictionary, or the labels of all samples in order.
     """
 
     def __init__(self, loader: Any, labels: Any) -> None:
@@ -53,8 +53,8 @@ class Batches:
             inputs, labels = self._split(given, number)
             if self._all is None and self._were_there not in (None, labels is not None):
                 raise BenchmarkError(
-                    f"labels are missing in batch {number if labels is None else number - 1}, and other batches "
-                    "have them: hand them out with every batch, or set labels=False"
+                    f"labels are missing in batch {number if labels is None else number - 1}, and other "
+                    "batches have them: hand them out with every batch, or set labels=False"
                 )
             self._were_there = labels is not None
             yield Batch(number, inputs, labels)
@@ -64,8 +64,8 @@ class Batches:
             )
         if self._all is not None and self._taken < len(self._all):
             raise BenchmarkError(
-                f"labels= holds {len(self._all):,} labels, and the loader handed out {self._taken:,} samples: "
-                "one for each sample is needed"
+                f"labels= holds {len(self._all):,} labels, and the loader handed out {self._taken:,} "
+                "samples: one for each sample is needed"
             )
 
     def _split(self, given: Any, number: int) -> tuple[Any, Integers | None]:
@@ -84,8 +84,8 @@ class Batches:
             return given[0], labels
         if self._labels is True:
             raise BenchmarkError(
-                f"labels are missing in batch {number}: labels=True needs pairs of inputs and labels, one whole "
-                f"number for each sample, and the batch is {_description(given)}"
+                f"labels are missing in batch {number}: labels=True needs pairs of inputs and labels, one "
+                f"whole number for each sample, and the batch is {_description(given)}"
             )
         return _as_arguments(given), None
 
@@ -111,8 +111,8 @@ def _iterable(loader: Any) -> Iterable[Any]:
         iter(loader)
     except TypeError:
         raise BenchmarkError(
-            f"the loader is a {type(loader).__name__}: hand over what batches can be iterated from, such as a "
-            "DataLoader or a list of batches"
+            f"the loader is a {type(loader).__name__}: hand over what batches can be iterated from, such as "
+            "a DataLoader or a list of batches"
         ) from None
     found: Iterable[Any] = loader
     return found

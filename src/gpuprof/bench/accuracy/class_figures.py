@@ -66,8 +66,8 @@ class VariantFigures:
 class Classification:
     """What two variants answer. Without labels there is agreement only: `change` is None, `per_class` empty.
 
-    `top1_agreement` is the share of samples with the same answer, `top5_agreement` the mean share that the five
-    best classes of one have in common with those of the other, None below 6 classes.
+    `top1_agreement` is the share of samples with the same answer, `top5_agreement` the mean share that the
+    five best classes of one have in common with those of the other, None below 6 classes.
     """
 
     output: str

@@ -116,8 +116,10 @@ class ClassificationSum:
             samples=self._samples,
             top1_agreement=self._same / self._samples,
             top5_agreement=self._shared / (TOP * self._samples) if self._has_top else None,
-            baseline=self._variant(self._baseline, totals and totals.baseline, per_class, 0),
-            optimized=self._variant(self._optimized, totals and totals.optimized, per_class, 1),
+            baseline=self._variant(self._baseline, None if totals is None else totals.baseline, per_class, 0),
+            optimized=self._variant(
+                self._optimized, None if totals is None else totals.optimized, per_class, 1
+            ),
             change=None if totals is None else change_of(totals, margin),
             per_class=per_class,
             swapped=swapped_classes(self._answers, self._columns),

@@ -7,119 +7,14 @@ local error is its own. Beside it stands the accumulated error, of the optimized
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
-from gpuprof.bench.accuracy.arrays import Outputs, named_arrays
-from gpuprof.bench.accuracy.layer_pairs import (
-    ROOT,
-    Call,
-    Origin,
-    OriginSearch,
-    is_above,
-    is_compiled,
-    layers_of,
-    paths_of,
-    uncompiled,
-    watched,
-    without_compiled_code,
-)
-from gpuprof.bench.accuracy.numerics import NumericsSum
-from gpuprof.bench.accuracy.places import plain
-from gpuprof.bench.accuracy.rounding import rounding_copy
-from gpuprof.bench.accuracy.tolerance import (
-    SLACK,
-    UNIT_ROUNDOFF,
-    allowance,
-    coarsest,
-    is_coarser,
-    known_dtype,
-)
-from gpuprof.bench.accuracy.variants import (
-    Variant,
-    copied,
-    copied_to,
-    double_precision,
-    in_double,
-    is_module,
-    kept_random_states,
-    no_gradients,
-    unharmed,
-)
-from gpuprof.bench.failures import reason_of
+from gpuprof.bench.accuracy.layer_figures import LayersComparison
+from gpuprof.bench.accuracy.layer_run import LayerRun
+from gpuprof.bench.accuracy.tolerance import known_dtype
+from gpuprof.bench.accuracy.variants import is_module, unharmed
 from gpuprof.errors import BenchmarkError
 from gpuprof.record.call_arguments import CallArguments, arguments
-
-FORMAT = 1
-LayerVerdict = Literal["within", "departs", "compensated", "unknown"]
-
-
-@dataclass(frozen=True, slots=True)
-class LayerComparison:
-    """One call of a layer, in the order in which the baseline's calls ended; errors are relative, Euclidean.
-
-    `local_error` is that of the optimized layer on the baseline's inputs, `allowed` what its type allows,
-    `accumulated_error` that of the optimized model's own run. *departs*: the local error is more than allowed;
-    *compensated*: it is, but not that of a module around it, as where layers were fused. None where `reason`
-    says why. `is_leaf`: the layer holds no other.
-    """
-
-    path: str
-    ordinal: int
-    type: str
-    optimized_type: str
-    is_leaf: bool
-    dtype: str | None
-    local_error: float | None
-    allowed: float | None
-    accumulated_error: float | None
-    verdict: LayerVerdict
-    reason: str
-
-
-@dataclass(frozen=True)
-class LayersComparison:
-    """What `compare_layers` found.
-
-    `first` is the first layer that departs, None where none does; `worst` are the departing ones, largest local
-    error first. `nan` and `infinite` are where the optimized model makes the first NaN and infinity,
-    `baseline_nan` and `baseline_infinite` the baseline.
-    """
-
-    layers: tuple[LayerComparison, ...]
-    only_baseline: tuple[str, ...]
-    only_optimized: tuple[str, ...]
-    not_called: tuple[str, ...]
-    nan: Origin | None
-    infinite: Origin | None
-    baseline_nan: Origin | None
-    baseline_infinite: Origin | None
-    notes: tuple[str, ...]
-
-    @property
-    def first(self) -> LayerComparison | None:
-        """The first layer that departs; a module that merely holds it ends later."""
-        return next((each for each in self.layers if each.verdict == "departs"), None)
-
-    @property
-    def worst(self) -> tuple[LayerComparison, ...]:
-        """The layers that depart and hold no other that does, largest local error first; not finite is largest."""
-        departing = [each for each in self.layers if each.verdict == "departs"]
-        paths = [each.path for each in departing]
-        own = [each for each in departing if not any(is_above(each.path, path) for path in paths)]
-        return tuple(sorted(own, key=lambda each: (each.local_error is not None, -(each.local_error or 0.0))))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON; what is not available is None."""
-        found: dict[str, Any] = plain({"format": FORMAT, **asdict(self)})
-        found["first"] = None if self.first is None else plain(asdict(self.first))
-        return found
-
-    def __str__(self) -> str:
-        from gpuprof.bench.accuracy.layers_report import layers_report
-
-        return layers_report(self)
 
 
 def compare_layers(
@@ -131,11 +26,11 @@ def compare_layers(
     tolerance: float | None = None,
     optimized_dtype: str | None = None,
 ) -> LayersComparison:
-    """Compare two modules of PyTorch layer by layer on one batch of inputs (as `gpuprof.benchmark` takes them).
+    """Compare two modules of PyTorch layer by layer on one batch of inputs (as `gpuprof.benchmark` has).
 
-    What a layer's error may be: `tolerance` where it is given; else, with `reference`, from the baseline's layer in
-    float64 on the same inputs, as tolerance.py tells; without a reference SLACK roundings in the layer's
-    type and 128 in float32. A copy of the baseline in float64, the optimized model's outputs of every layer,
+    What a layer's error may be: `tolerance` where it is given; else, with `reference`, from the baseline's
+    layer in float64 on the same inputs, as tolerance.py tells; without a reference SLACK roundings in the
+    layer's type and 128 in float32. A copy of the baseline in float64, the optimized model's outputs of every layer,
     and each layer's run inside each module around it are what it costs: take a small batch.
 
     Both models are evaluated in evaluation mode and left as they were. Raises BenchmarkError.
@@ -146,7 +41,7 @@ def compare_layers(
                 f"{name}: compare_layers looks into modules of PyTorch, not {type(model).__name__}"
             )
     dtype = optimized_dtype and known_dtype(optimized_dtype, "optimized_dtype")
-    run = _LayerRun(baseline, optimized, tolerance, dtype)
+    run = LayerRun(baseline, optimized, tolerance, dtype)
     if reference and tolerance is None:
         run.add_reference(baseline)
     with unharmed(baseline, optimized):
@@ -154,210 +49,3 @@ def compare_layers(
         run.run_optimized(given)
         run.run_baseline(given)
     return run.result()
-
-
-class _LayerRun:
-    """Both models' layers, what the optimized ones returned, and what was found so far."""
-
-    def __init__(self, baseline: Any, optimized: Any, tolerance: float | None, dtype: str | None) -> None:
-        self._models = baseline, optimized
-        self._baseline, self._optimized = layers_of(baseline), layers_of(optimized)
-        self._partners, self._baseline_paths = paths_of(optimized), paths_of(baseline)
-        self._high: Any = None
-        self._reference: dict[str, Any] = {}
-        self._rounding: dict[str, dict[str, Any]] = {}
-        self._tolerance, self._dtype = tolerance, dtype
-        self._returned: dict[tuple[str, int], Outputs] = {}
-        self._found: list[LayerComparison] = []
-        self._origins = OriginSearch(), OriginSearch()
-        self._notes: list[str] = []
-        self._is_compiled = any(map(is_compiled, self._models))
-        if self._is_compiled:
-            self._notes.append(
-                "compiled modules were run without their compiled code: hooks see no layers in it"
-            )
-
-    def add_reference(self, baseline: Any) -> None:
-        """Copy the baseline to float64; where it cannot be copied, a note says so."""
-        try:
-            high = double_precision(baseline).eval()
-        except BenchmarkError as error:
-            self._notes.append(f"no reference: {error}")
-            return
-        self._high, self._reference = high, paths_of(high)
-
-    def run_optimized(self, inputs: Any) -> None:
-        """Run the optimized model and keep what its layers return."""
-
-        def see(call: Call) -> None:
-            self._origins[1].see(call)
-            self._returned[call.path, call.ordinal] = _kept(call.output)
-
-        self._run("optimized", self._models[1], self._optimized, inputs, see)
-
-    def run_baseline(self, inputs: Any) -> None:
-        """Run the baseline, and the optimized model's layers beside it."""
-
-        def see(call: Call) -> None:
-            self._origins[0].see(call)
-            if call.path in self._partners:
-                self._found.append(self._compared(call))
-
-        self._run("baseline", self._models[0], self._baseline, inputs, see)
-
-    def _run(self, name: str, model: Any, layers: Mapping[str, Any], inputs: Any, see: Any) -> None:
-        variant = Variant(name, uncompiled(model), mend="hand over inputs that both models take")
-        with watched(layers, see), without_compiled_code(self._is_compiled):
-            variant(inputs, batch=1)
-
-    def _compared(self, call: Call) -> LayerComparison:
-        partner = self._partners[call.path]
-        own = _kept(call.output)
-        dtype = self._dtype or _dtype_of(partner, own)
-        local, why = _error_of(partner, call, own)
-        reference = self._reference.get(call.path)
-        # Not measured where it decides nothing: a layer that returns the same bits is within.
-        allowed = self._allowed(reference, call, own, dtype) if local != 0 else None
-        accumulated = self._accumulated(call, own)
-        verdict, reason = _verdict(local, allowed, why)
-        return LayerComparison(
-            path=call.path,
-            ordinal=call.ordinal,
-            type=type(call.module).__name__,
-            optimized_type=type(partner).__name__,
-            is_leaf=next(call.module.children(), None) is None,
-            dtype=dtype,
-            local_error=local,
-            allowed=allowed,
-            accumulated_error=accumulated,
-            verdict=verdict,
-            reason=reason,
-        )
-
-    def _allowed(self, reference: Any, call: Call, own: Outputs, dtype: str | None) -> float | None:
-        if self._tolerance is not None:
-            return self._tolerance
-        if dtype is None:
-            return None
-        own_dtype = _dtype_of(call.module, own)
-        if reference is not None and own_dtype is not None:
-            inputs = in_double((call.args, call.kwargs))
-            true, _ = _outputs_of(reference, inputs)
-            error = None if true is None else _relative_error(true, own)
-            if true is not None and error is not None:
-                rounding = self._rounding_error(call.path, inputs, true, (own_dtype, dtype))
-                return allowance(error, own_dtype, dtype, rounding)
-        return SLACK * UNIT_ROUNDOFF[dtype] + 128 * UNIT_ROUNDOFF["float32"]
-
-    def _rounding_error(self, path: str, inputs: Any, true: Outputs, dtypes: tuple[str, str]) -> float | None:
-        """Return the error of the layer that rounds as the optimized one's type does, where it is coarser."""
-        if not is_coarser(dtypes[1], dtypes[0]):
-            return None
-        if dtypes[1] not in self._rounding:
-            self._rounding[dtypes[1]] = paths_of(rounding_copy(self._high, dtypes[1]))
-        found, _ = _outputs_of(self._rounding[dtypes[1]][path], inputs)
-        return None if found is None else _relative_error(true, found)
-
-    def _accumulated(self, call: Call, own: Outputs) -> float | None:
-        theirs = self._returned.pop((call.path, call.ordinal), None)
-        return None if theirs is None else _relative_error(own, theirs)
-
-    def result(self) -> LayersComparison:
-        """Return what was found."""
-        called = {each.path for each in self._found}
-        both = [path for path in self._baseline if path in self._partners]
-        if not called - {ROOT}:
-            self._notes.append("no layer below the model was called in a way that hooks see")
-        return LayersComparison(
-            layers=_with_compensation(self._found),
-            only_baseline=tuple(path for path in self._baseline if path not in self._partners),
-            only_optimized=tuple(path for path in self._optimized if path not in self._baseline_paths),
-            not_called=tuple(path for path in both if path not in called),
-            nan=self._origins[1].nan,
-            infinite=self._origins[1].infinite,
-            baseline_nan=self._origins[0].nan,
-            baseline_infinite=self._origins[0].infinite,
-            notes=tuple(self._notes),
-        )
-
-
-def _kept(output: Any) -> Outputs:
-    """Return copies: the next layer may work in place."""
-    return named_arrays(copied(output))
-
-
-def _outputs_of(module: Any, inputs: tuple[Any, Any]) -> tuple[Outputs | None, str]:
-    """Run a layer on a copy of another's inputs; returns why not where it fails."""
-    with no_gradients(), kept_random_states(0):
-        try:
-            args, kwargs = copied_to(inputs, module)
-            return named_arrays(module(*args, **kwargs)), ""
-        except Exception as error:
-            return None, f"failed on the baseline's inputs: {reason_of(error)}"
-
-
-def _error_of(partner: Any, call: Call, own: Outputs) -> tuple[float | None, str]:
-    theirs, why = _outputs_of(partner, (call.args, call.kwargs))
-    if theirs is None:
-        return None, why
-    if not own.arrays:
-        return None, "returns nothing that has plain values"
-    shapes = [{name: each.values.shape for name, each in side.arrays.items()} for side in (own, theirs)]
-    if shapes[0] != shapes[1]:
-        return None, f"returns other shapes: {_shapes(own)}, and {_shapes(theirs)} in the optimized model"
-    error = _relative_error(own, theirs)
-    return error, "" if error is not None else "NaN or infinity on one side, or a baseline of zeros"
-
-
-def _shapes(outputs: Outputs) -> str:
-    return (
-        ", ".join(f"{name} {tuple(each.values.shape)}" for name, each in outputs.arrays.items()) or "nothing"
-    )
-
-
-def _relative_error(old: Outputs, new: Outputs) -> float | None:
-    """Return the largest relative error of the outputs; None where an element is finite on one side only."""
-    errors = []
-    for name, each in old.arrays.items():
-        other = new.arrays.get(name)
-        if other is None or other.values.shape != each.values.shape:
-            return None
-        sums = NumericsSum(name)
-        sums.add(each.values, other.values)
-        figures = sums.result()
-        if figures.baseline_not_finite.count != figures.optimized_not_finite.count:
-            return None
-        errors.append(sums.relative_l2)
-    known = [error for error in errors if error is not None]
-    return max(known) if known and len(known) == len(errors) else None
-
-
-def _dtype_of(module: Any, outputs: Outputs) -> str | None:
-    names = [str(each.dtype).removeprefix("torch.") for each in module.parameters()]
-    names += [each.dtype for each in outputs.arrays.values()] if not names else []
-    return coarsest([each for each in names if "float" in each])
-
-
-def _verdict(local: float | None, allowed: float | None, why: str) -> tuple[LayerVerdict, str]:
-    if local is None:
-        # Other shapes and values that are not finite are a departure; a layer that cannot be run is unknown.
-        return ("unknown" if why.startswith(("failed", "returns nothing")) else "departs"), why
-    if local == 0:
-        return "within", ""
-    if allowed is None:
-        return "unknown", "the type that it computes in is not known: name it with optimized_dtype="
-    return ("within", "") if local <= allowed else ("departs", f"{local / allowed:.3g} times what is allowed")
-
-
-def _with_compensation(found: list[LayerComparison]) -> tuple[LayerComparison, ...]:
-    """Mark layers whose departure does not show in a module around them, such as those of a fused pair."""
-    fine = {each.path for each in found if each.verdict == "within"}
-    fine -= {each.path for each in found if each.verdict != "within"}
-    marked = []
-    for each in found:
-        around = [path for path in fine if is_above(path, each.path)] if each.verdict == "departs" else []
-        if around:
-            reason = f"{each.reason}, but {max(around, key=len)} around it does not depart"
-            each = LayerComparison(**{**asdict(each), "verdict": "compensated", "reason": reason})
-        marked.append(each)
-    return tuple(marked)

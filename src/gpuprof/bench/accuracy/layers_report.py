@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A comparison of layers as text for people: the first that departs, the worst, and what could not be compared."""
+"""A comparison of layers as text for people: the first that departs, the worst, what was left out."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpuprof.analyze.text_table import Column, text_table
 from gpuprof.bench.accuracy.outputs_report import WIDTH, figure, wrapped
 
 if TYPE_CHECKING:
-    from gpuprof.bench.accuracy.layers import LayerComparison, LayersComparison
+    from gpuprof.bench.accuracy.layer_figures import LayerComparison, LayersComparison
 
 _MOST_LAYERS = 12
 _MOST_NAMES = 8
@@ -20,11 +20,12 @@ def layers_report(comparison: LayersComparison) -> str:
     """Return all of it, at most 100 columns wide where names allow it."""
     leaves = sum(each.is_leaf for each in comparison.layers)
     lines = [
-        f"{len(comparison.layers):,} calls of layers compared, {leaves:,} of them of layers that hold no other",
+        f"{len(comparison.layers):,} calls of layers compared, {leaves:,} of layers that hold no other",
         "",
     ]
     lines += wrapped("! ", [*_findings(comparison)]) or ["no layer departs from its baseline"]
-    lines += ["", _table(_shown(comparison)), ""]
+    shown = _shown(comparison)
+    lines += ["", _table(shown) if shown else "every layer returns the very same values", ""]
     lines.append(
         "local: on the baseline's inputs of the layer; accumulated: in the optimized model's own run"
     )
@@ -53,16 +54,16 @@ def _described(layer: LayerComparison) -> str:
     call = f", call {layer.ordinal + 1}" if layer.ordinal else ""
     error = "" if layer.local_error is None else f": local error {layer.local_error:.2g}"
     allowed = "" if layer.allowed is None or layer.local_error is None else f" of {layer.allowed:.2g} allowed"
-    return f"{layer.path} ({layer.type}{call}){error}{allowed}" + (
-        f", {layer.reason}" if layer.reason else ""
-    )
+    reason = "" if error or not layer.reason else f": {layer.reason}"
+    return f"{layer.path} ({layer.type}{call}){error}{allowed}{reason}"
 
 
 def _shown(comparison: LayersComparison) -> Sequence[LayerComparison]:
     """Return the first that departs, the worst, and what is largest among the rest, in the order of calls."""
     first = [] if comparison.first is None else [comparison.first]
     rest = sorted(
-        (each for each in comparison.layers if each.is_leaf), key=lambda each: -(each.local_error or 0.0)
+        (each for each in comparison.layers if each.is_leaf and each.local_error != 0),
+        key=lambda each: -(each.local_error or 0.0),
     )
     shown: dict[tuple[str, int], None] = {}
     for each in (*first, *comparison.worst, *rest):

@@ -183,7 +183,7 @@ class NumericsSum:
 
     @property
     def relative_l2(self) -> float | None:
-        """The norm of the error over that of the baseline; 0 of 0 is 0, and None where only the baseline is 0."""
+        """The error's norm over the baseline's; 0 where both are 0, None where the baseline alone is."""
         if not self._compared:
             return None
         if self._baseline_squares > 0:

@@ -89,8 +89,8 @@ def compare_outputs(
 
     `reference` is a model of higher precision, or True for a copy of the baseline in float64: then each
     output's error is judged by what its type allows (tolerance.py). The type is the coarsest of a module's
-    parameters and outputs, unless `baseline_dtype` and `optimized_dtype` name it, as is needed for "tf32", "int8"
-    and for functions that round inside. `margin` is the change of accuracy that is of no matter.
+    parameters and outputs, unless `baseline_dtype` and `optimized_dtype` name it, as is needed for "tf32",
+    "int8" and for functions that round inside. `margin` is the change of accuracy that is of no matter.
 
     Modules of PyTorch are evaluated in evaluation mode without gradients, and left as they were. Memory
     does not grow with the number of batches. Raises BenchmarkError.
@@ -124,7 +124,7 @@ class _Run:
         self._output = output
         self._count = 0
         self._pairs: dict[str, NumericsSum] = {}
-        # Against the reference: the baseline, the optimized variant, and the rounding copy where there is one.
+        # Against the reference: the baseline, the optimized variant, the rounding copy if there is one.
         self._errors: dict[str, tuple[NumericsSum, ...]] = {}
         self._scores: ClassificationSum | None = None
         self._notes: dict[str, None] = {}
@@ -211,8 +211,9 @@ def check_alike(one: Outputs, other: Outputs, one_name: str, other_name: str, ba
         shapes = tuple(old.values.shape), tuple(other.arrays[name].values.shape)
         if shapes[0] != shapes[1]:
             raise BenchmarkError(
-                f"{name} does not match in batch {batch}: {one_name} returns {_described(old, shapes[0])}, and "
-                f"{other_name} {_described(other.arrays[name], shapes[1])}: the models differ in classes or sizes"
+                f"{name} does not match in batch {batch}: {one_name} returns {_described(old, shapes[0])}, "
+                f"and {other_name} {_described(other.arrays[name], shapes[1])}: "
+                "the models differ in classes or sizes"
             )
 
 
@@ -225,7 +226,7 @@ def _list(names: Any) -> str:
 
 
 def _scores_name(outputs: Outputs, asked: str | None, must: bool) -> str | None:
-    """Return the output that is scores of classes: the one asked for, `logits`, or the only one that can be."""
+    """Return the output that is scores of classes: the one asked for, `logits`, or the only one that can."""
     can = [name for name, each in outputs.arrays.items() if _can_be_scores(each)]
     if asked is not None and asked in can:
         return asked
@@ -235,8 +236,8 @@ def _scores_name(outputs: Outputs, asked: str | None, must: bool) -> str | None:
         return None
     shapes = ", ".join(f"{name} {tuple(each.values.shape)}" for name, each in outputs.arrays.items())
     raise BenchmarkError(
-        f"{asked or 'no output'} {'is not' if asked else 'is'} scores of two classes or more, (samples, classes): "
-        f"the outputs are {shapes}: name the right one with output="
+        f"{asked or 'no output'} {'is not' if asked else 'is'} scores of two classes or more, "
+        f"(samples, classes): the outputs are {shapes}: name the right one with output="
     )
 
 

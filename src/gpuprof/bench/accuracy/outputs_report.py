@@ -25,13 +25,15 @@ def outputs_report(comparison: OutputComparison) -> str:
     """Return all of it, at most 100 columns wide where names allow it."""
     lines = [f"{comparison.samples:,} samples in {comparison.batches:,} batches", ""]
     lines += wrapped("! ", comparison.findings) or ["nothing found that speaks against the optimized variant"]
-    lines += ["", numerics_table(comparison.numerics), "", *_place_lines(comparison.numerics)]
+    lines += ["", numerics_table(comparison.numerics)]
+    places = _place_lines(comparison.numerics)
+    lines += ["", *places] if places else []
     if comparison.tolerance:
         lines += ["", _tolerance_table(comparison.tolerance)]
         unknown = [str(each) for each in comparison.tolerance if each.verdict == "unknown"]
         lines += wrapped("", unknown)
     else:
-        lines += ["tolerance: not judged without a reference of higher precision (reference=True)"]
+        lines += ["", "tolerance: not judged without a reference of higher precision (reference=True)"]
     if comparison.classification is not None:
         lines += ["", *_classification_lines(comparison.classification)]
     lines += wrapped("", comparison.notes)
@@ -78,8 +80,8 @@ def _class_findings(found: Classification) -> Iterator[str]:
     for each in found.degraded[:_MOST_NAMED]:
         mostly = "" if each.becomes is None else f", mostly called {found.name_of(each.becomes[0])}"
         yield (
-            f"class {found.name_of(each.label)} degrades: {each.accuracy[0]:.1%} to {each.accuracy[1]:.1%} of "
-            f"{each.count:,} samples right (p={each.p_value:.2g}){mostly}"
+            f"class {found.name_of(each.label)} degrades: {each.accuracy[0]:.1%} to {each.accuracy[1]:.1%} "
+            f"of {each.count:,} samples right (p={each.p_value:.2g}){mostly}"
         )
     if len(found.degraded) > _MOST_NAMED:
         yield f"{len(found.degraded) - _MOST_NAMED} more classes degrade"
@@ -92,7 +94,8 @@ def _swap_line(found: Classification, pair: SwappedClasses) -> str:
     scores = {True: "; their scores are exchanged", False: "; their scores are not exchanged", None: ""}
     return (
         f"classes {one} and {other} are swapped: {pair.first_moved:,} of {pair.first_count:,} answers {one} "
-        f"became {other}, {pair.second_moved:,} of {pair.second_count:,} the other way{scores[pair.by_scores]}"
+        f"became {other}, {pair.second_moved:,} of {pair.second_count:,} the other way"
+        f"{scores[pair.by_scores]}"
     )
 
 

@@ -32,7 +32,7 @@ def rounding_copy(high: Any, dtype: str) -> Any:
 
 
 def rounded(tensor: Any, dtype: str) -> Any:
-    """Return the nearest values that `dtype` has, in the tensor's own type; not rounded where it is unknown."""
+    """Return the nearest values that `dtype` has, in the tensor's own type; of an unknown type the same."""
     torch: Any = sys.modules["torch"]
     if dtype in _INTEGER_STEPS:
         step = tensor.abs().max() / _INTEGER_STEPS[dtype] if tensor.numel() else 0

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Classes that exchanged their answers, as after a wrong list of classes or rows of weights put back wrongly."""
+"""Classes that exchanged their answers, as after a wrong list of classes or rows put back wrongly."""
 
 from __future__ import annotations
 

@@ -10,7 +10,8 @@ allowed, for other orders of summation and other kernels. A baseline that happen
 rounding of its result counts as one rounding.
 
 Where the reference is a copy that can be made to round (rounding.py), a coarser type's error is measured
-instead: SLACK times the error of the rounding copy and the baseline's together are allowed, where that is less.
+instead: SLACK times the error of the rounding copy and the baseline's together are allowed, where
+that is less.
 
 Errors are relative, in the Euclidean norm over all samples: unlike the largest relative error of an
 element, that does not blow up where an element is near 0.
@@ -124,7 +125,7 @@ def judge(
     new_not_finite: int = 0,
     rounding_error: float | None = None,
 ) -> Tolerance:
-    """Hold the errors against each other. `new_not_finite` counts NaN and infinity where the reference has none."""
+    """Hold the errors against each other. `new_not_finite` counts NaNs and infinities of the new variant."""
     baseline_dtype, optimized_dtype = dtypes
     if new_not_finite:
         reason = f"{new_not_finite:,} values are NaN or infinite, and finite in the reference"

@@ -52,7 +52,8 @@ class Variant:
                 outputs = named_arrays(self.model(*args, **kwargs))
             except Exception as error:
                 raise BenchmarkError(
-                    f"{self.name} raised {reason_of(error)} at {place_of(error)} in batch {batch}: {self._mend}"
+                    f"{self.name} raised {reason_of(error)} at {place_of(error)} in batch {batch}: "
+                    f"{self._mend}"
                 ) from error
         if not outputs.arrays:
             nothing = ", ".join(outputs.skipped) or "nothing"
@@ -194,6 +195,7 @@ def kept_random_states(seed: int) -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_gradients() -> Iterator[None]:
+    """Record nothing for a backward pass."""
     torch: Any = sys.modules.get("torch")
     with contextlib.nullcontext() if torch is None else torch.no_grad():
         yield
