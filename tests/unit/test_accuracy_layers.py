@@ -8,8 +8,9 @@ import json
 
 import pytest
 
-torch = pytest.importorskip("torch", reason="layers of PyTorch models are compared")
+pytest.importorskip("torch", reason="layers of PyTorch models are compared")
 
+import torch
 from accuracy_models import (
     CONVOLUTIONAL,
     PERCEPTRON,
@@ -41,7 +42,7 @@ def verdicts(found):
 def test_a_copy_departs_nowhere(kind) -> None:
     model = network(kind)
     found = compare_layers(model, copy.deepcopy(model), inputs_of(kind))
-    assert (found.first, found.worst, found.nan) == (None, (), None)
+    assert (found.first, found.worst, found.nan, found.findings) == (None, (), None, ())
     assert len(found.layers) == len(model) + 1
     assert {each.local_error for each in found.layers} == {0.0}
     assert "no layer departs" in str(found)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""compare_outputs: planted errors are found and named, bad input is said in one line, models stay as they were."""
+"""compare_outputs: planted errors are found and named, bad input is said, models stay as they were."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import json
 import numpy as np
 import pytest
 
-torch = pytest.importorskip("torch", reason="models of PyTorch are compared")
+pytest.importorskip("torch", reason="models of PyTorch are compared")
 
+import torch
 from accuracy_models import (
     CONVOLUTIONAL,
     PERCEPTRON,

@@ -68,9 +68,17 @@ class LayersComparison:
         own = [each for each in departing if not any(is_above(each.path, path) for path in paths)]
         return tuple(sorted(own, key=lambda each: (each.local_error is not None, -(each.local_error or 0.0))))
 
+    @property
+    def findings(self) -> tuple[str, ...]:
+        """What speaks against the optimized model, a line each; empty where nothing was found."""
+        from gpuprof.bench.accuracy.layers_report import findings_of
+
+        return tuple(findings_of(self))
+
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON; what is not available is None."""
         found: dict[str, Any] = plain({"format": FORMAT, **asdict(self)})
+        found["findings"] = list(self.findings)
         found["first"] = None if self.first is None else plain(asdict(self.first))
         return found
 

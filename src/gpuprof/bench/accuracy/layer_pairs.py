@@ -54,6 +54,12 @@ def without_compiled_code(is_so: bool) -> Iterator[None]:
         yield
 
 
+def is_called(module: Any) -> bool:
+    """Whether a module can be called; lists and dictionaries of modules cannot."""
+    nn = sys.modules["torch"].nn
+    return not isinstance(module, (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict))
+
+
 def is_above(path: str, other: str) -> bool:
     """Whether the module at `path` holds the one at `other`."""
     return path != other and (path == ROOT or other.startswith(f"{path}."))

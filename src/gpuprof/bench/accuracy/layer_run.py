@@ -14,6 +14,7 @@ from gpuprof.bench.accuracy.layer_pairs import (
     Call,
     OriginSearch,
     is_above,
+    is_called,
     is_compiled,
     layers_of,
     paths_of,
@@ -148,7 +149,7 @@ class LayerRun:
     def result(self) -> LayersComparison:
         """Return what was found."""
         called = {each.path for each in self._found}
-        both = [path for path in self._baseline if path in self._partners]
+        both = [path for path, each in self._baseline.items() if path in self._partners and is_called(each)]
         if not called - {ROOT}:
             self._notes.append("no layer below the model was called in a way that hooks see")
         return LayersComparison(

@@ -30,8 +30,8 @@ def compare_layers(
 
     What a layer's error may be: `tolerance` where it is given; else, with `reference`, from the baseline's
     layer in float64 on the same inputs, as tolerance.py tells; without a reference SLACK roundings in the
-    layer's type and 128 in float32. A copy of the baseline in float64, the optimized model's outputs of every layer,
-    and each layer's run inside each module around it are what it costs: take a small batch.
+    layer's type and 128 in float32. A copy of the baseline in float64, the optimized model's outputs of every
+    layer, and each layer's run inside each module around it are what it costs: take a small batch.
 
     Both models are evaluated in evaluation mode and left as they were. Raises BenchmarkError.
     """

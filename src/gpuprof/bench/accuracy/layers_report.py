@@ -23,7 +23,7 @@ def layers_report(comparison: LayersComparison) -> str:
         f"{len(comparison.layers):,} calls of layers compared, {leaves:,} of layers that hold no other",
         "",
     ]
-    lines += wrapped("! ", [*_findings(comparison)]) or ["no layer departs from its baseline"]
+    lines += wrapped("! ", comparison.findings) or ["no layer departs from its baseline"]
     shown = _shown(comparison)
     lines += ["", _table(shown) if shown else "every layer returns the very same values", ""]
     lines.append(
@@ -33,7 +33,8 @@ def layers_report(comparison: LayersComparison) -> str:
     return "\n".join(lines)
 
 
-def _findings(comparison: LayersComparison) -> Iterator[str]:
+def findings_of(comparison: LayersComparison) -> Iterator[str]:
+    """Yield what speaks against the optimized model, a line each."""
     sides = (
         ("optimized", comparison.nan, comparison.infinite),
         ("baseline", comparison.baseline_nan, comparison.baseline_infinite),

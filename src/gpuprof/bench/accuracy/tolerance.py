@@ -27,6 +27,8 @@ from gpuprof.errors import BenchmarkError
 
 ToleranceVerdict = Literal["within", "beyond", "unknown"]
 SLACK = 4.0
+# A baseline that sums in a lucky order, or in blocks, must not forbid other kernels for the same type.
+_OTHER_ORDER = 8.0
 
 # Half the distance from 1 to the next number, 2^-p with p digits in the significand. Whole numbers with one
 # scale a tensor: half a step, which is the largest element over 127 (of 8 bits) or over 7 (of 4).
@@ -107,10 +109,12 @@ def allowance(
 ) -> float:
     """Return the error that a type allows (see the head of this file).
 
-    SLACK max(e, u) u' / u; with the error r of a copy that rounds, no more than SLACK max(e + r, u').
+    SLACK max(e, u) u' / u, and at least SLACK times 8 roundings of the sums, which are in float32 or better;
+    with the error r of a copy that rounds, no more than SLACK max(e + r, u').
     """
     unit, other = UNIT_ROUNDOFF[baseline_dtype], UNIT_ROUNDOFF[optimized_dtype]
-    allowed = SLACK * max(baseline_error, unit) * max(other / unit, 1.0)
+    least = _OTHER_ORDER * min(unit, UNIT_ROUNDOFF["float32"])
+    allowed = SLACK * max(max(baseline_error, unit) * max(other / unit, 1.0), least)
     if rounding_error is None or other <= unit:
         return allowed
     return min(allowed, SLACK * max(baseline_error + rounding_error, other))
@@ -125,7 +129,7 @@ def judge(
     new_not_finite: int = 0,
     rounding_error: float | None = None,
 ) -> Tolerance:
-    """Hold the errors against each other. `new_not_finite` counts NaNs and infinities of the new variant."""
+    """Hold errors against each other. `new_not_finite` counts NaNs and infinities of the new variant."""
     baseline_dtype, optimized_dtype = dtypes
     if new_not_finite:
         reason = f"{new_not_finite:,} values are NaN or infinite, and finite in the reference"
