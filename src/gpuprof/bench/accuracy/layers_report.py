@@ -23,7 +23,7 @@ def layers_report(comparison: LayersComparison) -> str:
         f"{len(comparison.layers):,} calls of layers compared, {leaves:,} of layers that hold no other",
         "",
     ]
-    lines += wrapped("! ", comparison.findings) or ["no layer departs from its baseline"]
+    lines += wrapped("! ", comparison.findings) or [_nothing_found(comparison)]
     shown = _shown(comparison)
     lines += ["", _table(shown) if shown else "every layer returns the very same values", ""]
     lines.append(
@@ -31,6 +31,13 @@ def layers_report(comparison: LayersComparison) -> str:
     )
     lines += wrapped("", [*_left_out(comparison), *comparison.notes])
     return "\n".join(lines)
+
+
+def _nothing_found(comparison: LayersComparison) -> str:
+    unknown = sum(each.verdict == "unknown" for each in comparison.layers)
+    if not unknown:
+        return "no layer departs from its baseline"
+    return f"no layer departs among those that could be compared; {unknown:,} calls could not"
 
 
 def findings_of(comparison: LayersComparison) -> Iterator[str]:

@@ -23,7 +23,7 @@ _MOST_NAMED = 5
 
 def outputs_report(comparison: OutputComparison) -> str:
     """Return all of it, at most 100 columns wide where names allow it."""
-    lines = [f"{comparison.samples:,} samples in {comparison.batches:,} batches", ""]
+    lines = [f"{_counted(comparison.samples, 'sample')} in {_counted(comparison.batches, 'batch', 'es')}", ""]
     lines += wrapped("! ", comparison.findings) or ["nothing found that speaks against the optimized variant"]
     lines += ["", numerics_table(comparison.numerics)]
     places = _place_lines(comparison.numerics)
@@ -38,6 +38,10 @@ def outputs_report(comparison: OutputComparison) -> str:
         lines += ["", *_classification_lines(comparison.classification)]
     lines += wrapped("", comparison.notes)
     return "\n".join(lines)
+
+
+def _counted(count: int, what: str, ending: str = "s") -> str:
+    return f"{count:,} {what}{'' if count == 1 else ending}"
 
 
 def wrapped(mark: str, lines: Sequence[str]) -> list[str]:

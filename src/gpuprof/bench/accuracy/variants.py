@@ -12,6 +12,7 @@ import contextlib
 import copy
 import random
 import sys
+import warnings
 from collections.abc import Iterator, Mapping
 from types import SimpleNamespace
 from typing import Any
@@ -75,7 +76,10 @@ def double_precision(model: Any) -> Any:
             "hand over the function of higher precision itself"
         )
     try:
-        return copy.deepcopy(model).double()
+        # A scripted model's copy warns of gradients that nobody asked for.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return copy.deepcopy(model).double()
     except Exception as error:
         raise BenchmarkError(
             f"the baseline cannot be copied to float64 ({reason_of(error)}): "
