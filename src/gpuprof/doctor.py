@@ -366,9 +366,7 @@ def _distribution_versions(prefix: str) -> list[str]:
 
 def _nsys() -> Iterator[Check]:
     path = shutil.which("nsys")
-    yield Check(
-        "nsys", "info", path or "Nsight Systems not found: gpuprof nsys prints the command to run elsewhere"
-    )
+    yield Check("nsys", "info", path or "Nsight Systems not found: gpuprof nsys prints the command to run elsewhere")
 
 
 def _nvcc() -> Iterator[Check]:
