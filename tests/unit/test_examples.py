@@ -21,6 +21,7 @@ SHORT = {
     "api.py": [],
     "async_server.py": ["--requests", "3"],
     "benchmark.py": ["--launches", "2"],
+    "compare_outputs.py": ["--samples", "256"],
     "difference.py": ["--steps", "20"],
     "sql.py": [],
     "transformer.py": ["--steps", "2", "--layers", "2", "--batch", "2", "--tokens", "4"],

@@ -6,6 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpuprof.bench.accuracy.layers import compare_layers
+    from gpuprof.bench.accuracy.outputs_comparison import compare_outputs
     from gpuprof.bench.data import Pipeline
     from gpuprof.bench.results import read_results
     from gpuprof.bench.startup import measure_startup
@@ -20,6 +22,8 @@ _PLACES = {
     "BenchmarkConfig": "suite",
     "Pipeline": "data",
     "SuiteError": "suite",
+    "compare_layers": "accuracy.layers",
+    "compare_outputs": "accuracy.outputs_comparison",
     "measure_startup": "startup",
     "read_results": "results",
     "run_benchmark_suite": "suite",
@@ -29,6 +33,8 @@ __all__ = [
     "BenchmarkConfig",
     "Pipeline",
     "SuiteError",
+    "compare_layers",
+    "compare_outputs",
     "measure_startup",
     "read_results",
     "run_benchmark_suite",

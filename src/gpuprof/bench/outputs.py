@@ -38,12 +38,13 @@ def _arrays(value: object, place: str) -> Iterator[tuple[str, np.ndarray[Any, An
     elif isinstance(value, (float, complex, np.generic)):
         yield place, np.asarray(value)
     else:
-        array = _as_array(value)
+        array = as_array(value)
         if array is not None:
             yield place, array
 
 
-def _as_array(value: Any) -> np.ndarray[Any, Any] | None:
+def as_array(value: Any) -> np.ndarray[Any, Any] | None:
+    """Return the values of a tensor or of what NumPy reads; None of what has no plain values."""
     if hasattr(value, "detach") and hasattr(value, "is_floating_point"):
         return _of_tensor(value.detach())
     if hasattr(value, "__array__"):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 from gpuprof import _native
@@ -11,11 +12,16 @@ from gpuprof.bench.systems.common import FrameworkSystem
 from gpuprof.record.recording import Recording, create_folder
 from gpuprof.run.writer import close_run
 
-CALLS = 5
+# A difference is judged of eight repetitions and more; a slow model has fewer.
+FEWEST_CALLS, MOST_CALLS = 5, 40
+LONGEST_S = 3.0
 
 
-def record_run(system: FrameworkSystem, path: Path, calls: int = CALLS) -> None:
-    """Record `calls` calls of the prepared batch as the run `path`. Raises RecordingError and RunError."""
+def record_run(system: FrameworkSystem, path: Path, calls: int | None = None) -> None:
+    """Record calls of the prepared batch as the run `path`, as many as LONGEST_S holds where not told.
+
+    Raises RecordingError and RunError.
+    """
     create_folder(path)
     recording = Recording(path, modules=_modules(system))
     try:
@@ -24,13 +30,21 @@ def record_run(system: FrameworkSystem, path: Path, calls: int = CALLS) -> None:
         shutil.rmtree(path, ignore_errors=True)
         raise
     try:
-        for _ in range(calls):
+        begin_s, done = time.perf_counter(), 0
+        while _goes_on(calls, done, time.perf_counter() - begin_s):
             with _native.span("call"):
                 system.run()
                 system.synchronize()
+            done += 1
     finally:
         recording.stop()
     close_run(path)
+
+
+def _goes_on(calls: int | None, done: int, elapsed_s: float) -> bool:
+    if calls is not None:
+        return done < calls
+    return done < FEWEST_CALLS or (done < MOST_CALLS and elapsed_s < LONGEST_S)
 
 
 def _modules(system: FrameworkSystem) -> tuple[object, ...]:

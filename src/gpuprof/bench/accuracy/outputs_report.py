@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A comparison of outputs as text for people: what was found first, then the figures."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from gpuprof.analyze.text_table import Column, escape_text, format_share, text_table
+
+if TYPE_CHECKING:
+    from gpuprof.bench.accuracy.class_figures import ClassFigures, Classification
+    from gpuprof.bench.accuracy.numerics import Numerics
+    from gpuprof.bench.accuracy.outputs_comparison import OutputComparison
+    from gpuprof.bench.accuracy.swapped import SwappedClasses
+    from gpuprof.bench.accuracy.tolerance import Tolerance
+
+WIDTH = 100
+_MOST_CLASSES = 10
+_MOST_NAMED = 5
+
+
+def outputs_report(comparison: OutputComparison) -> str:
+    """Return all of it, at most 100 columns wide where names allow it."""
+    lines = [f"{_counted(comparison.samples, 'sample')} in {_counted(comparison.batches, 'batch', 'es')}", ""]
+    lines += wrapped("! ", comparison.findings) or ["nothing found that speaks against the optimized variant"]
+    lines += ["", numerics_table(comparison.numerics)]
+    places = _place_lines(comparison.numerics)
+    lines += ["", *places] if places else []
+    if comparison.tolerance:
+        lines += ["", _tolerance_table(comparison.tolerance)]
+        unknown = [str(each) for each in comparison.tolerance if each.verdict == "unknown"]
+        lines += wrapped("", unknown)
+    else:
+        lines += ["", "tolerance: not judged without a reference of higher precision (reference=True)"]
+    if comparison.classification is not None:
+        lines += ["", *_classification_lines(comparison.classification)]
+    lines += wrapped("", comparison.notes)
+    return "\n".join(lines)
+
+
+def _counted(count: int, what: str, ending: str = "s") -> str:
+    return f"{count:,} {what}{'' if count == 1 else ending}"
+
+
+def wrapped(mark: str, lines: Sequence[str]) -> list[str]:
+    """Return lines of bearable length, each after a mark, with whatever names they hold made harmless."""
+    return [
+        part
+        for line in lines
+        for part in textwrap.wrap(mark + escape_text(line), WIDTH, subsequent_indent="  ")
+    ]
+
+
+# --- findings ------------------------------------------------------------------------------------
+
+
+def findings_of(comparison: OutputComparison) -> tuple[str, ...]:
+    """Return what speaks against the optimized variant, the gravest first."""
+    found = [line for each in comparison.numerics for line in _not_finite_lines(each)]
+    found += [
+        f"{each.name}: beyond tolerance: {each.reason}"
+        for each in comparison.tolerance
+        if each.verdict == "beyond"
+    ]
+    if comparison.classification is not None:
+        found += _class_findings(comparison.classification)
+    return tuple(found)
+
+
+def _not_finite_lines(figures: Numerics) -> Iterator[str]:
+    old, new = figures.baseline_not_finite, figures.optimized_not_finite
+    if new.count:
+        beside = "the baseline has none" if not old.count else f"the baseline has {old.count:,}"
+        yield f"{figures.name}: {new} in the optimized variant; {beside}"
+    elif old.count:
+        yield f"{figures.name}: {old} in the baseline; the optimized variant has none"
+
+
+def _class_findings(found: Classification) -> Iterator[str]:
+    for pair in found.swapped:
+        yield _swap_line(found, pair)
+    for each in found.degraded[:_MOST_NAMED]:
+        mostly = "" if each.becomes is None else f", mostly called {found.name_of(each.becomes[0])}"
+        yield (
+            f"class {found.name_of(each.label)} degrades: {each.accuracy[0]:.1%} to {each.accuracy[1]:.1%} "
+            f"of {each.count:,} samples right (p={each.p_value:.2g}){mostly}"
+        )
+    if len(found.degraded) > _MOST_NAMED:
+        yield f"{len(found.degraded) - _MOST_NAMED} more classes degrade"
+    if found.change is not None and found.change.verdict == "lower":
+        yield f"accuracy is {found.change}"
+
+
+def _swap_line(found: Classification, pair: SwappedClasses) -> str:
+    one, other = found.name_of(pair.first), found.name_of(pair.second)
+    scores = {True: "; their scores are exchanged", False: "; their scores are not exchanged", None: ""}
+    return (
+        f"classes {one} and {other} are swapped: {pair.first_moved:,} of {pair.first_count:,} answers {one} "
+        f"became {other}, {pair.second_moved:,} of {pair.second_count:,} the other way"
+        f"{scores[pair.by_scores]}"
+    )
+
+
+# --- tables --------------------------------------------------------------------------------------
+
+
+def numerics_table(numerics: Sequence[Numerics]) -> str:
+    """Return a row for each output."""
+    titles = ("sample", "different", "cosine min", "rel. L2", "MSE", "max abs.", "max rel.", "not finite")
+    columns = (Column("output", right=False), *map(Column, titles))
+    rows = [
+        (
+            each.name,
+            "x".join("?" if size is None else str(size) for size in each.shape) or "scalar",
+            format_share(each.different / each.elements if each.elements else None),
+            "-" if each.cosine_min is None else f"{each.cosine_min:.6f}",
+            *map(figure, (each.relative_l2, each.mse, each.max_abs_error, each.max_relative_error)),
+            f"{each.baseline_not_finite.count:,} / {each.optimized_not_finite.count:,}",
+        )
+        for each in numerics
+    ]
+    return text_table(columns, rows, WIDTH)
+
+
+def figure(value: float | None) -> str:
+    """Return three significant digits; None is `-`."""
+    return "-" if value is None else f"{value:.3g}"
+
+
+def _place_lines(numerics: Sequence[Numerics]) -> list[str]:
+    parts = [
+        f"{each.name}: largest absolute error in {each.max_abs_place}"
+        + (f", relative in {each.max_relative_place}" if each.max_relative_place else "")
+        + (f", least cosine in sample {each.cosine_min_sample}" if each.cosine_min_sample is not None else "")
+        for each in numerics
+        if each.different and each.max_abs_place is not None
+    ]
+    return wrapped("", parts)
+
+
+def _tolerance_table(tolerance: Sequence[Tolerance]) -> str:
+    titles = ("types", "baseline's error", "optimized's error", "allowed", "verdict")
+    columns = (Column("against the reference", right=False), *map(Column, titles))
+    rows = [
+        (
+            each.name,
+            f"{each.baseline_dtype or '?'} / {each.optimized_dtype or '?'}",
+            *map(figure, (each.baseline_error, each.optimized_error, each.allowed)),
+            each.verdict,
+        )
+        for each in tolerance
+    ]
+    return text_table(columns, rows, WIDTH)
+
+
+def _classification_lines(found: Classification) -> list[str]:
+    agreement = f"top-1 agreement {found.top1_agreement:.2%}"
+    if found.top5_agreement is not None:
+        agreement += f", top-5 {found.top5_agreement:.2%}"
+    lines = [f"{found.output} as scores of {found.classes:,} classes: {agreement}"]
+    if found.change is None:
+        return lines
+    columns = (Column("", right=False), Column("baseline"), Column("optimized"))
+    rows = [
+        (title, format_share(getattr(found.baseline, name)), format_share(getattr(found.optimized, name)))
+        for title, name in _VARIANT_ROWS
+    ]
+    silent = found.baseline.without_answer, found.optimized.without_answer
+    if any(silent):
+        rows.append(("samples without an answer (NaN)", f"{silent[0]:,}", f"{silent[1]:,}"))
+    lines += ["", text_table(columns, rows, WIDTH), "", f"accuracy: {found.change}", ""]
+    return lines + _class_table(found)
+
+
+_VARIANT_ROWS = (
+    ("accuracy", "accuracy"),
+    ("top-5 accuracy", "top5_accuracy"),
+    ("precision, mean of classes", "precision"),
+    ("recall, mean of classes", "recall"),
+    ("F1, mean of classes", "f1"),
+)
+
+
+def _class_table(found: Classification) -> list[str]:
+    shown = sorted(found.per_class, key=lambda each: (each.won - each.lost) / each.count)[:_MOST_CLASSES]
+    titles = ("samples", "accuracy", "precision", "F1", "lost / won", "p", "verdict")
+    columns = (Column("class", right=False), *map(Column, titles))
+    lines = [text_table(columns, [_class_row(found, each) for each in shown], WIDTH)]
+    if len(found.per_class) > len(shown):
+        lines.append(f"{len(found.per_class) - len(shown):,} more classes lost less: see per_class")
+    return lines
+
+
+def _class_row(found: Classification, each: ClassFigures) -> tuple[str, ...]:
+    pairs = (each.accuracy, each.precision, each.f1)
+    return (
+        found.name_of(each.label),
+        f"{each.count:,}",
+        *(" -> ".join(map(format_share, pair)) for pair in pairs),
+        f"{each.lost:,} / {each.won:,}",
+        f"{each.p_value:.2g}",
+        each.verdict,
+    )

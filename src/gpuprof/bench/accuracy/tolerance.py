@@ -1,0 +1,163 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What error a type allows, judged by a reference of higher precision.
+
+The forward error of a computation is about its condition times its backward error, and the backward error
+is a small multiple of the unit roundoff u of the type (Higham, Accuracy and Stability of Numerical
+Algorithms, 2nd ed., 1.6 and 3.1). Both variants compute the same function, so the condition and what depends
+on the number of operations are shared. The baseline's own error against the reference measures them: of an
+error e in a type of roundoff u, one of e u' / u is expected in a type of roundoff u'. SLACK times that is
+allowed, for other orders of summation and other kernels. A baseline that happens to be better than one
+rounding of its result counts as one rounding.
+
+Where the reference is a copy that can be made to round (rounding.py), a coarser type's error is measured
+instead: SLACK times the error of the rounding copy and the baseline's together are allowed, where
+that is less.
+
+Errors are relative, in the Euclidean norm over all samples: unlike the largest relative error of an
+element, that does not blow up where an element is near 0.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+from gpuprof.bench.accuracy.places import plain
+from gpuprof.errors import BenchmarkError
+
+ToleranceVerdict = Literal["within", "beyond", "unknown"]
+SLACK = 4.0
+# A baseline that sums in a lucky order, or in blocks, must not forbid other kernels for the same type.
+_OTHER_ORDER = 8.0
+
+# Half the distance from 1 to the next number, 2^-p with p digits in the significand. Whole numbers with one
+# scale a tensor: half a step, which is the largest element over 127 (of 8 bits) or over 7 (of 4).
+UNIT_ROUNDOFF = {
+    "float64": 2.0**-53,
+    "float32": 2.0**-24,
+    "tf32": 2.0**-11,
+    "float16": 2.0**-11,
+    "bfloat16": 2.0**-8,
+    "float8_e4m3fn": 2.0**-4,
+    "float8_e5m2": 2.0**-3,
+    "int8": 0.5 / 127,
+    "int4": 0.5 / 7,
+}
+_OTHER_NAMES = {
+    "fp64": "float64",
+    "fp32": "float32",
+    "fp16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+    "tensorfloat32": "tf32",
+    "float8": "float8_e4m3fn",
+    "fp8": "float8_e4m3fn",
+    "qint8": "int8",
+    "quint8": "int8",
+    "uint8": "int8",
+}
+
+
+def known_dtype(text: str, option: str) -> str:
+    """Return the name in UNIT_ROUNDOFF that a user's type stands for. Raises BenchmarkError."""
+    name = str(text).removeprefix("torch.").lower()
+    name = _OTHER_NAMES.get(name, name)
+    if name not in UNIT_ROUNDOFF:
+        raise BenchmarkError(f"{option}={text!r}: no known type: take one of {', '.join(UNIT_ROUNDOFF)}")
+    return name
+
+
+def coarsest(names: list[str]) -> str | None:
+    """Return the type with the fewest digits; None where there is none that is known."""
+    known = [name for each in names if (name := _OTHER_NAMES.get(each, each)) in UNIT_ROUNDOFF]
+    return max(known, key=lambda name: UNIT_ROUNDOFF[name], default=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Tolerance:
+    """Whether one output's error is one that the type explains.
+
+    `baseline_error` and `optimized_error` are against the reference, relative, in the Euclidean norm;
+    `allowed` is what the optimized variant's may be. `verdict` is "unknown" where `reason` says why.
+    """
+
+    name: str
+    verdict: ToleranceVerdict
+    reason: str
+    baseline_dtype: str | None
+    optimized_dtype: str | None
+    baseline_error: float | None = None
+    optimized_error: float | None = None
+    allowed: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        found: dict[str, Any] = plain(asdict(self))
+        return found
+
+    def __str__(self) -> str:
+        return f"{self.name}: {self.verdict}: {self.reason}"
+
+
+def is_coarser(dtype: str | None, other: str | None) -> bool:
+    """Whether both types are known and the first has fewer digits."""
+    return dtype is not None and other is not None and UNIT_ROUNDOFF[dtype] > UNIT_ROUNDOFF[other]
+
+
+def allowance(
+    baseline_error: float, baseline_dtype: str, optimized_dtype: str, rounding_error: float | None = None
+) -> float:
+    """Return the error that a type allows (see the head of this file).
+
+    SLACK max(e, u) u' / u, and at least SLACK times 8 roundings of the sums, which are in float32 or better;
+    with the error r of a copy that rounds, no more than SLACK max(e + r, u').
+    """
+    unit, other = UNIT_ROUNDOFF[baseline_dtype], UNIT_ROUNDOFF[optimized_dtype]
+    least = _OTHER_ORDER * min(unit, UNIT_ROUNDOFF["float32"])
+    allowed = SLACK * max(max(baseline_error, unit) * max(other / unit, 1.0), least)
+    if rounding_error is None or other <= unit:
+        return allowed
+    return min(allowed, SLACK * max(baseline_error + rounding_error, other))
+
+
+def judge(
+    name: str,
+    baseline_error: float | None,
+    optimized_error: float | None,
+    dtypes: tuple[str | None, str | None],
+    reference_dtype: str | None,
+    new_not_finite: int = 0,
+    rounding_error: float | None = None,
+) -> Tolerance:
+    """Hold errors against each other. `new_not_finite` counts NaNs and infinities of the new variant."""
+    baseline_dtype, optimized_dtype = dtypes
+    if new_not_finite:
+        reason = f"{new_not_finite:,} values are NaN or infinite, and finite in the reference"
+        return Tolerance(name, "beyond", reason, *dtypes, baseline_error, optimized_error)
+    why_not = _why_unknown(baseline_error, optimized_error, dtypes, reference_dtype)
+    if why_not or baseline_error is None or optimized_error is None:
+        return Tolerance(name, "unknown", why_not, *dtypes, baseline_error, optimized_error)
+    assert baseline_dtype is not None
+    assert optimized_dtype is not None
+    allowed = allowance(baseline_error, baseline_dtype, optimized_dtype, rounding_error)
+    verdict: ToleranceVerdict = "within" if optimized_error <= allowed else "beyond"
+    reason = f"error {optimized_error:.2g} of {allowed:.2g} that {optimized_dtype} allows"
+    return Tolerance(name, verdict, reason, *dtypes, baseline_error, optimized_error, allowed)
+
+
+def _why_unknown(
+    baseline_error: float | None,
+    optimized_error: float | None,
+    dtypes: tuple[str | None, str | None],
+    reference_dtype: str | None,
+) -> str:
+    if reference_dtype is None:
+        return "the reference returns no floating-point numbers"
+    if baseline_error is None or optimized_error is None:
+        return "the reference is 0 or not finite throughout: there is nothing to compare with"
+    for side, dtype in zip(("baseline", "optimized"), dtypes, strict=True):
+        if dtype is None:
+            return f"the type that the {side} variant computes in is not known: name it with {side}_dtype="
+    if UNIT_ROUNDOFF[reference_dtype] >= UNIT_ROUNDOFF[str(dtypes[0])]:
+        return f"the reference ({reference_dtype}) is no more precise than the baseline ({dtypes[0]})"
+    return ""
