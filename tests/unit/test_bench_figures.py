@@ -16,7 +16,7 @@ import pytest
 from batches import batch_of
 
 import gpuprof.bench
-from gpuprof.bench import energy, memory, results
+from gpuprof.bench import energy, memory, profile_run, results
 from gpuprof.bench.job import JobSettings
 from gpuprof.bench.memory import host_peak_bytes, host_resident_bytes, parse_bytes
 from gpuprof.bench.report import energy_notes, notes_of, results_table, to_markdown
@@ -280,3 +280,20 @@ def test_energy_without_a_driver_is_unavailable_and_not_zero(monkeypatch: pytest
     monkeypatch.setattr("gpuprof.record.device_samples.has_driver", lambda: False)
     found = energy.measure_energy(lambda: pytest.fail("nothing is to be run"))
     assert (found.energy_per_sample_j, found.unavailable) == (None, "no NVIDIA driver")
+
+
+@pytest.mark.parametrize(
+    ("asked", "done", "elapsed_s", "goes_on"),
+    [
+        (2, 1, 99, True),
+        (2, 2, 0, False),
+        (None, 4, 99, True),
+        (None, 5, 99, False),
+        (None, 39, 1, True),
+        (None, 40, 1, False),
+    ],
+)
+def test_a_run_beside_a_benchmark_has_calls_enough(
+    asked: int | None, done: int, elapsed_s: float, goes_on: bool
+) -> None:
+    assert profile_run._goes_on(asked, done, elapsed_s) is goes_on

@@ -59,7 +59,7 @@ def test_the_exit_code_is_the_outcome(
     assert execute(["gate", "--baseline", str(old), "--candidate", str(new)]) == code
     printed = capsys.readouterr().out
     assert printed.startswith(f"{outcome}: ")
-    assert max(map(len, printed.splitlines())) <= 110
+    assert max(map(len, printed.splitlines())) <= 100
     rows = {row.configuration.batch_size: row for row in judge(read_stored(old), read_stored(new)).rows}
     assert rows[1].verdict == "same"
     assert rows[8].verdict == {1.0: "same", 1.1: "slower", 0.9: "faster"}[ratio]

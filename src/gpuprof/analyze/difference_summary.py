@@ -21,7 +21,7 @@ from gpuprof.analyze.compared_runs import (
 from gpuprof.analyze.difference import STATES, Difference, Scaling, can_scale_by_calls, compare
 from gpuprof.analyze.fold import grouped, part_of
 from gpuprof.analyze.summary import DEFAULT_TOP, MEMBER_KINDS, TABLE_WIDTH
-from gpuprof.analyze.text_table import Column, escape_text, format_count, format_duration, text_table
+from gpuprof.analyze.text_table import Column, format_count, format_duration, text_table, wrapped
 from gpuprof.errors import RunError
 
 if TYPE_CHECKING:
@@ -87,8 +87,8 @@ class DifferenceSummary:
             if len(shown) < len(self.changed):
                 lines.append(f"... and {format_count(len(self.changed) - len(shown))} more that changed")
             lines.append("")
-        lines += [*self._rest(), f"judged by {escape_text(self.method)}"]
-        lines += [f"note: {escape_text(note)}" for note in self.notes]
+        lines += [wrapped(line, width) for line in (*self._rest(), f"judged by {self.method}")]
+        lines += [wrapped(f"note: {note}", width) for note in self.notes]
         return "\n".join(lines)
 
     def to_dict(self, top: int | None = None) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import textwrap
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -42,6 +43,13 @@ def text_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: 
     room = width - sum(len(GAP) + other for other in widths[1:])
     widths[0] = min(widths[0], max(room, MIN_FLEXIBLE_WIDTH))
     return "\n".join(_line(columns, row, widths) for row in cells)
+
+
+def wrapped(text: str, width: int = 100, indent: str = "  ") -> str:
+    """Escape a sentence and break it between words; what follows its first line is indented."""
+    return textwrap.fill(
+        escape_text(text), width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:

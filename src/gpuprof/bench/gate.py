@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gpuprof.analyze.text_table import Column, escape_text, format_duration, text_table
+from gpuprof.analyze.text_table import Column, format_duration, text_table, wrapped
 from gpuprof.bench.comparison import MARGIN, Comparison, compare_many
 from gpuprof.bench.stored import Configuration, StoredResults, launch_medians_s
 from gpuprof.errors import BenchmarkError
@@ -66,11 +66,11 @@ class Gate:
     def __str__(self) -> str:
         table = text_table(_COLUMNS, [_cells(row) for row in self.rows])
         reasons = [
-            f"{escape_text(str(row.configuration))}: {row.comparison.reason}"
+            wrapped(f"{row.configuration}: {row.comparison.reason}")
             for row in self.rows
             if row.comparison is not None and row.verdict != "same"
         ]
-        notes = [f"note: {escape_text(note)}" for note in self.notes]
+        notes = [wrapped(f"note: {note}") for note in self.notes]
         head = f"{self.outcome}: {_sentence(self)}"
         return "\n".join([head, "", table, "", *dict.fromkeys(reasons), *notes]).rstrip()
 

@@ -3,13 +3,12 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.analyze.summary import TABLE_WIDTH
-from gpuprof.analyze.text_table import escape_text, format_bytes, format_count, format_duration
+from gpuprof.analyze.text_table import format_bytes, format_count, format_duration, wrapped
 
 if TYPE_CHECKING:
     from gpuprof.analyze.devices import DeviceUse
@@ -39,17 +38,8 @@ def header(path: Path, meta: Mapping[str, Any], devices: Sequence[DeviceUse] = (
         *(("damage", line) for line in meta.get("damage") or ()),
         *(("note", line) for line in meta.get("notes") or ()),
     ]
-    return "\n".join(_line(label, escape_text(text)) for label, text in facts if text)
-
-
-def _line(label: str, text: str) -> str:
-    return textwrap.fill(
-        f"{label:<{LABEL_WIDTH}} {text}",
-        TABLE_WIDTH,
-        subsequent_indent=" " * (LABEL_WIDTH + 1),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )
+    lines = (f"{label:<{LABEL_WIDTH}} {text}" for label, text in facts if text)
+    return "\n".join(wrapped(line, TABLE_WIDTH, " " * (LABEL_WIDTH + 1)) for line in lines)
 
 
 def outline(meta: Mapping[str, Any]) -> str:
