@@ -203,7 +203,7 @@ def _columns(by: str, rows: tuple[SummaryRow, ...]) -> tuple[list[Column], list[
     with_gpu = by != "kernel" and any(row.gpu_own_ns for row in rows)
     with_backward = any(row.backward_ns for row in rows)
     every = [
-        (Column(by, right=False), [row.name for row in rows], True),
+        (Column(by, right=False), [row.name or '""' for row in rows], True),
         (Column("kind", right=False), [row.kind for row in rows], any(row.kind != by for row in rows)),
         (Column("calls"), [format_count(row.calls) for row in rows], any(row.calls for row in rows)),
         (Column("total"), [format_duration(row.total_ns) for row in rows], True),

@@ -53,7 +53,7 @@ def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -
     return words
 
 
-@click.command("bench")
+@click.command("bench", short_help="Measure latency, throughput, memory and energy of a model.")
 @click.argument("model", metavar="MODEL")
 @click.option(
     "--framework",
