@@ -116,7 +116,15 @@ def test_nothing_rests_on_colour_alone(page: Any) -> None:
     assert texts[NEW_CELL].startswith("+ n")
     assert texts[SAME_CELL] == "fc1"
     legend = " ".join(page.locator("#legend li").all_inner_texts())
-    for words in ("▲ slower", "▼ faster", "no difference beyond chance", "+ new", "− gone", "not judged"):
+    assert "by less than 5%" not in legend
+    for words in (
+        "▲ slower by 20% and more",
+        "▼ faster by 20% and more",
+        "no difference beyond chance",
+        "+ new",
+        "− gone",
+        "not judged",
+    ):
         assert words in legend
 
 

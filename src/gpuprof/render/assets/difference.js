@@ -6,6 +6,7 @@ const CHANGE_MODES = [
   { key: "own", label: "Colour: change of own time" },
 ];
 const STRENGTHS = [0.05, 0.2];  // of a change, as a share of the old time: from here on a stronger colour
+const STRENGTH_TEXTS = ["by less than 5%", "by 5% to 20%", "by 20% and more"];
 const CHANGE_TEXTS = {
   slower: "slower", faster: "faster", same: "no difference beyond chance",
   new: "new", gone: "gone", unknown: "not judged: too few calls",
@@ -57,9 +58,12 @@ function readChangeColours(read) {
 function changeColour(app, node) {
   const change = app.tree.diff[app.colour];
   const shades = app.palette.change[stateOf(app, node)];
-  if (shades.length === 1) return shades[0];
+  return shades.length === 1 ? shades[0] : shades[strengthOf(change, node)];
+}
+
+function strengthOf(change, node) {
   const ratio = Math.abs(change.new[node] - change.old[node]) / change.old[node];
-  return shades[STRENGTHS.filter((from) => ratio >= from).length];
+  return STRENGTHS.filter((from) => ratio >= from).length;
 }
 
 function paintHatch(app, context, cell, x, y, width) {
@@ -96,25 +100,29 @@ function hatchOf(app, context, state) {
 
 function changeLegend(app) {
   const { tree, palette } = app;
-  const { state } = tree.diff[app.colour];
+  const change = tree.diff[app.colour];
   const counts = new Map();
   for (let node = 0; node < tree.count; node++) {
     if (!(tree.width[node] > 0)) continue;
-    const name = tree.states[state[node]];
-    counts.set(name, (counts.get(name) ?? 0) + 1);
+    const name = tree.states[change.state[node]];
+    const key = palette.change[name].length > 1 ? `${name}/${strengthOf(change, node)}` : `${name}/0`;
+    counts.set(key, (counts.get(key) ?? 0) + 1);
   }
-  return Object.entries(CHANGE_TEXTS).filter(([name]) => counts.has(name)).map(([name, text]) => {
-    const shades = palette.change[name];
-    const colour = shades[Math.min(1, shades.length - 1)];
-    const mark = CHANGE_MARKS[name];
-    return {
-      text: mark ? `${mark} ${text}` : text,
-      share: counted(counts.get(name), "cell"),
-      colour,
-      style: colour,
-      hatch: HATCHED.includes(name) ? name : "",
-    };
-  });
+  return Object.keys(CHANGE_TEXTS).flatMap((name) => palette.change[name].map((colour, strength) => (
+    legendEntry(name, strength, colour, palette.change[name].length > 1, counts.get(`${name}/${strength}`))
+  ))).filter(({ count }) => count);
+}
+
+function legendEntry(name, strength, colour, hasStrengths, count) {
+  const words = [CHANGE_MARKS[name], CHANGE_TEXTS[name], hasStrengths && STRENGTH_TEXTS[strength]].filter(Boolean);
+  return {
+    text: words.join(" "),
+    share: count ? counted(count, "cell") : "",
+    count,
+    colour,
+    style: colour,
+    hatch: HATCHED.includes(name) ? name : "",
+  };
 }
 
 // ---- figures ----
