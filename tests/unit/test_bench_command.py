@@ -6,7 +6,6 @@ from __future__ import annotations
 import csv
 import json
 import pickle
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -253,29 +252,39 @@ def test_a_cold_and_a_warm_start(bench: Any) -> None:
     assert all(each["total_s"] > 0 for each in document["startup"].values())
 
 
-def test_an_interrupt_keeps_what_was_measured(tmp_path: Path) -> None:
-    words = ["bench", f"{MODELS}:doubled", "--input-shape", "3", "--launches", "1", "--warmup", "1"]
-    words += ["--batch-sizes", "1,2", "--iterations", "20", "--json"]
+@pytest.mark.parametrize(
+    ("way", "code", "more"),
+    [
+        ("SIGINT", 130, ["--batch-sizes", "1,2"]),
+        ("SIGTERM", 143, ["--batch-sizes", "1,2"]),
+        ("SIGINT", 130, ["--batch-sizes", "1", "--find-max-batch", "--slo", "p50<10s"]),
+    ],
+    ids=["interrupted", "terminated", "interrupted-search"],
+)
+def test_an_interrupt_keeps_what_was_measured(tmp_path: Path, way: str, code: int, more: list[str]) -> None:
     # The second batch size never ends; the first one has been measured when its first call begins.
-    words[1] = f"{MODELS}:hanging_at_two"
+    words = ["bench", f"{MODELS}:hanging_at_two", "--input-shape", "3", "--launches", "1", "--warmup", "1"]
+    words += ["--iterations", "20", "--json", *more]
+    program = INTERRUPTED.replace("SIGNAL", f"signal.{way}")
     process = subprocess.Popen(
-        [sys.executable, "-c", INTERRUPTED, *words], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, *words], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     )
     out, _ = process.communicate(timeout=60)
-    assert process.returncode == 130
+    assert process.returncode == code
+    assert len(list(tmp_path.glob("results/raw/*.json"))) == 1
     assert [each["row"]["batch_size"] for each in json.loads(out)["results"]] == [1]
 
 
 # Ends itself as a terminal would, once the second batch size has been prepared.
-INTERRUPTED = f"""
-import os, sys
+INTERRUPTED = """
+import os, signal, sys
 from gpuprof.bench import session
 from gpuprof.cli.main import execute
 take = session.Session.take
 def taking(self, launch, event):
     take(self, launch, event)
     if event["event"] == "prepared" and event["batch_size"] == 2:
-        os.kill(os.getpid(), {signal.SIGINT.value})
+        os.kill(os.getpid(), SIGNAL)
 session.Session.take = taking
 sys.exit(execute(sys.argv[1:]))
 """

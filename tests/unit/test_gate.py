@@ -107,9 +107,27 @@ def test_another_machine_is_refused_unless_told(write: Write, capsys: pytest.Cap
     assert "different machines" in capsys.readouterr().out
 
 
+def other_threads(document: dict[str, Any]) -> None:
+    for each in document["results"]:
+        each["description"]["details"] = {"threads": "64"}
+
+
+def test_other_threads_are_refused_like_another_machine(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = write("old.json", (1, launches(10, 1)))
+    new = write("new.json", (1, launches(10, 2)), change=other_threads)
+    assert execute(["gate", "--baseline", str(old), "--candidate", str(new)]) == 2
+    assert "threads None and 64" in capsys.readouterr().err
+
+
 def cold_caches(document: dict[str, Any]) -> None:
     for each in document["results"]:
         each["settings"]["caches"] = "cold"
+
+
+def other_data(document: dict[str, Any]) -> None:
+    document["asked"] = {"spec": {"data": "images"}}
 
 
 def no_launches(document: dict[str, Any]) -> None:
@@ -136,6 +154,7 @@ def no_row(document: dict[str, Any]) -> None:
     ("change", "line"),
     [
         (cold_caches, "measured with caches warm"),
+        (other_data, "was measured with data None"),
         (no_launches, "no launch"),
         (newer_format, "format 99"),
         (no_results, "holds no results"),
@@ -210,6 +229,7 @@ def test_the_slowed_part_is_named(
     printed = capsys.readouterr().out
     assert "span second: " in printed
     assert "span first: " not in printed
+    assert "note: One run on a side" in printed
     assert f"wrote {page}" in printed
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
     assert execute([*command[:5], "--json"]) == 1

@@ -257,5 +257,7 @@ def _change(
     state[np.maximum(new, old) <= smallest] = SAME
     direction = np.where(contrast.difference > 0, SLOWER, FASTER)
     counts = np.abs(contrast.difference) > np.maximum(floor, smallest)
+    # A few slow calls can turn the sum against what the trimmed means say: then neither is to be believed.
+    counts &= np.sign((new - old)[present]) == np.sign(contrast.difference)
     state[present] = np.where(stands & counts, direction, SAME)
     return Change(old, new, low, high, state)

@@ -130,11 +130,18 @@ class Benchmark:
         job = JobSettings((batch_size,), self._probing(), self.request.job.memory_budget_bytes)
         session = Session(self.request.spec, job)
         outcome: Outcome = "open"
-        for launch in range(1, _PROBE_LAUNCHES + 1):
-            session.run(first=launch, time_limit_s=self.request.time_limit_s)
-            outcome = self._outcome(session.result, launch)
-            if outcome != "open":
-                break
+        try:
+            for launch in range(1, _PROBE_LAUNCHES + 1):
+                session.run(first=launch, time_limit_s=self.request.time_limit_s)
+                outcome = self._outcome(session.result, launch)
+                if outcome != "open":
+                    break
+        finally:
+            # What an interrupt of the search leaves to be shown.
+            searched = {
+                each.batch_size: each for each in (*self.finding.session.batches, *session.result.batches)
+            }
+            self.finding.session.batches = [searched[size] for size in sorted(searched)]
         if self._probed is not None:
             self._probed(batch_size, outcome)
         return outcome

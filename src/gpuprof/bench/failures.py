@@ -83,5 +83,5 @@ def explain_run(
         )
     return BenchmarkError(
         f"{what} failed on inputs of {shape}, {dtype} ({reason_of(error)}): "
-        "name the shape of one sample with --input-shape"
+        "give another --input-shape, that of one sample"
     )

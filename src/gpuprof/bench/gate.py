@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from gpuprof.analyze.text_table import Column, format_duration, text_table, wrapped
 from gpuprof.bench.comparison import MARGIN, Comparison, compare_many
+from gpuprof.bench.pooling import WIDEST_FACTOR
 from gpuprof.bench.stored import Configuration, StoredResults, launch_medians_s
 from gpuprof.errors import BenchmarkError
 
@@ -139,8 +140,13 @@ def _differences(baseline: StoredResults, candidate: StoredResults, any_machine:
     ]
     if told and not any_machine:
         raise BenchmarkError(
-            f"{baseline.path} is from another machine than {candidate.path} ({'; '.join(told)}): measure the "
-            "baseline again on this one, or add --any-machine"
+            f"{baseline.path} was measured on another machine or with other threads than {candidate.path} "
+            f"({'; '.join(told)}): measure the baseline again as the candidate, or add --any-machine"
+        )
+    if baseline.data != candidate.data:
+        raise BenchmarkError(
+            f"{baseline.path} was measured with data {baseline.data} and {candidate.path} with "
+            f"{candidate.data}: measure both alike"
         )
     notes = [f"measured on different machines: {'; '.join(told)}"] if told else []
     names = sorted({*baseline.versions, *candidate.versions})
@@ -190,10 +196,16 @@ def _cells(row: GateRow) -> tuple[str, ...]:
     compared = row.comparison
     if compared is None:
         return (str(row.configuration), _time(row.baseline_s), "-", "-", "-", "-", row.verdict)
-    ends = "-" if compared.low is None else f"{compared.low:.3f} to {compared.high:.3f}"
+    ends = "-" if _is_wide(compared) else f"{compared.low:.3f} to {compared.high:.3f}"
     launches = f"{compared.old_launches} + {compared.new_launches}"
     times = (_time(row.baseline_s), _time(row.candidate_s))
     return (str(row.configuration), *times, f"{compared.ratio:.3f}", ends, launches, row.verdict)
+
+
+def _is_wide(compared: Comparison) -> bool:
+    """Whether there is no interval, or one that nobody could read anything from."""
+    low, high = compared.low, compared.high
+    return low is None or high is None or high / max(low, 1e-9) > WIDEST_FACTOR**2
 
 
 def _time(seconds: float | None) -> str:

@@ -13,7 +13,6 @@ import numpy as np
 from gpuprof.analyze.statistics import student_quantile
 from gpuprof.bench.statistics import (
     CONFIDENCE,
-    LARGEST_LOGARITHM,
     Estimate,
     SummaryFigures,
     interval_ranks,
@@ -24,6 +23,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Floats = npt.NDArray[np.float64]
+
+WIDEST_FACTOR = 10.0  # of an end to the value; what lies further is not told
 
 
 class PooledSamples:
@@ -61,7 +62,8 @@ class PooledSamples:
 
         Samples of one launch are alike, so the interval comes from how the launches differ: Student's, on the
         logarithms of the launches' own quantiles, around the value of all samples. It is never narrower than
-        for independent samples. Launches that are too short for a quantile of their own get Woodruff's.
+        for independent samples, and has no ends where these would lie beyond WIDEST_FACTOR. Launches that are
+        too short for a quantile of their own get Woodruff's.
         """
         if len(self.launches) < 2:
             return quantile_of(self.launches[0], quantile, confidence) if self.launches else None
@@ -75,6 +77,8 @@ class PooledSamples:
             return self._woodruff(quantile, ranks, confidence)
         value = self.value(quantile)
         low, high = self._student_ends(value, figures, confidence)
+        if low is None or high is None:
+            return Estimate(None, value, None)
         return self._around(value, min(self._at_rank(ranks[0]), low), max(self._at_rank(ranks[1]), high))
 
     def mean(self, confidence: float = CONFIDENCE) -> Estimate | None:
@@ -110,10 +114,15 @@ class PooledSamples:
             third_quartile=third,
         )
 
-    def _student_ends(self, value: float, figures: Sequence[float], confidence: float) -> tuple[float, float]:
+    def _student_ends(
+        self, value: float, figures: Sequence[float], confidence: float
+    ) -> tuple[float, float] | tuple[None, None]:
         deviation = float(np.log(figures).std(ddof=1))
         half = _student(1 - confidence, len(figures) - 1) * deviation / math.sqrt(len(figures))
-        return value * math.exp(-half), value * math.exp(min(half, LARGEST_LOGARITHM))
+        # Two launches that differ give ends from nanoseconds to ages: those are no figures for anybody.
+        if half > math.log(WIDEST_FACTOR):
+            return None, None
+        return value * math.exp(-half), value * math.exp(half)
 
     def _woodruff(self, quantile: float, ranks: tuple[int, int], confidence: float) -> Estimate:
         """Return the interval of Woodruff (JASA 47, 1952) with the launches as clusters.

@@ -66,7 +66,7 @@ def _figures(batch: BatchResult) -> dict[str, str]:
 
 def _interval(found: Estimate | None) -> str:
     """Return both ends, with the unit once where it is the same."""
-    if found is None:
+    if found is None or found.low is None or found.high is None:
         return "-"
     low, high = _time(found.low), _time(found.high)
     number, _, unit = low.partition(" ")

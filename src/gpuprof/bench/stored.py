@@ -42,6 +42,7 @@ class StoredResults:
     results: dict[Configuration, Result]
     timestamp: str
     machine: dict[str, Any]
+    data: str | None
     versions: dict[str, str]
     profile: Path | None
 
@@ -52,8 +53,14 @@ def read_stored(path: Path) -> StoredResults:
     try:
         results = {_configuration(each["row"]): Result.from_dict(each) for each in document["results"]}
         environment: Mapping[str, Any] = document["results"][0]["environment"] if results else {}
-        device = document["results"][0]["row"]["device"] if results else None
-        machine = {name: environment.get(name) for name in _MACHINE} | {"device": device}
+        first: Mapping[str, Any] = document["results"][0] if results else {}
+        described = first.get("description") or {}
+        machine = {name: environment.get(name) for name in _MACHINE}
+        machine |= {
+            "device": described.get("device"),
+            "threads": (described.get("details") or {}).get("threads"),
+        }
+        data = ((document.get("asked") or {}).get("spec") or {}).get("data")
         versions = {str(key): str(value) for key, value in (environment.get("versions") or {}).items()}
         timestamp = str(document["timestamp"])
     except BenchmarkError:
@@ -62,7 +69,7 @@ def read_stored(path: Path) -> StoredResults:
         raise BenchmarkError(f"{path}: its results cannot be read ({error!r}): measure again") from error
     if not results:
         raise BenchmarkError(f"{path} holds no results: measure again")
-    return StoredResults(path, results, timestamp, machine, versions, _profile(path, document))
+    return StoredResults(path, results, timestamp, machine, data, versions, _profile(path, document))
 
 
 def _document(path: Path) -> dict[str, Any]:

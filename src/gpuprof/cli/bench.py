@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from gpuprof.bench.results import ResultFiles
 
 EXIT_MISSED, EXIT_INCONCLUSIVE = 1, 3
+EXIT_TERMINATED = 143  # what a shell reports for a program that SIGTERM ended
 UNTIL_MEMORY_ENDS = tuple(1 << power for power in range(11))
 LAUNCHES = 3
 
@@ -156,6 +158,8 @@ def bench(model: str, *, output_dir: str, formats: tuple[str, ...], as_json: boo
         _hand_out(finding, files, at, as_json=as_json)
     except GpuprofError as error:
         failure = error if failure is None else BenchmarkError(f"{failure}; {error}")
+    if interrupted == signal.SIGTERM:
+        click.get_current_context().exit(EXIT_TERMINATED)
     if interrupted:
         raise KeyboardInterrupt
     if failure is not None:
@@ -206,17 +210,37 @@ def _with_profile(request: Request, stem: Path) -> Request:
     return dataclasses.replace(request, job=dataclasses.replace(request.job, profile=path))
 
 
-def _carried_out(request: Request) -> tuple[Benchmark, bool]:
-    """Run a request with a progress bar; returns whether it was interrupted."""
+def _carried_out(request: Request) -> tuple[Benchmark, int]:
+    """Run a request with a progress bar; returns the signal that ended it early, or 0."""
     from gpuprof.bench.benchmark_run import Benchmark
 
-    with _progress(request) as (watch, probed):
+    with _progress(request) as (watch, probed), _terminated_like_interrupted() as came:
         benchmark = Benchmark(request, watch, probed)
         try:
             benchmark.run()
         except KeyboardInterrupt:
-            return benchmark, True
-    return benchmark, False
+            return benchmark, came[-1] if came else signal.SIGINT
+    return benchmark, 0
+
+
+@contextlib.contextmanager
+def _terminated_like_interrupted() -> Iterator[list[int]]:
+    """Let SIGTERM, by which CI and `timeout` end a program, keep what was measured; yields when it came."""
+    came: list[int] = []
+
+    def note(number: int, _frame: object) -> None:
+        came.append(number)
+        raise KeyboardInterrupt
+
+    try:
+        before = signal.signal(signal.SIGTERM, note)
+    except ValueError:  # not in the main thread: signals are somebody else's there
+        yield came
+        return
+    try:
+        yield came
+    finally:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
 
 @contextlib.contextmanager

@@ -88,6 +88,7 @@ def _cause(old: StoredResults, new: StoredResults, flamegraph: str | None) -> di
     runs = [api.open(new.profile)], [api.open(old.profile)]
     tables = {by: _compared(*runs, by) for by in _kinds(*runs)}
     cause: dict[str, Any] = {by: table.to_dict(_SHOWN) for by, table in tables.items()}
+    cause["notes"] = list(dict.fromkeys(note for table in tables.values() for note in table.notes))
     if flamegraph is not None:
         check_output(Path(flamegraph))
         cause["flamegraph"] = str(api.flamegraph_difference(Path(flamegraph), *runs))
@@ -111,7 +112,7 @@ def _kinds(new: list[Run], old: list[Run]) -> tuple[SummaryKind, ...]:
 
 
 def _cause_text(found: Gate, cause: dict[str, Any] | None) -> str:
-    from gpuprof.analyze.text_table import escape_text, format_duration
+    from gpuprof.analyze.text_table import escape_text, format_duration, wrapped
 
     if cause is None:
         hint = "measure both with gpuprof bench --profile to see which layer it is"
@@ -121,8 +122,10 @@ def _cause_text(found: Gate, cause: dict[str, Any] | None) -> str:
         rows = [row for row in cause.get(by, {}).get("rows", ()) if row["state"] in ("slower", "new")]
         for row in rows[:_SHOWN]:
             before, now = format_duration(row["old_ns"]), format_duration(row["new_ns"])
-            lines.append(f"  {by} {escape_text(row['name'])}: {before} before, {now} now ({row['state']})")
+            more = format_duration(row["new_ns"] - row["old_ns"])
+            lines.append(f"  {by} {escape_text(row['name'])}: +{more} ({before} before, {now} now)")
     head = "slower in the runs beside the results:" if lines else "no layer is slower in the runs beside them"
+    lines += [wrapped(f"note: {note}") for note in cause["notes"]]
     if "flamegraph" in cause:
         lines.append(f"wrote {cause['flamegraph']}")
     return "\n" + "\n".join([head, *lines]) + "\n"
