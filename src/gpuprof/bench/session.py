@@ -173,11 +173,15 @@ class Session:
             self.record_profile(self.result.settings.profile, first + launches, time_limit_s)
         return self.result
 
-    def record_profile(self, folder: str, launch: int, time_limit_s: float = TIME_LIMIT_S) -> None:
+    def record_profile(
+        self, folder: str, launch: int, time_limit_s: float = TIME_LIMIT_S, *, work: bool = False
+    ) -> None:
         """Record some calls of the last batch size that was measured, in a launch of its own."""
         sizes = self._good_sizes()
         if sizes:
-            wanted = dataclasses.replace(self.result.settings, batch_sizes=sizes[-1:], profile=folder)
+            wanted = dataclasses.replace(
+                self.result.settings, batch_sizes=sizes[-1:], profile=folder, profile_work=work
+            )
             self._try(launch, wanted, time_limit_s)
 
     def _good_sizes(self) -> tuple[int, ...]:

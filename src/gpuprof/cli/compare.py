@@ -175,9 +175,7 @@ def _run(plan: CampaignPlan, output_dir: str | None, reports: tuple[str, ...], a
         raise click.UsageError("--fresh and --resume contradict each other: take one.")
     folder = Path("results") / file_name(plan.name) if output_dir is None else Path(output_dir)
     with _progress() as watch, terminated_like_interrupted() as came:
-        finished = carry_out(
-            plan, folder, watch=watch, fresh=asked["fresh"], resume=asked["resume"], layers_of=_layers
-        )
+        finished = carry_out(plan, folder, watch=watch, fresh=asked["fresh"], resume=asked["resume"])
     _hand_out(finished, folder, reports, as_json=asked["as_json"])
     if finished.interrupted and came and came[-1] == signal.SIGTERM:
         click.get_current_context().exit(EXIT_TERMINATED)
@@ -187,6 +185,7 @@ def _run(plan: CampaignPlan, output_dir: str | None, reports: tuple[str, ...], a
 
 
 def _hand_out(finished: Finished, folder: Path, reports: tuple[str, ...], *, as_json: bool) -> None:
+    from gpuprof.bench.campaign.campaign import REPORT_NAME
     from gpuprof.bench.campaign.text import document_text
     from gpuprof.bench.campaign_report import write_report
 
@@ -197,7 +196,7 @@ def _hand_out(finished: Finished, folder: Path, reports: tuple[str, ...], *, as_
         click.echo(document_text(document) + "\n")
     failure: GpuprofError | None = None
     try:
-        paths = write_report(document, reports, folder, "report")
+        paths = write_report(document, reports, folder, REPORT_NAME)
     except GpuprofError as error:
         paths, failure = [], error
     if not as_json:
@@ -227,17 +226,6 @@ def _exit(document: dict[str, Any]) -> None:
         context.exit(EXIT_MISSED)
     if "inconclusive" in verdicts:
         context.exit(EXIT_INCONCLUSIVE)
-
-
-def _layers(run: Path) -> list[dict[str, Any]]:
-    """Return the layers of a run that took longest themselves."""
-    from gpuprof import api
-
-    table = api.open(run).summary(by="layer").to_dict(_SHOWN_LAYERS)
-    return [dict(row) for row in table["rows"]]
-
-
-_SHOWN_LAYERS = 5
 
 
 @contextlib.contextmanager

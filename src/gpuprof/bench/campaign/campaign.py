@@ -4,13 +4,15 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Callable
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gpuprof.bench.campaign.document import document_of
 from gpuprof.bench.campaign.journal import Journal
+from gpuprof.bench.campaign.layers import top_layers
 from gpuprof.bench.campaign.plan import CampaignPlan
 from gpuprof.bench.campaign.runner import Campaign, CampaignResult, CampaignWatcher, _ignore, file_name
 from gpuprof.errors import GpuprofError
@@ -18,7 +20,7 @@ from gpuprof.errors import GpuprofError
 __all__ = ["Finished", "carry_out", "file_name"]
 
 Plain = dict[str, Any]
-Layers = Callable[[Path], list[Plain]]
+REPORT_NAME = "report"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,6 @@ def carry_out(
     watch: CampaignWatcher = _ignore,
     fresh: bool = False,
     resume: bool = False,
-    layers_of: Layers | None = None,
 ) -> Finished:
     """Measure a plan into a folder, compare the answers, and return what was found.
 
@@ -59,22 +60,47 @@ def carry_out(
         campaign.result,
         datetime.datetime.now().astimezone(),
         answers=answers,
-        layers=_layers(campaign.result, layers_of),
+        layers=_layers(campaign.result),
         notes=["interrupted before its end"] if interrupted else None,
     )
     return Finished(document, campaign.result, interrupted)
+
+
+def run_comparison(
+    plan: CampaignPlan,
+    output_dir: str | os.PathLike[str],
+    *,
+    report: Sequence[str] = ("json",),
+    fresh: bool = False,
+    resume: bool = False,
+) -> Plain:
+    """Measure a plan into a folder, write reports there, and return the comparison document.
+
+    `report` are formats of `gpuprof compare --report`; for `fresh` and `resume` see `carry_out`. A variant
+    that fails is told in the document. At Ctrl-C the document of what there is, is the argument of the
+    KeyboardInterrupt. Raises BenchmarkError.
+    """
+    from gpuprof.bench.campaign_report import write_report
+
+    folder = Path(output_dir)
+    finished = carry_out(plan, folder, fresh=fresh, resume=resume)
+    write_report(finished.document, report, folder, REPORT_NAME)
+    if finished.interrupted:
+        raise KeyboardInterrupt(finished.document)
+    return finished.document
 
 
 def _answers(result: CampaignResult, folder: Path, watch: CampaignWatcher) -> dict[str, Plain | str]:
     return {}
 
 
-def _layers(result: CampaignResult, layers_of: Layers | None) -> dict[str, list[Plain]]:
+def _layers(result: CampaignResult) -> dict[str, list[Plain]]:
     found: dict[str, list[Plain]] = {}
     for each in result.variants:
-        if each.run is not None and layers_of is not None:
-            try:
-                found[each.variant.name] = layers_of(each.run)
-            except GpuprofError as error:
-                each.run_unavailable = str(error)
+        if each.run is None:
+            continue
+        try:
+            found[each.variant.name] = top_layers(each.run)
+        except GpuprofError as error:
+            each.run_unavailable = str(error)
     return found

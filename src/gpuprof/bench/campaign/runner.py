@@ -141,7 +141,7 @@ class Campaign:
         shutil.rmtree(run, ignore_errors=True)
         run.parent.mkdir(parents=True, exist_ok=True)
         failure, launch = session.result.failure, self.plan.launches + 1
-        session.record_profile(str(run), launch, self.plan.time_limit_s)
+        session.record_profile(str(run), launch, self.plan.time_limit_s, work=True)
         # That there is no run says nothing against the figures.
         session.result.failure = failure
         each.run = run if session.result.profile is not None else None
