@@ -9,6 +9,8 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import random
+import sys
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -95,8 +97,12 @@ def _is_torchscript(path: Path) -> bool:
 # --- factories -----------------------------------------------------------------------------------
 
 
-def call_factory(source: ModelSource) -> Any:
-    """Import the file of a factory and call it. Raises BenchmarkError for whatever it raises."""
+def call_factory(source: ModelSource, seed: int = 0) -> Any:
+    """Import the file of a factory and call it. Raises BenchmarkError for whatever it raises.
+
+    Generators are seeded before the call: variants of one model that are made in several processes have the
+    same random weights.
+    """
     assert source.path is not None
     module = _import_file(source.path)
     factory = getattr(module, source.attribute, None)
@@ -105,12 +111,23 @@ def call_factory(source: ModelSource) -> Any:
         raise BenchmarkError(
             f"{source.path} has no function {source.attribute}{_near(source.attribute, near)}"
         )
+    _seed_generators(seed)
     try:
         return factory()
     except Exception as error:
         raise BenchmarkError(
             f"the factory {source.text} raised {reason_of(error)} at {place_of(error)}: mend it first"
         ) from error
+
+
+def _seed_generators(seed: int) -> None:
+    """Seed Python's generator, and those of what the factory's file has imported."""
+    random.seed(seed)
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None:
+        numpy.random.seed(seed % (1 << 32))
+    if torch is not None:
+        torch.manual_seed(seed)
 
 
 def _import_file(path: Path) -> Any:

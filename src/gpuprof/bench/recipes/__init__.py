@@ -21,6 +21,7 @@ Option = Literal["share", "samples", "data"]
 
 SHARE = 0.5
 CALIBRATION_SAMPLES = 64
+CALIBRATION_BATCH = 16
 _OF_MODULES = ("pytorch", "torch-compile", "torchscript")
 
 
@@ -230,3 +231,9 @@ def with_recipe(spec: SystemSpec, text: str) -> SystemSpec:
 def choice_of(spec: SystemSpec) -> RecipeChoice | None:
     """Return what the spec's recipe names, None where it has none."""
     return None if spec.recipe is None else parse_recipe(spec.recipe)
+
+
+def calibration_text(choice: RecipeChoice, data: str) -> str:
+    """Say what a calibration saw."""
+    samples = f"{choice.samples:,}"
+    return f"{samples} synthetic samples" if data == "synthetic" else f"{samples} samples of {data}"
