@@ -9,6 +9,8 @@ if TYPE_CHECKING:
     from gpuprof.bench.accuracy.layers import compare_layers
     from gpuprof.bench.accuracy.outputs_comparison import compare_outputs
     from gpuprof.bench.data import Pipeline
+    from gpuprof.bench.metrics import Metric
+    from gpuprof.bench.recipes import RECIPES, Recipe, with_recipe
     from gpuprof.bench.results import read_results
     from gpuprof.bench.startup import measure_startup
     from gpuprof.bench.suite import (
@@ -19,8 +21,11 @@ if TYPE_CHECKING:
     )
 
 _PLACES = {
+    "RECIPES": "recipes",
     "BenchmarkConfig": "suite",
+    "Metric": "metrics",
     "Pipeline": "data",
+    "Recipe": "recipes",
     "SuiteError": "suite",
     "compare_layers": "accuracy.layers",
     "compare_outputs": "accuracy.outputs_comparison",
@@ -28,10 +33,14 @@ _PLACES = {
     "read_results": "results",
     "run_benchmark_suite": "suite",
     "run_inference_benchmark": "suite",
+    "with_recipe": "recipes",
 }
 __all__ = [
+    "RECIPES",
     "BenchmarkConfig",
+    "Metric",
     "Pipeline",
+    "Recipe",
     "SuiteError",
     "compare_layers",
     "compare_outputs",
@@ -39,6 +48,7 @@ __all__ = [
     "read_results",
     "run_benchmark_suite",
     "run_inference_benchmark",
+    "with_recipe",
 ]
 
 

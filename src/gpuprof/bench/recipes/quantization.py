@@ -62,7 +62,8 @@ def quantize_dynamic(module: Any) -> tuple[Any, dict[str, str]]:
     quantized = holder[0] if changed else holder
     count = quantized_count(quantized)
     if not count:
-        raise BenchmarkError(f"no Linear, LSTM or GRU layer is in it (it has {kinds}): take int8-static")
+        mend = "take int8-static" if "Conv" in kinds else "leave the recipe out"
+        raise BenchmarkError(f"no Linear, LSTM or GRU layer is in it (it has {kinds}): {mend}")
     return quantized, {"quantized_layers": f"{count} of {total}", **without_fast_path(quantized)}
 
 

@@ -148,8 +148,26 @@ class FrameworkSystem:
         """Return outputs as something whose numbers can be looked at."""
         return outputs
 
+    @property
+    def makes_inputs(self) -> bool:
+        """Whether the factory's own function makes the inputs."""
+        return self._make_inputs is not None
+
+    def computes_in(self) -> str | None:
+        """Return the type whose roundoff the outputs have; None where that of the weights is all."""
+        choice = self.choice
+        if choice is not None and choice.recipe.computes_in is not None:
+            return choice.recipe.computes_in
+        return "int8" if self.dtype == "int8" else None
+
     def feed(self, array: Any) -> None:
-        """Put other samples in the place of the prepared ones: as many, of the same shape."""
+        """Put other samples in the place of the prepared ones: as many, of the same shape.
+
+        None draws anew from the factory's own function.
+        """
+        if array is None:
+            self.arguments = self._batch(self.batch_size)
+            return
         if len(self.arguments) != 1:
             raise BenchmarkError(
                 f"{self.source.text} takes {len(self.arguments)} inputs, and a data set has one: compare it on "

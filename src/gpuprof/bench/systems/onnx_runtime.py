@@ -29,6 +29,7 @@ _DTYPE_OF_TYPE = {
     "tensor(int32)": "int32",
     "tensor(int64)": "int64",
 }
+_INT8_OPERATORS = (b"DequantizeLinear", b"MatMulInteger", b"ConvInteger", b"QLinearConv", b"QLinearMatMul")
 TOKENS = 1_000  # whole numbers are drawn below this where a file does not tell its vocabulary
 _QUIET_LOG = 3  # errors and worse
 
@@ -201,6 +202,14 @@ class OnnxRuntimeSystem(FrameworkSystem):
         """Put other samples in the place of the prepared ones, bound as they were."""
         super().feed(array)
         self._compile()
+
+    def computes_in(self) -> str | None:
+        """Look for whole numbers in the file too, which its inputs do not tell of."""
+        found = super().computes_in()
+        if found is None and self.source.kind == "onnx":
+            data = Path(str(self.source.path)).read_bytes()
+            found = "int8" if any(each in data for each in _INT8_OPERATORS) else None
+        return found
 
     @property
     def fixed_batch_size(self) -> int | None:

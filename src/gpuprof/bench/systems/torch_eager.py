@@ -156,6 +156,21 @@ class TorchSystem(FrameworkSystem):
         elif self.device_type == "mps":
             self.torch.mps.synchronize()
 
+    def computes_in(self) -> str | None:
+        """Return what rounds inside: layers of 8 bits, and tensor cores that read float32 as TF32."""
+        found = super().computes_in()
+        if found is None and self._holds_whole_numbers():
+            return "int8"
+        if found is None and self.device_type == "cuda" and self.dtype == "float32":
+            backends = self.torch.backends
+            found = "tf32" if backends.cuda.matmul.allow_tf32 or backends.cudnn.allow_tf32 else None
+        return found
+
+    def _holds_whole_numbers(self) -> bool:
+        state = self.counted.state_dict().values()
+        short = (self.torch.int8, self.torch.qint8, self.torch.quint8)
+        return any(isinstance(each, self.torch.Tensor) and each.dtype in short for each in state)
+
     def call_on_device_s(self) -> float | None:
         """Make one call between two events of CUDA; None on other devices."""
         if self.device_type != "cuda":
