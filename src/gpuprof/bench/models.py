@@ -111,17 +111,35 @@ def call_factory(source: ModelSource, seed: int = 0) -> Any:
         raise BenchmarkError(
             f"{source.path} has no function {source.attribute}{_near(source.attribute, near)}"
         )
-    _seed_generators(seed)
+    if _names_torch(source.path):
+        # What is imported within the factory would draw from a generator that nobody has seeded.
+        importlib.import_module("torch")
     try:
-        return factory()
+        return _seeded(factory, seed)
     except Exception as error:
         raise BenchmarkError(
             f"the factory {source.text} raised {reason_of(error)} at {place_of(error)}: mend it first"
         ) from error
 
 
+def _names_torch(path: Path) -> bool:
+    return b"torch" in path.read_bytes() and importlib.util.find_spec("torch") is not None
+
+
+def _seeded(factory: Callable[[], Any], seed: int) -> Any:
+    had_torch = "torch" in sys.modules
+    _seed_generators(seed)
+    found = factory()
+    if had_torch or "torch" not in sys.modules:
+        return found
+    # A module that the factory imports brought PyTorch along: its weights were drawn without the seed.
+    del found
+    _seed_generators(seed)
+    return factory()
+
+
 def _seed_generators(seed: int) -> None:
-    """Seed Python's generator, and those of what the factory's file has imported."""
+    """Seed Python's generator, and those of what has been imported."""
     random.seed(seed)
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None:

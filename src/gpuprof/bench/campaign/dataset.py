@@ -128,13 +128,14 @@ def open_dataset(
         found = _Arrays(path, samples, seed)
     else:
         raise BenchmarkError(
-            f"--dataset {text}: no folder of images and no .npz file is there; take synthetic, or mend the path"
+            f"--dataset {text}: no folder of images and no .npz file is there; take synthetic, or mend the "
+            "path"
         )
     found.asked = {"text": text, "samples": samples, "seed": seed}
     if needs_labels and found.labels is None:
         raise BenchmarkError(
-            f"--dataset {text} has no labels, which accuracy needs: add an array `labels` to the .npz file, or "
-            "take a folder of images with a folder for each class"
+            f"--dataset {text} has no labels, which accuracy needs: add an array `labels` to the .npz file, "
+            "or take a folder of images with a folder for each class"
         )
     return found
 

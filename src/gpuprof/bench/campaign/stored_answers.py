@@ -35,7 +35,7 @@ class StoredArray:
         self.values, self.dtype = values, dtype
         self.shape = values.shape
 
-    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:  # noqa: ARG002 - NumPy's names
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return self.values if dtype is None else self.values.astype(dtype)
 
 
@@ -65,8 +65,8 @@ class AnswerWriter:
         if not found:
             shapes = {name: each.values.shape for name, each in outputs.arrays.items()}
             raise BenchmarkError(
-                f"no output has the {size} samples of the batch along its first axis ({shapes or 'nothing'}): "
-                "outputs cannot be told apart by sample"
+                f"no output has the {size} samples of the batch along its first axis "
+                f"({shapes or 'nothing'}): outputs cannot be told apart by sample"
             )
         dtypes = {name: each.dtype for name, each in found.items()}
         if self._dtypes not in (None, dtypes):
@@ -74,7 +74,9 @@ class AnswerWriter:
                 f"batch {self._count + 1} returns {dtypes}, the one before {self._dtypes}: they must be alike"
             )
         self._dtypes = dtypes
-        arrays = {f"output-{place}": each.values[:count] for place, each in enumerate(found.values())}
+        arrays: dict[str, Any] = {
+            f"output-{place}": each.values[:count] for place, each in enumerate(found.values())
+        }
         np.savez(_batch_file(self._folder, self._count), **arrays)
         self._count += 1
 

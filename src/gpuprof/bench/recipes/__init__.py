@@ -219,7 +219,8 @@ def with_recipe(spec: SystemSpec, text: str) -> SystemSpec:
         framework = recipe.frameworks[0]
     if recipe.frameworks and framework not in recipe.frameworks:
         raise BenchmarkError(
-            f"--recipe {text} runs in {' or '.join(recipe.frameworks)}, not in {framework}: leave --framework out"
+            f"--recipe {text} runs in {' or '.join(recipe.frameworks)}, not in {framework}: "
+            "leave --framework out"
         )
     wanted = "float32" if recipe.computes_in == "int8" else recipe.dtype
     if wanted is not None and spec.dtype not in (None, wanted):

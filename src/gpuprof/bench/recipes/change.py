@@ -78,7 +78,7 @@ def _quantize_static(changed: Changed, _choice: RecipeChoice, batches: Batches) 
 
 
 def _nothing(_changed: Changed, _choice: RecipeChoice, _batches: Batches) -> None:
-    """What is done to an .onnx file is no matter of the module."""
+    """Leave the module as it is: the .onnx file is what is changed."""
 
 
 _CHANGES = {

@@ -37,7 +37,7 @@ def _bytes_of(tensor: Any) -> int:
 
 
 def _tensors(value: Any) -> Iterator[Any]:
-    """Yield the tensors in a state; packed weights say what is in them when they are asked for their state."""
+    """Yield the tensors in a state; packed weights tell what is in them as their own state."""
     torch: Any = sys.modules["torch"]
     if isinstance(value, torch.Tensor):
         yield value

@@ -71,8 +71,7 @@ def quantize_static(module: Any, batches: Batches) -> tuple[Any, dict[str, str]]
     """Quantize convolutions and linear layers with scales that the batches give.
 
     The whole graph where it can be traced and holds no layer norms, else the layers with their batch norms
-    folded in, else each layer by itself. What is between those is computed in floats. Raises BenchmarkError
-    where none of it works.
+    folded in, else each layer by itself. Raises BenchmarkError where none of it works.
     """
     torch_quantization()
     torch: Any = sys.modules["torch"]
@@ -107,7 +106,10 @@ def _whole_graph(module: Any, batches: Batches) -> Any:
 
 
 def _layers_in_graph(module: Any, batches: Batches) -> Any:
-    """Fold batch norms and activations into the layers; what is between them stays in floats."""
+    """Fold batch norms and activations into the layers.
+
+    What is between them stays in floats, but for what PyTorch lowers where both its neighbours are in 8 bits.
+    """
     torch: Any = sys.modules["torch"]
     quantization = torch_quantization()
     config = quantization.get_default_qconfig(torch.backends.quantized.engine)

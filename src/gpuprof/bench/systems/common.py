@@ -170,8 +170,8 @@ class FrameworkSystem:
             return
         if len(self.arguments) != 1:
             raise BenchmarkError(
-                f"{self.source.text} takes {len(self.arguments)} inputs, and a data set has one: compare it on "
-                "synthetic data, which its factory makes"
+                f"{self.source.text} takes {len(self.arguments)} inputs, and a data set has one: "
+                "compare it on synthetic data, which its factory makes"
             )
         self.arguments = (self._place(array),)
 

@@ -129,7 +129,7 @@ class TensorRtSystem(FrameworkSystem):
         """The batch size of an engine's first input, where that is a number."""
         if self._engine is None:
             return None
-        size = tuple(self._engine.get_tensor_shape(self._names(inputs=True)[0]))[0]
+        size, *_ = self._engine.get_tensor_shape(self._names(inputs=True)[0])
         return int(size) if size > 0 else None
 
     def _call(self, *_arguments: Any) -> object:

@@ -69,8 +69,9 @@ class TorchSystem(FrameworkSystem):
             )
         if choice.recipe.quantizes_module and self.device_type != "cpu":
             raise UnavailableError(
-                f"--recipe {name}: PyTorch has quantized layers for CPUs alone, and --device {self.spec.device} "
-                f"takes {self.device_type}: take --device cpu, for what it is compared with too"
+                f"--recipe {name}: PyTorch has quantized layers for CPUs alone, and --device "
+                f"{self.spec.device} takes {self.device_type}: take --device cpu, for what it is compared "
+                "with too"
             )
         self.counted = module
         changed = change_module(module, choice, self.source.name, lambda: self.calibration(choice))
