@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of variants over a data set: each sample once, stored, compared, and judged by the user's metrics."""
+"""Answers of variants over a data set: each sample once, stored, compared, judged by the user's metrics."""
 
 from __future__ import annotations
 
@@ -117,7 +117,7 @@ def test_data_sets_that_cannot_be_used_are_one_line(
 def test_missing_data_sets_are_one_line(tmp_path: Path) -> None:
     with pytest.raises(BenchmarkError, match="no samples: it needs folders of images"):
         open_dataset(str(tmp_path))
-    with pytest.raises(BenchmarkError, match="no folder of images and no .npz file is there"):
+    with pytest.raises(BenchmarkError, match=r"no folder of images and no \.npz file is there"):
         open_dataset(str(tmp_path / "none"))
     with pytest.raises(BenchmarkError, match="take at least one"):
         open_dataset("synthetic", samples=0)
@@ -285,7 +285,7 @@ def test_answers_that_do_not_match_are_one_line(stored: Any, file: Path, tmp_pat
     with pytest.raises(BenchmarkError, match=r"baseline returns .*\(4, 3\), and optimized .*\(4, 4\)"):
         compare_answers(stored("sums"), stored("four_classes"))
     other = answered(spec_of("sums"), open_dataset(str(file), samples=5), tmp_path / "other", name="short")
-    with pytest.raises(BenchmarkError, match="short .*5 samples.*: run both on the same data set"):
+    with pytest.raises(BenchmarkError, match=r"short .*5 samples.*: run both on the same data set"):
         compare_answers(stored("sums"), other)
     with pytest.raises(BenchmarkError, match="names 2 classes, and output has 3"):
         compare_answers(stored("sums"), stored("sums"), classes=("a", "b"))

@@ -288,7 +288,7 @@ def test_each_recipe_names_what_is_there() -> None:
     ],
 )
 def test_options_stand_behind_the_name(text: str, share: float, samples: int, data: str | None) -> None:
-    assert parse_recipe(text) == RecipeChoice(RECIPES[text.split(":")[0]], share, samples, data)
+    assert parse_recipe(text) == RecipeChoice(RECIPES[text.partition(":")[0]], share, samples, data)
 
 
 @pytest.mark.parametrize(

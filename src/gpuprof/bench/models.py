@@ -111,9 +111,6 @@ def call_factory(source: ModelSource, seed: int = 0) -> Any:
         raise BenchmarkError(
             f"{source.path} has no function {source.attribute}{_near(source.attribute, near)}"
         )
-    if _names_torch(source.path):
-        # What is imported within the factory would draw from a generator that nobody has seeded.
-        importlib.import_module("torch")
     try:
         return _seeded(factory, seed)
     except Exception as error:
@@ -122,20 +119,22 @@ def call_factory(source: ModelSource, seed: int = 0) -> Any:
         ) from error
 
 
-def _names_torch(path: Path) -> bool:
-    return b"torch" in path.read_bytes() and importlib.util.find_spec("torch") is not None
-
-
 def _seeded(factory: Callable[[], Any], seed: int) -> Any:
     had_torch = "torch" in sys.modules
     _seed_generators(seed)
     found = factory()
-    if had_torch or "torch" not in sys.modules:
+    if had_torch or "torch" not in sys.modules or not _has_drawn(sys.modules["torch"]):
         return found
-    # A module that the factory imports brought PyTorch along: its weights were drawn without the seed.
+    # The factory itself imported PyTorch, and drew its weights from a generator that nobody had seeded.
     del found
     _seed_generators(seed)
     return factory()
+
+
+def _has_drawn(torch: Any) -> bool:
+    """Whether random numbers have been drawn since PyTorch was imported or seeded."""
+    fresh = torch.Generator().manual_seed(torch.initial_seed())
+    return not torch.equal(fresh.get_state(), torch.default_generator.get_state())
 
 
 def _seed_generators(seed: int) -> None:

@@ -84,6 +84,7 @@ class _Answering:
         if self._draws:
             system.feed(None)
             return
+        system.check_one_input()
         rows = self._dataset.rows(first, last, system.input_spec())
         try:
             system.feed(rows[np.arange(self._size) % len(rows)])

@@ -168,12 +168,16 @@ class FrameworkSystem:
         if array is None:
             self.arguments = self._batch(self.batch_size)
             return
+        self.check_one_input()
+        self.arguments = (self._place(array),)
+
+    def check_one_input(self) -> None:
+        """Raise BenchmarkError where a data set's samples cannot be all that a call takes."""
         if len(self.arguments) != 1:
             raise BenchmarkError(
                 f"{self.source.text} takes {len(self.arguments)} inputs, and a data set has one: "
                 "compare it on synthetic data, which its factory makes"
             )
-        self.arguments = (self._place(array),)
 
     def input_spec(self) -> InputSpec:
         """Return the shape of one sample; after `load`, of some models after `prepare`."""
