@@ -13,6 +13,7 @@ import pytest
 
 from gpuprof.bench import Metric
 from gpuprof.bench.campaign.accuracy_document import accuracy_document
+from gpuprof.bench.campaign.accuracy_run import compare_accuracy, open_plan_dataset
 from gpuprof.bench.campaign.answer_job import run_answer_job
 from gpuprof.bench.campaign.answers import (
     FailedAnswers,
@@ -22,6 +23,7 @@ from gpuprof.bench.campaign.answers import (
     reference_spec,
 )
 from gpuprof.bench.campaign.dataset import Dataset, open_dataset
+from gpuprof.bench.campaign.plan import AccuracyPlan, CampaignPlan, Variant
 from gpuprof.bench.campaign.stored_answers import StoredAnswers, read_answers
 from gpuprof.bench.data import InputSpec
 from gpuprof.bench.metrics import as_metric, evaluate_metrics, load_metric
@@ -356,3 +358,67 @@ def test_what_is_no_metric_is_refused() -> None:
 
     with pytest.raises(BenchmarkError, match="write 'higher' or 'lower'"):
         as_metric(Sideways())
+
+
+# --- all variants of a plan ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let launches be calls: fresh processes are tested above."""
+
+    def run(job: Any, *, time_limit_s: float, on_event: Any) -> None:
+        run_answer_job(job, lambda event, **values: on_event({"event": event, **values}))
+
+    monkeypatch.setattr("gpuprof.bench.campaign.answers.run_launch", run)
+
+
+def plan_of(file: Path, *factories: str, **more: Any) -> CampaignPlan:
+    variants = tuple(Variant(each, spec_of(each)) for each in factories)
+    accuracy = AccuracyPlan(str(file), batch_size=4, **more)
+    return CampaignPlan(variants, accuracy=accuracy, launches=1)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_all_variants_of_a_plan_have_an_accuracy_or_a_reason(file: Path, tmp_path: Path) -> None:
+    plan = plan_of(
+        file, "sums", "wrong_for_class_one", "raising", "four_classes", metrics=(f"{MODELS}:top_score",)
+    )
+    seen: set[str] = set()
+    compared = compare_accuracy(plan, tmp_path / "answers", lambda name, event: seen.add(name))
+    found = compared.of
+    assert seen == {"sums", "wrong_for_class_one", "raising", "four_classes"}
+    assert (found["sums"]["verdict"], found["sums"]["accuracy"]) == (None, 1.0)
+    assert found["wrong_for_class_one"]["accuracy"] < 1
+    assert found["wrong_for_class_one"]["metrics"][0]["name"] == "top_score"
+    assert "no weights are here" in found["raising"]
+    assert "the models differ in classes" in found["four_classes"]
+
+
+@pytest.mark.usefixtures("in_process")
+def test_without_a_baseline_there_is_nothing_to_compare_with(file: Path, tmp_path: Path) -> None:
+    found = compare_accuracy(plan_of(file, "raising", "sums"), tmp_path).of
+    assert found["sums"] == f"the baseline raising gave no answers: {found['raising']}"
+    assert "no weights are here" in found["raising"]
+    none = dataclasses.replace(plan_of(file, "sums"), accuracy=None)
+    assert compare_accuracy(none, tmp_path).of == {"sums": "answers were not asked for"}
+    with pytest.raises(BenchmarkError, match="has no 'nowhere'"):
+        open_plan_dataset(plan_of(file, "sums", metrics=(f"{MODELS}:nowhere",)))
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_reference_that_fails_is_a_note_and_one_that_runs_judges(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    plain = spec_of("network", framework="pytorch", device="cpu")
+    variants = (Variant("original", plain), Variant("half", dataclasses.replace(plain, dtype="bfloat16")))
+    plan = CampaignPlan(variants, accuracy=AccuracyPlan(str(file)), launches=1)
+    found = compare_accuracy(plan, tmp_path / "one")
+    assert (found.of["half"]["tolerance"], found.of["original"]["tolerance"]) == ("within", "within")
+    assert found.notes == ()
+    reference = "gpuprof.bench.campaign.accuracy_run.reference_spec"
+    monkeypatch.setattr(reference, lambda spec: spec_of("raising"))
+    failed = compare_accuracy(plan, tmp_path / "two")
+    assert failed.of["half"]["tolerance"] is None
+    assert failed.notes[0].startswith("tolerance is not judged: the float64 reference failed: ")
