@@ -265,8 +265,8 @@ def _advise_launches(found: Findings, each: Plain, method: Plain) -> None:
     needed = None if comparison is None else launches_to_settle(comparison, method["margin"])
     if needed is None:
         found.advise(
-            f"take {each['name']} for no change of speed that could be shown",
-            f"its change is at the edge of the margin of {method['margin']:.1%}, which no launches settle",
+            f"measure {each['name']} again on a quieter machine",
+            f"more than {_MOST_LAUNCHES:,} launches would have to settle its speed-up: {_speedup(each)}",
         )
         return
     found.advise(

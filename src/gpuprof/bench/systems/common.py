@@ -196,6 +196,10 @@ class FrameworkSystem:
     def _place(self, array: Any) -> Any:
         return array
 
+    def _adapted(self, made: Any) -> Any:
+        """Return an input of the factory's own function on the device, in the type that was asked for."""
+        return made
+
     # Whether `_compile` makes code, so that its time is that of compiling.
     compiles = False
 
@@ -288,7 +292,7 @@ class FrameworkSystem:
     def _batch(self, batch_size: int) -> tuple[Any, ...]:
         if self._make_inputs is not None:
             made = self._make_inputs(batch_size)
-            return made if isinstance(made, tuple) else (made,)
+            return tuple(map(self._adapted, made if isinstance(made, tuple) else (made,)))
         return (self._place(self._data.batch(batch_size, self._inputs())),)
 
     def _named_shape(self) -> tuple[int, ...]:
