@@ -272,7 +272,8 @@ class FrameworkSystem:
             found = [self._batch(size) for size in sizes]
         finally:
             self._data = kept
-        self.details["calibration"] = calibration_text(sum(sizes), choice.data or self.spec.data)
+        data = "data_source" if self._is_callers_data else self.spec.data
+        self.details["calibration"] = calibration_text(sum(sizes), choice.data or data)
         return found
 
     @property
