@@ -233,6 +233,8 @@ def test_an_onnx_file_tells_shape_and_type(tmp_path: Path) -> None:
     described = system.describe()
     assert (described.framework, described.dtype, described.input_shape) == ("onnxruntime", "float16", (6,))
     assert described.model_bytes == path.stat().st_size
+    Path(f"{path}.data").write_bytes(bytes(7))
+    assert system.describe().model_bytes == path.stat().st_size + 7
     with pytest.raises(BenchmarkError, match=r"takes float16: leave --dtype out"):
         make_system(SystemSpec(str(path), dtype="float32")).load()
     (tmp_path / "broken.onnx").write_bytes(b"no protobuf")
