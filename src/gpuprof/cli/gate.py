@@ -27,6 +27,8 @@ def _share(_context: click.Context, _parameter: click.Parameter, value: str) -> 
         share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
     except ValueError:
         raise click.BadParameter(f"{value!r} is no share: write 2% or 0.02.") from None
+    if 1 <= share < 100 and not text.endswith("%"):
+        raise click.BadParameter(f"{value!r} is no share: write {text}% or {share / 100:g}.")
     if not 0 <= share < 1:
         raise click.BadParameter(f"{value!r} is not between 0% and 100%.")
     return share
