@@ -32,6 +32,7 @@ _FARTHEST = 3.0  # standard deviations, by the median of the absolute deviations
 _NORMAL_DEVIATION = 1.4826
 _DECAY = math.sqrt(0.5)
 _AT_ONCE = 2_000_000  # values that are held while permutations are judged
+_FEW = 100  # permutations, after which most splits that do not stand are known
 
 
 def find_change_points(
@@ -117,7 +118,7 @@ def _stands(
 ) -> bool:
     """Whether so large a contrast comes up in few enough permutations, the series as it is among them."""
     allowed = math.floor(level * (permutations + 1) + 1e-9) - 1
-    at_once = max(1, _AT_ONCE // len(splits))
+    at_once = max(1, min(_FEW, _AT_ONCE // len(splits)))
     as_large = 0
     for done in range(0, permutations, at_once):
         rows = np.tile(scores, (min(at_once, permutations - done), 1))
