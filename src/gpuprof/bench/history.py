@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import glob
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from pathlib import Path
@@ -29,7 +29,7 @@ class DatedResults:
     versions: dict[str, str]
     profile: Path | None
     launches_s: dict[Configuration, tuple[float, ...]]
-    ways: dict[Configuration, tuple[str, str]]
+    ways: Mapping[Configuration, tuple[str, str]]
 
     def __str__(self) -> str:
         revision = f" ({self.revision[:10]})" if self.revision else ""

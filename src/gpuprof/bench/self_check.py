@@ -211,7 +211,7 @@ def self_check(
             progress=made,
         )
         interrupted = made_now.interrupted
-        failures += [each.launch.failure for each in made_now.outcomes if _has_failed(each)]
+        failures += [failure for each in made_now.outcomes if (failure := _failure(each)) is not None]
         done.append(_campaign(made_now.outcomes, launches))
     if failures and not any(each.order for each in done):
         raise BenchmarkError(f"no launch of the self-check gave a figure: {failures[0]}")
@@ -225,9 +225,10 @@ def _has_time(elapsed_s: float, done: int, seconds: float, campaigns: int | None
     return done < _LEAST_CAMPAIGNS or elapsed_s * (done + 1) / done <= seconds
 
 
-def _has_failed(outcome: Outcome) -> bool:
+def _failure(outcome: Outcome) -> str | None:
+    """Return why a launch failed; None where it did not, or where it was interrupted."""
     stopped_by = getattr(outcome.launch.measurement, "stopped_by", None)
-    return outcome.launch.failure is not None and stopped_by != "interrupted"
+    return None if stopped_by == "interrupted" else outcome.launch.failure
 
 
 def _campaign(outcomes: Sequence[Outcome], launches: int) -> Campaign:
