@@ -133,3 +133,14 @@ def deaf():
         ctypes.PyDLL(None).sleep(3600)
 
     return call
+
+
+def flaky():
+    calls = itertools.count(1)
+
+    def call(batch):
+        if next(calls) % 5 == 0:
+            raise ValueError("overloaded")
+        return batch * 2
+
+    return call
