@@ -14,7 +14,14 @@ import pytest
 
 from gpuprof.bench.campaign import traffic as module
 from gpuprof.bench.campaign.plan import Variant
-from gpuprof.bench.campaign.traffic import TrafficSettings, measure_traffic, parse_split, request_order
+from gpuprof.bench.campaign.traffic import (
+    CONTROL,
+    TrafficSettings,
+    copied,
+    measure_traffic,
+    parse_split,
+    request_order,
+)
 from gpuprof.bench.campaign.traffic_advice import Failures
 from gpuprof.bench.campaign.traffic_figures import ArmRequests, Traffic, TrafficLaunch
 from gpuprof.bench.spec import SystemSpec
@@ -24,10 +31,9 @@ MODELS = Path(__file__).with_name("bench_models.py")
 NAMES = ("original", "quantized")
 
 
-def answered(times_ms: np.ndarray, failed: int = 0) -> ArmRequests:
-    return ArmRequests(
-        np.rint(times_ms * 1e6).astype(np.int64).tolist(), failed, "ValueError: no" if failed else None
-    )
+def answered(times_ms: np.ndarray, failed: int = 0, compared: int | None = None) -> ArmRequests:
+    wall_ns = np.rint(times_ms * 1e6).astype(np.int64).tolist()
+    return ArmRequests(wall_ns, compared, failed, "ValueError: no" if failed else None)
 
 
 def simulated(
@@ -42,7 +48,10 @@ def simulated(
     failing: tuple[float, float] = (0.0, 0.0),
     **settings: Any,
 ) -> Traffic:
-    """Launches that vary by 5% in common and by `between` in their ratio; requests with a skewed tail."""
+    """Launches that vary by 5% in common and by `between` in their ratio; requests with a skewed tail.
+
+    What the larger variant gets beyond its control finds warmer caches, and takes a tenth less.
+    """
     made = []
     for number in range(1, launches + 1):
         common = 10 * generator.lognormal(0, 0.05)
@@ -51,7 +60,11 @@ def simulated(
         for share, factor, rate in zip(split, (1.0, own), failing, strict=True):
             count = round(share * requests)
             failed = int(generator.binomial(count, rate))
-            arms.append(answered(common * factor * generator.lognormal(0, tail, count - failed), failed))
+            times = common * factor * generator.lognormal(0, tail, count - failed)
+            # The control's answers; the others of the larger variant find warmer caches.
+            compared = min(round(min(split) * requests), len(times))
+            times[: len(times) - compared] *= 0.9
+            arms.append(answered(times, failed, compared))
         made.append(TrafficLaunch(number, (arms[0], arms[1])))
     told = TrafficSettings(split, **settings).to_dict()
     return Traffic(NAMES, split, tuple(made), told)
@@ -82,7 +95,7 @@ def test_equal_arms_are_hardly_ever_called_different() -> None:
 
 
 def test_without_a_margin_equal_arms_differ_in_one_of_twenty() -> None:
-    """Skewed tails, 95 to 5: quantiles of the smaller arm must not be biased against the larger one's."""
+    """Skewed tails, 95 to 5: neither warmer caches nor more samples of the larger arm count for it."""
     generator = np.random.default_rng(72)
     for name in ("p50", "p95"):
         different = 0
@@ -257,9 +270,21 @@ def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
 def test_requests_are_shared_at_random_and_the_same_again() -> None:
     settings = TrafficSettings((0.9, 0.1), requests=10_000)
     order = request_order(settings, 1)
-    assert 0.09 < sum(order) / len(order) < 0.11
+    assert [order.count(each) / len(order) for each in range(3)] == pytest.approx([0.8, 0.1, 0.1], abs=0.01)
     assert order == request_order(TrafficSettings.from_dict(json.loads(json.dumps(settings.to_dict()))), 1)
     assert order != request_order(settings, 2)
+
+
+@pytest.mark.parametrize(
+    ("split", "larger", "shares"),
+    [((0.5, 0.5), None, [0.5, 0.5, 0]), ((0.3, 0.7), 1, [0.3, 0.4, 0.3]), ((0.7, 0.3), 0, [0.4, 0.3, 0.3])],
+)
+def test_the_larger_variant_has_a_control_with_the_smaller_ones_share(
+    split: tuple[float, float], larger: int | None, shares: list[float]
+) -> None:
+    assert copied(split) == larger
+    order = request_order(TrafficSettings(split, requests=20_000), 1)
+    assert [order.count(each) / len(order) for each in range(3)] == pytest.approx(shares, abs=0.02)
 
 
 # --- launches ------------------------------------------------------------------------------------
@@ -273,7 +298,7 @@ def variants(*factories: str, shapes: Sequence[tuple[int, ...]] = ((16,), (16,))
     return first, second
 
 
-SMALL = TrafficSettings((0.5, 0.5), launches=2, requests=200, warmup=2, time_limit_s=60)
+SMALL = TrafficSettings((0.6, 0.4), launches=2, requests=200, warmup=2, time_limit_s=60)
 
 
 def test_real_launches_serve_both_variants() -> None:
@@ -287,8 +312,10 @@ def test_real_launches_serve_both_variants() -> None:
     assert traffic.failures == ()
     for number, launch in enumerate(traffic.launches, 1):
         order = request_order(SMALL, number)
-        assert [arm.count for arm in launch.arms] == [order.count(0), order.count(1)]
-        assert launch.arms[0].failed == 0
+        controls = order.count(CONTROL)
+        assert [arm.count for arm in launch.arms] == [order.count(0) + controls, order.count(1)]
+        assert (launch.arms[0].failed, launch.arms[0].compared) == (0, controls)
+        assert len(launch.arms[0].compared_seconds) == controls
         # Every fifth call of it fails, of all that it gets.
         assert launch.arms[1].failed == pytest.approx(order.count(1) / 5, abs=1.1)
     assert (2, "measured") in seen
@@ -343,7 +370,7 @@ def test_a_later_launch_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     played(monkeypatch, None, BenchmarkError("it died"), None)
     found = measure_traffic(*variants("doubled", "doubled"), TrafficSettings((0.9, 0.1), launches=3))
     assert [each.number for each in found.launches] == [1, 3]
-    assert "1 launches failed, first: it died" in str(found)
+    assert "failed launches: 1, first: it died" in str(found)
     played(monkeypatch, BenchmarkError("it died"))
     with pytest.raises(BenchmarkError, match="it died"):
         measure_traffic(*variants("doubled", "doubled"), SMALL)

@@ -22,6 +22,7 @@ from gpuprof.analyze.text_table import wrapped
 from gpuprof.bench.benchmark import plan_for
 from gpuprof.bench.comparison import MARGIN, compare, smallest_change
 from gpuprof.bench.launches import Outcome, launch_order, run_launches
+from gpuprof.bench.sample_stream import INTERRUPTED
 from gpuprof.bench.settings import Settings
 from gpuprof.bench.statistics import CONFIDENCE, exact_share
 from gpuprof.errors import BenchmarkError
@@ -168,7 +169,7 @@ class SelfCheck:
     def __str__(self) -> str:
         lines = [*_alarm_lines(self), *_variation_lines(self), *_sight_lines(self)]
         if self.failures:
-            lines.append(f"{len(self.failures)} launches failed, first: {self.failures[0]}")
+            lines.append(f"failed launches: {len(self.failures)}, first: {self.failures[0]}")
         if self.interrupted:
             lines.append("interrupted: this is what there was until then")
         return "\n".join(wrapped(each) for each in lines)
@@ -227,8 +228,8 @@ def _has_time(elapsed_s: float, done: int, seconds: float, campaigns: int | None
 
 def _failure(outcome: Outcome) -> str | None:
     """Return why a launch failed; None where it did not, or where it was interrupted."""
-    stopped_by = getattr(outcome.launch.measurement, "stopped_by", None)
-    return None if stopped_by == "interrupted" else outcome.launch.failure
+    failure = outcome.launch.failure
+    return None if failure == INTERRUPTED else failure
 
 
 def _campaign(outcomes: Sequence[Outcome], launches: int) -> Campaign:

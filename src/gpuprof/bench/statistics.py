@@ -139,6 +139,7 @@ def probability_of_at_least(beyond: int, count: int, share: float) -> float:
     return 1 - float(cumulative[place]) if place < len(cumulative) else 0.0
 
 
+@lru_cache(maxsize=256)
 def exact_share(count: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Return the interval of a share by inverting both binomial tails (Clopper and Pearson, 1934)."""
     tail = (1 - confidence) / 2

@@ -10,6 +10,7 @@ from statistics import NormalDist
 from typing import Any, Literal
 
 from gpuprof.bench.comparison import Judgement
+from gpuprof.bench.gate_table import interval_text
 from gpuprof.bench.statistics import exact_share
 
 Action = Literal["roll out", "keep", "roll back"]
@@ -164,9 +165,8 @@ def _against(names: tuple[str, str], figures: Sequence[Figure], failed: Failures
 
 
 def _interval(figure: Figure) -> str:
-    low, high = figure.judgement.low, figure.judgement.high
-    ends = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
-    return f"{figure.name} {figure.ratio:.3f}x{ends}"
+    ends = interval_text(figure.judgement.low, figure.judgement.high)
+    return f"{figure.name} {figure.ratio:.3f}x ({'no interval' if ends == '-' else ends})"
 
 
 def _edge(figure: Figure) -> str:

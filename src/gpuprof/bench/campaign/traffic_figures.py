@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -32,16 +32,26 @@ ERROR_MARGIN = 0.01
 
 @dataclass(frozen=True, slots=True)
 class ArmRequests:
-    """The requests of one variant in one launch: nanoseconds of those that were answered, in their order."""
+    """The requests of one variant in one launch: nanoseconds of those that were answered.
 
-    wall_ns: list[int]
-    failed: int
-    first_failure: str | None
+    The last `compared` of them are held against the other variant's; None for all.
+    """
+
+    wall_ns: list[int] = field(default_factory=list)
+    compared: int | None = None
+    failed: int = 0
+    first_failure: str | None = None
 
     @property
     def seconds(self) -> Floats:
         """The times of answers."""
         return np.array(self.wall_ns, dtype=np.float64) / 1e9
+
+    @property
+    def compared_seconds(self) -> Floats:
+        """The times of those that are held against the other variant's."""
+        first = 0 if self.compared is None else len(self.wall_ns) - self.compared
+        return self.seconds[first:]
 
     @property
     def count(self) -> int:
@@ -50,12 +60,12 @@ class ArmRequests:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        return {"wall_ns": self.wall_ns, "failed": self.failed, "first_failure": self.first_failure}
+        return asdict(self)
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> ArmRequests:
         """Return what `to_dict()` described."""
-        return cls(list(values["wall_ns"]), values["failed"], values["first_failure"])
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,21 +76,14 @@ class TrafficLaunch:
     arms: tuple[ArmRequests, ArmRequests]
 
     def log_ratio(self, quantile: float) -> float | None:
-        """Return the logarithm of the second variant's quantile over the first's.
+        """Return the logarithm of the second variant's quantile over the first's; None for too few samples.
 
-        None where one of them has too few samples. A quantile of few samples lies elsewhere than one of
-        many, so that of the variant with more is the mean over as many parts as have the other's size.
+        Of those requests that are compared, which are about as many on both sides.
         """
-        first, second = (arm.seconds for arm in self.arms)
-        smaller = min(len(first), len(second))
-        if smaller < samples_needed(quantile):
+        first, second = (arm.compared_seconds for arm in self.arms)
+        if min(len(first), len(second)) < samples_needed(quantile):
             return None
-        return _log_quantile(second, smaller, quantile) - _log_quantile(first, smaller, quantile)
-
-
-def _log_quantile(samples: Floats, size: int, quantile: float) -> float:
-    parts = len(samples) // size
-    return float(np.mean([math.log(np.quantile(samples[each::parts], quantile)) for each in range(parts)]))
+        return math.log(np.quantile(second, quantile) / np.quantile(first, quantile))
 
 
 @dataclass(frozen=True)
@@ -160,7 +163,7 @@ class Traffic:
         """What is to be known about the figures."""
         notes = []
         if self.failures:
-            notes.append(f"{len(self.failures)} launches failed, first: {self.failures[0]}")
+            notes.append(f"failed launches: {len(self.failures)}, first: {self.failures[0]}")
         if self.interrupted:
             notes.append("interrupted: these are the launches until then")
         insufficient = [each.name for each in self.figures if each.launches < 2]
