@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gpuprof.analyze.statistics import discoveries, plain_means, student_p_value, student_quantile, welch
+from gpuprof.analyze.statistics import discoveries, plain_means, student_p_value, welch
+from gpuprof.bench.pooling import student
 from gpuprof.bench.statistics import CONFIDENCE
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ class LogRatio:
 
     def interval(self, level: float) -> tuple[float, float]:
         """Return the ends of the ratio's interval, at a confidence of 1 - `level`."""
-        half = float(student_quantile(level, np.array([self.freedom]))[0]) * self.error
+        half = student(level, self.freedom) * self.error
         return math.exp(self.value - half), math.exp(self.value + half)
 
     def same_p_value(self, margin: float) -> float:
