@@ -144,3 +144,9 @@ def flaky():
         return batch * 2
 
     return call
+
+
+def network_with_inputs():
+    import torch
+
+    return torch.nn.Linear(4, 2), lambda size: torch.ones(size, 4)

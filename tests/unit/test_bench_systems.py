@@ -296,3 +296,11 @@ def test_frameworks_have_other_names(text: str, name: str) -> None:
 def test_whatever_a_system_raises_is_ours() -> None:
     with pytest.raises(GpuprofError, match=r"torch\.nn\.Module"):
         make_system(spec_of("doubled", framework="pytorch")).load()
+
+
+def test_inputs_of_a_factory_come_in_the_type_that_was_asked_for() -> None:
+    pytest.importorskip("torch", reason="the system is a PyTorch module")
+    system = make_system(SystemSpec(f"{MODELS}:network_with_inputs", dtype="float64"))
+    system.load()
+    system.prepare(3)
+    assert str(system.run().dtype) == "torch.float64"  # type: ignore[attr-defined]

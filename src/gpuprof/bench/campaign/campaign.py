@@ -10,11 +10,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpuprof.bench.campaign.accuracy_run import (
+    AccuracyOfAll,
+    OnVariantEvent,
+    compare_accuracy,
+    open_plan_dataset,
+)
 from gpuprof.bench.campaign.document import document_of
 from gpuprof.bench.campaign.journal import Journal
 from gpuprof.bench.campaign.layers import top_layers
 from gpuprof.bench.campaign.plan import CampaignPlan
 from gpuprof.bench.campaign.runner import Campaign, CampaignResult, CampaignWatcher, _ignore, file_name
+from gpuprof.bench.process import Event
 from gpuprof.errors import GpuprofError
 
 __all__ = ["Finished", "carry_out", "file_name"]
@@ -47,21 +54,22 @@ def carry_out(
     the folder cannot be used.
     """
     campaign = Campaign(plan, folder, watch)
-    answers: dict[str, Plain | str] = {}
+    accuracy = AccuracyOfAll({})
     interrupted = False
+    open_plan_dataset(plan)  # hours of measuring must not end at a data set that is not there
     with Journal(folder, fresh=fresh, resume=resume).opened() as journal:
         try:
             campaign.run(journal)
-            answers = _answers(campaign.result, folder, watch)
+            accuracy = compare_accuracy(plan, folder / "answers", _telling(campaign, watch))
             journal.finish()
         except KeyboardInterrupt:
             interrupted = True
     document = document_of(
         campaign.result,
         datetime.datetime.now().astimezone(),
-        answers=answers,
+        answers=accuracy.of,
         layers=_layers(campaign.result),
-        notes=["interrupted before its end"] if interrupted else None,
+        notes=[*(["interrupted before its end"] if interrupted else []), *accuracy.notes],
     )
     return Finished(document, campaign.result, interrupted)
 
@@ -90,8 +98,12 @@ def run_comparison(
     return finished.document
 
 
-def _answers(result: CampaignResult, folder: Path, watch: CampaignWatcher) -> dict[str, Plain | str]:
-    return {}
+def _telling(campaign: Campaign, watch: CampaignWatcher) -> OnVariantEvent:
+    def tell(variant: str, event: Event) -> None:
+        doing = {**event, "event": "answering"}
+        watch(variant, campaign.result.launches_done, campaign.planned, doing)
+
+    return tell
 
 
 def _layers(result: CampaignResult) -> dict[str, list[Plain]]:

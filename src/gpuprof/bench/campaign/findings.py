@@ -265,8 +265,8 @@ def _advise_launches(found: Findings, each: Plain, method: Plain) -> None:
     needed = None if comparison is None else launches_to_settle(comparison, method["margin"])
     if needed is None:
         found.advise(
-            f"take {each['name']} for no change of speed that could be shown",
-            f"its change is at the edge of the margin of {method['margin']:.1%}, which no launches settle",
+            f"measure {each['name']} again on a quieter machine",
+            f"more than {_MOST_LAUNCHES:,} launches would have to settle its speed-up: {_speedup(each)}",
         )
         return
     found.advise(
@@ -305,48 +305,3 @@ def variation_of(comparison: Plain) -> float | None:
     half = math.log(comparison["high"] / comparison["low"]) / 2
     error = half / float(student_quantile(comparison["level"], np.array([old + new - 2.0]))[0])
     return error / math.sqrt(1 / old + 1 / new)
-
-
-# --- quality against speed -----------------------------------------------------------------------
-
-
-def quality_axis(variants: Sequence[Plain]) -> Plain:
-    """Return the figure by which the answers of all variants can be ranked, and what it rests on."""
-    told = [each["accuracy"] for each in variants if each["accuracy"] is not None]
-    samples = f"{told[0]['samples']:,} samples" if told else ""
-    if told and all(each["accuracy"] is not None for each in told):
-        return {"name": "accuracy", "rests_on": f"labels of {samples}"}
-    if told and all(each["agreement_top1"] is not None for each in told):
-        return {
-            "name": "top-1 agreement",
-            "rests_on": f"the baseline's answers on {samples}",
-        }
-    if told and all(each["cosine"] is not None for each in told):
-        return {"name": "cosine", "rests_on": f"the baseline's outputs on {samples}"}
-    return {"name": None, "rests_on": "no answers were compared"}
-
-
-_AXES = {"accuracy": "accuracy", "top-1 agreement": "agreement_top1", "cosine": "cosine"}
-
-
-def pareto(document: Plain) -> list[Plain]:
-    """Return speed-up and quality of each variant; on the front are those that none beats in both.
-
-    The baseline has a speed-up of 1. A variant without either figure is left out.
-    """
-    field_name = _AXES.get(document["quality"]["name"] or "")
-    points = []
-    for each in document["variants"]:
-        speedup = 1.0 if each["verdict"] == "baseline" else (each["speedup"] or {}).get("value")
-        quality = None if field_name is None or each["accuracy"] is None else each["accuracy"][field_name]
-        if speedup is not None and quality is not None:
-            points.append({"variant": each["name"], "speedup": speedup, "quality": quality})
-    for point in points:
-        point["on_front"] = not any(_beats(other, point) for other in points)
-    return points
-
-
-def _beats(other: Plain, point: Plain) -> bool:
-    axes = ("speedup", "quality")
-    at_least = all(other[axis] >= point[axis] for axis in axes)
-    return at_least and any(other[axis] > point[axis] for axis in axes)
