@@ -135,6 +135,17 @@ def deaf():
     return call
 
 
+def flaky():
+    calls = itertools.count(1)
+
+    def call(batch):
+        if next(calls) % 5 == 0:
+            raise ValueError("overloaded")
+        return batch * 2
+
+    return call
+
+
 def network_with_inputs():
     import torch
 
