@@ -1,0 +1,232 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of quality, layers, failures, and of how everything was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from gpuprof.bench.campaign_report import words
+from gpuprof.bench.campaign_report.reading import Accuracy, Batch, Report, Variant
+from gpuprof.bench.campaign_report.tables import (
+    MISSING,
+    Cell,
+    Row,
+    Table,
+    between,
+    figure,
+    judged,
+    plain_table,
+    without_empty_columns,
+)
+
+_SHARES = {
+    "accuracy": "Accuracy",
+    "precision": "Precision",
+    "recall": "Recall",
+    "f1": "F1",
+    "agreement_top1": "Top-1 agreement",
+    "agreement_top5": "Top-5 agreement",
+}
+_NUMBERS = {"cosine": "Cosine", "relative_error": "Relative error", "max_absolute_error": "Largest error"}
+_MOST_ENVIRONMENT = 60
+
+
+def quality_table(report: Report) -> Table:
+    """Return what each variant answers, beside the baseline."""
+    heads = ("Variant", *_SHARES.values(), "Change", "Verdict", *_NUMBERS.values(), "Tolerance", "NaN", "Infinity")
+    rows = [
+        Row((Cell(each.name), *_quality_cells(each.accuracy)), each.name, each.name == report.choice)
+        for each in report.variants
+        if each.status != "failed" or each.accuracy is not None
+    ]
+    caption = "What the variants answer. The change is against the baseline, in percentage points (pp)."
+    return without_empty_columns(Table(caption, heads, tuple(rows)))
+
+
+def _quality_cells(accuracy: Accuracy | None) -> Iterator[Cell]:
+    if accuracy is None:
+        yield from [MISSING] * (len(_SHARES) + len(_NUMBERS) + 5)
+        return
+    yield from (figure(accuracy.figures[name], words.share) for name in _SHARES)
+    yield between(accuracy.change, words.points)
+    yield judged(accuracy.verdict) if accuracy.verdict != "same" else Cell("same")
+    yield from (figure(accuracy.figures[name], words.number) for name in _NUMBERS)
+    yield judged(accuracy.tolerance)
+    for number in (accuracy.nan, accuracy.infinity):
+        yield Cell(words.count(number), value=number, tone="bad" if number else "")
+
+
+def metric_table(report: Report) -> Table | None:
+    """Return the user's own figures; None where there are none."""
+    rows = []
+    for variant in report.variants:
+        for metric in variant.accuracy.metrics if variant.accuracy is not None else ():
+            cells = [Cell(metric.name), figure(metric.value, words.number), figure(metric.baseline, words.number)]
+            cells.append(Cell(metric.better or "not told"))
+            rows.append(Row((Cell(variant.name), *cells), variant.name))
+    heads = ("Variant", "Metric", "Value", "Baseline", "Better")
+    return Table("Metrics of your own.", heads, tuple(rows), word_columns=2) if rows else None
+
+
+def quality_lines(report: Report) -> list[str]:
+    """Return what was found in answers, and why there are no figures where there are none."""
+    lines = []
+    for variant in report.variants:
+        accuracy = variant.accuracy
+        if accuracy is None:
+            if variant.status != "failed":
+                why = variant.accuracy_unavailable or "no data set was given"
+                lines.append(f"{variant.name}: {words.UNAVAILABLE} ({why})")
+            continue
+        lines += [f"{variant.name}: {line}" for line in accuracy.findings]
+        if accuracy.degraded:
+            lines.append(f"{variant.name}: classes that got worse: {'; '.join(accuracy.degraded)}")
+    return lines
+
+
+def layer_table(report: Report) -> Table | None:
+    """Return the top layers of each variant with what binds them."""
+    rows = [
+        Row(
+            (
+                Cell(variant.name), Cell(layer.name), Cell(layer.kind or words.UNAVAILABLE),
+                figure(layer.share, words.share), figure(layer.self_s, words.time),
+                Cell(layer.bound or words.UNAVAILABLE, tone="" if layer.bound else "missing"),
+            ),
+            variant.name,
+        )
+        for variant in report.variants
+        for layer in variant.layers or ()
+    ]  # fmt: skip
+    heads = ("Variant", "Layer", "Class", "Share", "Own time", "Bound")
+    caption = "The layers that take most of the time of a profiled call, and what binds them."
+    return without_empty_columns(Table(caption, heads, tuple(rows), word_columns=3)) if rows else None
+
+
+def failure_table(report: Report) -> Table | None:
+    """Return the variants that failed, wholly or in part, with the reason."""
+    rows = [
+        Row((Cell(each.name), Cell(each.technique), Cell(_how_far(each)), Cell(_reason(each))), each.name)
+        for each in report.variants
+        if each.status != "measured" or each.failure is not None
+    ]
+    caption = "Variants that could not be measured, or not wholly."
+    return Table(caption, ("Variant", "Technique", "State", "Reason"), tuple(rows), 4) if rows else None
+
+
+def _how_far(variant: Variant) -> str:
+    if not variant.batches:
+        return "failed: nothing was measured"
+    sizes = tuple(each.batch_size for each in variant.batches)
+    return f"{variant.status}: {words.in_batches(sizes)} measured"
+
+
+def _reason(variant: Variant) -> str:
+    return variant.failure or "no reason was told"
+
+
+# --- method --------------------------------------------------------------------------------------
+
+
+def measurement_table(report: Report) -> Table:
+    """Return every measurement with its quantiles, launches, samples and flags."""
+    heads = (
+        "Variant", "Batch", "p50", "p90", "p95", "p99", "Mean", "Deviation", "Shortest", "Longest", "Spread",
+        "Energy a sample", "Launches", "Samples", "Flags",
+    )  # fmt: skip
+    rows = [
+        Row((Cell(variant.name), *_measurement(batch)), variant.name, variant.name == report.choice)
+        for variant in report.variants
+        for batch in variant.batches
+    ]
+    caption = "Every measurement. Spread is the width of the middle half of the samples over the median."
+    return without_empty_columns(Table(caption, heads, tuple(rows)))
+
+
+def _measurement(batch: Batch) -> Iterator[Cell]:
+    yield Cell(str(batch.batch_size), value=batch.batch_size)
+    for name, found in batch.quantiles.items():
+        short = Cell(words.missing_quantile(batch, name), tone="missing")
+        yield short if found is None else between(found, words.time)
+    yield from (figure(value, words.time) for value in (batch.mean_s, batch.std_s, batch.min_s, batch.max_s))
+    yield figure(batch.spread, words.share)
+    yield figure(batch.energy_per_sample_j, lambda value: f"{words.number(value)} J")
+    yield Cell(f"{batch.launches:,}", value=batch.launches)
+    yield Cell(f"{batch.samples:,}", value=batch.samples)
+    yield Cell(", ".join(dict.fromkeys(name for name, _ in batch.flags)) or "none")
+
+
+def start_table(report: Report) -> Table | None:
+    """Return what it takes until a variant answers, and its size."""
+    heads = ("Variant", "Start to first answer", "Compiling", "Model size", "Parameters", "Device", "Run")
+    rows = [
+        Row(
+            (
+                Cell(each.name), figure(each.startup_s, words.time), figure(each.compile_s, words.time),
+                figure(each.model_bytes, words.size), figure(each.parameters, words.count),
+                Cell(each.device) if each.device else MISSING, Cell(each.run) if each.run else MISSING,
+            ),
+            each.name,
+        )
+        for each in report.measured
+    ]  # fmt: skip
+    table = without_empty_columns(Table("What a variant takes before it answers.", heads, tuple(rows)))
+    return table if rows and len(table.heads) > 1 else None
+
+
+def flag_lines(report: Report) -> list[str]:
+    """Return what speaks against figures, each with its evidence."""
+    return [
+        f"{name}: {variant.name}, batch size {batch.batch_size}: {line}"
+        for variant in report.variants
+        for batch in variant.batches
+        for name, line in batch.flags
+    ]
+
+
+def method_table(report: Report) -> Table:
+    """Return how it was measured, and where."""
+    method = report.method
+    told = {
+        "launches of each variant": method.get("launches"),
+        "order": method.get("order"),
+        "confidence of intervals": method.get("confidence"),
+        "practical margin of times": method.get("margin"),
+        "practical margin of accuracy": method.get("accuracy_margin"),
+        "batch sizes": method.get("batch_sizes"),
+        "data": method.get("data"),
+        "device": method.get("device"),
+        "seed": method.get("seed"),
+        "measuring took (s)": method.get("measured_s"),
+        f"price of an hour ({report.currency})": method.get("price_per_hour"),
+        "baseline": report.baseline,
+        "measured at": report.timestamp,
+        "git revision": report.git_commit,
+    }
+    rows = [(Cell(name), plain_cell(value)) for name, value in told.items()]
+    return plain_table("How it was measured.", ("What", "Value"), rows, word_columns=2)
+
+
+def environment_table(report: Report) -> Table | None:
+    """Return the machine and the versions; None where the document holds none."""
+    rows = []
+    for name, value in report.environment.items():
+        if isinstance(value, Mapping):
+            rows += [(Cell(f"{name}: {key}"), plain_cell(each)) for key, each in value.items()]
+        else:
+            rows.append((Cell(str(name)), plain_cell(value)))
+    shown = rows[:_MOST_ENVIRONMENT]
+    return plain_table("Environment and versions.", ("What", "Value"), shown, word_columns=2) if rows else None
+
+
+def plain_cell(value: object) -> Cell:
+    """Return any plain value as a cell."""
+    if value is None or value == "":
+        return MISSING
+    if isinstance(value, bool):
+        return Cell("yes" if value else "no")
+    if isinstance(value, int | float):
+        return Cell(f"{value:.10g}", value=value)
+    if isinstance(value, list | tuple):
+        return Cell(", ".join(str(each) for each in value) or "none")
+    return Cell(str(value))

@@ -1,0 +1,247 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a report says, in its order, before it is HTML or Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuprof.bench.campaign_report import more_tables, words
+from gpuprof.bench.campaign_report.layer_plot import layer_figure
+from gpuprof.bench.campaign_report.plot_parts import Figure
+from gpuprof.bench.campaign_report.plots import Plots
+from gpuprof.bench.campaign_report.reading import Batch, Report, Variant
+from gpuprof.bench.campaign_report.tables import Cell, Table, Tables, plain_table
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading with what stands below it; `lead` is its answer in one sentence."""
+
+    key: str
+    title: str
+    lead: str = ""
+    figures: tuple[Figure, ...] = ()
+    tables: tuple[Table, ...] = ()
+    lines: tuple[str, ...] = ()
+    # What the lines are called where they are many and fold away on the screen.
+    folded: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One figure of the chosen variant, with the baseline's beside it."""
+
+    title: str
+    text: str
+    note: str = ""
+    value: float | None = None
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The whole report: what a reader sees first, then the sections."""
+
+    headline: str
+    choice: Variant | None
+    cards: tuple[Card, ...]
+    failures: tuple[str, ...]
+    sections: tuple[Section, ...]
+    plots: Plots
+    report: Report
+    figures: tuple[Figure, ...] = field(default=())
+
+
+def content_of(report: Report) -> Content:
+    """Return everything that a report says. A section without anything to tell is left out."""
+    plots, tables = Plots(report), Tables(report)
+    sections = tuple(
+        section for section in _sections(report, plots, tables) if section.tables or section.lines
+    )
+    choice = report.variant(report.choice)
+    headline = report.headline or "No variant was measured: there is nothing to choose from."
+    return Content(
+        headline=headline,
+        choice=choice,
+        cards=tuple(_cards(report, tables, choice)) if choice is not None else (),
+        failures=tuple(_failure_lines(report)),
+        sections=sections,
+        plots=plots,
+        report=report,
+        figures=tuple(each for section in sections for each in section.figures),
+    )
+
+
+def _sections(report: Report, plots: Plots, tables: Tables) -> Iterator[Section]:
+    yield Section("variants", "Variants", tables=(tables.variants(),))
+    if report.measured:
+        yield from _speed_sections(plots, tables, report)
+    yield _quality_section(report, plots)
+    if report.measured:
+        yield _section("technique", "Speed-up by technique", plots.technique(), tables.techniques())
+        yield _section("cost", "Cost per million inferences", plots.cost(), tables.cost())
+    layers = more_tables.layer_table(report)
+    if layers is not None:
+        yield _section("layers", "What binds the layers", layer_figure(report, plots), layers)
+    failed = more_tables.failure_table(report)
+    if failed is not None:
+        yield Section("failed", "Variants that failed", tables=(failed,))
+    if report.traffic is not None:
+        yield _traffic_section(report.traffic)
+    yield _method_section(report)
+
+
+def _section(key: str, title: str, figure: Figure | None, table: Table) -> Section:
+    """Return a section with a plot; where there is nothing to plot there is nothing to tell."""
+    if figure is None:
+        return Section(key, title, lines=(f"{title}: {words.UNAVAILABLE}",))
+    return Section(key, title, figures=(figure,), tables=(table,))
+
+
+def _speed_sections(plots: Plots, tables: Tables, report: Report) -> Iterator[Section]:
+    over = " against batch size" if len(report.batch_sizes) > 1 else ""
+    yield _section("latency", "Latency", plots.latency(), tables.latency())
+    yield _section("throughput", f"Throughput{over}", plots.throughput(), tables.throughput())
+    yield _section("memory", "Memory", plots.memory(), tables.memory())
+
+
+def _quality_section(report: Report, plots: Plots) -> Section:
+    name = report.quality_name or "Quality"
+    table, metrics = more_tables.quality_table(report), more_tables.metric_table(report)
+    tables = () if len(table.heads) < 2 or not table.rows else (table,)
+    figure = plots.quality()
+    return Section(
+        "quality",
+        f"{name[0].upper()}{name[1:]} against speed-up",
+        lead=_front_sentence(report),
+        figures=() if figure is None else (figure,),
+        tables=tables if metrics is None else (*tables, metrics),
+        lines=tuple(more_tables.quality_lines(report)),
+    )
+
+
+def _front_sentence(report: Report) -> str:
+    front = sorted((each for each in report.pareto if each.on_front), key=lambda each: -each.speedup)
+    names = list(dict.fromkeys(each.variant for each in front))
+    rests = f" The figures rest on {report.quality_rests_on}." if report.quality_rests_on else ""
+    if not names:
+        return rests.strip()
+    what = report.quality_name or "quality"
+    return (
+        f"Pareto front, the fastest first: {', '.join(names)}. "
+        f"No other variant is both faster and better in {what} than one of these.{rests}"
+    )
+
+
+# --- summary -------------------------------------------------------------------------------------
+
+
+def _failure_lines(report: Report) -> Iterator[str]:
+    for variant in report.variants:
+        if variant.status == "failed":
+            yield f"{variant.name} failed: {variant.failure or 'no reason was told'}"
+        elif variant.status == "partly":
+            yield f"{variant.name} was measured in part: {variant.failure or 'no reason was told'}"
+
+
+def _cards(report: Report, tables: Tables, choice: Variant) -> Iterator[Card]:
+    """Yield what the choice brings and costs: the cells of its row, and those of the baseline's row."""
+    table = tables.variants()
+    rows = {row.variant: row for row in table.rows}
+    own, base = rows[choice.name], rows.get(report.baseline)
+    for place, title in enumerate(table.heads):
+        if title in ("Variant", "Technique", "Verdict"):
+            continue
+        cell = own.cells[place]
+        note = cell.note
+        if title not in ("Speed-up", "Change") and base is not None and base is not own:
+            note = f"baseline {base.cells[place].text}"
+        if title == "Speed-up":
+            note = ", ".join(filter(None, (words.verdict(choice.verdict), note)))
+        yield Card(title, cell.text, note, cell.value, cell.tone)
+
+
+# --- traffic -------------------------------------------------------------------------------------
+
+
+def _traffic_section(traffic: Mapping[str, Any]) -> Section:
+    """Return the A/B test: its sentences first, then whatever else it tells."""
+    lead, lines, rows = "", [], []
+    for key, value in traffic.items():
+        if key in ("headline", "advice", "decision") and isinstance(value, str):
+            lead = " ".join(filter(None, (lead, value)))
+        elif isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
+            lines += list(value)
+        else:
+            rows += list(_flat(str(key), value))
+    table = plain_table("What was measured of the traffic.", ("What", "Value"), rows, word_columns=2)
+    return Section("traffic", "Traffic (A/B)", lead, tables=(table,) if rows else (), lines=tuple(lines))
+
+
+def _flat(name: str, value: object, depth: int = 0) -> Iterator[tuple[Cell, Cell]]:
+    """Yield nested tables and lists as rows."""
+    words_of_name = name.replace("_", " ")
+    if isinstance(value, Mapping) and depth < _DEEPEST:
+        for key, each in value.items():
+            yield from _flat(f"{words_of_name}: {key}", each, depth + 1)
+    elif isinstance(value, list | tuple) and depth < _DEEPEST and any(isinstance(e, Mapping) for e in value):
+        for place, each in enumerate(value, 1):
+            label = each.get("name", each.get("variant", place)) if isinstance(each, Mapping) else place
+            yield from _flat(f"{words_of_name}: {label}", each, depth + 1)
+    else:
+        yield Cell(words_of_name), more_tables.plain_cell(value)
+
+
+_DEEPEST = 4
+
+
+# --- method --------------------------------------------------------------------------------------
+
+
+def _method_section(report: Report) -> Section:
+    tables = [more_tables.method_table(report)]
+    if report.measured:
+        tables.append(more_tables.measurement_table(report))
+    tables += [
+        each
+        for each in (more_tables.start_table(report), more_tables.environment_table(report))
+        if each is not None
+    ]
+    return Section(
+        "method",
+        "Method and validity",
+        tables=tuple(tables),
+        lines=(*_unavailable(report), *report.notes, *more_tables.flag_lines(report)),
+        folded="What to know of the figures",
+    )
+
+
+def _unavailable(report: Report) -> Iterator[str]:
+    """Yield what no figure stands for, and why."""
+    if not report.measured:
+        yield f"all figures: {words.UNAVAILABLE} (no variant was measured)"
+        return
+    priced = report.method.get("price_per_hour") is not None
+    kinds: Sequence[tuple[str, str, Callable[[Batch], object]]] = (
+        ("device memory", "no device tells its peak", lambda each: each.device_peak_bytes),
+        ("host memory", "the system does not tell the peak", lambda each: each.host_peak_bytes),
+        ("energy", "no device with a counter that gpuprof reads", lambda each: each.energy_per_sample_j),
+        (
+            "cost per million inferences",
+            "not told for these" if priced else "no price of an hour was given",
+            lambda each: each.cost_per_million,
+        ),
+    )
+    for name, why, read in kinds:
+        lacking = [each.name for each in report.measured if all(read(batch) is None for batch in each.batches)]
+        if lacking:
+            of = "all variants" if len(lacking) == len(report.measured) else ", ".join(lacking)
+            yield f"{name}: {words.UNAVAILABLE} for {of} ({why})"
+    for each in report.measured:
+        if each.accuracy is None:
+            why = each.accuracy_unavailable or "no data set was given"
+            yield f"accuracy of {each.name}: {words.UNAVAILABLE} ({why})"
+    if all(not each.layers for each in report.measured):
+        yield f"layers and what binds them: {words.UNAVAILABLE} (no run was kept)"
