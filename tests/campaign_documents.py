@@ -19,8 +19,22 @@ TECHNIQUES = {
     "pruned": "pruned 50%",
 }
 # How much faster than the first each variant is, and its change of accuracy.
-SPEEDUPS = {"original": 1.0, "compiled": 1.412, "bfloat16": 1.187, "int8": 2.306, "onnx": 1.853, "pruned": 0.971}
-CHANGES = {"original": 0.0, "compiled": 0.0, "bfloat16": -0.0012, "int8": -0.0041, "onnx": 0.0, "pruned": -0.0312}
+SPEEDUPS = {
+    "original": 1.0,
+    "compiled": 1.412,
+    "bfloat16": 1.187,
+    "int8": 2.306,
+    "onnx": 1.853,
+    "pruned": 0.971,
+}
+CHANGES = {
+    "original": 0.0,
+    "compiled": 0.0,
+    "bfloat16": -0.0012,
+    "int8": -0.0041,
+    "onnx": 0.0,
+    "pruned": -0.0312,
+}
 PRICE_PER_HOUR = 1.2
 
 
@@ -88,7 +102,10 @@ def accuracy_of(change: float) -> Document:
 
 def layers_of(speedup: float) -> list[Document]:
     """The top layers of a variant."""
-    rows = [("layer4.1.conv2", "Conv2d", 0.231, "compute"), ("layer1.0.conv1", "Conv2d", 0.174, "memory (dram)")]
+    rows = [
+        ("layer4.1.conv2", "Conv2d", 0.231, "compute"),
+        ("layer1.0.conv1", "Conv2d", 0.174, "memory (dram)"),
+    ]
     rows += [("fc", "Linear", 0.091, "memory (l2)"), ("bn1", "BatchNorm2d", 0.052, "latency")]
     rows += [("avgpool", "AdaptiveAvgPool2d", 0.017, None)]
     return [
@@ -97,7 +114,9 @@ def layers_of(speedup: float) -> list[Document]:
     ]  # fmt: skip
 
 
-def variant(name: str, sizes: Sequence[int], *, speedup: float = 1.0, change: float = 0.0, seed: int = 0) -> Document:
+def variant(
+    name: str, sizes: Sequence[int], *, speedup: float = 1.0, change: float = 0.0, seed: int = 0
+) -> Document:
     """A variant that was measured."""
     is_base = name == "original"
     return {
@@ -135,7 +154,9 @@ def failed(name: str, reason: str) -> Document:
     }  # fmt: skip
 
 
-def document(names: Sequence[str] = tuple(SPEEDUPS), sizes: Sequence[int] = (1, 8, 32), **more: Any) -> Document:
+def document(
+    names: Sequence[str] = tuple(SPEEDUPS), sizes: Sequence[int] = (1, 8, 32), **more: Any
+) -> Document:
     """A comparison of variants; names that are not known get figures of their own."""
     variants = []
     for seed, name in enumerate(names):
@@ -179,7 +200,10 @@ def _summary(variants: Sequence[Document]) -> Document:
     ratio = best["speedup"]["value"]
     return {
         "headline": f"Ship {best['name']}: {ratio:.2f} times as fast as {variants[0]['name']}, as accurate.",
-        "lines": ["Its interval lies wholly beyond the practical margin of 1%.", "10 launches of each variant."],
+        "lines": [
+            "Its interval lies wholly beyond the practical margin of 1%.",
+            "10 launches of each variant.",
+        ],
         "choice": best["name"],
     }
 
@@ -206,7 +230,9 @@ def everything_failed() -> Document:
     names = ("original", "int8")
     return document(
         ("original",),
-        variants=[failed(name, f"models/{name}.pt2 cannot be read: name a file that is there") for name in names],
+        variants=[
+            failed(name, f"models/{name}.pt2 cannot be read: name a file that is there") for name in names
+        ],
         pareto=[],
         quality={"name": None, "rests_on": "nothing was measured"},
         summary={"headline": "Nothing to choose from: both variants failed.", "lines": [], "choice": None},

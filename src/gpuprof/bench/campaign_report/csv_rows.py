@@ -65,7 +65,7 @@ def _batch(batch: Batch) -> dict[str, Any]:
         "launches", "samples", "verdict",
     )  # fmt: skip
     row = {name: getattr(batch, name) for name in same}
-    row |= {f"latency_{name}_ms": _ms(found and found.value) for name, found in batch.quantiles.items()}
+    row |= {f"latency_{name}_ms": _ms(None if found is None else found.value) for name, found in batch.quantiles.items()}
     row |= {f"latency_{name}_ms": _ms(getattr(batch, f"{name}_s")) for name in ("mean", "std", "min", "max")}
     if batch.median is not None:
         row["latency_p50_low_ms"], row["latency_p50_high_ms"] = _ms(batch.median.low), _ms(batch.median.high)

@@ -35,7 +35,9 @@ def write_report(document: dict[str, Any], formats: Sequence[str], folder: Path,
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise BenchmarkError(f"{folder}: cannot be written ({error.strerror}): name a folder that can") from error
+        raise BenchmarkError(
+            f"{folder}: cannot be written ({error.strerror}): name a folder that can"
+        ) from error
     paths, failures = [], []
     for each in wanted:
         path = folder / f"{stem}.{each}"
@@ -115,9 +117,13 @@ def _loaded(path: Path) -> Any:
     try:
         return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
     except OSError as error:
-        raise BenchmarkError(f"{path} cannot be read ({error.strerror}): name the .json of a comparison") from error
+        raise BenchmarkError(
+            f"{path} cannot be read ({error.strerror}): name the .json of a comparison"
+        ) from error
     except ValueError as error:
-        raise BenchmarkError(f"{path} is no comparison: {error}; name the .json of gpuprof compare") from error
+        raise BenchmarkError(
+            f"{path} is no comparison: {error}; name the .json of gpuprof compare"
+        ) from error
     except RecursionError as error:
         raise BenchmarkError(f"{path} is no comparison: it is nested too deep") from error
 

@@ -12,9 +12,11 @@ from gpuprof.render.page import readable
 COLOURS = 8
 # No colour alone tells two variants apart. The swatch is the same symbol in a font.
 _SYMBOLS = (
-    ("circle", "●"), ("square", "■"), ("diamond", "◆"), ("triangle-up", "▲"), ("triangle-down", "▼"),
-    ("pentagon", "⬟"), ("hexagon", "⬢"), ("star", "★"),
+    ("square", "■"), ("diamond", "◆"), ("triangle-up", "▲"), ("triangle-down", "▼"),
+    ("pentagon", "⬟"), ("hexagon", "⬢"), ("star", "★"), ("cross", "✚"),
 )  # fmt: skip
+# Symbols of the same nominal size fill different areas.
+_SIZES = {"triangle-up": 1.4, "triangle-down": 1.4, "star": 1.45, "diamond": 1.15, "pentagon": 1.15}
 _DASHES = ("solid", "dash", "dot", "dashdot")
 _LONGEST_LABEL = 34
 
@@ -27,6 +29,7 @@ class Look:
     symbol: str
     glyph: str
     dash: str
+    size: float = 1.0
 
 
 def looks_of(report: Report) -> dict[str, Look]:
@@ -34,11 +37,13 @@ def looks_of(report: Report) -> dict[str, Look]:
     found, place = {}, 0
     for variant in report.variants:
         if variant.name == report.baseline:
-            found[variant.name] = Look("var(--variant-baseline)", "circle-open", "○", "solid")
+            found[variant.name] = Look("var(--variant-baseline)", "circle", "●", "solid", 1.1)
             continue
         symbol, glyph = _SYMBOLS[(place + place // COLOURS) % len(_SYMBOLS)]
         dash = _DASHES[place // COLOURS % len(_DASHES)]
-        found[variant.name] = Look(f"var(--variant-{place % COLOURS})", symbol, glyph, dash)
+        found[variant.name] = Look(
+            f"var(--variant-{place % COLOURS})", symbol, glyph, dash, _SIZES.get(symbol, 1.0)
+        )
         place += 1
     return found
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from gpuprof.bench.campaign_report import words
 from gpuprof.bench.campaign_report.reading import Accuracy, Batch, Report, Variant
@@ -33,14 +33,32 @@ _MOST_ENVIRONMENT = 60
 
 def quality_table(report: Report) -> Table:
     """Return what each variant answers, beside the baseline."""
-    heads = ("Variant", *_SHARES.values(), "Change", "Verdict", *_NUMBERS.values(), "Tolerance", "NaN", "Infinity")
+    heads = (
+        "Variant",
+        *_SHARES.values(),
+        "Change",
+        "Verdict",
+        *_NUMBERS.values(),
+        "Tolerance",
+        "NaN",
+        "Infinite",
+    )
     rows = [
         Row((Cell(each.name), *_quality_cells(each.accuracy)), each.name, each.name == report.choice)
         for each in report.variants
         if each.status != "failed" or each.accuracy is not None
     ]
     caption = "What the variants answer. The change is against the baseline, in percentage points (pp)."
-    return without_empty_columns(Table(caption, heads, tuple(rows)))
+    table = Table(caption, heads, tuple(rows))
+    told = [each.accuracy for each in report.variants if each.accuracy is not None]
+    # Columns of noughts take the room of what matters; a line says so instead.
+    finite = not any(each.nan or each.infinity for each in told)
+    return without_empty_columns(_without_last(table, 2) if finite else table)
+
+
+def _without_last(table: Table, columns: int) -> Table:
+    rows = tuple(Row(row.cells[:-columns], row.variant, row.is_choice) for row in table.rows)
+    return Table(table.caption, table.heads[:-columns], rows, table.word_columns)
 
 
 def _quality_cells(accuracy: Accuracy | None) -> Iterator[Cell]:
@@ -53,7 +71,7 @@ def _quality_cells(accuracy: Accuracy | None) -> Iterator[Cell]:
     yield from (figure(accuracy.figures[name], words.number) for name in _NUMBERS)
     yield judged(accuracy.tolerance)
     for number in (accuracy.nan, accuracy.infinity):
-        yield Cell(words.count(number), value=number, tone="bad" if number else "")
+        yield Cell(f"{number:,}", value=number, tone="bad" if number else "")
 
 
 def metric_table(report: Report) -> Table | None:
@@ -61,7 +79,11 @@ def metric_table(report: Report) -> Table | None:
     rows = []
     for variant in report.variants:
         for metric in variant.accuracy.metrics if variant.accuracy is not None else ():
-            cells = [Cell(metric.name), figure(metric.value, words.number), figure(metric.baseline, words.number)]
+            cells = [
+                Cell(metric.name),
+                figure(metric.value, words.number),
+                figure(metric.baseline, words.number),
+            ]
             cells.append(Cell(metric.better or "not told"))
             rows.append(Row((Cell(variant.name), *cells), variant.name))
     heads = ("Variant", "Metric", "Value", "Baseline", "Better")
@@ -75,13 +97,20 @@ def quality_lines(report: Report) -> list[str]:
         accuracy = variant.accuracy
         if accuracy is None:
             if variant.status != "failed":
-                why = variant.accuracy_unavailable or "no data set was given"
-                lines.append(f"{variant.name}: {words.UNAVAILABLE} ({why})")
+                lines.append(f"{variant.name}: {words.UNAVAILABLE} ({why_no_accuracy(variant)})")
             continue
         lines += [f"{variant.name}: {line}" for line in accuracy.findings]
         if accuracy.degraded:
             lines.append(f"{variant.name}: classes that got worse: {'; '.join(accuracy.degraded)}")
+    told = [each.accuracy for each in report.variants if each.accuracy is not None]
+    if told and not any(each.nan or each.infinity for each in told):
+        lines.append("no variant answers with NaN or infinity")
     return lines
+
+
+def why_no_accuracy(variant: Variant) -> str:
+    """Return why nothing is known of a variant's answers."""
+    return variant.accuracy_unavailable or "no data set was given"
 
 
 def layer_table(report: Report) -> Table | None:
@@ -128,31 +157,47 @@ def _reason(variant: Variant) -> str:
 # --- method --------------------------------------------------------------------------------------
 
 
-def measurement_table(report: Report) -> Table:
-    """Return every measurement with its quantiles, launches, samples and flags."""
-    heads = (
-        "Variant", "Batch", "p50", "p90", "p95", "p99", "Mean", "Deviation", "Shortest", "Longest", "Spread",
-        "Energy a sample", "Launches", "Samples", "Flags",
-    )  # fmt: skip
-    rows = [
-        Row((Cell(variant.name), *_measurement(batch)), variant.name, variant.name == report.choice)
-        for variant in report.variants
-        for batch in variant.batches
-    ]
-    caption = "Every measurement. Spread is the width of the middle half of the samples over the median."
-    return without_empty_columns(Table(caption, heads, tuple(rows)))
+def quantile_table(report: Report) -> Table:
+    """Return the quantiles of every measurement."""
+    heads = ("Variant", "Batch", "p50", "p90", "p95", "p99", "Mean")
+    caption = "Quantiles of every measurement with their intervals."
+    return _of_batches(report, caption, heads, _quantiles)
 
 
-def _measurement(batch: Batch) -> Iterator[Cell]:
-    yield Cell(str(batch.batch_size), value=batch.batch_size)
+def _quantiles(batch: Batch) -> Iterator[Cell]:
     for name, found in batch.quantiles.items():
         short = Cell(words.missing_quantile(batch, name), tone="missing")
         yield short if found is None else between(found, words.time)
-    yield from (figure(value, words.time) for value in (batch.mean_s, batch.std_s, batch.min_s, batch.max_s))
-    yield figure(batch.spread, words.share)
-    yield figure(batch.energy_per_sample_j, lambda value: f"{words.number(value)} J")
+    yield figure(batch.mean_s, words.time)
+
+
+def validity_table(report: Report) -> Table:
+    """Return what each figure rests on, and what speaks against it."""
+    heads = (
+        "Variant", "Batch", "Launches", "Samples", "Deviation", "Shortest", "Longest", "Spread",
+        "Energy a sample", "Flags",
+    )  # fmt: skip
+    caption = "What every measurement rests on. Spread is the middle half of the samples over their median."
+    return _of_batches(report, caption, heads, _validity)
+
+
+def _of_batches(
+    report: Report, caption: str, heads: tuple[str, ...], cells_of: Callable[[Batch], Iterator[Cell]]
+) -> Table:
+    rows = []
+    for variant in report.variants:
+        for batch in variant.batches:
+            first = (Cell(variant.name), Cell(str(batch.batch_size), value=batch.batch_size))
+            rows.append(Row((*first, *cells_of(batch)), variant.name, variant.name == report.choice))
+    return without_empty_columns(Table(caption, heads, tuple(rows)))
+
+
+def _validity(batch: Batch) -> Iterator[Cell]:
     yield Cell(f"{batch.launches:,}", value=batch.launches)
     yield Cell(f"{batch.samples:,}", value=batch.samples)
+    yield from (figure(value, words.time) for value in (batch.std_s, batch.min_s, batch.max_s))
+    yield figure(batch.spread, words.share)
+    yield figure(batch.energy_per_sample_j, lambda value: f"{words.number(value)} J")
     yield Cell(", ".join(dict.fromkeys(name for name, _ in batch.flags)) or "none")
 
 
@@ -216,7 +261,9 @@ def environment_table(report: Report) -> Table | None:
         else:
             rows.append((Cell(str(name)), plain_cell(value)))
     shown = rows[:_MOST_ENVIRONMENT]
-    return plain_table("Environment and versions.", ("What", "Value"), shown, word_columns=2) if rows else None
+    return (
+        plain_table("Environment and versions.", ("What", "Value"), shown, word_columns=2) if rows else None
+    )
 
 
 def plain_cell(value: object) -> Cell:

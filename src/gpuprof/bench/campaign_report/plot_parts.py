@@ -16,6 +16,8 @@ _MOST_TICKS = 9
 _ROW, _HEAD = 44, 64  # height in pixels of a row of bars, and of what a plot needs besides
 HEIGHT = 360
 TEXT, QUIET, LINE, PAGE = "var(--text)", "var(--quiet)", "var(--line)", "var(--page)"
+# Symbols that lie upon one another stay apart.
+EDGE = {"width": 1, "color": PAGE}
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,12 +117,21 @@ def layout(height: int, **more: Any) -> dict[str, Any]:
     }
 
 
+def padded(values: Sequence[float]) -> tuple[float, float]:
+    """Return a range around values with room for labels."""
+    low, high = min(values), max(values)
+    room = (high - low) * 0.15 or abs(high) * 0.05 or 1.0
+    return low - room, high + room
+
+
 def errors(marks: Sequence[Mark], scale: float, colour: str) -> dict[str, Any]:
     """Return the error bars of marks; an end that is not known is no bar."""
 
     def length(mark: Mark, end: float | None) -> float:
         return 0.0 if end is None else abs(end - mark.found.value) * scale
 
+    if all(mark.found.low is None and mark.found.high is None for mark in marks):
+        return {"visible": False}
     return {
         "type": "data",
         "symmetric": False,
@@ -149,7 +160,7 @@ def line_traces(
                 "y": [mark.found.value * scale for mark in own],
                 "error_y": errors(own, scale, look.colour),
                 "line": {"color": look.colour, "width": 2, "dash": look.dash},
-                "marker": {"color": look.colour, "symbol": look.symbol, "size": 9, "line": {"width": 1.5}},
+                "marker": {"color": look.colour, "symbol": look.symbol, "size": 10 * look.size, "line": EDGE},
                 "hoverinfo": "text",
                 "hovertext": [mark.text for mark in own],
                 "cliponaxis": False,
@@ -171,13 +182,11 @@ def rows_figure(
 ) -> Figure:
     """Return one row for each mark, its title above it, which leaves the whole width to the figures."""
     draw: Callable[..., dict[str, Any]] = _bar if bars else _point
-    traces = [
-        draw(mark, looks[mark.variant], float(-place), scale) for place, mark in enumerate(marks)
-    ]
+    traces = [draw(mark, looks[mark.variant], float(-place), scale) for place, mark in enumerate(marks)]
     titles = [
         {
             "xref": "paper", "x": 0, "xanchor": "left", "y": 0.33 - place, "yanchor": "middle",
-            "text": mark.title, "showarrow": False, "align": "left", "font": {"color": TEXT, "size": 13},
+            "text": mark.title, "showarrow": False, "align": "left", "bgcolor": PAGE, "borderpad": 1, "font": {"color": TEXT, "size": 13},
         }
         for place, mark in enumerate(marks)
     ]  # fmt: skip
@@ -216,7 +225,7 @@ def _point(mark: Mark, look: Look, place: float, scale: float) -> dict[str, Any]
         "x": [mark.found.value * scale],
         "y": [place - 0.13],
         "error_x": {**errors([mark], scale, look.colour), "thickness": 3, "width": 0},
-        "marker": {"color": look.colour, "symbol": look.symbol, "size": 12, "line": {"width": 2}},
+        "marker": {"color": look.colour, "symbol": look.symbol, "size": 13 * look.size, "line": EDGE},
         "hoverinfo": "text",
         "hovertext": [mark.text],
         "cliponaxis": False,

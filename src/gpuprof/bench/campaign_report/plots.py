@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from gpuprof.bench.campaign_report import words
 from gpuprof.bench.campaign_report.looks import Look, label, looks_of
@@ -19,6 +18,7 @@ from gpuprof.bench.campaign_report.plot_parts import (
     is_wide,
     layout,
     line_traces,
+    padded,
     rows_figure,
     value_axis,
 )
@@ -76,7 +76,9 @@ class Plots:
             return rows_figure(key, alternative, marks, self.looks, x_axis, scale=scale)
         wide = is_wide(values)
         y_axis = value_axis(f"{title} ({unit})", [value * scale for value in values], logarithmic=wide)
-        alternative = f"{described} against the batch size, as lines{', on logarithmic axes' if wide else ''}."
+        alternative = (
+            f"{described} against the batch size, as lines{', on logarithmic axes' if wide else ''}."
+        )
         body = layout(HEIGHT, xaxis=batch_axis(sizes), yaxis=y_axis)
         shown = tuple(dict.fromkeys(mark.variant for mark in marks))
         return Figure(key, alternative, line_traces(marks, self.looks, scale), body, shown)
@@ -95,71 +97,6 @@ class Plots:
                 marks.append(Mark(variant.name, found, text, x=batch.batch_size, title=title))
         return marks
 
-    def quality(self) -> Figure | None:
-        """Quality against speed-up, with the Pareto front."""
-        points = self._report.pareto
-        if not points:
-            return None
-        name = self._report.quality_name or "quality"
-        traces = [self._front_line()] if any(point.on_front for point in points) else []
-        places = [point.speedup for point in points]
-        middle = (min([1.0, *places]) + max([1.0, *places])) / 2
-        several = len({(point.variant) for point in points}) < len(points)
-        for point in points:
-            look = self.looks.get(point.variant)
-            if look is None:
-                continue
-            at = f", batch size {point.batch_size}" if point.batch_size is not None else ""
-            short = f" @{point.batch_size}" if several and point.batch_size is not None else ""
-            named = point.on_front or point.variant in (self._report.choice, self._report.baseline)
-            found = self._speedup(point.variant, point.batch_size)
-            state = "on the Pareto front" if point.on_front else "not on the Pareto front"
-            hover = (
-                f"<b>{label(point.variant)}</b>{at}<br>{words.ratio(point.speedup)}, "
-                f"{name} {_quality_text(name, point.quality)}<br>{state}"
-            )
-            mark = Mark(point.variant, found or Interval(None, point.speedup, None), hover)
-            chosen = point.variant == self._report.choice
-            traces.append(
-                _quality_point(
-                    mark, look, point.quality * _quality_scale(name), text=f"{label(point.variant, 22)}{short}" if named else "",
-                    side="left" if point.speedup > middle else "right", front=point.on_front, chosen=chosen,
-                )
-            )  # fmt: skip
-        unit = " (%)" if _quality_scale(name) == 100 else ""
-        line = {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1}
-        x_axis = axis("speed-up over the baseline (right is faster)", ticksuffix="×", **_padded([1.0, *places]))
-        values = [point.quality * _quality_scale(name) for point in points]
-        body = layout(
-            HEIGHT + 40,
-            xaxis=x_axis,
-            yaxis=axis(f"{name}{unit} (up is better)", **_padded(values)),
-            shapes=[{**line, "line": {"color": QUIET, "width": 1, "dash": "dot"}, "layer": "below"}],
-        )
-        alternative = f"{name.capitalize()} against speed-up of {len(points)} points, with the Pareto front."
-        return Figure("quality", alternative, traces, body, tuple(dict.fromkeys(p.variant for p in points)))
-
-    def _front_line(self) -> dict[str, Any]:
-        scale = _quality_scale(self._report.quality_name or "")
-        front = sorted((p for p in self._report.pareto if p.on_front), key=lambda point: point.speedup)
-        return {
-            "type": "scatter",
-            "mode": "lines",
-            "name": "Pareto front",
-            "x": [point.speedup for point in front],
-            "y": [point.quality * scale for point in front],
-            # What is dominated lies to the lower left of each step.
-            "line": {"color": QUIET, "width": 2, "shape": "vh"},
-            "hoverinfo": "skip",
-        }
-
-    def _speedup(self, name: str, batch_size: int | None) -> Interval | None:
-        variant = self._report.variant(name)
-        if variant is None:
-            return None
-        batch = None if batch_size is None else variant.batch(batch_size)
-        return variant.speedup if batch is None else batch.speedup
-
     def technique(self) -> Figure | None:
         """Speed-ups with their intervals, the fastest first, named by technique."""
         told = [each for each in self._report.measured if each.speedup is not None]
@@ -175,7 +112,9 @@ class Plots:
             {**shape, "x0": 1 / (1 + band), "x1": 1 + band, "fillcolor": LINE, "opacity": 0.6, "line": {"width": 0}},
             {**shape, "type": "line", "x0": 1, "x1": 1, "line": {"color": QUIET, "width": 1.5, "dash": "dot"}},
         ]  # fmt: skip
-        x_axis = axis("speed-up over the baseline (right is faster)", ticksuffix="×", **_padded([1.0, *ends]))
+        x_axis = axis(
+            "speed-up over the baseline (right is faster)", ticksuffix="×", range=padded([1.0, *ends])
+        )
         alternative = f"Speed-up of {len(marks)} variants over the baseline, the fastest first."
         return rows_figure("technique", alternative, marks, self.looks, x_axis, bars=False, shapes=shapes)
 
@@ -205,50 +144,8 @@ class Plots:
         return rows_figure("cost", alternative, marks, self.looks, x_axis)
 
 
-def _quality_point(
-    mark: Mark, look: Look, y: float, *, text: str, side: str, front: bool, chosen: bool
-) -> dict[str, Any]:
-    from gpuprof.bench.campaign_report.plot_parts import TEXT, errors
-
-    return {
-        "type": "scatter",
-        "mode": "markers+text",
-        "meta": {"variant": mark.variant},
-        "name": label(mark.variant),
-        "x": [mark.found.value],
-        "y": [y],
-        "error_x": errors([mark], 1.0, look.colour),
-        "text": [f"<b>{text}</b>" if chosen and text else text],
-        "textposition": f"top {side}",
-        "textfont": {"color": TEXT, "size": 13},
-        "opacity": 1 if front or chosen else 0.55,
-        "marker": {
-            "color": look.colour, "symbol": look.symbol, "size": 16 if chosen else 12,
-            "line": {"width": 2.5 if chosen else 1.5, "color": TEXT if chosen else look.colour},
-        },
-        "hoverinfo": "text",
-        "hovertext": [mark.text],
-        "cliponaxis": False,
-    }  # fmt: skip
-
-
-def _quality_scale(name: str) -> float:
-    return 1.0 if name == "cosine" else 100.0
-
-
-def _quality_text(name: str, value: float) -> str:
-    return words.number(value) if name == "cosine" else words.share(value)
-
-
 def _unit(values: Sequence[float], units: tuple[tuple[float, str], ...]) -> tuple[float, str]:
     """Return what values are multiplied with for an axis, and the unit that suits the largest."""
     largest = max(values)
     size, unit = next((pair for pair in units if largest >= pair[0]), units[-1])
     return 1 / size, unit
-
-
-def _padded(values: Sequence[float]) -> dict[str, Any]:
-    """Return a range around values with room for labels."""
-    low, high = min(values), max(values)
-    room = (high - low) * 0.15 or abs(high) * 0.05 or 1.0
-    return {"range": [low - room, high + room]}

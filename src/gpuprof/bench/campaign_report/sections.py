@@ -5,14 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 from gpuprof.bench.campaign_report import more_tables, words
 from gpuprof.bench.campaign_report.layer_plot import layer_figure
 from gpuprof.bench.campaign_report.plot_parts import Figure
 from gpuprof.bench.campaign_report.plots import Plots
+from gpuprof.bench.campaign_report.quality_plot import quality_figure
 from gpuprof.bench.campaign_report.reading import Batch, Report, Variant
-from gpuprof.bench.campaign_report.tables import Cell, Table, Tables, plain_table
+from gpuprof.bench.campaign_report.tables import MISSING, Cell, Table, Tables, plain_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +82,13 @@ def _sections(report: Report, plots: Plots, tables: Tables) -> Iterator[Section]
         yield from _speed_sections(plots, tables, report)
     yield _quality_section(report, plots)
     if report.measured:
-        yield _section("technique", "Speed-up by technique", plots.technique(), tables.techniques())
-        yield _section("cost", "Cost per million inferences", plots.cost(), tables.cost())
+        lead = _margin_sentence(report)
+        yield _section(
+            "technique", "Speed-up by technique", plots.technique(), tables.techniques(), lead=lead
+        )
+        write = partial(words.money, currency=report.currency)
+        lead = _extreme(report, "Least", min, lambda each: each.cost_per_million, write)
+        yield _section("cost", "Cost per million inferences", plots.cost(), tables.cost(), lead=lead)
     layers = more_tables.layer_table(report)
     if layers is not None:
         yield _section("layers", "What binds the layers", layer_figure(report, plots), layers)
@@ -93,25 +100,68 @@ def _sections(report: Report, plots: Plots, tables: Tables) -> Iterator[Section]
     yield _method_section(report)
 
 
-def _section(key: str, title: str, figure: Figure | None, table: Table) -> Section:
+def _section(key: str, title: str, figure: Figure | None, *tables: Table, lead: str = "") -> Section:
     """Return a section with a plot; where there is nothing to plot there is nothing to tell."""
     if figure is None:
         return Section(key, title, lines=(f"{title}: {words.UNAVAILABLE}",))
-    return Section(key, title, figures=(figure,), tables=(table,))
+    return Section(key, title, lead, figures=(figure,), tables=tables)
 
 
 def _speed_sections(plots: Plots, tables: Tables, report: Report) -> Iterator[Section]:
     over = " against batch size" if len(report.batch_sizes) > 1 else ""
-    yield _section("latency", "Latency", plots.latency(), tables.latency())
-    yield _section("throughput", f"Throughput{over}", plots.throughput(), tables.throughput())
-    yield _section("memory", "Memory", plots.memory(), tables.memory())
+    quantiles = more_tables.quantile_table(report)
+    lead = _extreme(
+        report, "Shortest median", min, _median_of, words.time
+    )
+    # Of one batch size the quantiles tell all.
+    medians = (tables.latency(),) if len(report.batch_sizes) > 1 else ()
+    yield _section("latency", "Latency", plots.latency(), *medians, quantiles, lead=lead)
+    lead = _extreme(
+        report, "Highest", max, _rate_of, words.rate
+    )
+    yield _section("throughput", f"Throughput{over}", plots.throughput(), tables.throughput(), lead=lead)
+    lead = _extreme(report, "Least", min, _memory_of, words.size)
+    yield _section("memory", "Memory", plots.memory(), tables.memory(), lead=lead)
+
+
+def _median_of(batch: Batch) -> float | None:
+    return None if batch.median is None else batch.median.value
+
+
+def _rate_of(batch: Batch) -> float | None:
+    return None if batch.throughput is None else batch.throughput.value
+
+
+def _memory_of(batch: Batch) -> float | None:
+    found = words.peak_memory(batch)
+    return None if found is None else found[0]
+
+
+def _extreme(
+    report: Report,
+    title: str,
+    choose: Callable[[list[tuple[float, str, int]]], tuple[float, str, int]],
+    read: Callable[[Batch], float | None],
+    write: Callable[[float], str],
+) -> str:
+    """Return the variant and batch size with the most or least of something; empty where there is none."""
+    told = [
+        (value, variant.name, batch.batch_size)
+        for variant in report.measured
+        for batch in variant.batches
+        if (value := read(batch)) is not None
+    ]
+    if not told:
+        return ""
+    value, name, size = choose(told)
+    return f"{title}: {name} with {write(value)} at batch size {size}."
 
 
 def _quality_section(report: Report, plots: Plots) -> Section:
     name = report.quality_name or "Quality"
     table, metrics = more_tables.quality_table(report), more_tables.metric_table(report)
     tables = () if len(table.heads) < 2 or not table.rows else (table,)
-    figure = plots.quality()
+    figure = quality_figure(report, plots.looks)
     return Section(
         "quality",
         f"{name[0].upper()}{name[1:]} against speed-up",
@@ -119,6 +169,15 @@ def _quality_section(report: Report, plots: Plots) -> Section:
         figures=() if figure is None else (figure,),
         tables=tables if metrics is None else (*tables, metrics),
         lines=tuple(more_tables.quality_lines(report)),
+    )
+
+
+def _margin_sentence(report: Report) -> str:
+    margin = report.method.get("margin")
+    if not isinstance(margin, float):
+        return ""
+    return (
+        f"The band around 1 is the practical margin of {words.share(margin)}: inside it speeds are the same."
     )
 
 
@@ -152,15 +211,18 @@ def _cards(report: Report, tables: Tables, choice: Variant) -> Iterator[Card]:
     rows = {row.variant: row for row in table.rows}
     own, base = rows[choice.name], rows.get(report.baseline)
     for place, title in enumerate(table.heads):
-        if title in ("Variant", "Technique", "Verdict"):
-            continue
         cell = own.cells[place]
+        if title in ("Variant", "Verdict") or cell == MISSING:
+            continue
         note = cell.note
         if title not in ("Speed-up", "Change") and base is not None and base is not own:
             note = f"baseline {base.cells[place].text}"
         if title == "Speed-up":
             note = ", ".join(filter(None, (words.verdict(choice.verdict), note)))
         yield Card(title, cell.text, note, cell.value, cell.tone)
+    if choice.accuracy is None:
+        name = report.quality_name or "accuracy"
+        yield Card(name.capitalize(), words.UNAVAILABLE, more_tables.why_no_accuracy(choice), tone="missing")
 
 
 # --- traffic -------------------------------------------------------------------------------------
@@ -201,14 +263,10 @@ _DEEPEST = 4
 
 
 def _method_section(report: Report) -> Section:
-    tables = [more_tables.method_table(report)]
+    told = [more_tables.method_table(report), more_tables.environment_table(report)]
     if report.measured:
-        tables.append(more_tables.measurement_table(report))
-    tables += [
-        each
-        for each in (more_tables.start_table(report), more_tables.environment_table(report))
-        if each is not None
-    ]
+        told += [more_tables.validity_table(report), more_tables.start_table(report)]
+    tables = [each for each in told if each is not None]
     return Section(
         "method",
         "Method and validity",
@@ -235,13 +293,14 @@ def _unavailable(report: Report) -> Iterator[str]:
         ),
     )
     for name, why, read in kinds:
-        lacking = [each.name for each in report.measured if all(read(batch) is None for batch in each.batches)]
+        lacking = [
+            each.name for each in report.measured if all(read(batch) is None for batch in each.batches)
+        ]
         if lacking:
             of = "all variants" if len(lacking) == len(report.measured) else ", ".join(lacking)
             yield f"{name}: {words.UNAVAILABLE} for {of} ({why})"
     for each in report.measured:
         if each.accuracy is None:
-            why = each.accuracy_unavailable or "no data set was given"
-            yield f"accuracy of {each.name}: {words.UNAVAILABLE} ({why})"
+            yield f"accuracy of {each.name}: {words.UNAVAILABLE} ({more_tables.why_no_accuracy(each)})"
     if all(not each.layers for each in report.measured):
         yield f"layers and what binds them: {words.UNAVAILABLE} (no run was kept)"

@@ -43,7 +43,14 @@ class Table:
 
 
 MISSING = Cell(words.UNAVAILABLE, tone="missing")
-_TONES = {"faster": "good", "higher": "good", "slower": "bad", "lower": "bad", "beyond": "bad", "failed": "bad"}
+_TONES = {
+    "faster": "good",
+    "higher": "good",
+    "slower": "bad",
+    "lower": "bad",
+    "beyond": "bad",
+    "failed": "bad",
+}
 
 
 def figure(value: float | None, write: Write, note: str = "") -> Cell:
@@ -88,19 +95,23 @@ class Tables:
         """One row a variant: what decides between them."""
         quality = self._report.quality_name or "quality"
         heads = (
-            "Variant", "Technique", "Speed-up", "Verdict", quality.capitalize(), "Change", "Model size",
+            "Variant", "Speed-up", "Verdict", quality.capitalize(), "Change", "Model size",
             "Peak memory", f"Cost per million ({self._report.currency})",
         )  # fmt: skip
-        rows = tuple(self._row(variant, *self._variant_cells(variant)) for variant in self._report.variants)
-        caption = "One row a variant. Speed-up is over the baseline, in the middle of all batch sizes."
-        return without_empty_columns(Table(caption, heads, rows, word_columns=2))
+        rows = tuple(
+            self._row(variant, self._kind(variant), self._variant_cells(variant))
+            for variant in self._report.variants
+        )
+        sizes = self._report.batch_sizes
+        over = "" if not sizes else f" at batch size {sizes[0]}"
+        over = over if len(sizes) < 2 else ": the geometric mean over the batch sizes that both have"
+        caption = f"One row a variant. Speed-up is over the baseline{over}."
+        return without_empty_columns(Table(caption, heads, rows))
 
     def _variant_cells(self, variant: Variant) -> tuple[Cell, ...]:
-        technique = Cell(variant.technique)
         if variant.status == "failed":
-            return technique, Cell("failed", tone="bad"), Cell("failed", tone="bad"), *[MISSING] * 5
+            return Cell("failed", tone="bad"), Cell("failed", tone="bad"), *[MISSING] * 5
         return (
-            technique,
             self._speedup_cell(variant),
             judged(variant.verdict),
             self._quality_cell(variant),
@@ -110,13 +121,16 @@ class Tables:
             self._cost_cell(variant),
         )
 
-    def _row(self, variant: Variant, *cells: Cell) -> Row:
-        notes = [variant.dtype, variant.framework, "partly measured" if variant.status == "partly" else None]
-        if variant.name == self._report.baseline:
-            notes.insert(0, "baseline")
+    def _row(self, variant: Variant, notes: Sequence[str | None], cells: Sequence[Cell]) -> Row:
+        is_baseline = variant.name == self._report.baseline
+        note = ", ".join(filter(None, ("baseline" if is_baseline else None, *notes)))
         is_choice = variant.name == self._report.choice
-        name = Cell(variant.name, ", ".join(filter(None, notes)))
-        return Row((name, *cells), variant.name, is_choice)
+        return Row((Cell(variant.name, note), *cells), variant.name, is_choice)
+
+    @staticmethod
+    def _kind(variant: Variant) -> list[str | None]:
+        told = dict.fromkeys((variant.technique, variant.dtype, variant.framework))
+        return [*told, "partly measured" if variant.status == "partly" else None]
 
     def _speedup_cell(self, variant: Variant) -> Cell:
         if variant.name == self._report.baseline and variant.speedup is None:
@@ -159,8 +173,10 @@ class Tables:
         rows = []
         for variant in self._report.measured:
             batches = [variant.batch(size) for size in sizes]
-            cells = [Cell("not measured", tone="missing") if each is None else cell_of(each) for each in batches]
-            rows.append(self._row(variant, *cells))
+            cells = [
+                Cell("not measured", tone="missing") if each is None else cell_of(each) for each in batches
+            ]
+            rows.append(self._row(variant, (), cells))
         return Table(caption, heads, tuple(rows))
 
     def latency(self) -> Table:
@@ -224,6 +240,8 @@ def _speedup_of(variant: Variant, size: int, baseline: str | None) -> Cell:
     return Cell(cell.text, cell.note, cell.value, _TONES.get(batch.verdict or "", cell.tone))
 
 
-def plain_table(caption: str, heads: Sequence[str], rows: Sequence[Sequence[Cell]], word_columns: int = 1) -> Table:
+def plain_table(
+    caption: str, heads: Sequence[str], rows: Sequence[Sequence[Cell]], word_columns: int = 1
+) -> Table:
     """Return a table whose rows belong to no variant."""
     return Table(caption, tuple(heads), tuple(Row(tuple(cells)) for cells in rows), word_columns)

@@ -2,6 +2,7 @@
 // Draws the plots. Colours are names of the style sheet, so they are resolved anew for each theme.
 {
   const PAPER_WIDTH = 680;  // what A4 leaves between its margins, in CSS pixels
+  const PAPER_HEIGHT = 0.78;  // of the screen's: two plots with their tables on a page
   const root = document.documentElement;
   const { figures } = JSON.parse(document.getElementById("data").textContent);
   const hidden = new Set();
@@ -46,11 +47,26 @@
       layout.font.family = getComputedStyle(document.body).fontFamily;
       layout.autosize = false;
       layout.width = isPaper ? PAPER_WIDTH : element.clientWidth;
+      if (isPaper) layout.height *= PAPER_HEIGHT;
+      element.style.height = `${layout.height}px`;
       // A finger scrolls the page; a mouse chooses a range.
       layout.dragmode = matchMedia("(pointer: fine)").matches ? "zoom" : false;
       Plotly.react(element, traces, layout, { ...config, staticPlot: isPaper });
+      thinOut([...element.querySelectorAll(".textpoint text")].reverse());
     }
     reader.done();
+  }
+
+  // Of two names that meet, the first stays; the other is in the legend and where the mouse points.
+  function thinOut(names) {
+    const kept = [];
+    for (const name of names) {
+      const box = name.getBoundingClientRect();
+      const meets = kept.some((other) => (
+        box.left < other.right && other.left < box.right && box.top < other.bottom && other.top < box.bottom));
+      name.style.visibility = meets ? "hidden" : "";
+      if (!meets) kept.push(box);
+    }
   }
 
   function toggle(variant) {
