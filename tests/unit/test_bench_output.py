@@ -53,7 +53,7 @@ def test_a_full_disk_loses_no_table(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(results, "_write", full)
+    monkeypatch.setattr(results, "write_whole", full)
     assert execute([*WORDS, *more]) == 2
     out, err = capsys.readouterr()
     assert "samples_ns" in out if more else "1.00 ms" in out
@@ -67,7 +67,7 @@ def test_a_failure_is_told_beside_that_of_the_files(
     played: PlayedBenchmark, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     played.finding.session.failure = BenchmarkError("batch size 8 does not fit")
-    monkeypatch.setattr(results, "_write", full)
+    monkeypatch.setattr(results, "write_whole", full)
     assert execute(WORDS) == 2
     err = capsys.readouterr().err
     assert "batch size 8 does not fit; cannot write" in err

@@ -11,15 +11,16 @@ from gpuprof.render.page import readable
 
 # Names that `gpuprof bench` has in its files too stand for the same here.
 COLUMNS = (
-    "variant", "is_baseline", "is_choice", "status", "technique", "framework", "model", "device", "device_type",
-    "dtype", "batch_size", "latency_p50_ms", "latency_p50_low_ms", "latency_p50_high_ms", "latency_p90_ms",
-    "latency_p95_ms", "latency_p99_ms", "latency_mean_ms", "latency_std_ms", "latency_min_ms", "latency_max_ms",
-    "spread", "throughput_ips", "speedup", "speedup_low", "speedup_high", "verdict", "variant_speedup",
-    "variant_speedup_low", "variant_speedup_high", "variant_verdict", "host_peak_bytes", "device_peak_bytes",
-    "energy_per_sample_j", "model_bytes", "parameters", "startup_s", "compile_s", "cost_per_million", "currency",
-    "accuracy", "accuracy_change", "accuracy_change_low", "accuracy_change_high", "accuracy_verdict",
-    "agreement_top1", "agreement_top5", "cosine", "relative_error", "max_absolute_error", "launches", "samples",
-    "flags", "failure", "accuracy_unavailable", "run", "timestamp", "git_commit",
+    "variant", "is_baseline", "is_choice", "status", "technique", "framework", "model", "device",
+    "device_type", "dtype", "batch_size", "latency_p50_ms", "latency_p50_low_ms", "latency_p50_high_ms",
+    "latency_p90_ms", "latency_p95_ms", "latency_p99_ms", "latency_mean_ms", "latency_std_ms",
+    "latency_min_ms", "latency_max_ms", "spread", "throughput_ips", "speedup", "speedup_low",
+    "speedup_high", "verdict", "variant_speedup", "variant_speedup_low", "variant_speedup_high",
+    "variant_verdict", "host_peak_bytes", "device_peak_bytes", "energy_per_sample_j", "model_bytes",
+    "parameters", "startup_s", "compile_s", "cost_per_million", "currency", "accuracy",
+    "accuracy_change", "accuracy_change_low", "accuracy_change_high", "accuracy_verdict",
+    "agreement_top1", "agreement_top5", "cosine", "relative_error", "max_absolute_error", "launches",
+    "samples", "flags", "failure", "accuracy_unavailable", "run", "timestamp", "git_commit",
 )  # fmt: skip
 _MILLISECONDS = 1e3
 
@@ -61,11 +62,14 @@ def _variant(variant: Variant, report: Report) -> dict[str, Any]:
 
 def _batch(batch: Batch) -> dict[str, Any]:
     same = (
-        "batch_size", "spread", "host_peak_bytes", "device_peak_bytes", "energy_per_sample_j", "cost_per_million",
-        "launches", "samples", "verdict",
+        "batch_size", "spread", "host_peak_bytes", "device_peak_bytes", "energy_per_sample_j",
+        "cost_per_million", "launches", "samples", "verdict",
     )  # fmt: skip
     row = {name: getattr(batch, name) for name in same}
-    row |= {f"latency_{name}_ms": _ms(None if found is None else found.value) for name, found in batch.quantiles.items()}
+    row |= {
+        f"latency_{name}_ms": _ms(None if found is None else found.value)
+        for name, found in batch.quantiles.items()
+    }
     row |= {f"latency_{name}_ms": _ms(getattr(batch, f"{name}_s")) for name in ("mean", "std", "min", "max")}
     if batch.median is not None:
         row["latency_p50_low_ms"], row["latency_p50_high_ms"] = _ms(batch.median.low), _ms(batch.median.high)

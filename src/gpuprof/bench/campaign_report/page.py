@@ -54,7 +54,7 @@ def _required(module: str) -> Any:
 
 
 def _environment(jinja: Any) -> jinja2.Environment:
-    """Return an environment in which no text of the document is HTML, nor hides or turns what stands by it."""
+    """Return an environment in which no text of the document is HTML, or hides or turns what is near."""
     environment: jinja2.Environment = jinja.Environment(
         autoescape=True,
         undefined=jinja.StrictUndefined,

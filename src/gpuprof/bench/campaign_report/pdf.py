@@ -24,8 +24,8 @@ _APPLICATIONS = (
 )
 _OPTIONS = (
     "--headless", "--disable-gpu", "--no-first-run", "--no-default-browser-check", "--disable-extensions",
-    "--disable-background-networking", "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage",
-    "--no-pdf-header-footer", "--print-to-pdf-no-header", "--hide-scrollbars",
+    "--disable-background-networking", "--disable-component-update", "--disable-sync",
+    "--disable-dev-shm-usage", "--no-pdf-header-footer", "--print-to-pdf-no-header", "--hide-scrollbars",
 )  # fmt: skip
 
 
@@ -42,7 +42,8 @@ def find_chromium() -> str:
         if found is not None:
             return found
     raise UnavailableError(
-        f"a PDF is printed by Chromium, which is not installed: install chromium, or set {VARIABLE} to a browser"
+        "a PDF is printed by Chromium, which is not installed: install chromium, "
+        f"or set {VARIABLE} to a browser"
     )
 
 

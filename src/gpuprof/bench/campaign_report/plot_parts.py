@@ -22,7 +22,7 @@ EDGE = {"width": 1, "color": PAGE}
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A plot: its data for plotly.js, with colours as names of the style sheet, and what it shows in words."""
+    """A plot: its data for plotly.js, colours as names of the style sheet, and what it shows in words."""
 
     key: str
     alternative: str
@@ -69,7 +69,7 @@ def axis(title: str, **more: Any) -> dict[str, Any]:
 
 
 def value_axis(title: str, values: Sequence[float], *, logarithmic: bool) -> dict[str, Any]:
-    """Return the axis of a quantity: from 0, or logarithmic with ticks that are numbers as people write them."""
+    """Return the axis of a quantity: from 0, or logarithmic with ticks as people write numbers."""
     if not logarithmic:
         return axis(title, rangemode="tozero")
     low, high = min(value for value in values if value > 0), max(values)
@@ -183,19 +183,21 @@ def rows_figure(
     """Return one row for each mark, its title above it, which leaves the whole width to the figures."""
     draw: Callable[..., dict[str, Any]] = _bar if bars else _point
     traces = [draw(mark, looks[mark.variant], float(-place), scale) for place, mark in enumerate(marks)]
-    titles = [
-        {
-            "xref": "paper", "x": 0, "xanchor": "left", "y": 0.33 - place, "yanchor": "middle",
-            "text": mark.title, "showarrow": False, "align": "left", "bgcolor": PAGE, "borderpad": 1, "font": {"color": TEXT, "size": 13},
-        }
-        for place, mark in enumerate(marks)
-    ]  # fmt: skip
+    titles = [_title(mark.title, 0.33 - place) for place, mark in enumerate(marks)]
     y_axis = axis("", visible=False, fixedrange=True, range=[0.55 - len(marks), 0.6])
     shapes = more.pop("shapes", [])
     body = layout(
         _HEAD + _ROW * len(marks), xaxis=x_axis, yaxis=y_axis, annotations=titles, shapes=shapes, **more
     )
     return Figure(key, alternative, traces, body, tuple(dict.fromkeys(mark.variant for mark in marks)))
+
+
+def _title(text: str, y: float) -> dict[str, Any]:
+    return {
+        "xref": "paper", "x": 0, "xanchor": "left", "y": y, "yanchor": "middle", "text": text,
+        "align": "left", "showarrow": False, "bgcolor": PAGE, "borderpad": 1,
+        "font": {"color": TEXT, "size": 13},
+    }  # fmt: skip
 
 
 def _bar(mark: Mark, look: Look, place: float, scale: float) -> dict[str, Any]:

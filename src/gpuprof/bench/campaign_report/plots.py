@@ -44,7 +44,7 @@ class Plots:
         )
 
     def throughput(self) -> Figure | None:
-        """Samples per second against the batch size."""
+        """Throughput against the batch size."""
         units = ((1.0, "samples/s"),)
         return self._over_batches(
             "throughput", "throughput", lambda batch: batch.throughput, words.rate, units
@@ -108,10 +108,11 @@ class Plots:
         band = margin if isinstance(margin, float) else 0.0
         ends = [end for mark in marks for end in (mark.found.low, mark.found.value, mark.found.high) if end]
         shape = {"type": "rect", "yref": "paper", "y0": 0, "y1": 1, "layer": "below"}
+        around, dotted = {"x0": 1 / (1 + band), "x1": 1 + band}, {"color": QUIET, "width": 1.5, "dash": "dot"}
         shapes = [
-            {**shape, "x0": 1 / (1 + band), "x1": 1 + band, "fillcolor": LINE, "opacity": 0.6, "line": {"width": 0}},
-            {**shape, "type": "line", "x0": 1, "x1": 1, "line": {"color": QUIET, "width": 1.5, "dash": "dot"}},
-        ]  # fmt: skip
+            {**shape, **around, "fillcolor": LINE, "opacity": 0.6, "line": {"width": 0}},
+            {**shape, "type": "line", "x0": 1, "x1": 1, "line": dotted},
+        ]
         x_axis = axis(
             "speed-up over the baseline (right is faster)", ticksuffix="×", range=padded([1.0, *ends])
         )
@@ -124,7 +125,8 @@ class Plots:
         between = words.interval(found, words.ratio)
         verdict = words.verdict(variant.verdict)
         title = f"{label(variant.technique)} · {label(variant.name, 24)}   <b>{words.ratio(found.value)}</b>"
-        text = f"<b>{label(variant.name)}</b>: {words.ratio(found.value)} ({between or 'no interval'}), {verdict}"
+        told = f"{words.ratio(found.value)} ({between or 'no interval'}), {verdict}"
+        text = f"<b>{label(variant.name)}</b>: {told}"
         return Mark(variant.name, found, text, title=title)
 
     def cost(self) -> Figure | None:

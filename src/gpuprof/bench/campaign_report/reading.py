@@ -3,17 +3,26 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any
+
+from gpuprof.bench.campaign_report.plain_values import (
+    Plain,
+    batch_size_of,
+    count,
+    each_of,
+    mapping,
+    number,
+    real,
+    text,
+    whole,
+    word,
+)
 
 FORMAT_VERSION = 1
 KIND = "comparison"
 STATUSES = ("measured", "partly", "failed")
-
-Plain = Mapping[str, Any]
-Value = TypeVar("Value")
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,54 +182,54 @@ class Report:
     @property
     def currency(self) -> str:
         """What costs are told in."""
-        return _text(self.method.get("currency")) or "USD"
+        return text(self.method.get("currency")) or "USD"
 
 
 def report_of(document: Plain) -> Report:
     """Read a document. Raises KeyError, TypeError or ValueError, which name what is wrong in it."""
-    summary, quality = _mapping(document.get("summary")), _mapping(document.get("quality"))
-    variants = _each(document["variants"], _variant)
+    summary, quality = mapping(document.get("summary")), mapping(document.get("quality"))
+    variants = each_of(document["variants"], _variant)
     names = [each.name for each in variants]
     if len(set(names)) < len(names):
         raise ValueError("two variants have the same name")
     return Report(
-        name=_word(document["name"]),
-        timestamp=_word(document["timestamp"]),
-        git_commit=_text(document.get("git_commit")),
-        environment=_mapping(document.get("environment")),
-        method=_mapping(document.get("method")),
-        baseline=_text(document.get("baseline")),
+        name=word(document["name"]),
+        timestamp=word(document["timestamp"]),
+        git_commit=text(document.get("git_commit")),
+        environment=mapping(document.get("environment")),
+        method=mapping(document.get("method")),
+        baseline=text(document.get("baseline")),
         variants=variants,
-        pareto=tuple(each for each in _each(document.get("pareto"), _pareto) if each is not None),
-        quality_name=_text(quality.get("name")),
-        quality_rests_on=_text(quality.get("rests_on")),
-        headline=_text(summary.get("headline")) or "",
-        lines=_each(summary.get("lines"), _word),
-        choice=_text(summary.get("choice")),
-        recommendations=_each(document.get("recommendations"), _recommendation),
-        traffic=None if document.get("traffic") is None else _mapping(document["traffic"]),
-        notes=_each(document.get("notes"), _word),
+        pareto=tuple(each for each in each_of(document.get("pareto"), _pareto) if each is not None),
+        quality_name=text(quality.get("name")),
+        quality_rests_on=text(quality.get("rests_on")),
+        headline=text(summary.get("headline")) or "",
+        lines=each_of(summary.get("lines"), word),
+        choice=text(summary.get("choice")),
+        recommendations=each_of(document.get("recommendations"), _recommendation),
+        traffic=None if document.get("traffic") is None else mapping(document["traffic"]),
+        notes=each_of(document.get("notes"), word),
     )
 
 
 def _variant(plain: Plain) -> Variant:
-    status = _word(plain["status"])
+    status = word(plain["status"])
     if status not in STATUSES:
         raise ValueError(f"the status {status!r} is none of {', '.join(STATUSES)}")
     accuracy, layers = plain.get("accuracy"), plain.get("layers")
     return Variant(
-        name=_word(plain["name"]),
+        name=word(plain["name"]),
         status=status,
-        technique=_text(plain.get("technique")) or _text(plain.get("recipe")) or "as it is",
-        model_bytes=_whole(plain.get("model_bytes")),
-        parameters=_whole(plain.get("parameters")),
-        startup_s=_number(plain.get("startup_s")),
-        compile_s=_number(plain.get("compile_s")),
+        technique=text(plain.get("technique")) or text(plain.get("recipe")) or "as it is",
+        model_bytes=whole(plain.get("model_bytes")),
+        parameters=whole(plain.get("parameters")),
+        startup_s=number(plain.get("startup_s")),
+        compile_s=number(plain.get("compile_s")),
         speedup=_interval(plain.get("speedup")),
-        batches=tuple(sorted(_each(plain.get("batches"), _batch), key=lambda each: each.batch_size)),
-        accuracy=None if accuracy is None else _accuracy(_mapping(accuracy)),
-        layers=None if layers is None else _each(layers, _layer),
-        **{name: _text(plain.get(name)) for name in _VARIANT_TEXTS},
+        batches=tuple(sorted(each_of(plain.get("batches"), _batch), key=lambda each: each.batch_size)),
+        accuracy=None if accuracy is None else _accuracy(mapping(accuracy)),
+        layers=None if layers is None else each_of(layers, _layer),
+        **{name: text(plain.get(name)) for name in _VARIANT_TEXTS},
     )
 
 
@@ -239,36 +248,36 @@ _ACCURACY_NUMBERS = (
 def _batch(plain: Plain) -> Batch:
     comparison = plain.get("comparison")
     return Batch(
-        batch_size=_batch_size(plain["batch_size"]),
-        launches=_count(plain["launches"]),
-        samples=_count(plain["samples"]),
+        batch_size=batch_size_of(plain["batch_size"]),
+        launches=count(plain["launches"]),
+        samples=count(plain["samples"]),
         quantiles={name: _interval(plain.get(key)) for name, key in _QUANTILE_KEYS.items()},
         throughput=_interval(plain.get("throughput_per_s")),
-        host_peak_bytes=_whole(plain.get("host_peak_bytes")),
-        device_peak_bytes=_whole(plain.get("device_peak_bytes")),
-        launch_medians_s=_each(plain.get("launch_medians_s"), _float),
-        flags=_each(plain.get("flags"), lambda flag: (_word(flag["name"]), _word(flag["line"]))),
+        host_peak_bytes=whole(plain.get("host_peak_bytes")),
+        device_peak_bytes=whole(plain.get("device_peak_bytes")),
+        launch_medians_s=each_of(plain.get("launch_medians_s"), real),
+        flags=each_of(plain.get("flags"), lambda flag: (word(flag["name"]), word(flag["line"]))),
         speedup=_interval(plain.get("speedup")),
-        verdict=None if comparison is None else _text(_mapping(comparison).get("verdict")),
-        **{name: _number(plain.get(name)) for name in _BATCH_NUMBERS},
+        verdict=None if comparison is None else text(mapping(comparison).get("verdict")),
+        **{name: number(plain.get(name)) for name in _BATCH_NUMBERS},
     )
 
 
 def _accuracy(plain: Plain) -> Accuracy:
     baseline = plain.get("baseline")
     return Accuracy(
-        samples=_count(plain["samples"]),
+        samples=count(plain["samples"]),
         labelled=bool(plain.get("labelled")),
-        baseline=None if baseline is None else _number(_mapping(baseline).get("accuracy")),
-        figures={name: _number(plain.get(name)) for name in _ACCURACY_NUMBERS},
+        baseline=None if baseline is None else number(mapping(baseline).get("accuracy")),
+        figures={name: number(plain.get(name)) for name in _ACCURACY_NUMBERS},
         change=_interval(plain.get("change")),
-        verdict=_text(plain.get("verdict")),
-        tolerance=_text(plain.get("tolerance")),
-        nan=_whole(plain.get("nan")) or 0,
-        infinity=_whole(plain.get("infinity")) or 0,
-        findings=_each(plain.get("findings"), _word),
-        degraded=_each(plain.get("degraded_classes"), _degraded),
-        metrics=_each(plain.get("metrics"), _metric),
+        verdict=text(plain.get("verdict")),
+        tolerance=text(plain.get("tolerance")),
+        nan=whole(plain.get("nan")) or 0,
+        infinity=whole(plain.get("infinity")) or 0,
+        findings=each_of(plain.get("findings"), word),
+        degraded=each_of(plain.get("degraded_classes"), _degraded),
+        metrics=each_of(plain.get("metrics"), _metric),
     )
 
 
@@ -284,98 +293,39 @@ def _brief(value: object) -> str:
 
 
 def _metric(plain: Plain) -> Metric:
-    value, baseline = _number(plain.get("value")), _number(plain.get("baseline"))
-    return Metric(_word(plain["name"]), value, baseline, _text(plain.get("better")))
+    value, baseline = number(plain.get("value")), number(plain.get("baseline"))
+    return Metric(word(plain["name"]), value, baseline, text(plain.get("better")))
 
 
 def _layer(plain: Plain) -> Layer:
     return Layer(
-        name=_word(plain["name"]),
-        kind=_text(plain.get("type")),
-        self_s=_number(plain.get("self_s")),
-        share=_number(plain.get("share")),
-        bound=_text(plain.get("bound")),
+        name=word(plain["name"]),
+        kind=text(plain.get("type")),
+        self_s=number(plain.get("self_s")),
+        share=number(plain.get("share")),
+        bound=text(plain.get("bound")),
     )
 
 
 def _pareto(plain: Plain) -> ParetoPoint | None:
     """Return a point; None for one that lacks a figure on either axis."""
-    told = (_number(plain.get(key)) for key in ("quality", "accuracy", "agreement", "cosine"))
+    told = (number(plain.get(key)) for key in ("quality", "accuracy", "agreement", "cosine"))
     quality = next((each for each in told if each is not None), None)
     told_speedup = plain.get("speedup")
     speedup = told_speedup.get("value") if isinstance(told_speedup, Mapping) else told_speedup
     if quality is None or speedup is None:
         return None
-    size = _whole(plain.get("batch_size"))
-    return ParetoPoint(_word(plain["variant"]), size, _float(speedup), quality, bool(plain.get("on_front")))
+    size = whole(plain.get("batch_size"))
+    return ParetoPoint(word(plain["variant"]), size, real(speedup), quality, bool(plain.get("on_front")))
 
 
 def _recommendation(plain: Plain) -> tuple[str, str]:
-    return _word(plain["text"]), _text(plain.get("because")) or ""
-
-
-# --- values --------------------------------------------------------------------------------------
-
-
-def _mapping(value: Any) -> Plain:
-    if value is None:
-        return {}
-    if not isinstance(value, Mapping):
-        raise TypeError(f"{_shown(value)} stands where a table is expected")
-    return value
-
-
-def _each(value: Any, read: Callable[[Any], Value]) -> tuple[Value, ...]:
-    if value is None:
-        return ()
-    if isinstance(value, str) or not isinstance(value, Sequence):
-        raise TypeError(f"{_shown(value)} stands where a list is expected")
-    return tuple(read(each) for each in value)
-
-
-def _word(value: Any) -> str:
-    if not isinstance(value, str):
-        raise TypeError(f"{_shown(value)} stands where a text is expected")
-    return value
-
-
-def _text(value: Any) -> str | None:
-    return None if value is None else _word(value)
-
-
-def _float(value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise TypeError(f"{_shown(value)} stands where a number is expected")
-    return float(value)
-
-
-def _number(value: Any) -> float | None:
-    return None if value is None else _float(value)
-
-
-def _whole(value: Any) -> int | None:
-    return None if value is None else int(_float(value))
-
-
-def _count(value: Any) -> int:
-    return int(_float(value))
-
-
-def _batch_size(value: Any) -> int:
-    size = _count(value)
-    if size < 1:
-        raise ValueError(f"{size} stands where a batch size is expected")
-    return size
+    return word(plain["text"]), text(plain.get("because")) or ""
 
 
 def _interval(value: Any) -> Interval | None:
     if value is None:
         return None
-    plain = _mapping(value)
-    middle = _number(plain.get("value"))
-    return None if middle is None else Interval(_number(plain.get("low")), middle, _number(plain.get("high")))
-
-
-def _shown(value: object) -> str:
-    text = repr(value)
-    return text if len(text) <= 40 else f"{text[:37]}..."
+    plain = mapping(value)
+    middle = number(plain.get("value"))
+    return None if middle is None else Interval(number(plain.get("low")), middle, number(plain.get("high")))

@@ -110,15 +110,11 @@ def _section(key: str, title: str, figure: Figure | None, *tables: Table, lead: 
 def _speed_sections(plots: Plots, tables: Tables, report: Report) -> Iterator[Section]:
     over = " against batch size" if len(report.batch_sizes) > 1 else ""
     quantiles = more_tables.quantile_table(report)
-    lead = _extreme(
-        report, "Shortest median", min, _median_of, words.time
-    )
+    lead = _extreme(report, "Shortest median", min, _median_of, words.time)
     # Of one batch size the quantiles tell all.
     medians = (tables.latency(),) if len(report.batch_sizes) > 1 else ()
     yield _section("latency", "Latency", plots.latency(), *medians, quantiles, lead=lead)
-    lead = _extreme(
-        report, "Highest", max, _rate_of, words.rate
-    )
+    lead = _extreme(report, "Highest", max, _rate_of, words.rate)
     yield _section("throughput", f"Throughput{over}", plots.throughput(), tables.throughput(), lead=lead)
     lead = _extreme(report, "Least", min, _memory_of, words.size)
     yield _section("memory", "Memory", plots.memory(), tables.memory(), lead=lead)
@@ -177,7 +173,7 @@ def _margin_sentence(report: Report) -> str:
     if not isinstance(margin, float):
         return ""
     return (
-        f"The band around 1 is the practical margin of {words.share(margin)}: inside it speeds are the same."
+        f"The band around 1 is the practical margin of {words.share(margin)}: it decides nothing in practice."
     )
 
 

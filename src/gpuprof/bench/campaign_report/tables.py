@@ -184,14 +184,14 @@ class Tables:
         return self.by_batch("Median latency with its interval.", _median_cell)
 
     def throughput(self) -> Table:
-        """Samples per second with intervals."""
+        """Throughput with intervals."""
         return self.by_batch(
             "Throughput in samples per second, with its interval.",
             lambda batch: between(batch.throughput, words.rate),
         )
 
     def memory(self) -> Table:
-        """The peak of each batch size."""
+        """Peak memory."""
 
         def cell(batch: Batch) -> Cell:
             found = words.peak_memory(batch)
@@ -200,7 +200,7 @@ class Tables:
         return self.by_batch("Peak memory, of the device where it tells, else of the host.", cell)
 
     def cost(self) -> Table:
-        """The cost of each batch size."""
+        """Cost per million inferences."""
         return self.by_batch(
             f"Cost per million inferences in {self._report.currency}.",
             lambda batch: figure(batch.cost_per_million, words.number),

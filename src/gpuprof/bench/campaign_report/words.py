@@ -58,7 +58,7 @@ def size(count_bytes: float) -> str:
 
 def count(value: float) -> str:
     """Return a whole number, or a large one with its prefix."""
-    return f"{value:,.0f}" if abs(value) < 1e6 else _scaled(value, _LARGE).replace(" ", "\u202f")
+    return f"{value:,.0f}" if abs(value) < 1e6 else _scaled(value, _LARGE)
 
 
 def rate(per_s: float) -> str:

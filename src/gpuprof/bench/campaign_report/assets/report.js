@@ -91,6 +91,7 @@
     for (const [name, isPaper] of [["beforeprint", true], ["afterprint", false]]) {
       addEventListener(name, () => {
         root.toggleAttribute("data-print", isPaper);
+        for (const details of document.querySelectorAll("details")) details.open ||= isPaper;
         draw();
       });
     }
