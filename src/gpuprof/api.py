@@ -303,7 +303,9 @@ class Profile:
         try:
             meta = close_run(self.path)
             if meta.get("work"):
-                _add_ceilings(self.path, meta["work"])
+                from gpuprof.analyze.ceilings_of_run import add_ceilings
+
+                add_ceilings(self.path, meta["work"])
         except GpuprofError as failure:
             # The measured program goes on, whatever becomes of its profile.
             self._failure = failure
@@ -360,17 +362,6 @@ def _check_modules(modules: tuple[Any, ...]) -> None:
                 f"profile() takes torch.nn.Module objects, not {type(module).__name__}: "
                 "pass the model, or nothing to have every module named"
             )
-
-
-def _add_ceilings(path: Path, work: dict[str, Any]) -> None:
-    """Add to a run what this machine can do."""
-    from gpuprof.analyze.ceilings_of_run import ceilings_for_run
-    from gpuprof.run.work_table import write_ceilings
-
-    try:
-        write_ceilings(path, *ceilings_for_run(work["page_faults"]))
-    except OSError as error:
-        raise RunError(f"cannot write the ceilings of {path}: {error.strerror}; make room") from error
 
 
 def count_work(model: Any, inputs: Any = (), *, backward: bool = False, fake: bool = False) -> Work:
@@ -486,7 +477,9 @@ def run_program(
     try:
         run = Run(result.run_path)
         if run.meta.get("work"):
-            _add_ceilings(run.path, run.meta["work"])
+            from gpuprof.analyze.ceilings_of_run import add_ceilings
+
+            add_ceilings(run.path, run.meta["work"])
             run = Run(result.run_path)
     except RunError as error:
         return result.exit_code, error

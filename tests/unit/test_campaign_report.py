@@ -213,7 +213,7 @@ def test_the_headline_comes_first_and_the_sections_in_order(tmp_path: Path) -> N
     for each in order[2:]:
         places.append(found.text.index(each, places[-1]))
     assert places == sorted(places)
-    assert "Because it is 2.306 times as fast" in found.text
+    assert "Why: it is 2.306 times as fast" in found.text
     assert "Pareto front, the fastest first: int8, onnx." in found.text
 
 

@@ -5,12 +5,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from gpuprof.analyze.ceiling_rows import ALL_CORES, Ceilings
 from gpuprof.analyze.ceilings import measure_ceilings
 from gpuprof.analyze.ceilings_cache import load_ceilings
-from gpuprof.errors import UnavailableError
+from gpuprof.errors import RunError, UnavailableError
+from gpuprof.run.work_table import write_ceilings
+
+
+def add_ceilings(path: Path, work: dict[str, Any]) -> None:
+    """Add to a run with counted work what this machine can do. Raises RunError."""
+    try:
+        write_ceilings(path, *ceilings_for_run(work["page_faults"]))
+    except OSError as error:
+        raise RunError(f"cannot write the ceilings of {path}: {error.strerror}; make room") from error
 
 
 def ceilings_for_run(page_faults: Sequence[dict[str, Any]]) -> tuple[list[dict[str, Any]], dict[str, Any]]:

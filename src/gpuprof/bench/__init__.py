@@ -8,8 +8,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpuprof.bench.accuracy.layers import compare_layers
     from gpuprof.bench.accuracy.outputs_comparison import compare_outputs
+    from gpuprof.bench.campaign.campaign import run_comparison
+    from gpuprof.bench.campaign.plan import AccuracyPlan, CampaignPlan, Variant
+    from gpuprof.bench.campaign.suite_file import read_suite
     from gpuprof.bench.data import Pipeline
     from gpuprof.bench.results import read_results
+    from gpuprof.bench.spec import SystemSpec
     from gpuprof.bench.startup import measure_startup
     from gpuprof.bench.suite import (
         BenchmarkConfig,
@@ -19,25 +23,37 @@ if TYPE_CHECKING:
     )
 
 _PLACES = {
+    "AccuracyPlan": "campaign.plan",
     "BenchmarkConfig": "suite",
+    "CampaignPlan": "campaign.plan",
     "Pipeline": "data",
     "SuiteError": "suite",
+    "SystemSpec": "spec",
+    "Variant": "campaign.plan",
     "compare_layers": "accuracy.layers",
     "compare_outputs": "accuracy.outputs_comparison",
     "measure_startup": "startup",
     "read_results": "results",
+    "read_suite": "campaign.suite_file",
     "run_benchmark_suite": "suite",
+    "run_comparison": "campaign.campaign",
     "run_inference_benchmark": "suite",
 }
 __all__ = [
+    "AccuracyPlan",
     "BenchmarkConfig",
+    "CampaignPlan",
     "Pipeline",
     "SuiteError",
+    "SystemSpec",
+    "Variant",
     "compare_layers",
     "compare_outputs",
     "measure_startup",
     "read_results",
+    "read_suite",
     "run_benchmark_suite",
+    "run_comparison",
     "run_inference_benchmark",
 ]
 

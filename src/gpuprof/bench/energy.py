@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 from gpuprof.analyze.devices import DeviceUse, device_use
 from gpuprof.record.device_sampler import METRICS
 from gpuprof.record.device_samples import DeviceSampleSource
+from gpuprof.run.database import connect as connect_database
 from gpuprof.run.samples import read_samples
 
 if TYPE_CHECKING:
@@ -62,9 +63,8 @@ class _Table:
     tables = ["samples"]  # noqa: RUF012 - what the protocol calls it
 
     def __init__(self) -> None:
-        import duckdb
 
-        self.connection = duckdb.connect(":memory:")
+        self.connection = connect_database()
         self.connection.execute("CREATE TABLE readings(t_ns BIGINT, device INT, code INT, value DOUBLE)")
         names = ", ".join(f"({code}, '{name}')" for code, name in enumerate(METRICS, 1))
         self.connection.execute(f"CREATE TABLE names AS FROM (VALUES {names}) AS names(code, metric)")

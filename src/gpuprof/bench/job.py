@@ -40,13 +40,14 @@ class JobSettings:
     """What one launch does with its system, batch size after batch size.
 
     `memory_budget_bytes` is the most that a batch may take, None for what the machine has. `profile` is the
-    folder of a run to record instead of measuring.
+    folder of a run to record instead of measuring, `profile_work` whether its FLOPs and bytes are counted.
     """
 
     batch_sizes: tuple[int, ...] = (1,)
     measuring: Settings = field(default_factory=Settings)
     memory_budget_bytes: int | None = None
     profile: str | None = None
+    profile_work: bool = False
     only_first_answer: bool = False
 
     def to_dict(self) -> dict[str, Any]:
@@ -85,7 +86,7 @@ def measure_system(
             extra = {"load_s": load_s, "after_larger": after_larger}
             _Batch(system, settings, send, extra).run(batch_size)
         if settings.profile is not None:
-            _profile(system, Path(settings.profile), send)
+            _profile(system, settings, send)
     finally:
         system.close()
 
@@ -216,9 +217,10 @@ class _Batch:
             )
 
 
-def _profile(system: FrameworkSystem, path: Path, send: Send) -> None:
+def _profile(system: FrameworkSystem, settings: JobSettings, send: Send) -> None:
     """Record some calls of the last batch size as a run, in a process that measures nothing."""
     from gpuprof.bench.profile_run import record_run
 
-    record_run(system, path)
-    send("profiled", path=str(path))
+    assert settings.profile is not None
+    record_run(system, Path(settings.profile), work=settings.profile_work)
+    send("profiled", path=settings.profile)

@@ -17,13 +17,14 @@ FEWEST_CALLS, MOST_CALLS = 5, 40
 LONGEST_S = 3.0
 
 
-def record_run(system: FrameworkSystem, path: Path, calls: int | None = None) -> None:
+def record_run(system: FrameworkSystem, path: Path, calls: int | None = None, *, work: bool = False) -> None:
     """Record calls of the prepared batch as the run `path`, as many as LONGEST_S holds where not told.
 
-    Raises RecordingError and RunError.
+    `work` counts what the first call computes, where it is a module's. Raises RecordingError and RunError.
     """
     create_folder(path)
-    recording = Recording(path, modules=_modules(system))
+    modules = _modules(system)
+    recording = Recording(path, modules=modules, work=work and bool(modules))
     try:
         recording.start()
     except BaseException:

@@ -120,6 +120,11 @@ class SessionResult:
         return next((each for each in self.batches if each.batch_size == batch_size), None)
 
 
+def _description(plain: Mapping[str, Any]) -> SystemDescription:
+    shape = plain.get("input_shape")
+    return SystemDescription(**{**plain, "input_shape": shape and tuple(shape)})
+
+
 class Watcher(Protocol):
     """Who is told how far a session is."""
 
@@ -145,6 +150,8 @@ class Session:
         self._environment = describe_environment()
         self._batch_size = 0
         self._failed: set[int] = set()
+        self._failures: dict[int, GpuprofError] = {}
+        self._startups: dict[int, Startup] = {}
         self._so_far = SamplesSoFar()
 
     def run(self, *, launches: int = 1, time_limit_s: float = TIME_LIMIT_S, first: int = 1) -> SessionResult:
@@ -162,11 +169,20 @@ class Session:
                 wanted = dataclasses.replace(wanted, batch_sizes=sizes)
             if wanted.batch_sizes:
                 self._try(launch, wanted, time_limit_s)
-        sizes, profile = self._good_sizes(), self.result.settings.profile
-        if profile is not None and sizes:
-            wanted = dataclasses.replace(wanted, batch_sizes=sizes[-1:], profile=profile)
-            self._try(first + launches, wanted, time_limit_s)
+        if self.result.settings.profile is not None:
+            self.record_profile(self.result.settings.profile, first + launches, time_limit_s)
         return self.result
+
+    def record_profile(
+        self, folder: str, launch: int, time_limit_s: float = TIME_LIMIT_S, *, work: bool = False
+    ) -> None:
+        """Record some calls of the last batch size that was measured, in a launch of its own."""
+        sizes = self._good_sizes()
+        if sizes:
+            wanted = dataclasses.replace(
+                self.result.settings, batch_sizes=sizes[-1:], profile=folder, profile_work=work
+            )
+            self._try(launch, wanted, time_limit_s)
 
     def _good_sizes(self) -> tuple[int, ...]:
         return tuple(size for each in self.result.batches if (size := each.batch_size) not in self._failed)
@@ -195,6 +211,7 @@ class Session:
             measure()
         except GpuprofError as error:
             self.result.failure = self.result.failure or error
+            self._failures[launch] = error
             self._failed.add(self._batch_size)
             self._file_so_far(launch, str(error), "failure")
         except KeyboardInterrupt:
@@ -223,16 +240,47 @@ class Session:
             # Only those with the same batch size are alike.
             is_alike = settings.batch_sizes[:1] == self.result.settings.batch_sizes[:1]
             if startup is not None and is_alike and settings.profile is None:
+                self._startups[launch] = startup
                 self.result.startups.append(startup)
+
+    def noted(self, launch: int) -> dict[str, Any]:
+        """Return what a launch left, as plain data that `restore` takes; `failure` is why it ended early."""
+        startup, failure = self._startups.get(launch), self._failures.get(launch)
+        return {
+            "launch": launch,
+            "failure": None if failure is None else str(failure),
+            "startup": None if startup is None else startup.to_dict(),
+            "batches": [
+                {
+                    "batch_size": batch.batch_size,
+                    "description": dataclasses.asdict(batch.description),
+                    "environment": batch.environment,
+                    "launch": found.to_dict(),
+                }
+                for batch in self.result.batches
+                for found in batch.launches
+                if found.position == launch
+            ],
+        }
+
+    def restore(self, noted: Mapping[str, Any]) -> None:
+        """File what an earlier session noted of a launch that ended as it should."""
+        if noted["startup"] is not None:
+            startup = Startup.from_dict(noted["startup"])
+            self._startups[noted["launch"]] = startup
+            self.result.startups.append(startup)
+        for each in noted["batches"]:
+            self._description, self._environment = _description(each["description"]), each["environment"]
+            launch = Launch.from_dict(each["launch"])
+            assert launch.measurement is not None
+            self._file(noted["launch"], each["batch_size"], launch.measurement, launch.extra)
 
     def take(self, launch: int, event: Event) -> None:
         """File one event."""
         if event["event"] == "preparing":
             self._batch_size = event["batch_size"]
         elif event["event"] == "answered":
-            plain = event["description"]
-            shape = plain.get("input_shape")
-            self._description = SystemDescription(**{**plain, "input_shape": shape and tuple(shape)})
+            self._description = _description(event["description"])
         elif event["event"] == "samples":
             self._so_far.take(event)
         elif event["event"] == "measured":

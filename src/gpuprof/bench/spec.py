@@ -18,7 +18,8 @@ class SystemSpec:
 
     `framework` is a name of `systems.FRAMEWORKS`, or "auto" for what suits the model. `input_shape` is that
     of one sample, None for the model's own. `dtype` None is the model's own, float32 where it has none.
-    `data` is "synthetic", a folder of images in class folders, or a `.npz` file.
+    `data` is "synthetic", a folder of images in class folders, or a `.npz` file. `recipe` names an
+    optimization of recipes.RECIPES, which is applied to the model before it runs.
     """
 
     model: str
@@ -29,6 +30,7 @@ class SystemSpec:
     data: str = "synthetic"
     seed: int = 0
     trust_pickle: bool = False
+    recipe: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return what `from_dict` reads."""

@@ -57,6 +57,11 @@ class Startup:
         parts = ("interpreter_s", "import_s", "load_s", "compile_s", "first_run_s", "total_s")
         return {name: getattr(self, name) for name in parts}
 
+    @classmethod
+    def from_dict(cls, data: Mapping[str, float]) -> Startup:
+        """Return what `to_dict()` described."""
+        return cls(**{name: value for name, value in data.items() if name != "total_s"})
+
 
 def startup_of(events: Sequence[Event]) -> Startup | None:
     """Read the parts out of a launch's events; None where it gave no answer."""

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuprof.bench.spec import DEVICES, DTYPES
+from gpuprof.cli.options import numbers, seconds
+from gpuprof.cli.termination import EXIT_TERMINATED, terminated_like_interrupted
 from gpuprof.errors import BenchmarkError, GpuprofError
 
 if TYPE_CHECKING:
@@ -21,30 +23,8 @@ if TYPE_CHECKING:
     from gpuprof.bench.results import ResultFiles
 
 EXIT_MISSED, EXIT_INCONCLUSIVE = 1, 3
-EXIT_TERMINATED = 143  # what a shell reports for a program that SIGTERM ended
 UNTIL_MEMORY_ENDS = tuple(1 << power for power in range(11))
 LAUNCHES = 3
-
-
-def _numbers(
-    _context: click.Context, parameter: click.Parameter, value: str | None
-) -> tuple[int, ...] | None:
-    """Read 1,8,32; `auto` is an empty tuple."""
-    if value is None:
-        return None
-    if value == "auto" and parameter.name == "batch_sizes":
-        return ()
-    words = value.replace("x", ",").split(",")
-    if not all(word.strip().isascii() and word.strip().isdigit() and int(word) > 0 for word in words):
-        raise click.BadParameter(f"{value!r} is no list of whole numbers from 1, such as 1,8.")
-    return tuple(map(int, words))
-
-
-def _seconds(_context: click.Context, _parameter: click.Parameter, value: float | None) -> float | None:
-    # Comparing lets what is no number through.
-    if value is not None and not 0 < value < float("inf"):
-        raise click.BadParameter(f"{value} is no time: take seconds above 0, such as 600.")
-    return value
 
 
 def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
@@ -66,7 +46,7 @@ def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -
 @click.option(
     "--batch-sizes",
     default="1",
-    callback=_numbers,
+    callback=numbers,
     metavar="1,8",
     help="Samples in a call; auto doubles until memory ends.",
 )
@@ -85,7 +65,7 @@ def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -
 @click.option(
     "--duration",
     type=float,
-    callback=_seconds,
+    callback=seconds,
     metavar="S",
     help="Longest time for a batch size in a launch; 10 without --iterations.",
 )
@@ -103,7 +83,7 @@ def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -
 @click.option(
     "--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Where it runs."
 )
-@click.option("--input-shape", callback=_numbers, metavar="3,224,224", help="Shape of one sample.")
+@click.option("--input-shape", callback=numbers, metavar="3,224,224", help="Shape of one sample.")
 @click.option(
     "--data",
     default="synthetic",
@@ -130,7 +110,7 @@ def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -
 @click.option(
     "--time-limit",
     type=float,
-    callback=_seconds,
+    callback=seconds,
     default=600.0,
     show_default=True,
     metavar="S",
@@ -214,33 +194,13 @@ def _carried_out(request: Request) -> tuple[Benchmark, int]:
     """Run a request with a progress bar; returns the signal that ended it early, or 0."""
     from gpuprof.bench.benchmark_run import Benchmark
 
-    with _progress(request) as (watch, probed), _terminated_like_interrupted() as came:
+    with _progress(request) as (watch, probed), terminated_like_interrupted() as came:
         benchmark = Benchmark(request, watch, probed)
         try:
             benchmark.run()
         except KeyboardInterrupt:
             return benchmark, came[-1] if came else signal.SIGINT
     return benchmark, 0
-
-
-@contextlib.contextmanager
-def _terminated_like_interrupted() -> Iterator[list[int]]:
-    """Let SIGTERM, by which CI and `timeout` end a program, keep what was measured; yields when it came."""
-    came: list[int] = []
-
-    def note(number: int, _frame: object) -> None:
-        came.append(number)
-        raise KeyboardInterrupt
-
-    try:
-        before = signal.signal(signal.SIGTERM, note)
-    except ValueError:  # not in the main thread: signals are somebody else's there
-        yield came
-        return
-    try:
-        yield came
-    finally:
-        signal.signal(signal.SIGTERM, signal.SIG_DFL if before is None else before)
 
 
 @contextlib.contextmanager

@@ -20,7 +20,7 @@ _SHOWN = 5
 SUMMARY_ORDER = ("layer", "operator", "kernel", "span")
 
 
-def _share(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
+def share(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
     """Read 2% or 0.02 as a share."""
     text = value.strip()
     try:
@@ -40,7 +40,7 @@ def _share(_context: click.Context, _parameter: click.Parameter, value: str) -> 
     metavar="SHARE",
     default="1%",
     show_default=True,
-    callback=_share,
+    callback=share,
     help="The slow-down that matters.",
 )
 @click.option("--any-machine", is_flag=True, help="Compare results of different machines all the same.")

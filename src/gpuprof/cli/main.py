@@ -14,6 +14,7 @@ import click
 
 from gpuprof.analyze.text_table import escape_text
 from gpuprof.cli.bench import bench
+from gpuprof.cli.compare import compare, suite
 from gpuprof.cli.doctor import doctor
 from gpuprof.cli.export import export
 from gpuprof.cli.flamegraph import flamegraph
@@ -53,7 +54,20 @@ def cli(context: click.Context) -> None:
         context.exit(EXIT_BAD_INPUT)
 
 
-for command in (run, summary, flamegraph, roofline, export, import_trace, nsys, bench, gate, doctor):
+for command in (
+    run,
+    summary,
+    flamegraph,
+    roofline,
+    export,
+    import_trace,
+    nsys,
+    bench,
+    compare,
+    suite,
+    gate,
+    doctor,
+):
     cli.add_command(command)
 
 

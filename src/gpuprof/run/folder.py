@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpuprof.errors import RunError
 from gpuprof.record.recording import RECORDING_FILE
 from gpuprof.record.temporary import TemporaryFolder
+from gpuprof.run.database import connect as connect_database
 from gpuprof.run.format import META_FILE, TABLES, check_meta, read_json
 from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.writer import close_run
@@ -85,7 +86,7 @@ class RunFolder:
         """Return a new connection of the caller's own that knows the tables as views."""
         import duckdb
 
-        connection = duckdb.connect(":memory:")
+        connection = connect_database()
         self._plain = self._plain or PlainPath(self._data)
         for table in self.tables:
             pattern = str(self._plain.path / table / "**" / "*.parquet")

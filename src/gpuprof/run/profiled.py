@@ -25,6 +25,7 @@ from gpuprof.record.supervise import (
     run_command,
     target_path,
 )
+from gpuprof.run.database import connect as connect_database
 from gpuprof.run.format import KINDS, META_FILE, read_json
 from gpuprof.run.imports.import_facts import ImportFacts, imported_meta
 from gpuprof.run.imports.trace_file import import_trace
@@ -110,7 +111,7 @@ def _write_functions(functions: list[dict[str, Any]], path: Path) -> None:
     import duckdb
 
     create_folder(path)
-    connection = duckdb.connect(":memory:")
+    connection = connect_database()
     try:
         writer = TableWriter(connection, PlainPath(path).path)
         writer.write_tree(_flat_tree(functions))

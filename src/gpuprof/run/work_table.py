@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprof.record.first_calls import WORK_FACTS, WORK_ROWS
 from gpuprof.record.recording import write_json
+from gpuprof.run.database import connect as connect_database
 from gpuprof.run.format import META_FILE, TABLES, read_json
 from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.processor import data_caches, usable_processors
@@ -51,7 +52,7 @@ def write_ceilings(run: Path, rows: Iterable[dict[str, Any]], facts: dict[str, A
         draft.write_text("".join(json.dumps(row) + "\n" for row in listed), encoding="utf-8")
         folder = run / "ceilings" / "rank=0"
         folder.mkdir(parents=True, exist_ok=True)
-        with duckdb.connect(":memory:") as connection:
+        with connect_database() as connection:
             table = connection.read_json(
                 str(plain.path / draft.name), columns=TABLES["ceilings"], format="newline_delimited"
             )

@@ -14,6 +14,7 @@ from gpuprof import _native
 from gpuprof.errors import RunError
 from gpuprof.record.device_sampler import METRICS
 from gpuprof.record.recording import LOCK_FILE, RECORDING_FILE, SEGMENTS, exclusive, write_json
+from gpuprof.run.database import connect as connect_database
 from gpuprof.run.format import FORMAT_VERSION, KINDS, META_FILE, TABLES, check_version, read_json
 from gpuprof.run.gpu_records import find_files
 from gpuprof.run.gpu_tables import GpuTables
@@ -100,7 +101,7 @@ def _write_tables(path: Path, target: Path, *, closed: bool) -> tuple[dict[str, 
     for table in TABLES:
         # Parts of an earlier attempt that was interrupted would count twice.
         shutil.rmtree(target / table, ignore_errors=True)
-    connection = duckdb.connect(":memory:")
+    connection = connect_database()
     plain = PlainPath(target)
     try:
         # This may run in the measured program: each further thread would hold buffers of its own.

@@ -37,7 +37,7 @@ def _summary(content: Content) -> Iterator[str]:
         yield "## What to do next"
         yield ""
         for text, because in report.recommendations:
-            yield f"- {_text(text)}{f' Because {_text(because)}' if because else ''}"
+            yield f"- {_text(text)}{f' Why: {_text(because)}' if because else ''}"
         yield ""
 
 

@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 
 from gpuprof.bench.campaign_report import words
-from gpuprof.bench.campaign_report.reading import Accuracy, Batch, Report, Variant
+from gpuprof.bench.campaign_report.plain_values import text
+from gpuprof.bench.campaign_report.reading import Accuracy, Batch, Layer, Report, Variant
 from gpuprof.bench.campaign_report.tables import (
     MISSING,
     Cell,
@@ -118,18 +119,26 @@ def layer_table(report: Report) -> Table | None:
     rows = [
         Row(
             (
-                Cell(variant.name), Cell(layer.name), Cell(layer.kind or words.UNAVAILABLE),
+                Cell(variant.name), Cell(layer.name), Cell(layer.kind) if layer.kind else MISSING,
                 figure(layer.share, words.share), figure(layer.self_s, words.time),
-                Cell(layer.bound or words.UNAVAILABLE, tone="" if layer.bound else "missing"),
+                _bound(layer),
+                Cell(layer.evidence) if layer.evidence else MISSING,
             ),
             variant.name,
         )
         for variant in report.variants
         for layer in variant.layers or ()
     ]  # fmt: skip
-    heads = ("Variant", "Layer", "Class", "Share", "Own time", "Bound")
+    heads = ("Variant", "Layer", "Class", "Own share", "Own time", "Bound", "Evidence")
     caption = "The layers that take most of the time of a profiled call, and what binds them."
-    return without_empty_columns(Table(caption, heads, tuple(rows), word_columns=3)) if rows else None
+    return without_empty_columns(Table(caption, heads, tuple(rows), word_columns=2)) if rows else None
+
+
+def _bound(layer: Layer) -> Cell:
+    if layer.bound is None:
+        return MISSING
+    note = "" if layer.bound_share is None else f"{words.share(layer.bound_share)} of the roof"
+    return Cell(layer.bound, note)
 
 
 def failure_table(report: Report) -> Table | None:
@@ -159,7 +168,8 @@ def _reason(variant: Variant) -> str:
 
 def quantile_table(report: Report) -> Table:
     """Return the quantiles of every measurement."""
-    heads = ("Variant", "Batch", "p50", "p90", "p95", "p99", "Mean")
+    target = text(report.method.get("target"))
+    heads = ("Variant", "Batch", "p50", "p90", "p95", "p99", "Mean", f"Target {target or ''}")
     caption = "Quantiles of every measurement with their intervals."
     return _of_batches(report, caption, heads, _quantiles)
 
@@ -169,6 +179,7 @@ def _quantiles(batch: Batch) -> Iterator[Cell]:
         short = Cell(words.missing_quantile(batch, name), tone="missing")
         yield short if found is None else between(found, words.time)
     yield figure(batch.mean_s, words.time)
+    yield judged(batch.target)
 
 
 def validity_table(report: Report) -> Table:
@@ -234,20 +245,24 @@ def method_table(report: Report) -> Table:
     method = report.method
     told = {
         "launches of each variant": method.get("launches"),
+        "launches made": method.get("launches_done"),
+        "of these from an earlier time": method.get("launches_kept") or None,
         "order": method.get("order"),
         "confidence of intervals": method.get("confidence"),
         "practical margin of times": method.get("margin"),
         "practical margin of accuracy": method.get("accuracy_margin"),
         "batch sizes": method.get("batch_sizes"),
-        "data": method.get("data"),
+        "inputs of the timing": method.get("data"),
+        "answers compared on": method.get("dataset"),
+        "target": method.get("target"),
         "device": method.get("device"),
         "seed": method.get("seed"),
         "measuring took (s)": method.get("measured_s"),
         f"price of an hour ({report.currency})": method.get("price_per_hour"),
-        "baseline": report.baseline,
-        "measured at": report.timestamp,
-        "git revision": report.git_commit,
     }
+    # What was not asked for is nothing that could not be had.
+    told = {name: value for name, value in told.items() if value is not None}
+    told |= {"baseline": report.baseline, "measured at": report.timestamp, "git revision": report.git_commit}
     rows = [(Cell(name), plain_cell(value)) for name, value in told.items()]
     return plain_table("How it was measured.", ("What", "Value"), rows, word_columns=2)
 

@@ -56,6 +56,7 @@ class Batch:
     speedup: Interval | None
     verdict: str | None
     cost_per_million: float | None
+    target: str | None
 
     @property
     def median(self) -> Interval | None:
@@ -100,6 +101,8 @@ class Layer:
     self_s: float | None
     share: float | None
     bound: str | None
+    bound_share: float | None
+    evidence: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +130,7 @@ class Variant:
     accuracy_unavailable: str | None
     layers: tuple[Layer, ...] | None
     run: str | None
+    run_unavailable: str | None
 
     def batch(self, batch_size: int) -> Batch | None:
         """Return what was measured of a batch size."""
@@ -235,7 +239,7 @@ def _variant(plain: Plain) -> Variant:
 
 _VARIANT_TEXTS = (
     "failure", "model", "framework", "dtype", "recipe", "device", "device_type", "verdict",
-    "accuracy_unavailable", "run",
+    "accuracy_unavailable", "run", "run_unavailable",
 )  # fmt: skip
 _QUANTILE_KEYS = {"p50": "median_s", "p90": "p90_s", "p95": "p95_s", "p99": "p99_s"}
 _BATCH_NUMBERS = ("mean_s", "std_s", "min_s", "max_s", "spread", "energy_per_sample_j", "cost_per_million")
@@ -259,6 +263,7 @@ def _batch(plain: Plain) -> Batch:
         flags=each_of(plain.get("flags"), lambda flag: (word(flag["name"]), word(flag["line"]))),
         speedup=_interval(plain.get("speedup")),
         verdict=None if comparison is None else text(mapping(comparison).get("verdict")),
+        target=text(plain.get("target")),
         **{name: number(plain.get(name)) for name in _BATCH_NUMBERS},
     )
 
@@ -304,6 +309,8 @@ def _layer(plain: Plain) -> Layer:
         self_s=number(plain.get("self_s")),
         share=number(plain.get("share")),
         bound=text(plain.get("bound")),
+        bound_share=number(plain.get("bound_share")),
+        evidence=text(plain.get("evidence")),
     )
 
 

@@ -298,5 +298,8 @@ def _unavailable(report: Report) -> Iterator[str]:
     for each in report.measured:
         if each.accuracy is None:
             yield f"accuracy of {each.name}: {words.UNAVAILABLE} ({more_tables.why_no_accuracy(each)})"
+    for each in report.measured:
+        if each.run_unavailable is not None:
+            yield f"run of {each.name}: {words.UNAVAILABLE} ({each.run_unavailable})"
     if all(not each.layers for each in report.measured):
         yield f"layers and what binds them: {words.UNAVAILABLE} (no run was kept)"

@@ -49,6 +49,8 @@ _TONES = {
     "slower": "bad",
     "lower": "bad",
     "beyond": "bad",
+    "missed": "bad",
+    "met": "good",
     "failed": "bad",
 }
 
@@ -129,8 +131,8 @@ class Tables:
 
     @staticmethod
     def _kind(variant: Variant) -> list[str | None]:
-        told = dict.fromkeys((variant.technique, variant.dtype, variant.framework))
-        return [*told, "partly measured" if variant.status == "partly" else None]
+        more = (each for each in (variant.dtype, variant.framework) if each and each not in variant.technique)
+        return [variant.technique, *more, "partly measured" if variant.status == "partly" else None]
 
     def _speedup_cell(self, variant: Variant) -> Cell:
         if variant.name == self._report.baseline and variant.speedup is None:

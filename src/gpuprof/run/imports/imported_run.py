@@ -19,6 +19,7 @@ import numpy as np
 from gpuprof import _native
 from gpuprof.errors import RunError
 from gpuprof.record.recording import SEGMENTS, create_folder, write_json
+from gpuprof.run.database import connect as connect_database
 from gpuprof.run.format import KINDS, META_FILE
 from gpuprof.run.gpu_records import UNKNOWN, UNKNOWN_LONG
 from gpuprof.run.imports.import_facts import ImportFacts, imported_meta
@@ -303,7 +304,7 @@ def imported_run(path: str | os.PathLike[str]) -> Iterator[ImportedRun]:
     target = Path(path)
     create_folder(target)
     plain = PlainPath(target)
-    connection = duckdb.connect(":memory:")
+    connection = connect_database()
     try:
         yield ImportedRun(plain.path, connection)
     except BaseException as error:

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A comparison from its plan to its document: launches, answers, runs."""
+
+from __future__ import annotations
+
+import datetime
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuprof.bench.campaign.document import document_of
+from gpuprof.bench.campaign.journal import Journal
+from gpuprof.bench.campaign.layers import top_layers
+from gpuprof.bench.campaign.plan import CampaignPlan
+from gpuprof.bench.campaign.runner import Campaign, CampaignResult, CampaignWatcher, _ignore, file_name
+from gpuprof.errors import GpuprofError
+
+__all__ = ["Finished", "carry_out", "file_name"]
+
+Plain = dict[str, Any]
+REPORT_NAME = "report"
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """The document of what was measured, and whether that is all of it."""
+
+    document: Plain
+    result: CampaignResult
+    interrupted: bool
+
+
+def carry_out(
+    plan: CampaignPlan,
+    folder: Path,
+    *,
+    watch: CampaignWatcher = _ignore,
+    fresh: bool = False,
+    resume: bool = False,
+) -> Finished:
+    """Measure a plan into a folder, compare the answers, and return what was found.
+
+    What an earlier time had measured in the folder and was cut off is kept, unless `fresh`; with `resume`
+    what had come to its end is kept too. An interrupt ends it with what there is. Raises BenchmarkError where
+    the folder cannot be used.
+    """
+    campaign = Campaign(plan, folder, watch)
+    answers: dict[str, Plain | str] = {}
+    interrupted = False
+    with Journal(folder, fresh=fresh, resume=resume).opened() as journal:
+        try:
+            campaign.run(journal)
+            answers = _answers(campaign.result, folder, watch)
+            journal.finish()
+        except KeyboardInterrupt:
+            interrupted = True
+    document = document_of(
+        campaign.result,
+        datetime.datetime.now().astimezone(),
+        answers=answers,
+        layers=_layers(campaign.result),
+        notes=["interrupted before its end"] if interrupted else None,
+    )
+    return Finished(document, campaign.result, interrupted)
+
+
+def run_comparison(
+    plan: CampaignPlan,
+    output_dir: str | os.PathLike[str],
+    *,
+    report: Sequence[str] = ("json",),
+    fresh: bool = False,
+    resume: bool = False,
+) -> Plain:
+    """Measure a plan into a folder, write reports there, and return the comparison document.
+
+    `report` are formats of `gpuprof compare --report`; for `fresh` and `resume` see `carry_out`. A variant
+    that fails is told in the document. At Ctrl-C the document of what there is, is the argument of the
+    KeyboardInterrupt. Raises BenchmarkError.
+    """
+    from gpuprof.bench.campaign_report import write_report
+
+    folder = Path(output_dir)
+    finished = carry_out(plan, folder, fresh=fresh, resume=resume)
+    write_report(finished.document, report, folder, REPORT_NAME)
+    if finished.interrupted:
+        raise KeyboardInterrupt(finished.document)
+    return finished.document
+
+
+def _answers(result: CampaignResult, folder: Path, watch: CampaignWatcher) -> dict[str, Plain | str]:
+    return {}
+
+
+def _layers(result: CampaignResult) -> dict[str, list[Plain]]:
+    found: dict[str, list[Plain]] = {}
+    for each in result.variants:
+        if each.run is None:
+            continue
+        try:
+            found[each.variant.name] = top_layers(each.run)
+        except GpuprofError as error:
+            each.run_unavailable = str(error)
+    return found

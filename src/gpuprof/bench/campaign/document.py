@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The comparison document: everything that a report shows, as plain data.
+
+Times are in seconds, sizes in bytes. None is what is unavailable, or what too few samples tell nothing of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from gpuprof.bench.campaign.compared import compare_variants
+from gpuprof.bench.campaign.figures import variant_figures
+from gpuprof.bench.campaign.findings import find, pareto, quality_axis
+from gpuprof.bench.campaign.runner import CampaignResult
+from gpuprof.bench.environment import describe_environment
+from gpuprof.bench.statistics import CONFIDENCE
+
+FORMAT_VERSION = 1
+KIND = "comparison"
+Plain = dict[str, Any]
+
+
+def document_of(
+    result: CampaignResult,
+    at: datetime,
+    *,
+    answers: Mapping[str, Plain | str] | None = None,
+    layers: Mapping[str, list[Plain]] | None = None,
+    traffic: Plain | None = None,
+    notes: list[str] | None = None,
+) -> Plain:
+    """Return the document of a comparison.
+
+    `answers` holds for each variant what was found of its outputs, or the reason why there is nothing;
+    `layers` the layers of its run that took longest.
+    """
+    plan, compared = result.plan, compare_variants(result)
+    environment = _environment(result)
+    document: Plain = {
+        "format": FORMAT_VERSION,
+        "kind": KIND,
+        "name": plan.name,
+        "timestamp": at.isoformat(timespec="seconds"),
+        "git_commit": environment.get("revision"),
+        "environment": environment,
+        "method": _method(result),
+        "baseline": plan.baseline.name,
+        "variants": [variant_figures(each, plan, compared) for each in result.variants],
+        "traffic": traffic,
+        "notes": [*(notes or []), *_notes(result)],
+    }
+    for each in document["variants"]:
+        told = (answers or {}).get(each["name"], _why_no_answers(each, result))
+        each["accuracy"] = None if isinstance(told, str) else told
+        each["accuracy_unavailable"] = told if isinstance(told, str) else None
+        each["layers"] = (layers or {}).get(each["name"])
+    document["quality"] = quality_axis(document["variants"])
+    document["pareto"] = pareto(document)
+    found = find(document)
+    document["summary"] = {"headline": found.headline, "lines": found.lines, "choice": found.choice}
+    document["recommendations"] = found.recommendations
+    return document
+
+
+def _why_no_answers(variant: Plain, result: CampaignResult) -> str:
+    if variant["status"] == "failed":
+        return "it could not be measured"
+    return "not asked for" if result.plan.accuracy is None else "there are none"
+
+
+def _environment(result: CampaignResult) -> Plain:
+    batches = [batch for each in result.variants for batch in each.session.batches]
+    return dict(batches[0].environment) if batches else describe_environment()
+
+
+def _method(result: CampaignResult) -> Plain:
+    plan = result.plan
+    spec = plan.baseline.spec
+    return {
+        "launches": plan.launches,
+        "launches_done": result.launches_done,
+        "launches_kept": result.launches_kept,
+        "order": "random, and its reverse in each second round",
+        "confidence": CONFIDENCE,
+        "margin": plan.margin,
+        "accuracy_margin": None if plan.accuracy is None else plan.accuracy.margin,
+        "seed": plan.seed,
+        "batch_sizes": list(plan.batch_sizes),
+        "settings": plan.measuring.to_dict(),
+        "data": spec.data,
+        "dataset": None if plan.accuracy is None else plan.accuracy.dataset,
+        "device": spec.device,
+        "target": None if plan.target is None else plan.target.text,
+        "measured_s": result.measured_s,
+        "price_per_hour": plan.price_per_hour,
+        "currency": plan.currency,
+    }
+
+
+def _notes(result: CampaignResult) -> list[str]:
+    notes = []
+    if result.launches_kept:
+        notes.append(f"{result.launches_kept} of {result.launches_done} launches are of an earlier time")
+    planned = result.plan.launches * len(result.variants)
+    if result.launches_done < planned:
+        notes.append(f"ended early: {result.launches_done} of {planned} launches were made")
+    threads = {
+        each.session.batches[0].description.details.get("threads")
+        for each in result.variants
+        if each.session.batches
+    } - {None}
+    if len(threads) > 1:
+        notes.append(
+            f"the variants ran with different numbers of threads: {', '.join(sorted(map(str, threads)))}"
+        )
+    return notes

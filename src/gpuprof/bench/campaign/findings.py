@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What follows from the figures: which variant to take, what speaks against the others, what to do next.
+
+All of it is worked out from the comparison document, so that nobody has to believe more than it holds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from gpuprof.bench.comparison import launches_needed
+
+Plain = dict[str, Any]
+Standing = Literal["fit", "unsure", "unfit"]
+_MOST_LAUNCHES = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """Whether what a variant computes is good enough, and the sentence that says why."""
+
+    standing: Standing
+    why: str
+
+
+def quality_of(variant: Plain) -> Quality:
+    """Judge a variant by its answers: labels first, then what its type allows, then agreement."""
+    found = variant["accuracy"]
+    if variant["verdict"] == "baseline":
+        return Quality("fit", "it is what the others are held against")
+    if found is None:
+        return Quality("unsure", f"its answers were not compared: {variant['accuracy_unavailable']}")
+    if found["nan"] or found["infinity"]:
+        return Quality("unfit", f"its outputs hold {_not_finite(found)}")
+    if found["verdict"] == "lower":
+        return Quality("unfit", f"its accuracy is lower by {_points(found['change'], sign=-1)}")
+    if found["verdict"] in ("same", "higher"):
+        return Quality("fit", f"its accuracy is {found['verdict']}: {_points(found['change'])}")
+    if found["verdict"] == "inconclusive":
+        return Quality(
+            "unsure", f"{found['samples']:,} samples do not settle its accuracy: {_points(found['change'])}"
+        )
+    if found["tolerance"] == "within":
+        return Quality("fit", "its outputs differ by no more than their type explains")
+    if found["tolerance"] == "beyond":
+        return Quality(
+            "unsure", "its outputs differ by more than their type explains, and there are no labels"
+        )
+    return Quality("unsure", "there are no labels to tell what its differences cost")
+
+
+def _not_finite(found: Plain) -> str:
+    words = [
+        f"{found[name]:,} {text}"
+        for name, text in (("nan", "NaN"), ("infinity", "infinities"))
+        if found[name]
+    ]
+    return " and ".join(words)
+
+
+def _points(change: Plain | None, sign: int = 1) -> str:
+    if change is None:
+        return "unavailable"
+    value = f"{sign * change['value'] * 100:{'' if sign < 0 else '+'}.2f} points"
+    if change["low"] is None or change["high"] is None:
+        return value
+    low, high = sorted((sign * change["low"] * 100, sign * change["high"] * 100))
+    form = ".2f" if sign < 0 else "+.2f"
+    return f"{value} ({low:{form}} to {high:{form}})"
+
+
+@dataclass(slots=True)
+class Findings:
+    """The choice, None where there is none, with headline, lines and recommendations."""
+
+    choice: str | None
+    headline: str
+    lines: list[str] = field(default_factory=list)
+    recommendations: list[Plain] = field(default_factory=list)
+
+    def advise(self, text: str, because: str) -> None:
+        """Recommend something."""
+        self.recommendations.append({"text": text, "because": because})
+
+
+def find(document: Plain) -> Findings:
+    """Return what follows from a document's variants."""
+    variants, method = document["variants"], document["method"]
+    baseline = next(each for each in variants if each["name"] == document["baseline"])
+    others = [each for each in variants if each is not baseline]
+    if baseline["status"] == "failed":
+        found = Findings(None, f"Nothing can be compared: {baseline['name']}, the baseline, failed.")
+        found.advise(f"mend {baseline['name']}, or name another baseline", str(baseline["failure"]))
+    elif not others:
+        found = Findings(None, f"{baseline['name']} alone was measured: there is nothing to hold it against.")
+        found.advise("name a second variant", "a comparison needs two")
+    else:
+        found = _choice(baseline, others, document)
+    found.lines += [_line(each, baseline) for each in (baseline, *others)]
+    _advise_batch_size(found, variants, method)
+    _advise_more(found, others, method)
+    return found
+
+
+def _choice(baseline: Plain, others: Sequence[Plain], document: Plain) -> Findings:
+    faster = sorted((each for each in others if each["verdict"] == "faster"), key=_rank)
+    fit = [each for each in faster if quality_of(each).standing == "fit"]
+    name = str(baseline["name"])
+    if fit:
+        return _ship(fit, baseline, document)
+    unsure = [each for each in faster if quality_of(each).standing == "unsure"]
+    if unsure:
+        best = unsure[0]
+        found = Findings(
+            None,
+            f"{best['name']} is {_times_as_fast(best, name)}; whether its answers are good enough is open: "
+            f"{quality_of(best).why}.",
+        )
+        found.advise(
+            f"compare {best['name']} on labelled data before it is taken (--dataset)", quality_of(best).why
+        )
+        return found
+    if faster:
+        best = faster[0]
+        found = Findings(name, f"Keep {name}: {best['name']} is faster, but {quality_of(best).why}.")
+    elif any(each["verdict"] in ("inconclusive", "mixed") for each in others):
+        found = _open(baseline, others)
+    elif all(each["status"] == "failed" for each in others):
+        found = Findings(name, f"Keep {name}: no other variant could be measured.")
+    else:
+        found = Findings(name, f"Keep {name}: no other variant is faster.")
+    return found
+
+
+def _ship(fit: Sequence[Plain], baseline: Plain, document: Plain) -> Findings:
+    best, name = fit[0], str(baseline["name"])
+    found = Findings(
+        best["name"], f"Take {best['name']}: {_times_as_fast(best, name)}, and {quality_of(best).why}."
+    )
+    found.advise(f"take {best['name']}", f"{_times_as_fast(best, name)}; {quality_of(best).why}")
+    for other in fit[1:]:
+        if _overlap(best["speedup"], other["speedup"]):
+            found.advise(
+                f"look at {other['name']} too",
+                f"its speed-up of {_speedup(other)} cannot be told from {_speedup(best)} of {best['name']}",
+            )
+    beaten = [each for each in _unfit(document) if _rank(each) < _rank(best)]
+    for each in beaten:
+        found.advise(f"do not take {each['name']}, though it is faster yet", quality_of(each).why)
+    return found
+
+
+def _unfit(document: Plain) -> list[Plain]:
+    return [
+        each
+        for each in document["variants"]
+        if each["verdict"] == "faster" and quality_of(each).standing != "fit"
+    ]
+
+
+def _open(baseline: Plain, others: Sequence[Plain]) -> Findings:
+    mixed = [each for each in others if each["verdict"] == "mixed"]
+    if mixed:
+        each = mixed[0]
+        faster = ", ".join(
+            str(batch["batch_size"])
+            for batch in each["batches"]
+            if (batch["comparison"] or {}).get("verdict") == "faster"
+        )
+        than = f"{each['name']} is faster than {baseline['name']}"
+        found = Findings(None, f"It depends on the batch size: {than} at {faster} only.")
+        found.advise(f"take {each['name']} at batch size {faster} only", "it is slower at others")
+        return found
+    best = min((each for each in others if each["speedup"] is not None), key=_rank)
+    return Findings(
+        None,
+        f"Not settled: {best['name']} is {_times_as_fast(best, str(baseline['name']))}, which reaches across "
+        "what matters.",
+    )
+
+
+def _rank(variant: Plain) -> float:
+    speedup = variant["speedup"]
+    return math.inf if speedup is None else -float(speedup["value"])
+
+
+def _overlap(first: Plain, second: Plain) -> bool:
+    ends = (first["low"], first["high"], second["low"], second["high"])
+    return None in ends or (first["low"] <= second["high"] and second["low"] <= first["high"])
+
+
+def _speedup(variant: Plain) -> str:
+    found = variant["speedup"]
+    value = f"{found['value']:.2f}x"
+    if found["low"] is None or found["high"] is None:
+        return value
+    return f"{value} ({found['low']:.2f} to {found['high']:.2f})"
+
+
+def _times_as_fast(variant: Plain, baseline: str) -> str:
+    return f"{_speedup(variant)} as fast as {baseline}"
+
+
+def _line(variant: Plain, baseline: Plain) -> str:
+    name, verdict = variant["name"], variant["verdict"]
+    if variant["status"] == "failed":
+        return f"{name}: failed: {variant['failure']}"
+    partly = (
+        f"; not all of it could be measured: {variant['failure']}" if variant["status"] == "partly" else ""
+    )
+    if variant is baseline:
+        return f"{name}: the baseline, {variant['technique']}{partly}"
+    if variant["speedup"] is None:
+        return f"{name}: nothing that {baseline['name']} measured too{partly}"
+    return (
+        f"{name}: {verdict}, {_times_as_fast(variant, baseline['name'])}; {quality_of(variant).why}{partly}"
+    )
+
+
+# --- what to do next -----------------------------------------------------------------------------
+
+
+def _advise_batch_size(found: Findings, variants: Sequence[Plain], method: Plain) -> None:
+    chosen = next((each for each in variants if each["name"] == found.choice), None)
+    rated = [each for each in (chosen["batches"] if chosen else ()) if each["throughput_per_s"] is not None]
+    if method["target"] is not None:
+        met = [each for each in rated if each["target"] == "met"]
+        if rated and not met:
+            found.advise(
+                f"do not promise {method['target']}", f"no batch size of {found.choice} is sure to meet it"
+            )
+            return
+        rated = met
+    if len(rated) < 2:
+        return
+    best = max(rated, key=lambda each: float(each["throughput_per_s"]["value"]))
+    limit = f" and meets {method['target']}" if method["target"] is not None else ""
+    found.advise(
+        f"run {found.choice} at batch size {best['batch_size']} where throughput counts",
+        f"{best['throughput_per_s']['value']:,.4g} samples/s is the best of the sizes measured{limit}",
+    )
+
+
+def _advise_more(found: Findings, others: Sequence[Plain], method: Plain) -> None:
+    for each in others:
+        if each["status"] == "failed":
+            found.advise(f"mend {each['name']}, or leave it out", str(each["failure"]))
+        elif each["verdict"] == "slower":
+            found.advise(f"leave {each['name']} out", f"it is {_speedup(each)} as fast as the baseline")
+        elif each["verdict"] == "inconclusive":
+            _advise_launches(found, each, method)
+    if any(
+        quality_of(each).standing == "unsure" and (each["accuracy"] or {}).get("labelled") for each in others
+    ):
+        found.advise(
+            "compare the answers on more labelled samples", "the interval of an accuracy is too wide"
+        )
+
+
+def _advise_launches(found: Findings, each: Plain, method: Plain) -> None:
+    comparison = each["comparison"]
+    needed = None if comparison is None else launches_to_settle(comparison, method["margin"])
+    if needed is None:
+        found.advise(
+            f"take {each['name']} for no change of speed that could be shown",
+            f"its change is at the edge of the margin of {method['margin']:.1%}, which no launches settle",
+        )
+        return
+    found.advise(
+        f"measure {each['name']} in {needed} launches each (--launches {needed})",
+        f"{method['launches']} leave its speed-up open: {_speedup(each)}",
+    )
+
+
+def launches_to_settle(comparison: Plain, margin: float) -> int | None:
+    """Return the launches of each side that would tell with a power of 80%; None for more than 1,000.
+
+    A change within the margin is shown to be none where the interval lies inside the margin, so the distance
+    to its nearer edge counts, on either side of it.
+    """
+    variation = variation_of(comparison)
+    if variation is None:
+        return 10
+    change = abs(math.log(comparison["ratio"]))
+    distance = abs(change - math.log1p(margin))
+    if distance <= 0:
+        return None
+    needed = launches_needed(variation, math.expm1(distance))
+    needed = max(needed, max(comparison["old_launches"], comparison["new_launches"]) + 1)
+    return needed if needed <= _MOST_LAUNCHES else None
+
+
+def variation_of(comparison: Plain) -> float | None:
+    """Return the coefficient of variation between launches that the interval of a comparison tells."""
+    from gpuprof.analyze.statistics import student_quantile
+
+    old, new = comparison["old_launches"], comparison["new_launches"]
+    if comparison["low"] is None or comparison["high"] is None or min(old, new) < 2:
+        return None
+    import numpy as np
+
+    half = math.log(comparison["high"] / comparison["low"]) / 2
+    error = half / float(student_quantile(comparison["level"], np.array([old + new - 2.0]))[0])
+    return error / math.sqrt(1 / old + 1 / new)
+
+
+# --- quality against speed -----------------------------------------------------------------------
+
+
+def quality_axis(variants: Sequence[Plain]) -> Plain:
+    """Return the figure by which the answers of all variants can be ranked, and what it rests on."""
+    told = [each["accuracy"] for each in variants if each["accuracy"] is not None]
+    samples = f"{told[0]['samples']:,} samples" if told else ""
+    if told and all(each["accuracy"] is not None for each in told):
+        return {"name": "accuracy", "rests_on": f"labels of {samples}"}
+    if told and all(each["agreement_top1"] is not None for each in told):
+        return {
+            "name": "top-1 agreement",
+            "rests_on": f"the baseline's answers on {samples}",
+        }
+    if told and all(each["cosine"] is not None for each in told):
+        return {"name": "cosine", "rests_on": f"the baseline's outputs on {samples}"}
+    return {"name": None, "rests_on": "no answers were compared"}
+
+
+_AXES = {"accuracy": "accuracy", "top-1 agreement": "agreement_top1", "cosine": "cosine"}
+
+
+def pareto(document: Plain) -> list[Plain]:
+    """Return speed-up and quality of each variant; on the front are those that none beats in both.
+
+    The baseline has a speed-up of 1. A variant without either figure is left out.
+    """
+    field_name = _AXES.get(document["quality"]["name"] or "")
+    points = []
+    for each in document["variants"]:
+        speedup = 1.0 if each["verdict"] == "baseline" else (each["speedup"] or {}).get("value")
+        quality = None if field_name is None or each["accuracy"] is None else each["accuracy"][field_name]
+        if speedup is not None and quality is not None:
+            points.append({"variant": each["name"], "speedup": speedup, "quality": quality})
+    for point in points:
+        point["on_front"] = not any(_beats(other, point) for other in points)
+    return points
+
+
+def _beats(other: Plain, point: Plain) -> bool:
+    axes = ("speedup", "quality")
+    at_least = all(other[axis] >= point[axis] for axis in axes)
+    return at_least and any(other[axis] > point[axis] for axis in axes)

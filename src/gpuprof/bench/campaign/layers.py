@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The layers of a variant's run that take longest, and what binds them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gpuprof.analyze.ceilings_of_run import add_ceilings
+from gpuprof.analyze.load_tree import load_tree
+from gpuprof.analyze.roofline.build import build_roofline
+from gpuprof.analyze.summary import summarize
+from gpuprof.errors import RunError
+from gpuprof.run.folder import RunFolder
+
+SHOWN = 8
+
+
+def top_layers(path: Path) -> list[dict[str, Any]]:
+    """Return the layers with the most time of their own, as rows of the document.
+
+    `bound` and `bound_share` (of the roof that is nearest) are None where no work was counted. Raises
+    RunError.
+    """
+    run = RunFolder(path)
+    rows = summarize(load_tree(run), "layer").rows[:SHOWN]
+    bounds = _bounds(run) if rows else {}
+    return [
+        {
+            "name": row.name,
+            "calls": row.calls,
+            "self_s": row.own_ns / 1e9,
+            "total_s": row.total_ns / 1e9,
+            "share": row.share,
+            **bounds.get(row.name, {"bound": None, "bound_share": None, "evidence": None}),
+        }
+        for row in rows
+    ]
+
+
+def _bounds(run: RunFolder) -> dict[str, dict[str, Any]]:
+    """Return what binds each layer; nothing where it cannot be told, as for a model without modules."""
+    work = run.meta.get("work")
+    if not work:
+        return {}
+    try:
+        add_ceilings(run.path, work)
+        found = build_roofline(RunFolder(run.path))
+    except RunError:
+        return {}
+    return {
+        row.layer: {"bound": row.bound_text, "bound_share": row.roof_share, "evidence": row.evidence}
+        for row in found.layers
+    }

@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof compare` and `gpuprof suite`: variants of a model against each other, into a report."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuprof.bench.spec import DEVICES, DTYPES
+from gpuprof.cli.gate import share
+from gpuprof.cli.options import numbers, seconds
+from gpuprof.cli.termination import EXIT_TERMINATED, terminated_like_interrupted
+from gpuprof.errors import BenchmarkError, GpuprofError
+
+if TYPE_CHECKING:
+    from gpuprof.bench.campaign.campaign import Finished
+    from gpuprof.bench.campaign.plan import CampaignPlan
+
+REPORTS = ("html", "md", "json", "csv", "pdf")
+EXIT_MISSED, EXIT_INCONCLUSIVE = 1, 3
+_DEFAULT_REPORT = "md,json,csv"
+
+
+def _reports(_context: click.Context, _parameter: click.Parameter, value: str) -> tuple[str, ...]:
+    words = tuple(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
+    wrong = [word for word in words if word not in REPORTS]
+    if wrong or not words:
+        raise click.BadParameter(f"{value!r}: take some of {','.join(REPORTS)}.")
+    return words
+
+
+def _output_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Add what both commands do with what they found."""
+    for option in (
+        click.option("--json", "as_json", is_flag=True, help="Print machine-readable results."),
+        click.option("--fresh", is_flag=True, help="Measure all of it, though a part was measured before."),
+        click.option(
+            "--resume", is_flag=True, help="Keep what was measured before, though that had come to its end."
+        ),
+        click.option(
+            "--report",
+            "reports",
+            metavar="html,md,json,csv,pdf",
+            default=_DEFAULT_REPORT,
+            show_default=True,
+            callback=_reports,
+            help="Which reports to write.",
+        ),
+        click.option(
+            "--output-dir", metavar="DIR", help="Where all of it goes; results/NAME where not told."
+        ),
+    ):
+        command = option(command)
+    return command
+
+
+@click.command("compare", short_help="Hold variants of a model against each other.")
+@click.argument("variants", metavar="NAME:MODEL,NAME:MODEL...")
+@click.option("--baseline", metavar="NAME", help="What the others are held against; the first one.")
+@click.option("--name", default="comparison", metavar="TEXT", help="The title of the report.")
+@click.option(
+    "--batch-size", "--batch-sizes", "batch_sizes", default="1", callback=numbers, metavar="1,8",
+    help="Samples in a call.",
+)  # fmt: skip
+@click.option(
+    "--launches", type=click.IntRange(min=1), default=10, show_default=True, metavar="N",
+    help="Fresh processes that measure each variant.",
+)  # fmt: skip
+@click.option("--iterations", type=click.IntRange(min=1), metavar="N", help="Calls to measure in a launch.")
+@click.option("--warmup", type=click.IntRange(min=0), metavar="N", help="Calls before.")
+@click.option("--duration", type=float, callback=seconds, metavar="S", help="Longest time for a batch size.")
+@click.option("--framework", default="auto", metavar="NAME", help="Of all variants; the default suits each.")
+@click.option("--dtype", type=click.Choice(DTYPES), help="Type of weights and inputs.")
+@click.option(
+    "--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Where it runs."
+)
+@click.option("--input-shape", callback=numbers, metavar="3,224,224", help="Shape of one sample.")
+@click.option("--data", default="synthetic", metavar="D", help="Inputs for the timing.")
+@click.option(
+    "--dataset", metavar="D", default="synthetic",
+    help="What the answers are compared on: a folder of images in class folders, or a .npz.",
+)  # fmt: skip
+@click.option(
+    "--samples", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N",
+    help="The most samples that answers are compared on.",
+)  # fmt: skip
+@click.option("--no-accuracy", is_flag=True, help="Do not compare answers.")
+@click.option("--metric", "metrics", multiple=True, metavar="FILE.py:NAME", help="A metric of your own.")
+@click.option("--margin", metavar="SHARE", default="1%", show_default=True, callback=share,
+              help="The change of latency that matters.")  # fmt: skip
+@click.option("--accuracy-margin", metavar="SHARE", default="1%", show_default=True, callback=share,
+              help="The change of accuracy that matters.")  # fmt: skip
+@click.option("--slo", metavar="'p99<20ms'", help="A target; exit code 1 where the choice misses it.")
+@click.option("--price-per-hour", type=float, callback=seconds, metavar="P", help="What the machine costs.")
+@click.option("--currency", default="USD", show_default=True, metavar="TEXT", help="Of the price.")
+@click.option("--profile", is_flag=True, help="Record a run of each variant, for its layers.")
+@click.option("--seed", type=int, default=0, show_default=True, help="Of weights, data and order.")
+@click.option("--memory-budget", metavar="12GiB", help="The most memory that a batch may take.")
+@click.option("--trust-pickle", is_flag=True, help="Read pickled files and .pt2, which can run any code.")
+@click.option("--time-limit", type=float, callback=seconds, default=600.0, show_default=True, metavar="S",
+              help="The longest that a step may take.")  # fmt: skip
+@_output_options
+def compare(variants: str, *, output_dir: str | None, reports: tuple[str, ...], **asked: Any) -> None:
+    """Measure variants in turn and in fresh processes, compare their answers, and say which one to take.
+
+    NAME:MODEL is a variant; MODEL as gpuprof bench takes it, and MODEL@RECIPE optimizes it first:
+    'fp32:model.py:build,int8:model.py:build@int8-dynamic'.
+    """
+    _run(_plan(variants, asked), output_dir, reports, asked)
+
+
+@click.command("suite", short_help="Compare the variants that a TOML file names.")
+@click.argument("suite_file", metavar="SUITE.toml")
+@_output_options
+def suite(suite_file: str, *, output_dir: str | None, reports: tuple[str, ...], **asked: Any) -> None:
+    """Measure the variants of SUITE.toml, as gpuprof compare does. What was cut off goes on."""
+    from gpuprof.bench.campaign.suite_file import read_suite
+
+    _run(read_suite(Path(suite_file)), output_dir, reports, asked)
+
+
+def _plan(variants: str, asked: dict[str, Any]) -> CampaignPlan:
+    from gpuprof.bench.campaign.plan import AccuracyPlan, CampaignPlan, parse_variants
+    from gpuprof.bench.memory import parse_bytes
+    from gpuprof.bench.settings import Settings
+    from gpuprof.bench.spec import SystemSpec
+    from gpuprof.bench.systems import framework_name
+    from gpuprof.bench.target import parse_target
+
+    like = SystemSpec(
+        model="",
+        framework=framework_name(asked["framework"]),
+        device=asked["device"],
+        dtype=asked["dtype"],
+        input_shape=asked["input_shape"],
+        data=asked["data"],
+        seed=asked["seed"],
+        trust_pickle=asked["trust_pickle"],
+    )
+    accuracy = AccuracyPlan(
+        asked["dataset"], asked["samples"], margin=asked["accuracy_margin"], metrics=asked["metrics"]
+    )
+    budget, slo = asked["memory_budget"], asked["slo"]
+    return CampaignPlan(
+        variants=parse_variants(variants, like),
+        baseline_name=asked["baseline"],
+        name=asked["name"],
+        batch_sizes=tuple(dict.fromkeys(asked["batch_sizes"])),
+        launches=asked["launches"],
+        measuring=Settings(
+            iterations=asked["iterations"], warmup=asked["warmup"], duration_s=asked["duration"]
+        ),
+        time_limit_s=asked["time_limit"],
+        memory_budget_bytes=None if budget is None else parse_bytes(budget),
+        seed=asked["seed"],
+        margin=asked["margin"],
+        target=None if slo is None else parse_target(slo),
+        accuracy=None if asked["no_accuracy"] else accuracy,
+        profile=asked["profile"],
+        price_per_hour=asked["price_per_hour"],
+        currency=asked["currency"],
+    )
+
+
+def _run(plan: CampaignPlan, output_dir: str | None, reports: tuple[str, ...], asked: dict[str, Any]) -> None:
+    from gpuprof.bench.campaign.campaign import carry_out, file_name
+
+    if asked["fresh"] and asked["resume"]:
+        raise click.UsageError("--fresh and --resume contradict each other: take one.")
+    folder = Path("results") / file_name(plan.name) if output_dir is None else Path(output_dir)
+    with _progress() as watch, terminated_like_interrupted() as came:
+        finished = carry_out(plan, folder, watch=watch, fresh=asked["fresh"], resume=asked["resume"])
+    _hand_out(finished, folder, reports, as_json=asked["as_json"])
+    if finished.interrupted and came and came[-1] == signal.SIGTERM:
+        click.get_current_context().exit(EXIT_TERMINATED)
+    if finished.interrupted:
+        raise KeyboardInterrupt
+    _exit(finished.document)
+
+
+def _hand_out(finished: Finished, folder: Path, reports: tuple[str, ...], *, as_json: bool) -> None:
+    from gpuprof.bench.campaign.campaign import REPORT_NAME
+    from gpuprof.bench.campaign.text import document_text
+    from gpuprof.bench.campaign_report import write_report
+
+    document = finished.document
+    if as_json:
+        click.echo(json.dumps(document, indent=1, allow_nan=False, default=str))
+    else:
+        click.echo(document_text(document) + "\n")
+    failure: GpuprofError | None = None
+    try:
+        paths = write_report(document, reports, folder, REPORT_NAME)
+    except GpuprofError as error:
+        paths, failure = [], error
+    if not as_json:
+        for path in paths:
+            click.echo(f"wrote {path}")
+        if finished.interrupted:
+            click.echo(f"interrupted: the same command goes on where this one ended ({folder})", err=True)
+    if failure is not None:
+        raise failure
+
+
+def _exit(document: dict[str, Any]) -> None:
+    """End with what it says: 2 where a variant failed, 1 for a missed target, 3 where it is open."""
+    failed = [each for each in document["variants"] if each["status"] != "measured"]
+    if failed:
+        first = failed[0]
+        raise BenchmarkError(
+            f"{len(failed)} of {len(document['variants'])} variants failed, {first['name']} first: "
+            f"{first['failure']}"
+        )
+    choice, context = document["summary"]["choice"], click.get_current_context()
+    if choice is None and len(document["variants"]) > 1:
+        context.exit(EXIT_INCONCLUSIVE)
+    chosen = next((each for each in document["variants"] if each["name"] == choice), document["variants"][0])
+    verdicts = {batch["target"] for batch in chosen["batches"]}
+    if "missed" in verdicts:
+        context.exit(EXIT_MISSED)
+    if "inconclusive" in verdicts:
+        context.exit(EXIT_INCONCLUSIVE)
+
+
+@contextlib.contextmanager
+def _progress() -> Iterator[Callable[..., None]]:
+    """Show how far it is: a bar on a terminal, else a line on standard error behind each launch."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    console = Console(stderr=True)
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    options: dict[str, Any] = {"transient": True, "refresh_per_second": 1}
+    with Progress(*columns, console=console, disable=not console.is_terminal, **options) as bar:
+        task = bar.add_task("starting", total=None)
+
+        def watch(variant: str, done: int, planned: int, event: dict[str, Any]) -> None:
+            size = f", batch size {event['batch_size']}" if "batch_size" in event else ""
+            doing = event["event"]
+            bar.update(task, description=f"{variant}{size}: {doing}", completed=done, total=planned)
+            if doing == "ended" and not console.is_terminal:
+                failure = f": failed: {event['failure']}" if event.get("failure") else ""
+                click.echo(f"launch {done} of {planned}: {variant}{failure}", err=True)
+
+        yield watch

@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Values of options that several commands read alike."""
+
+from __future__ import annotations
+
+import click
+
+
+def numbers(_context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
+    """Read 1,8,32; `auto` is an empty tuple."""
+    if value is None:
+        return None
+    if value == "auto" and parameter.name == "batch_sizes":
+        return ()
+    words = value.replace("x", ",").split(",")
+    if not all(word.strip().isascii() and word.strip().isdigit() and int(word) > 0 for word in words):
+        raise click.BadParameter(f"{value!r} is no list of whole numbers from 1, such as 1,8.")
+    return tuple(map(int, words))
+
+
+def seconds(_context: click.Context, _parameter: click.Parameter, value: float | None) -> float | None:
+    """Refuse what is no time."""
+    # Comparing lets what is no number through.
+    if value is not None and not 0 < value < float("inf"):
+        raise click.BadParameter(f"{value} is no time: take seconds above 0, such as 600.")
+    return value

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparisons with known samples, and no process behind them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from batches import batch_of
+
+from gpuprof.bench.campaign.plan import CampaignPlan, Variant
+from gpuprof.bench.campaign.runner import CampaignResult, VariantResult
+from gpuprof.bench.job import JobSettings
+from gpuprof.bench.session import SessionResult
+from gpuprof.bench.spec import SystemSpec
+from gpuprof.errors import BenchmarkError
+
+Milliseconds = Sequence[list[float]]
+
+
+def launches(
+    level_ms: float, seed: int | Sequence[int], count: int = 10, spread: float = 0.01, samples: int = 40
+) -> list[list[float]]:
+    """Draw launches that differ by `spread`, each with samples that differ by twice that."""
+    random = np.random.default_rng(seed)
+    return [
+        (level_ms * random.normal(1, spread) * random.normal(1, 2 * spread, samples)).tolist()
+        for _ in range(count)
+    ]
+
+
+def campaign_of(variants: Mapping[str, Mapping[int, Milliseconds] | str], **plan: Any) -> CampaignResult:
+    """Return a comparison of variants with samples by batch size, in milliseconds; a text is a failure."""
+    specs = tuple(Variant(name, SystemSpec("m.py:f")) for name in variants)
+    sizes = tuple(
+        dict.fromkeys(size for each in variants.values() if not isinstance(each, str) for size in each)
+    )
+    count = max(
+        (len(found) for each in variants.values() if not isinstance(each, str) for found in each.values()),
+        default=1,
+    )
+    result = CampaignResult(CampaignPlan(specs, batch_sizes=sizes or (1,), launches=count, **plan))
+    for variant, given in zip(specs, variants.values(), strict=True):
+        session = SessionResult(variant.spec, JobSettings())
+        if isinstance(given, str):
+            session.failure = BenchmarkError(given)
+        else:
+            session.batches = [batch_of(*samples, batch_size=size) for size, samples in given.items()]
+        result.variants.append(VariantResult(variant, session))
+        result.launches_done += count
+    return result

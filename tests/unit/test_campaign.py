@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparisons of variants: verdicts by simulation, figures against raw samples, what follows from them."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from campaigns import campaign_of, launches
+
+from gpuprof.bench.campaign.compared import compare_variants
+from gpuprof.bench.campaign.document import document_of
+from gpuprof.bench.campaign.findings import launches_to_settle, pareto, variation_of
+from gpuprof.bench.campaign.text import document_text
+from gpuprof.bench.comparison import compare
+from gpuprof.bench.target import parse_target
+
+AT = datetime.datetime(2026, 2, 3, 12, tzinfo=datetime.timezone.utc)
+
+
+def document(*given: Any, **options: Any) -> dict[str, Any]:
+    found = document_of(campaign_of(*given, **options.pop("plan", {})), AT, **options)
+    return json.loads(json.dumps(found, allow_nan=False))
+
+
+def variant_of(found: dict[str, Any], name: str) -> dict[str, Any]:
+    return next(each for each in found["variants"] if each["name"] == name)
+
+
+def answers(**changes: Any) -> dict[str, Any]:
+    """What was found of the answers of a variant that is as good as the baseline."""
+    return {
+        "samples": 1_000, "labelled": True, "accuracy": 0.76, "verdict": "same",
+        "change": {"low": -0.004, "value": 0.0, "high": 0.004}, "agreement_top1": 0.99,
+        "agreement_top5": 0.99, "cosine": 0.999, "tolerance": "within", "nan": 0, "infinity": 0,
+        "findings": [], **changes,
+    }  # fmt: skip
+
+
+# --- verdicts ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the bootstrap, which takes most of the time and which no verdict rests on."""
+    monkeypatch.setattr("gpuprof.bench.comparison.bootstrap_ratio", lambda *_, **__: (None, 1.0, None))
+
+
+def verdicts(ratio: float, campaigns: int = 100) -> list[str | None]:
+    """Return what campaigns of ten launches with a spread of 1% find of a variant at two batch sizes."""
+    found = []
+    for seed in range(campaigns):
+        old = {size: launches(level, (seed, size, 0), samples=40) for size, level in SIZES.items()}
+        new = {size: launches(level * ratio, (seed, size, 1), samples=40) for size, level in SIZES.items()}
+        found.append(compare_variants(campaign_of({"old": old, "new": new})).verdict("new"))
+    return found
+
+
+SIZES = {1: 3.0, 8: 11.0}
+
+
+@pytest.mark.usefixtures("quick")
+def test_two_variants_that_differ_by_3_percent_are_told_apart() -> None:
+    assert verdicts(1.03).count("slower") >= 95
+
+
+@pytest.mark.usefixtures("quick")
+def test_two_variants_that_are_the_same_are_not_told_apart() -> None:
+    found = verdicts(1.0)
+    assert found.count("same") + found.count("inconclusive") >= 95
+    assert found.count("same") > 50
+
+
+@pytest.mark.usefixtures("quick")
+def test_many_variants_that_are_the_same_raise_no_alarms() -> None:
+    """Eight variants at once: of the differences that are found few may be false, and here all are."""
+    alarms = 0
+    for seed in range(20):
+        given = {f"v{number}": {1: launches(5.0, (seed, number), samples=40)} for number in range(8)}
+        found = compare_variants(campaign_of(given))
+        alarms += any(found.verdict(name) in ("faster", "slower") for name in given)
+    assert alarms <= 3
+
+
+def test_a_speed_up_over_all_batch_sizes_is_the_geometric_mean() -> None:
+    old = {1: [[10.0] * 9, [10.0] * 9], 4: [[20.0] * 9, [20.0] * 9]}
+    new = {1: [[5.0] * 9, [5.0] * 9], 4: [[20.0] * 9, [20.0] * 9]}
+    found = variant_of(document({"old": old, "new": new}), "new")
+    assert found["speedup"]["value"] == pytest.approx(math.sqrt(2))
+    assert [each["speedup"]["value"] for each in found["batches"]] == pytest.approx([2.0, 1.0])
+
+
+def test_faster_at_one_batch_size_and_slower_at_another_is_mixed() -> None:
+    old = {1: launches(10.0, 1), 32: launches(90.0, 2)}
+    new = {1: launches(5.0, 3), 32: launches(150.0, 4)}
+    found = document({"old": old, "new": new}, answers={"new": answers()})
+    assert variant_of(found, "new")["verdict"] == "mixed"
+    assert found["summary"]["choice"] is None
+    assert "new is faster than old at 1 only" in found["summary"]["headline"]
+
+
+# --- figures -------------------------------------------------------------------------------------
+
+
+def test_every_figure_equals_that_of_the_raw_samples() -> None:
+    samples = {size: launches(level, size, count=4) for size, level in ((1, 2.0), (8, 9.0), (32, 31.0))}
+    given = {
+        f"v{number}": {s: (np.array(found) * (1 + number)).tolist() for s, found in samples.items()}
+        for number in range(4)
+    }
+    found = document(given, plan={"price_per_hour": 3.6})
+    for number, variant in enumerate(found["variants"]):
+        for batch in variant["batches"]:
+            raw = np.round(np.array(given[f"v{number}"][batch["batch_size"]]) * 1e6) / 1e9
+            assert batch["samples"] == raw.size
+            assert batch["launch_medians_s"] == pytest.approx(np.median(raw, axis=1).tolist())
+            assert batch["median_s"]["value"] == pytest.approx(np.median(raw), rel=1e-3)
+            assert batch["mean_s"] == pytest.approx(raw.mean())
+            assert (batch["min_s"], batch["max_s"]) == pytest.approx((raw.min(), raw.max()))
+            rate = batch["batch_size"] / raw.mean()
+            assert batch["throughput_per_s"]["value"] == pytest.approx(rate)
+            assert batch["cost_per_million"] == pytest.approx(3.6 / 3600 / rate * 1e6)
+            if number:
+                old = np.array(given["v0"][batch["batch_size"]])
+                both = [np.log(np.median(each, axis=1)).mean() for each in (old, raw * 1e3)]
+                assert batch["speedup"]["value"] == pytest.approx(math.exp(both[0] - both[1]), rel=1e-4)
+
+
+def test_what_is_unavailable_is_no_number() -> None:
+    found = variant_of(document({"one": {1: [[1.0, 2.0]]}}), "one")
+    batch = found["batches"][0]
+    assert batch["p99_s"] is None
+    assert batch["cost_per_million"] is None
+    assert batch["speedup"] is None
+    assert found["accuracy"] is None
+    assert found["accuracy_unavailable"]
+
+
+def test_a_launch_that_ended_early_counts_in_no_comparison() -> None:
+    result = campaign_of({"old": {1: launches(5.0, 1)}, "new": {1: launches(5.0, 2)}})
+    first = result.of("new").session.batches[0].launches[0]
+    assert first.measurement is not None
+    object.__setattr__(first.measurement, "stopped_by", "interrupted")
+    found = variant_of(document_of(result, AT), "new")
+    assert len(found["batches"][0]["launch_medians_s"]) == 9
+    assert found["batches"][0]["comparison"]["new_launches"] == 9
+
+
+# --- the choice ----------------------------------------------------------------------------------
+
+OLD = {1: launches(10.0, 1), 8: launches(40.0, 2)}
+FASTER = {1: launches(6.0, 3), 8: launches(24.0, 4)}
+FASTEST = {1: launches(3.0, 5), 8: launches(12.0, 6)}
+
+
+def test_the_fastest_of_those_whose_answers_are_as_good_is_taken() -> None:
+    lower = answers(verdict="lower", change={"low": -0.06, "value": -0.05, "high": -0.04})
+    found = document(
+        {"old": OLD, "faster": FASTER, "fastest": FASTEST},
+        answers={"old": answers(), "faster": answers(), "fastest": lower},
+    )
+    assert found["summary"]["choice"] == "faster"
+    assert found["summary"]["headline"].startswith("Take faster: 1.6")
+    texts = [each["text"] for each in found["recommendations"]]
+    assert "take faster" in texts
+    assert "do not take fastest, though it is faster yet" in texts
+    because = next(each["because"] for each in found["recommendations"] if "do not take" in each["text"])
+    assert because == "its accuracy is lower by 5.00 points (4.00 to 6.00)"
+
+
+@pytest.mark.parametrize(
+    ("found", "choice"),
+    [
+        (answers(nan=3), "old"),
+        (answers(verdict=None, labelled=False, tolerance="beyond"), None),
+        (answers(verdict="inconclusive"), None),
+        (answers(verdict=None, labelled=False), "new"),
+        ("not asked for", None),
+    ],
+    ids=["NaN", "beyond its type", "inconclusive", "within its type", "nothing"],
+)
+def test_a_faster_variant_is_taken_only_where_its_answers_stand(found: Any, choice: str | None) -> None:
+    made = document({"old": OLD, "new": FASTER}, answers={"old": answers(), "new": found})
+    assert made["summary"]["choice"] == choice
+
+
+def test_where_nothing_is_faster_the_baseline_stays() -> None:
+    found = document({"old": FASTER, "new": OLD}, answers={"old": answers(), "new": answers()})
+    assert found["summary"] == {
+        **found["summary"],
+        "choice": "old",
+        "headline": "Keep old: no other variant is faster.",
+    }
+    assert "leave new out" in [each["text"] for each in found["recommendations"]]
+
+
+def test_what_is_open_is_said_with_the_launches_that_would_settle_it() -> None:
+    few = {
+        "old": {1: launches(10.0, 1, count=3, spread=0.03)},
+        "new": {1: launches(9.8, 2, count=3, spread=0.03)},
+    }
+    found = document(few)
+    assert found["summary"]["choice"] is None
+    assert found["summary"]["headline"].startswith("Not settled")
+    assert any("--launches" in each["text"] for each in found["recommendations"])
+
+
+def test_a_failed_variant_leaves_the_others_be_and_is_told() -> None:
+    found = document(
+        {"old": OLD, "broken": "the factory raised ValueError", "new": FASTER}, answers={"new": answers()}
+    )
+    assert found["summary"]["choice"] == "new"
+    assert variant_of(found, "broken")["status"] == "failed"
+    assert any("broken: failed: the factory raised ValueError" in line for line in found["summary"]["lines"])
+    assert "mend broken, or leave it out" in [each["text"] for each in found["recommendations"]]
+
+
+def test_a_failed_baseline_leaves_nothing_to_compare() -> None:
+    found = document({"old": "it is gone", "new": FASTER})
+    assert found["summary"]["choice"] is None
+    assert found["summary"]["headline"] == "Nothing can be compared: old, the baseline, failed."
+    assert "it is gone" in document_text(found)
+
+
+def test_all_of_it_failed() -> None:
+    found = document({"old": "it is gone", "new": "this too"})
+    assert "Nothing can be compared" in document_text(found)
+
+
+def test_a_target_limits_the_batch_size_that_is_advised() -> None:
+    found = document(
+        {"old": OLD, "new": FASTER}, answers={"new": answers()}, plan={"target": parse_target("p50<10ms")}
+    )
+    assert [each["target"] for each in variant_of(found, "new")["batches"]] == ["met", "missed"]
+    missed = document(
+        {"old": OLD, "new": FASTER}, answers={"new": answers()}, plan={"target": parse_target("p50<1ms")}
+    )
+    assert "do not promise p50<1ms" in [each["text"] for each in missed["recommendations"]]
+
+
+def test_the_front_holds_whom_nobody_beats_in_both() -> None:
+    found = document(
+        {"old": OLD, "good": FASTER, "bad": FASTER, "fast": FASTEST},
+        answers={"old": answers(accuracy=0.8), "good": answers(accuracy=0.79), "bad": answers(accuracy=0.7),
+                 "fast": answers(accuracy=0.6)},
+    )  # fmt: skip
+    assert found["quality"]["name"] == "accuracy"
+    assert {each["variant"]: each["on_front"] for each in found["pareto"]} == {
+        "old": True, "good": True, "bad": False, "fast": True,
+    }  # fmt: skip
+    assert pareto({**found, "quality": {"name": None}}) == []
+
+
+@pytest.mark.usefixtures("quick")
+def test_the_launches_that_settle_a_comparison_do_so_in_simulations() -> None:
+    """Of a change of 2% with a margin of 1% and a spread of 1.5%, in at least 7 of 10 campaigns."""
+    random = np.random.default_rng(0)
+    few = compare(random.normal(1, 0.015, 10).tolist(), random.normal(1.03, 0.015, 10).tolist())
+    assert variation_of(few.to_dict()) == pytest.approx(0.015, rel=0.5)
+    needed = launches_to_settle(
+        {**few.to_dict(), "ratio": 1.03, "low": 1.03 / 1.014, "high": 1.03 * 1.014}, 0.01
+    )
+    assert needed is not None
+    settled = 0
+    for _ in range(100):
+        old, new = random.normal(1, 0.015, needed), random.normal(1.03, 0.015, needed)
+        settled += compare(old.tolist(), new.tolist()).verdict == "slower"
+    assert settled >= 70
+
+
+# --- on a terminal -------------------------------------------------------------------------------
+
+
+def test_the_text_is_at_most_100_columns_and_says_everything() -> None:
+    long = "a variant with a name that nobody would give in earnest, and yet somebody will"
+    found = document({long: OLD, "new": FASTER, "broken": "why " * 60}, answers={"new": answers()})
+    text = document_text(found)
+    assert max(map(len, text.splitlines())) <= 100
+    assert text.startswith("Take new: ")
+    assert "faster" in text
