@@ -62,7 +62,7 @@ def _table(table: Table) -> Iterator[str]:
     yield _text(table.caption)
     yield ""
     yield _row([_text(head) for head in table.heads])
-    yield _row([":---" if place < table.word_columns else "---:" for place in range(len(table.heads))])
+    yield _row([":---" if table.is_words(place) else "---:" for place in range(len(table.heads))])
     for row in table.rows:
         yield _row([_cell(cell) for cell in row.cells])
     yield ""

@@ -257,13 +257,16 @@ def method_table(report: Report) -> Table:
         "target": method.get("target"),
         "device": method.get("device"),
         "seed": method.get("seed"),
-        "measuring took (s)": method.get("measured_s"),
+        "measuring took": method.get("measured_s"),
         f"price of an hour ({report.currency})": method.get("price_per_hour"),
     }
     # What was not asked for is nothing that could not be had.
     told = {name: value for name, value in told.items() if value is not None}
     told |= {"baseline": report.baseline, "measured at": report.timestamp, "git revision": report.git_commit}
-    rows = [(Cell(name), plain_cell(value)) for name, value in told.items()]
+    rows = [
+        (Cell(name), plain_cell(value, "_s" if name == "measuring took" else ""))
+        for name, value in told.items()
+    ]
     return plain_table("How it was measured.", ("What", "Value"), rows, word_columns=2)
 
 
@@ -274,21 +277,29 @@ def environment_table(report: Report) -> Table | None:
         if isinstance(value, Mapping):
             rows += [(Cell(f"{name}: {key}"), plain_cell(each)) for key, each in value.items()]
         else:
-            rows.append((Cell(str(name)), plain_cell(value)))
+            rows.append((Cell(str(name).removesuffix("_bytes").replace("_", " ")), plain_cell(value, name)))
     shown = rows[:_MOST_ENVIRONMENT]
     return (
         plain_table("Environment and versions.", ("What", "Value"), shown, word_columns=2) if rows else None
     )
 
 
-def plain_cell(value: object) -> Cell:
-    """Return any plain value as a cell."""
+def plain_cell(value: object, name: str = "") -> Cell:
+    """Return any plain value as a cell; the unit stands at the end of its name."""
     if value is None or value == "":
         return MISSING
     if isinstance(value, bool):
         return Cell("yes" if value else "no")
     if isinstance(value, int | float):
-        return Cell(f"{value:.10g}", value=value)
+        return _plain_number(value, name)
     if isinstance(value, list | tuple):
         return Cell(", ".join(str(each) for each in value) or "none")
     return Cell(str(value))
+
+
+def _plain_number(value: float, name: str) -> Cell:
+    if name.endswith("_bytes"):
+        return Cell(words.size(value), value=value)
+    if name.endswith("_s"):
+        return Cell(words.time(value), value=value)
+    return Cell(f"{value:,}" if isinstance(value, int) else words.number(value), value=value)

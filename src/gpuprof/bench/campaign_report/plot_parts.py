@@ -121,7 +121,8 @@ def padded(values: Sequence[float]) -> tuple[float, float]:
     """Return a range around values with room for labels."""
     low, high = min(values), max(values)
     room = (high - low) * 0.15 or abs(high) * 0.05 or 1.0
-    return low - room, high + room
+    # No speed-up and no share lies below 0.
+    return max(low - room, 0.0) if low >= 0 else low - room, high + room
 
 
 def errors(marks: Sequence[Mark], scale: float, colour: str) -> dict[str, Any]:

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,7 @@ from gpuprof.bench.campaign_report.plot_parts import Figure
 from gpuprof.bench.campaign_report.plots import Plots
 from gpuprof.bench.campaign_report.quality_plot import quality_figure
 from gpuprof.bench.campaign_report.reading import Batch, Report, Variant
-from gpuprof.bench.campaign_report.tables import MISSING, Cell, Table, Tables, plain_table
+from gpuprof.bench.campaign_report.tables import BASELINE, MISSING, Cell, Table, Tables, plain_table
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,7 +53,13 @@ class Content:
     sections: tuple[Section, ...]
     plots: Plots
     report: Report
-    figures: tuple[Figure, ...] = field(default=())
+    figures: tuple[Figure, ...] = ()
+
+    @property
+    def device(self) -> str | None:
+        """What the variants ran on; None where they tell none, or several."""
+        told = {each.device for each in self.report.measured}
+        return told.pop() if len(told) == 1 else None
 
 
 def content_of(report: Report) -> Content:
@@ -154,13 +160,12 @@ def _extreme(
 
 
 def _quality_section(report: Report, plots: Plots) -> Section:
-    name = report.quality_name or "Quality"
     table, metrics = more_tables.quality_table(report), more_tables.metric_table(report)
     tables = () if len(table.heads) < 2 or not table.rows else (table,)
     figure = quality_figure(report, plots.looks)
     return Section(
         "quality",
-        f"{name[0].upper()}{name[1:]} against speed-up",
+        f"{_capital(report.quality_name)} against speed-up" if report.quality_name else "Quality",
         lead=_front_sentence(report),
         figures=() if figure is None else (figure,),
         tables=tables if metrics is None else (*tables, metrics),
@@ -177,13 +182,19 @@ def _margin_sentence(report: Report) -> str:
     )
 
 
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
 def _front_sentence(report: Report) -> str:
     front = sorted((each for each in report.pareto if each.on_front), key=lambda each: -each.speedup)
     names = list(dict.fromkeys(each.variant for each in front))
-    rests = f" The figures rest on {report.quality_rests_on}." if report.quality_rests_on else ""
+    what, rests_on = report.quality_name, report.quality_rests_on
+    if what is None:
+        return f"{_capital(rests_on)}." if rests_on else ""
+    rests = f" The figures rest on {rests_on}." if rests_on else ""
     if not names:
         return rests.strip()
-    what = report.quality_name or "quality"
     return (
         f"Pareto front, the fastest first: {', '.join(names)}. "
         f"No other variant is both faster and better in {what} than one of these.{rests}"
@@ -208,7 +219,7 @@ def _cards(report: Report, tables: Tables, choice: Variant) -> Iterator[Card]:
     own, base = rows[choice.name], rows.get(report.baseline)
     for place, title in enumerate(table.heads):
         cell = own.cells[place]
-        if title in ("Variant", "Verdict") or cell == MISSING:
+        if title in ("Variant", "Verdict") or cell in (MISSING, BASELINE):
             continue
         note = cell.note
         if title not in ("Speed-up", "Change") and base is not None and base is not own:
@@ -249,7 +260,7 @@ def _flat(name: str, value: object, depth: int = 0) -> Iterator[tuple[Cell, Cell
             label = each.get("name", each.get("variant", place)) if isinstance(each, Mapping) else place
             yield from _flat(f"{words_of_name}: {label}", each, depth + 1)
     else:
-        yield Cell(words_of_name), more_tables.plain_cell(value)
+        yield Cell(words_of_name), more_tables.plain_cell(value, name)
 
 
 _DEEPEST = 4

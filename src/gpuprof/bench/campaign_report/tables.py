@@ -12,6 +12,9 @@ from gpuprof.bench.campaign_report.reading import Accuracy, Batch, Interval, Rep
 Write = Callable[[float], str]
 
 
+_WORD_HEADS = frozenset(("Bound", "Evidence", "Flags", "Device", "Run"))
+
+
 @dataclass(frozen=True, slots=True)
 class Cell:
     """One cell. `value` is the document's figure as it is, `note` a quieter second line."""
@@ -41,8 +44,13 @@ class Table:
     rows: tuple[Row, ...]
     word_columns: int = 1
 
+    def is_words(self, place: int) -> bool:
+        """Say whether a column holds words, which lean to the left."""
+        return place < self.word_columns or self.heads[place] in _WORD_HEADS
+
 
 MISSING = Cell(words.UNAVAILABLE, tone="missing")
+BASELINE = Cell("baseline")
 _TONES = {
     "faster": "good",
     "higher": "good",
@@ -91,7 +99,7 @@ class Tables:
     def __init__(self, report: Report) -> None:
         self._report = report
         speedups = [each.speedup.value for each in report.variants if each.speedup is not None]
-        self._best = max(speedups, default=0.0)
+        self._best = max([1.0, *speedups])
 
     def variants(self) -> Table:
         """One row a variant: what decides between them."""
@@ -136,9 +144,9 @@ class Tables:
 
     def _speedup_cell(self, variant: Variant) -> Cell:
         if variant.name == self._report.baseline and variant.speedup is None:
-            return Cell("baseline")
+            return BASELINE
         cell = between(variant.speedup, words.ratio)
-        share = None if cell.value is None or self._best <= 0 else cell.value / self._best
+        share = None if cell.value is None else cell.value / self._best
         return Cell(cell.text, cell.note, cell.value, cell.tone, share)
 
     def _quality_cell(self, variant: Variant) -> Cell:
@@ -237,7 +245,7 @@ def _speedup_of(variant: Variant, size: int, baseline: str | None) -> Cell:
     if batch is None:
         return Cell("not measured", tone="missing")
     if variant.name == baseline and batch.speedup is None:
-        return Cell("baseline")
+        return BASELINE
     cell = between(batch.speedup, words.ratio)
     return Cell(cell.text, cell.note, cell.value, _TONES.get(batch.verdict or "", cell.tone))
 
