@@ -60,7 +60,7 @@ def test_no_cell_is_a_formula(name: str) -> None:
 def test_files_that_can_be_written_are_written_and_no_empty_one_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = results._write
+    write = results.write_whole
 
     def full(path: Path, text: str) -> None:
         if path.suffix == ".csv":

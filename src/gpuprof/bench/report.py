@@ -121,9 +121,12 @@ def startup_text(startup: Startup) -> str:
 
 
 def _knee_notes(batches: Sequence[BatchResult]) -> list[str]:
-    found = knee(throughputs(batches))
-    if found is None:
+    rates = throughputs(batches)
+    found = knee(rates)
+    if found is None and len(rates) < 3:
         return []
+    if found is None:
+        return [f"knee: none within the sizes measured: batch size {max(rates)} still gives more"]
     return [f"knee: batch size {found}, the smallest with {KNEE_SHARE:.0%} of the best throughput"]
 
 
