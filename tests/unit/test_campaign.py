@@ -14,7 +14,8 @@ from campaigns import campaign_of, launches
 
 from gpuprof.bench.campaign.compared import compare_variants
 from gpuprof.bench.campaign.document import document_of
-from gpuprof.bench.campaign.findings import launches_to_settle, pareto, variation_of
+from gpuprof.bench.campaign.findings import launches_to_settle, variation_of
+from gpuprof.bench.campaign.pareto import pareto
 from gpuprof.bench.campaign.text import document_text
 from gpuprof.bench.comparison import compare
 from gpuprof.bench.target import parse_target

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from gpuprof.bench.campaign.plan import AccuracyPlan, CampaignPlan, Variant
     from gpuprof.bench.campaign.suite_file import read_suite
     from gpuprof.bench.data import Pipeline
+    from gpuprof.bench.metrics import Metric
+    from gpuprof.bench.recipes import RECIPES, Recipe, with_recipe
     from gpuprof.bench.results import read_results
     from gpuprof.bench.spec import SystemSpec
     from gpuprof.bench.startup import measure_startup
@@ -23,10 +25,13 @@ if TYPE_CHECKING:
     )
 
 _PLACES = {
+    "RECIPES": "recipes",
     "AccuracyPlan": "campaign.plan",
     "BenchmarkConfig": "suite",
     "CampaignPlan": "campaign.plan",
+    "Metric": "metrics",
     "Pipeline": "data",
+    "Recipe": "recipes",
     "SuiteError": "suite",
     "SystemSpec": "spec",
     "Variant": "campaign.plan",
@@ -38,12 +43,16 @@ _PLACES = {
     "run_benchmark_suite": "suite",
     "run_comparison": "campaign.campaign",
     "run_inference_benchmark": "suite",
+    "with_recipe": "recipes",
 }
 __all__ = [
+    "RECIPES",
     "AccuracyPlan",
     "BenchmarkConfig",
     "CampaignPlan",
+    "Metric",
     "Pipeline",
+    "Recipe",
     "SuiteError",
     "SystemSpec",
     "Variant",
@@ -55,6 +64,7 @@ __all__ = [
     "run_benchmark_suite",
     "run_comparison",
     "run_inference_benchmark",
+    "with_recipe",
 ]
 
 

@@ -87,36 +87,39 @@ class ArrayFile:
         self._samples: Array | None = None
         self._place = 0
 
-    def _read(self) -> Array:
-        import zipfile
-
-        import numpy as np
-
-        try:
-            with np.load(self._path, allow_pickle=False) as arrays:
-                if not arrays.files:
-                    raise BenchmarkError(f"--data {self._path}: the file holds no array")
-                array: Array = arrays["inputs" if "inputs" in arrays.files else arrays.files[0]]
-        except FileNotFoundError as error:
-            raise BenchmarkError(f"--data {self._path}: there is no such file: mend the path") from error
-        except (OSError, ValueError, zipfile.BadZipFile) as error:
-            raise BenchmarkError(
-                f"--data {self._path}: cannot be read without unpickling ({error}): write it with numpy.savez"
-            ) from error
-        if array.ndim == 0 or not len(array):
-            raise BenchmarkError(f"--data {self._path}: it holds no samples: write an array of at least one")
-        return array
-
     def batch(self, batch_size: int, inputs: InputSpec) -> Array:
         """Return the next samples, from the first again after the last."""
         import numpy as np
 
         if self._samples is None:
-            self._samples = self._read()
+            self._samples, _ = read_npz(self._path)
         places = np.arange(self._place, self._place + batch_size) % len(self._samples)
         self._place = int(places[-1]) + 1
         with memory_failures(batch_size):
-            return _checked(self._samples[places], inputs, f"--data {self._path}")
+            return checked_batch(self._samples[places], inputs, f"--data {self._path}")
+
+
+def read_npz(path: Path) -> tuple[Array, Array | None]:
+    """Return the samples of a `.npz` file and its array `labels`, if there is one. Raises BenchmarkError."""
+    import zipfile
+
+    import numpy as np
+
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            if not arrays.files:
+                raise BenchmarkError(f"--data {path}: the file holds no array")
+            samples: Array = arrays["inputs" if "inputs" in arrays.files else arrays.files[0]]
+            labels: Array | None = arrays["labels"] if "labels" in arrays.files else None
+    except FileNotFoundError as error:
+        raise BenchmarkError(f"--data {path}: there is no such file: mend the path") from error
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise BenchmarkError(
+            f"--data {path}: cannot be read without unpickling ({error}): write it with numpy.savez"
+        ) from error
+    if samples.ndim == 0 or not len(samples):
+        raise BenchmarkError(f"--data {path}: it holds no samples: write an array of at least one")
+    return samples, labels
 
 
 class ImageFolder:
@@ -189,10 +192,11 @@ class IteratorSource:
             raise BenchmarkError("data_source hands out no samples: it needs at least one")
         again = itertools.cycle(self._kept)
         taken += itertools.islice(again, batch_size - len(taken))
-        return _checked(np.stack(taken), inputs, "data_source")
+        return checked_batch(np.stack(taken), inputs, "data_source")
 
 
-def _checked(batch: Array, inputs: InputSpec, where: str) -> Array:
+def checked_batch(batch: Array, inputs: InputSpec, where: str) -> Array:
+    """Return samples in the type that models take. Raises BenchmarkError where their shape is another."""
     import numpy as np
 
     if batch.shape[1:] != inputs.shape:

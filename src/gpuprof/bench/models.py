@@ -9,6 +9,8 @@ from __future__ import annotations
 import difflib
 import importlib
 import importlib.util
+import random
+import sys
 import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -95,8 +97,12 @@ def _is_torchscript(path: Path) -> bool:
 # --- factories -----------------------------------------------------------------------------------
 
 
-def call_factory(source: ModelSource) -> Any:
-    """Import the file of a factory and call it. Raises BenchmarkError for whatever it raises."""
+def call_factory(source: ModelSource, seed: int = 0) -> Any:
+    """Import the file of a factory and call it. Raises BenchmarkError for whatever it raises.
+
+    Generators are seeded before the call: variants of one model that are made in several processes have the
+    same random weights.
+    """
     assert source.path is not None
     module = _import_file(source.path)
     factory = getattr(module, source.attribute, None)
@@ -106,11 +112,39 @@ def call_factory(source: ModelSource) -> Any:
             f"{source.path} has no function {source.attribute}{_near(source.attribute, near)}"
         )
     try:
-        return factory()
+        return _seeded(factory, seed)
     except Exception as error:
         raise BenchmarkError(
             f"the factory {source.text} raised {reason_of(error)} at {place_of(error)}: mend it first"
         ) from error
+
+
+def _seeded(factory: Callable[[], Any], seed: int) -> Any:
+    had_torch = "torch" in sys.modules
+    _seed_generators(seed)
+    found = factory()
+    if had_torch or "torch" not in sys.modules or not _has_drawn(sys.modules["torch"]):
+        return found
+    # The factory itself imported PyTorch, and drew its weights from a generator that nobody had seeded.
+    del found
+    _seed_generators(seed)
+    return factory()
+
+
+def _has_drawn(torch: Any) -> bool:
+    """Whether random numbers have been drawn since PyTorch was imported or seeded."""
+    fresh = torch.Generator().manual_seed(torch.initial_seed())
+    return not torch.equal(fresh.get_state(), torch.default_generator.get_state())
+
+
+def _seed_generators(seed: int) -> None:
+    """Seed Python's generator, and those of what has been imported."""
+    random.seed(seed)
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None:
+        numpy.random.seed(seed % (1 << 32))
+    if torch is not None:
+        torch.manual_seed(seed)
 
 
 def _import_file(path: Path) -> Any:

@@ -43,6 +43,7 @@ _DOING = {
     "samples": "calls",
     "sampled": "measuring energy",
     "measured": "the next step",
+    "answering": "answering a batch",
     "profiled": "ending",
 }
 # Between two of these a launch looks at inputs and outputs, and says nothing for a while besides its calls.

@@ -30,7 +30,8 @@ def title_of(session: SessionResult) -> str:
     shape = "" if system.input_shape is None else f", inputs of {shape_text(system.input_shape)}"
     size = "" if system.parameters is None else f", {format_quantity(system.parameters)} parameters"
     where = f"{system.device} ({system.device_type})"
-    return f"{system.model} in {system.framework}: {system.dtype}{shape}{size}, on {where}"
+    technique = "" if "technique" not in system.details else f", {system.details['technique']}"
+    return f"{system.model} in {system.framework}: {system.dtype}{technique}{shape}{size}, on {where}"
 
 
 def results_table(batches: Sequence[BatchResult], width: int = WIDTH) -> str:

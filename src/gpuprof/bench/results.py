@@ -42,7 +42,7 @@ MORE_COLUMNS = (
     "latency_p90_ms", "latency_p50_low_ms", "latency_p50_high_ms", "samples", "launches", "tokens_per_s",
     "memory_kind", "allocator_peak_bytes", "device_used_bytes", "host_peak_bytes", "model_bytes",
     "parameters", "energy_per_sample_j", "power_mean_w", "utilization_mean_percent", "cpu_share",
-    "read_bytes", "written_bytes", "first_call_ms", "enqueue_p50_ms", "device_p50_ms",
+    "read_bytes", "written_bytes", "first_call_ms", "enqueue_p50_ms", "device_p50_ms", "recipe",
 )  # fmt: skip
 
 
@@ -73,6 +73,7 @@ def row_of(batch: BatchResult, stamp: Stamp) -> dict[str, Any]:
         "tokens_per_s": batch.tokens_per_s(rate),
         "samples": len(result.samples),
         "launches": len(result.measurements),
+        "recipe": system.details.get("recipe"),
         "model_bytes": system.model_bytes,
         "parameters": system.parameters,
         "compilation_time_ms": _ms(batch.middle("compile_s")),

@@ -92,6 +92,12 @@ def _do(job: Any, events: Events) -> None:
         leave_no_collector()
         run_plan(job["plan"], events.send)
         return
+    if "answers" in job:
+        from gpuprof.bench.campaign.answer_job import run_answer_job
+
+        leave_no_collector()
+        run_answer_job(job, events.send)
+        return
     from gpuprof.bench.job import run_job
 
     if job["settings"]["profile"] is None:

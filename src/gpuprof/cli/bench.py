@@ -84,6 +84,9 @@ def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -
 @click.option(
     "--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Where it runs."
 )
+@click.option(
+    "--recipe", metavar="NAME", help="A ready variant: bf16, compile, int8-dynamic, pruned:0.5, ..."
+)
 @click.option("--input-shape", callback=numbers, metavar="3,224,224", help="Shape of one sample.")
 @click.option(
     "--data",
@@ -154,6 +157,7 @@ def _request(model: str, asked: dict[str, Any]) -> Request:
     from gpuprof.bench.job import JobSettings
     from gpuprof.bench.memory import parse_bytes
     from gpuprof.bench.models import parse_model
+    from gpuprof.bench.recipes import with_recipe
     from gpuprof.bench.settings import Settings
     from gpuprof.bench.spec import SystemSpec
     from gpuprof.bench.systems import framework_name
@@ -162,6 +166,8 @@ def _request(model: str, asked: dict[str, Any]) -> Request:
     parse_model(model, trust_pickle=asked["trust_pickle"])
     keys = ("device", "dtype", "input_shape", "data", "seed", "trust_pickle")
     spec = SystemSpec(model, framework_name(asked["framework"]), **{key: asked[key] for key in keys})
+    if asked["recipe"] is not None:
+        spec = with_recipe(spec, asked["recipe"])
     budget = None if asked["memory_budget"] is None else parse_bytes(asked["memory_budget"])
     target = None if asked["slo"] is None else parse_target(asked["slo"])
     sizes = tuple(dict.fromkeys(asked["batch_sizes"] or UNTIL_MEMORY_ENDS))

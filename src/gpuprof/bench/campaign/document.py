@@ -12,7 +12,8 @@ from typing import Any
 
 from gpuprof.bench.campaign.compared import compare_variants
 from gpuprof.bench.campaign.figures import variant_figures
-from gpuprof.bench.campaign.findings import find, pareto, quality_axis
+from gpuprof.bench.campaign.findings import find
+from gpuprof.bench.campaign.pareto import pareto, quality_axis
 from gpuprof.bench.campaign.runner import CampaignResult
 from gpuprof.bench.environment import describe_environment
 from gpuprof.bench.statistics import CONFIDENCE

@@ -12,6 +12,7 @@ import sys
 from typing import Any
 
 from gpuprof.bench.models import ModelKind, ModelSource, call_factory, parse_model
+from gpuprof.bench.recipes import with_recipe
 from gpuprof.bench.spec import SystemSpec
 from gpuprof.bench.systems.common import FrameworkSystem
 from gpuprof.errors import BenchmarkError
@@ -62,9 +63,11 @@ def framework_name(text: str) -> str:
 
 def make_system(spec: SystemSpec, *, data: Any = None) -> FrameworkSystem:
     """Make the system of a spec; runs a factory, loads nothing else. Raises BenchmarkError."""
+    if spec.recipe is not None:
+        spec = with_recipe(spec, spec.recipe)
     source = parse_model(spec.model, trust_pickle=spec.trust_pickle)
     framework = framework_name(spec.framework)
-    model = call_factory(source) if source.kind == "factory" else None
+    model = call_factory(source, spec.seed) if source.kind == "factory" else None
     if framework == "auto":
         framework = _BY_KIND.get(source.kind) or framework_of(model)
     return system_class(framework)(spec, source, model=model, data=data)

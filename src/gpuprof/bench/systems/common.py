@@ -7,13 +7,14 @@ import functools
 import importlib
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.bench.data import DataSource, InputSpec, make_source, shape_text
 from gpuprof.bench.failures import explain_run
 from gpuprof.bench.memory import HostPeak, device_used_bytes, limit_host_memory
 from gpuprof.bench.models import ModelSource
+from gpuprof.bench.recipes import CALIBRATION_BATCH, RecipeChoice, calibration_text, choice_of
 from gpuprof.bench.system import MemoryReading, SystemDescription
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 from gpuprof.run.machine import describe_machine
@@ -66,6 +67,7 @@ class FrameworkSystem:
         self._make_inputs: Any = None
         if isinstance(model, tuple) and len(model) == 2 and callable(model[1]):
             self.model, self._make_inputs = model
+        self._is_callers_data = data is not None
         self._data: DataSource = make_source(spec.data if data is None else data, spec.seed)
 
     # --- the protocol ---
@@ -135,7 +137,7 @@ class FrameworkSystem:
             input_shape=self._inputs().shape,
             model_bytes=self._model_bytes(),
             parameters=self._parameters(),
-            details={**self.details, **self._tokens()},
+            details={**self.details, **self._tokens(), **self._recipe()},
         )
 
     def limit_memory(self, budget_bytes: int | None) -> int | None:
@@ -145,6 +147,46 @@ class FrameworkSystem:
     def readable(self, outputs: Any) -> Any:
         """Return outputs as something whose numbers can be looked at."""
         return outputs
+
+    @property
+    def makes_inputs(self) -> bool:
+        """Whether the factory's own function makes the inputs."""
+        return self._make_inputs is not None
+
+    def computes_in(self) -> str | None:
+        """Return the type whose roundoff the outputs have; None where that of the weights is all."""
+        choice = self.choice
+        if choice is not None and choice.recipe.computes_in is not None:
+            return choice.recipe.computes_in
+        return "int8" if self.dtype == "int8" else None
+
+    def feed(self, array: Any) -> None:
+        """Put other samples in the place of the prepared ones: as many, of the same shape.
+
+        None draws anew from the factory's own function.
+        """
+        if array is None:
+            self.arguments = self._batch(self.batch_size)
+            return
+        self.check_one_input()
+        self.arguments = (self._place(array),)
+
+    def check_one_input(self) -> None:
+        """Raise BenchmarkError where a data set's samples cannot be all that a call takes."""
+        if len(self.arguments) != 1:
+            raise BenchmarkError(
+                f"{self.source.text} takes {len(self.arguments)} inputs, and a data set has one: "
+                "compare it on synthetic data, which its factory makes"
+            )
+
+    def input_spec(self) -> InputSpec:
+        """Return the shape of one sample; after `load`, of some models after `prepare`."""
+        return self._inputs()
+
+    @property
+    def fixed_batch_size(self) -> int | None:
+        """The only batch size that a file takes; None where any will do. After `load`."""
+        return None
 
     # --- what children fill ---
 
@@ -202,6 +244,31 @@ class FrameworkSystem:
         inputs = self._inputs()
         return {"tokens_per_sample": str(math.prod(inputs.shape))} if inputs.is_whole else {}
 
+    def _recipe(self) -> dict[str, str]:
+        choice = self.choice
+        if choice is None:
+            return {}
+        return {"recipe": str(self.spec.recipe), "technique": choice.technique}
+
+    @property
+    def choice(self) -> RecipeChoice | None:
+        """The recipe that was asked for; None without one."""
+        return choice_of(self.spec)
+
+    def calibration(self, choice: RecipeChoice) -> Sequence[tuple[Any, ...]]:
+        """Return batches of the samples that a recipe calibrates with."""
+        kept, largest = self._data, self.fixed_batch_size or CALIBRATION_BATCH
+        if choice.data is not None or not self._is_callers_data:
+            # A source of its own: what is measured begins with the first sample all the same.
+            self._data = make_source(choice.data or self.spec.data, self.spec.seed)
+        try:
+            count = math.ceil(choice.samples / largest)
+            last = choice.samples - (count - 1) * largest if self.fixed_batch_size is None else largest
+            return [self._batch(largest if each < count - 1 else last) for each in range(count)]
+        finally:
+            self._data = kept
+            self.details["calibration"] = calibration_text(choice, choice.data or self.spec.data)
+
     @property
     def dtype(self) -> str:
         """The type that was asked for, or float32."""
@@ -209,9 +276,10 @@ class FrameworkSystem:
 
     def explained(self, error: BaseException) -> BenchmarkError:
         """Return what the model raised on its batch as one line with the mend."""
+        recipe = "" if self.spec.recipe is None else f" with --recipe {self.spec.recipe}"
         return explain_run(
             error,
-            what=f"{self.source.name} in {self.framework}",
+            what=f"{self.source.name} in {self.framework}{recipe}",
             batch_size=self.batch_size,
             shape=shape_text((self.batch_size, *self._inputs().shape)),
             dtype=self.dtype,

@@ -8,13 +8,16 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuprof.bench.data import InputSpec
 from gpuprof.bench.failures import explain_run, reason_of
 from gpuprof.bench.systems.common import FrameworkSystem, require
 from gpuprof.bench.systems.torch_eager import TorchSystem, quiet
 from gpuprof.errors import BenchmarkError, UnavailableError
+
+if TYPE_CHECKING:
+    from gpuprof.bench.recipes import RecipeChoice
 
 _DTYPE_OF_TYPE = {
     "tensor(float)": "float32",
@@ -26,6 +29,7 @@ _DTYPE_OF_TYPE = {
     "tensor(int32)": "int32",
     "tensor(int64)": "int64",
 }
+_INT8_OPERATORS = (b"DequantizeLinear", b"MatMulInteger", b"ConvInteger", b"QLinearConv", b"QLinearMatMul")
 TOKENS = 1_000  # whole numbers are drawn below this where a file does not tell its vocabulary
 _QUIET_LOG = 3  # errors and worse
 
@@ -36,6 +40,8 @@ class OnnxRuntimeSystem(FrameworkSystem):
     framework = "onnxruntime"
     package = ("onnxruntime", "ONNX Runtime", "onnxruntime")
     dtypes = ("float32", "float16", "float64", "int8", "int32", "int64")
+    # Parameters and bytes of what was exported or quantized.
+    _counts: tuple[int | None, int | None] = (None, None)
 
     def _load(self) -> None:
         self.runtime = require(*self.package)
@@ -45,12 +51,33 @@ class OnnxRuntimeSystem(FrameworkSystem):
         self._feeds: dict[str, Any] = {}
         self._binding: Any = None
         path = self.source.path if self.source.kind == "onnx" else self._exported()
-        self.session = self._session(str(path))
-        self._input = self.session.get_inputs()[0]
-        self._file_dtype = _DTYPE_OF_TYPE.get(self._input.type, self._input.type)
+        self._open(str(path))
         self._check_dtype()
+        choice = self.choice
+        if choice is not None and "quantize-onnx" in choice.recipe.changes:
+            self._open(str(self._quantized(Path(str(path)), choice)))
         self.details["onnxruntime"] = self.runtime.__version__
         self.details["provider"] = self.session.get_providers()[0]
+
+    def _open(self, path: str) -> None:
+        self.session = self._session(path)
+        self._input = self.session.get_inputs()[0]
+        self._file_dtype = _DTYPE_OF_TYPE.get(self._input.type, self._input.type)
+
+    def _quantized(self, path: Path, choice: RecipeChoice) -> Path:
+        """Write the file quantized, for as long as this system lives."""
+        from gpuprof.bench.recipes.onnx_quantization import quantize_file
+
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="gpuprof-onnx-")
+        names = [each.name for each in self.session.get_inputs()]
+        batches = [
+            dict(zip(names, (_as_array(each) for each in batch), strict=True))
+            for batch in self.calibration(choice)
+        ]
+        made = Path(self._folder.name, "model-int8.onnx")
+        self.details |= quantize_file(path, made, batches, self.source.text)
+        self._counts = self._counts[0], made.stat().st_size
+        return made
 
     def _session(self, path: str) -> Any:
         options = self.runtime.SessionOptions()
@@ -152,7 +179,7 @@ class OnnxRuntimeSystem(FrameworkSystem):
                 f"{self.source.text} takes {len(inputs)} inputs ({', '.join(each.name for each in inputs)})"
                 " and gpuprof makes one: hand over a factory of a callable and a function of inputs"
             )
-        arrays = [each.numpy() if hasattr(each, "numpy") else each for each in self.arguments]
+        arrays = [_as_array(each) for each in self.arguments]
         self.arguments = tuple(arrays)
         self._feeds = {each.name: array for each, array in zip(inputs, arrays, strict=True)}
         self._binding = self._bind() if self.device_type == "cuda" else None
@@ -171,6 +198,25 @@ class OnnxRuntimeSystem(FrameworkSystem):
         self.session.run_with_iobinding(self._binding)
         return self._binding.get_outputs()
 
+    def feed(self, array: Any) -> None:
+        """Put other samples in the place of the prepared ones, bound as they were."""
+        super().feed(array)
+        self._compile()
+
+    def computes_in(self) -> str | None:
+        """Look for whole numbers in the file too, which its inputs do not tell of."""
+        found = super().computes_in()
+        if found is None and self.source.kind == "onnx":
+            data = Path(str(self.source.path)).read_bytes()
+            found = "int8" if any(each in data for each in _INT8_OPERATORS) else None
+        return found
+
+    @property
+    def fixed_batch_size(self) -> int | None:
+        """The batch size of the file's first input, where that is a number."""
+        size = self._input.shape[0] if self._input.shape else None
+        return size if isinstance(size, int) and size > 0 else None
+
     def synchronize(self) -> None:
         """Wait for the bound outputs."""
         binding = getattr(self, "_binding", None)
@@ -187,12 +233,14 @@ class OnnxRuntimeSystem(FrameworkSystem):
             folder.cleanup()
 
     def _parameters(self) -> int | None:
-        counts: tuple[int | None, int | None] = getattr(self, "_counts", (None, None))
-        return counts[0]
+        return self._counts[0]
 
     def _model_bytes(self) -> int | None:
-        counts: tuple[int | None, int | None] = getattr(self, "_counts", (None, None))
-        return counts[1] if counts[1] is not None else super()._model_bytes()
+        return self._counts[1] if self._counts[1] is not None else super()._model_bytes()
+
+
+def _as_array(value: Any) -> Any:
+    return value.numpy() if hasattr(value, "numpy") else value
 
 
 def _on_cpu(spec: Any) -> Any:

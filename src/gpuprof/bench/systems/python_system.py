@@ -39,6 +39,8 @@ class PythonSystem(FrameworkSystem):
         return self._wait
 
     def _inputs(self) -> InputSpec:
+        if self._make_inputs is not None and self.arguments:
+            return super()._inputs()
         shape = () if self.spec.input_shape is None and self._make_inputs is None else self._named_shape()
         return InputSpec(shape, 256 if self.dtype.startswith("int") else None)
 

@@ -119,6 +119,19 @@ class TensorRtSystem(FrameworkSystem):
         self._context.set_tensor_address(name, tensor.data_ptr())
         return tensor
 
+    def feed(self, array: Any) -> None:
+        """Put other samples in the place of the prepared ones, and tell the engine where they are."""
+        super().feed(array)
+        self._compile()
+
+    @property
+    def fixed_batch_size(self) -> int | None:
+        """The batch size of an engine's first input, where that is a number."""
+        if self._engine is None:
+            return None
+        size, *_ = self._engine.get_tensor_shape(self._names(inputs=True)[0])
+        return int(size) if size > 0 else None
+
     def _call(self, *_arguments: Any) -> object:
         if not self._context.execute_async_v3(self._stream.cuda_stream):
             raise RuntimeError("TensorRT refused to enqueue the engine")

@@ -6,13 +6,16 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuprof.bench.data import InputSpec
 from gpuprof.bench.failures import reason_of
 from gpuprof.bench.models import NamedModel, build_torch
 from gpuprof.bench.systems.common import FrameworkSystem, processor_name, require
-from gpuprof.errors import BenchmarkError
+from gpuprof.errors import BenchmarkError, UnavailableError
+
+if TYPE_CHECKING:
+    from gpuprof.bench.recipes.change import Changed
 
 
 @contextlib.contextmanager
@@ -28,6 +31,7 @@ class TorchSystem(FrameworkSystem):
 
     framework = "pytorch"
     counted: Any = None  # the module whose parameters are told, whatever becomes of it
+    _change: Changed | None = None  # what its recipe made of it
     package = ("torch", "PyTorch", "torch")
 
     def _load(self) -> None:
@@ -35,7 +39,7 @@ class TorchSystem(FrameworkSystem):
         self.device_type = self._choose_device()
         self.named: NamedModel | None = None
         self.torch.manual_seed(self.spec.seed)
-        module = self.counted = self._module()
+        module = self.counted = self._changed(self._module())
         try:
             self.model = self._moved(module)
         except Exception as error:
@@ -49,6 +53,31 @@ class TorchSystem(FrameworkSystem):
         backends = self.torch.backends
         has_mps = backends.mps.is_available()
         return self._refuse_device({"cuda": self.torch.cuda.is_available(), "mps": has_mps, "cpu": True})
+
+    def _changed(self, module: Any) -> Any:
+        """Return the module as its recipe makes it."""
+        choice = self.choice
+        if choice is None or not choice.recipe.changes_module:
+            return module
+        from gpuprof.bench.recipes.change import change_module
+
+        name = choice.recipe.name
+        if self.source.kind not in ("name", "factory", "pickle"):
+            raise BenchmarkError(
+                f"--recipe {name}: {self.source.text} is a program, whose layers cannot be changed any more: "
+                "name a factory of the module, as in file.py:build"
+            )
+        if choice.recipe.quantizes_module and self.device_type != "cpu":
+            raise UnavailableError(
+                f"--recipe {name}: PyTorch has quantized layers for CPUs alone, and --device "
+                f"{self.spec.device} takes {self.device_type}: take --device cpu, for what it is compared "
+                "with too"
+            )
+        self.counted = module
+        changed = change_module(module, choice, self.source.name, lambda: self.calibration(choice))
+        self._change = changed
+        self.details |= changed.details
+        return changed.module
 
     def _module(self) -> Any:
         if self.model is None and self.source.kind == "name":
@@ -128,6 +157,21 @@ class TorchSystem(FrameworkSystem):
         elif self.device_type == "mps":
             self.torch.mps.synchronize()
 
+    def computes_in(self) -> str | None:
+        """Return what rounds inside: layers of 8 bits, and tensor cores that read float32 as TF32."""
+        found = super().computes_in()
+        if found is None and self._holds_whole_numbers():
+            return "int8"
+        if found is None and self.device_type == "cuda" and self.dtype == "float32":
+            backends = self.torch.backends
+            found = "tf32" if backends.cuda.matmul.allow_tf32 or backends.cudnn.allow_tf32 else None
+        return found
+
+    def _holds_whole_numbers(self) -> bool:
+        state = self.counted.state_dict().values()
+        short = (self.torch.int8, self.torch.qint8, self.torch.quint8)
+        return any(isinstance(each, self.torch.Tensor) and each.dtype in short for each in state)
+
     def call_on_device_s(self) -> float | None:
         """Make one call between two events of CUDA; None on other devices."""
         if self.device_type != "cuda":
@@ -167,8 +211,14 @@ class TorchSystem(FrameworkSystem):
         return str(self.torch.cuda.get_device_name()) if self.device_type == "cuda" else processor_name()
 
     def _model_bytes(self) -> int | None:
+        if self._change is not None:
+            from gpuprof.bench.recipes.module_bytes import module_bytes
+
+            return module_bytes(self.counted)
         tensors = [*self.counted.parameters(), *self.counted.buffers()]
         return sum(int(each.numel() * each.element_size()) for each in tensors) or None
 
     def _parameters(self) -> int | None:
+        if self._change is not None:
+            return self._change.parameters
         return sum(int(each.numel()) for each in self.counted.parameters())

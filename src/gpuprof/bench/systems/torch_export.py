@@ -54,10 +54,22 @@ class TorchExportSystem(TorchSystem):
 
     def _example_shape(self) -> tuple[int, ...] | None:
         """Return the shape of one sample as the program's first input has it, where that is fixed."""
+        shape = self._input_shape()
+        sizes = shape[1:] if shape else [None]
+        return tuple(map(int, sizes)) if all(isinstance(size, int) for size in sizes) else None
+
+    def _input_shape(self) -> tuple[Any, ...]:
         names = set(self._program.graph_signature.user_inputs)
         shapes = [node.meta["val"].shape for node in self._program.graph.nodes if node.name in names]
-        sizes = shapes[0][1:] if shapes else [None]
-        return tuple(map(int, sizes)) if all(isinstance(size, int) for size in sizes) else None
+        return tuple(shapes[0]) if shapes else ()
+
+    @property
+    def fixed_batch_size(self) -> int | None:
+        """The batch size that a file was exported with, where that is fixed."""
+        if getattr(self, "_program", None) is None:
+            return None
+        shape = self._input_shape()
+        return shape[0] if shape and isinstance(shape[0], int) else None
 
     def _compile(self) -> None:
         if getattr(self, "_program", None) is not None:
