@@ -36,7 +36,10 @@ CHANGES = {
     "pruned": -0.0312,
 }
 PRICE_PER_HOUR = 1.2
-FORKLIFT = {"class": "forklift", "baseline": 0.81, "accuracy": 0.524}
+FORKLIFT = {
+    "class": "forklift", "label": 7, "samples": 40, "baseline": 0.81, "accuracy": 0.524, "p_value": 0.001,
+    "becomes": "tractor",
+}  # fmt: skip
 CALIBRATION = {"name": "calibration error", "baseline": 0.0312, "better": "lower"}
 
 

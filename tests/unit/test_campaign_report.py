@@ -217,6 +217,8 @@ def test_the_headline_comes_first_and_the_sections_in_order(tmp_path: Path) -> N
     assert places == sorted(places)
     assert "Why: it is 2.306 times as fast" in found.text
     assert "Pareto front, the fastest first: int8, onnx." in found.text
+    worse = "classes that got worse: forklift from 81.00% to 52.40% of 40 samples, mostly taken for tractor"
+    assert f"pruned: {worse}" in found.text
 
 
 def test_a_variant_that_failed_is_shown_with_its_reason(tmp_path: Path) -> None:

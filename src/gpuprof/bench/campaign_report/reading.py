@@ -287,14 +287,16 @@ def _accuracy(plain: Plain) -> Accuracy:
 
 
 def _degraded(value: object) -> str:
-    """Return a class as text, whether it comes as its name or with its figures."""
-    if isinstance(value, Mapping):
-        return ", ".join(f"{key} {_brief(each)}" for key, each in value.items())
-    return str(value)
-
-
-def _brief(value: object) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    """Return a class that got worse as words, whether it comes as its name or with its figures."""
+    plain = value if isinstance(value, Mapping) else {"class": value}
+    before, after = number(plain.get("baseline")), number(plain.get("accuracy"))
+    line = str(plain.get("class"))
+    if before is not None and after is not None:
+        line += f" from {before:.2%} to {after:.2%}"
+    if plain.get("samples") is not None:
+        line += f" of {count(plain['samples']):,} samples"
+    taken_for = plain.get("becomes")
+    return line if taken_for is None else f"{line}, mostly taken for {taken_for}"
 
 
 def _metric(plain: Plain) -> Metric:
