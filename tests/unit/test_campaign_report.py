@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import datetime
 import html.parser
 import io
 import json
@@ -17,9 +18,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from campaign_documents import HOSTILE, document, everything_failed, failed, variant
+from campaigns import campaign_of, launches
 
+from gpuprof.bench.campaign.document import document_of
 from gpuprof.bench.campaign_report import read_document, write_report
 from gpuprof.bench.campaign_report.reading import Interval, report_of
 from gpuprof.bench.campaign_report.sections import Content, content_of
@@ -194,6 +198,30 @@ def test_json_is_the_document_and_is_read_back(tmp_path: Path) -> None:
     text = written(tmp_path, plain, "json")
     assert json.loads(text) == plain
     assert read_document(tmp_path / "report.json") == plain
+
+
+def test_a_report_of_raw_samples_has_their_figures(tmp_path: Path) -> None:
+    given = {
+        name: {1: launches(level, (seed, 1)), 8: launches(5 * level, (seed, 8))}
+        for seed, (name, level) in enumerate({"old": 10.0, "new": 7.0, "third": 10.1, "last": 12.0}.items())
+    }
+    campaign = campaign_of(given, price_per_hour=1.2)
+    plain = document_of(campaign, datetime.datetime(2026, 2, 3, tzinfo=datetime.timezone.utc))
+    write_report(plain, ["html", "csv", "md"], tmp_path, "report")
+    shown = set(Reader((tmp_path / "report.html").read_text(encoding="utf-8")).values["latency"])
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text(encoding="utf-8"))))
+    for name, sizes in given.items():
+        for size, raw in sizes.items():
+            median_ms = float(np.median(np.concatenate(raw)))
+            (row,) = (each for each in rows if (each["variant"], each["batch_size"]) == (name, str(size)))
+            assert float(row["latency_p50_ms"]) == pytest.approx(median_ms, rel=1e-5)
+            assert any(one == pytest.approx(median_ms / 1e3, rel=1e-5) for one in shown)
+    assert read_document_of(plain, tmp_path) == json.loads(json.dumps(plain))
+
+
+def read_document_of(plain: dict[str, Any], folder: Path) -> dict[str, Any]:
+    write_report(plain, ["json"], folder, "again")
+    return read_document(folder / "again.json")
 
 
 # --- what is missing is said ---------------------------------------------------------------------
