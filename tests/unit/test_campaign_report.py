@@ -355,19 +355,38 @@ def _without_names(value: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def test_traffic_of_any_shape_is_shown() -> None:
+def test_traffic_is_advice_with_both_sides_and_their_ratios() -> None:
+    times = {f"{name}_s": {"low": 0.9 * at, "value": at, "high": 1.1 * at} for name, at in TIMES.items()}
+    arm = {
+        "share": 0.9,
+        "requests": 9_000,
+        "failed": 18,
+        "failed_share": {"low": 0.001, "value": 0.002, "high": 0.003},
+    }
+    ratio = {"low": 0.71, "value": 0.75, "high": 0.79}
     traffic = {
-        "headline": "Move 50% of the traffic.",
-        "split": {"a": 0.9, "b": 0.1},
-        "steps": ["10% for a day", "50% for a day"],
-        "arms": [{"name": "a", "requests": 1000}, {"name": "b", "requests": 110}],
+        "variants": ["original", "int8"],
+        "split": [0.9, 0.1],
+        "settings": {"requests": 1_000},
+        "arms": [{"variant": "original", **arm, **times}, {"variant": "int8", **arm, **times, "p99_s": None}],
+        "figures": [{"figure": "p50", "ratio": ratio, "launches": 10, "margin": 0.01, "verdict": "faster"}],
+        "advice": {"action": "roll out", "text": "roll out int8", "because": "p50 is faster"},
+        "notes": ["interrupted: these are the launches until then"],
+        "launch_ratios": [{"launch": 1, "p50": 0.7}],
     }
     (section,) = (each for each in content(document(traffic=traffic)).sections if each.key == "traffic")
-    assert section.lead == "Move 50% of the traffic."
-    assert section.lines == ("10% for a day", "50% for a day")
-    rows = {row.cells[0].text: row.cells[1].value for row in section.tables[0].rows}
-    assert rows["arms: b: requests"] == 110
-    assert rows["split: a"] == 0.9
+    assert section.lead == "Roll out int8: p50 is faster"
+    arms, figures, rest = section.tables
+    assert [row.variant for row in arms.rows] == ["original", "int8"]
+    assert [cell.text for cell in arms.rows[1].cells[2:]] == [
+        "9,000", "18", "0.20%", "12.00 ms", "15.00 ms", "unavailable",
+    ]  # fmt: skip
+    assert [cell.text for cell in figures.rows[0].cells] == ["p50", "0.7500", "1.00%", "10", "faster"]
+    assert [cell.text for cell in rest.rows[0].cells] == ["settings: requests", "1,000"]
+    assert section.lines == ("interrupted: these are the launches until then",)
+
+
+TIMES = {"p50": 0.012, "p95": 0.015, "p99": 0.021}
 
 
 # --- hostile text --------------------------------------------------------------------------------

@@ -229,7 +229,7 @@ def _variant(plain: Plain) -> Variant:
         parameters=whole(plain.get("parameters")),
         startup_s=number(plain.get("startup_s")),
         compile_s=number(plain.get("compile_s")),
-        speedup=_interval(plain.get("speedup")),
+        speedup=interval_of(plain.get("speedup")),
         batches=tuple(sorted(each_of(plain.get("batches"), _batch), key=lambda each: each.batch_size)),
         accuracy=None if accuracy is None else _accuracy(mapping(accuracy)),
         layers=None if layers is None else each_of(layers, _layer),
@@ -255,13 +255,13 @@ def _batch(plain: Plain) -> Batch:
         batch_size=batch_size_of(plain["batch_size"]),
         launches=count(plain["launches"]),
         samples=count(plain["samples"]),
-        quantiles={name: _interval(plain.get(key)) for name, key in _QUANTILE_KEYS.items()},
-        throughput=_interval(plain.get("throughput_per_s")),
+        quantiles={name: interval_of(plain.get(key)) for name, key in _QUANTILE_KEYS.items()},
+        throughput=interval_of(plain.get("throughput_per_s")),
         host_peak_bytes=whole(plain.get("host_peak_bytes")),
         device_peak_bytes=whole(plain.get("device_peak_bytes")),
         launch_medians_s=each_of(plain.get("launch_medians_s"), real),
         flags=each_of(plain.get("flags"), lambda flag: (word(flag["name"]), word(flag["line"]))),
-        speedup=_interval(plain.get("speedup")),
+        speedup=interval_of(plain.get("speedup")),
         verdict=None if comparison is None else text(mapping(comparison).get("verdict")),
         target=text(plain.get("target")),
         **{name: number(plain.get(name)) for name in _BATCH_NUMBERS},
@@ -275,7 +275,7 @@ def _accuracy(plain: Plain) -> Accuracy:
         labelled=bool(plain.get("labelled")),
         baseline=None if baseline is None else number(mapping(baseline).get("accuracy")),
         figures={name: number(plain.get(name)) for name in _ACCURACY_NUMBERS},
-        change=_interval(plain.get("change")),
+        change=interval_of(plain.get("change")),
         verdict=text(plain.get("verdict")),
         tolerance=text(plain.get("tolerance")),
         nan=whole(plain.get("nan")) or 0,
@@ -332,7 +332,8 @@ def _recommendation(plain: Plain) -> tuple[str, str]:
     return word(plain["text"]), text(plain.get("because")) or ""
 
 
-def _interval(value: Any) -> Interval | None:
+def interval_of(value: Any) -> Interval | None:
+    """Return a figure with its interval; None where there is none."""
     if value is None:
         return None
     plain = mapping(value)

@@ -3,18 +3,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 from gpuprof.bench.campaign_report import more_tables, words
 from gpuprof.bench.campaign_report.layer_plot import layer_figure
+from gpuprof.bench.campaign_report.plain_values import Plain
 from gpuprof.bench.campaign_report.plot_parts import Figure
 from gpuprof.bench.campaign_report.plots import Plots
 from gpuprof.bench.campaign_report.quality_plot import quality_figure
 from gpuprof.bench.campaign_report.reading import Batch, Report, Variant
-from gpuprof.bench.campaign_report.tables import BASELINE, MISSING, Cell, Table, Tables, plain_table
+from gpuprof.bench.campaign_report.tables import BASELINE, MISSING, Table, Tables
+from gpuprof.bench.campaign_report.traffic_tables import traffic_content
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,38 +233,9 @@ def _cards(report: Report, tables: Tables, choice: Variant) -> Iterator[Card]:
         yield Card(name.capitalize(), words.UNAVAILABLE, more_tables.why_no_accuracy(choice), tone="missing")
 
 
-# --- traffic -------------------------------------------------------------------------------------
-
-
-def _traffic_section(traffic: Mapping[str, Any]) -> Section:
-    """Return the A/B test: its sentences first, then whatever else it tells."""
-    lead, lines, rows = "", [], []
-    for key, value in traffic.items():
-        if key in ("headline", "advice", "decision") and isinstance(value, str):
-            lead = " ".join(filter(None, (lead, value)))
-        elif isinstance(value, list | tuple) and all(isinstance(each, str) for each in value):
-            lines += list(value)
-        else:
-            rows += list(_flat(str(key), value))
-    table = plain_table("What was measured of the traffic.", ("What", "Value"), rows, word_columns=2)
-    return Section("traffic", "Traffic (A/B)", lead, tables=(table,) if rows else (), lines=tuple(lines))
-
-
-def _flat(name: str, value: object, depth: int = 0) -> Iterator[tuple[Cell, Cell]]:
-    """Yield nested tables and lists as rows."""
-    words_of_name = name.replace("_", " ")
-    if isinstance(value, Mapping) and depth < _DEEPEST:
-        for key, each in value.items():
-            yield from _flat(f"{words_of_name}: {key}", each, depth + 1)
-    elif isinstance(value, list | tuple) and depth < _DEEPEST and any(isinstance(e, Mapping) for e in value):
-        for place, each in enumerate(value, 1):
-            label = each.get("name", each.get("variant", place)) if isinstance(each, Mapping) else place
-            yield from _flat(f"{words_of_name}: {label}", each, depth + 1)
-    else:
-        yield Cell(words_of_name), more_tables.plain_cell(value, name)
-
-
-_DEEPEST = 4
+def _traffic_section(traffic: Plain) -> Section:
+    lead, tables, lines = traffic_content(traffic)
+    return Section("traffic", "Traffic (A/B)", lead, tables=tables, lines=lines)
 
 
 # --- method --------------------------------------------------------------------------------------
