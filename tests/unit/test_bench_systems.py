@@ -174,6 +174,8 @@ def test_own_networks_have_the_published_sizes() -> None:
             for name in ("resnet50", "vit_b_16")
         }
         assert build_torch("gpuprof:vit_b_16").model(torch.empty(2, 3, 224, 224)).shape == (2, 1_000)
+        with pytest.raises(ValueError, match="takes images of 224 x 224, not 128 x 96"):
+            build_torch("gpuprof:vit_b_16").model(torch.empty(2, 3, 128, 96))
     assert counts == {"resnet50": 25_557_032, "vit_b_16": 86_567_656}
 
 
