@@ -60,7 +60,7 @@ def test_no_cell_is_a_formula(name: str) -> None:
 def test_files_that_can_be_written_are_written_and_no_empty_one_is_left(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write = results._write
+    write = results.write_whole
 
     def full(path: Path, text: str) -> None:
         if path.suffix == ".csv":
@@ -68,7 +68,7 @@ def test_files_that_can_be_written_are_written_and_no_empty_one_is_left(
         write(path, text)
 
     files = ResultFiles(tmp_path, ("csv", "json"), NOON)
-    monkeypatch.setattr(results, "_write", full)
+    monkeypatch.setattr(results, "write_whole", full)
     with pytest.raises(BenchmarkError, match=r"cannot write .*\.csv: No space left on device; make room"):
         files.write({"csv": "a", "json": "name \udcff"})
     (left,) = tmp_path.iterdir()

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,16 @@ def test_drift_is_flagged() -> None:
     assert flag_names(found) == {"drift", "spread"}
     line = next(flag.line for flag in flags_of(found) if flag.name == "drift")
     assert "+9.5%" in line or "+10.0%" in line
+
+
+@pytest.mark.parametrize("factor", [8.6, 1 / 8.6])
+def test_a_drift_by_a_factor_is_told_as_two_times(factor: float) -> None:
+    found, _ = measured(lambda call: MS * factor ** (call / 2_000), iterations=2_000, warmup=0)
+    line = next(flag.line for flag in flags_of(found) if flag.name == "drift")
+    assert "%" not in line
+    told = re.findall(r"of (\S+) us", line.replace(" ms", "e3 us"))
+    first, last = map(float, told)
+    assert last / first == pytest.approx(factor**0.9, rel=0.01)
 
 
 def test_two_peaks_are_flagged_and_both_named() -> None:

@@ -11,12 +11,13 @@ import pytest
 from batches import batch_of
 
 from gpuprof.bench import results
-from gpuprof.bench.benchmark_run import Finding
+from gpuprof.bench.benchmark_run import Finding, Request
 from gpuprof.bench.job import JobSettings
 from gpuprof.bench.session import SessionResult
 from gpuprof.bench.spec import SystemSpec
 from gpuprof.cli import bench as command
 from gpuprof.cli.main import EXIT_BROKEN_PIPE, execute
+from gpuprof.cli.seldom_lines import SeldomLines
 from gpuprof.errors import BenchmarkError
 
 WORDS = ("bench", "resnet50", "--output-dir", "out")
@@ -53,7 +54,7 @@ def test_a_full_disk_loses_no_table(
     capsys: pytest.CaptureFixture[str],
     tmp_path: Path,
 ) -> None:
-    monkeypatch.setattr(results, "_write", full)
+    monkeypatch.setattr(results, "write_whole", full)
     assert execute([*WORDS, *more]) == 2
     out, err = capsys.readouterr()
     assert "samples_ns" in out if more else "1.00 ms" in out
@@ -67,7 +68,7 @@ def test_a_failure_is_told_beside_that_of_the_files(
     played: PlayedBenchmark, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     played.finding.session.failure = BenchmarkError("batch size 8 does not fit")
-    monkeypatch.setattr(results, "_write", full)
+    monkeypatch.setattr(results, "write_whole", full)
     assert execute(WORDS) == 2
     err = capsys.readouterr().err
     assert "batch size 8 does not fit; cannot write" in err
@@ -108,3 +109,30 @@ def test_times_that_are_none(
     assert option in err
     assert "is no time: take seconds above 0" in err
     assert not (tmp_path / "out").exists()
+
+
+def test_progress_without_a_terminal_is_a_line_now_and_then() -> None:
+    now_s, said = 100.0, []
+    lines = SeldomLines(said.append, clock=lambda: now_s)
+    for second in range(60):
+        now_s = 100.0 + second
+        lines.tell(f"{second} s")
+    assert said == ["20 s", "30 s", "40 s", "50 s"]
+
+
+def test_progress_goes_to_standard_error_and_only_without_a_terminal(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("gpuprof.cli.seldom_lines.FIRST_S", 0.0)
+    request = Request(SystemSpec("m"), JobSettings(), launches=3)
+    with command._progress(request) as (watch, probed):
+        watch(2, {"event": "progress", "batch_size": 8, "calls": 1_200})
+        probed(16, "ok")
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "launch 2 of 3, batch size 8: measuring, 1,200 calls\n")
+
+
+def test_a_result_is_one_line_in_a_list() -> None:
+    shown = repr([batch_of([1.0] * 60, [1.0] * 60)])
+    assert shown == "[<BatchResult m|x (pytorch), batch size 4: 2 launches, 120 samples, median 1.00 ms>]"
+    assert "median insufficient" in repr(batch_of([1.0]))

@@ -18,7 +18,7 @@ from gpuprof.bench import process
 from gpuprof.bench.child_process import Death
 from gpuprof.bench.failures import DoesNotFitError, TimeLimitError
 from gpuprof.bench.job import JobSettings
-from gpuprof.bench.memory import memory_kills
+from gpuprof.bench.memory import bytes_as_asked, memory_kills, parse_bytes
 from gpuprof.bench.process import _Listener
 from gpuprof.bench.sample_stream import SampleSender, SamplesSoFar
 from gpuprof.bench.session import Session
@@ -271,3 +271,32 @@ def test_files_of_the_current_folder_stand_in_for_no_module(
     monkeypatch.chdir(tmp_path)
     found = Session(SystemSpec(f"{MODELS}:doubled", input_shape=(3,)), SETTINGS).run(time_limit_s=60)
     assert found.failure is None
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ("batch size 8 of m does not fit (MemoryError): take smaller --batch-sizes", True),
+        ("the model's process aborted: take smaller --batch-sizes, or set --memory-budget", True),
+        ("batch size 8 takes 2 GB, more than --memory-budget 1536MiB: take smaller --batch-sizes", False),
+    ],
+)
+def test_memory_that_ends_names_the_budget_that_was_asked_for(
+    line: str, named: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end(job: Any, **_options: Any) -> None:
+        raise DoesNotFitError(line)
+
+    monkeypatch.setattr("gpuprof.bench.session.run_launch", end)
+    job = JobSettings((1,), Settings(iterations=20, warmup=1), 1536 << 20)
+    failure = Session(SystemSpec("m"), job).run().failure
+    assert isinstance(failure, DoesNotFitError)
+    assert str(failure).count("--memory-budget 1536MiB") == 1
+    assert str(failure).endswith("(--memory-budget 1536MiB)") == named
+    assert "or set --memory-budget" not in str(failure)
+    assert str(Session(SystemSpec("m"), SETTINGS).run().failure) == line
+
+
+@pytest.mark.parametrize("text", ["12GiB", "800MB", "1B", "1500kB", "3TiB"])
+def test_a_budget_is_named_as_it_was_asked_for(text: str) -> None:
+    assert bytes_as_asked(parse_bytes(text)) == text

@@ -11,7 +11,7 @@ from batches import batch_of
 from gpuprof.bench import benchmark_run
 from gpuprof.bench.benchmark_run import Benchmark, Finding, Request
 from gpuprof.bench.job import JobSettings
-from gpuprof.bench.report import finding_notes
+from gpuprof.bench.report import finding_notes, notes_of
 from gpuprof.bench.scaling import Outcome, knee, largest_batch
 from gpuprof.bench.session import SessionResult
 from gpuprof.bench.spec import SystemSpec
@@ -171,3 +171,17 @@ def test_memory_ends_the_search_and_nothing_beyond_is_tried() -> None:
 def test_the_knee_is_the_smallest_size_near_the_best() -> None:
     assert knee({1: 10, 2: 19, 4: 37, 8: 60, 16: 64, 32: 62}) == 8
     assert knee({1: 10, 2: 19}) is None
+
+
+def test_the_largest_size_measured_is_no_knee() -> None:
+    assert knee({1: 10, 2: 19, 4: 37, 8: 60}) is None
+    batches = [batch_of([1.0] * 60, batch_size=size) for size in (1, 2, 4)]
+    assert notes_on_the_knee(batches) == [
+        "knee: none within the sizes measured: batch size 4 still gives more"
+    ]
+    assert notes_on_the_knee(batches[:2]) == []
+
+
+def notes_on_the_knee(batches: list[Any]) -> list[str]:
+    notes = notes_of(SessionResult(SystemSpec("model"), JobSettings(), batches))
+    return [note for note in notes if note.startswith("knee")]

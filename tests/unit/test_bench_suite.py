@@ -126,7 +126,7 @@ def test_files_that_cannot_be_written_lose_no_results(
     def full(path: Path, text: str) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(results, "_write", full)
+    monkeypatch.setattr(results, "write_whole", full)
     with pytest.raises(gpuprof.bench.SuiteError, match="No space left") as found:
         gpuprof.bench.run_inference_benchmark("python", DOUBLED, csv_output_dir=tmp_path, **HERE)
     assert [each.batch_size for each in found.value.result] == [1]

@@ -174,6 +174,8 @@ def test_own_networks_have_the_published_sizes() -> None:
             for name in ("resnet50", "vit_b_16")
         }
         assert build_torch("gpuprof:vit_b_16").model(torch.empty(2, 3, 224, 224)).shape == (2, 1_000)
+        with pytest.raises(ValueError, match="takes images of 224 x 224, not 128 x 96"):
+            build_torch("gpuprof:vit_b_16").model(torch.empty(2, 3, 128, 96))
     assert counts == {"resnet50": 25_557_032, "vit_b_16": 86_567_656}
 
 
@@ -233,6 +235,8 @@ def test_an_onnx_file_tells_shape_and_type(tmp_path: Path) -> None:
     described = system.describe()
     assert (described.framework, described.dtype, described.input_shape) == ("onnxruntime", "float16", (6,))
     assert described.model_bytes == path.stat().st_size
+    Path(f"{path}.data").write_bytes(bytes(7))
+    assert system.describe().model_bytes == path.stat().st_size + 7
     with pytest.raises(BenchmarkError, match=r"takes float16: leave --dtype out"):
         make_system(SystemSpec(str(path), dtype="float32")).load()
     (tmp_path / "broken.onnx").write_bytes(b"no protobuf")

@@ -20,7 +20,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "run": {"record", *BASE},
     "analyze": {"record", "run", *BASE},
     "render": {"record", "run", "analyze", *BASE},
-    "bench": {"record", "run", "analyze", *BASE},
+    "bench": {"record", "run", "analyze", "render", *BASE},
     "doctor": {"doctor_probes", "record", "run", *BASE},
     "doctor_probes": {"record", "run", *BASE},
     "api": {"record", "run", "analyze", "render", "bench", *BASE},

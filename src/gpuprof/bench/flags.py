@@ -11,7 +11,7 @@ import numpy as np
 
 from gpuprof.analyze.text_table import format_duration
 from gpuprof.bench.machine_state import MachineUse
-from gpuprof.bench.statistics import relative_drift, summarize
+from gpuprof.bench.statistics import Slope, relative_drift, summarize
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 MOST_SPREAD = 0.025
 MOST_DRIFT = 0.01
 MOST_ENQUEUE = 0.8
+_MOST_SHARE = 0.5  # changes from here on are told as two times
 _MOST_TIMER = 0.05
 _MOST_OTHERS = 0.1
 _MOST_STOLEN = 0.01
@@ -71,10 +72,7 @@ def sample_flags(samples: Floats) -> Iterator[Flag]:
         yield Flag("spread", f"the middle half of the samples spans {figures.spread:.1%} ({between})")
     drift = relative_drift(samples)
     if drift is not None and abs(drift.value) > MOST_DRIFT and (drift.low > 0 or drift.high < 0):
-        between = f"{drift.low:+.1%} to {drift.high:+.1%}"
-        yield Flag(
-            "drift", f"from the first to the last sample the time changed by {drift.value:+.1%} ({between})"
-        )
+        yield Flag("drift", _drift_line(samples, drift))
     peaks = two_peaks(samples)
     if peaks is not None:
         first, second = peaks
@@ -82,6 +80,17 @@ def sample_flags(samples: Floats) -> Iterator[Flag]:
             "two peaks",
             f"the samples gather at {_time(first)} and at {_time(second)}: no one figure describes both",
         )
+
+
+def _drift_line(samples: Floats, drift: Slope) -> str:
+    ends = (drift.low, drift.value, drift.high)
+    if max(map(abs, ends)) < _MOST_SHARE:
+        change = f"changed by {drift.value:+.1%} ({drift.low:+.1%} to {drift.high:+.1%})"
+        return f"from the first to the last sample the time {change}"
+    # A line through so much is no change in percent that anybody could read.
+    tenth = max(1, len(samples) // 10)
+    first, last = (float(np.median(part)) for part in (samples[:tenth], samples[-tenth:]))
+    return f"the first tenth of the samples has a median of {_time(first)}, the last one of {_time(last)}"
 
 
 def two_peaks(samples: Floats) -> tuple[float, float] | None:

@@ -21,7 +21,7 @@ from gpuprof.bench.energy import measure_energy
 from gpuprof.bench.failures import DoesNotFitError, tells_of_memory
 from gpuprof.bench.measure import measure
 from gpuprof.bench.measurement import Measurement
-from gpuprof.bench.memory import memory_failures
+from gpuprof.bench.memory import bytes_as_asked, memory_failures
 from gpuprof.bench.sample_stream import SampleSender, Send
 from gpuprof.bench.settings import Settings
 from gpuprof.bench.spec import SystemSpec
@@ -213,7 +213,7 @@ class _Batch:
         if budget is not None and taken is not None and taken > budget:
             raise DoesNotFitError(
                 f"batch size {self._system.batch_size} takes {format_bytes(taken)}, more than "
-                f"--memory-budget {format_bytes(budget)}: take smaller --batch-sizes"
+                f"--memory-budget {bytes_as_asked(budget)}: take smaller --batch-sizes"
             )
 
 

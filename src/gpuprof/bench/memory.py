@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gpuprof.bench.failures import DoesNotFitError
-from gpuprof.errors import BenchmarkError
+from gpuprof.errors import BenchmarkError, GpuprofError
 from gpuprof.record.device_samples import has_driver
 from gpuprof.run.processor import available_memory_bytes
 
@@ -37,6 +37,22 @@ def parse_bytes(text: str) -> int:
     if match is None or match[2].lower() not in units or float(match[1]) == 0:
         raise BenchmarkError(f"{text!r} is no size: write a number and a unit, as in 12GiB or 800MB")
     return int(float(match[1]) * units[match[2].lower()])
+
+
+def bytes_as_asked(size_bytes: int) -> str:
+    """Return a size as a person would have asked for it: 12GiB, 800MB."""
+    whole = [(size, unit) for unit, size in _BYTES_OF_UNIT.items() if size_bytes % size == 0]
+    size, unit = max(whole)
+    return f"{size_bytes // size}{unit}"
+
+
+def name_budget(error: GpuprofError, budget_bytes: int | None) -> GpuprofError:
+    """Return an error of memory that names the budget that was asked for; any other as it is."""
+    if budget_bytes is None or not isinstance(error, DoesNotFitError):
+        return error
+    asked = f"--memory-budget {bytes_as_asked(budget_bytes)}"
+    line = str(error).replace(", or set --memory-budget", "")
+    return error if asked in line else DoesNotFitError(f"{line} ({asked})", error.result)
 
 
 def host_resident_bytes(status: Path = STATUS) -> int | None:

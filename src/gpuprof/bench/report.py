@@ -122,9 +122,12 @@ def startup_text(startup: Startup) -> str:
 
 
 def _knee_notes(batches: Sequence[BatchResult]) -> list[str]:
-    found = knee(throughputs(batches))
-    if found is None:
+    rates = throughputs(batches)
+    found = knee(rates)
+    if found is None and len(rates) < 3:
         return []
+    if found is None:
+        return [f"knee: none within the sizes measured: batch size {max(rates)} still gives more"]
     return [f"knee: batch size {found}, the smallest with {KNEE_SHARE:.0%} of the best throughput"]
 
 
@@ -174,15 +177,16 @@ def _insufficient_notes(batches: Sequence[BatchResult]) -> list[str]:
 def to_markdown(session: SessionResult, stamp: Stamp, more: Sequence[str] = ()) -> str:
     """Return the table and its notes as Markdown."""
     titles, cells = _cells(session.batches)
-    rows = [titles, ["---:"] * len(titles), *([_escaped(cell) for cell in row] for row in cells)]
+    rows = [titles, ["---:"] * len(titles), *([escaped_markdown(cell) for cell in row] for row in cells)]
     table = [f"| {' | '.join(row)} |" for row in rows]
     commit = stamp.git_commit or UNAVAILABLE
     notes = [*notes_of(session), *more, f"measured {stamp.timestamp}, git revision {commit}"]
-    listed = [f"- {_escaped(note)}" for note in notes]
-    return "\n".join([f"# {_escaped(title_of(session))}", "", *table, "", *listed, ""])
+    listed = [f"- {escaped_markdown(note)}" for note in notes]
+    return "\n".join([f"# {escaped_markdown(title_of(session))}", "", *table, "", *listed, ""])
 
 
-def _escaped(text: str) -> str:
+def escaped_markdown(text: str) -> str:
+    """Return text on one line that Markdown shows as it is."""
     return "".join(f"\\{each}" if each in "\\`*_{}[]<>#|" else each for each in " ".join(text.split()))
 
 

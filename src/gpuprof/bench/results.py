@@ -174,7 +174,7 @@ class ResultFiles:
         failures = []
         for ending, path in zip(self._formats, self.paths, strict=True):
             try:
-                _write(path, texts[ending])
+                write_whole(path, texts[ending])
             except OSError as error:
                 failures.append(f"cannot write {path}: {error.strerror or error}; make room")
         if failures:
@@ -190,8 +190,8 @@ class ResultFiles:
             first.unlink()
 
 
-def _write(path: Path, text: str) -> None:
-    """Replace a file as a whole. Names that are no UTF-8 are written escaped."""
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file as a whole; raises OSError. Names that are no UTF-8 are written escaped."""
     draft = path.with_name(f".{path.name}.new")
     try:
         draft.write_text(text, encoding="utf-8", errors="backslashreplace")
@@ -206,10 +206,10 @@ def _with_ending(stem: Path, ending: str) -> Path:
     return stem.with_name(f"{stem.name}.{ending}")
 
 
-def to_csv(rows: Iterable[dict[str, Any]]) -> str:
+def to_csv(rows: Iterable[dict[str, Any]], columns: Sequence[str] = (*COLUMNS, *MORE_COLUMNS)) -> str:
     """Return the rows as CSV with a head; a missing value is an empty cell."""
     text = io.StringIO()
-    writer = csv.DictWriter(text, [*COLUMNS, *MORE_COLUMNS], lineterminator="\n")
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
     writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
     return text.getvalue()

@@ -18,11 +18,15 @@ _ENDS: tuple[Outcome, ...] = ("does not fit", "failed")
 
 
 def knee(throughput_of: dict[int, float]) -> int | None:
-    """Return the smallest batch size that reaches 90% of the best throughput; None for under three sizes."""
+    """Return the smallest batch size that reaches 90% of the best throughput.
+
+    None for under three sizes, and where that is the largest one: throughput may go on to grow.
+    """
     if len(throughput_of) < 3:
         return None
     best = max(throughput_of.values())
-    return min(size for size, throughput in throughput_of.items() if throughput >= KNEE_SHARE * best)
+    found = min(size for size, throughput in throughput_of.items() if throughput >= KNEE_SHARE * best)
+    return found if found < max(throughput_of) else None
 
 
 @dataclass(slots=True)

@@ -12,10 +12,12 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from gpuprof.analyze.text_table import format_duration
 from gpuprof.bench.environment import describe_environment
 from gpuprof.bench.failures import reason_of
 from gpuprof.bench.job import JobSettings, measure_system
 from gpuprof.bench.measurement import Measurement, StoppedBy
+from gpuprof.bench.memory import name_budget
 from gpuprof.bench.process import Event, run_launch
 from gpuprof.bench.result import Launch, Result
 from gpuprof.bench.sample_stream import INTERRUPTED, SamplesSoFar
@@ -30,7 +32,7 @@ TIME_LIMIT_S = 600.0
 _FIRST_EVENTS = 16
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class BatchResult:
     """What was measured of one batch size, in all launches."""
 
@@ -40,6 +42,14 @@ class BatchResult:
     environment: dict[str, Any]
     launches: list[Launch] = field(default_factory=list)
     in_process: bool = False
+
+    def __repr__(self) -> str:
+        """Return it on one line: the samples alone fill pages."""
+        result = self.result
+        median = result.quantile(0.5)
+        time = "insufficient" if median is None else format_duration(median * 1e9)
+        counts = f"{len(self.launches)} launches, {len(result.samples):,} samples"
+        return f"<BatchResult {result.name}: {counts}, median {time}>"
 
     @property
     def result(self) -> Result:
@@ -209,7 +219,8 @@ class Session:
         """Measure; of what fails or is interrupted, keep what it had measured of its last batch size."""
         try:
             measure()
-        except GpuprofError as error:
+        except GpuprofError as raised:
+            error = name_budget(raised, self.result.settings.memory_budget_bytes)
             self.result.failure = self.result.failure or error
             self._failures[launch] = error
             self._failed.add(self._batch_size)

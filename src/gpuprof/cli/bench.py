@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import signal
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -211,9 +212,14 @@ def _carried_out(request: Request) -> tuple[Benchmark, int]:
 
 @contextlib.contextmanager
 def _progress(request: Request) -> Iterator[tuple[Callable[..., None], Callable[..., None]]]:
-    """Show how far a benchmark is, on a terminal; yields who is told of events and of probes."""
+    """Show how far a benchmark is: a bar on a terminal, else a line on standard error now and then.
+
+    Yields who is told of events and of probes.
+    """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from gpuprof.cli.seldom_lines import SeldomLines
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
@@ -221,6 +227,12 @@ def _progress(request: Request) -> Iterator[tuple[Callable[..., None], Callable[
     options: dict[str, Any] = {"transient": True, "refresh_per_second": 1}
     with Progress(*columns, console=console, disable=not console.is_terminal, **options) as bar:
         task = bar.add_task("starting", total=request.launches * len(request.job.batch_sizes))
+        lines = SeldomLines(partial(click.echo, err=True))
+
+        def show(description: str) -> None:
+            bar.update(task, description=description)
+            if not console.is_terminal:
+                lines.tell(description)
 
         def watch(launch: int, event: dict[str, Any]) -> None:
             size = f", batch size {event['batch_size']}" if "batch_size" in event else ""
@@ -232,12 +244,12 @@ def _progress(request: Request) -> Iterator[tuple[Callable[..., None], Callable[
                 "progress": "measuring",
             }
             doing = name.get(event["event"], event["event"])
-            bar.update(task, description=f"launch {launch} of {request.launches}{size}: {doing}{calls}")
+            show(f"launch {launch} of {request.launches}{size}: {doing}{calls}")
             if event["event"] == "measured":
                 bar.advance(task)
 
         def probed(batch_size: int, outcome: str) -> None:
-            bar.update(task, description=f"searching: batch size {batch_size}: {outcome}")
+            show(f"searching: batch size {batch_size}: {outcome}")
 
         yield watch, probed
 

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuprof.cli.options import share
+
 if TYPE_CHECKING:
     from gpuprof.analyze.difference_summary import DifferenceSummary
     from gpuprof.api import Run, SummaryKind
@@ -23,20 +25,6 @@ if TYPE_CHECKING:
 EXITS = {"passed": 0, "failed": 1, "open": 3}
 _SHOWN = 5
 SUMMARY_ORDER = ("layer", "operator", "kernel", "span")
-
-
-def share(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
-    """Read 2% or 0.02 as a share."""
-    text = value.strip()
-    try:
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is no share: write 2% or 0.02.") from None
-    if 1 <= share < 100 and not text.endswith("%"):
-        raise click.BadParameter(f"{value!r} is no share: write {text}% or {share / 100:g}.")
-    if not 0 <= share < 1:
-        raise click.BadParameter(f"{value!r} is not between 0% and 100%.")
-    return share
 
 
 @click.command("gate", short_help="Fail where new results are slower than a baseline's.")

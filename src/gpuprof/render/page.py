@@ -33,14 +33,18 @@ def joined_scripts(names: Sequence[str]) -> str:
     return '"use strict";\n{\n' + "\n".join(asset(name) for name in names) + "}\n"
 
 
-def policy(script: str, style: str) -> str:
-    """Return the content security policy that lets nothing run but this script."""
+def policy(script: str, style: str | None, *libraries: str) -> str:
+    """Return the content security policy that lets nothing run but this script and its libraries.
+
+    Without a `style` any may be used: for a library that sets its own.
+    """
 
     def hashed(text: str) -> str:
         return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode('ascii')}'"
 
+    styles = "'unsafe-inline'" if style is None else hashed(style)
     return (
-        f"default-src 'none'; script-src {hashed(script)}; style-src {hashed(style)}; "
+        f"default-src 'none'; script-src {' '.join(map(hashed, (script, *libraries)))}; style-src {styles}; "
         "img-src data:; base-uri 'none'; form-action 'none'"
     )
 

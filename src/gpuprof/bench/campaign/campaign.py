@@ -21,6 +21,7 @@ from gpuprof.bench.campaign.journal import Journal
 from gpuprof.bench.campaign.layers import top_layers
 from gpuprof.bench.campaign.plan import CampaignPlan
 from gpuprof.bench.campaign.runner import Campaign, CampaignResult, CampaignWatcher, _ignore, file_name
+from gpuprof.bench.campaign.traffic import TrafficSettings, measure_traffic
 from gpuprof.bench.process import Event
 from gpuprof.errors import GpuprofError
 
@@ -56,11 +57,14 @@ def carry_out(
     campaign = Campaign(plan, folder, watch)
     accuracy = AccuracyOfAll({})
     interrupted = False
+    traffic: Plain | None = None
+    why_no_traffic: list[str] = []
     open_plan_dataset(plan)  # hours of measuring must not end at a data set that is not there
     with Journal(folder, fresh=fresh, resume=resume).opened() as journal:
         try:
             campaign.run(journal)
             accuracy = compare_accuracy(plan, folder / "answers", _telling(campaign, watch))
+            traffic, why_no_traffic = _traffic(campaign, watch)
             journal.finish()
         except KeyboardInterrupt:
             interrupted = True
@@ -69,7 +73,12 @@ def carry_out(
         datetime.datetime.now().astimezone(),
         answers=accuracy.of,
         layers=_layers(campaign.result),
-        notes=[*(["interrupted before its end"] if interrupted else []), *accuracy.notes],
+        traffic=traffic,
+        notes=[
+            *(["interrupted before its end"] if interrupted else []),
+            *accuracy.notes,
+            *why_no_traffic,
+        ],
     )
     return Finished(document, campaign.result, interrupted)
 
@@ -104,6 +113,34 @@ def _telling(campaign: Campaign, watch: CampaignWatcher) -> OnVariantEvent:
         watch(variant, campaign.result.launches_done, campaign.planned, doing)
 
     return tell
+
+
+def _traffic(campaign: Campaign, watch: CampaignWatcher) -> tuple[Plain | None, list[str]]:
+    """Return what two variants that share requests do, and why there is nothing."""
+    plan = campaign.plan
+    if plan.traffic_split is None:
+        return None, []
+    other = next(each for each in plan.variants if each is not plan.baseline)
+    settings = TrafficSettings(
+        split=plan.traffic_split,
+        launches=plan.launches,
+        batch_size=plan.batch_sizes[0],
+        seed=plan.seed,
+        margin=plan.margin,
+        time_limit_s=plan.time_limit_s,
+    )
+
+    def tell(launch: int, event: Event) -> None:
+        shared = f"{plan.baseline.name} and {other.name}"
+        watch(shared, launch - 1, plan.launches, {**event, "event": "sharing requests"})
+
+    try:
+        found = measure_traffic(plan.baseline, other, settings, progress=tell)
+    except GpuprofError as error:
+        return None, [f"no requests were shared: {error}"]
+    if found.interrupted:
+        raise KeyboardInterrupt
+    return found.to_dict(), []
 
 
 def _layers(result: CampaignResult) -> dict[str, list[Plain]]:

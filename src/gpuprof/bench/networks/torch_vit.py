@@ -51,6 +51,7 @@ class VisionTransformer(nn.Module):
         classes: int = 1_000,
     ) -> None:
         super().__init__()
+        self.size = size
         self.patches = nn.Conv2d(3, width, patch, patch)
         self.class_token = nn.Parameter(torch.zeros(1, 1, width))
         self.positions = nn.Parameter(torch.randn(1, (size // patch) ** 2 + 1, width) * 0.02)
@@ -59,7 +60,10 @@ class VisionTransformer(nn.Module):
         self.head = nn.Linear(width, classes)
 
     def forward(self, images: torch.Tensor) -> torch.Tensor:
-        """Return logits."""
+        """Return logits. Raises ValueError for images of another size, which have other positions."""
+        if tuple(images.shape[-2:]) != (self.size, self.size):
+            given = " x ".join(str(length) for length in images.shape[-2:])
+            raise ValueError(f"it takes images of {self.size} x {self.size}, not {given}")
         tokens = self.patches(images).flatten(2).transpose(1, 2)
         first = self.class_token.expand(tokens.shape[0], -1, -1)
         tokens = torch.cat([first, tokens], dim=1) + self.positions

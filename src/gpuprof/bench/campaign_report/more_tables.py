@@ -1,0 +1,305 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables of quality, layers, failures, and of how everything was measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from gpuprof.bench.campaign_report import words
+from gpuprof.bench.campaign_report.plain_values import text
+from gpuprof.bench.campaign_report.reading import Accuracy, Batch, Layer, Report, Variant
+from gpuprof.bench.campaign_report.tables import (
+    MISSING,
+    Cell,
+    Row,
+    Table,
+    between,
+    figure,
+    judged,
+    plain_table,
+    without_empty_columns,
+)
+
+_SHARES = {
+    "accuracy": "Accuracy",
+    "precision": "Precision",
+    "recall": "Recall",
+    "f1": "F1",
+    "agreement_top1": "Top-1 agreement",
+    "agreement_top5": "Top-5 agreement",
+}
+_NUMBERS = {"cosine": "Cosine", "relative_error": "Relative error", "max_absolute_error": "Largest error"}
+_MOST_ENVIRONMENT = 60
+
+
+def quality_table(report: Report) -> Table:
+    """Return what each variant answers, beside the baseline."""
+    heads = (
+        "Variant",
+        *_SHARES.values(),
+        "Change",
+        "Verdict",
+        *_NUMBERS.values(),
+        "Tolerance",
+        "NaN",
+        "Infinite",
+    )
+    rows = [
+        Row((Cell(each.name), *_quality_cells(each.accuracy)), each.name, each.name == report.choice)
+        for each in report.variants
+        if each.status != "failed" or each.accuracy is not None
+    ]
+    caption = "What the variants answer. The change is against the baseline, in percentage points (pp)."
+    table = Table(caption, heads, tuple(rows))
+    told = [each.accuracy for each in report.variants if each.accuracy is not None]
+    # Columns of noughts take the room of what matters; a line says so instead.
+    finite = not any(each.nan or each.infinity for each in told)
+    return without_empty_columns(_without_last(table, 2) if finite else table)
+
+
+def _without_last(table: Table, columns: int) -> Table:
+    rows = tuple(Row(row.cells[:-columns], row.variant, row.is_choice) for row in table.rows)
+    return Table(table.caption, table.heads[:-columns], rows, table.word_columns)
+
+
+def _quality_cells(accuracy: Accuracy | None) -> Iterator[Cell]:
+    if accuracy is None:
+        yield from [MISSING] * (len(_SHARES) + len(_NUMBERS) + 5)
+        return
+    yield from (figure(accuracy.figures[name], words.share) for name in _SHARES)
+    yield between(accuracy.change, words.points)
+    yield judged(accuracy.verdict) if accuracy.verdict != "same" else Cell("same")
+    yield from (figure(accuracy.figures[name], words.number) for name in _NUMBERS)
+    yield judged(accuracy.tolerance)
+    for number in (accuracy.nan, accuracy.infinity):
+        yield Cell(f"{number:,}", value=number, tone="bad" if number else "")
+
+
+def metric_table(report: Report) -> Table | None:
+    """Return the user's own figures; None where there are none."""
+    rows = []
+    for variant in report.variants:
+        for metric in variant.accuracy.metrics if variant.accuracy is not None else ():
+            cells = [
+                Cell(metric.name),
+                figure(metric.value, words.number),
+                figure(metric.baseline, words.number),
+            ]
+            cells.append(Cell(metric.better or "not told"))
+            rows.append(Row((Cell(variant.name), *cells), variant.name))
+    heads = ("Variant", "Metric", "Value", "Baseline", "Better")
+    return Table("Metrics of your own.", heads, tuple(rows), word_columns=2) if rows else None
+
+
+def quality_lines(report: Report) -> list[str]:
+    """Return what was found in answers, and why there are no figures where there are none."""
+    lines = []
+    for variant in report.variants:
+        accuracy = variant.accuracy
+        if accuracy is None:
+            if variant.status != "failed":
+                lines.append(f"{variant.name}: {words.UNAVAILABLE} ({why_no_accuracy(variant)})")
+            continue
+        lines += [f"{variant.name}: {line}" for line in accuracy.findings]
+        if accuracy.degraded:
+            lines.append(f"{variant.name}: classes that got worse: {'; '.join(accuracy.degraded)}")
+    told = [each.accuracy for each in report.variants if each.accuracy is not None]
+    if told and not any(each.nan or each.infinity for each in told):
+        lines.append("no variant answers with NaN or infinity")
+    return lines
+
+
+def why_no_accuracy(variant: Variant) -> str:
+    """Return why nothing is known of a variant's answers."""
+    return variant.accuracy_unavailable or "no data set was given"
+
+
+def layer_table(report: Report) -> Table | None:
+    """Return the top layers of each variant with what binds them."""
+    rows = [
+        Row(
+            (
+                Cell(variant.name), Cell(layer.name), Cell(layer.kind) if layer.kind else MISSING,
+                figure(layer.share, words.share), figure(layer.self_s, words.time),
+                _bound(layer),
+                Cell(layer.evidence) if layer.evidence else MISSING,
+            ),
+            variant.name,
+        )
+        for variant in report.variants
+        for layer in variant.layers or ()
+    ]  # fmt: skip
+    heads = ("Variant", "Layer", "Class", "Own share", "Own time", "Bound", "Evidence")
+    caption = "The layers that take most of the time of a profiled call, and what binds them."
+    return without_empty_columns(Table(caption, heads, tuple(rows), word_columns=2)) if rows else None
+
+
+def _bound(layer: Layer) -> Cell:
+    if layer.bound is None:
+        return MISSING
+    note = "" if layer.bound_share is None else f"{words.share(layer.bound_share)} of the roof"
+    return Cell(layer.bound, note)
+
+
+def failure_table(report: Report) -> Table | None:
+    """Return the variants that failed, wholly or in part, with the reason."""
+    rows = [
+        Row((Cell(each.name), Cell(each.technique), Cell(_how_far(each)), Cell(_reason(each))), each.name)
+        for each in report.variants
+        if each.status != "measured" or each.failure is not None
+    ]
+    caption = "Variants that could not be measured, or not wholly."
+    return Table(caption, ("Variant", "Technique", "State", "Reason"), tuple(rows), 4) if rows else None
+
+
+def _how_far(variant: Variant) -> str:
+    if not variant.batches:
+        return "failed: nothing was measured"
+    sizes = tuple(each.batch_size for each in variant.batches)
+    return f"{variant.status}: {words.in_batches(sizes)} measured"
+
+
+def _reason(variant: Variant) -> str:
+    return variant.failure or "no reason was told"
+
+
+# --- method --------------------------------------------------------------------------------------
+
+
+def quantile_table(report: Report) -> Table:
+    """Return the quantiles of every measurement."""
+    target = text(report.method.get("target"))
+    heads = ("Variant", "Batch", "p50", "p90", "p95", "p99", "Mean", f"Target {target or ''}")
+    caption = "Quantiles of every measurement with their intervals."
+    return _of_batches(report, caption, heads, _quantiles)
+
+
+def _quantiles(batch: Batch) -> Iterator[Cell]:
+    for name, found in batch.quantiles.items():
+        short = Cell(words.missing_quantile(batch, name), tone="missing")
+        yield short if found is None else between(found, words.time)
+    yield figure(batch.mean_s, words.time)
+    yield judged(batch.target)
+
+
+def validity_table(report: Report) -> Table:
+    """Return what each figure rests on, and what speaks against it."""
+    heads = (
+        "Variant", "Batch", "Launches", "Samples", "Deviation", "Shortest", "Longest", "Spread",
+        "Energy a sample", "Flags",
+    )  # fmt: skip
+    caption = "What every measurement rests on. Spread is the middle half of the samples over their median."
+    return _of_batches(report, caption, heads, _validity)
+
+
+def _of_batches(
+    report: Report, caption: str, heads: tuple[str, ...], cells_of: Callable[[Batch], Iterator[Cell]]
+) -> Table:
+    rows = []
+    for variant in report.variants:
+        for batch in variant.batches:
+            first = (Cell(variant.name), Cell(str(batch.batch_size), value=batch.batch_size))
+            rows.append(Row((*first, *cells_of(batch)), variant.name, variant.name == report.choice))
+    return without_empty_columns(Table(caption, heads, tuple(rows)))
+
+
+def _validity(batch: Batch) -> Iterator[Cell]:
+    yield Cell(f"{batch.launches:,}", value=batch.launches)
+    yield Cell(f"{batch.samples:,}", value=batch.samples)
+    yield from (figure(value, words.time) for value in (batch.std_s, batch.min_s, batch.max_s))
+    yield figure(batch.spread, words.share)
+    yield figure(batch.energy_per_sample_j, lambda value: f"{words.number(value)} J")
+    yield Cell(", ".join(dict.fromkeys(name for name, _ in batch.flags)) or "none")
+
+
+def start_table(report: Report) -> Table | None:
+    """Return what it takes until a variant answers, and its size."""
+    heads = ("Variant", "Start to first answer", "Compiling", "Model size", "Parameters", "Device", "Run")
+    rows = [
+        Row(
+            (
+                Cell(each.name), figure(each.startup_s, words.time), figure(each.compile_s, words.time),
+                figure(each.model_bytes, words.size), figure(each.parameters, words.count),
+                Cell(each.device) if each.device else MISSING, Cell(each.run) if each.run else MISSING,
+            ),
+            each.name,
+        )
+        for each in report.measured
+    ]  # fmt: skip
+    table = without_empty_columns(Table("What a variant takes before it answers.", heads, tuple(rows)))
+    return table if rows and len(table.heads) > 1 else None
+
+
+def flag_lines(report: Report) -> list[str]:
+    """Return what speaks against figures, each with its evidence."""
+    return [
+        f"{name}: {variant.name}, batch size {batch.batch_size}: {line}"
+        for variant in report.variants
+        for batch in variant.batches
+        for name, line in batch.flags
+    ]
+
+
+def method_table(report: Report) -> Table:
+    """Return how it was measured, and where."""
+    method = report.method
+    told = {
+        "launches of each variant": method.get("launches"),
+        "launches made": method.get("launches_done"),
+        "of these from an earlier time": method.get("launches_kept") or None,
+        "order": method.get("order"),
+        "confidence of intervals": method.get("confidence"),
+        "practical margin of times": method.get("margin"),
+        "practical margin of accuracy": method.get("accuracy_margin"),
+        "batch sizes": method.get("batch_sizes"),
+        "inputs of the timing": method.get("data"),
+        "answers compared on": method.get("dataset"),
+        "target": method.get("target"),
+        "device": method.get("device"),
+        "seed": method.get("seed"),
+        "measuring took": method.get("measured_s"),
+        f"price of an hour ({report.currency})": method.get("price_per_hour"),
+    }
+    # What was not asked for is nothing that could not be had.
+    told = {name: value for name, value in told.items() if value is not None}
+    told |= {"baseline": report.baseline, "measured at": report.timestamp, "git revision": report.git_commit}
+    rows = [
+        (Cell(name), plain_cell(value, "_s" if name == "measuring took" else ""))
+        for name, value in told.items()
+    ]
+    return plain_table("How it was measured.", ("What", "Value"), rows, word_columns=2)
+
+
+def environment_table(report: Report) -> Table | None:
+    """Return the machine and the versions; None where the document holds none."""
+    rows = []
+    for name, value in report.environment.items():
+        if isinstance(value, Mapping):
+            rows += [(Cell(f"{name}: {key}"), plain_cell(each)) for key, each in value.items()]
+        else:
+            rows.append((Cell(str(name).removesuffix("_bytes").replace("_", " ")), plain_cell(value, name)))
+    shown = rows[:_MOST_ENVIRONMENT]
+    return (
+        plain_table("Environment and versions.", ("What", "Value"), shown, word_columns=2) if rows else None
+    )
+
+
+def plain_cell(value: object, name: str = "") -> Cell:
+    """Return any plain value as a cell; the unit stands at the end of its name."""
+    if value is None or value == "":
+        return MISSING
+    if isinstance(value, bool):
+        return Cell("yes" if value else "no")
+    if isinstance(value, int | float):
+        return _plain_number(value, name)
+    if isinstance(value, list | tuple):
+        return Cell(", ".join(str(each) for each in value) or "none")
+    return Cell(str(value))
+
+
+def _plain_number(value: float, name: str) -> Cell:
+    if name.endswith("_bytes"):
+        return Cell(words.size(value), value=value)
+    if name.endswith("_s"):
+        return Cell(words.time(value), value=value)
+    return Cell(f"{value:,}" if isinstance(value, int) else words.number(value), value=value)

@@ -1,0 +1,288 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a report says, in its order, before it is HTML or Markdown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from gpuprof.bench.campaign_report import more_tables, words
+from gpuprof.bench.campaign_report.layer_plot import layer_figure
+from gpuprof.bench.campaign_report.plain_values import Plain
+from gpuprof.bench.campaign_report.plot_parts import Figure
+from gpuprof.bench.campaign_report.plots import Plots
+from gpuprof.bench.campaign_report.quality_plot import quality_figure
+from gpuprof.bench.campaign_report.reading import Batch, Report, Variant
+from gpuprof.bench.campaign_report.tables import BASELINE, MISSING, Table, Tables
+from gpuprof.bench.campaign_report.traffic_tables import traffic_content
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A heading with what stands below it; `lead` is its answer in one sentence."""
+
+    key: str
+    title: str
+    lead: str = ""
+    figures: tuple[Figure, ...] = ()
+    tables: tuple[Table, ...] = ()
+    lines: tuple[str, ...] = ()
+    # What the lines are called where they are many and fold away on the screen.
+    folded: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """One figure of the chosen variant, with the baseline's beside it."""
+
+    title: str
+    text: str
+    note: str = ""
+    value: float | None = None
+    tone: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Content:
+    """The whole report: what a reader sees first, then the sections."""
+
+    headline: str
+    choice: Variant | None
+    cards: tuple[Card, ...]
+    failures: tuple[str, ...]
+    sections: tuple[Section, ...]
+    plots: Plots
+    report: Report
+    figures: tuple[Figure, ...] = ()
+
+    @property
+    def device(self) -> str | None:
+        """What the variants ran on; None where they tell none, or several."""
+        told = {each.device for each in self.report.measured}
+        return told.pop() if len(told) == 1 else None
+
+
+def content_of(report: Report) -> Content:
+    """Return everything that a report says. A section without anything to tell is left out."""
+    plots, tables = Plots(report), Tables(report)
+    sections = tuple(
+        section for section in _sections(report, plots, tables) if section.tables or section.lines
+    )
+    choice = report.variant(report.choice)
+    headline = report.headline or "No variant was measured: there is nothing to choose from."
+    return Content(
+        headline=headline,
+        choice=choice,
+        cards=tuple(_cards(report, tables, choice)) if choice is not None else (),
+        failures=tuple(_failure_lines(report)),
+        sections=sections,
+        plots=plots,
+        report=report,
+        figures=tuple(each for section in sections for each in section.figures),
+    )
+
+
+def _sections(report: Report, plots: Plots, tables: Tables) -> Iterator[Section]:
+    yield Section("variants", "Variants", tables=(tables.variants(),))
+    if report.measured:
+        yield from _speed_sections(plots, tables, report)
+    yield _quality_section(report, plots)
+    if report.measured:
+        lead = _margin_sentence(report)
+        yield _section(
+            "technique", "Speed-up by technique", plots.technique(), tables.techniques(), lead=lead
+        )
+        write = partial(words.money, currency=report.currency)
+        lead = _extreme(report, "Least", min, lambda each: each.cost_per_million, write)
+        yield _section("cost", "Cost per million inferences", plots.cost(), tables.cost(), lead=lead)
+    layers = more_tables.layer_table(report)
+    if layers is not None:
+        yield _section("layers", "What binds the layers", layer_figure(report, plots), layers)
+    failed = more_tables.failure_table(report)
+    if failed is not None:
+        yield Section("failed", "Variants that failed", tables=(failed,))
+    if report.traffic is not None:
+        yield _traffic_section(report.traffic)
+    yield _method_section(report)
+
+
+def _section(key: str, title: str, figure: Figure | None, *tables: Table, lead: str = "") -> Section:
+    """Return a section with a plot; where there is nothing to plot there is nothing to tell."""
+    if figure is None:
+        return Section(key, title, lines=(f"{title}: {words.UNAVAILABLE}",))
+    return Section(key, title, lead, figures=(figure,), tables=tables)
+
+
+def _speed_sections(plots: Plots, tables: Tables, report: Report) -> Iterator[Section]:
+    over = " against batch size" if len(report.batch_sizes) > 1 else ""
+    quantiles = more_tables.quantile_table(report)
+    lead = _extreme(report, "Shortest median", min, _median_of, words.time)
+    # Of one batch size the quantiles tell all.
+    medians = (tables.latency(),) if len(report.batch_sizes) > 1 else ()
+    yield _section("latency", "Latency", plots.latency(), *medians, quantiles, lead=lead)
+    lead = _extreme(report, "Highest", max, _rate_of, words.rate)
+    yield _section("throughput", f"Throughput{over}", plots.throughput(), tables.throughput(), lead=lead)
+    lead = _extreme(report, "Least", min, _memory_of, words.size)
+    yield _section("memory", "Memory", plots.memory(), tables.memory(), lead=lead)
+
+
+def _median_of(batch: Batch) -> float | None:
+    return None if batch.median is None else batch.median.value
+
+
+def _rate_of(batch: Batch) -> float | None:
+    return None if batch.throughput is None else batch.throughput.value
+
+
+def _memory_of(batch: Batch) -> float | None:
+    found = words.peak_memory(batch)
+    return None if found is None else found[0]
+
+
+def _extreme(
+    report: Report,
+    title: str,
+    choose: Callable[[list[tuple[float, str, int]]], tuple[float, str, int]],
+    read: Callable[[Batch], float | None],
+    write: Callable[[float], str],
+) -> str:
+    """Return the variant and batch size with the most or least of something; empty where there is none."""
+    told = [
+        (value, variant.name, batch.batch_size)
+        for variant in report.measured
+        for batch in variant.batches
+        if (value := read(batch)) is not None
+    ]
+    if not told:
+        return ""
+    value, name, size = choose(told)
+    return f"{title}: {name} with {write(value)} at batch size {size}."
+
+
+def _quality_section(report: Report, plots: Plots) -> Section:
+    table, metrics = more_tables.quality_table(report), more_tables.metric_table(report)
+    tables = () if len(table.heads) < 2 or not table.rows else (table,)
+    figure = quality_figure(report, plots.looks)
+    return Section(
+        "quality",
+        f"{_capital(report.quality_name)} against speed-up" if report.quality_name else "Quality",
+        lead=_front_sentence(report),
+        figures=() if figure is None else (figure,),
+        tables=tables if metrics is None else (*tables, metrics),
+        lines=tuple(more_tables.quality_lines(report)),
+    )
+
+
+def _margin_sentence(report: Report) -> str:
+    margin = report.method.get("margin")
+    if not isinstance(margin, float):
+        return ""
+    return (
+        f"The band around 1 is the practical margin of {words.share(margin)}: it decides nothing in practice."
+    )
+
+
+def _capital(text: str) -> str:
+    return f"{text[:1].upper()}{text[1:]}"
+
+
+def _front_sentence(report: Report) -> str:
+    front = sorted((each for each in report.pareto if each.on_front), key=lambda each: -each.speedup)
+    names = list(dict.fromkeys(each.variant for each in front))
+    what, rests_on = report.quality_name, report.quality_rests_on
+    if what is None:
+        return f"{_capital(rests_on)}." if rests_on else ""
+    rests = f" The figures rest on {rests_on}." if rests_on else ""
+    if not names:
+        return rests.strip()
+    return (
+        f"Pareto front, the fastest first: {', '.join(names)}. "
+        f"No other variant is both faster and better in {what} than one of these.{rests}"
+    )
+
+
+# --- summary -------------------------------------------------------------------------------------
+
+
+def _failure_lines(report: Report) -> Iterator[str]:
+    for variant in report.variants:
+        if variant.status == "failed":
+            yield f"{variant.name} failed: {variant.failure or 'no reason was told'}"
+        elif variant.status == "partly":
+            yield f"{variant.name} was measured in part: {variant.failure or 'no reason was told'}"
+
+
+def _cards(report: Report, tables: Tables, choice: Variant) -> Iterator[Card]:
+    """Yield what the choice brings and costs: the cells of its row, and those of the baseline's row."""
+    table = tables.variants()
+    rows = {row.variant: row for row in table.rows}
+    own, base = rows[choice.name], rows.get(report.baseline)
+    for place, title in enumerate(table.heads):
+        cell = own.cells[place]
+        if title in ("Variant", "Verdict") or cell in (MISSING, BASELINE):
+            continue
+        note = cell.note
+        if title not in ("Speed-up", "Change") and base is not None and base is not own:
+            note = f"baseline {base.cells[place].text}"
+        if title == "Speed-up":
+            note = ", ".join(filter(None, (words.verdict(choice.verdict), note)))
+        yield Card(title, cell.text, note, cell.value, cell.tone)
+    if choice.accuracy is None:
+        name = report.quality_name or "accuracy"
+        yield Card(name.capitalize(), words.UNAVAILABLE, more_tables.why_no_accuracy(choice), tone="missing")
+
+
+def _traffic_section(traffic: Plain) -> Section:
+    lead, tables, lines = traffic_content(traffic)
+    return Section("traffic", "Traffic (A/B)", lead, tables=tables, lines=lines)
+
+
+# --- method --------------------------------------------------------------------------------------
+
+
+def _method_section(report: Report) -> Section:
+    told = [more_tables.method_table(report), more_tables.environment_table(report)]
+    if report.measured:
+        told += [more_tables.validity_table(report), more_tables.start_table(report)]
+    tables = [each for each in told if each is not None]
+    return Section(
+        "method",
+        "Method and validity",
+        tables=tuple(tables),
+        lines=(*_unavailable(report), *report.notes, *more_tables.flag_lines(report)),
+        folded="What to know of the figures",
+    )
+
+
+def _unavailable(report: Report) -> Iterator[str]:
+    """Yield what no figure stands for, and why."""
+    if not report.measured:
+        yield f"all figures: {words.UNAVAILABLE} (no variant was measured)"
+        return
+    priced = report.method.get("price_per_hour") is not None
+    kinds: Sequence[tuple[str, str, Callable[[Batch], object]]] = (
+        ("device memory", "no device tells its peak", lambda each: each.device_peak_bytes),
+        ("host memory", "the system does not tell the peak", lambda each: each.host_peak_bytes),
+        ("energy", "no device with a counter that gpuprof reads", lambda each: each.energy_per_sample_j),
+        (
+            "cost per million inferences",
+            "not told for these" if priced else "no price of an hour was given",
+            lambda each: each.cost_per_million,
+        ),
+    )
+    for name, why, read in kinds:
+        lacking = [
+            each.name for each in report.measured if all(read(batch) is None for batch in each.batches)
+        ]
+        if lacking:
+            of = "all variants" if len(lacking) == len(report.measured) else ", ".join(lacking)
+            yield f"{name}: {words.UNAVAILABLE} for {of} ({why})"
+    for each in report.measured:
+        if each.accuracy is None:
+            yield f"accuracy of {each.name}: {words.UNAVAILABLE} ({more_tables.why_no_accuracy(each)})"
+    for each in report.measured:
+        if each.run_unavailable is not None:
+            yield f"run of {each.name}: {words.UNAVAILABLE} ({each.run_unavailable})"
+    if all(not each.layers for each in report.measured):
+        yield f"layers and what binds them: {words.UNAVAILABLE} (no run was kept)"

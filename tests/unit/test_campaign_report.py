@@ -1,0 +1,634 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The report of a comparison as files: its figures, hostile names, and what is missing."""
+
+from __future__ import annotations
+
+import csv
+import datetime
+import html.parser
+import io
+import json
+import math
+import os
+import re
+import select
+import stat
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from campaign_documents import HOSTILE, document, everything_failed, failed, variant
+from campaigns import campaign_of, launches
+
+from gpuprof.bench.campaign.document import document_of
+from gpuprof.bench.campaign_report import read_document, write_report
+from gpuprof.bench.campaign_report.reading import Interval, report_of
+from gpuprof.bench.campaign_report.sections import Content, content_of
+from gpuprof.bench.campaign_report.words import interval, number, time
+from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
+
+BLACK_LIST = ("\x00", "\n", "\r", "\u202e", "\u2066", "\u200f")
+NASTY = f"=cmd|' /C calc'!A0 {HOSTILE}\x00\n\r\u202eevil\u2066\u200f | a **b** [c](d)"
+
+
+class Reader(html.parser.HTMLParser):
+    """The elements and texts of a page, and the exact values of its figures by section."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.values: dict[str, list[float]] = {}
+        self.words: list[str] = []
+        self.addresses: list[str] = []
+        self._section = ""
+        self._skip = 0
+        self.feed(page)
+        self.text = " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        self.tags.append(tag)
+        self.addresses += [str(found[name]) for name in ("src", "href") if name in found]
+        if tag == "section":
+            self._section = str(found["id"])
+        if tag == "data":
+            self.values.setdefault(self._section, []).append(float(str(found["value"])))
+        self._skip += tag in ("script", "style")
+
+    def handle_endtag(self, tag: str) -> None:
+        self._skip -= tag in ("script", "style")
+
+    def handle_data(self, data: str) -> None:
+        if not self._skip:
+            self.words.append(data)
+
+
+def written(tmp_path: Path, plain: dict[str, Any], ending: str) -> str:
+    (path,) = write_report(plain, [ending], tmp_path, "report")
+    assert path == tmp_path / f"report.{ending}"
+    return path.read_text(encoding="utf-8")
+
+
+def content(plain: dict[str, Any]) -> Content:
+    return content_of(report_of(plain))
+
+
+def numbers_of(text: str) -> list[float]:
+    """Every number of a text, with the prefix of its unit, in seconds, bytes and so on."""
+    units = {"ms": 1e-3, "µs": 1e-6, "MB": 1e6, "GB": 1e9, "kB": 1e3, "%": 1e-2, "pp": 1e-2, "M": 1e6}
+    found = []
+    for digits, exponent, unit in re.findall(r"([-+−]?[\d,]*\.?\d+)(e[-−+]?\d+)? ?([µa-zA-Z%]*)", text):
+        plain = (digits + exponent).replace(",", "").replace("−", "-")
+        found.append(float(plain) * units.get(unit, 1.0))
+    return found
+
+
+def figures_of(batch: dict[str, Any]) -> Iterator[float]:
+    """The figures of a batch size that a reader asks for."""
+    for key in ("median_s", "p90_s", "p95_s", "p99_s", "throughput_per_s", "speedup"):
+        if batch[key] is not None:
+            yield batch[key]["value"]
+    yield from (batch[key] for key in ("mean_s", "std_s", "min_s", "max_s", "spread", "samples"))
+    yield from (batch[key] for key in ("host_peak_bytes", "cost_per_million"))
+
+
+# --- the figures ---------------------------------------------------------------------------------
+
+
+def test_every_figure_of_the_page_is_exactly_the_documents(tmp_path: Path) -> None:
+    plain = document()
+    found = Reader(written(tmp_path, plain, "html")).values
+    everywhere = {value for values in found.values() for value in values}
+    for each in plain["variants"]:
+        for batch in each["batches"]:
+            assert set(figures_of(batch)) <= everywhere
+    speedups = {each["speedup"]["value"] for each in plain["variants"] if each["speedup"]}
+    changes = {each["accuracy"]["change"]["value"] for each in plain["variants"]}
+    assert speedups | changes <= set(found["variants"])
+    told = set(_leaves(plain))
+    assert everywhere <= told, "a figure that the document does not have"
+
+
+def _leaves(value: Any) -> Iterator[float]:
+    if isinstance(value, dict):
+        for each in value.values():
+            yield from _leaves(each)
+    elif isinstance(value, list):
+        for each in value:
+            yield from _leaves(each)
+    elif isinstance(value, int | float) and not isinstance(value, bool):
+        yield float(value)
+
+
+def test_words_are_as_exact_as_four_digits() -> None:
+    tables = [table for section in content(document()).sections for table in section.tables]
+    cells = [cell for table in tables for row in table.rows for cell in row.cells if cell.value is not None]
+    assert len(cells) > 300
+    for cell in cells:
+        (shown, *_) = numbers_of(cell.text)
+        coarse = "%" in cell.text or "pp" in cell.text
+        assert math.isclose(shown, cell.value, rel_tol=5.1e-4, abs_tol=5.1e-5 if coarse else 0), cell
+
+
+def test_the_ends_of_intervals_stand_below_their_figures() -> None:
+    plain = document(("original", "int8"), (8,))
+    batch = plain["variants"][1]["batches"][0]
+    (section,) = (each for each in content(plain).sections if each.key == "latency")
+    (row,) = (row for row in section.tables[0].rows if row.variant == "int8")
+    ends = numbers_of(row.cells[2].note)
+    # The unit stands once, behind the second.
+    assert ends[0] * 1e-3 == pytest.approx(batch["median_s"]["low"], rel=5e-4)
+    assert ends[1] == pytest.approx(batch["median_s"]["high"], rel=5e-4)
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (0.0123, 0.0125, "12.30 to 12.50 ms"),
+        (0.000999, 0.00101, "999.0 µs to 1.010 ms"),
+        (None, 0.1, ""),
+    ],
+)
+def test_an_interval_has_its_unit_once_where_it_is_the_same(
+    low: float | None, high: float | None, text: str
+) -> None:
+    assert interval(Interval(low, 0.01, high), time) == text
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (1234567, "1,234,567"), (2.30649, "2.306"), (-0.00123456, "−0.001235"), (1.5e-7, "1.500e−07")],
+)
+def test_numbers_have_four_digits(value: float, text: str) -> None:
+    assert number(value) == text
+
+
+def test_markdown_tells_the_figures_of_the_document(tmp_path: Path) -> None:
+    plain = document()
+    shown = numbers_of(written(tmp_path, plain, "md"))
+    for each in plain["variants"]:
+        for batch in each["batches"]:
+            for figure in figures_of(batch):
+                assert any(math.isclose(figure, one, rel_tol=5.1e-4, abs_tol=5.1e-5) for one in shown), figure
+
+
+def test_csv_holds_exact_figures_in_a_row_a_batch_size(tmp_path: Path) -> None:
+    plain = document()
+    rows = list(csv.DictReader(io.StringIO(written(tmp_path, plain, "csv"))))
+    assert len(rows) == 18
+    for row in rows:
+        own = next(each for each in plain["variants"] if each["name"] == row["variant"])
+        batch = next(each for each in own["batches"] if str(each["batch_size"]) == row["batch_size"])
+        assert float(row["latency_p50_ms"]) == batch["median_s"]["value"] * 1e3
+        assert float(row["latency_p50_high_ms"]) == batch["median_s"]["high"] * 1e3
+        assert float(row["throughput_ips"]) == batch["throughput_per_s"]["value"]
+        assert float(row["accuracy"]) == own["accuracy"]["accuracy"]
+        assert float(row["cost_per_million"]) == batch["cost_per_million"]
+        assert int(row["host_peak_bytes"]) == batch["host_peak_bytes"]
+        p99 = batch["p99_s"]
+        assert row["latency_p99_ms"] == ("" if p99 is None else str(p99["value"] * 1e3))
+    assert [row["is_baseline"] for row in rows[:4]] == ["True", "True", "True", "False"]
+
+
+def test_json_is_the_document_and_is_read_back(tmp_path: Path) -> None:
+    plain = document()
+    text = written(tmp_path, plain, "json")
+    assert json.loads(text) == plain
+    assert read_document(tmp_path / "report.json") == plain
+
+
+def test_a_report_of_raw_samples_has_their_figures(tmp_path: Path) -> None:
+    given = {
+        name: {1: launches(level, (seed, 1)), 8: launches(5 * level, (seed, 8))}
+        for seed, (name, level) in enumerate({"old": 10.0, "new": 7.0, "third": 10.1, "last": 12.0}.items())
+    }
+    campaign = campaign_of(given, price_per_hour=1.2)
+    plain = document_of(campaign, datetime.datetime(2026, 2, 3, tzinfo=datetime.timezone.utc))
+    write_report(plain, ["html", "csv", "md"], tmp_path, "report")
+    shown = set(Reader((tmp_path / "report.html").read_text(encoding="utf-8")).values["latency"])
+    rows = list(csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text(encoding="utf-8"))))
+    for name, sizes in given.items():
+        for size, raw in sizes.items():
+            median_ms = float(np.median(np.concatenate(raw)))
+            (row,) = (each for each in rows if (each["variant"], each["batch_size"]) == (name, str(size)))
+            assert float(row["latency_p50_ms"]) == pytest.approx(median_ms, rel=1e-5)
+            assert any(one == pytest.approx(median_ms / 1e3, rel=1e-5) for one in shown)
+    assert read_document_of(plain, tmp_path) == json.loads(json.dumps(plain))
+
+
+def read_document_of(plain: dict[str, Any], folder: Path) -> dict[str, Any]:
+    write_report(plain, ["json"], folder, "again")
+    return read_document(folder / "again.json")
+
+
+# --- what is missing is said ---------------------------------------------------------------------
+
+
+def test_the_headline_comes_first_and_the_sections_in_order(tmp_path: Path) -> None:
+    found = Reader(written(tmp_path, document(), "html"))
+    order = [
+        "Ship int8: 2.31 times",
+        "What to do next",
+        "Variants",
+        "Latency",
+        "Throughput against",
+        "Memory",
+    ]
+    order += ["Accuracy against speed-up", "Speed-up by technique", "Cost per million inferences"]
+    order += ["What binds the layers", "Method and validity"]
+    places = [found.text.index(each) for each in order[:2]]
+    for each in order[2:]:
+        places.append(found.text.index(each, places[-1]))
+    assert places == sorted(places)
+    assert "Why: it is 2.306 times as fast" in found.text
+    assert "Pareto front, the fastest first: int8, onnx." in found.text
+    worse = "classes that got worse: forklift from 81.00% to 52.40% of 40 samples, mostly taken for tractor"
+    assert f"pruned: {worse}" in found.text
+
+
+def test_a_variant_that_failed_is_shown_with_its_reason(tmp_path: Path) -> None:
+    plain = document(("original", "int8"))
+    plain["variants"].append(failed("tensorrt", "TensorRT is not installed: pip install tensorrt"))
+    for ending in ("html", "md"):
+        text = written(tmp_path, plain, ending)
+        text = Reader(text).text if ending == "html" else text
+        assert text.count("TensorRT is not installed: pip install tensorrt") >= 2
+        assert "failed: nothing was measured" in text
+    rows = list(csv.DictReader(io.StringIO(written(tmp_path, plain, "csv"))))
+    assert rows[-1]["failure"] == "TensorRT is not installed: pip install tensorrt"
+    assert (rows[-1]["batch_size"], rows[-1]["latency_p50_ms"]) == ("", "")
+
+
+@pytest.mark.parametrize("ending", ["html", "md", "csv", "json"])
+def test_everything_failed_is_a_report_too(tmp_path: Path, ending: str) -> None:
+    text = written(tmp_path, everything_failed(), ending)
+    assert "models/int8.pt2 cannot be read" in text or "models/int8\\.pt2" in text or "int8.pt2" in text
+    if ending == "html":
+        assert Reader(text).values.keys() <= {"method"}
+
+
+def test_what_is_unavailable_or_insufficient_is_a_word_and_never_0() -> None:
+    plain = document(("original", "int8"), (1, 32))
+    for each in plain["variants"]:
+        each["accuracy"], each["accuracy_unavailable"], each["layers"] = None, "no --dataset was given", None
+        for batch in each["batches"]:
+            batch["cost_per_million"] = batch["host_peak_bytes"] = None
+    plain["pareto"], plain["quality"] = [], {"name": None, "rests_on": "nothing"}
+    plain["variants"][1]["model_bytes"] = None
+    found = content(plain)
+    sections = {each.key: each for each in found.sections}
+    assert sections["memory"].lines == ("Memory: unavailable",)
+    assert sections["cost"].lines == ("Cost per million inferences: unavailable",)
+    assert sections["quality"].lines[0] == "original: unavailable (no --dataset was given)"
+    assert "layers" not in sections
+    assert [card.text for card in found.cards if card.title == "Accuracy"] == ["unavailable"]
+    (p99,) = {row.cells[5].text for row in sections["latency"].tables[1].rows if row.cells[1].text == "32"}
+    assert p99 == "insufficient (n=2,032)"
+    method = sections["method"].lines
+    assert "device memory: unavailable for all variants (no device tells its peak)" in method
+    assert "layers and what binds them: unavailable (no run was kept)" in method
+    cells = [
+        cell for each in found.sections for table in each.tables for row in table.rows for cell in row.cells
+    ]
+    assert not any(
+        cell.text in ("0", "0.00%", "None", "nan") for cell in cells if cell.value is None and cell.note
+    )
+
+
+@pytest.mark.parametrize(
+    ("names", "sizes"),
+    [
+        (("original",), (1,)),
+        (("original", "int8"), (32,)),
+        (("original", "int8"), (1, 2, 4, 8, 32, 128)),
+        (("original", *(f"variant {number}" for number in range(11))), (1, 8)),
+    ],
+)
+def test_one_to_twelve_variants_and_one_to_six_batch_sizes(
+    tmp_path: Path, names: tuple[str, ...], sizes: tuple[int, ...]
+) -> None:
+    plain = document(names, sizes)
+    found = content(plain)
+    kinds = {figure.key: {trace["type"] for trace in figure.traces} for figure in found.figures}
+    assert kinds["latency"] == ({"bar"} if len(sizes) == 1 else {"scatter"})
+    assert len({(look.colour, look.symbol) for look in found.plots.looks.values()}) == len(names)
+    text = Reader(written(tmp_path, plain, "html")).text
+    assert all(name in text for name in names)
+
+
+def test_the_plots_hold_the_documents_figures_and_nothing_else() -> None:
+    plain = document()
+    figures = {figure.key: figure for figure in content(plain).figures}
+    line = next(trace for trace in figures["latency"].traces if trace["meta"]["variant"] == "int8")
+    batches = next(each for each in plain["variants"] if each["name"] == "int8")["batches"]
+    assert line["x"] == [1, 8, 32]
+    assert line["y"] == pytest.approx([batch["median_s"]["value"] * 1e3 for batch in batches])
+    low = [(batch["median_s"]["value"] - batch["median_s"]["low"]) * 1e3 for batch in batches]
+    assert line["error_y"]["arrayminus"] == pytest.approx(low)
+    assert figures["latency"].layout["yaxis"]["type"] == "log"
+    front = figures["quality"].traces[0]
+    assert front["x"][1:-1] == [1.853, 2.306]
+    assert [round(trace["x"][0], 3) for trace in figures["technique"].traces] == [
+        2.306,
+        1.853,
+        1.412,
+        1.187,
+        0.971,
+    ]
+
+
+def test_plotly_knows_every_property_of_the_plots() -> None:
+    objects = pytest.importorskip("plotly.graph_objects")
+    for figure in content(document()).figures:
+        plain = json.loads(json.dumps(figure.to_dict()), object_hook=_without_names)
+        objects.Figure(data=plain["traces"], layout=plain["layout"])
+
+
+def _without_names(value: dict[str, Any]) -> dict[str, Any]:
+    """Replace names of the style sheet, which plotly.js never gets, by a colour."""
+    return {
+        key: "#123456" if isinstance(one, str) and one.startswith("var(") else one
+        for key, one in value.items()
+    }
+
+
+def test_traffic_is_advice_with_both_sides_and_their_ratios() -> None:
+    times = {f"{name}_s": {"low": 0.9 * at, "value": at, "high": 1.1 * at} for name, at in TIMES.items()}
+    arm = {
+        "share": 0.9,
+        "requests": 9_000,
+        "failed": 18,
+        "failed_share": {"low": 0.001, "value": 0.002, "high": 0.003},
+    }
+    ratio = {"low": 0.71, "value": 0.75, "high": 0.79}
+    traffic = {
+        "variants": ["original", "int8"],
+        "split": [0.9, 0.1],
+        "settings": {"requests": 1_000},
+        "arms": [{"variant": "original", **arm, **times}, {"variant": "int8", **arm, **times, "p99_s": None}],
+        "figures": [{"figure": "p50", "ratio": ratio, "launches": 10, "margin": 0.01, "verdict": "faster"}],
+        "advice": {"action": "roll out", "text": "roll out int8", "because": "p50 is faster"},
+        "notes": ["interrupted: these are the launches until then"],
+        "launch_ratios": [{"launch": 1, "p50": 0.7}],
+    }
+    (section,) = (each for each in content(document(traffic=traffic)).sections if each.key == "traffic")
+    assert section.lead == "Roll out int8: p50 is faster"
+    arms, figures, rest = section.tables
+    assert [row.variant for row in arms.rows] == ["original", "int8"]
+    assert [cell.text for cell in arms.rows[1].cells[2:]] == [
+        "9,000", "18", "0.20%", "12.00 ms", "15.00 ms", "unavailable",
+    ]  # fmt: skip
+    assert [cell.text for cell in figures.rows[0].cells] == ["p50", "0.7500", "1.00%", "10", "faster"]
+    assert [cell.text for cell in rest.rows[0].cells] == ["settings: requests", "1,000"]
+    assert section.lines == ("interrupted: these are the launches until then",)
+
+
+TIMES = {"p50": 0.012, "p95": 0.015, "p99": 0.021}
+
+
+# --- hostile text --------------------------------------------------------------------------------
+
+
+def hostile() -> dict[str, Any]:
+    plain = document(("original", NASTY))
+    plain["name"] = plain["variants"][1]["framework"] = NASTY
+    plain["variants"][1]["technique"] = HOSTILE
+    plain["variants"][1]["accuracy"]["findings"] = [NASTY]
+    plain["variants"][1]["batches"][0]["flags"] = [{"name": NASTY, "line": NASTY}]
+    plain["variants"][1]["layers"] = [{"name": NASTY, "type": NASTY, "share": 0.5, "bound": NASTY}]
+    plain["summary"] = {"headline": NASTY, "lines": [NASTY], "choice": NASTY}
+    plain["recommendations"] = [{"text": NASTY, "because": NASTY}]
+    plain["environment"][NASTY], plain["method"]["currency"], plain["notes"] = NASTY, NASTY, [NASTY]
+    plain["quality"] = {"name": NASTY, "rests_on": NASTY}
+    plain["variants"].append(failed("\ud800 half", NASTY))
+    return plain
+
+
+def test_hostile_text_stays_text_in_the_page(tmp_path: Path) -> None:
+    page = written(tmp_path, hostile(), "html")
+    found = Reader(page)
+    assert "img" not in found.tags
+    assert found.tags.count("script") == 3
+    assert found.addresses == ["data:,"]
+    assert HOSTILE in found.text
+    assert not any(each in found.text for each in BLACK_LIST)
+
+
+def test_hostile_text_in_plots_is_no_markup_of_plotly() -> None:
+    texts = [
+        text
+        for figure in content(hostile()).figures
+        for trace in figure.traces
+        for text in (*trace.get("hovertext", ()), trace.get("name", ""), *trace.get("text", ()))
+    ]
+    texts += [
+        each["text"] for figure in content(hostile()).figures for each in figure.layout.get("annotations", ())
+    ]
+    assert any("&lt;/script" in text for text in texts)
+    assert not any(re.search(r"<(?!/?b>|br>)", text) for text in texts)
+    assert not any(each in text for text in texts for each in BLACK_LIST)
+
+
+def test_hostile_text_keeps_markdown_tables_whole(tmp_path: Path) -> None:
+    text = written(tmp_path, hostile(), "md")
+    assert "<img" not in text.replace("\\<img", "")
+    assert not any(each in text for each in ("\x00", "\r", "\u202e"))
+    block: list[int] = []
+    for line in [*text.split("\n"), ""]:
+        if line.startswith("|"):
+            block.append(len(re.findall(r"(?<!\\)\|", line)))
+            continue
+        assert len(set(block)) <= 1
+        block = []
+
+
+def test_hostile_text_runs_nothing_in_a_spreadsheet(tmp_path: Path) -> None:
+    text = written(tmp_path, hostile(), "csv")
+    rows = list(csv.reader(io.StringIO(text)))
+    assert len({len(row) for row in rows}) == 1
+    assert len(rows) == 1 + 3 + 3 + 1
+    cells = [cell for row in rows for cell in row]
+    assert any(cell.startswith("'=cmd") for cell in cells)
+    assert not any(cell.startswith(("=", "@", "\t")) for cell in cells)
+    assert not any(each in text for each in ("\x00", "\r", "\u202e"))
+
+
+# --- files, packages and browsers that are not there -----------------------------------------------
+
+
+def test_without_jinja2_or_plotly_the_other_formats_are_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for missing in ("jinja2", "plotly.offline"):
+        with monkeypatch.context() as patch:
+            patch.setitem(sys.modules, missing, None)
+            package = missing.split(".", maxsplit=1)[0]
+            with pytest.raises(
+                UnavailableError, match=rf"needs {package}: pip install 'gpuprof-native\[report\]'"
+            ):
+                write_report(document(("original",)), ["html", "pdf", "md"], tmp_path / package, "report")
+        assert [path.name for path in (tmp_path / package).iterdir()] == ["report.md"]
+
+
+def test_formats_that_need_no_package_import_none(run_python: Any, tmp_path: Path) -> None:
+    code = (
+        "import sys, json, pathlib\n"
+        "from gpuprof.bench.campaign_report import write_report\n"
+        f"document = json.loads(pathlib.Path({str(tmp_path / 'in.json')!r}).read_text())\n"
+        f"write_report(document, ['md', 'csv', 'json'], pathlib.Path({str(tmp_path)!r}), 'out')\n"
+        "print(sorted({'jinja2', 'plotly', 'torch', 'duckdb'} & set(sys.modules)))"
+    )
+    (tmp_path / "in.json").write_text(json.dumps(document(("original",))))
+    done = run_python("-c", code)
+    assert (done.stdout, done.stderr) == ("[]\n", "")
+
+
+def test_a_format_that_cannot_be_written_does_not_take_the_others(tmp_path: Path) -> None:
+    (tmp_path / "report.csv").mkdir()
+    with pytest.raises(BenchmarkError, match=r"cannot write .*report\.csv"):
+        write_report(document(("original",)), ["csv", "md", "json"], tmp_path, "report")
+    assert (tmp_path / "report.md").is_file()
+    assert (tmp_path / "report.json").is_file()
+
+
+def test_an_unknown_format_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    with pytest.raises(
+        BenchmarkError, match="'docx' is no format of a report: take html, md, csv, json, pdf"
+    ):
+        write_report(document(), ["md", "docx"], tmp_path / "new", "report")
+    assert not (tmp_path / "new").exists()
+
+
+def test_no_browser_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("plotly")
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("GPUPROF_CHROMIUM", raising=False)
+    with pytest.raises(
+        UnavailableError, match="printed by Chromium, which is not installed: install chromium"
+    ):
+        write_report(document(("original",)), ["pdf", "html"], tmp_path, "report")
+    assert (tmp_path / "report.html").is_file()
+
+
+def browser_that(tmp_path: Path, does: str) -> str:
+    path = tmp_path / "browser"
+    path.write_text(f"#!/bin/sh\n{does}\n")
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return str(path)
+
+
+def test_a_browser_that_never_ends_is_ended_with_what_it_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gpuprof.bench.campaign_report.pdf import print_pdf
+
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    does = f"exec 3> {pipe}; echo begun >&3; sleep 600 & wait"
+    monkeypatch.setenv("GPUPROF_CHROMIUM", browser_that(tmp_path, does))
+    with pytest.raises(BenchmarkError, match=r"did not print the page in 1 s"):
+        print_pdf("<p>", tmp_path / "out.pdf", limit_s=1.0)
+    assert not (tmp_path / "out.pdf").exists()
+    # A pipe is at its end when nobody is left who could write to it.
+    assert os.read(reader, 100) == b"begun\n"
+    assert select.select([reader], [], [], 30)[0]
+    assert os.read(reader, 100) == b""
+    os.close(reader)
+
+
+def test_a_browser_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpuprof.bench.campaign_report.pdf import print_pdf
+
+    monkeypatch.setenv("GPUPROF_CHROMIUM", browser_that(tmp_path, "echo no usable sandbox >&2; exit 1"))
+    with pytest.raises(BenchmarkError, match="printed nothing; it last said: no usable sandbox"):
+        print_pdf("<p>", tmp_path / "out.pdf")
+    monkeypatch.setenv("GPUPROF_CHROMIUM", str(tmp_path / "nowhere"))
+    with pytest.raises(UnavailableError, match="is no program"):
+        print_pdf("<p>", tmp_path / "out.pdf")
+
+
+# --- documents that are none -----------------------------------------------------------------------
+
+
+def _broken(change: str) -> dict[str, Any]:
+    plain = document(("original", "int8"))
+    first = plain["variants"][0]
+    batch = first["batches"][0]
+    {
+        "no variants": lambda: plain.pop("variants"),
+        "variants are a text": lambda: plain.update(variants="none"),
+        "a variant is a list": lambda: plain["variants"].append([1]),
+        "a time is a text": lambda: batch.update(mean_s="1"),
+        "an interval is a number": lambda: batch.update(median_s=0.1),
+        "a size below 1": lambda: batch.update(batch_size=0),
+        "a status of no kind": lambda: first.update(status="fine"),
+        "two of one name": lambda: plain["variants"].append(variant("int8", (1,))),
+        "a line is a number": lambda: plain["summary"].update(lines=[3]),
+        "true is no number": lambda: first.update(startup_s=True),
+        "a number without end": lambda: first.update(startup_s=10**400),
+    }[change]()
+    return plain
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("no variants", "'variants' is missing"),
+        ("variants are a text", "'none' stands where a list"),
+        ("a variant is a list", "damaged"),
+        ("a time is a text", "'1' stands where a number"),
+        ("an interval is a number", "0.1 stands where a table"),
+        ("a size below 1", "0 stands where a batch size"),
+        ("a status of no kind", "'fine' is none of measured"),
+        ("two of one name", "two variants have the same name"),
+        ("a line is a number", "3 stands where a text"),
+        ("true is no number", "True stands where a number"),
+        ("a number without end", "damaged"),
+    ],
+)
+def test_a_damaged_document_is_one_line(tmp_path: Path, change: str, words: str) -> None:
+    path = tmp_path / "result.json"
+    path.write_text(json.dumps(_broken(change)))
+    with pytest.raises(BenchmarkError, match=re.escape(words)) as caught:
+        read_document(path)
+    assert "\n" not in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "is no comparison"),
+        ("[1, 2]", "is no comparison"),
+        ('{"kind": "comparison"', "is no comparison"),
+        ('{"kind": "benchmark", "format": 1}', "name the .json of gpuprof compare"),
+        ('{"kind": "comparison", "format": 9}', "has format 9, and this version reads 1"),
+        ('{"kind": "comparison", "format": 1, "x": NaN}', "NaN is no figure"),
+        ("[" * 200_000, "nested too deep"),
+    ],
+)
+def test_another_file_is_no_document(tmp_path: Path, text: str, words: str) -> None:
+    path = tmp_path / "other.json"
+    path.write_text(text)
+    with pytest.raises(BenchmarkError, match=re.escape(words)):
+        read_document(path)
+
+
+def test_a_file_that_cannot_be_read_is_no_document(tmp_path: Path) -> None:
+    with pytest.raises(BenchmarkError, match="cannot be read"):
+        read_document(tmp_path / "nowhere.json")
+    (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(BenchmarkError, match="is no comparison"):
+        read_document(tmp_path / "bytes.json")
+
+
+def test_a_figure_that_is_no_number_is_not_written(tmp_path: Path) -> None:
+    plain = document(("original",))
+    plain["traffic"] = {"rate": float("nan")}
+    with pytest.raises(GpuprofError, match="cannot be written"):
+        write_report(plain, ["json", "md"], tmp_path, "report")
+    assert [path.name for path in tmp_path.iterdir()] == ["report.md"]
