@@ -16,6 +16,7 @@ from gpuprof.bench.comparison import (
     compare_many,
     hedges_g,
     launches_needed,
+    launches_to_settle,
     log_ratio,
 )
 
@@ -203,3 +204,30 @@ def test_what_is_no_time_is_refused(old: list[float], new: list[float], margin: 
 def test_launches_without_spread_differ_exactly() -> None:
     assert compare([1.0, 1.0, 1.0], [1.1, 1.1, 1.1]).verdict == "slower"
     assert compare([1.0, 1.0, 1.0], [1.0, 1.0, 1.0]).verdict == "same"
+
+
+def test_two_launches_that_differ_beyond_measure_have_an_interval_all_the_same() -> None:
+    found = compare([1e-9, 1e9], [1e-9, 1e9])
+    assert found.verdict == "inconclusive"
+    assert found.high is not None
+    assert math.isfinite(found.high)
+
+
+@pytest.mark.parametrize(
+    ("variation", "margin", "needed"), [(0.01, 0.01, 19), (0.02, 0.01, 71), (0.0, 0.01, 1)]
+)
+def test_launches_that_settle_a_comparison(variation: float, margin: float, needed: int) -> None:
+    assert launches_to_settle(variation, margin) == needed
+    assert launches_to_settle(variation, 0.0) is None
+
+
+def test_what_should_settle_equal_launches_does_so_as_often_as_it_says() -> None:
+    generator = np.random.default_rng(39)
+    needed = launches_to_settle(0.01, 0.01)
+    assert needed is not None
+    said = 0
+    for _ in range(300):
+        found = log_ratio(np.array(launches(generator, needed)), np.array(launches(generator, needed)))
+        assert found is not None
+        said += found.same_p_value(0.01) <= 0.05
+    assert 0.72 <= said / 300 <= 0.88

@@ -12,10 +12,10 @@ import pytest
 from batches import batch_of
 
 from gpuprof.bench import self_check as module
-from gpuprof.bench.comparison import launches_needed, smallest_change
+from gpuprof.bench.comparison import compare, launches_needed, smallest_change
 from gpuprof.bench.launches import Launches, Outcome, launch_order
 from gpuprof.bench.result import Launch
-from gpuprof.bench.self_check import Campaign, SelfCheck, replayed, self_check
+from gpuprof.bench.self_check import Campaign, Replays, SelfCheck, Sight, self_check
 from gpuprof.bench.statistics import exact_share
 from gpuprof.cli.main import execute
 from gpuprof.errors import BenchmarkError
@@ -107,10 +107,40 @@ def test_a_change_of_level_between_campaigns_is_no_variation_of_launches() -> No
 
 
 def test_replays_find_large_changes_always_and_none_without() -> None:
-    launches = made(0.01, 10).launches
-    assert replayed(launches, 10, 1.2, 0.01) == (1.0, 0.0)
-    assert replayed(launches, 10, 1 / 1.2, 0.01) == (0.0, 1.0)
-    assert sum(replayed(launches, 10, 1.0, 0.01)) <= 0.05
+    replays = Replays.of(made(0.01, 10).launches, 10)
+    assert replays.slower(1.2, 0.01) == 1.0
+    assert replays.slower(1.0, 0.01) + replays.faster(0.01) <= 0.05
+    smallest = replays.smallest(0.01)
+    assert replays.slower(1 + smallest, 0.01) == pytest.approx(0.8, abs=0.01)
+
+
+def test_a_replay_is_the_comparison_of_its_launches() -> None:
+    launches = made(0.01, 2).launches
+    order = launch_order(["old", "new"], 10, 0)
+    sides = {
+        name: [figure for figure, own in zip(launches, order, strict=True) if own == name]
+        for name in ("old", "new")
+    }
+    found = compare(sides["old"], sides["new"])
+    replays = Replays.of(launches, 10, count=1)
+    assert found.high == pytest.approx(float(np.exp(replays.difference[0] + replays.half[0])))
+
+
+def test_bursts_show_in_the_count_and_not_in_the_computed_change() -> None:
+    generator = np.random.default_rng(62)
+    spreads = [0.005] * 5 + [0.3] * 4
+    rounds = [tuple(generator.lognormal(0, spread, 10).tolist()) for spread in spreads]
+    check = SelfCheck(tuple(Campaign((), (), each, False) for each in rounds))
+    (ten, _) = check.sights
+    assert ten.found is not None
+    assert ten.counted is not None
+    assert ten.found < 0.78
+    assert ten.counted > 1.05 * ten.smallest
+    assert "go by the count" not in str(check)
+    check.__dict__["sights"] = [Sight(10, 0.1, 0.6, 0.2, 0.0)]
+    assert "in 80% one of 20.0% (launches that vary in bursts: go by the count)" in " ".join(
+        str(check).split()
+    )
 
 
 def test_few_launches_say_what_is_missing() -> None:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 Verdict = Literal["slower", "faster", "same", "inconclusive"]
 MARGIN = 0.01
 _RESAMPLES = 4_000
+_LARGEST_EXPONENT = 700.0  # of a double; two launches that differ much ask for more
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +84,7 @@ class LogRatio:
     def interval(self, level: float) -> tuple[float, float]:
         """Return the ends of the ratio's interval, at a confidence of 1 - `level`."""
         half = student(level, self.freedom) * self.error
-        return math.exp(self.value - half), math.exp(self.value + half)
+        return math.exp(self.value - half), math.exp(min(self.value + half, _LARGEST_EXPONENT))
 
     def same_p_value(self, margin: float) -> float:
         """Return the larger p-value of the two one-sided tests (Schuirmann, J. Pharmacok. 15, 1987)."""

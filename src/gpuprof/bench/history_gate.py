@@ -14,7 +14,7 @@ from gpuprof.analyze.text_table import Column, wrapped
 from gpuprof.bench.change_points import LEVEL, find_change_points
 from gpuprof.bench.comparison import MARGIN, Judgement, LogRatio, judge_ratios
 from gpuprof.bench.file_levels import Levels, files_to_settle, margin_to_settle
-from gpuprof.bench.gate import MISSING, MOST_LAUNCHES, Outcome, outcome_of
+from gpuprof.bench.gate import MISSING, Outcome, outcome_of
 from gpuprof.bench.gate_table import interval_text, name_parts, names_table, shared_line, time_text
 from gpuprof.bench.history import DatedResults, History
 from gpuprof.bench.statistics import CONFIDENCE
@@ -23,6 +23,7 @@ from gpuprof.errors import BenchmarkError
 
 # Fewer files in no order at all look like a change more often than the level allows.
 FEWEST_FILES = 8
+_MOST_CANDIDATES = 30  # beyond that nobody measures them
 _COLUMNS = (
     Column("configuration", right=False),
     Column("files"),
@@ -246,12 +247,12 @@ def _told(judged: Judgement, variation: float | None, files: int, candidates: in
 
 def _mend(judged: Judgement, variation: float, files: int, candidates: int) -> str:
     needed = files_to_settle(variation, files, judged.margin, level=judged.level) if judged.margin else None
-    if needed is not None and candidates < needed <= MOST_LAUNCHES:
+    if needed is not None and candidates < needed <= _MOST_CANDIDATES:
         return f"about {needed} files of the candidate, measured apart, settle it; give --candidate for each"
     if needed is not None and needed <= candidates:
         return "the ratio lies near the margin; measure the candidate once more, or take another --margin"
     enough = margin_to_settle(variation, files, level=judged.level)
-    return f"no number of candidates settles it; one does with --margin {math.ceil(enough * 100)}%"
+    return f"no bearable number of candidates settles it; one does with --margin {math.ceil(enough * 100)}%"
 
 
 def _notes(rows: Sequence[HistoryRow], measured: Sequence[Configuration]) -> list[str]:

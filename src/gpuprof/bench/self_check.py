@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -26,6 +26,11 @@ from gpuprof.bench.sample_stream import INTERRUPTED
 from gpuprof.bench.settings import Settings
 from gpuprof.bench.statistics import CONFIDENCE, exact_share
 from gpuprof.errors import BenchmarkError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
 
 LAUNCHES = 5
 SECONDS = 60.0
@@ -77,14 +82,16 @@ class Share:
 class Sight:
     """What so many launches a side show: the smallest slow-down with a power of 80%, computed and counted.
 
-    `found` is the share of replays in which that slow-down, planted, was called slower; `false_alarms` the
-    share in which without any the sides were called different. None where there were too few launches.
+    `found` is the share of replays in which that slow-down, planted, was called slower, and `counted` the
+    slow-down that 80% of them find; `false_alarms` the share in which without any the sides were called
+    different. None where there were too few launches.
     """
 
     launches: int
     smallest: float
-    found: float | None
-    false_alarms: float | None
+    found: float | None = None
+    counted: float | None = None
+    false_alarms: float | None = None
 
 
 @dataclass(frozen=True)
@@ -156,6 +163,7 @@ class SelfCheck:
                     "power": POWER,
                     "smallest_change": each.smallest,
                     "planted_found_share": each.found,
+                    "smallest_change_counted": each.counted,
                     "false_alarm_share": each.false_alarms,
                 }
                 for each in self.sights
@@ -248,29 +256,53 @@ def _campaign(outcomes: Sequence[Outcome], launches: int) -> Campaign:
 def _sight(launches: Sequence[float], variation: float, side: int, margin: float) -> Sight:
     smallest = smallest_change(variation, side, margin=margin, power=POWER)
     if len(launches) < 2 * side:
-        return Sight(side, smallest, None, None)
-    found, _ = replayed(launches, side, 1 + smallest, margin)
-    return Sight(side, smallest, found, sum(replayed(launches, side, 1.0, margin)))
+        return Sight(side, smallest)
+    replays = Replays.of(launches, side)
+    return Sight(
+        launches=side,
+        smallest=smallest,
+        found=replays.slower(1 + smallest, margin),
+        counted=replays.smallest(margin),
+        false_alarms=replays.slower(1.0, margin) + replays.faster(margin),
+    )
 
 
-def replayed(
-    launches: Sequence[float], side: int, factor: float, margin: float, *, replays: int = _REPLAYS
-) -> tuple[float, float]:
-    """Return the shares of comparisons that are called slower and faster.
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """Comparisons of consecutive launches, dealt out to two sides in the order of a comparison.
 
-    Each is of consecutive launches, dealt out in the order of a comparison. The figures of one side are
-    multiplied by `factor`, as a slow-down would.
+    The difference of the sides' logarithms and half of its 95% interval, for each.
     """
-    figures = np.log(launches)
-    begins = np.linspace(0, len(figures) - 2 * side, replays).round().astype(int)
-    windows = figures[begins[:, None] + np.arange(2 * side)]
-    orders = np.array([launch_order(["old", "new"], side, seed) for seed in range(replays)])
-    old = windows[orders == "old"].reshape(replays, side)
-    new = windows[orders == "new"].reshape(replays, side) + math.log(factor)
-    found = welch(plain_means(new), plain_means(old))
-    half, edge = found.half_width(1 - CONFIDENCE), math.log1p(margin)
-    slower, faster = found.difference - half > edge, found.difference + half < -edge
-    return float(slower.mean()), float(faster.mean())
+
+    difference: Floats
+    half: Floats
+
+    @classmethod
+    def of(cls, launches: Sequence[float], side: int, *, count: int = _REPLAYS) -> Replays:
+        """Deal out launches, so many a side, from evenly spread places on."""
+        figures = np.log(launches)
+        begins = np.linspace(0, len(figures) - 2 * side, count).round().astype(int)
+        windows = figures[begins[:, None] + np.arange(2 * side)]
+        orders = np.array([launch_order(["old", "new"], side, seed) for seed in range(count)])
+        old, new = (windows[orders == name].reshape(count, side) for name in ("old", "new"))
+        found = welch(plain_means(new), plain_means(old))
+        return cls(found.difference, found.half_width(1 - CONFIDENCE))
+
+    def slower(self, factor: float, margin: float) -> float:
+        """Return the share that is called slower where the figures of one side are so much larger."""
+        return float((self._needed(margin) < math.log(factor)).mean())
+
+    def faster(self, margin: float) -> float:
+        """Return the share that is called faster without anything planted."""
+        return float((self.difference + self.half < -math.log1p(margin)).mean())
+
+    def smallest(self, margin: float) -> float:
+        """Return the slow-down that as many find as the power says."""
+        return math.expm1(max(0.0, float(np.quantile(self._needed(margin), POWER))))
+
+    def _needed(self, margin: float) -> Floats:
+        needed: Floats = math.log1p(margin) + self.half - self.difference
+        return needed
 
 
 def _alarm_lines(check: SelfCheck) -> list[str]:
@@ -296,14 +328,16 @@ def _variation_lines(check: SelfCheck) -> list[str]:
 def _sight_lines(check: SelfCheck) -> list[str]:
     lines = []
     for each in check.sights:
-        line = (
+        shown = (
             f"{each.launches} launches a side show a slow-down of {each.smallest:.1%} in {POWER:.0%} of cases"
         )
-        if each.found is None or each.false_alarms is None:
-            lines.append(f"{line}, by the variation; counting it needs {2 * each.launches} launches")
-        else:
-            lines.append(
-                f"{line}, by the variation; planted into the launches above it was found in {each.found:.0%} "
-                f"of {_REPLAYS} replays, and without any {each.false_alarms:.1%} were called different"
-            )
+        if each.found is None or each.counted is None or each.false_alarms is None:
+            lines.append(f"{shown}, by the variation; counting it needs {2 * each.launches} launches")
+            continue
+        bursts = " (launches that vary in bursts: go by the count)" if each.found < POWER - 0.1 else ""
+        lines.append(
+            f"{shown}, by the variation; planted into {_REPLAYS} replays of the launches it was found in "
+            f"{each.found:.0%}, and in {POWER:.0%} one of {each.counted:.1%}{bursts}; without any, "
+            f"{each.false_alarms:.1%} were called different"
+        )
     return lines

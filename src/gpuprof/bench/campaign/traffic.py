@@ -100,7 +100,7 @@ def parse_split(text: str) -> tuple[float, float]:
         raise BenchmarkError(f"--traffic {text!r}: each variant needs a share above 0: {mend}")
     if not math.isclose(sum(percent), 100.0, abs_tol=1e-6):
         raise BenchmarkError(f"--traffic {text!r} sums to {sum(percent):g}, not to 100: {mend}")
-    return percent[0] / 100, 1 - percent[0] / 100
+    return percent[0] / 100, percent[1] / 100
 
 
 CONTROL = 2

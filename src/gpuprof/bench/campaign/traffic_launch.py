@@ -32,6 +32,7 @@ def run_traffic(values: Mapping[str, Any], send: Send) -> None:
     settings = TrafficSettings.from_dict(values["settings"])
     arms = _loaded(values["variants"], settings, values["launch"], send)
     _check_alike(arms)
+    arms[0].system.limit_memory(None)
     send("ready")
     try:
         _serve(arms, settings, values["launch"], send)
