@@ -340,6 +340,17 @@ def test_the_plots_hold_the_documents_figures_and_nothing_else() -> None:
     ]
 
 
+def test_an_interval_beyond_all_sense_has_a_logarithmic_axis() -> None:
+    plain = document(("original", "int8"), (1,))
+    plain["variants"][1]["speedup"] = {"low": 0.016, "value": 0.86, "high": 45.9}
+    (figure,) = (each for each in content(plain).figures if each.key == "technique")
+    x_axis = figure.layout["xaxis"]
+    assert x_axis["type"] == "log"
+    assert 10 ** x_axis["range"][0] < 0.016 < 45.9 < 10 ** x_axis["range"][1]
+    assert "1" in x_axis["ticktext"]
+    assert figure.traces[0]["error_x"]["array"] == [pytest.approx(45.04)]
+
+
 def test_plotly_knows_every_property_of_the_plots() -> None:
     objects = pytest.importorskip("plotly.graph_objects")
     for figure in content(document()).figures:
