@@ -133,3 +133,20 @@ def deaf():
         ctypes.PyDLL(None).sleep(3600)
 
     return call
+
+
+def flaky():
+    calls = itertools.count(1)
+
+    def call(batch):
+        if next(calls) % 5 == 0:
+            raise ValueError("overloaded")
+        return batch * 2
+
+    return call
+
+
+def network_with_inputs():
+    import torch
+
+    return torch.nn.Linear(4, 2), lambda size: torch.ones(size, 4)

@@ -235,6 +235,8 @@ def test_an_onnx_file_tells_shape_and_type(tmp_path: Path) -> None:
     described = system.describe()
     assert (described.framework, described.dtype, described.input_shape) == ("onnxruntime", "float16", (6,))
     assert described.model_bytes == path.stat().st_size
+    Path(f"{path}.data").write_bytes(bytes(7))
+    assert system.describe().model_bytes == path.stat().st_size + 7
     with pytest.raises(BenchmarkError, match=r"takes float16: leave --dtype out"):
         make_system(SystemSpec(str(path), dtype="float32")).load()
     (tmp_path / "broken.onnx").write_bytes(b"no protobuf")
@@ -298,3 +300,11 @@ def test_frameworks_have_other_names(text: str, name: str) -> None:
 def test_whatever_a_system_raises_is_ours() -> None:
     with pytest.raises(GpuprofError, match=r"torch\.nn\.Module"):
         make_system(spec_of("doubled", framework="pytorch")).load()
+
+
+def test_inputs_of_a_factory_come_in_the_type_that_was_asked_for() -> None:
+    pytest.importorskip("torch", reason="the system is a PyTorch module")
+    system = make_system(SystemSpec(f"{MODELS}:network_with_inputs", dtype="float64"))
+    system.load()
+    system.prepare(3)
+    assert str(system.run().dtype) == "torch.float64"  # type: ignore[attr-defined]

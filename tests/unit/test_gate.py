@@ -12,9 +12,11 @@ import numpy as np
 import pytest
 from batches import batch_of
 
-from gpuprof.bench.gate import judge
+from gpuprof.bench.comparison import compare
+from gpuprof.bench.gate import GateRow, judge
+from gpuprof.bench.gate_table import name_parts
 from gpuprof.bench.results import Stamp, document_of, to_json
-from gpuprof.bench.stored import read_stored
+from gpuprof.bench.stored import Configuration, read_stored
 from gpuprof.cli.main import execute
 from gpuprof.errors import BenchmarkError
 from gpuprof.run.imports.import_facts import ImportFacts
@@ -244,3 +246,77 @@ def test_without_runs_it_says_how_to_get_them(write: Write, capsys: pytest.Captu
     assert "gpuprof bench --profile" in capsys.readouterr().out
     assert execute([*command, "--flamegraph", "page.html"]) == 2
     assert "no run beside" in capsys.readouterr().err
+
+
+def test_an_open_gate_says_how_many_launches_settle_it(
+    write: Write, capsys: pytest.CaptureFixture[str]
+) -> None:
+    old = write("old.json", (1, launches(10, 1, spread=0.02)), (8, launches(50, 2, spread=0.0)))
+    new = write("new.json", (1, launches(10, 3, spread=0.02)), (8, launches(50, 4, spread=0.0)))
+    command = ["gate", "--baseline", str(old), "--candidate", str(new)]
+    assert execute(command) == 3
+    printed = " ".join(capsys.readouterr().out.split())
+    rows = judge(read_stored(old), read_stored(new)).rows
+    needed = rows[0].launches_needed
+    assert needed is not None
+    # By hand for launches that vary by 2%: 2 (2.926 * 0.02 / ln(1.01))^2 + 1 = 70.
+    assert 40 <= needed <= 110
+    assert rows[1].launches_needed is None
+    assert f"to settle it: about {needed} launches a side, gpuprof bench --launches {needed}" in printed
+    assert execute([*command, "--json"]) == 3
+    assert [row["launches_needed"] for row in json.loads(capsys.readouterr().out)["rows"]] == [needed, None]
+
+
+def test_no_number_of_launches_is_told_where_none_is_known(write: Write) -> None:
+    old = read_stored(write("old.json", (1, launches(10, 1, count=1))))
+    new = read_stored(write("new.json", (1, launches(10, 2, count=1))))
+    assert judge(old, new).rows[0].launches_needed is None
+    noisy = [
+        read_stored(write(f"{seed}.json", (1, launches(10, seed, count=4, spread=0.3)))) for seed in (1, 2)
+    ]
+    assert "more than 1,000 launches a side" in str(judge(*noisy))
+    no_margin = judge(*noisy, margin=0.0)
+    assert no_margin.rows[0].launches_needed is None
+
+
+def test_what_is_near_the_margin_needs_more_than_it_has() -> None:
+    found = compare([1.0, 1.002, 0.998] * 4, [1.009, 1.011, 1.013] * 4)
+    row = GateRow(Configuration("a", "b", "c", "d", "e", 1), 1.0, 1.0, found, 0.0018)
+    assert found.verdict == "inconclusive"
+    assert row.launches_needed == 48
+
+
+@pytest.mark.parametrize(("margin", "mend"), [("5", "write 5% or 0.05"), ("1", "write 1% or 0.01")])
+def test_a_margin_in_percent_without_its_sign_is_told(
+    write: Write, capsys: pytest.CaptureFixture[str], margin: str, mend: str
+) -> None:
+    old = write("old.json", (1, launches(10, 1)))
+    assert execute(["gate", "--baseline", str(old), "--candidate", str(old), "--margin", margin]) == 2
+    assert f"'{margin}' is no share: {mend}" in capsys.readouterr().err
+
+
+def rename(old: str, new: str) -> Change:
+    def change(document: dict[str, Any]) -> None:
+        for each, name in zip(document["results"], (old, new), strict=True):
+            each["row"]["model"] = name
+
+    return change
+
+
+def test_what_differs_between_long_names_is_shown_whole(write: Write) -> None:
+    names = "company_detector_resnet50_fpn_v2_first_head", "company_detector_resnet50_fpn_v2_other_head"
+    sizes = ((8, launches(10, 1)), (8, launches(20, 2)))
+    stored = read_stored(write("names.json", *sizes, change=rename(*names)))
+    text = str(judge(stored, stored))
+    assert max(map(len, text.splitlines())) <= 100
+    assert "all: pytorch cpu float32 3x8x8, batch 8" in text
+    column = "".join(line.strip().split("  ")[0] for line in text.splitlines())
+    assert all(name in column for name in names)
+    assert "..." not in text
+
+
+def test_one_row_alone_has_its_whole_name() -> None:
+    shared, names = name_parts([Configuration("pytorch", "net", "cpu", None, None, 8)])
+    assert (shared, names) == ("", ["net pytorch cpu, batch 8"])
+    sizes = [Configuration("pytorch", "net", "cpu", None, None, size) for size in (1, 8)]
+    assert name_parts(sizes) == ("net pytorch cpu", ["batch 1", "batch 8"])

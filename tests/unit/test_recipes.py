@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gpuprof.bench.checks import answer
-from gpuprof.bench.recipes import RECIPES, RecipeChoice, parse_recipe, with_recipe
+from gpuprof.bench.recipes import RECIPES, RecipeChoice, batch_sizes, parse_recipe, with_recipe
 from gpuprof.bench.spec import SystemSpec
 from gpuprof.bench.systems import FRAMEWORKS, make_system, wrap_model
 from gpuprof.errors import BenchmarkError, UnavailableError
@@ -289,6 +289,12 @@ def test_each_recipe_names_what_is_there() -> None:
 )
 def test_options_stand_behind_the_name(text: str, share: float, samples: int, data: str | None) -> None:
     assert parse_recipe(text) == RecipeChoice(RECIPES[text.partition(":")[0]], share, samples, data)
+
+
+def test_calibrations_make_batches_of_as_many_samples_as_asked() -> None:
+    assert batch_sizes(20, 16, is_fixed=False) == [16, 4]
+    assert batch_sizes(20, 8, is_fixed=True) == [8, 8, 8]
+    assert batch_sizes(32, 16, is_fixed=True) == [16, 16]
 
 
 @pytest.mark.parametrize(

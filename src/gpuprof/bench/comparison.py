@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gpuprof.analyze.statistics import discoveries, plain_means, student_p_value, student_quantile, welch
+from gpuprof.analyze.statistics import discoveries, plain_means, student_p_value, welch
+from gpuprof.bench.pooling import student
 from gpuprof.bench.statistics import CONFIDENCE
 
 if TYPE_CHECKING:
@@ -64,16 +65,24 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class _LogRatio:
-    """Welch's comparison of the logarithms."""
+class LogRatio:
+    """An estimated logarithm of new time over old time, its standard error and degrees of freedom."""
 
     value: float
     error: float
     freedom: float
     p_value: float
 
+    @classmethod
+    def of(cls, value: float, error: float, freedom: float) -> LogRatio:
+        """Return an estimate with the two-sided p-value of Student's t."""
+        exact = 0.0 if value == 0 else math.inf
+        t = abs(value) / error if error > 0 else exact
+        return cls(value, error, freedom, float(student_p_value(np.array([t]), np.array([freedom]))[0]))
+
     def interval(self, level: float) -> tuple[float, float]:
-        half = float(student_quantile(level, np.array([self.freedom]))[0]) * self.error
+        """Return the ends of the ratio's interval, at a confidence of 1 - `level`."""
+        half = student(level, self.freedom) * self.error
         return math.exp(self.value - half), math.exp(self.value + half)
 
     def same_p_value(self, margin: float) -> float:
@@ -115,17 +124,45 @@ def compare_many(
         raise ValueError(f"the practical margin is a share of the time, as 0.01 is: not {margin}")
     figures = {name: (_times(old), _times(new)) for name, (old, new) in metrics.items()}
     ratios = {name: log_ratio(*pair) for name, pair in figures.items()}
+    judged = judge_ratios(ratios, dict.fromkeys(ratios, margin), confidence=confidence)
+    return {
+        name: _comparison(*pair, ratios[name], judged[name], 1 - confidence) for name, pair in figures.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict on one ratio, and the interval, at a confidence of 1 - `level`, that it rests on."""
+
+    verdict: Verdict
+    reason: str
+    margin: float
+    low: float | None
+    high: float | None
+    level: float
+    same_p_value: float | None
+
+
+def judge_ratios(
+    ratios: Mapping[str, LogRatio | None], margins: Mapping[str, float], *, confidence: float = CONFIDENCE
+) -> dict[str, Judgement]:
+    """Judge several ratios at once, each by its practical margin; None is one that nobody can judge."""
     known = [name for name, ratio in ratios.items() if ratio is not None]
     p_values = np.array([ratio.p_value for ratio in ratios.values() if ratio is not None])
     stands, level = discoveries(p_values, 1 - confidence)
     different = {name for name, is_so in zip(known, stands, strict=True) if is_so}
-    return {
-        name: _comparison(*pair, ratios[name], name in different, margin, level, 1 - confidence)
-        for name, pair in figures.items()
-    }
+    judged = {}
+    for name, ratio in ratios.items():
+        margin = margins[name]
+        low, high = (None, None) if ratio is None else ratio.interval(level)
+        same = None if ratio is None else ratio.same_p_value(margin)
+        is_same = same is not None and same <= 1 - confidence
+        verdict, reason = _judge(low, high, name in different, margin, is_same)
+        judged[name] = Judgement(verdict, reason, margin, low, high, level, same)
+    return judged
 
 
-def log_ratio(old: Floats, new: Floats) -> _LogRatio | None:
+def log_ratio(old: Floats, new: Floats) -> LogRatio | None:
     """Compare logarithms of times by Welch's test; None where an arm has fewer than two launches.
 
     Of logarithms, since a launch's disturbances multiply its time, and since a ratio and its inverse are
@@ -134,7 +171,7 @@ def log_ratio(old: Floats, new: Floats) -> _LogRatio | None:
     if min(len(old), len(new)) < 2:
         return None
     found = welch(plain_means(np.log(new)[None, :]), plain_means(np.log(old)[None, :]))
-    return _LogRatio(
+    return LogRatio(
         *(float(part[0]) for part in (found.difference, found.error, found.freedom, found.p_value))
     )
 
@@ -151,28 +188,22 @@ def _times(figures: Sequence[float]) -> Floats:
 def _comparison(
     old: Floats,
     new: Floats,
-    ratio: _LogRatio | None,
-    differs: bool,
-    margin: float,
-    level: float,
+    ratio: LogRatio | None,
+    judged: Judgement,
     same_level: float,
 ) -> Comparison:
-    value = math.exp(float(np.log(new).mean() - np.log(old).mean()))
-    low, high = (None, None) if ratio is None else ratio.interval(level)
-    same = None if ratio is None else ratio.same_p_value(margin)
-    verdict, reason = _judge(low, high, differs, margin, same is not None and same <= same_level)
     return Comparison(
-        verdict=verdict,
-        reason=reason,
-        margin=margin,
+        verdict=judged.verdict,
+        reason=judged.reason,
+        margin=judged.margin,
         old_launches=len(old),
         new_launches=len(new),
-        ratio=value,
-        low=low,
-        high=high,
-        level=level,
+        ratio=math.exp(float(np.log(new).mean() - np.log(old).mean())),
+        low=judged.low,
+        high=judged.high,
+        level=judged.level,
         p_value=None if ratio is None else ratio.p_value,
-        same_p_value=same,
+        same_p_value=judged.same_p_value,
         ratio_of_medians=bootstrap_ratio(old, new, confidence=1 - same_level),
         hedges_g=hedges_g(old, new),
         cliffs_delta=cliffs_delta(old, new),
@@ -281,3 +312,31 @@ def launches_needed(
     normal = NormalDist()
     z = normal.inv_cdf(1 - level / 2) + normal.inv_cdf(power)
     return math.ceil(2 * (z * variation / beyond) ** 2 + 1)
+
+
+def launches_to_settle(
+    variation: float, margin: float, *, level: float = 0.05, power: float = 0.8
+) -> int | None:
+    """Return the launches of each configuration that settle a comparison, as far as launches can.
+
+    As many as show, with this power, both that equal times are *same* (two one-sided tests at `level`,
+    2 ((z_a + z_(b/2)) cv / ln(1 + m))^2 + 1) and that times beyond twice the margin differ. None without a
+    margin, within which nothing can be *same*. A ratio near the margin itself takes more.
+    """
+    if margin <= 0:
+        return None
+    normal = NormalDist()
+    z = normal.inv_cdf(1 - level) + normal.inv_cdf((1 + power) / 2)
+    same = math.ceil(2 * (z * variation / math.log1p(margin)) ** 2 + 1)
+    return max(same, launches_needed(variation, 2 * margin, margin=margin, level=level, power=power))
+
+
+def smallest_change(
+    variation: float, launches: int, *, margin: float = 0.0, level: float = 0.05, power: float = 0.8
+) -> float:
+    """Return the slow-down that so many launches of each show: `launches_needed` turned round."""
+    if launches < 2:
+        raise ValueError(f"{launches} launches tell nothing of how launches differ: take 2 at the least")
+    normal = NormalDist()
+    z = normal.inv_cdf(1 - level / 2) + normal.inv_cdf(power)
+    return (1 + margin) * math.exp(z * variation * math.sqrt(2 / (launches - 1))) - 1

@@ -3,12 +3,16 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gpuprof.analyze.text_table import Column, format_duration, text_table, wrapped
-from gpuprof.bench.comparison import MARGIN, Comparison, compare_many
-from gpuprof.bench.pooling import WIDEST_FACTOR
+import numpy as np
+
+from gpuprof.analyze.text_table import Column, wrapped
+from gpuprof.bench.comparison import MARGIN, Comparison, compare_many, launches_to_settle
+from gpuprof.bench.gate_table import interval_text, name_parts, names_table, shared_line, time_text
 from gpuprof.bench.stored import Configuration, StoredResults, launch_medians_s
 from gpuprof.errors import BenchmarkError
 
@@ -22,25 +26,39 @@ _COLUMNS = (
     Column("launches"),
     Column("verdict", right=False),
 )
-_MISSING = "not measured"
+MISSING = "not measured"
+MOST_LAUNCHES = 1_000  # beyond that nobody waits for them
 
 
 @dataclass(frozen=True, slots=True)
 class GateRow:
     """One configuration: the medians of its launches' medians, and how they compare.
 
-    `comparison` is None where the candidate did not measure it.
+    `comparison` is None where the candidate did not measure it. `variation` is the standard deviation of the
+    logarithms of launches on one side, None where no side has two.
     """
 
     configuration: Configuration
     baseline_s: float
     candidate_s: float | None
     comparison: Comparison | None
+    variation: float | None = None
+
+    @property
+    def launches_needed(self) -> int | None:
+        """How many launches a side would settle it; None where it is settled, or where nobody can tell."""
+        compared = self.comparison
+        if compared is None or compared.verdict != "inconclusive" or self.variation is None:
+            return None
+        wanted = launches_to_settle(self.variation, compared.margin, level=compared.level)
+        # With so many already, the ratio lies near the margin: half the width takes four times as many.
+        has = min(compared.old_launches, compared.new_launches)
+        return 4 * has if wanted is not None and wanted <= has else wanted
 
     @property
     def verdict(self) -> str:
         """What is shown: the comparison's verdict, or that there is none."""
-        return _MISSING if self.comparison is None else self.comparison.verdict
+        return MISSING if self.comparison is None else self.comparison.verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,10 +72,7 @@ class Gate:
     @property
     def outcome(self) -> Outcome:
         """The worst of all rows."""
-        verdicts = {row.verdict for row in self.rows}
-        if "slower" in verdicts:
-            return "failed"
-        return "open" if verdicts & {"inconclusive", _MISSING} else "passed"
+        return outcome_of(row.verdict for row in self.rows)
 
     @property
     def slower(self) -> tuple[GateRow, ...]:
@@ -65,7 +80,8 @@ class Gate:
         return tuple(row for row in self.rows if row.verdict == "slower")
 
     def __str__(self) -> str:
-        table = text_table(_COLUMNS, [_cells(row) for row in self.rows])
+        shared, names = name_parts([row.configuration for row in self.rows])
+        table = names_table(_COLUMNS, names, [_cells(row) for row in self.rows])
         reasons = [
             wrapped(f"{row.configuration}: {row.comparison.reason}")
             for row in self.rows
@@ -73,7 +89,8 @@ class Gate:
         ]
         notes = [wrapped(f"note: {note}") for note in self.notes]
         head = f"{self.outcome}: {_sentence(self)}"
-        return "\n".join([head, "", table, "", *dict.fromkeys(reasons), *notes]).rstrip()
+        lines = [head, "", *shared_line(shared), table, "", *dict.fromkeys(reasons), *_mend(self), *notes]
+        return "\n".join(lines).rstrip()
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -86,12 +103,21 @@ class Gate:
                     "baseline_s": row.baseline_s,
                     "candidate_s": row.candidate_s,
                     "verdict": row.verdict,
+                    "launches_needed": row.launches_needed,
                     "comparison": None if row.comparison is None else row.comparison.to_dict(),
                 }
                 for row in self.rows
             ],
             "notes": list(self.notes),
         }
+
+
+def outcome_of(verdicts: Iterable[str]) -> Outcome:
+    """Return the worst of all verdicts."""
+    told = set(verdicts)
+    if "slower" in told:
+        return "failed"
+    return "open" if told & {"inconclusive", MISSING} else "passed"
 
 
 def judge(
@@ -123,6 +149,9 @@ def judge(
             baseline_s=_middle(_figures(baseline, each)),
             candidate_s=_middle(_figures(candidate, each)) if each in compared else None,
             comparison=compared.get(each),
+            variation=_variation(_figures(baseline, each), _figures(candidate, each))
+            if each in compared
+            else None,
         )
         for each in baseline.results
     ]
@@ -175,6 +204,16 @@ def _figures(side: StoredResults, each: Configuration) -> list[float]:
     return figures
 
 
+def _variation(*sides: list[float]) -> float | None:
+    logs = [np.log(side) for side in sides]
+    freedom = sum(len(side) - 1 for side in logs)
+    return (
+        math.sqrt(sum(float(((side - side.mean()) ** 2).sum()) for side in logs) / freedom)
+        if freedom
+        else None
+    )
+
+
 def _middle(figures: list[float]) -> float:
     ordered = sorted(figures)
     half = len(ordered) // 2
@@ -188,25 +227,31 @@ def _sentence(gate: Gate) -> str:
         return f"{len(gate.slower)} of {count} slower {beyond}"
     if gate.outcome == "passed":
         return f"none of {count} slower {beyond}"
-    unsettled = sum(row.verdict in ("inconclusive", _MISSING) for row in gate.rows)
+    unsettled = sum(row.verdict in ("inconclusive", MISSING) for row in gate.rows)
     return f"{unsettled} of {count} not settled; none shown to be slower {beyond}"
+
+
+def _mend(gate: Gate) -> list[str]:
+    """Say how many launches would settle what is open: as many as the row that needs most."""
+    rows = [(row.launches_needed, row) for row in gate.rows]
+    known = [(needed, row) for needed, row in rows if needed is not None]
+    if not known:
+        return []
+    needed, row = max(known, key=lambda each: each[0])
+    spread = f"launches of {row.configuration} vary by {row.variation:.1%}, the margin is {gate.margin:.1%}"
+    if needed > MOST_LAUNCHES:
+        mend = f"to settle it: more than {MOST_LAUNCHES:,} launches a side; take a quieter machine or a wider"
+        return [wrapped(f"{mend} --margin ({spread})")]
+    return [
+        wrapped(f"to settle it: about {needed} launches a side, gpuprof bench --launches {needed} ({spread})")
+    ]
 
 
 def _cells(row: GateRow) -> tuple[str, ...]:
     compared = row.comparison
     if compared is None:
-        return (str(row.configuration), _time(row.baseline_s), "-", "-", "-", "-", row.verdict)
-    ends = "-" if _is_wide(compared) else f"{compared.low:.3f} to {compared.high:.3f}"
+        return (time_text(row.baseline_s), "-", "-", "-", "-", row.verdict)
+    ends = interval_text(compared.low, compared.high)
     launches = f"{compared.old_launches} + {compared.new_launches}"
-    times = (_time(row.baseline_s), _time(row.candidate_s))
-    return (str(row.configuration), *times, f"{compared.ratio:.3f}", ends, launches, row.verdict)
-
-
-def _is_wide(compared: Comparison) -> bool:
-    """Whether there is no interval, or one that nobody could read anything from."""
-    low, high = compared.low, compared.high
-    return low is None or high is None or high / max(low, 1e-9) > WIDEST_FACTOR**2
-
-
-def _time(seconds: float | None) -> str:
-    return "-" if seconds is None else format_duration(seconds * 1e9)
+    times = (time_text(row.baseline_s), time_text(row.candidate_s))
+    return (*times, f"{compared.ratio:.3f}", ends, launches, row.verdict)

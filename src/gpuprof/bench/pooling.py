@@ -87,7 +87,7 @@ class PooledSamples:
             return None
         value = float((self._weights * self.samples).sum())
         if len(self.launches) < 2:
-            half = _student(1 - confidence, len(self.samples) - 1) * float(self.samples.std(ddof=1))
+            half = student(1 - confidence, len(self.samples) - 1) * float(self.samples.std(ddof=1))
             half /= math.sqrt(len(self.samples))
             return Estimate(value - half, value, value + half)
         figures = [float(launch.mean()) for launch in self.launches]
@@ -118,7 +118,7 @@ class PooledSamples:
         self, value: float, figures: Sequence[float], confidence: float
     ) -> tuple[float, float] | tuple[None, None]:
         deviation = float(np.log(figures).std(ddof=1))
-        half = _student(1 - confidence, len(figures) - 1) * deviation / math.sqrt(len(figures))
+        half = student(1 - confidence, len(figures) - 1) * deviation / math.sqrt(len(figures))
         # Two launches that differ give ends from nanoseconds to ages: those are no figures for anybody.
         if half > math.log(WIDEST_FACTOR):
             return None, None
@@ -135,7 +135,7 @@ class PooledSamples:
         below = np.array([np.mean(launch <= value) for launch in self.launches])
         residuals = self._shares * (below - float((self._shares * below).sum()))
         error = math.sqrt(clusters / (clusters - 1) * float((residuals**2).sum()))
-        half = _student(1 - confidence, clusters - 1) * error
+        half = student(1 - confidence, clusters - 1) * error
         low = min(ranks[0], math.floor(self.count * (quantile - half)))
         high = max(ranks[1], math.ceil(self.count * (quantile + half)) + 1)
         return self._around(
@@ -157,5 +157,6 @@ class PooledSamples:
 
 
 @lru_cache(maxsize=64)
-def _student(level: float, freedom: int) -> float:
+def student(level: float, freedom: float) -> float:
+    """Return one quantile of Student's t, which takes a while to find and is often asked for again."""
     return float(student_quantile(level, np.array([float(freedom)]))[0])

@@ -8,6 +8,7 @@ configurations is in comparison.py.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
@@ -136,6 +137,25 @@ def probability_of_at_least(beyond: int, count: int, share: float) -> float:
     if place < 0:
         return 1.0
     return 1 - float(cumulative[place]) if place < len(cumulative) else 0.0
+
+
+@lru_cache(maxsize=256)
+def exact_share(count: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Return the interval of a share by inverting both binomial tails (Clopper and Pearson, 1934)."""
+    tail = (1 - confidence) / 2
+    low = _share_at(lambda share: probability_of_at_least(count, total, share) > tail) if count else 0.0
+    if count == total:
+        return low, 1.0
+    return low, _share_at(lambda share: 1 - probability_of_at_least(count + 1, total, share) <= tail)
+
+
+def _share_at(is_above: Callable[[float], bool]) -> float:
+    """Return where a condition that holds for large shares begins to, by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_above(middle) else (middle, high)
+    return (low + high) / 2
 
 
 @dataclass(frozen=True, slots=True)

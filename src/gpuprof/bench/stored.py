@@ -21,9 +21,9 @@ _MACHINE = ("processor", "architecture", "cores", "usable_cores")
 class Configuration(NamedTuple):
     """What makes two results comparable; None where a system does not tell it."""
 
-    framework: str
-    model: str
-    device_type: str
+    framework: str | None
+    model: str | None
+    device_type: str | None
     dtype: str | None
     input_shape: str | None
     batch_size: int | None
@@ -45,6 +45,7 @@ class StoredResults:
     data: str | None
     versions: dict[str, str]
     profile: Path | None
+    revision: str | None = None
 
 
 def read_stored(path: Path) -> StoredResults:
@@ -69,7 +70,10 @@ def read_stored(path: Path) -> StoredResults:
         raise BenchmarkError(f"{path}: its results cannot be read ({error!r}): measure again") from error
     if not results:
         raise BenchmarkError(f"{path} holds no results: measure again")
-    return StoredResults(path, results, timestamp, machine, data, versions, _profile(path, document))
+    profile, revision = _profile(path, document), document.get("git_commit")
+    return StoredResults(
+        path, results, timestamp, machine, data, versions, profile, revision and str(revision)
+    )
 
 
 def _document(path: Path) -> dict[str, Any]:

@@ -92,6 +92,12 @@ def _do(job: Any, events: Events) -> None:
         leave_no_collector()
         run_plan(job["plan"], events.send)
         return
+    if "traffic" in job:
+        from gpuprof.bench.campaign.traffic_launch import run_traffic
+
+        leave_no_collector()
+        run_traffic(job["traffic"], events.send)
+        return
     if "answers" in job:
         from gpuprof.bench.campaign.answer_job import run_answer_job
 

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuprof.bench.spec import DEVICES, DTYPES
-from gpuprof.cli.gate import share
-from gpuprof.cli.options import numbers, seconds
+from gpuprof.cli.options import numbers, seconds, share
 from gpuprof.cli.termination import EXIT_TERMINATED, terminated_like_interrupted
 from gpuprof.errors import BenchmarkError, GpuprofError
 
@@ -100,6 +99,11 @@ def _output_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--price-per-hour", type=float, callback=seconds, metavar="P", help="What the machine costs.")
 @click.option("--currency", default="USD", show_default=True, metavar="TEXT", help="Of the price.")
 @click.option("--profile", is_flag=True, help="Record a run of each variant, for its layers.")
+@click.option(
+    "--interleave", is_flag=True,
+    help="Let two variants share requests in one process too, as behind a traffic split.",
+)  # fmt: skip
+@click.option("--traffic", metavar="90,10", help="The split, in percent; 50,50 where not told.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Of weights, data and order.")
 @click.option("--memory-budget", metavar="12GiB", help="The most memory that a batch may take.")
 @click.option("--trust-pickle", is_flag=True, help="Read pickled files and .pt2, which can run any code.")
@@ -127,6 +131,7 @@ def suite(suite_file: str, *, output_dir: str | None, reports: tuple[str, ...], 
 
 def _plan(variants: str, asked: dict[str, Any]) -> CampaignPlan:
     from gpuprof.bench.campaign.plan import AccuracyPlan, CampaignPlan, parse_variants
+    from gpuprof.bench.campaign.traffic import parse_split
     from gpuprof.bench.memory import parse_bytes
     from gpuprof.bench.settings import Settings
     from gpuprof.bench.spec import SystemSpec
@@ -147,6 +152,8 @@ def _plan(variants: str, asked: dict[str, Any]) -> CampaignPlan:
         asked["dataset"], asked["samples"], margin=asked["accuracy_margin"], metrics=asked["metrics"]
     )
     budget, slo = asked["memory_budget"], asked["slo"]
+    if asked["traffic"] is not None and not asked["interleave"]:
+        raise click.UsageError("--traffic splits what --interleave serves: add --interleave.")
     return CampaignPlan(
         variants=parse_variants(variants, like),
         baseline_name=asked["baseline"],
@@ -165,6 +172,7 @@ def _plan(variants: str, asked: dict[str, Any]) -> CampaignPlan:
         profile=asked["profile"],
         price_per_hour=asked["price_per_hour"],
         currency=asked["currency"],
+        traffic_split=parse_split(asked["traffic"] or "50,50") if asked["interleave"] else None,
     )
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import sys
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
@@ -22,19 +23,62 @@ _COLORS = {"ok": "green", "missing": "yellow", "problem": "red", "info": "cyan"}
 @click.command("doctor", short_help="Say what works on this machine and how to mend what does not.")
 @click.option("--ceilings", is_flag=True, help="Measure what this machine can do at best, or show the cache.")
 @click.option("--refresh", is_flag=True, help="With --ceilings: measure again whatever the cache holds.")
+@click.option("--aa", is_flag=True, help="Measure false alarms, and the smallest change that shows here.")
+@click.option(
+    "--aa-seconds", type=click.FloatRange(min=1), metavar="S", help="With --aa: about how long; 60 without."
+)
+@click.option(
+    "--aa-campaigns",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="With --aa, instead: how many comparisons of a program with itself.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 @click.pass_context
-def doctor(context: click.Context, ceilings: bool, refresh: bool, as_json: bool) -> None:
+def doctor(
+    context: click.Context,
+    ceilings: bool,
+    refresh: bool,
+    aa: bool,
+    aa_seconds: float | None,
+    aa_campaigns: int | None,
+    as_json: bool,
+) -> None:
     """Say what works on this machine and how to mend what does not.
 
     Exits with 1 when something that gpuprof cannot do without is broken.
     """
     if refresh and not ceilings:
         raise click.UsageError("--refresh goes with --ceilings.")
-    if ceilings:
+    if not aa and (aa_seconds is not None or aa_campaigns is not None):
+        raise click.UsageError("--aa-seconds and --aa-campaigns go with --aa.")
+    if aa_seconds is not None and (aa_campaigns is not None or not math.isfinite(aa_seconds)):
+        raise click.UsageError("--aa-seconds: give a number of seconds, or --aa-campaigns instead.")
+    if aa and ceilings:
+        raise click.UsageError("--aa and --ceilings measure one after the other: ask for one of them.")
+    if aa:
+        _print_self_check(aa_seconds, aa_campaigns, as_json)
+    elif ceilings:
         _print_ceilings(refresh, as_json)
     else:
         context.exit(_print_checks(as_json))
+
+
+def _print_self_check(seconds: float | None, campaigns: int | None, as_json: bool) -> None:
+    """Show what comparisons are worth here; after Ctrl-C what there is of it."""
+    from gpuprof.bench.self_check import SECONDS, self_check
+
+    whole_s = SECONDS if seconds is None else seconds
+    about = f"{whole_s:.0f} seconds" if campaigns is None else f"{campaigns} comparisons"
+    with _progress(f"launching, for about {about} ...") as progress:
+
+        def launched(launches: int, done: int, elapsed_s: float) -> None:
+            progress(f"{launches} launches, {done} comparisons, {elapsed_s:.0f} s")
+
+        found = self_check(seconds=whole_s, campaigns=campaigns, progress=launched)
+    click.echo(json.dumps(found.to_dict(), indent=1, allow_nan=False) if as_json else found)
+    if found.interrupted:
+        raise KeyboardInterrupt
 
 
 def _print_checks(as_json: bool) -> int:
@@ -66,7 +110,7 @@ def _print_ceilings(refresh: bool, as_json: bool) -> None:
     from gpuprof.analyze.ceilings_cache import load_ceilings
     from gpuprof.analyze.ceilings_table import ceilings_table, drift_text
 
-    with _progress() as progress:
+    with _progress("measuring, for about 10 seconds ...") as progress:
         ceilings, fresh = load_ceilings(refresh, progress)
         drifts = None if fresh else ceilings.drift_to(measure_ceilings(quick=True, progress=progress))
     if as_json:
@@ -83,10 +127,10 @@ def _print_ceilings(refresh: bool, as_json: bool) -> None:
 
 
 @contextlib.contextmanager
-def _progress() -> Iterator[Callable[[str], None]]:
+def _progress(plain: str) -> Iterator[Callable[[str], None]]:
     """Show on standard error what is measured: a line that changes, or one line where it goes to a file."""
     if not sys.stderr.isatty():
-        click.echo("measuring, for about 10 seconds ...", err=True)
+        click.echo(plain, err=True)
         yield lambda _what: None
         return
     from rich.console import Console

@@ -9,32 +9,40 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuprof.cli.options import share
+
 if TYPE_CHECKING:
     from gpuprof.analyze.difference_summary import DifferenceSummary
     from gpuprof.api import Run, SummaryKind
     from gpuprof.bench.gate import Gate
+    from gpuprof.bench.history import DatedResults
+    from gpuprof.bench.history_gate import HistoryGate
     from gpuprof.bench.stored import StoredResults
+
+    Results = StoredResults | DatedResults
+    AnyGate = Gate | HistoryGate
 
 EXITS = {"passed": 0, "failed": 1, "open": 3}
 _SHOWN = 5
 SUMMARY_ORDER = ("layer", "operator", "kernel", "span")
 
 
-def share(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
-    """Read 2% or 0.02 as a share."""
-    text = value.strip()
-    try:
-        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        raise click.BadParameter(f"{value!r} is no share: write 2% or 0.02.") from None
-    if not 0 <= share < 1:
-        raise click.BadParameter(f"{value!r} is not between 0% and 100%.")
-    return share
-
-
 @click.command("gate", short_help="Fail where new results are slower than a baseline's.")
-@click.option("--baseline", metavar="BASE.json", required=True, help="What gpuprof bench wrote before.")
-@click.option("--candidate", metavar="NEW.json", required=True, help="What it wrote of the change.")
+@click.option("--baseline", metavar="BASE.json", help="What gpuprof bench wrote before.")
+@click.option(
+    "--history",
+    multiple=True,
+    metavar="FOLDER|'*.json'",
+    help="Instead: results of many days; what they are since they last changed is the baseline.",
+)
+@click.option(
+    "--candidate",
+    "candidates",
+    multiple=True,
+    required=True,
+    metavar="NEW.json",
+    help="What it wrote of the change; with --history also several, measured apart.",
+)
 @click.option(
     "--margin",
     metavar="SHARE",
@@ -51,18 +59,28 @@ def share(_context: click.Context, _parameter: click.Parameter, value: str) -> f
 )
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 def gate(
-    baseline: str, candidate: str, margin: float, any_machine: bool, flamegraph: str | None, as_json: bool
+    baseline: str | None,
+    history: tuple[str, ...],
+    candidates: tuple[str, ...],
+    margin: float,
+    any_machine: bool,
+    flamegraph: str | None,
+    as_json: bool,
 ) -> None:
-    """Compare the results NEW.json with BASE.json, launch by launch, and exit with 0, 1 or 3.
+    """Compare the results NEW.json with BASE.json, or with a history, and exit with 0, 1 or 3.
 
     0: nothing is slower by more than the margin. 1: something is. 3: too few launches, or too much noise,
     to say so. 2: the files cannot be compared.
     """
-    from gpuprof.bench.gate import judge
-    from gpuprof.bench.stored import read_stored
-
-    old, new = read_stored(Path(baseline)), read_stored(Path(candidate))
-    found = judge(old, new, margin=margin, any_machine=any_machine)
+    if (baseline is None) == (not history):
+        raise click.UsageError("name what came before: either --baseline BASE.json or --history FOLDER.")
+    if baseline is not None and len(candidates) > 1:
+        raise click.UsageError("several --candidate go with --history: name one beside --baseline.")
+    found, old, new = (
+        _with_history(history, candidates, margin, any_machine)
+        if baseline is None
+        else _with_baseline(baseline, candidates[0], margin, any_machine)
+    )
     cause = _cause(old, new, flamegraph) if found.slower or flamegraph else None
     if as_json:
         click.echo(json.dumps({**found.to_dict(), "cause": cause}, indent=1, allow_nan=False))
@@ -72,7 +90,34 @@ def gate(
     click.get_current_context().exit(EXITS[found.outcome])
 
 
-def _cause(old: StoredResults, new: StoredResults, flamegraph: str | None) -> dict[str, Any] | None:
+def _with_baseline(
+    baseline: str, candidate: str, margin: float, any_machine: bool
+) -> tuple[AnyGate, Results, Results]:
+    from gpuprof.bench.gate import judge
+    from gpuprof.bench.stored import read_stored
+
+    old, new = read_stored(Path(baseline)), read_stored(Path(candidate))
+    return judge(old, new, margin=margin, any_machine=any_machine), old, new
+
+
+def _with_history(
+    history: tuple[str, ...], candidates: tuple[str, ...], margin: float, any_machine: bool
+) -> tuple[AnyGate, Results, Results]:
+    """Judge by a history; the runs that are compared are the newest ones on either side."""
+    from gpuprof.bench.history import read_history
+    from gpuprof.bench.history_gate import judge_history
+
+    read = read_history(history, [Path(each) for each in candidates], any_machine=any_machine)
+    found = judge_history(read, margin=margin)
+    row = (found.slower or found.rows)[0]
+    return found, _newest_with_run(row.baseline), _newest_with_run(read.candidates)
+
+
+def _newest_with_run(files: tuple[DatedResults, ...]) -> DatedResults:
+    return next((each for each in reversed(files) if each.profile is not None), files[-1])
+
+
+def _cause(old: Results, new: Results, flamegraph: str | None) -> dict[str, Any] | None:
     """Compare the runs beside the results; None where not both have one."""
     from gpuprof import api
     from gpuprof.cli.flamegraph import check_output
@@ -111,7 +156,7 @@ def _kinds(new: list[Run], old: list[Run]) -> tuple[SummaryKind, ...]:
     return ("layer", "operator", "kernel") if has_kernels else ("layer", "operator")
 
 
-def _cause_text(found: Gate, cause: dict[str, Any] | None) -> str:
+def _cause_text(found: AnyGate, cause: dict[str, Any] | None) -> str:
     from gpuprof.analyze.text_table import escape_text, format_duration, wrapped
 
     if cause is None:

@@ -24,3 +24,17 @@ def seconds(_context: click.Context, _parameter: click.Parameter, value: float |
     if value is not None and not 0 < value < float("inf"):
         raise click.BadParameter(f"{value} is no time: take seconds above 0, such as 600.")
     return value
+
+
+def share(_context: click.Context, _parameter: click.Parameter, value: str) -> float:
+    """Read 2% or 0.02 as a share."""
+    text = value.strip()
+    try:
+        share = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        raise click.BadParameter(f"{value!r} is no share: write 2% or 0.02.") from None
+    if 1 <= share < 100 and not text.endswith("%"):
+        raise click.BadParameter(f"{value!r} is no share: write {text}% or {share / 100:g}.")
+    if not 0 <= share < 1:
+        raise click.BadParameter(f"{value!r} is not between 0% and 100%.")
+    return share

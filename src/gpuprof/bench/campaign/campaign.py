@@ -10,11 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpuprof.bench.campaign.accuracy_run import (
+    AccuracyOfAll,
+    OnVariantEvent,
+    compare_accuracy,
+    open_plan_dataset,
+)
 from gpuprof.bench.campaign.document import document_of
 from gpuprof.bench.campaign.journal import Journal
 from gpuprof.bench.campaign.layers import top_layers
 from gpuprof.bench.campaign.plan import CampaignPlan
 from gpuprof.bench.campaign.runner import Campaign, CampaignResult, CampaignWatcher, _ignore, file_name
+from gpuprof.bench.campaign.traffic import TrafficSettings, measure_traffic
+from gpuprof.bench.process import Event
 from gpuprof.errors import GpuprofError
 
 __all__ = ["Finished", "carry_out", "file_name"]
@@ -47,21 +55,30 @@ def carry_out(
     the folder cannot be used.
     """
     campaign = Campaign(plan, folder, watch)
-    answers: dict[str, Plain | str] = {}
+    accuracy = AccuracyOfAll({})
     interrupted = False
+    traffic: Plain | None = None
+    why_no_traffic: list[str] = []
+    open_plan_dataset(plan)  # hours of measuring must not end at a data set that is not there
     with Journal(folder, fresh=fresh, resume=resume).opened() as journal:
         try:
             campaign.run(journal)
-            answers = _answers(campaign.result, folder, watch)
+            accuracy = compare_accuracy(plan, folder / "answers", _telling(campaign, watch))
+            traffic, why_no_traffic = _traffic(campaign, watch)
             journal.finish()
         except KeyboardInterrupt:
             interrupted = True
     document = document_of(
         campaign.result,
         datetime.datetime.now().astimezone(),
-        answers=answers,
+        answers=accuracy.of,
         layers=_layers(campaign.result),
-        notes=["interrupted before its end"] if interrupted else None,
+        traffic=traffic,
+        notes=[
+            *(["interrupted before its end"] if interrupted else []),
+            *accuracy.notes,
+            *why_no_traffic,
+        ],
     )
     return Finished(document, campaign.result, interrupted)
 
@@ -90,8 +107,40 @@ def run_comparison(
     return finished.document
 
 
-def _answers(result: CampaignResult, folder: Path, watch: CampaignWatcher) -> dict[str, Plain | str]:
-    return {}
+def _telling(campaign: Campaign, watch: CampaignWatcher) -> OnVariantEvent:
+    def tell(variant: str, event: Event) -> None:
+        doing = {**event, "event": "answering"}
+        watch(variant, campaign.result.launches_done, campaign.planned, doing)
+
+    return tell
+
+
+def _traffic(campaign: Campaign, watch: CampaignWatcher) -> tuple[Plain | None, list[str]]:
+    """Return what two variants that share requests do, and why there is nothing."""
+    plan = campaign.plan
+    if plan.traffic_split is None:
+        return None, []
+    other = next(each for each in plan.variants if each is not plan.baseline)
+    settings = TrafficSettings(
+        split=plan.traffic_split,
+        launches=plan.launches,
+        batch_size=plan.batch_sizes[0],
+        seed=plan.seed,
+        margin=plan.margin,
+        time_limit_s=plan.time_limit_s,
+    )
+
+    def tell(launch: int, event: Event) -> None:
+        shared = f"{plan.baseline.name} and {other.name}"
+        watch(shared, launch - 1, plan.launches, {**event, "event": "sharing requests"})
+
+    try:
+        found = measure_traffic(plan.baseline, other, settings, progress=tell)
+    except GpuprofError as error:
+        return None, [f"no requests were shared: {error}"]
+    if found.interrupted:
+        raise KeyboardInterrupt
+    return found.to_dict(), []
 
 
 def _layers(result: CampaignResult) -> dict[str, list[Plain]]:

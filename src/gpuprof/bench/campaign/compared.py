@@ -11,6 +11,7 @@ import numpy as np
 
 from gpuprof.bench.campaign.runner import CampaignResult, VariantResult
 from gpuprof.bench.comparison import Comparison, compare, compare_many
+from gpuprof.bench.pooling import WIDEST_FACTOR
 from gpuprof.bench.result import Launch
 
 OVERALL = 0  # in the place of a batch size
@@ -32,7 +33,10 @@ class Speedup:
 def speedup_of(comparison: Comparison) -> Speedup:
     """Return the speed-up that a ratio of times is."""
     low, high = comparison.low, comparison.high
-    return Speedup(None if high is None else 1 / high, 1 / comparison.ratio, None if low is None else 1 / low)
+    # Two launches that differ give ends from nothing to millions: those are no figures for anybody.
+    if low is None or high is None or high > low * WIDEST_FACTOR**2:
+        return Speedup(None, 1 / comparison.ratio, None)
+    return Speedup(1 / high, 1 / comparison.ratio, 1 / low)
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,6 +100,9 @@ def find(document: Plain) -> Findings:
     else:
         found = _choice(baseline, others, document)
     found.lines += [_line(each, baseline) for each in (baseline, *others)]
+    if document["traffic"] is not None:
+        advice = document["traffic"]["advice"]
+        found.advise(advice["text"], advice["because"])
     _advise_batch_size(found, variants, method)
     _advise_more(found, others, method)
     return found
@@ -246,6 +249,7 @@ def _advise_batch_size(found: Findings, variants: Sequence[Plain], method: Plain
 
 def _advise_more(found: Findings, others: Sequence[Plain], method: Plain) -> None:
     for each in others:
+        _advise_calibration(found, each, method)
         if each["status"] == "failed":
             found.advise(f"mend {each['name']}, or leave it out", str(each["failure"]))
         elif each["verdict"] == "slower":
@@ -260,13 +264,22 @@ def _advise_more(found: Findings, others: Sequence[Plain], method: Plain) -> Non
         )
 
 
+def _advise_calibration(found: Findings, each: Plain, method: Plain) -> None:
+    calibration = str(each["details"].get("calibration", ""))
+    if "synthetic" in calibration and method["dataset"] not in (None, "synthetic"):
+        found.advise(
+            f"calibrate {each['name']} with samples like those that it will meet (RECIPE:64:FOLDER)",
+            f"its scales come from {calibration}",
+        )
+
+
 def _advise_launches(found: Findings, each: Plain, method: Plain) -> None:
     comparison = each["comparison"]
     needed = None if comparison is None else launches_to_settle(comparison, method["margin"])
     if needed is None:
         found.advise(
-            f"take {each['name']} for no change of speed that could be shown",
-            f"its change is at the edge of the margin of {method['margin']:.1%}, which no launches settle",
+            f"measure {each['name']} again on a quieter machine",
+            f"more than {_MOST_LAUNCHES:,} launches would have to settle its speed-up: {_speedup(each)}",
         )
         return
     found.advise(

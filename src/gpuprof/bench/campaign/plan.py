@@ -57,7 +57,7 @@ class CampaignPlan:
 
     `baseline` names the variant that the others are held against, None the first. `margin` is the change of
     latency that is of no matter, `price_per_hour` what the machine costs. `accuracy` None compares no
-    outputs.
+    outputs. `traffic_split` has the two variants share requests in one process too, by these shares.
     """
 
     variants: tuple[Variant, ...]
@@ -75,6 +75,7 @@ class CampaignPlan:
     profile: bool = False
     price_per_hour: float | None = None
     currency: str = "USD"
+    traffic_split: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
         names = [each.name for each in self.variants]
@@ -84,6 +85,10 @@ class CampaignPlan:
         if self.baseline_name is not None and self.baseline_name not in names:
             raise BenchmarkError(
                 f"the baseline {self.baseline_name!r} is no variant: take one of {', '.join(names)}"
+            )
+        if self.traffic_split is not None and len(names) != 2:
+            raise BenchmarkError(
+                f"a traffic split is between two variants, and there are {len(names)}: leave the others out"
             )
         if self.launches < 1:
             raise BenchmarkError(f"{self.launches} launches measure nothing: take 1 or more, better 10")

@@ -234,7 +234,12 @@ def choice_of(spec: SystemSpec) -> RecipeChoice | None:
     return None if spec.recipe is None else parse_recipe(spec.recipe)
 
 
-def calibration_text(choice: RecipeChoice, data: str) -> str:
+def batch_sizes(samples: int, largest: int, *, is_fixed: bool) -> list[int]:
+    """Return the batches that so many samples make; of a fixed size each is whole."""
+    whole, rest = divmod(samples, largest)
+    return [largest] * whole + ([largest if is_fixed else rest] if rest else [])
+
+
+def calibration_text(samples: int, data: str) -> str:
     """Say what a calibration saw."""
-    samples = f"{choice.samples:,}"
-    return f"{samples} synthetic samples" if data == "synthetic" else f"{samples} samples of {data}"
+    return f"{samples:,} synthetic samples" if data == "synthetic" else f"{samples:,} samples of {data}"

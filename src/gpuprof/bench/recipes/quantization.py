@@ -33,7 +33,8 @@ def torch_quantization() -> Any:
         found = importlib.import_module("torch.ao.quantization")
     except ImportError as error:
         raise UnavailableError(
-            f"PyTorch {torch.__version__} has no torch.ao.quantization any more: pip install 'torch<=2.13'"
+            f"PyTorch {torch.__version__} has no torch.ao.quantization any more: pip install 'torch<2.14', "
+            "or take onnx-int8"
         ) from error
     if torch.backends.quantized.engine == "none":
         raise UnavailableError(

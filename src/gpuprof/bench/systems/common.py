@@ -14,7 +14,13 @@ from gpuprof.bench.data import DataSource, InputSpec, make_source, shape_text
 from gpuprof.bench.failures import explain_run
 from gpuprof.bench.memory import HostPeak, device_used_bytes, limit_host_memory
 from gpuprof.bench.models import ModelSource
-from gpuprof.bench.recipes import CALIBRATION_BATCH, RecipeChoice, calibration_text, choice_of
+from gpuprof.bench.recipes import (
+    CALIBRATION_BATCH,
+    RecipeChoice,
+    batch_sizes,
+    calibration_text,
+    choice_of,
+)
 from gpuprof.bench.system import MemoryReading, SystemDescription
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 from gpuprof.run.machine import describe_machine
@@ -196,6 +202,10 @@ class FrameworkSystem:
     def _place(self, array: Any) -> Any:
         return array
 
+    def _adapted(self, made: Any) -> Any:
+        """Return an input of the factory's own function on the device, in the type that was asked for."""
+        return made
+
     # Whether `_compile` makes code, so that its time is that of compiling.
     compiles = False
 
@@ -262,12 +272,13 @@ class FrameworkSystem:
             # A source of its own: what is measured begins with the first sample all the same.
             self._data = make_source(choice.data or self.spec.data, self.spec.seed)
         try:
-            count = math.ceil(choice.samples / largest)
-            last = choice.samples - (count - 1) * largest if self.fixed_batch_size is None else largest
-            return [self._batch(largest if each < count - 1 else last) for each in range(count)]
+            sizes = batch_sizes(choice.samples, largest, is_fixed=self.fixed_batch_size is not None)
+            found = [self._batch(size) for size in sizes]
         finally:
             self._data = kept
-            self.details["calibration"] = calibration_text(choice, choice.data or self.spec.data)
+        data = "data_source" if self._is_callers_data else self.spec.data
+        self.details["calibration"] = calibration_text(sum(sizes), choice.data or data)
+        return found
 
     @property
     def dtype(self) -> str:
@@ -288,7 +299,7 @@ class FrameworkSystem:
     def _batch(self, batch_size: int) -> tuple[Any, ...]:
         if self._make_inputs is not None:
             made = self._make_inputs(batch_size)
-            return made if isinstance(made, tuple) else (made,)
+            return tuple(map(self._adapted, made if isinstance(made, tuple) else (made,)))
         return (self._place(self._data.batch(batch_size, self._inputs())),)
 
     def _named_shape(self) -> tuple[int, ...]:

@@ -30,6 +30,7 @@ _DTYPE_OF_TYPE = {
     "tensor(int64)": "int64",
 }
 _INT8_OPERATORS = (b"DequantizeLinear", b"MatMulInteger", b"ConvInteger", b"QLinearConv", b"QLinearMatMul")
+_WEIGHTS_BESIDE = (".data", "_data")
 TOKENS = 1_000  # whole numbers are drawn below this where a file does not tell its vocabulary
 _QUIET_LOG = 3  # errors and worse
 
@@ -236,7 +237,12 @@ class OnnxRuntimeSystem(FrameworkSystem):
         return self._counts[0]
 
     def _model_bytes(self) -> int | None:
-        return self._counts[1] if self._counts[1] is not None else super()._model_bytes()
+        if self._counts[1] is not None or self.source.path is None or self.source.kind != "onnx":
+            return self._counts[1]
+        # Exporters put the weights of larger models beside the file.
+        beside = (Path(f"{self.source.path}{ending}") for ending in _WEIGHTS_BESIDE)
+        files = [self.source.path, *(each for each in beside if each.is_file())]
+        return sum(each.stat().st_size for each in files)
 
 
 def _as_array(value: Any) -> Any:

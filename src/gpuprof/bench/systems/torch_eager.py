@@ -146,6 +146,12 @@ class TorchSystem(FrameworkSystem):
             tensor = tensor.to(getattr(self.torch, self.dtype))
         return tensor.to(self.device_type)
 
+    def _adapted(self, made: Any) -> Any:
+        if not isinstance(made, self.torch.Tensor):
+            return made
+        wanted = self.spec.dtype if made.is_floating_point() else None
+        return made.to(self.device_type, None if wanted is None else getattr(self.torch, wanted))
+
     def _call(self, *arguments: Any) -> object:
         with self.torch.inference_mode():
             return self.model(*arguments)

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof doctor --aa`: what it counts, with simulated launches of known spread, and a few real ones."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from batches import batch_of
+
+from gpuprof.bench import self_check as module
+from gpuprof.bench.comparison import launches_needed, smallest_change
+from gpuprof.bench.launches import Launches, Outcome, launch_order
+from gpuprof.bench.result import Launch
+from gpuprof.bench.self_check import Campaign, SelfCheck, replayed, self_check
+from gpuprof.bench.statistics import exact_share
+from gpuprof.cli.main import execute
+from gpuprof.errors import BenchmarkError
+
+
+class Played:
+    """Launches whose medians vary by a known spread, one a second; `breaks` says which one is interrupted."""
+
+    def __init__(self, spread: float = 0.01, breaks: int | None = None, failing: bool = False) -> None:
+        self.generator = np.random.default_rng(60)
+        self.spread, self.breaks, self.failing = spread, breaks, failing
+        self.now_s = 0.0
+        self.made = 0
+
+    def clock_s(self) -> float:
+        return self.now_s
+
+    def run(self, plans: Any, launches: int, *, seed: int, progress: Any, **_limits: Any) -> Launches:
+        done = Launches(plans)
+        for name in launch_order(list(plans), launches, seed):
+            self.made += 1
+            self.now_s += 1.0
+            if self.made == self.breaks:
+                done.interrupted = True
+                break
+            done.outcomes.append(self.outcome(name))
+            progress(done.outcomes[-1], len(done.outcomes), 2 * launches)
+        return done
+
+    def outcome(self, name: str) -> Outcome:
+        if self.failing:
+            return Outcome(name, Launch(self.made, None, "it died", {}), None, None)
+        median_ms = 5 * float(self.generator.lognormal(0, self.spread))
+        measured = batch_of([median_ms] * 3).launches[0].measurement
+        return Outcome(name, Launch(self.made, measured, None, {}), None, None)
+
+
+@pytest.fixture
+def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Played]:
+    def playing(**how: Any) -> Played:
+        played = Played(**how)
+        monkeypatch.setattr(module, "run_launches", played.run)
+        monkeypatch.setattr(module, "self_check", lambda **asked: self_check(clock_s=played.clock_s, **asked))
+        return played
+
+    return playing
+
+
+def made(spread: float, campaigns: int, launches: int = 5) -> SelfCheck:
+    generator = np.random.default_rng(61)
+    found = []
+    for _ in range(campaigns):
+        order = tuple(generator.lognormal(0, spread, 2 * launches).tolist())
+        found.append(Campaign(order[:launches], order[launches:], order, True))
+    return SelfCheck(tuple(found))
+
+
+def test_false_alarms_are_counted_with_and_without_the_margin() -> None:
+    check = made(0.02, 60)
+    at_zero, different = check.called_different(0.0), check.called_different(0.01)
+    assert at_zero is not None
+    assert different is not None
+    assert at_zero.count <= 7
+    assert different.count <= at_zero.count
+    assert at_zero.total == 60
+
+
+def test_the_variation_and_the_smallest_change_are_those_of_the_launches() -> None:
+    check = made(0.02, 60)
+    assert check.variation == pytest.approx(0.02, rel=0.1)
+    for sight in check.sights:
+        assert launches_needed(check.variation or 0, sight.smallest + 1e-9, margin=0.01) == sight.launches
+        # The planted change is found about as often as computed: an independent count.
+        assert sight.found == pytest.approx(0.8, abs=0.08)
+        assert sight.false_alarms is not None
+        assert sight.false_alarms <= 0.03
+
+
+def test_a_change_of_level_between_campaigns_is_no_variation_of_launches() -> None:
+    check = made(0.01, 10)
+    drifting = [
+        Campaign((), (), tuple(value * 1.1**number for value in each.order), False)
+        for number, each in enumerate(check.campaigns)
+    ]
+    found = SelfCheck(tuple(drifting))
+    assert found.variation == pytest.approx(check.variation)
+    assert (found.variation_of_all or 0) > 0.2
+    assert "over the whole time" in str(found)
+
+
+def test_replays_find_large_changes_always_and_none_without() -> None:
+    launches = made(0.01, 10).launches
+    assert replayed(launches, 10, 1.2, 0.01) == (1.0, 0.0)
+    assert replayed(launches, 10, 1 / 1.2, 0.01) == (0.0, 1.0)
+    assert sum(replayed(launches, 10, 1.0, 0.01)) <= 0.05
+
+
+def test_few_launches_say_what_is_missing() -> None:
+    text = " ".join(str(made(0.01, 1)).split())
+    assert "counting it needs 20 launches" in text
+    assert "20 launches a side show" in text
+    nothing = SelfCheck(())
+    assert "not known" in str(nothing)
+    assert nothing.to_dict()["called_different"] is None
+
+
+def test_smallest_change_turns_launches_needed_round() -> None:
+    for launches in (5, 10, 20):
+        change = smallest_change(0.015, launches, margin=0.01)
+        assert launches_needed(0.015, change + 1e-9, margin=0.01) == launches
+    with pytest.raises(ValueError, match="2 at the least"):
+        smallest_change(0.01, 1)
+
+
+@pytest.mark.parametrize(("count", "total"), [(0, 10), (1, 7), (10, 10), (37, 400), (0, 3000)])
+def test_the_interval_of_a_share_is_scipys(count: int, total: int) -> None:
+    stats = pytest.importorskip("scipy.stats", reason="SciPy's exact interval is the oracle")
+    expected = stats.binomtest(count, total).proportion_ci(0.95, method="exact")
+    assert exact_share(count, total) == pytest.approx((expected.low, expected.high), abs=1e-9)
+
+
+def test_it_ends_in_time_or_after_so_many_campaigns(play: Callable[..., Played]) -> None:
+    played = play()
+    assert len(self_check(seconds=55, clock_s=played.clock_s).whole) == 5
+    assert played.now_s == 50
+    assert len(self_check(seconds=1, clock_s=played.clock_s).whole) == 2
+    assert len(self_check(campaigns=3, launches=2, clock_s=played.clock_s).whole) == 3
+
+
+def test_ctrl_c_keeps_and_prints_what_there_is(
+    play: Callable[..., Played], capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(breaks=27)
+    assert execute(["doctor", "--aa"]) == 130
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "of 2 (" in printed
+    assert "(26 launches)" in printed
+    assert "interrupted" in printed
+
+
+def test_json_has_all_figures(play: Callable[..., Played], capsys: pytest.CaptureFixture[str]) -> None:
+    play()
+    assert execute(["doctor", "--aa", "--aa-campaigns", "4", "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["campaigns"], told["called_different"]["total"]) == (4, 4)
+    assert told["variation_between_launches"] == pytest.approx(0.01, rel=0.5)
+    assert [each["launches_per_side"] for each in told["smallest_change"]] == [10, 20]
+    assert sum(map(len, told["launches_s"])) == 40
+
+
+def test_launches_that_all_fail_are_one_line(
+    play: Callable[..., Played], capsys: pytest.CaptureFixture[str]
+) -> None:
+    play(failing=True)
+    assert execute(["doctor", "--aa"]) == 2
+    assert "gave a figure: it died" in capsys.readouterr().err
+    with pytest.raises(BenchmarkError, match="it died"):
+        self_check(campaigns=1)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--aa-seconds", "5"],
+        ["--aa-campaigns", "2"],
+        ["--aa", "--aa-seconds", "5", "--aa-campaigns", "2"],
+        ["--aa", "--aa-seconds", "nan"],
+        ["--aa", "--aa-campaigns", "0"],
+        ["--aa", "--ceilings"],
+    ],
+)
+def test_options_that_do_not_go_together(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["doctor", *arguments]) == 2
+    assert "--aa" in capsys.readouterr().err
+
+
+def test_real_launches_are_compared() -> None:
+    seen: list[tuple[int, int]] = []
+    found = self_check(campaigns=1, launches=2, progress=lambda made, done, _s: seen.append((made, done)))
+    assert seen == [(1, 0), (2, 0), (3, 0), (4, 0)]
+    assert found.failures == ()
+    assert [len(each.order) for each in found.whole] == [4]
+    assert all(0.0001 < each < 1 for each in found.launches)
+    assert max(map(len, str(found).splitlines())) <= 100
