@@ -378,23 +378,36 @@ def test_traffic_is_advice_with_both_sides_and_their_ratios() -> None:
     traffic = {
         "variants": ["original", "int8"],
         "split": [0.9, 0.1],
-        "settings": {"requests": 1_000},
-        "arms": [{"variant": "original", **arm, **times}, {"variant": "int8", **arm, **times, "p99_s": None}],
-        "figures": [{"figure": "p50", "ratio": ratio, "launches": 10, "margin": 0.01, "verdict": "faster"}],
+        "settings": {"requests": 1_000, "duration_s": 20.0},
+        "arms": [
+            {"variant": "original", **arm, **times, "first_failure": "ValueError: no"},
+            {"variant": "int8", **arm, **times, "p99_s": None},
+        ],
+        "figures": [
+            {"figure": "p50", "ratio": ratio, "launches": 10, "margin": 0.01, "verdict": "faster"},
+            {"figure": "p99", "ratio": None, "launches": 0, "margin": 0.05, "verdict": "insufficient"},
+        ],
         "advice": {"action": "roll out", "text": "roll out int8", "because": "p50 is faster"},
         "notes": ["interrupted: these are the launches until then"],
         "launch_ratios": [{"launch": 1, "p50": 0.7}],
     }
     (section,) = (each for each in content(document(traffic=traffic)).sections if each.key == "traffic")
-    assert section.lead == "Roll out int8: p50 is faster"
+    assert section.lead == "Roll out int8. Why: p50 is faster"
     arms, figures, rest = section.tables
     assert [row.variant for row in arms.rows] == ["original", "int8"]
     assert [cell.text for cell in arms.rows[1].cells[2:]] == [
         "9,000", "18", "0.20%", "12.00 ms", "15.00 ms", "unavailable",
     ]  # fmt: skip
     assert [cell.text for cell in figures.rows[0].cells] == ["p50", "0.7500", "1.00%", "10", "faster"]
-    assert [cell.text for cell in rest.rows[0].cells] == ["settings: requests", "1,000"]
-    assert section.lines == ("interrupted: these are the launches until then",)
+    assert [cell.text for cell in figures.rows[1].cells[:2]] == ["p99", "insufficient"]
+    assert [[cell.text for cell in row.cells] for row in rest.rows] == [
+        ["settings: requests", "1,000"],
+        ["settings: duration", "20.00 s"],
+    ]
+    assert section.lines == (
+        "interrupted: these are the launches until then",
+        "original: the first that failed: ValueError: no",
+    )
 
 
 TIMES = {"p50": 0.012, "p95": 0.015, "p99": 0.021}
