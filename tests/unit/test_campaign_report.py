@@ -123,6 +123,14 @@ def _leaves(value: Any) -> Iterator[float]:
         yield float(value)
 
 
+def test_the_baseline_has_no_change_rather_than_an_unavailable_one() -> None:
+    plain = document(("original", "int8"), (8,))
+    plain["variants"][0]["accuracy"] |= {"change": None, "verdict": None}
+    sections = {each.key: each for each in content(plain).sections}
+    rows = [sections["variants"].tables[0].rows[0], sections["quality"].tables[0].rows[0]]
+    assert [[cell.text for cell in row.cells].count("baseline") for row in rows] == [3, 2]
+
+
 def test_words_are_as_exact_as_four_digits() -> None:
     tables = [table for section in content(document()).sections for table in section.tables]
     cells = [cell for table in tables for row in table.rows for cell in row.cells if cell.value is not None]
@@ -160,7 +168,14 @@ def test_an_interval_has_its_unit_once_where_it_is_the_same(
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (1234567, "1,234,567"), (2.30649, "2.306"), (-0.00123456, "−0.001235"), (1.5e-7, "1.500e−07")],
+    [
+        (0, "0"),
+        (0.99998, "1.000"),
+        (1234567, "1,234,567"),
+        (2.30649, "2.306"),
+        (-0.00123456, "−0.001235"),
+        (1.5e-7, "1.500e−07"),
+    ],
 )
 def test_numbers_have_four_digits(value: float, text: str) -> None:
     assert number(value) == text
