@@ -123,6 +123,14 @@ def _leaves(value: Any) -> Iterator[float]:
         yield float(value)
 
 
+def test_the_baseline_has_no_change_rather_than_an_unavailable_one() -> None:
+    plain = document(("original", "int8"), (8,))
+    plain["variants"][0]["accuracy"] |= {"change": None, "verdict": None}
+    sections = {each.key: each for each in content(plain).sections}
+    rows = [sections["variants"].tables[0].rows[0], sections["quality"].tables[0].rows[0]]
+    assert [[cell.text for cell in row.cells].count("baseline") for row in rows] == [3, 2]
+
+
 def test_words_are_as_exact_as_four_digits() -> None:
     tables = [table for section in content(document()).sections for table in section.tables]
     cells = [cell for table in tables for row in table.rows for cell in row.cells if cell.value is not None]
@@ -160,7 +168,14 @@ def test_an_interval_has_its_unit_once_where_it_is_the_same(
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (1234567, "1,234,567"), (2.30649, "2.306"), (-0.00123456, "−0.001235"), (1.5e-7, "1.500e−07")],
+    [
+        (0, "0"),
+        (0.99998, "1.000"),
+        (1234567, "1,234,567"),
+        (2.30649, "2.306"),
+        (-0.00123456, "−0.001235"),
+        (1.5e-7, "1.500e−07"),
+    ],
 )
 def test_numbers_have_four_digits(value: float, text: str) -> None:
     assert number(value) == text
@@ -340,6 +355,17 @@ def test_the_plots_hold_the_documents_figures_and_nothing_else() -> None:
     ]
 
 
+def test_an_interval_beyond_all_sense_has_a_logarithmic_axis() -> None:
+    plain = document(("original", "int8"), (1,))
+    plain["variants"][1]["speedup"] = {"low": 0.016, "value": 0.86, "high": 45.9}
+    (figure,) = (each for each in content(plain).figures if each.key == "technique")
+    x_axis = figure.layout["xaxis"]
+    assert x_axis["type"] == "log"
+    assert 10 ** x_axis["range"][0] < 0.016 < 45.9 < 10 ** x_axis["range"][1]
+    assert "1" in x_axis["ticktext"]
+    assert figure.traces[0]["error_x"]["array"] == [pytest.approx(45.04)]
+
+
 def test_plotly_knows_every_property_of_the_plots() -> None:
     objects = pytest.importorskip("plotly.graph_objects")
     for figure in content(document()).figures:
@@ -367,23 +393,36 @@ def test_traffic_is_advice_with_both_sides_and_their_ratios() -> None:
     traffic = {
         "variants": ["original", "int8"],
         "split": [0.9, 0.1],
-        "settings": {"requests": 1_000},
-        "arms": [{"variant": "original", **arm, **times}, {"variant": "int8", **arm, **times, "p99_s": None}],
-        "figures": [{"figure": "p50", "ratio": ratio, "launches": 10, "margin": 0.01, "verdict": "faster"}],
+        "settings": {"requests": 1_000, "duration_s": 20.0},
+        "arms": [
+            {"variant": "original", **arm, **times, "first_failure": "ValueError: no"},
+            {"variant": "int8", **arm, **times, "p99_s": None},
+        ],
+        "figures": [
+            {"figure": "p50", "ratio": ratio, "launches": 10, "margin": 0.01, "verdict": "faster"},
+            {"figure": "p99", "ratio": None, "launches": 0, "margin": 0.05, "verdict": "insufficient"},
+        ],
         "advice": {"action": "roll out", "text": "roll out int8", "because": "p50 is faster"},
         "notes": ["interrupted: these are the launches until then"],
         "launch_ratios": [{"launch": 1, "p50": 0.7}],
     }
     (section,) = (each for each in content(document(traffic=traffic)).sections if each.key == "traffic")
-    assert section.lead == "Roll out int8: p50 is faster"
+    assert section.lead == "Roll out int8. Why: p50 is faster"
     arms, figures, rest = section.tables
     assert [row.variant for row in arms.rows] == ["original", "int8"]
     assert [cell.text for cell in arms.rows[1].cells[2:]] == [
         "9,000", "18", "0.20%", "12.00 ms", "15.00 ms", "unavailable",
     ]  # fmt: skip
     assert [cell.text for cell in figures.rows[0].cells] == ["p50", "0.7500", "1.00%", "10", "faster"]
-    assert [cell.text for cell in rest.rows[0].cells] == ["settings: requests", "1,000"]
-    assert section.lines == ("interrupted: these are the launches until then",)
+    assert [cell.text for cell in figures.rows[1].cells[:2]] == ["p99", "insufficient"]
+    assert [[cell.text for cell in row.cells] for row in rest.rows] == [
+        ["settings: requests", "1,000"],
+        ["settings: duration", "20.00 s"],
+    ]
+    assert section.lines == (
+        "interrupted: these are the launches until then",
+        "original: the first that failed: ValueError: no",
+    )
 
 
 TIMES = {"p50": 0.012, "p95": 0.015, "p99": 0.021}

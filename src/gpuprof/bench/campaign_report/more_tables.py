@@ -9,6 +9,7 @@ from gpuprof.bench.campaign_report import words
 from gpuprof.bench.campaign_report.plain_values import text
 from gpuprof.bench.campaign_report.reading import Accuracy, Batch, Layer, Report, Variant
 from gpuprof.bench.campaign_report.tables import (
+    BASELINE,
     MISSING,
     Cell,
     Row,
@@ -45,7 +46,11 @@ def quality_table(report: Report) -> Table:
         "Infinite",
     )
     rows = [
-        Row((Cell(each.name), *_quality_cells(each.accuracy)), each.name, each.name == report.choice)
+        Row(
+            (Cell(each.name), *_quality_cells(each.accuracy, each.name == report.baseline)),
+            each.name,
+            each.name == report.choice,
+        )
         for each in report.variants
         if each.status != "failed" or each.accuracy is not None
     ]
@@ -62,13 +67,16 @@ def _without_last(table: Table, columns: int) -> Table:
     return Table(table.caption, table.heads[:-columns], rows, table.word_columns)
 
 
-def _quality_cells(accuracy: Accuracy | None) -> Iterator[Cell]:
+def _quality_cells(accuracy: Accuracy | None, is_baseline: bool) -> Iterator[Cell]:
     if accuracy is None:
         yield from [MISSING] * (len(_SHARES) + len(_NUMBERS) + 5)
         return
     yield from (figure(accuracy.figures[name], words.share) for name in _SHARES)
-    yield between(accuracy.change, words.points)
-    yield judged(accuracy.verdict) if accuracy.verdict != "same" else Cell("same")
+    if is_baseline and accuracy.change is None:
+        yield from (BASELINE, BASELINE)
+    else:
+        yield between(accuracy.change, words.points)
+        yield Cell("same") if accuracy.verdict == "same" else judged(accuracy.verdict)
     yield from (figure(accuracy.figures[name], words.number) for name in _NUMBERS)
     yield judged(accuracy.tolerance)
     for number in (accuracy.nan, accuracy.infinity):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from gpuprof.bench.campaign_report import words
 from gpuprof.bench.campaign_report.looks import Look, label, looks_of
@@ -113,9 +114,7 @@ class Plots:
             {**shape, **around, "fillcolor": LINE, "opacity": 0.6, "line": {"width": 0}},
             {**shape, "type": "line", "x0": 1, "x1": 1, "line": dotted},
         ]
-        x_axis = axis(
-            "speed-up over the baseline (right is faster)", ticksuffix="×", range=padded([1.0, *ends])
-        )
+        x_axis = _ratio_axis([1.0, *ends])
         alternative = f"Speed-up of {len(marks)} variants over the baseline, the fastest first."
         return rows_figure("technique", alternative, marks, self.looks, x_axis, bars=False, shapes=shapes)
 
@@ -144,6 +143,13 @@ class Plots:
         x_axis = axis(f"cost per million inferences ({label(self._report.currency)})", rangemode="tozero")
         alternative = f"Lowest cost per million inferences of {len(marks)} variants, as bars."
         return rows_figure("cost", alternative, marks, self.looks, x_axis)
+
+
+def _ratio_axis(values: Sequence[float]) -> dict[str, Any]:
+    title = "speed-up over the baseline (right is faster)"
+    if is_wide(values):
+        return value_axis(title, [value for value in values if value > 0], logarithmic=True)
+    return axis(title, ticksuffix="×", range=padded(values))
 
 
 def _unit(values: Sequence[float], units: tuple[tuple[float, str], ...]) -> tuple[float, str]:

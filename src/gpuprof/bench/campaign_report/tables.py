@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from gpuprof.bench.campaign_report import words
-from gpuprof.bench.campaign_report.reading import Accuracy, Batch, Interval, Report, Variant
+from gpuprof.bench.campaign_report.reading import Batch, Interval, Report, Variant
 
 Write = Callable[[float], str]
 
 
-_WORD_HEADS = frozenset(("Bound", "Evidence", "Flags", "Device", "Run"))
+_WORD_HEADS = frozenset(("Bound", "Class", "Evidence", "Flags", "Device", "Run"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class Tables:
             self._speedup_cell(variant),
             judged(variant.verdict),
             self._quality_cell(variant),
-            self._change_cell(variant.accuracy),
+            self._change_cell(variant),
             figure(variant.model_bytes, words.size),
             self._most_memory(variant),
             self._cost_cell(variant),
@@ -157,9 +157,11 @@ class Tables:
         note = "" if name == self._report.quality_name else name
         return figure(value, words.number if name == "cosine" else words.share, note)
 
-    def _change_cell(self, accuracy: Accuracy | None) -> Cell:
+    def _change_cell(self, variant: Variant) -> Cell:
+        accuracy = variant.accuracy
         if accuracy is None or accuracy.change is None:
-            return MISSING
+            is_baseline = accuracy is not None and variant.name == self._report.baseline
+            return BASELINE if is_baseline else MISSING
         cell = between(accuracy.change, words.points)
         return Cell(cell.text, cell.note, cell.value, _TONES.get(accuracy.verdict or "", ""))
 

@@ -29,15 +29,22 @@ _TOLD = ("arms", "figures", "advice", "notes", "headline", "launch_ratios", "var
 def traffic_content(traffic: Plain) -> tuple[str, tuple[Table, ...], tuple[str, ...]]:
     """Return the advice, the tables, and what is to be known of the figures."""
     told = [_arms(traffic), _figures(traffic), _rest(traffic)]
-    lines = tuple(each_of(traffic.get("notes"), word))
-    return _lead(traffic), tuple(each for each in told if each.rows), lines
+    lines = [*each_of(traffic.get("notes"), word), *_first_failures(traffic)]
+    return _lead(traffic), tuple(each for each in told if each.rows), tuple(lines)
+
+
+def _first_failures(traffic: Plain) -> Iterator[str]:
+    for arm in each_of(traffic.get("arms"), mapping):
+        reason = text(arm.get("first_failure"))
+        if reason is not None:
+            yield f"{text(arm.get('variant')) or words.UNAVAILABLE}: the first that failed: {reason}"
 
 
 def _lead(traffic: Plain) -> str:
     advice = traffic.get("advice")
     if isinstance(advice, Mapping):
         because = text(advice.get("because"))
-        said = f"{text(advice.get('text')) or ''}{f': {because}' if because else ''}"
+        said = f"{text(advice.get('text')) or ''}{f'. Why: {because}' if because else ''}"
     else:
         said = text(advice) or ""
     whole = " ".join(filter(None, (text(traffic.get("headline")), said)))
@@ -83,9 +90,12 @@ def _figures(traffic: Plain) -> Table:
 
 
 def _figure(one: Plain) -> Row:
+    ratio = between(interval_of(one.get("ratio")), words.number)
+    if ratio == MISSING and one.get("verdict") == "insufficient":
+        ratio = Cell("insufficient", tone="missing")
     cells = (
         Cell(text(one.get("figure")) or words.UNAVAILABLE),
-        between(interval_of(one.get("ratio")), words.number),
+        ratio,
         figure(number(one.get("margin")), words.share),
         figure(number(one.get("launches")), lambda value: f"{value:,.0f}"),
         judged(text(one.get("verdict"))),
@@ -110,4 +120,4 @@ def _flat(name: str, value: object, depth: int = 0) -> Iterator[tuple[Cell, Cell
             label = each.get("name", place) if isinstance(each, Mapping) else place
             yield from _flat(f"{name}: {label}", each, depth + 1)
     else:
-        yield Cell(name.replace("_", " ")), plain_cell(value, name)
+        yield Cell(name.removesuffix("_s").replace("_", " ")), plain_cell(value, name)

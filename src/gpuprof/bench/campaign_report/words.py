@@ -32,7 +32,8 @@ def number(value: float) -> str:
     """Return a number with four significant digits, without an exponent where it can be read without."""
     if value == 0:
         return "0"
-    magnitude = abs(value)
+    # Of the rounded value: 0.99999 is 1.000.
+    magnitude = abs(float(f"{value:.{_DIGITS - 1}e}"))
     if not 1e-4 <= magnitude < 1e9:
         return f"{value:.{_DIGITS - 1}e}".replace("-", MINUS)
     digits = 0
