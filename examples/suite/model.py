@@ -1,9 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A small classifier for examples/suite/suite.toml.
-
-    python model.py           # trains it, and writes weights.pt and test.npz beside this file
-    gpuprof suite suite.toml --report html
-"""
+"""A small classifier for suite.toml: run as a program it trains it, and writes weights.pt and test.npz."""
 
 from __future__ import annotations
 

@@ -101,7 +101,8 @@ def test_faster_at_one_batch_size_and_slower_at_another_is_mixed() -> None:
     found = document({"old": old, "new": new}, answers={"new": answers()})
     assert variant_of(found, "new")["verdict"] == "mixed"
     assert found["summary"]["choice"] is None
-    assert "new is faster than old at 1 only" in found["summary"]["headline"]
+    assert found["summary"]["headline"] == "It depends on the batch size: new at 1, old at 32."
+    assert found["summary"]["by_batch_size"] == {"1": "new", "32": "old"}
 
 
 # --- figures -------------------------------------------------------------------------------------

@@ -4,11 +4,15 @@
 from __future__ import annotations
 
 import ast
+import csv
+import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="the examples run PyTorch models")
@@ -84,3 +88,47 @@ def test_async_requests_belong_to_their_clients(tmp_path: Path) -> None:
         WHERE child.name = 'request' GROUP BY 1 ORDER BY 1
     """)
     assert parents.fetchall() == [("client A", 3), ("client B", 3), ("client C", 3)]
+
+
+def test_the_suite_ends_in_a_report_of_its_raw_samples(tmp_path: Path) -> None:
+    """Four variants at three batch sizes: what the report says is worked out again from the journal."""
+    folder = shutil.copytree(EXAMPLES / "suite", tmp_path / "suite")
+    suite = (folder / "suite.toml").read_text(encoding="utf-8")
+    shorter = suite.replace("launches = 10", "launches = 2").replace("duration = 1", "iterations = 40")
+    assert shorter != suite
+    (folder / "suite.toml").write_text(shorter, encoding="utf-8")
+    assert "trained" in run_example(folder, str(folder / "model.py"))
+    command = [sys.executable, "-m", "gpuprof", "suite", "suite.toml", "--report", "json,html,csv"]
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode in (0, 3), done.stderr
+    results = folder / "results" / "classifier"
+    document = json.loads((results / "report.json").read_text(encoding="utf-8"))
+    raw = raw_samples_s(results / "journal.jsonl")
+    shown = {
+        (each["name"], batch["batch_size"]): batch
+        for each in document["variants"]
+        for batch in each["batches"]
+    }
+    assert len(shown) == 12
+    for key, batch in shown.items():
+        assert batch["samples"] == sum(map(len, raw[key])) == 80
+        assert batch["launch_medians_s"] == pytest.approx([float(np.median(each)) for each in raw[key]])
+        assert batch["mean_s"] == pytest.approx(float(np.mean(raw[key])))
+        assert batch["throughput_per_s"]["value"] == pytest.approx(key[1] / float(np.mean(raw[key])))
+    with (results / "report.csv").open(encoding="utf-8", newline="") as lines:
+        rows = list(csv.DictReader(lines))
+    for row in rows:
+        key = (row["variant"], int(row["batch_size"]))
+        assert float(row["latency_mean_ms"]) == pytest.approx(float(np.mean(raw[key])) * 1e3)
+    assert all(each["accuracy"]["labelled"] for each in variants)
+    assert "</html>" in (results / "report.html").read_text(encoding="utf-8")
+
+
+def raw_samples_s(journal: Path) -> dict[tuple[str, int], list[list[float]]]:
+    found: dict[tuple[str, int], dict[int, list[float]]] = {}
+    for line in journal.read_text(encoding="utf-8").splitlines()[1:-1]:
+        entry = json.loads(line)
+        for batch in entry["noted"]["batches"]:
+            samples = [each / 1e9 for each in batch["launch"]["measurement"]["samples_ns"]]
+            found.setdefault((entry["variant"], batch["batch_size"]), {})[entry["noted"]["launch"]] = samples
+    return {key: [launches[number] for number in sorted(launches)] for key, launches in found.items()}

@@ -227,7 +227,7 @@ def _exit(document: dict[str, Any]) -> None:
         )
     choice, context = document["summary"]["choice"], click.get_current_context()
     if choice is None and len(document["variants"]) > 1:
-        context.exit(EXIT_INCONCLUSIVE)
+        context.exit(0 if document["summary"]["by_batch_size"] else EXIT_INCONCLUSIVE)
     chosen = next((each for each in document["variants"] if each["name"] == choice), document["variants"][0])
     verdicts = {batch["target"] for batch in chosen["batches"]}
     if "missed" in verdicts:

@@ -65,6 +65,8 @@ def carry_out(
             campaign.run(journal)
             accuracy = compare_accuracy(plan, folder / "answers", _telling(campaign, watch))
             traffic, why_no_traffic = _traffic(campaign, watch)
+            if traffic is not None and traffic["interrupted"]:
+                raise KeyboardInterrupt
             journal.finish()
         except KeyboardInterrupt:
             interrupted = True
@@ -138,8 +140,6 @@ def _traffic(campaign: Campaign, watch: CampaignWatcher) -> tuple[Plain | None, 
         found = measure_traffic(plan.baseline, other, settings, progress=tell)
     except GpuprofError as error:
         return None, [f"no requests were shared: {error}"]
-    if found.interrupted:
-        raise KeyboardInterrupt
     return found.to_dict(), []
 
 

@@ -60,7 +60,12 @@ def document_of(
     document["quality"] = quality_axis(document["variants"])
     document["pareto"] = pareto(document)
     found = find(document)
-    document["summary"] = {"headline": found.headline, "lines": found.lines, "choice": found.choice}
+    document["summary"] = {
+        "headline": found.headline,
+        "lines": found.lines,
+        "choice": found.choice,
+        "by_batch_size": found.by_batch_size,
+    }
     document["recommendations"] = found.recommendations
     return document
 

@@ -7,7 +7,7 @@ All of it is worked out from the comparison document, so that nobody has to beli
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -74,10 +74,14 @@ def _points(change: Plain | None, sign: int = 1) -> str:
 
 @dataclass(slots=True)
 class Findings:
-    """The choice, None where there is none, with headline, lines and recommendations."""
+    """The choice, None where there is none, with headline, lines and recommendations.
+
+    `by_batch_size` names the choice for each batch size where that is not the same for all.
+    """
 
     choice: str | None
     headline: str
+    by_batch_size: dict[int, str] | None = None
     lines: list[str] = field(default_factory=list)
     recommendations: list[Plain] = field(default_factory=list)
 
@@ -165,24 +169,52 @@ def _unfit(document: Plain) -> list[Plain]:
 
 
 def _open(baseline: Plain, others: Sequence[Plain]) -> Findings:
-    mixed = [each for each in others if each["verdict"] == "mixed"]
-    if mixed:
-        each = mixed[0]
-        faster = ", ".join(
-            str(batch["batch_size"])
-            for batch in each["batches"]
-            if (batch["comparison"] or {}).get("verdict") == "faster"
-        )
-        than = f"{each['name']} is faster than {baseline['name']}"
-        found = Findings(None, f"It depends on the batch size: {than} at {faster} only.")
-        found.advise(f"take {each['name']} at batch size {faster} only", "it is slower at others")
+    by_size = _best_by_size(baseline, others)
+    taken = dict.fromkeys(by_size.values())
+    if len(taken) > 1:
+        parts = [f"{name} at {_listed(by_size, name)}" for name in taken]
+        found = Findings(None, f"It depends on the batch size: {', '.join(parts)}.", by_batch_size=by_size)
+        for name in taken:
+            why = "nothing is faster there" if name == baseline["name"] else "it is the fastest there"
+            found.advise(f"take {name} at batch size {_listed(by_size, name)}", why)
         return found
     best = min((each for each in others if each["speedup"] is not None), key=_rank)
-    return Findings(
-        None,
-        f"Not settled: {best['name']} is {_times_as_fast(best, str(baseline['name']))}, which reaches across "
-        "what matters.",
-    )
+    name = str(baseline["name"])
+    if best["speedup"]["low"] is None:
+        why = "and so few launches, or so noisy ones, give no interval"
+    else:
+        why = "and the interval reaches across what matters"
+    return Findings(None, f"Not settled: {best['name']} is {_times_as_fast(best, name)}, {why}.")
+
+
+def _listed(by_size: Mapping[int, str], name: str) -> str:
+    *first, last = [str(size) for size, each in by_size.items() if each == name]
+    return f"{', '.join(first)} and {last}" if first else last
+
+
+def _best_by_size(baseline: Plain, others: Sequence[Plain]) -> dict[int, str]:
+    """Return for each batch size the fastest of those that are faster and whose answers stand.
+
+    Empty where what is best at some size is open.
+    """
+    found: dict[int, str] = {}
+    fit = [each for each in others if quality_of(each).standing == "fit"]
+    for size in (batch["batch_size"] for batch in baseline["batches"]):
+        at_size = [
+            (batch, each["name"])
+            for each in fit
+            for batch in each["batches"]
+            if batch["batch_size"] == size and batch["comparison"] is not None
+        ]
+        faster = [(batch["speedup"]["value"], name) for batch, name in at_size if _verdict(batch) == "faster"]
+        if not faster and any(_verdict(batch) == "inconclusive" for batch, _ in at_size):
+            return {}
+        found[size] = max(faster)[1] if faster else str(baseline["name"])
+    return found
+
+
+def _verdict(batch: Plain) -> str:
+    return str(batch["comparison"]["verdict"])
 
 
 def _rank(variant: Plain) -> float:
