@@ -14,7 +14,8 @@ from campaigns import campaign_of, launches
 
 from gpuprof.bench.campaign.compared import compare_variants
 from gpuprof.bench.campaign.document import document_of
-from gpuprof.bench.campaign.findings import launches_to_settle, variation_of
+from gpuprof.bench.campaign.figure_text import points_text, speedup_text
+from gpuprof.bench.campaign.findings import find, launches_to_settle, variation_of
 from gpuprof.bench.campaign.pareto import pareto
 from gpuprof.bench.campaign.text import document_text
 from gpuprof.bench.comparison import compare
@@ -255,6 +256,100 @@ def test_the_front_holds_whom_nobody_beats_in_both() -> None:
         "old": True, "good": True, "bad": False, "fast": True,
     }  # fmt: skip
     assert pareto({**found, "quality": {"name": None}}) == []
+
+
+def settled(
+    speedups: dict[str, tuple[str, float, float, float]], of: dict[str, Any], **more: Any
+) -> dict[str, Any]:
+    """Return a document of variants with the verdicts and speed-ups that are given."""
+    names = {"old": OLD, **dict.fromkeys(speedups, FASTER)}
+    made = document(names, answers={"old": answers(), **of}, **more)
+    for name, (verdict, low, value, high) in speedups.items():
+        each = variant_of(made, name)
+        each["verdict"], each["speedup"] = verdict, {"low": low, "value": value, "high": high}
+        for batch in each["batches"]:
+            batch["comparison"]["verdict"] = "inconclusive"
+    return made
+
+
+def test_what_is_open_is_told_of_the_variant_whose_speed_is_open() -> None:
+    found = find(
+        settled(
+            {"equal": ("same", 0.998, 1.001, 1.004), "noisy": ("inconclusive", 0.9, 0.99, 1.1)},
+            {"equal": answers(), "noisy": answers()},
+        )
+    )
+    assert found.choice is None
+    assert found.headline.startswith("Not settled: noisy is 0.99x (0.90 to 1.10) as fast")
+
+
+def test_a_variant_that_nobody_would_take_leaves_nothing_open() -> None:
+    found = find(settled({"noisy": ("inconclusive", 0.9, 1.1, 1.3)}, {"noisy": answers(nan=3)}))
+    assert found.choice == "old"
+    assert found.headline == "Keep old: whether noisy is faster is open, but its outputs hold 3 NaN."
+
+
+def test_one_that_is_open_is_not_settled_by_another_that_is_broken() -> None:
+    made = settled(
+        {"broken": ("faster", 1.9, 2.0, 2.1), "noisy": ("inconclusive", 0.99, 1.1, 1.3)},
+        {"broken": answers(nan=3), "noisy": answers()},
+    )
+    assert find(made).choice is None
+    assert find(made).headline.startswith("Not settled: noisy")
+
+
+def test_a_tight_interval_of_a_mixed_variant_is_not_said_to_be_wide() -> None:
+    unsure = answers(verdict="inconclusive")
+    found = find(settled({"mixed": ("mixed", 1.1, 1.2, 1.3)}, {"mixed": unsure}))
+    assert found.headline.endswith("as fast as old, faster at some batch sizes and slower at others.")
+
+
+def test_a_mean_over_fewer_batch_sizes_does_not_win_over_a_whole_one() -> None:
+    """At batch size 1 the whole one is faster too; its mean is lower for the sizes that the other lacks."""
+    partly = {1: FASTER[1]}
+    whole = {1: launches(5.0, 8), 8: launches(38.0, 9)}
+    found = document(
+        {"old": OLD, "whole": whole, "partly": partly}, answers={"whole": answers(), "partly": answers()}
+    )
+    speedups = {each["name"]: (each["speedup"] or {}).get("value") for each in found["variants"]}
+    assert speedups["partly"] > speedups["whole"]
+    assert found["summary"]["choice"] == "whole"
+    alone = document({"old": OLD, "partly": {1: FASTEST[1]}}, answers={"partly": answers()})
+    assert "as fast as old at batch size 1 (not measured at 8)" in alone["summary"]["headline"]
+
+
+def test_a_difference_that_is_claimed_is_one_that_can_be_read() -> None:
+    assert speedup_text({"low": 1.0004, "value": 1.0012, "high": 1.002}) == "1.0012x (1.0004 to 1.0020)"
+    assert speedup_text({"low": 0.999, "value": 1.0012, "high": 1.002}) == "1.00x (1.00 to 1.00)"
+    lower = {"low": -0.00009, "value": -0.00005, "high": -0.00001}
+    assert points_text(lower, sign=-1) == "0.005 points (0.001 to 0.009)"
+    assert points_text({"low": -0.01, "value": -0.00001, "high": 0.01}) == "+0.00 points (-1.00 to +1.00)"
+    assert points_text({"low": None, "value": 0.0, "high": None}, sign=-1) == "0.00 points"
+
+
+def test_a_baseline_whose_own_answers_are_broken_is_said() -> None:
+    found = document({"old": OLD, "new": FASTER}, answers={"old": answers(nan=7), "new": answers(nan=7)})
+    assert {"text": "mend old", "because": "its own outputs hold 7 NaN"} in found["recommendations"]
+
+
+def test_traffic_does_not_roll_out_what_answers_wrong() -> None:
+    made = settled({"new": ("faster", 1.5, 1.6, 1.7)}, {"new": answers(nan=3)})
+    advice = {"action": "roll out", "text": "roll out to 100%: serve with new alone", "because": "it is so"}
+    made["traffic"] = {"variants": ["old", "new"], "advice": advice}
+    texts = [each["text"] for each in find(made).recommendations]
+    assert not any("roll out to 100%" in each for each in texts)
+    assert "do not roll out new, whose requests are answered as fast" in texts
+
+
+def test_who_meets_the_target_where_the_choice_does_not_is_named() -> None:
+    found = settled({"new": ("slower", 0.7, 0.8, 0.9)}, {"new": answers()})
+    found["method"]["target"] = "p99<1ms"
+    for each in found["variants"]:
+        for batch in each["batches"]:
+            batch["target"] = "met" if each["name"] == "new" and batch["batch_size"] == 1 else "missed"
+    advised = {each["text"]: each["because"] for each in find(found).recommendations}
+    assert advised["do not promise p99<1ms"].endswith("; new meets it at batch size 1")
+    assert "leave new out" not in advised
 
 
 @pytest.mark.usefixtures("quick")

@@ -7,69 +7,16 @@ All of it is worked out from the comparison document, so that nobody has to beli
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from gpuprof.bench.campaign.figure_text import speedup_text
+from gpuprof.bench.campaign.quality import not_finite, quality_of
 from gpuprof.bench.comparison import launches_needed
 
 Plain = dict[str, Any]
-Standing = Literal["fit", "unsure", "unfit"]
 _MOST_LAUNCHES = 1_000
-
-
-@dataclass(frozen=True, slots=True)
-class Quality:
-    """Whether what a variant computes is good enough, and the sentence that says why."""
-
-    standing: Standing
-    why: str
-
-
-def quality_of(variant: Plain) -> Quality:
-    """Judge a variant by its answers: labels first, then what its type allows, then agreement."""
-    found = variant["accuracy"]
-    if variant["verdict"] == "baseline":
-        return Quality("fit", "it is what the others are held against")
-    if found is None:
-        return Quality("unsure", f"its answers were not compared: {variant['accuracy_unavailable']}")
-    if found["nan"] or found["infinity"]:
-        return Quality("unfit", f"its outputs hold {_not_finite(found)}")
-    if found["verdict"] == "lower":
-        return Quality("unfit", f"its accuracy is lower by {_points(found['change'], sign=-1)}")
-    if found["verdict"] in ("same", "higher"):
-        return Quality("fit", f"its accuracy is {found['verdict']}: {_points(found['change'])}")
-    if found["verdict"] == "inconclusive":
-        return Quality(
-            "unsure", f"{found['samples']:,} samples do not settle its accuracy: {_points(found['change'])}"
-        )
-    if found["tolerance"] == "within":
-        return Quality("fit", "its outputs differ by no more than their type explains")
-    if found["tolerance"] == "beyond":
-        return Quality(
-            "unsure", "its outputs differ by more than their type explains, and there are no labels"
-        )
-    return Quality("unsure", "there are no labels to tell what its differences cost")
-
-
-def _not_finite(found: Plain) -> str:
-    words = [
-        f"{found[name]:,} {text}"
-        for name, text in (("nan", "NaN"), ("infinity", "infinities"))
-        if found[name]
-    ]
-    return " and ".join(words)
-
-
-def _points(change: Plain | None, sign: int = 1) -> str:
-    if change is None:
-        return "unavailable"
-    value = f"{sign * change['value'] * 100:{'' if sign < 0 else '+'}.2f} points"
-    if change["low"] is None or change["high"] is None:
-        return value
-    low, high = sorted((sign * change["low"] * 100, sign * change["high"] * 100))
-    form = ".2f" if sign < 0 else "+.2f"
-    return f"{value} ({low:{form}} to {high:{form}})"
 
 
 @dataclass(slots=True)
@@ -105,70 +52,78 @@ def find(document: Plain) -> Findings:
         found = _choice(baseline, others, document)
     found.lines += [_line(each, baseline) for each in (baseline, *others)]
     if document["traffic"] is not None:
-        advice = document["traffic"]["advice"]
-        found.advise(advice["text"], advice["because"])
+        _advise_traffic(found, variants, document["traffic"])
+    _advise_baseline(found, baseline)
     _advise_batch_size(found, variants, method)
-    _advise_more(found, others, method)
+    _advise_more(found, variants, others, method)
     return found
 
 
 def _choice(baseline: Plain, others: Sequence[Plain], document: Plain) -> Findings:
-    faster = sorted((each for each in others if each["verdict"] == "faster"), key=_rank)
+    faster = sorted((each for each in others if each["verdict"] == "faster"), key=_place(baseline))
     fit = [each for each in faster if quality_of(each).standing == "fit"]
-    name = str(baseline["name"])
     if fit:
         return _ship(fit, baseline, document)
     unsure = [each for each in faster if quality_of(each).standing == "unsure"]
     if unsure:
-        best = unsure[0]
-        found = Findings(
-            None,
-            f"{best['name']} is {_times_as_fast(best, name)}; whether its answers are good enough is open: "
-            f"{quality_of(best).why}.",
-        )
-        found.advise(
-            f"compare {best['name']} on labelled data before it is taken (--dataset)", quality_of(best).why
-        )
-        return found
-    if faster:
-        best = faster[0]
-        found = Findings(name, f"Keep {name}: {best['name']} is faster, but {quality_of(best).why}.")
-    elif any(each["verdict"] in ("inconclusive", "mixed") for each in others):
-        found = _open(baseline, others)
-    elif all(each["status"] == "failed" for each in others):
-        found = Findings(name, f"Keep {name}: no other variant could be measured.")
-    else:
-        found = Findings(name, f"Keep {name}: no other variant is faster.")
+        return _ask_for_labels(unsure[0], baseline)
+    unsettled = [
+        each
+        for each in others
+        if each["verdict"] in ("inconclusive", "mixed") and each["speedup"] is not None
+    ]
+    wanted = [each for each in unsettled if quality_of(each).standing != "unfit"]
+    return _open(baseline, others, wanted) if wanted else _keep(baseline, others, faster, unsettled)
+
+
+def _ask_for_labels(best: Plain, baseline: Plain) -> Findings:
+    why = quality_of(best).why
+    found = Findings(
+        None,
+        f"{best['name']} is {_times_as_fast(best, baseline)}; whether its answers are good enough is open: "
+        f"{why}.",
+    )
+    found.advise(f"compare {best['name']} on labelled data before it is taken (--dataset)", why)
     return found
 
 
+def _keep(
+    baseline: Plain, others: Sequence[Plain], faster: Sequence[Plain], unsettled: Sequence[Plain]
+) -> Findings:
+    """Keep the baseline: what is faster, or may be, answers wrong."""
+    if faster:
+        why = f"{faster[0]['name']} is faster, but {quality_of(faster[0]).why}"
+    elif unsettled:
+        first = min(unsettled, key=_rank)
+        why = f"whether {first['name']} is faster is open, but {quality_of(first).why}"
+    elif all(each["status"] == "failed" for each in others):
+        why = "no other variant could be measured"
+    else:
+        why = "no other variant is faster"
+    return Findings(str(baseline["name"]), f"Keep {baseline['name']}: {why}.")
+
+
 def _ship(fit: Sequence[Plain], baseline: Plain, document: Plain) -> Findings:
-    best, name = fit[0], str(baseline["name"])
-    found = Findings(
-        best["name"], f"Take {best['name']}: {_times_as_fast(best, name)}, and {quality_of(best).why}."
-    )
-    found.advise(f"take {best['name']}", f"{_times_as_fast(best, name)}; {quality_of(best).why}")
+    best = fit[0]
+    fast = _times_as_fast(best, baseline)
+    found = Findings(best["name"], f"Take {best['name']}: {fast}, and {quality_of(best).why}.")
+    found.advise(f"take {best['name']}", f"{fast}; {quality_of(best).why}")
     for other in fit[1:]:
         if _overlap(best["speedup"], other["speedup"]):
             found.advise(
                 f"look at {other['name']} too",
-                f"its speed-up of {_speedup(other)} cannot be told from {_speedup(best)} of {best['name']}",
+                f"its speed-up of {speedup_text(other['speedup'])} cannot be told from "
+                f"{speedup_text(best['speedup'])} of {best['name']}",
             )
-    beaten = [each for each in _unfit(document) if _rank(each) < _rank(best)]
-    for each in beaten:
-        found.advise(f"do not take {each['name']}, though it is faster yet", quality_of(each).why)
+    place = _place(baseline)
+    for each in document["variants"]:
+        if each["verdict"] == "faster" and each not in fit and place(each) < place(best):
+            yet = "may be" if _overlap(best["speedup"], each["speedup"]) else "is"
+            found.advise(f"do not take {each['name']}, though it {yet} faster yet", quality_of(each).why)
     return found
 
 
-def _unfit(document: Plain) -> list[Plain]:
-    return [
-        each
-        for each in document["variants"]
-        if each["verdict"] == "faster" and quality_of(each).standing != "fit"
-    ]
-
-
-def _open(baseline: Plain, others: Sequence[Plain]) -> Findings:
+def _open(baseline: Plain, others: Sequence[Plain], unsettled: Sequence[Plain]) -> Findings:
     by_size = _best_by_size(baseline, others)
     taken = dict.fromkeys(by_size.values())
     if len(taken) > 1:
@@ -178,17 +133,22 @@ def _open(baseline: Plain, others: Sequence[Plain]) -> Findings:
             why = "nothing is faster there" if name == baseline["name"] else "it is the fastest there"
             found.advise(f"take {name} at batch size {_listed(by_size, name)}", why)
         return found
-    best = min((each for each in others if each["speedup"] is not None), key=_rank)
-    name = str(baseline["name"])
-    if best["speedup"]["low"] is None:
+    best = min(unsettled, key=_rank)
+    if best["verdict"] == "mixed":
+        why = "faster at some batch sizes and slower at others"
+    elif best["speedup"]["low"] is None:
         why = "and so few launches, or so noisy ones, give no interval"
     else:
         why = "and the interval reaches across what matters"
-    return Findings(None, f"Not settled: {best['name']} is {_times_as_fast(best, name)}, {why}.")
+    return Findings(None, f"Not settled: {best['name']} is {_times_as_fast(best, baseline)}, {why}.")
 
 
 def _listed(by_size: Mapping[int, str], name: str) -> str:
-    *first, last = [str(size) for size, each in by_size.items() if each == name]
+    return _and([size for size, each in by_size.items() if each == name])
+
+
+def _and(sizes: Sequence[int]) -> str:
+    *first, last = map(str, sizes)
     return f"{', '.join(first)} and {last}" if first else last
 
 
@@ -222,21 +182,27 @@ def _rank(variant: Plain) -> float:
     return math.inf if speedup is None else -float(speedup["value"])
 
 
+def _place(baseline: Plain) -> Callable[[Plain], tuple[int, float]]:
+    """Return what variants are sorted by: means over fewer batch sizes come behind those over more."""
+    return lambda each: (len(_sizes(each, baseline)[1]), _rank(each))
+
+
+def _sizes(variant: Plain, baseline: Plain) -> tuple[list[int], list[int]]:
+    """Return the batch sizes that a speed-up is of, and those of the baseline that it leaves out."""
+    compared = {each["batch_size"] for each in variant["batches"] if each["comparison"] is not None}
+    sizes = [each["batch_size"] for each in baseline["batches"]]
+    return [each for each in sizes if each in compared], [each for each in sizes if each not in compared]
+
+
 def _overlap(first: Plain, second: Plain) -> bool:
     ends = (first["low"], first["high"], second["low"], second["high"])
     return None in ends or (first["low"] <= second["high"] and second["low"] <= first["high"])
 
 
-def _speedup(variant: Plain) -> str:
-    found = variant["speedup"]
-    value = f"{found['value']:.2f}x"
-    if found["low"] is None or found["high"] is None:
-        return value
-    return f"{value} ({found['low']:.2f} to {found['high']:.2f})"
-
-
-def _times_as_fast(variant: Plain, baseline: str) -> str:
-    return f"{_speedup(variant)} as fast as {baseline}"
+def _times_as_fast(variant: Plain, baseline: Plain) -> str:
+    compared, left_out = _sizes(variant, baseline)
+    text = f"{speedup_text(variant['speedup'])} as fast as {baseline['name']}"
+    return f"{text} at batch size {_and(compared)} (not measured at {_and(left_out)})" if left_out else text
 
 
 def _line(variant: Plain, baseline: Plain) -> str:
@@ -250,12 +216,38 @@ def _line(variant: Plain, baseline: Plain) -> str:
         return f"{name}: the baseline, {variant['technique']}{partly}"
     if variant["speedup"] is None:
         return f"{name}: nothing that {baseline['name']} measured too{partly}"
-    return (
-        f"{name}: {verdict}, {_times_as_fast(variant, baseline['name'])}; {quality_of(variant).why}{partly}"
-    )
+    return f"{name}: {verdict}, {_times_as_fast(variant, baseline)}; {quality_of(variant).why}{partly}"
 
 
 # --- what to do next -----------------------------------------------------------------------------
+
+
+def _advise_traffic(found: Findings, variants: Sequence[Plain], traffic: Plain) -> None:
+    """Hand on what the shared requests advise, which know times and failures and no answers."""
+    advice = traffic["advice"]
+    second = next((each for each in variants if each["name"] == traffic["variants"][1]), None)
+    why = None if second is None or second["verdict"] == "baseline" else quality_of(second)
+    if advice["action"] == "roll out" and why is not None and why.standing != "fit":
+        text = f"do not roll out {traffic['variants'][1]}, whose requests are answered as fast"
+        found.advise(text, why.why)
+    else:
+        found.advise(advice["text"], advice["because"])
+
+
+def _advise_baseline(found: Findings, baseline: Plain) -> None:
+    answers = baseline["accuracy"]
+    if answers is not None and (answers["nan"] or answers["infinity"]):
+        found.advise(f"mend {baseline['name']}", f"its own outputs hold {not_finite(answers)}")
+
+
+def _meeting(variants: Sequence[Plain]) -> dict[str, list[int]]:
+    """Return who meets the target at which batch sizes, of those whose answers stand."""
+    met = {
+        each["name"]: [batch["batch_size"] for batch in each["batches"] if batch["target"] == "met"]
+        for each in variants
+        if quality_of(each).standing == "fit"
+    }
+    return {name: sizes for name, sizes in met.items() if sizes}
 
 
 def _advise_batch_size(found: Findings, variants: Sequence[Plain], method: Plain) -> None:
@@ -264,8 +256,12 @@ def _advise_batch_size(found: Findings, variants: Sequence[Plain], method: Plain
     if method["target"] is not None:
         met = [each for each in rated if each["target"] == "met"]
         if rated and not met:
+            others = "".join(
+                f"; {name} meets it at batch size {_and(sizes)}" for name, sizes in _meeting(variants).items()
+            )
             found.advise(
-                f"do not promise {method['target']}", f"no batch size of {found.choice} is sure to meet it"
+                f"do not promise {method['target']}",
+                f"no batch size of {found.choice} is sure to meet it{others}",
             )
             return
         rated = met
@@ -279,13 +275,18 @@ def _advise_batch_size(found: Findings, variants: Sequence[Plain], method: Plain
     )
 
 
-def _advise_more(found: Findings, others: Sequence[Plain], method: Plain) -> None:
+def _advise_more(found: Findings, variants: Sequence[Plain], others: Sequence[Plain], method: Plain) -> None:
+    met = _meeting(variants)
+    # Who is slower and alone meets the target is not to be left out.
+    alone = {} if found.choice in met else met
     for each in others:
         _advise_calibration(found, each, method)
         if each["status"] == "failed":
             found.advise(f"mend {each['name']}, or leave it out", str(each["failure"]))
-        elif each["verdict"] == "slower":
-            found.advise(f"leave {each['name']} out", f"it is {_speedup(each)} as fast as the baseline")
+        elif each["verdict"] == "slower" and each["name"] not in alone:
+            found.advise(
+                f"leave {each['name']} out", f"it is {speedup_text(each['speedup'])} as fast as the baseline"
+            )
         elif each["verdict"] == "inconclusive":
             _advise_launches(found, each, method)
     if any(
@@ -308,15 +309,16 @@ def _advise_calibration(found: Findings, each: Plain, method: Plain) -> None:
 def _advise_launches(found: Findings, each: Plain, method: Plain) -> None:
     comparison = each["comparison"]
     needed = None if comparison is None else launches_to_settle(comparison, method["margin"])
+    speedup = speedup_text(each["speedup"])
     if needed is None:
         found.advise(
             f"measure {each['name']} again on a quieter machine",
-            f"more than {_MOST_LAUNCHES:,} launches would have to settle its speed-up: {_speedup(each)}",
+            f"more than {_MOST_LAUNCHES:,} launches would have to settle its speed-up: {speedup}",
         )
         return
     found.advise(
         f"measure {each['name']} in {needed} launches each (--launches {needed})",
-        f"{method['launches']} leave its speed-up open: {_speedup(each)}",
+        f"{method['launches']} leave its speed-up open: {speedup}",
     )
 
 
