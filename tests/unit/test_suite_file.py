@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import Any
@@ -158,6 +159,9 @@ def test_a_plan_that_cannot_be_is_refused() -> None:
         ({"variants": ()}, "no variant"),
         ({"variants": (Variant(" ", one.spec),)}, "no name"),
         ({"variants": (one,), "launches": 0}, "0 launches"),
+        ({"variants": (one,), "batch_sizes": ()}, "no batch size"),
+        ({"variants": (dataclasses.replace(one, batch_sizes=(0,)),)}, "batch size 0"),
+        ({"variants": (one,), "seed": -1}, "seed"),
         ({"variants": (one,), "margin": 1.5}, "no share"),
         ({"variants": (one,), "price_per_hour": -1.0}, "price"),
     ):
@@ -170,3 +174,27 @@ def test_a_file_is_found_from_any_folder(suite: Any, monkeypatch: pytest.MonkeyP
     monkeypatch.chdir(tmp_path)
     found = read_suite(Path(os.path.relpath(path)))
     assert found.variants[0].spec.model == "folder/model.py:build"
+
+
+def test_data_to_calibrate_with_is_found_from_any_folder(
+    suite: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = suite(
+        "[[variant]]\nmodel = 'model.py:build'\nrecipe = 'int8-static:64:images'\n"
+        "[[variant]]\nname = 'behind'\nmodel = 'model.py:build@int8-static:64:images'\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    found = read_suite(Path(os.path.relpath(path)))
+    assert found.variants[0].name == "int8-static:64:images"
+    assert [each.spec.recipe for each in found.variants] == ["int8-static:64:folder/images"] * 2
+    assert [each.spec.model for each in found.variants] == ["folder/model.py:build"] * 2
+
+
+def test_a_model_file_with_a_recipe_behind_it_is_found_from_any_folder(
+    suite: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    path = suite("[[variant]]\nname = 'small'\nmodel = 'net.onnx@onnx-int8'\n")
+    (path.parent / "net.onnx").touch()
+    monkeypatch.chdir(tmp_path)
+    (found,) = read_suite(Path(os.path.relpath(path))).variants
+    assert (found.spec.model, found.spec.recipe) == ("folder/net.onnx", "onnx-int8")

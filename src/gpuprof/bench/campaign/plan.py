@@ -92,6 +92,11 @@ class CampaignPlan:
             )
         if self.launches < 1:
             raise BenchmarkError(f"{self.launches} launches measure nothing: take 1 or more, better 10")
+        for each in self.variants:
+            _refuse_sizes(each.batch_sizes or self.batch_sizes, each.name)
+        seed = min(self.seed, *(each.spec.seed for each in self.variants))
+        if seed < 0:
+            raise BenchmarkError(f"a seed of {seed} draws nothing: take 0 or more")
         if not 0 <= self.margin < 1:
             raise BenchmarkError(f"a margin of {self.margin} is no share: take one such as 0.01")
         price = self.price_per_hour
@@ -138,6 +143,15 @@ def _refuse_twins(names: Iterable[str]) -> None:
         if name in seen:
             raise BenchmarkError(f"two variants are called {name!r}: give each a name of its own")
         seen.add(name)
+
+
+def _refuse_sizes(sizes: tuple[int, ...], name: str) -> None:
+    if not sizes:
+        raise BenchmarkError(
+            f"{name} has no batch size: name them, such as 1,8; a comparison does not look for them (auto)"
+        )
+    if min(sizes) < 1:
+        raise BenchmarkError(f"{name}: batch size {min(sizes)} measures nothing: take 1 or more")
 
 
 def parse_variants(text: str, like: SystemSpec) -> tuple[Variant, ...]:

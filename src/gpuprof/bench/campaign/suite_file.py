@@ -24,6 +24,7 @@ from gpuprof.bench.campaign.plan import (
 )
 from gpuprof.bench.comparison import MARGIN
 from gpuprof.bench.memory import parse_bytes
+from gpuprof.bench.recipes import parse_recipe
 from gpuprof.bench.settings import Settings
 from gpuprof.bench.spec import DEVICES, DTYPES, SystemSpec
 from gpuprof.bench.systems import framework_name
@@ -163,7 +164,7 @@ def _variant(table: Table, own: Table, path: Path, number: int) -> Variant:
     model = merged.get("model")
     if model is None:
         raise BenchmarkError(f"variant {number} has no model: add model = ..., here or above all variants")
-    model = _placed(model, path)
+    model, recipe = _placed_model(model, path), merged.get("recipe")
     shape = merged.get("input-shape")
     common = SystemSpec(
         model=model,
@@ -179,7 +180,7 @@ def _variant(table: Table, own: Table, path: Path, number: int) -> Variant:
         own.get("name") or merged.get("recipe") or own.get("dtype") or own.get("framework") or merged["model"]
     )
     sizes = own.get("batch-sizes")
-    spec = spec_of(common, model, merged.get("recipe"))
+    spec = spec_of(common, model, None if recipe is None else _placed_recipe(recipe, path))
     return Variant(str(name), spec, None if sizes is None else _apart(sizes))
 
 
@@ -188,6 +189,19 @@ def _placed(text: str, path: Path) -> str:
     file, separator, rest = text.rpartition(":") if ".py:" in text else (text, "", "")
     place = path.parent / file
     return f"{place}{separator}{rest}" if place.exists() else text
+
+
+def _placed_model(text: str, path: Path) -> str:
+    """Place a model, and the data that a recipe behind it calibrates with."""
+    model, separator, recipe = text.rpartition("@")
+    if not separator or (path.parent / text).exists():
+        return _placed(text, path)
+    return f"{_placed(model, path)}@{_placed_recipe(recipe, path)}"
+
+
+def _placed_recipe(text: str, path: Path) -> str:
+    data = parse_recipe(text).data
+    return text if data is None else text.removesuffix(data) + _placed(data, path)
 
 
 def _apart(sizes: Iterable[int]) -> tuple[int, ...]:
