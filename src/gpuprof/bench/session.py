@@ -238,6 +238,8 @@ class Session:
     def _launch(self, launch: int, settings: JobSettings, time_limit_s: float) -> None:
         job = {"spec": self.result.spec.to_dict(), "settings": settings.to_dict()}
         events: list[Event] = []
+        # What fails before its first batch says nothing of the last one of the launch before.
+        self._batch_size = 0
 
         def take(event: Event) -> None:
             if len(events) < _FIRST_EVENTS:
