@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import json
 import math
@@ -17,8 +18,10 @@ from gpuprof.bench.campaign.document import document_of
 from gpuprof.bench.campaign.figure_text import points_text, speedup_text
 from gpuprof.bench.campaign.findings import find, launches_to_settle, variation_of
 from gpuprof.bench.campaign.pareto import pareto
+from gpuprof.bench.campaign.plan import Variant
 from gpuprof.bench.campaign.text import document_text
 from gpuprof.bench.comparison import compare
+from gpuprof.bench.spec import SystemSpec
 from gpuprof.bench.target import parse_target
 
 AT = datetime.datetime(2026, 2, 3, 12, tzinfo=datetime.timezone.utc)
@@ -367,6 +370,25 @@ def test_the_launches_that_settle_a_comparison_do_so_in_simulations() -> None:
         old, new = random.normal(1, 0.015, needed), random.normal(1.03, 0.015, needed)
         settled += compare(old.tolist(), new.tolist()).verdict == "slower"
     assert settled >= 70
+
+
+def test_what_the_variants_do_not_have_in_common_is_noted() -> None:
+    result = campaign_of({"old": OLD, "new": FASTER})
+    new = result.variants[1]
+    for batch in new.session.batches:
+        batch.description = dataclasses.replace(
+            batch.description, input_shape=(3, 8, 8), device="another", details={"tf32": "matmul True"}
+        )
+    for batch in result.baseline.session.batches:
+        batch.description = dataclasses.replace(
+            batch.description, input_shape=(3, 4, 4), details={"tf32": "matmul False"}
+        )
+    variants = (result.plan.variants[0], Variant("new", SystemSpec("m.py:f", data="more.npz", seed=1)))
+    new.variant = variants[1]
+    result.plan = dataclasses.replace(result.plan, variants=variants)
+    notes = document_of(result, AT)["notes"]
+    for what in ("input shapes: 3x4x4, 3x8x8", "devices", "TF32", "data: more.npz, synthetic", "seeds: 0, 1"):
+        assert any(what in each for each in notes), what
 
 
 # --- on a terminal -------------------------------------------------------------------------------

@@ -8,13 +8,17 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
-from gpuprof.bench.campaign.campaign import Finished, carry_out
-from gpuprof.bench.campaign.journal import Entry, Journal
-from gpuprof.bench.campaign.plan import CampaignPlan, Variant
+from gpuprof.bench.campaign.campaign import Finished, carry_out, run_comparison
+from gpuprof.bench.campaign.journal import Entry, Journal, mark_finished
+from gpuprof.bench.campaign.plan import AccuracyPlan, CampaignPlan, Variant
+from gpuprof.bench.campaign.runner import Campaign
 from gpuprof.bench.settings import Settings
 from gpuprof.bench.spec import SystemSpec
+from gpuprof.cli.compare import _exit as exit_for
+from gpuprof.cli.main import execute
 from gpuprof.errors import BenchmarkError
 
 MODELS = Path(__file__).with_name("bench_models.py")
@@ -95,8 +99,158 @@ def test_one_that_had_come_to_its_end_begins_anew_unless_told(tmp_path: Path) ->
     for options in ({}, {}, {"resume": True}, {"fresh": True}):
         watch = Watch()
         carry_out(wanted, tmp_path, watch=watch, **options)
+        mark_finished(tmp_path)
         counts.append(len(watch.ended))
     assert counts == [1, 1, 0, 1]
+
+
+def test_one_whose_report_was_not_written_has_not_come_to_its_end(tmp_path: Path) -> None:
+    wanted = plan(variant("one"), launches=1)
+    with pytest.raises(BenchmarkError, match="no format"):
+        run_comparison(wanted, tmp_path, report=("docx",))
+    kept = run_comparison(wanted, tmp_path)
+    assert kept["method"]["launches_kept"] == 1
+    anew = run_comparison(wanted, tmp_path)
+    assert anew["method"]["launches_kept"] == 0
+
+
+def test_a_file_that_changes_while_it_is_measured_ends_it_and_keeps_the_rest(tmp_path: Path) -> None:
+    """Else the launches of two programs would be one variant."""
+    model = tmp_path / "model.py"
+    text = "def build():\n    return lambda batch: batch * 2\n"
+    model.write_text(text, encoding="utf-8")
+    wanted = plan(Variant("own", SystemSpec(f"{model}:build", input_shape=(3,))), variant("other"))
+
+    def edit(name: str, done: int, _planned: int, event: dict[str, Any]) -> None:
+        if event["event"] == "ended" and done == 2:
+            model.write_text(text.replace("2", "3"), encoding="utf-8")
+
+    with pytest.raises(BenchmarkError, match=r"own: .*model\.py.* has changed while it was measured"):
+        carry_out(wanted, tmp_path, watch=edit)
+    watch = Watch()
+    found = carry_out(wanted, tmp_path, watch=watch)
+    assert watch.ended.count("own") == 2
+    assert statuses(found) == {"own": "measured", "other": "measured"}
+
+
+def test_variants_of_different_times_are_told(tmp_path: Path) -> None:
+    one, two = variant("one"), variant("two")
+    carry_out(plan(one), tmp_path)
+    found = carry_out(plan(one, two), tmp_path).document
+    (note,) = [each for each in found["notes"] if "not measured in turn" in each]
+    assert note.startswith(
+        "one and two were not measured in turn: 2 and 0 of their launches are of an earlier"
+    )
+
+
+def test_what_is_raised_while_it_is_measured_is_not_blamed_on_the_journal(tmp_path: Path) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(5, "of the watcher")
+
+    with pytest.raises(OSError, match="of the watcher"):
+        carry_out(plan(variant("one")), tmp_path, watch=fail)
+
+
+def test_a_metric_that_prints_leaves_standard_output_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metric = tmp_path / "loud.py"
+    metric.write_text(
+        "print('imported')\ndef loud(outputs, labels):\n    print('computed')\n    return 1.0\n",
+        encoding="utf-8",
+    )
+    accuracy = AccuracyPlan(samples=4, metrics=(f"{metric}:loud",))
+    found = carry_out(plan(variant("one"), launches=1, accuracy=accuracy), tmp_path).document
+    assert found["variants"][0]["accuracy"]["metrics"][0]["value"] == 1.0
+    assert capsys.readouterr().out == ""
+
+
+def test_what_cannot_be_compared_does_not_take_the_measurements_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise BenchmarkError("the data set is gone")
+
+    monkeypatch.setattr("gpuprof.bench.campaign.campaign.compare_accuracy", fail)
+    found = carry_out(plan(variant("one"), launches=1, accuracy=AccuracyPlan()), tmp_path).document
+    assert found["variants"][0]["status"] == "measured"
+    assert found["variants"][0]["accuracy_unavailable"] == "the data set is gone"
+
+
+def test_a_launch_that_fails_before_its_first_batch_blames_no_batch_size(tmp_path: Path) -> None:
+    """Its second launch cannot be loaded; the third one measures what the first one did."""
+    model = tmp_path / "model.py"
+    model.write_text(
+        f"""
+import pathlib
+def build():
+    count = pathlib.Path({str(tmp_path / "count")!r})
+    launches = len(count.read_text()) if count.exists() else 0
+    count.write_text("x" * (launches + 1))
+    if launches == 1:
+        raise RuntimeError("the share is not mounted")
+    return lambda batch: batch * 2
+""",
+        encoding="utf-8",
+    )
+    own = Variant("own", SystemSpec(f"{model}:build", input_shape=(3,)))
+    found = carry_out(plan(own, launches=3), tmp_path / "results").document
+    assert len(found["variants"][0]["batches"][0]["launch_medians_s"]) == 2
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+def command(*words: str) -> list[str]:
+    return ["compare", f"one:{MODELS}:doubled", "--input-shape", "3", "--launches", "1", "--iterations", "20",
+            "--warmup", "1", "--no-accuracy", *words]  # fmt: skip
+
+
+def test_the_report_is_written_though_nobody_reads_what_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(message: object = None, *, err: bool = False, **_: Any) -> None:
+        if not err:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("gpuprof.cli.compare.click.echo", closed)
+    monkeypatch.setattr("gpuprof.cli.main._forget_standard_output", lambda: None)
+    assert execute(command("--output-dir", str(tmp_path))) != 0
+    assert (tmp_path / "report.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--batch-sizes", "auto"), "auto"),
+        (("--seed", "-1"), "-1"),
+        (("--price-per-hour", "-1"), "price"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before(
+    words: tuple[str, ...], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(command(*words, "--output-dir", str(tmp_path))) == 2
+    error = capsys.readouterr().err
+    assert why in error
+    assert "launch 1" not in error
+
+
+def test_a_choice_by_batch_size_that_misses_the_target_ends_with_1() -> None:
+    batches = [{"batch_size": 1, "target": "met"}, {"batch_size": 8, "target": "missed"}]
+    variants = [{"name": name, "status": "measured", "batches": batches} for name in ("old", "new")]
+
+    def code(by_size: dict[int, str]) -> int:
+        summary = {"choice": None, "by_batch_size": by_size}
+        try:
+            with click.Context(click.Command("compare")):
+                exit_for({"variants": variants, "summary": summary})
+        except click.exceptions.Exit as end:
+            return end.exit_code
+        return 0
+
+    assert code({1: "old", 8: "new"}) == 1
+    assert code({1: "old"}) == 0
 
 
 def test_another_model_under_the_same_name_is_measured_again(tmp_path: Path) -> None:
@@ -144,6 +298,24 @@ def test_a_damaged_line_is_named(tmp_path: Path, line: bytes, why: str) -> None:
         pass
     with Journal(tmp_path, fresh=True).opened() as journal:
         assert not journal.entries
+
+
+def test_a_launch_that_lacks_something_is_named(tmp_path: Path) -> None:
+    wanted = plan(variant("one"), launches=1)
+    with Journal(tmp_path).opened() as journal:
+        journal.add(Entry(wanted.fingerprint(wanted.baseline), "one", {"launch": 1, "batches": [{}]}, 1.0))
+    with pytest.raises(BenchmarkError, match=r"launch 1 of one is damaged.*--fresh"):
+        carry_out(wanted, tmp_path)
+
+
+def test_samples_are_not_kept_twice(tmp_path: Path) -> None:
+    carry_out(plan(variant("one"), launches=1), tmp_path)
+    with Journal(tmp_path).opened() as journal:
+        (found,) = journal.entries.values()
+        samples = found.noted["batches"][0]["launch"]["measurement"]["samples_ns"]
+        assert samples.nbytes == 8 * len(samples)
+        Campaign(plan(variant("one"), launches=1), tmp_path).run(journal)
+        assert [set(each.noted) for each in journal.entries.values()] == [{"launch"}]
 
 
 def test_a_journal_of_another_machine_is_refused(tmp_path: Path) -> None:

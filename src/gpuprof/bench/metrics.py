@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
@@ -54,18 +56,24 @@ class MetricValue:
     note: str | None = None
 
 
+def _quiet() -> contextlib.AbstractContextManager[Any]:
+    """Send what a metric prints to standard error: standard output may be somebody's JSON."""
+    return contextlib.redirect_stdout(sys.stderr)
+
+
 def load_metric(text: str) -> Metric:
     """Return the metric that `file.py:name` or `package.module:name` names. Raises BenchmarkError.
 
     A function, whose attribute `better` may be "lower", a subclass of Metric, or an object of one.
     """
     try:
-        found = find_named(text)
-        if isinstance(found, type) and issubclass(found, Metric):
-            found = found()
+        with _quiet():
+            found = find_named(text)
+            if isinstance(found, type) and issubclass(found, Metric):
+                found = found()
     except BenchmarkError:
         raise
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise BenchmarkError(
             f"the metric {text} raised {reason_of(error)} at {place_of(error)}: mend it first"
         ) from error
@@ -111,7 +119,8 @@ def _figure(metric: Metric, answers: StoredAnswers) -> tuple[float | None, str |
             if each is not None:
                 each.flags.writeable = False
         only = next(iter(outputs.values())) if len(outputs) == 1 else outputs
-        found = float(metric.compute(only, labels))
-    except Exception as error:
+        with _quiet():
+            found = float(metric.compute(only, labels))
+    except (Exception, SystemExit) as error:
         return None, f"{where}: it raised {reason_of(error)} at {place_of(error)}"
     return (found, None) if math.isfinite(found) else (None, f"{where}: it is {found}")

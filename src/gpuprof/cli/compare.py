@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuprof.analyze.text_table import escape_text
 from gpuprof.bench.spec import DEVICES, DTYPES
 from gpuprof.cli.options import numbers, seconds, share
 from gpuprof.cli.termination import EXIT_TERMINATED, terminated_like_interrupted
@@ -96,7 +97,7 @@ def _output_options(command: Callable[..., None]) -> Callable[..., None]:
 @click.option("--accuracy-margin", metavar="SHARE", default="1%", show_default=True, callback=share,
               help="The change of accuracy that matters.")  # fmt: skip
 @click.option("--slo", metavar="'p99<20ms'", help="A target; exit code 1 where the choice misses it.")
-@click.option("--price-per-hour", type=float, callback=seconds, metavar="P", help="What the machine costs.")
+@click.option("--price-per-hour", type=float, metavar="P", help="What the machine costs.")
 @click.option("--currency", default="USD", show_default=True, metavar="TEXT", help="Of the price.")
 @click.option("--profile", is_flag=True, help="Record a run of each variant, for its layers.")
 @click.option(
@@ -194,24 +195,28 @@ def _run(plan: CampaignPlan, output_dir: str | None, reports: tuple[str, ...], a
 
 def _hand_out(finished: Finished, folder: Path, reports: tuple[str, ...], *, as_json: bool) -> None:
     from gpuprof.bench.campaign.campaign import REPORT_NAME
+    from gpuprof.bench.campaign.journal import mark_finished
     from gpuprof.bench.campaign.text import document_text
     from gpuprof.bench.campaign_report import write_report
 
     document = finished.document
+    failure: GpuprofError | None = None
+    # Before anything is printed, which a closed pipe ends.
+    try:
+        paths = write_report(document, reports, folder, REPORT_NAME)
+        if not finished.interrupted:
+            mark_finished(folder)
+    except GpuprofError as error:
+        paths, failure = [], error
     if as_json:
         click.echo(json.dumps(document, indent=1, allow_nan=False, default=str))
     else:
         click.echo(document_text(document) + "\n")
-    failure: GpuprofError | None = None
-    try:
-        paths = write_report(document, reports, folder, REPORT_NAME)
-    except GpuprofError as error:
-        paths, failure = [], error
-    if not as_json:
         for path in paths:
-            click.echo(f"wrote {path}")
+            click.echo(escape_text(f"wrote {path}"))
         if finished.interrupted:
-            click.echo(f"interrupted: the same command goes on where this one ended ({folder})", err=True)
+            told = f"interrupted: the same command goes on where this one ended ({folder})"
+            click.echo(escape_text(told), err=True)
     if failure is not None:
         raise failure
 
@@ -225,15 +230,30 @@ def _exit(document: dict[str, Any]) -> None:
             f"{len(failed)} of {len(document['variants'])} variants failed, {first['name']} first: "
             f"{first['failure']}"
         )
-    choice, context = document["summary"]["choice"], click.get_current_context()
-    if choice is None and len(document["variants"]) > 1:
-        context.exit(0 if document["summary"]["by_batch_size"] else EXIT_INCONCLUSIVE)
-    chosen = next((each for each in document["variants"] if each["name"] == choice), document["variants"][0])
-    verdicts = {batch["target"] for batch in chosen["batches"]}
+    context = click.get_current_context()
+    chosen = _chosen(document)
+    if not chosen:
+        context.exit(EXIT_INCONCLUSIVE)
+    verdicts = {batch["target"] for batch in chosen}
     if "missed" in verdicts:
         context.exit(EXIT_MISSED)
     if "inconclusive" in verdicts:
         context.exit(EXIT_INCONCLUSIVE)
+
+
+def _chosen(document: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the batch sizes of what is to be taken, of several variants where that depends on the size."""
+    summary, variants = document["summary"], document["variants"]
+    taken = summary["by_batch_size"] or {}
+    if summary["choice"] is None and len(variants) > 1:
+        return [
+            batch
+            for each in variants
+            for batch in each["batches"]
+            if taken.get(batch["batch_size"]) == each["name"]
+        ]
+    chosen = next((each for each in variants if each["name"] == summary["choice"]), variants[0])
+    return list(chosen["batches"])
 
 
 @contextlib.contextmanager
@@ -256,9 +276,10 @@ def _progress() -> Iterator[Callable[..., None]]:
         def watch(variant: str, done: int, planned: int, event: dict[str, Any]) -> None:
             size = f", batch size {event['batch_size']}" if "batch_size" in event else ""
             doing = event["event"]
-            bar.update(task, description=f"{variant}{size}: {doing}", completed=done, total=planned)
+            description = escape_text(f"{variant}{size}: {doing}")
+            bar.update(task, description=description, completed=done, total=planned)
             if doing == "ended" and not console.is_terminal:
                 failure = f": failed: {event['failure']}" if event.get("failure") else ""
-                click.echo(f"launch {done} of {planned}: {variant}{failure}", err=True)
+                click.echo(escape_text(f"launch {done} of {planned}: {variant}{failure}"), err=True)
 
         yield watch

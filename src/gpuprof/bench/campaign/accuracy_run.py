@@ -23,7 +23,7 @@ from gpuprof.bench.campaign.stored_answers import StoredAnswers
 from gpuprof.bench.metrics import Metric, evaluate_metrics, load_metric
 from gpuprof.bench.process import Event
 from gpuprof.bench.spec import SystemSpec
-from gpuprof.errors import BenchmarkError
+from gpuprof.errors import GpuprofError
 
 OnVariantEvent = Callable[[str, Event], None]
 REFERENCE = "float64 reference"
@@ -101,8 +101,8 @@ class _AccuracyRun:
             return found.reason
         try:
             compared = self._compared(baseline, found, reference)
-        except BenchmarkError as error:
-            return str(error)
+        except (GpuprofError, OSError, MemoryError) as error:
+            return str(error) or "there was not enough memory to compare them"
         values = evaluate_metrics(self._metrics, baseline, found)
         return accuracy_document(compared, metrics=values, is_baseline=is_baseline) or "nothing was compared"
 

@@ -17,7 +17,7 @@ from gpuprof.bench.campaign.accuracy_run import (
     open_plan_dataset,
 )
 from gpuprof.bench.campaign.document import document_of
-from gpuprof.bench.campaign.journal import Journal
+from gpuprof.bench.campaign.journal import Journal, mark_finished
 from gpuprof.bench.campaign.layers import top_layers
 from gpuprof.bench.campaign.plan import CampaignPlan
 from gpuprof.bench.campaign.runner import Campaign, CampaignResult, CampaignWatcher, _ignore, file_name
@@ -51,8 +51,8 @@ def carry_out(
     """Measure a plan into a folder, compare the answers, and return what was found.
 
     What an earlier time had measured in the folder and was cut off is kept, unless `fresh`; with `resume`
-    what had come to its end is kept too. An interrupt ends it with what there is. Raises BenchmarkError where
-    the folder cannot be used.
+    what had come to its end is kept too, which `mark_finished` says behind the report. An interrupt ends it
+    with what there is. Raises BenchmarkError where the folder cannot be used.
     """
     campaign = Campaign(plan, folder, watch)
     accuracy = AccuracyOfAll({})
@@ -63,11 +63,10 @@ def carry_out(
     with Journal(folder, fresh=fresh, resume=resume).opened() as journal:
         try:
             campaign.run(journal)
-            accuracy = compare_accuracy(plan, folder / "answers", _telling(campaign, watch))
+            accuracy = _accuracy(campaign, watch)
             traffic, why_no_traffic = _traffic(campaign, watch)
             if traffic is not None and traffic["interrupted"]:
                 raise KeyboardInterrupt
-            journal.finish()
         except KeyboardInterrupt:
             interrupted = True
     document = document_of(
@@ -106,7 +105,16 @@ def run_comparison(
     write_report(finished.document, report, folder, REPORT_NAME)
     if finished.interrupted:
         raise KeyboardInterrupt(finished.document)
+    mark_finished(folder)
     return finished.document
+
+
+def _accuracy(campaign: Campaign, watch: CampaignWatcher) -> AccuracyOfAll:
+    """Compare the answers; what prevents that does not take hours of measuring with it."""
+    try:
+        return compare_accuracy(campaign.plan, campaign.folder / "answers", _telling(campaign, watch))
+    except GpuprofError as error:
+        return AccuracyOfAll({each.name: str(error) for each in campaign.plan.variants})
 
 
 def _telling(campaign: Campaign, watch: CampaignWatcher) -> OnVariantEvent:

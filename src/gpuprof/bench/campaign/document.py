@@ -112,13 +112,42 @@ def _notes(result: CampaignResult) -> list[str]:
     planned = result.plan.launches * len(result.variants)
     if result.launches_done < planned:
         notes.append(f"ended early: {result.launches_done} of {planned} launches were made")
-    threads = {
-        each.session.batches[0].description.details.get("threads")
-        for each in result.variants
-        if each.session.batches
-    } - {None}
-    if len(threads) > 1:
-        notes.append(
-            f"the variants ran with different numbers of threads: {', '.join(sorted(map(str, threads)))}"
-        )
-    return notes
+    return [*notes, *_not_in_turn(result), *_not_alike(result)]
+
+
+def _not_in_turn(result: CampaignResult) -> list[str]:
+    """Tell of variants whose launches an earlier time had made, and those of the baseline not, or vice versa.
+
+    What was cut off had made as many of each, or one more.
+    """
+    baseline = result.baseline
+    names = [each.variant.name for each in result.variants if each is not baseline and each.session.batches]
+    kept = {name: result.kept.get(name, 0) for name in names}
+    of_baseline = result.kept.get(baseline.variant.name, 0)
+    return [
+        f"{baseline.variant.name} and {name} were not measured in turn: {of_baseline} and {count} of their "
+        "launches are of an earlier time, and a machine that has changed since looks like a difference: "
+        "--fresh measures all in turn"
+        for name, count in kept.items()
+        if abs(count - of_baseline) > 1
+    ]
+
+
+def _not_alike(result: CampaignResult) -> list[str]:
+    """Tell what the variants do not have in common besides what is compared."""
+    measured = [each for each in result.variants if each.session.batches]
+    described = [each.session.batches[0].description for each in measured]
+    found: dict[str, list[Any]] = {
+        "numbers of threads": [each.details.get("threads") for each in described],
+        "settings of TF32": [each.details.get("tf32") for each in described],
+        "input shapes": [each.input_shape and "x".join(map(str, each.input_shape)) for each in described],
+        "devices": [each.device for each in described],
+        "data": [each.variant.spec.data for each in measured],
+        "seeds": [each.variant.spec.seed for each in measured],
+    }
+    told = {what: sorted({str(each) for each in given if each is not None}) for what, given in found.items()}
+    return [
+        f"the variants ran with different {what}: {', '.join(each)}"
+        for what, each in told.items()
+        if len(each) > 1
+    ]

@@ -8,12 +8,15 @@ is cut off is that of a launch that was being written, and is measured again.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
+
+import numpy as np
 
 from gpuprof.bench.environment import describe_environment
 from gpuprof.errors import BenchmarkError
@@ -38,6 +41,10 @@ class Entry:
         """What is measured once."""
         return self.fingerprint, int(self.noted["launch"])
 
+    def without_samples(self) -> Entry:
+        """Return what tells that there is one: the samples of all launches fill memory."""
+        return dataclasses.replace(self, noted={"launch": self.noted["launch"]})
+
 
 class Journal:
     """The launches of one folder. Only one process writes at a time.
@@ -55,24 +62,32 @@ class Journal:
     @contextlib.contextmanager
     def opened(self) -> Iterator[Journal]:
         """Read what there is and stay open for more. Raises BenchmarkError."""
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Not truncated on opening: the lock comes first.
-            with self.path.open("ab+") as file:
-                self._file = file
+        with contextlib.ExitStack() as stack:
+            with self._told():
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                # Not truncated on opening: the lock comes first.
+                file = stack.enter_context(self.path.open("ab+"))
                 _lock(file, self.path)
+                self._file = file
                 self._begin()
+            try:
                 yield self
+            finally:
+                self._file = None
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say what cannot be written. What else is done while it is open has words of its own."""
+        try:
+            yield
         except OSError as error:
             raise BenchmarkError(
                 f"{self.path} cannot be written ({error.strerror}): name a folder that can, by --output-dir"
             ) from error
-        finally:
-            self._file = None
 
     def add(self, entry: Entry) -> None:
         """Keep a launch, on the disk too."""
-        self.entries[entry.key] = entry
+        self.entries[entry.key] = entry.without_samples()
         self._write(
             {
                 "fingerprint": entry.fingerprint,
@@ -82,23 +97,29 @@ class Journal:
             }
         )
 
-    def finish(self) -> None:
-        """Note that the comparison has come to its end."""
-        self._write(_END)
+    def restored(self, key: tuple[str, int]) -> Entry | None:
+        """Return a launch of an earlier time, once: its samples are then held by who asked."""
+        entry = self.entries.get(key)
+        if entry is not None:
+            self.entries[key] = entry.without_samples()
+        return entry
 
     def _begin(self) -> None:
         assert self._file is not None
+        has_ended = _has_ended(self._file)
         self._file.seek(0)
-        *lines, cut_off = self._file.read().split(b"\n")
-        has_ended = bool(lines) and lines[-1] == json.dumps(_END).encode()
-        if self._fresh or not lines or (has_ended and not self._resume):
+        head = self._file.readline()
+        if self._fresh or not head.endswith(b"\n") or (has_ended and not self._resume):
             self._file.truncate(0)
             self._write({"format": FORMAT_VERSION, "kind": "journal", "machine": _machine()})
             return
-        self._check(lines[0])
-        if cut_off:
-            self._file.truncate(sum(len(line) + 1 for line in lines))
-        for number, line in enumerate(lines[1:], 2):
+        self._check(head)
+        whole = len(head)
+        for number, line in enumerate(self._file, 2):
+            if not line.endswith(b"\n"):
+                self._file.truncate(whole)
+                break
+            whole += len(line)
             plain = self._plain(line, number)
             if plain != _END:
                 entry = self._entry(plain, number)
@@ -120,7 +141,8 @@ class Journal:
         try:
             entry = Entry(found["fingerprint"], found["variant"], found["noted"], found["took_s"])
             entry.key  # noqa: B018 - raises where it has none
-        except (KeyError, TypeError, ValueError) as error:
+            _compact(entry.noted)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise self._damaged(number) from error
         return entry
 
@@ -138,9 +160,32 @@ class Journal:
 
     def _write(self, plain: Mapping[str, Any]) -> None:
         assert self._file is not None
-        self._file.write(json.dumps(plain, allow_nan=False, default=str).encode() + b"\n")
-        self._file.flush()
-        os.fsync(self._file.fileno())
+        line = json.dumps(plain, allow_nan=False, default=str).encode() + b"\n"
+        with self._told():
+            self._file.write(line)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+
+def mark_finished(folder: Path) -> None:
+    """Note that a comparison and its report are written: the next one in the folder begins anew."""
+    with Journal(folder, resume=True).opened() as journal:
+        journal._write(_END)
+
+
+def _has_ended(file: IO[bytes]) -> bool:
+    end = b"\n" + json.dumps(_END).encode() + b"\n"
+    file.seek(max(0, file.seek(0, os.SEEK_END) - len(end)))
+    return file.read() == end
+
+
+def _compact(noted: Mapping[str, Any]) -> None:
+    """Hold samples as numbers of 8 bytes: as objects of Python, those of many launches fill memory."""
+    for each in noted["batches"]:
+        measured = each.get("launch", {}).get("measurement") or {}
+        for name in ("samples_ns", "enqueue_ns"):
+            if measured.get(name) is not None:
+                measured[name] = np.asarray(measured[name], dtype=np.int64)
 
 
 def _mend() -> str:

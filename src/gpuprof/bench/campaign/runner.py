@@ -18,6 +18,7 @@ from gpuprof.bench.campaign.plan import CampaignPlan, Variant
 from gpuprof.bench.launches import launch_order
 from gpuprof.bench.process import Event, refuse_in_launch
 from gpuprof.bench.session import Session, SessionResult
+from gpuprof.errors import BenchmarkError
 
 
 class CampaignWatcher(Protocol):
@@ -44,12 +45,16 @@ class VariantResult:
 
 @dataclass(slots=True)
 class CampaignResult:
-    """What was measured of all variants, in the plan's order. `launches_kept` came from an earlier time."""
+    """What was measured of all variants, in the plan's order.
+
+    `launches_kept` came from an earlier time, `kept` of them of each variant.
+    """
 
     plan: CampaignPlan
     variants: list[VariantResult] = field(default_factory=list)
     launches_done: int = 0
     launches_kept: int = 0
+    kept: dict[str, int] = field(default_factory=dict)
     measured_s: float = 0.0
 
     @property
@@ -70,6 +75,7 @@ class Campaign:
         self.result = CampaignResult(plan)
         self._watch = watch
         self._sessions: dict[str, Session] = {}
+        self._fingerprints: dict[str, str] = {}
         for variant in plan.variants:
             session = Session(variant.spec, plan.job_of(variant), self._watching(variant))
             self._sessions[variant.name] = session
@@ -81,12 +87,16 @@ class Campaign:
         return self.plan.launches * len(self.plan.variants)
 
     def run(self, journal: Journal) -> CampaignResult:
-        """Measure what is not in the journal. Failures are in the result; an interrupt goes through."""
+        """Measure what is not in the journal. Failures are in the result; an interrupt goes through.
+
+        Raises BenchmarkError where a model's file changes meanwhile.
+        """
         refuse_in_launch()
+        self._fingerprints = {each.name: self.plan.fingerprint(each) for each in self.plan.variants}
         self._restore(journal)
         try:
             for variant, launch in self._order():
-                if (self.plan.fingerprint(variant), launch) not in journal.entries:
+                if (self._fingerprints[variant.name], launch) not in journal.entries:
                     self._launch(journal, variant, launch)
         finally:
             for each in self.result.variants:
@@ -107,12 +117,22 @@ class Campaign:
     def _restore(self, journal: Journal) -> None:
         for variant in self.plan.variants:
             for launch in range(1, self.plan.launches + 1):
-                entry = journal.entries.get((self.plan.fingerprint(variant), launch))
+                entry = journal.restored((self._fingerprints[variant.name], launch))
                 if entry is not None:
-                    self._sessions[variant.name].restore(entry.noted)
+                    self._restore_one(journal, variant, entry)
                     self.result.launches_kept += 1
+                    self.result.kept[variant.name] = self.result.kept.get(variant.name, 0) + 1
                     self.result.launches_done += 1
                     self.result.measured_s += entry.took_s
+
+    def _restore_one(self, journal: Journal, variant: Variant, entry: Entry) -> None:
+        try:
+            self._sessions[variant.name].restore(entry.noted)
+        except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
+            raise BenchmarkError(
+                f"{journal.path}: launch {entry.key[1]} of {variant.name} is damaged: add --fresh to measure "
+                "all of it again, or name another --output-dir"
+            ) from error
 
     def _launch(self, journal: Journal, variant: Variant, launch: int) -> None:
         session = self._sessions[variant.name]
@@ -121,12 +141,21 @@ class Campaign:
         took_s = time.monotonic() - begin_s
         self.result.launches_done += 1
         self.result.measured_s += took_s
+        self._refuse_changed(variant)
         noted = session.noted(launch)
         if noted["failure"] is None and noted["batches"]:
-            journal.add(Entry(self.plan.fingerprint(variant), variant.name, noted, took_s))
+            journal.add(Entry(self._fingerprints[variant.name], variant.name, noted, took_s))
         self._watch(
             variant.name, self.result.launches_done, self.planned, {"event": "ended", **_short(noted)}
         )
+
+    def _refuse_changed(self, variant: Variant) -> None:
+        """Two programs are not launches of one variant."""
+        if self.plan.fingerprint(variant) != self._fingerprints[variant.name]:
+            raise BenchmarkError(
+                f"{variant.name}: {variant.spec.model} has changed while it was measured: the same command "
+                "measures it again, and keeps what the others gave"
+            )
 
     def _record_runs(self) -> None:
         for each in self.result.variants:
