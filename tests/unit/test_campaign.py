@@ -16,7 +16,8 @@ from campaigns import campaign_of, launches
 from gpuprof.bench.campaign.compared import compare_variants
 from gpuprof.bench.campaign.document import document_of
 from gpuprof.bench.campaign.figure_text import points_text, speedup_text
-from gpuprof.bench.campaign.findings import find, launches_to_settle, variation_of
+from gpuprof.bench.campaign.findings import find
+from gpuprof.bench.campaign.settling import launches_to_settle, variation_of
 from gpuprof.bench.campaign.pareto import pareto
 from gpuprof.bench.campaign.plan import Variant
 from gpuprof.bench.campaign.text import document_text
@@ -389,6 +390,32 @@ def test_what_the_variants_do_not_have_in_common_is_noted() -> None:
     notes = document_of(result, AT)["notes"]
     for what in ("input shapes: 3x4x4, 3x8x8", "devices", "TF32", "data: more.npz, synthetic", "seeds: 0, 1"):
         assert any(what in each for each in notes), what
+
+
+def test_what_was_not_measured_is_not_said_to_have_failed() -> None:
+    result = campaign_of({"old": OLD, "cut": {1: FASTER[1]}, "none": "x"})
+    result.variants[2].session.failure = None
+    found = document_of(result, AT)
+    assert not any("None" in each for each in found["summary"]["lines"])
+    assert (
+        "none: not measured: the comparison ended before all of it was measured" in found["summary"]["lines"]
+    )
+    texts = [each["text"] for each in found["recommendations"]]
+    assert "go on with the same command, which measures none" in texts
+    assert "mend none, or leave it out" not in texts
+
+
+def test_scales_from_what_the_answers_are_judged_by_are_told() -> None:
+    made = settled({"new": ("faster", 1.5, 1.6, 1.7)}, {"new": answers()})
+    made["method"]["dataset"] = "data/test"
+    variant_of(made, "new")["details"] = {"calibration": "64 samples of data/test"}
+    texts = [each["text"] for each in find(made).recommendations]
+    assert "calibrate new with other samples than it is judged by" in texts
+
+
+def test_more_launches_are_advised_than_were_made() -> None:
+    one = {**compare([1.0] * 10, [1.1]).to_dict()}
+    assert launches_to_settle(one, 0.01) == 11
 
 
 # --- on a terminal -------------------------------------------------------------------------------

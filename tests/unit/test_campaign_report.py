@@ -27,7 +27,7 @@ from gpuprof.bench.campaign.document import document_of
 from gpuprof.bench.campaign_report import read_document, write_report
 from gpuprof.bench.campaign_report.reading import Interval, report_of
 from gpuprof.bench.campaign_report.sections import Content, content_of
-from gpuprof.bench.campaign_report.words import interval, number, time
+from gpuprof.bench.campaign_report.words import interval, number, points, time
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 
 BLACK_LIST = ("\x00", "\n", "\r", "\u202e", "\u2066", "\u200f")
@@ -179,6 +179,11 @@ def test_an_interval_has_its_unit_once_where_it_is_the_same(
 )
 def test_numbers_have_four_digits(value: float, text: str) -> None:
     assert number(value) == text
+
+
+def test_a_change_that_rounds_to_zero_has_no_side() -> None:
+    assert points(-0.00001) == points(0.0) == "+0.00 pp"
+    assert points(-0.05) == "\u22125.00 pp"
 
 
 def test_markdown_tells_the_figures_of_the_document(tmp_path: Path) -> None:

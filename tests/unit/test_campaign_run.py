@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from pathlib import Path
@@ -10,11 +11,14 @@ from typing import Any
 
 import click
 import pytest
+from batches import batch_of
 
-from gpuprof.bench.campaign.campaign import Finished, carry_out, run_comparison
+from gpuprof.bench.campaign.campaign import Finished, carry_out, file_name, run_comparison
 from gpuprof.bench.campaign.journal import Entry, Journal, mark_finished
 from gpuprof.bench.campaign.plan import AccuracyPlan, CampaignPlan, Variant
 from gpuprof.bench.campaign.runner import Campaign
+from gpuprof.bench.job import JobSettings
+from gpuprof.bench.session import Session
 from gpuprof.bench.settings import Settings
 from gpuprof.bench.spec import SystemSpec
 from gpuprof.cli.compare import _exit as exit_for
@@ -196,6 +200,20 @@ def build():
     own = Variant("own", SystemSpec(f"{model}:build", input_shape=(3,)))
     found = carry_out(plan(own, launches=3), tmp_path / "results").document
     assert len(found["variants"][0]["batches"][0]["launch_medians_s"]) == 2
+
+
+def test_a_launch_on_another_device_is_none_of_the_same_system() -> None:
+    """Where `auto` finds the GPU gone, the figures of a CPU must not join those of the GPU."""
+    session = Session(SystemSpec("m"), JobSettings())
+    session.result.batches.append(batch_of([1.0, 1.0], batch_size=1))
+    described = dataclasses.asdict(session.result.batches[0].description)
+    session.take(2, {"event": "answered", "description": described})
+    with pytest.raises(BenchmarkError, match="ran with device another, and those before with a device"):
+        session.take(3, {"event": "answered", "description": {**described, "device": "another"}})
+
+
+def test_a_name_of_nothing_is_a_folder_of_its_own() -> None:
+    assert file_name("") not in ("", ".", "..")
 
 
 # --- the command ---------------------------------------------------------------------------------

@@ -293,7 +293,9 @@ class Session:
         if event["event"] == "preparing":
             self._batch_size = event["batch_size"]
         elif event["event"] == "answered":
-            self._description = _description(event["description"])
+            described = _description(event["description"])
+            self._refuse_another_machine(described)
+            self._description = described
         elif event["event"] == "samples":
             self._so_far.take(event)
         elif event["event"] == "measured":
@@ -303,6 +305,18 @@ class Session:
         elif event["event"] == "profiled":
             self.result.profile = event["path"]
         self._watch(launch, event)
+
+    def _refuse_another_machine(self, described: SystemDescription) -> None:
+        """Raise BenchmarkError for a launch on another device, as where `auto` finds the GPU gone."""
+        first = self.result.batches[0].description if self.result.batches else described
+        for what in ("device", "dtype", "framework"):
+            now, before = getattr(described, what), getattr(first, what)
+            if now != before:
+                self._batch_size = 0  # which says nothing against it
+                raise BenchmarkError(
+                    f"{self.result.spec.model}: this launch ran with {what} {now}, and those before with "
+                    f"{before}: name the {what}, or measure all of it again"
+                )
 
     def _file(self, launch: int, batch_size: int, measurement: Measurement, extra: Mapping[str, Any]) -> None:
         if not len(measurement.wall_ns):

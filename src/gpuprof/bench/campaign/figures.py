@@ -13,6 +13,7 @@ from gpuprof.bench.session import BatchResult
 from gpuprof.bench.statistics import Estimate
 
 Plain = dict[str, Any]
+NOT_MEASURED = "the comparison ended before all of it was measured"
 _QUANTILES = {"median_s": 0.5, "p90_s": 0.9, "p95_s": 0.95, "p99_s": 0.99}
 
 
@@ -26,7 +27,7 @@ def variant_figures(each: VariantResult, plan: CampaignPlan, compared: Compared)
     return {
         "name": name,
         "status": status_of(each, plan),
-        "failure": None if session.failure is None else str(session.failure),
+        "failure": _failure(each, plan),
         "model": each.variant.spec.model,
         "framework": None if described is None else described.framework,
         "dtype": None if described is None else described.dtype,
@@ -46,6 +47,12 @@ def variant_figures(each: VariantResult, plan: CampaignPlan, compared: Compared)
         "run": None if each.run is None else str(each.run),
         "run_unavailable": each.run_unavailable,
     }
+
+
+def _failure(each: VariantResult, plan: CampaignPlan) -> str | None:
+    if each.session.failure is not None:
+        return str(each.session.failure)
+    return None if status_of(each, plan) == "measured" else NOT_MEASURED
 
 
 def status_of(each: VariantResult, plan: CampaignPlan) -> str:

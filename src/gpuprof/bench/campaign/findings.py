@@ -12,11 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuprof.bench.campaign.figure_text import speedup_text
+from gpuprof.bench.campaign.figures import NOT_MEASURED
 from gpuprof.bench.campaign.quality import not_finite, quality_of
-from gpuprof.bench.comparison import launches_needed
+from gpuprof.bench.campaign.settling import MOST_LAUNCHES, launches_to_settle
 
 Plain = dict[str, Any]
-_MOST_LAUNCHES = 1_000
 
 
 @dataclass(slots=True)
@@ -44,7 +44,9 @@ def find(document: Plain) -> Findings:
     others = [each for each in variants if each is not baseline]
     if baseline["status"] == "failed":
         found = Findings(None, f"Nothing can be compared: {baseline['name']}, the baseline, failed.")
-        found.advise(f"mend {baseline['name']}, or name another baseline", str(baseline["failure"]))
+        if baseline["failure"] == NOT_MEASURED:
+            found.headline = f"Nothing can be compared: {baseline['name']}, the baseline, was not measured."
+        found.advise(_mend(baseline, "name another baseline"), baseline["failure"])
     elif not others:
         found = Findings(None, f"{baseline['name']} alone was measured: there is nothing to hold it against.")
         found.advise("name a second variant", "a comparison needs two")
@@ -208,7 +210,8 @@ def _times_as_fast(variant: Plain, baseline: Plain) -> str:
 def _line(variant: Plain, baseline: Plain) -> str:
     name, verdict = variant["name"], variant["verdict"]
     if variant["status"] == "failed":
-        return f"{name}: failed: {variant['failure']}"
+        how = "not measured" if variant["failure"] == NOT_MEASURED else "failed"
+        return f"{name}: {how}: {variant['failure']}"
     partly = (
         f"; not all of it could be measured: {variant['failure']}" if variant["status"] == "partly" else ""
     )
@@ -282,7 +285,7 @@ def _advise_more(found: Findings, variants: Sequence[Plain], others: Sequence[Pl
     for each in others:
         _advise_calibration(found, each, method)
         if each["status"] == "failed":
-            found.advise(f"mend {each['name']}, or leave it out", str(each["failure"]))
+            found.advise(_mend(each, "leave it out"), each["failure"])
         elif each["verdict"] == "slower" and each["name"] not in alone:
             found.advise(
                 f"leave {each['name']} out", f"it is {speedup_text(each['speedup'])} as fast as the baseline"
@@ -297,9 +300,21 @@ def _advise_more(found: Findings, variants: Sequence[Plain], others: Sequence[Pl
         )
 
 
+def _mend(failed: Plain, otherwise: str) -> str:
+    if failed["failure"] == NOT_MEASURED:
+        return f"go on with the same command, which measures {failed['name']}"
+    return f"mend {failed['name']}, or {otherwise}"
+
+
 def _advise_calibration(found: Findings, each: Plain, method: Plain) -> None:
     calibration = str(each["details"].get("calibration", ""))
-    if "synthetic" in calibration and method["dataset"] not in (None, "synthetic"):
+    dataset = method["dataset"]
+    if dataset not in (None, "synthetic") and calibration.endswith(f" of {dataset}"):
+        found.advise(
+            f"calibrate {each['name']} with other samples than it is judged by",
+            f"its scales come from {calibration}: others may be answered worse",
+        )
+    if "synthetic" in calibration and dataset not in (None, "synthetic"):
         found.advise(
             f"calibrate {each['name']} with samples like those that it will meet (RECIPE:64:FOLDER)",
             f"its scales come from {calibration}",
@@ -313,42 +328,10 @@ def _advise_launches(found: Findings, each: Plain, method: Plain) -> None:
     if needed is None:
         found.advise(
             f"measure {each['name']} again on a quieter machine",
-            f"more than {_MOST_LAUNCHES:,} launches would have to settle its speed-up: {speedup}",
+            f"more than {MOST_LAUNCHES:,} launches would have to settle its speed-up: {speedup}",
         )
         return
     found.advise(
         f"measure {each['name']} in {needed} launches each (--launches {needed})",
         f"{method['launches']} leave its speed-up open: {speedup}",
     )
-
-
-def launches_to_settle(comparison: Plain, margin: float) -> int | None:
-    """Return the launches of each side that would tell with a power of 80%; None for more than 1,000.
-
-    A change within the margin is shown to be none where the interval lies inside the margin, so the distance
-    to its nearer edge counts, on either side of it.
-    """
-    variation = variation_of(comparison)
-    if variation is None:
-        return 10
-    change = abs(math.log(comparison["ratio"]))
-    distance = abs(change - math.log1p(margin))
-    if distance <= 0:
-        return None
-    needed = launches_needed(variation, math.expm1(distance))
-    needed = max(needed, max(comparison["old_launches"], comparison["new_launches"]) + 1)
-    return needed if needed <= _MOST_LAUNCHES else None
-
-
-def variation_of(comparison: Plain) -> float | None:
-    """Return the coefficient of variation between launches that the interval of a comparison tells."""
-    from gpuprof.analyze.statistics import student_quantile
-
-    old, new = comparison["old_launches"], comparison["new_launches"]
-    if comparison["low"] is None or comparison["high"] is None or min(old, new) < 2:
-        return None
-    import numpy as np
-
-    half = math.log(comparison["high"] / comparison["low"]) / 2
-    error = half / float(student_quantile(comparison["level"], np.array([old + new - 2.0]))[0])
-    return error / math.sqrt(1 / old + 1 / new)

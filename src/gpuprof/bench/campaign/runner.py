@@ -167,8 +167,12 @@ class Campaign:
 
         session = self._sessions[each.variant.name]
         run = self.folder / "runs" / f"{file_name(each.variant.name)}.gpuprof"
-        shutil.rmtree(run, ignore_errors=True)
-        run.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            shutil.rmtree(run, ignore_errors=True)
+            run.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            each.run_unavailable = f"{run.parent} cannot be made: {error.strerror}"
+            return
         failure, launch = session.result.failure, self.plan.launches + 1
         session.record_profile(str(run), launch, self.plan.time_limit_s, work=True)
         # That there is no run says nothing against the figures.
@@ -192,7 +196,7 @@ def file_name(name: str) -> str:
     import zlib
 
     plain = "".join(each if each.isascii() and (each.isalnum() or each in "-_.") else "_" for each in name)
-    is_same = plain == name and not plain.startswith(".") and len(plain) <= 60
+    is_same = name and plain == name and not plain.startswith(".") and len(plain) <= 60
     return (
         plain
         if is_same

@@ -79,7 +79,8 @@ def share(value: float) -> str:
 
 def points(value: float) -> str:
     """Return a change of a share, in percentage points, always with its sign."""
-    return f"{value * 100:+.2f} pp".replace("-", MINUS)
+    # What rounds to zero has no side.
+    return f"{round(value * 100, 2) + 0.0:+.2f} pp".replace("-", MINUS)
 
 
 def money(value: float, currency: str) -> str:
