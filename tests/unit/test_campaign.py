@@ -17,9 +17,9 @@ from gpuprof.bench.campaign.compared import compare_variants
 from gpuprof.bench.campaign.document import document_of
 from gpuprof.bench.campaign.figure_text import points_text, speedup_text
 from gpuprof.bench.campaign.findings import find
-from gpuprof.bench.campaign.settling import launches_to_settle, variation_of
 from gpuprof.bench.campaign.pareto import pareto
 from gpuprof.bench.campaign.plan import Variant
+from gpuprof.bench.campaign.settling import launches_to_settle, variation_of
 from gpuprof.bench.campaign.text import document_text
 from gpuprof.bench.comparison import compare
 from gpuprof.bench.spec import SystemSpec

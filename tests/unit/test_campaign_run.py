@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -235,6 +237,22 @@ def test_the_report_is_written_though_nobody_reads_what_is_printed(
     monkeypatch.setattr("gpuprof.cli.main._forget_standard_output", lambda: None)
     assert execute(command("--output-dir", str(tmp_path))) != 0
     assert (tmp_path / "report.json").exists()
+
+
+def test_a_termination_while_the_report_is_written_leaves_what_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("gpuprof.bench.campaign_report.write_report", killed)
+    before = signal.getsignal(signal.SIGTERM)
+    assert execute(command("--output-dir", str(tmp_path))) == 143
+    assert signal.getsignal(signal.SIGTERM) is before
+    monkeypatch.undo()
+    assert execute(command("--output-dir", str(tmp_path))) == 0
+    document = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert document["method"]["launches_kept"] == 1
 
 
 @pytest.mark.parametrize(

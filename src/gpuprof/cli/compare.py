@@ -183,13 +183,18 @@ def _run(plan: CampaignPlan, output_dir: str | None, reports: tuple[str, ...], a
     if asked["fresh"] and asked["resume"]:
         raise click.UsageError("--fresh and --resume contradict each other: take one.")
     folder = Path("results") / file_name(plan.name) if output_dir is None else Path(output_dir)
-    with _progress() as watch, terminated_like_interrupted() as came:
-        finished = carry_out(plan, folder, watch=watch, fresh=asked["fresh"], resume=asked["resume"])
-    _hand_out(finished, folder, reports, as_json=asked["as_json"])
-    if finished.interrupted and came and came[-1] == signal.SIGTERM:
-        click.get_current_context().exit(EXIT_TERMINATED)
-    if finished.interrupted:
-        raise KeyboardInterrupt
+    with terminated_like_interrupted() as came:
+        try:
+            with _progress() as watch:
+                finished = carry_out(plan, folder, watch=watch, fresh=asked["fresh"], resume=asked["resume"])
+            # Within, so that a browser that prints is ended too.
+            _hand_out(finished, folder, reports, as_json=asked["as_json"])
+            if finished.interrupted:
+                raise KeyboardInterrupt
+        except KeyboardInterrupt:
+            if came and came[-1] == signal.SIGTERM:
+                click.get_current_context().exit(EXIT_TERMINATED)
+            raise
     _exit(finished.document)
 
 

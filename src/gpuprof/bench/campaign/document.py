@@ -73,7 +73,7 @@ def document_of(
 def _why_no_answers(variant: Plain, result: CampaignResult) -> str:
     if variant["status"] == "failed":
         return "it could not be measured"
-    return "not asked for" if result.plan.accuracy is None else "there are none"
+    return "not asked for" if result.plan.accuracy is None else "the comparison ended before"
 
 
 def _environment(result: CampaignResult) -> Plain:
