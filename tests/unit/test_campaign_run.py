@@ -259,6 +259,7 @@ def test_a_termination_while_the_report_is_written_leaves_what_goes_on(
     ("words", "why"),
     [
         (("--batch-sizes", "auto"), "auto"),
+        (("--batch-sizes", "9" * 5_000), "no list of whole numbers"),
         (("--seed", "-1"), "-1"),
         (("--price-per-hour", "-1"), "price"),
     ],

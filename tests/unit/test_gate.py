@@ -94,6 +94,23 @@ def test_what_the_candidate_lacks_stays_open_and_what_is_new_is_told(write: Writ
     assert "batch 32: not judged" in found.notes[-1]
 
 
+def cut_off(document: dict[str, Any]) -> None:
+    """The last launch crashed after three calls, which were slow."""
+    last = document["results"][0]["launches"][-1]
+    last["measurement"] |= {"stopped_by": "failure", "samples_ns": [90_000_000] * 3}
+    last["failure"] = "it crashed"
+
+
+def test_a_launch_that_ended_early_is_not_counted_and_told(write: Write) -> None:
+    old = read_stored(write("old.json", (1, launches(10, 1))))
+    new = read_stored(write("new.json", (1, launches(10, 3)), change=cut_off))
+    found = judge(old, new)
+    assert found.outcome == "passed"
+    assert found.rows[0].comparison is not None
+    assert found.rows[0].comparison.new_launches == 11
+    assert any("1 of 12 launches of" in note and "not counted" in note for note in found.notes)
+
+
 def other_processor(document: dict[str, Any]) -> None:
     for each in document["results"]:
         each["environment"]["processor"] = "another"

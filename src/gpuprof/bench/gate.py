@@ -13,7 +13,7 @@ import numpy as np
 from gpuprof.analyze.text_table import Column, wrapped
 from gpuprof.bench.comparison import MARGIN, Comparison, compare_many, launches_to_settle
 from gpuprof.bench.gate_table import interval_text, name_parts, names_table, shared_line, time_text
-from gpuprof.bench.stored import Configuration, StoredResults, launch_medians_s
+from gpuprof.bench.stored import Configuration, StoredResults, ended_early, launch_medians_s
 from gpuprof.errors import BenchmarkError
 
 Outcome = Literal["passed", "failed", "open"]
@@ -128,7 +128,7 @@ def judge(
     Raises BenchmarkError where the two were measured on different machines (unless `any_machine`), in
     different ways, or have nothing in common.
     """
-    notes = _differences(baseline, candidate, any_machine)
+    notes = [*_differences(baseline, candidate, any_machine), *_early(baseline), *_early(candidate)]
     shared = [each for each in baseline.results if each in candidate.results]
     if not shared:
         first = next(iter(baseline.results))
@@ -187,6 +187,17 @@ def _differences(baseline: StoredResults, candidate: StoredResults, any_machine:
     return notes + ([f"different versions: {'; '.join(versions)}"] if versions else [])
 
 
+def _early(side: StoredResults) -> list[str]:
+    """Say which launches are not counted."""
+    counts = {each: ended_early(result) for each, result in side.results.items()}
+    return [
+        f"{side.path}: {count} of {len(side.results[each].launches)} launches of {each} ended early and are "
+        "not counted"
+        for each, count in counts.items()
+        if count
+    ]
+
+
 def _check_settings(each: Configuration, baseline: StoredResults, candidate: StoredResults) -> None:
     for name in ("mode", "caches"):
         old, new = (getattr(side.results[each].settings, name) for side in (baseline, candidate))
@@ -200,7 +211,7 @@ def _check_settings(each: Configuration, baseline: StoredResults, candidate: Sto
 def _figures(side: StoredResults, each: Configuration) -> list[float]:
     figures = launch_medians_s(side.results[each])
     if not figures:
-        raise BenchmarkError(f"{side.path}: no launch of {each} has samples: measure it again")
+        raise BenchmarkError(f"{side.path}: no launch of {each} came to its end: measure it again")
     return figures
 
 

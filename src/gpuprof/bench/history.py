@@ -112,7 +112,7 @@ def _dated(stored: StoredResults) -> DatedResults:
     launches_s = {each: tuple(launch_medians_s(result)) for each, result in stored.results.items()}
     empty = next((each for each, figures in launches_s.items() if not figures), None)
     if empty is not None:
-        raise BenchmarkError(f"{stored.path}: no launch of {empty} has samples: measure it again")
+        raise BenchmarkError(f"{stored.path}: no launch of {empty} came to its end: measure it again")
     ways = {each: (result.settings.mode, result.settings.caches) for each, result in stored.results.items()}
     return DatedResults(
         path=stored.path,

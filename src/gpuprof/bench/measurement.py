@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 StoppedBy = Literal["precision", "time limit", "iterations", "most samples", "failure", "interrupted"]
+ENDED_EARLY: tuple[StoppedBy, ...] = ("failure", "interrupted")
 
 
 @dataclass(frozen=True, slots=True)

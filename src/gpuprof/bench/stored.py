@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpuprof.bench.measurement import ENDED_EARLY
 from gpuprof.bench.result import Result
 from gpuprof.bench.results import FORMAT_VERSION
 from gpuprof.errors import BenchmarkError
@@ -109,5 +110,14 @@ def _profile(path: Path, document: Mapping[str, Any]) -> Path | None:
 
 
 def launch_medians_s(result: Result) -> list[float]:
-    """Return the median seconds of a call for each launch that measured any."""
-    return [float(np.median(each.samples)) for each in result.measurements if len(each.wall_ns)]
+    """Return the median seconds of a call for each launch that came to its end."""
+    return [
+        float(np.median(each.samples))
+        for each in result.measurements
+        if len(each.wall_ns) and each.stopped_by not in ENDED_EARLY
+    ]
+
+
+def ended_early(result: Result) -> int:
+    """Return how many launches did not come to their end: they count in no comparison."""
+    return len(result.launches) - len(launch_medians_s(result))

@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import click
 
+_MOST_DIGITS = 12  # Python itself refuses to read some thousands
+
 
 def numbers(_context: click.Context, parameter: click.Parameter, value: str | None) -> tuple[int, ...] | None:
     """Read 1,8,32; `auto` is an empty tuple."""
@@ -12,8 +14,10 @@ def numbers(_context: click.Context, parameter: click.Parameter, value: str | No
         return None
     if value == "auto" and parameter.name == "batch_sizes":
         return ()
-    words = value.replace("x", ",").split(",")
-    if not all(word.strip().isascii() and word.strip().isdigit() and int(word) > 0 for word in words):
+    words = [word.strip() for word in value.replace("x", ",").split(",")]
+    if not all(
+        word.isascii() and word.isdigit() and len(word) <= _MOST_DIGITS and int(word) for word in words
+    ):
         raise click.BadParameter(f"{value!r} is no list of whole numbers from 1, such as 1,8.")
     return tuple(map(int, words))
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from gpuprof.bench.campaign.runner import CampaignResult, VariantResult
 from gpuprof.bench.comparison import Comparison, compare, compare_many
+from gpuprof.bench.measurement import ENDED_EARLY
 from gpuprof.bench.pooling import WIDEST_FACTOR
 from gpuprof.bench.result import Launch
 
@@ -128,11 +129,7 @@ def overall_s(each: VariantResult, sizes: Sequence[int]) -> list[float]:
 def is_whole(launch: Launch) -> bool:
     """Whether a launch has samples and did not end early."""
     measured = launch.measurement
-    return (
-        measured is not None
-        and bool(len(measured.wall_ns))
-        and measured.stopped_by not in ("failure", "interrupted")
-    )
+    return measured is not None and bool(len(measured.wall_ns)) and measured.stopped_by not in ENDED_EARLY
 
 
 def _median(launch: Launch) -> float:
