@@ -38,7 +38,8 @@ def quality_of(variant: Plain) -> Quality:
     if found["verdict"] == "lower":
         return Quality("unfit", f"its accuracy is lower by {_points(found['change'], sign=-1)}")
     if found["verdict"] in ("same", "higher"):
-        return Quality("fit", f"its accuracy is {found['verdict']}: {_points(found['change'])}")
+        verdict = "the same" if found["verdict"] == "same" else "higher"
+        return Quality("fit", f"its accuracy is {verdict}: {_points(found['change'])}")
     if found["verdict"] == "inconclusive":
         return Quality(
             "unsure", f"{found['samples']:,} samples do not settle its accuracy: {_points(found['change'])}"
@@ -286,7 +287,7 @@ def _advise_more(found: Findings, others: Sequence[Plain], method: Plain) -> Non
             found.advise(f"mend {each['name']}, or leave it out", str(each["failure"]))
         elif each["verdict"] == "slower":
             found.advise(f"leave {each['name']} out", f"it is {_speedup(each)} as fast as the baseline")
-        elif each["verdict"] == "inconclusive":
+        elif each["verdict"] == "inconclusive" and quality_of(each).standing != "unfit":
             _advise_launches(found, each, method)
     if any(
         quality_of(each).standing == "unsure" and (each["accuracy"] or {}).get("labelled") for each in others
