@@ -230,10 +230,14 @@ def _overlap(first: Plain, second: Plain) -> bool:
 
 def _speedup(variant: Plain) -> str:
     found = variant["speedup"]
-    value = f"{found['value']:.2f}x"
+    value = f"{_ratio(found['value'])}x"
     if found["low"] is None or found["high"] is None:
         return value
-    return f"{value} ({found['low']:.2f} to {found['high']:.2f})"
+    return f"{value} ({_ratio(found['low'])} to {_ratio(found['high'])})"
+
+
+def _ratio(value: float) -> str:
+    return f"{value:.2f}" if value >= 0.1 else f"{value:.2g}"
 
 
 def _times_as_fast(variant: Plain, baseline: str) -> str:
