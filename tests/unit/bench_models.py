@@ -150,3 +150,17 @@ def network_with_inputs():
     import torch
 
     return torch.nn.Linear(4, 2), lambda size: torch.ones(size, 4)
+
+
+def rounded_network():
+    model = network()
+    weight = model[2].weight.data
+    step = weight.abs().max() / 7
+    model[2].weight.data = (weight / step).round() * step
+    return model
+
+
+def network_with_nan():
+    model = network()
+    model[0].weight.data[3] = float("nan")
+    return model

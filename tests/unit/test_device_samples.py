@@ -372,7 +372,7 @@ def test_stub_gpu_as_it_was_asked_for(stub: Stub, tmp_path: Path, monkeypatch: p
     with gpuprof.profile(out=tmp_path / "2.gpuprof", gpu=False, **QUIET) as recording:
         pass
     assert recording.run.meta["sources"]["samples"] == "off: not wanted"
-    monkeypatch.setattr("gpuprof.api.has_driver", lambda: False)
+    monkeypatch.setattr("gpuprof.profiling.has_driver", lambda: False)
     with pytest.raises(gpuprof.UnavailableError, match="no NVIDIA driver") as caught:
         gpuprof.profile(gpu=True)
     assert len(str(caught.value).splitlines()) == 1

@@ -99,6 +99,8 @@ VARIANT = "[[variant]]\nmodel = 'resnet50'\n"
         ("duration = inf\n" + VARIANT, "duration = inf: give seconds"),
         ("slo = 'fast'\n" + VARIANT, "is no target"),
         ("memory-budget = 'much'\n" + VARIANT, "is no size"),
+        ("traffic = '90,20'\n" + VARIANT, "sums to 110"),
+        ("traffic = '90,10'\n" + VARIANT, "between two variants, and there are 1"),
         ("baseline = 'x'\n" + VARIANT, "the baseline 'x' is no variant: take one of resnet50"),
         (VARIANT + VARIANT, "two variants are called 'resnet50'"),
         ("[[variant]]\nname = 'x'\n", "variant 1 has no model"),

@@ -104,6 +104,12 @@ def _do(job: Any, events: Events) -> None:
         leave_no_collector()
         run_answer_job(job, events.send)
         return
+    if "layers" in job:
+        from gpuprof.bench.campaign.layer_check import run_layer_job
+
+        leave_no_collector()
+        run_layer_job(job, events.send)
+        return
     from gpuprof.bench.job import run_job
 
     if job["settings"]["profile"] is None:

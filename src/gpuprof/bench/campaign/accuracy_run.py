@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from gpuprof.bench.campaign.answers import (
     reference_spec,
 )
 from gpuprof.bench.campaign.dataset import Dataset, open_dataset
+from gpuprof.bench.campaign.layer_check import can_be_compared, layers_that_depart
 from gpuprof.bench.campaign.plan import CampaignPlan, Variant
 from gpuprof.bench.campaign.stored_answers import StoredAnswers
 from gpuprof.bench.metrics import Metric, evaluate_metrics, load_metric
@@ -104,7 +105,23 @@ class _AccuracyRun:
         except (GpuprofError, OSError, MemoryError) as error:
             return str(error) or "there was not enough memory to compare them"
         values = evaluate_metrics(self._metrics, baseline, found)
-        return accuracy_document(compared, metrics=values, is_baseline=is_baseline) or "nothing was compared"
+        told = accuracy_document(compared, metrics=values, is_baseline=is_baseline)
+        if told is not None and not is_baseline and _departs(told):
+            told["findings"] += self._by_layer(variant)
+        return told or "nothing was compared"
+
+    def _by_layer(self, variant: Variant) -> list[str]:
+        """Return where a variant departs, where its layers can be told."""
+        baseline = self._plan.baseline.spec
+        if not can_be_compared(baseline, variant.spec):
+            return []
+        self._on_event(variant.name, {"event": "comparing layers"})
+        found, why_not = layers_that_depart(
+            baseline, variant.spec, self._dataset, time_limit_s=self._plan.time_limit_s
+        )
+        if why_not is not None:
+            self._notes[f"{variant.name}: {why_not}"] = None
+        return found
 
     def _compared(
         self, baseline: StoredAnswers, found: StoredAnswers, reference: StoredAnswers | None
@@ -139,3 +156,9 @@ class _AccuracyRun:
     def _place(self, variant: Variant) -> Path:
         # By number: a name may hold what no folder is called.
         return self._folder / f"{self._plan.variants.index(variant):02d}"
+
+
+def _departs(told: Mapping[str, Any]) -> bool:
+    """Whether a variant's answers are worse than its type explains, or not finite."""
+    is_worse = told["tolerance"] == "beyond" or told["verdict"] == "lower"
+    return is_worse or bool(told["nan"] or told["infinity"])

@@ -78,7 +78,12 @@ def _why_no_answers(variant: Plain, result: CampaignResult) -> str:
 
 def _environment(result: CampaignResult) -> Plain:
     batches = [batch for each in result.variants for batch in each.session.batches]
-    return dict(batches[0].environment) if batches else describe_environment()
+    found = dict(batches[0].environment) if batches else describe_environment()
+    if found.get("threads") is None and batches:
+        # This process has not imported the framework: the launches have.
+        threads = batches[0].description.details.get("threads")
+        found["threads"] = None if threads is None else int(threads)
+    return found
 
 
 def _method(result: CampaignResult) -> Plain:

@@ -13,9 +13,13 @@ def speedup_text(found: Plain) -> str:
     """Return a speed-up with its interval, whose ends do not round to 1 where they lie beyond it."""
     low, value, high = found["low"], found["value"], found["high"]
     if low is None or high is None:
-        return f"{value:.2f}x"
+        return f"{_ratio(value, 2)}x"
     digits = _digits(1.0, low, high)
-    return f"{value:.{digits}f}x ({low:.{digits}f} to {high:.{digits}f})"
+    return f"{_ratio(value, digits)}x ({_ratio(low, digits)} to {_ratio(high, digits)})"
+
+
+def _ratio(value: float, digits: int) -> str:
+    return f"{value:.{digits}f}" if value >= 0.1 else f"{value:.{digits}g}"
 
 
 def points_text(change: Plain | None, sign: int = 1) -> str:

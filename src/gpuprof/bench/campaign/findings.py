@@ -290,7 +290,7 @@ def _advise_more(found: Findings, variants: Sequence[Plain], others: Sequence[Pl
             found.advise(
                 f"leave {each['name']} out", f"it is {speedup_text(each['speedup'])} as fast as the baseline"
             )
-        elif each["verdict"] == "inconclusive":
+        elif each["verdict"] == "inconclusive" and quality_of(each).standing != "unfit":
             _advise_launches(found, each, method)
     if any(
         quality_of(each).standing == "unsure" and (each["accuracy"] or {}).get("labelled") for each in others

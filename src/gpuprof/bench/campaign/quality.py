@@ -32,7 +32,8 @@ def quality_of(variant: Plain) -> Quality:
     if found["verdict"] == "lower":
         return Quality("unfit", f"its accuracy is lower by {points_text(found['change'], sign=-1)}")
     if found["verdict"] in ("same", "higher"):
-        return Quality("fit", f"its accuracy is {found['verdict']}: {points_text(found['change'])}")
+        verdict = "the same" if found["verdict"] == "same" else "higher"
+        return Quality("fit", f"its accuracy is {verdict}: {points_text(found['change'])}")
     if found["verdict"] == "inconclusive":
         return Quality(
             "unsure",

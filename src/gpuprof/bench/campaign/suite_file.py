@@ -22,6 +22,7 @@ from gpuprof.bench.campaign.plan import (
     Variant,
     spec_of,
 )
+from gpuprof.bench.campaign.traffic import parse_split
 from gpuprof.bench.comparison import MARGIN
 from gpuprof.bench.memory import parse_bytes
 from gpuprof.bench.recipes import parse_recipe
@@ -104,6 +105,7 @@ _OF_ALL: dict[str, tuple[_Check, str]] = {
     "profile": (_is_flag, "true or false"),
     "price-per-hour": (_is_number, "a number above 0"),
     "currency": (_is_text, "a text such as 'USD'"),
+    "traffic": (_is_text, "a text such as '90,10'"),
     "variant": (lambda value: isinstance(value, list), "tables: [[variant]]"),
 }
 _OF_VARIANT = {**_OF_SYSTEMS, "name": (_is_text, "a text")}
@@ -228,6 +230,7 @@ def _plan(table: Table, variants: list[Variant], path: Path) -> CampaignPlan:
         profile=table.get("profile", False),
         price_per_hour=table.get("price-per-hour"),
         currency=table.get("currency", "USD"),
+        traffic_split=parse_split(table["traffic"]) if "traffic" in table else None,
     )
 
 

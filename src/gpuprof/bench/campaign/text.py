@@ -16,6 +16,7 @@ from gpuprof.analyze.text_table import (
 )
 
 Plain = dict[str, Any]
+_SHOWN_FINDINGS = 6
 _COLUMNS = (
     Column("variant", right=False),
     Column("batch"),
@@ -36,6 +37,8 @@ def document_text(document: Plain) -> str:
     if rows:
         lines += ["", text_table(_COLUMNS, rows)]
     lines += ["", *(wrapped(line) for line in document["summary"]["lines"])]
+    answers = list(_answers(document))
+    lines += ["", "what the answers show:", *answers] if answers else []
     advice = [wrapped(f"- {each['text']}: {each['because']}") for each in document["recommendations"]]
     lines += ["", "what to do next:", *advice] if advice else []
     notes = (f"note: {each}" for each in document["notes"])
@@ -64,6 +67,15 @@ def _cells(variant: Plain, batch: Plain, document: Plain) -> tuple[str, ...]:
 
 def _time(found: Plain | None) -> str:
     return "-" if found is None else format_duration(found["value"] * 1e9)
+
+
+def _answers(document: Plain) -> Iterator[str]:
+    """Yield what speaks against a variant's answers; the report has all of it."""
+    for variant in document["variants"]:
+        found = (variant["accuracy"] or {}).get("findings", [])
+        yield from (wrapped(f"- {variant['name']}: {line}") for line in found[:_SHOWN_FINDINGS])
+        if len(found) > _SHOWN_FINDINGS:
+            yield f"- {variant['name']}: {len(found) - _SHOWN_FINDINGS} more in the report"
 
 
 def _doubts(document: Plain) -> Iterator[str]:

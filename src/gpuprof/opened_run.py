@@ -1,0 +1,218 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A run that is finished: opened, asked, drawn, compared, or made of another tool's trace.
+
+This stands above the rooms, since a run's methods reach into all of them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from gpuprof.errors import RunError
+
+if TYPE_CHECKING:
+    import duckdb
+
+    from gpuprof.analyze.call_tree import CallTree
+    from gpuprof.analyze.difference import Scaling
+    from gpuprof.analyze.difference_summary import DifferenceSummary
+    from gpuprof.analyze.roofline.rows import Roofline
+    from gpuprof.analyze.summary import Summary
+    from gpuprof.analyze.weights import WeightName
+    from gpuprof.render.timeline import Slices
+    from gpuprof.run.folder import RunFolder
+
+SummaryKind = Literal["layer", "operator", "kernel", "span", "python"]
+PathLike = str | os.PathLike[str]
+
+
+class Run:
+    """A finished run: what was recorded, ready to be asked.
+
+    Attributes: `path`, the folder; `meta`, what is known of the recording (see docs/run-format.md).
+    """
+
+    def __init__(self, path: PathLike) -> None:
+        from gpuprof.run.folder import RunFolder
+
+        self._folder = RunFolder(path)
+        self._temporary: object = None  # what must live as long as the run does
+        self.path: Path = self._folder.path
+        self.meta: dict[str, Any] = self._folder.meta
+
+    def __repr__(self) -> str:
+        return f"gpuprof.open({str(self.path)!r})"
+
+    def sql(self, query: str) -> duckdb.DuckDBPyRelation:
+        """Ask the run's tables (`spans`, `call_tree`, `samples`) with SQL; returns a DuckDB relation."""
+        return self._folder.sql(query)
+
+    @property
+    def tables(self) -> list[str]:
+        """Names of the tables that `sql` can ask."""
+        return self._folder.tables
+
+    @cached_property
+    def call_tree(self) -> CallTree:
+        """All calls merged by path, with calls, total and own nanoseconds."""
+        from gpuprof.analyze.load_tree import load_tree
+
+        return load_tree(self._folder)
+
+    def summary(self, by: SummaryKind = "layer", *, process: int | Literal["all"] | None = None) -> Summary:
+        """Time by layer, operator or span; prints as a table, and has `rows` and `to_dict()`.
+
+        `process` is a process id or "all"; without it, the process that started the recording.
+        """
+        from gpuprof.analyze.summary import summarize
+
+        table = summarize(
+            self.call_tree, by, process=process, why_empty=self._why_off(by if by == "python" else f"{by}s")
+        )
+        if not self.meta.get("complete"):
+            note = "this run is incomplete: it holds what could be recovered"
+            table = dataclasses.replace(table, notes=(*table.notes, note))
+        if by == "layer" and self.meta.get("work") and table.processes == (self.meta.get("process_id"),):
+            from gpuprof.analyze.summary_work import with_work
+
+            return with_work(table, self._folder, self.call_tree)
+        return table
+
+    def _why_off(self, source: str) -> str | None:
+        """Return why a source recorded nothing, as the run tells it."""
+        method = str(self.meta.get("sources", {}).get(source, ""))
+        if method.startswith("CUDA events"):
+            return f"GPU times are of layers only ({method})"
+        return method.removeprefix("off: ") if method.startswith("off: ") else None
+
+    def flamegraph(
+        self, path: PathLike, *, weight: WeightName | None = None, against: Run | Sequence[Run] = ()
+    ) -> Path:
+        """Write the flame graph and the timeline as one offline HTML page; returns its path.
+
+        `weight` is what the widths show at first: the time of the program's threads ("cpu"), that of the
+        kernels and transfers that they launched ("gpu", the default where the run holds any), "wall",
+        "bytes", "flops" or "launches" (docs/commands/flamegraph.md); the page can switch between all that the
+        run has.
+        With `against`, one older run or several, the page shows what changed (docs/difference.md), without a
+        timeline. Raises
+        RunError for a weight that the run lacks.
+        """
+        from gpuprof.render.flame_page import run_page
+
+        old = [against] if isinstance(against, Run) else list(against)
+        if old:
+            return flamegraph_difference(path, [self], old, weight=weight)
+        target = Path(path)
+        _write_page(
+            target, run_page(self._folder, self.call_tree, weight, slices=_slices(self._folder, target))
+        )
+        return target
+
+    def _loaded(self) -> tuple[RunFolder, CallTree]:
+        return self._folder, self.call_tree
+
+    def export(self, path: PathLike) -> Path:
+        """Write the run for another tool; returns the path. The ending names the format.
+
+        `.pftrace` is for Perfetto, `.json` for chrome://tracing and Perfetto, `.pt.trace.json` for
+        TensorBoard with PyTorch's plugin, `.speedscope.json` for speedscope, `.folded` for flame graph
+        scripts, `.parquet` for data frames. Raises RunError.
+        """
+        from gpuprof.render.export import export_run
+
+        return export_run(self._folder, Path(path))
+
+    def roofline(self, path: PathLike | None = None) -> Roofline:
+        """Say what binds each layer and operator; with a path, write the plot as one offline page too.
+
+        The run must have been recorded with `work=True`. Raises RunError where it was not.
+        """
+        from gpuprof.analyze.roofline.build import build_roofline
+
+        found = build_roofline(self._folder)
+        if path is not None:
+            from gpuprof.render.roofline import roofline_page
+            from gpuprof.render.titles import page_subtitle, page_title
+
+            page = roofline_page(
+                found, title=page_title(self.path, self.meta), subtitle=page_subtitle(self.meta)
+            )
+            _write_page(Path(path), page)
+        return found
+
+
+def _slices(run: RunFolder, target: Path) -> Slices | str:
+    from gpuprof.render.timeline import read_timeline
+
+    try:
+        # Beside the page, since what is sorted there may be larger than a temporary folder.
+        return read_timeline(run, target.parent)
+    except OSError as error:
+        raise RunError(f"cannot write {target}: {error.strerror}; name a file that can be written") from error
+
+
+def _write_page(target: Path, page: str) -> None:
+    try:
+        target.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise RunError(f"cannot write {target}: {error.strerror}; name a file that can be written") from error
+
+
+def open(path: PathLike) -> Run:  # noqa: A001 - the contract's name
+    """Open a run folder; one that was never closed is recovered first. Raises RunError."""
+    return Run(path)
+
+
+def flamegraph_difference(
+    path: PathLike, new: Sequence[Run], old: Sequence[Run], *, weight: WeightName | None = None
+) -> Path:
+    """Write the flame graph of what changed from `old` runs to `new` ones (docs/difference.md).
+
+    Returns the path. With two runs or more on each side, a change is held against the spread from run to run.
+    Raises RunError.
+    """
+    from gpuprof.render.flame_page import difference_page
+
+    _check_sides(new, old)
+    target = Path(path)
+    _write_page(
+        target, difference_page([run._loaded() for run in new], [run._loaded() for run in old], weight)
+    )
+    return target
+
+
+def summary_difference(
+    new: Sequence[Run], old: Sequence[Run], by: SummaryKind = "layer", *, scaling: Scaling = "none"
+) -> DifferenceSummary:
+    """Compare the own times of runs by name; prints as a table (docs/difference.md).
+
+    `scaling` is "none" for times as they are, "calls" for the same number of repetitions, "total" for the
+    same time overall. Raises RunError.
+    """
+    from gpuprof.analyze.difference_summary import compare_runs
+
+    _check_sides(new, old)
+    return compare_runs([run._loaded() for run in new], [run._loaded() for run in old], by, scaling)
+
+
+def _check_sides(new: Sequence[Run], old: Sequence[Run]) -> None:
+    if not new or not old:
+        raise RunError("a comparison needs at least one run on each side")
+
+
+def import_trace(trace: PathLike, out: PathLike) -> Run:
+    """Make the run folder `out` of another tool's trace and open it (docs/commands/import.md).
+
+    Reads Chrome's JSON format as torch.profiler writes it, plain or gzip, and the SQLite export of Nsight
+    Systems. Raises RunError for any other file, RecordingError where `out` cannot be made.
+    """
+    from gpuprof.run.imports.trace_file import import_trace as write_run
+
+    write_run(trace, out)
+    return Run(out)

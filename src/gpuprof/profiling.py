@@ -1,0 +1,211 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Recording a block or a program, and the run that it leaves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal
+
+from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError
+from gpuprof.opened_run import PathLike, Run
+from gpuprof.record.device_samples import has_driver
+from gpuprof.record.python_stacks import NO_PYINSTRUMENT, has_pyinstrument
+from gpuprof.record.recording import Recording, create_folder, pause_for_program, resume_after
+from gpuprof.record.temporary import TemporaryFolder
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Profile:
+    """The context manager that `profile` returns. `run` is the finished run, after the block."""
+
+    def __init__(self, recording: Recording, *, temporary: TemporaryFolder | None) -> None:
+        self._recording = recording
+        self._temporary = temporary
+        self._process_id = os.getpid()
+        self._state: Literal["new", "recording", "ended"] = "new"
+        self._failure: GpuprofError | None = None
+        self._run: Run | None = None
+        self._outer: Recording | None = None  # of `gpuprof run`, while this one takes its place
+
+    @property
+    def path(self) -> Path:
+        """The run's folder."""
+        return self._recording.path
+
+    @property
+    def run(self) -> Run:
+        """The finished run. Raises RunError inside the block, and when the run could not be written."""
+        if self._failure is not None:
+            raise self._failure
+        if self._state != "ended":
+            raise RunError("the run is ready after the `with` block: it is still being recorded")
+        if self._run is None:
+            self._run = Run(self.path)
+            self._run._temporary = self._temporary
+        return self._run
+
+    def __enter__(self) -> Profile:
+        if self._state != "new":
+            raise RecordingError("a profile can be entered once: call gpuprof.profile(...) again")
+        # What closing the run needs is imported before the block, where it delays nothing that is measured.
+        from gpuprof.run import writer
+
+        writer.preload()
+        create_folder(self.path)
+        self._outer = pause_for_program()
+        try:
+            self._recording.start()
+        except BaseException:
+            shutil.rmtree(self.path, ignore_errors=True)
+            resume_after(self._outer)
+            raise
+        self._state = "recording"
+        return self
+
+    def __exit__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        # Whoever interrupts a program wants it to end.
+        hurry = error_type is not None and not issubclass(error_type, Exception)
+        self._recording.stop(count=not hurry)
+        self._state = "ended"
+        resume_after(self._outer)
+        if os.getpid() != self._process_id:
+            self._failure = RunError("this is a forked child: the run belongs to the process that started it")
+            return
+        from gpuprof.run.writer import close_run
+
+        try:
+            meta = close_run(self.path)
+            if meta.get("work"):
+                from gpuprof.analyze.ceilings_of_run import add_ceilings
+
+                add_ceilings(self.path, meta["work"])
+        except GpuprofError as failure:
+            # The measured program goes on, whatever becomes of its profile.
+            self._failure = failure
+            warnings.warn(f"gpuprof: {failure}", RuntimeWarning, stacklevel=2)
+
+
+def profile(
+    *modules: torch.nn.Module,
+    out: PathLike | None = None,
+    layers: bool = True,
+    operators: bool = True,
+    gpu: Literal["auto"] | bool = "auto",
+    python: bool = False,
+    work: bool = False,
+) -> Profile:
+    """Record what runs inside the `with` block.
+
+    `modules` are the models whose layers are wanted; without any, every module that is called is named
+    by itself. `out` is the run's folder, which must not exist; without it the run lives in a temporary
+    folder as long as the `Run` object. `gpu` is for device samples so far: "auto" takes them where an
+    NVIDIA driver is. `python` samples the stacks of Python's functions, which then stand above the layers and
+    operators that they called. `work` keeps the arguments of each model's first call, and counts its FLOPs
+    and bytes after the block has ended, for `run.roofline()`; the block itself runs as without. Raises
+    RecordingError, or UnavailableError for what this version or machine lacks.
+    """
+    _refuse_unavailable(gpu=gpu, python=python)
+    if work and not (layers and operators):
+        raise RecordingError("profile(work=True) joins work to layers and operators: leave both switched on")
+    _check_modules(modules)
+    temporary = None
+    if out is None:
+        temporary = TemporaryFolder()
+        out = temporary.path / "run.gpuprof"
+    recording = Recording(
+        Path(out), modules=modules, layers=layers, operators=operators, gpu=gpu, python=python, work=work
+    )
+    return Profile(recording, temporary=temporary)
+
+
+def _refuse_unavailable(*, gpu: Literal["auto"] | bool, python: bool) -> None:
+    if gpu is True and not has_driver():
+        raise UnavailableError("profile(gpu=True) finds no NVIDIA driver here: leave it out, or install one")
+    if python and not has_pyinstrument():
+        raise UnavailableError(f"profile(python=True): {NO_PYINSTRUMENT}")
+
+
+def _check_modules(modules: tuple[Any, ...]) -> None:
+    import sys
+
+    torch = sys.modules.get("torch")
+    for module in modules:
+        if torch is None or not isinstance(module, torch.nn.Module):
+            raise RecordingError(
+                f"profile() takes torch.nn.Module objects, not {type(module).__name__}: "
+                "pass the model, or nothing to have every module named"
+            )
+
+
+def run_program(
+    target: str,
+    arguments: Sequence[str] = (),
+    *,
+    is_module: bool = False,
+    out: Path | None = None,
+    layers: bool = True,
+    operators: bool = True,
+    gpu: Literal["auto"] | bool = "auto",
+    python: bool = False,
+    work: bool = False,
+    profiler: Literal["torch", "pyinstrument", "cprofile"] | None = None,
+) -> tuple[int, Run | RunError]:
+    """Run a script or module under a recording; returns its exit code and the run.
+
+    When the run could not be written the error stands in its place: the program ran all the same. A run
+    that has the default name, of a program that failed before anything was recorded, is not kept. `profiler`
+    runs the program under that one alone: with "pyinstrument" as with `python` and no other source, with the
+    others the run is made of what they write.
+    """
+    from gpuprof.record.supervise import run_program as supervise
+
+    if profiler == "pyinstrument":
+        layers, operators, gpu, python = False, False, False, True
+    elif profiler is not None:
+        return _run_under(profiler, target, arguments, is_module=is_module, out=out)
+
+    result = supervise(
+        target,
+        arguments,
+        is_module=is_module,
+        out=out,
+        layers=layers,
+        operators=operators,
+        gpu=gpu,
+        python=python,
+        work=work,
+    )
+    try:
+        run = Run(result.run_path)
+        if run.meta.get("work"):
+            from gpuprof.analyze.ceilings_of_run import add_ceilings
+
+            add_ceilings(run.path, run.meta["work"])
+            run = Run(result.run_path)
+    except RunError as error:
+        return result.exit_code, error
+    if out is None and result.exit_code != 0 and run.meta["totals"]["spans"] == 0:
+        shutil.rmtree(result.run_path, ignore_errors=True)
+        return result.exit_code, RunError("it failed before anything was recorded: no run is kept")
+    return result.exit_code, run
+
+
+def _run_under(
+    profiler: str, target: str, arguments: Sequence[str], *, is_module: bool, out: Path | None
+) -> tuple[int, Run | RunError]:
+    from gpuprof.run.profiled import run_profiled
+
+    result, failure = run_profiled(target, arguments, is_module=is_module, out=out, profiler=profiler)
+    return result.exit_code, failure if failure is not None else Run(result.run_path)
