@@ -421,6 +421,12 @@ def test_more_launches_are_advised_than_were_made() -> None:
 # --- on a terminal -------------------------------------------------------------------------------
 
 
+def test_no_name_moves_the_cursor() -> None:
+    name = "\x1b[2Jnew"
+    found = document({"old": OLD, name: FASTER}, answers={name: answers(findings=["\x1b[A"] * 9)})
+    assert "\x1b" not in document_text(found)
+
+
 def test_the_text_is_at_most_100_columns_and_says_everything() -> None:
     long = "a variant with a name that nobody would give in earnest, and yet somebody will"
     found = document({long: OLD, "new": FASTER, "broken": "why " * 60}, answers={"new": answers()})

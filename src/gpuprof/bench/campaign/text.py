@@ -75,7 +75,7 @@ def _answers(document: Plain) -> Iterator[str]:
         found = (variant["accuracy"] or {}).get("findings", [])
         yield from (wrapped(f"- {variant['name']}: {line}") for line in found[:_SHOWN_FINDINGS])
         if len(found) > _SHOWN_FINDINGS:
-            yield f"- {variant['name']}: {len(found) - _SHOWN_FINDINGS} more in the report"
+            yield wrapped(f"- {variant['name']}: {len(found) - _SHOWN_FINDINGS} more in the report")
 
 
 def _doubts(document: Plain) -> Iterator[str]:
