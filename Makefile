@@ -14,7 +14,8 @@ demo: venv
 	$(BIN)/gpuprof flamegraph demo.gpuprof -o demo.html
 
 test: venv lint
-	$(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal --durations=15
+	# Several processes share the processors: OpenMP's threads must not spin while they wait.
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n auto --maxprocesses 8 --dist worksteal --durations=15
 
 # The native tests under the address and thread sanitizers, on machines of any size.
 sanitize: venv

@@ -58,7 +58,7 @@ def test_every_format_gives_back_the_same_slices(rows: list[tuple[int, int, int,
             assert slices == Counter(found), ending
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(st.lists(st.tuples(st.integers(0, 1), st.integers(0, 40), st.integers(0, 25)), max_size=30))
 def test_parents_are_those_of_a_search_over_all(rows: list[tuple[int, int, int]]) -> None:
     rows = sorted(rows, key=lambda row: (row[0], row[1], -row[2]))
@@ -89,7 +89,7 @@ def test_parents_are_those_of_a_search_over_all(rows: list[tuple[int, int, int]]
     assert (tree["own_ns"] >= 0).all()
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(intervals, st.lists(st.integers(1, 40), min_size=1, max_size=5), st.booleans())
 def test_pieces_of_any_size_read_the_same(
     rows: list[tuple[int, int, int, str]], sizes: list[int], escaped: bool

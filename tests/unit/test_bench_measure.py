@@ -143,7 +143,7 @@ def test_the_asked_quantile_decides_when_it_is_enough() -> None:
 
 def test_stopping_at_a_narrow_interval_costs_little_confidence() -> None:
     generator = np.random.default_rng(45)
-    repeats, covered = 30, 0
+    repeats, covered = 20, 0
     for _ in range(repeats):
         found, _ = measured(lambda call: 5 * MS * generator.lognormal(0, 0.05), warmup=0)
         assert found.stopped_by == "precision"
