@@ -43,7 +43,7 @@ def answers(**changes: Any) -> dict[str, Any]:
         "samples": 1_000, "labelled": True, "accuracy": 0.76, "verdict": "same",
         "change": {"low": -0.004, "value": 0.0, "high": 0.004}, "agreement_top1": 0.99,
         "agreement_top5": 0.99, "cosine": 0.999, "tolerance": "within", "nan": 0, "infinity": 0,
-        "findings": [], **changes,
+        "findings": [], "metrics": [], "degraded_classes": [], **changes,
     }  # fmt: skip
 
 
@@ -186,9 +186,10 @@ def test_the_fastest_of_those_whose_answers_are_as_good_is_taken() -> None:
         (answers(verdict=None, labelled=False, tolerance="beyond"), None),
         (answers(verdict="inconclusive"), None),
         (answers(verdict=None, labelled=False), "new"),
-        ("not asked for", None),
+        ("the launch failed", None),
+        ("answers were not asked for", "new"),
     ],
-    ids=["NaN", "beyond its type", "inconclusive", "within its type", "nothing"],
+    ids=["NaN", "beyond its type", "inconclusive", "within its type", "nothing", "not wanted"],
 )
 def test_a_faster_variant_is_taken_only_where_its_answers_stand(found: Any, choice: str | None) -> None:
     made = document({"old": OLD, "new": FASTER}, answers={"old": answers(), "new": found})
@@ -416,6 +417,21 @@ def test_scales_from_what_the_answers_are_judged_by_are_told() -> None:
 def test_more_launches_are_advised_than_were_made() -> None:
     one = {**compare([1.0] * 10, [1.1]).to_dict()}
     assert launches_to_settle(one, 0.01) == 11
+
+
+def test_what_is_worse_in_the_answers_of_the_choice_is_named() -> None:
+    worse = answers(
+        metrics=[
+            {"name": "loss", "value": 0.5, "baseline": 0.4, "better": "lower"},
+            {"name": "gain", "value": 0.5, "baseline": 0.4, "better": "higher"},
+        ],
+        degraded_classes=[{"class": "cat"}, {"class": "dog"}],
+    )
+    found = document({"old": OLD, "new": FASTER}, answers={"old": answers(), "new": worse})
+    texts = [each["text"] for each in found["recommendations"]]
+    assert "judge whether loss of 0.5 will do for new" in texts
+    assert "look at the classes that new answers worse" in texts
+    assert not any("gain" in text for text in texts)
 
 
 # --- on a terminal -------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from gpuprof.bench.campaign.answers import (
 from gpuprof.bench.campaign.dataset import Dataset, open_dataset
 from gpuprof.bench.campaign.layer_check import can_be_compared, layers_that_depart
 from gpuprof.bench.campaign.plan import CampaignPlan, Variant
+from gpuprof.bench.campaign.quality import NOT_ASKED
 from gpuprof.bench.campaign.stored_answers import StoredAnswers
 from gpuprof.bench.metrics import Metric, evaluate_metrics, load_metric
 from gpuprof.bench.process import Event
@@ -61,7 +62,7 @@ def compare_accuracy(plan: CampaignPlan, folder: Path, on_event: OnVariantEvent 
     """
     opened = open_plan_dataset(plan)
     if opened is None:
-        return AccuracyOfAll({each.name: "answers were not asked for" for each in plan.variants})
+        return AccuracyOfAll({each.name: NOT_ASKED for each in plan.variants})
     return _AccuracyRun(plan, folder, on_event, *opened).run()
 
 

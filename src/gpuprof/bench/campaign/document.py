@@ -14,6 +14,7 @@ from gpuprof.bench.campaign.compared import compare_variants
 from gpuprof.bench.campaign.figures import variant_figures
 from gpuprof.bench.campaign.findings import find
 from gpuprof.bench.campaign.pareto import pareto, quality_axis
+from gpuprof.bench.campaign.quality import NOT_ASKED
 from gpuprof.bench.campaign.runner import CampaignResult
 from gpuprof.bench.environment import describe_environment
 from gpuprof.bench.statistics import CONFIDENCE
@@ -73,7 +74,7 @@ def document_of(
 def _why_no_answers(variant: Plain, result: CampaignResult) -> str:
     if variant["status"] == "failed":
         return "it could not be measured"
-    return "not asked for" if result.plan.accuracy is None else "the comparison ended before"
+    return NOT_ASKED if result.plan.accuracy is None else "the comparison ended before"
 
 
 def _environment(result: CampaignResult) -> Plain:

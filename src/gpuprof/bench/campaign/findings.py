@@ -17,6 +17,7 @@ from gpuprof.bench.campaign.quality import not_finite, quality_of
 from gpuprof.bench.campaign.settling import MOST_LAUNCHES, launches_to_settle
 
 Plain = dict[str, Any]
+_SHOWN_CLASSES = 5
 
 
 @dataclass(slots=True)
@@ -56,6 +57,7 @@ def find(document: Plain) -> Findings:
     if document["traffic"] is not None:
         _advise_traffic(found, variants, document["traffic"])
     _advise_baseline(found, baseline)
+    _advise_answers(found, variants)
     _advise_batch_size(found, variants, method)
     _advise_more(found, variants, others, method)
     return found
@@ -251,6 +253,28 @@ def _meeting(variants: Sequence[Plain]) -> dict[str, list[int]]:
         if quality_of(each).standing == "fit"
     }
     return {name: sizes for name, sizes in met.items() if sizes}
+
+
+def _advise_answers(found: Findings, variants: Sequence[Plain]) -> None:
+    """Name what became worse in the answers of the one to take, though it does not decide."""
+    chosen = next((each for each in variants if each["name"] == found.choice), None)
+    told = None if chosen is None or chosen["verdict"] == "baseline" else chosen["accuracy"]
+    if chosen is None or told is None:
+        return
+    for metric in told["metrics"]:
+        value, before = metric["value"], metric["baseline"]
+        sign = 1 if metric["better"] == "higher" else -1
+        if value is not None and before is not None and sign * (value - before) < 0:
+            found.advise(
+                f"judge whether {metric['name']} of {value:.4g} will do for {chosen['name']}",
+                f"the baseline has {before:.4g}, and {metric['better']} is better",
+            )
+    if told["degraded_classes"]:
+        names = ", ".join(str(each["class"]) for each in told["degraded_classes"][:_SHOWN_CLASSES])
+        found.advise(
+            f"look at the classes that {chosen['name']} answers worse",
+            f"{names}: they degrade, though the accuracy over all does not",
+        )
 
 
 def _advise_batch_size(found: Findings, variants: Sequence[Plain], method: Plain) -> None:

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from gpuprof.bench.campaign.figure_text import points_text
 
 Plain = dict[str, Any]
+NOT_ASKED = "answers were not asked for"
 Standing = Literal["fit", "unsure", "unfit"]
 
 
@@ -25,6 +26,8 @@ def quality_of(variant: Plain) -> Quality:
     found = variant["accuracy"]
     if variant["verdict"] == "baseline":
         return Quality("fit", "it is what the others are held against")
+    if found is None and variant["accuracy_unavailable"] == NOT_ASKED:
+        return Quality("fit", "its answers were not compared, as was asked")
     if found is None:
         return Quality("unsure", f"its answers were not compared: {variant['accuracy_unavailable']}")
     if found["nan"] or found["infinity"]:
