@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from gpuprof.bench.campaign_report import words
 from gpuprof.bench.campaign_report.looks import label
 from gpuprof.bench.campaign_report.plot_parts import PAGE, Figure, Mark, axis, rows_figure
@@ -10,19 +12,33 @@ from gpuprof.bench.campaign_report.plots import Plots
 from gpuprof.bench.campaign_report.reading import Interval, Report, Variant
 
 UNKNOWN = "unknown"
+_UNUSED = "under-utilised"
 # As on the roofline page, whose colours these have.
-BOUNDS = ("compute", "memory", "latency", "page faults", "balanced", "under-utilised", UNKNOWN)
+_KINDS = ("compute", "memory", "latency", "page faults", "balanced")
+# What uses no roof well has the colour of the nearest one, hatched.
+BOUNDS = (*_KINDS, *(f"{_UNUSED} ({kind})" for kind in _KINDS), _UNUSED, UNKNOWN)
 
 
 def bound_of(told: str | None) -> str:
-    """Return the kind of a bound: `memory (dram)` is memory."""
+    """Return the kind of a bound: `memory (dram)` is memory, `under-utilised (memory)` stays as it is."""
+    if told in BOUNDS:
+        return str(told)
     kind = (told or UNKNOWN).split(" (")[0].strip()
     return kind if kind in BOUNDS else UNKNOWN
 
 
 def bound_colour(kind: str) -> str:
-    """Return the colour of a kind of bound."""
-    return f"var(--bound-{kind.replace(' ', '-')})"
+    """Return the colour of a kind of bound: of the nearest roof where none binds."""
+    nearest = kind.removeprefix(f"{_UNUSED} (").removesuffix(")")
+    return f"var(--bound-{nearest.replace(' ', '-')})"
+
+
+def _fill(mark: Mark) -> dict[str, Any]:
+    edge = {"color": mark.colour, "line": {"color": PAGE, "width": 1}}
+    if not mark.hollow:
+        return edge
+    pattern = {"shape": "/", "size": 6, "solidity": 0.4, "bgcolor": mark.colour, "fgcolor": PAGE}
+    return edge | {"pattern": {**pattern, "fillmode": "overlay"}}
 
 
 def layer_figure(report: Report, plots: Plots) -> Figure | None:
@@ -32,7 +48,7 @@ def layer_figure(report: Report, plots: Plots) -> Figure | None:
         return None
     rows = list(dict.fromkeys(mark.variant for mark in marks))
     firsts = [next(mark for mark in marks if mark.variant == name) for name in rows]
-    x_axis = axis("share of the variant's time (%), its top layers", range=[0, 100])
+    x_axis = axis("own share of a recorded call (%), the top layers", range=[0, 100])
     alternative = f"Share of time by what binds the top layers of {len(rows)} variants, as stacked bars."
     base = rows_figure("layers", alternative, firsts, plots.looks, x_axis, barmode="stack")
     traces = []
@@ -45,7 +61,7 @@ def layer_figure(report: Report, plots: Plots) -> Figure | None:
                 "x": [mark.found.value],
                 "y": [-rows.index(mark.variant) - 0.13],
                 "width": 0.36,
-                "marker": {"color": mark.colour, "line": {"color": PAGE, "width": 1}},
+                "marker": _fill(mark),
                 "hoverinfo": "text",
                 "hovertext": [mark.text],
             }
@@ -55,17 +71,20 @@ def layer_figure(report: Report, plots: Plots) -> Figure | None:
 
 def _segments(variant: Variant) -> list[Mark]:
     shares: dict[str, float] = {}
+    told: dict[str, dict[str, None]] = {}
     for layer in variant.layers or ():
         if layer.share is not None:
             kind = bound_of(layer.bound)
             shares[kind] = shares.get(kind, 0.0) + layer.share
+            told.setdefault(kind, {})[label(layer.bound or kind)] = None
     return [
         Mark(
             variant.name,
             Interval(None, shares[kind] * 100, None),
-            f"<b>{label(variant.name)}</b><br>{kind}: {words.share(shares[kind])}",
+            f"<b>{label(variant.name)}</b><br>{', '.join(told[kind])}: {words.share(shares[kind])}",
             title=label(variant.name),
             colour=bound_colour(kind),
+            hollow=kind.startswith(_UNUSED),
         )
         for kind in BOUNDS
         if kind in shares

@@ -22,7 +22,7 @@ def _text(text: str) -> str:
 
 def _summary(content: Content) -> Iterator[str]:
     report = content.report
-    yield f"# {_text(report.name)}"
+    yield f"# {_text(content.title)}"
     yield ""
     yield f"**{_text(content.headline)}**"
     yield ""
@@ -56,6 +56,12 @@ def _section(section: Section) -> Iterator[str]:
     for table in section.tables:
         yield from _table(table)
     yield from _list(section.lines)
+    if section.single_lines:
+        yield f"<details><summary>{_text(section.single_title)}</summary>"
+        yield ""
+        yield from _list(section.single_lines)
+        yield "</details>"
+        yield ""
 
 
 def _table(table: Table) -> Iterator[str]:

@@ -17,6 +17,7 @@ from gpuprof.bench.campaign_report.tables import (
     between,
     figure,
     judged,
+    named,
     plain_table,
     without_empty_columns,
 )
@@ -47,7 +48,7 @@ def quality_table(report: Report) -> Table:
     )
     rows = [
         Row(
-            (Cell(each.name), *_quality_cells(each.accuracy, each.name == report.baseline)),
+            (named(each), *_quality_cells(each.accuracy, each.name == report.baseline)),
             each.name,
             each.name == report.choice,
         )
@@ -94,7 +95,7 @@ def metric_table(report: Report) -> Table | None:
                 figure(metric.baseline, words.number),
             ]
             cells.append(Cell(metric.better or "not told"))
-            rows.append(Row((Cell(variant.name), *cells), variant.name))
+            rows.append(Row((named(variant), *cells), variant.name))
     heads = ("Variant", "Metric", "Value", "Baseline", "Better")
     return Table("Metrics of your own.", heads, tuple(rows), word_columns=2) if rows else None
 
@@ -108,9 +109,10 @@ def quality_lines(report: Report) -> list[str]:
             if variant.status != "failed":
                 lines.append(f"{variant.name}: {words.UNAVAILABLE} ({why_no_accuracy(variant)})")
             continue
-        lines += [f"{variant.name}: {line}" for line in accuracy.findings]
+        name = f"{variant.name} (failed)" if variant.status == "failed" else variant.name
+        lines += [f"{name}: {line}" for line in accuracy.findings]
         if accuracy.degraded:
-            lines.append(f"{variant.name}: classes that got worse: {'; '.join(accuracy.degraded)}")
+            lines.append(f"{name}: classes that got worse: {'; '.join(accuracy.degraded)}")
     told = [each.accuracy for each in report.variants if each.accuracy is not None]
     if told and not any(each.nan or each.infinity for each in told):
         lines.append("no variant answers with NaN or infinity")
@@ -137,8 +139,8 @@ def layer_table(report: Report) -> Table | None:
         for variant in report.variants
         for layer in variant.layers or ()
     ]  # fmt: skip
-    heads = ("Variant", "Layer", "Class", "Own share", "Own time", "Bound", "Evidence")
-    caption = "The layers that take most of the time of a profiled call, and what binds them."
+    heads = ("Variant", "Layer", "Class", "Own share of a call", "Own time in a call", "Bound", "Evidence")
+    caption = "The layers with the most time of their own in a recorded call, and what binds them."
     return without_empty_columns(Table(caption, heads, tuple(rows), word_columns=2)) if rows else None
 
 
@@ -215,7 +217,7 @@ def _validity(batch: Batch) -> Iterator[Cell]:
     yield Cell(f"{batch.launches:,}", value=batch.launches)
     yield Cell(f"{batch.samples:,}", value=batch.samples)
     yield from (figure(value, words.time) for value in (batch.std_s, batch.min_s, batch.max_s))
-    yield figure(batch.spread, words.share)
+    yield figure(batch.spread, words.spread)
     yield figure(batch.energy_per_sample_j, lambda value: f"{words.number(value)} J")
     yield Cell(", ".join(dict.fromkeys(name for name, _ in batch.flags)) or "none")
 
@@ -236,16 +238,6 @@ def start_table(report: Report) -> Table | None:
     ]  # fmt: skip
     table = without_empty_columns(Table("What a variant takes before it answers.", heads, tuple(rows)))
     return table if rows and len(table.heads) > 1 else None
-
-
-def flag_lines(report: Report) -> list[str]:
-    """Return what speaks against figures, each with its evidence."""
-    return [
-        f"{name}: {variant.name}, batch size {batch.batch_size}: {line}"
-        for variant in report.variants
-        for batch in variant.batches
-        for name, line in batch.flags
-    ]
 
 
 def method_table(report: Report) -> Table:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gpuprof.bench.campaign_report.class_words import degraded_class, findings_of
 from gpuprof.bench.campaign_report.plain_values import (
     Plain,
     batch_size_of,
@@ -184,6 +185,11 @@ class Report:
         return tuple(sorted({each.batch_size for variant in self.variants for each in variant.batches}))
 
     @property
+    def is_priced(self) -> bool:
+        """Say whether an hour has a price, without which nothing has a cost."""
+        return self.method.get("price_per_hour") is not None
+
+    @property
     def currency(self) -> str:
         """What costs are told in."""
         return text(self.method.get("currency")) or "USD"
@@ -280,23 +286,10 @@ def _accuracy(plain: Plain) -> Accuracy:
         tolerance=text(plain.get("tolerance")),
         nan=whole(plain.get("nan")) or 0,
         infinity=whole(plain.get("infinity")) or 0,
-        findings=each_of(plain.get("findings"), word),
-        degraded=each_of(plain.get("degraded_classes"), _degraded),
+        findings=findings_of(plain),
+        degraded=each_of(plain.get("degraded_classes"), degraded_class),
         metrics=each_of(plain.get("metrics"), _metric),
     )
-
-
-def _degraded(value: object) -> str:
-    """Return a class that got worse as words, whether it comes as its name or with its figures."""
-    plain = value if isinstance(value, Mapping) else {"class": value}
-    before, after = number(plain.get("baseline")), number(plain.get("accuracy"))
-    line = str(plain.get("class"))
-    if before is not None and after is not None:
-        line += f" from {before:.2%} to {after:.2%}"
-    if plain.get("samples") is not None:
-        line += f" of {count(plain['samples']):,} samples"
-    taken_for = plain.get("becomes")
-    return line if taken_for is None else f"{line}, mostly taken for {taken_for}"
 
 
 def _metric(plain: Plain) -> Metric:

@@ -3,19 +3,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
+from gpuprof.analyze.text_table import shorten
 from gpuprof.bench.campaign_report import more_tables, words
+from gpuprof.bench.campaign_report.flag_groups import flag_groups, flag_lines
 from gpuprof.bench.campaign_report.layer_plot import layer_figure
 from gpuprof.bench.campaign_report.plain_values import Plain
 from gpuprof.bench.campaign_report.plot_parts import Figure
 from gpuprof.bench.campaign_report.plots import Plots
 from gpuprof.bench.campaign_report.quality_plot import quality_figure
-from gpuprof.bench.campaign_report.reading import Batch, Report, Variant
+from gpuprof.bench.campaign_report.reading import KIND, Batch, Report, Variant
 from gpuprof.bench.campaign_report.tables import BASELINE, MISSING, Table, Tables
 from gpuprof.bench.campaign_report.traffic_tables import traffic_content
+from gpuprof.render.page import readable
+
+_TITLE_NAMES, _TITLE_NAME = 4, 24  # how many names a title has, and how long each may be
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +35,9 @@ class Section:
     lines: tuple[str, ...] = ()
     # What the lines are called where they are many and fold away on the screen.
     folded: str = ""
+    # Each single line behind lines that tell of many at once, and what they are called.
+    single_lines: tuple[str, ...] = ()
+    single_title: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +63,17 @@ class Content:
     plots: Plots
     report: Report
     figures: tuple[Figure, ...] = ()
+
+    @property
+    def title(self) -> str:
+        """What the report is called: its name, or its variants where nobody named it."""
+        name = self.report.name
+        if name != KIND or not self.report.variants:
+            return name
+        names = [shorten(readable(each.name), _TITLE_NAME) for each in self.report.variants]
+        shown = names[:_TITLE_NAMES]
+        more = len(names) - len(shown)
+        return f"Comparison of {', '.join(shown)}{f' and {more} more' if more else ''}"
 
     @property
     def device(self) -> str | None:
@@ -93,9 +112,10 @@ def _sections(report: Report, plots: Plots, tables: Tables) -> Iterator[Section]
         yield _section(
             "technique", "Speed-up by technique", plots.technique(), tables.techniques(), lead=lead
         )
-        write = partial(words.money, currency=report.currency)
-        lead = _extreme(report, "Least", min, lambda each: each.cost_per_million, write)
-        yield _section("cost", "Cost per million inferences", plots.cost(), tables.cost(), lead=lead)
+        if report.is_priced:
+            write = partial(words.money, currency=report.currency)
+            lead = _extreme(report, "Least", min, lambda each: each.cost_per_million, write)
+            yield _section("cost", "Cost per million inferences", plots.cost(), tables.cost(), lead=lead)
     layers = more_tables.layer_table(report)
     if layers is not None:
         yield _section("layers", "What binds the layers", layer_figure(report, plots), layers)
@@ -246,12 +266,15 @@ def _method_section(report: Report) -> Section:
     if report.measured:
         told += [more_tables.validity_table(report), more_tables.start_table(report)]
     tables = [each for each in told if each is not None]
+    grouped, single = flag_groups(report), flag_lines(report)
     return Section(
         "method",
         "Method and validity",
         tables=tuple(tables),
-        lines=(*_unavailable(report), *report.notes, *more_tables.flag_lines(report)),
+        lines=(*_unavailable(report), *report.notes, *grouped),
         folded="What to know of the figures",
+        single_lines=tuple(single) if len(single) > len(grouped) else (),
+        single_title=f"All {len(single):,} flags, one for each measurement",
     )
 
 
@@ -260,17 +283,16 @@ def _unavailable(report: Report) -> Iterator[str]:
     if not report.measured:
         yield f"all figures: {words.UNAVAILABLE} (no variant was measured)"
         return
-    priced = report.method.get("price_per_hour") is not None
-    kinds: Sequence[tuple[str, str, Callable[[Batch], object]]] = (
+    kinds: list[tuple[str, str, Callable[[Batch], object]]] = [
         ("device memory", "no device tells its peak", lambda each: each.device_peak_bytes),
         ("host memory", "the system does not tell the peak", lambda each: each.host_peak_bytes),
         ("energy", "no device with a counter that gpuprof reads", lambda each: each.energy_per_sample_j),
-        (
-            "cost per million inferences",
-            "not told for these" if priced else "no price of an hour was given",
-            lambda each: each.cost_per_million,
-        ),
-    )
+    ]
+    # What was not asked for is nothing that could not be had.
+    if report.is_priced:
+        kinds.append(
+            ("cost per million inferences", "not told for these", lambda each: each.cost_per_million)
+        )
     for name, why, read in kinds:
         lacking = [
             each.name for each in report.measured if all(read(batch) is None for batch in each.batches)

@@ -75,6 +75,11 @@ def between(found: Interval | None, write: Write) -> Cell:
     return Cell(write(found.value), words.interval(found, write) or "no interval", found.value)
 
 
+def named(variant: Variant) -> Cell:
+    """Return the name of a variant, with what speaks against its figures."""
+    return Cell(variant.name, "failed" if variant.status == "failed" else "")
+
+
 def judged(name: str | None) -> Cell:
     """Return a verdict."""
     return MISSING if name is None else Cell(words.verdict(name), tone=_TONES.get(name, ""))
@@ -120,10 +125,11 @@ class Tables:
 
     def _variant_cells(self, variant: Variant) -> tuple[Cell, ...]:
         if variant.status == "failed":
-            return Cell("failed", tone="bad"), Cell("failed", tone="bad"), *[MISSING] * 5
+            judgement = [Cell("failed", tone="bad")] * 2
+        else:
+            judgement = [self._speedup_cell(variant), judged(variant.verdict)]
         return (
-            self._speedup_cell(variant),
-            judged(variant.verdict),
+            *judgement,
             self._quality_cell(variant),
             self._change_cell(variant),
             figure(variant.model_bytes, words.size),

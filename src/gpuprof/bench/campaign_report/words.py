@@ -77,6 +77,11 @@ def share(value: float) -> str:
     return f"{value * 100:.2f}%".replace("-", MINUS)
 
 
+def spread(value: float) -> str:
+    """Return the width of the middle half of samples over their median, as a factor where it is no part."""
+    return share(value) if value <= 1 else f"{ratio(value)} the median"
+
+
 def points(value: float) -> str:
     """Return a change of a share, in percentage points, always with its sign."""
     # What rounds to zero has no side.

@@ -69,6 +69,21 @@
     }
   }
 
+  // A table wider than the window says so, and what is cut off at its right fades.
+  function showScroll(element) {
+    const hiddenWidth = element.scrollWidth - element.clientWidth;
+    element.toggleAttribute("data-scrolls", hiddenWidth > 1);
+    element.toggleAttribute("data-more", hiddenWidth - element.scrollLeft > 1);
+  }
+  const sizes = new ResizeObserver((entries) => {
+    for (const { target } of entries) showScroll(target.closest(".scroll"));
+  });
+  for (const element of document.querySelectorAll(".scroll")) {
+    sizes.observe(element);
+    sizes.observe(element.firstElementChild);
+    element.addEventListener("scroll", () => showScroll(element), { passive: true });
+  }
+
   function toggle(variant) {
     if (!hidden.delete(variant)) hidden.add(variant);
     for (const button of document.querySelectorAll(`[data-hides="${variant}"]`)) {
