@@ -116,6 +116,28 @@ def test_a_narrow_window_scrolls_down_only(open_page: Any, usual: str) -> None:
         assert page.locator("#plot-latency .main-svg").first.bounding_box()["width"] <= width
 
 
+def test_a_table_that_is_cut_off_says_so_until_its_end(open_page: Any, usual: str) -> None:
+    page = open_page(usual, viewport={"width": 360, "height": 780})
+    table = page.locator("#variants .scroll")
+
+    def cue() -> tuple[str, bool]:
+        said = table.locator("caption span").evaluate("each => getComputedStyle(each, '::after').content")
+        return said, table.evaluate("each => getComputedStyle(each).maskImage") != "none"
+
+    page.wait_for_selector("#variants .scroll[data-more]")
+    assert "scroll →" in cue()[0]
+    assert cue()[1]
+    table.evaluate("each => { each.scrollLeft = each.scrollWidth; }")
+    page.wait_for_selector("#variants .scroll:not([data-more])")
+    assert not cue()[1]
+    page.set_viewport_size({"width": 1280, "height": 780})
+    page.wait_for_selector("#variants .scroll:not([data-scrolls])")
+    page.set_viewport_size({"width": 360, "height": 780})
+    page.wait_for_selector("#variants .scroll[data-scrolls]")
+    page.emulate_media(media="print")
+    assert cue() == ("none", False)
+
+
 def test_names_in_a_plot_do_not_lie_upon_one_another(open_page: Any) -> None:
     page = open_page(page_of(document()), viewport={"width": 360, "height": 780})
     boxes = page.evaluate("""[...document.querySelectorAll('#plot-quality .textpoint text')]
@@ -165,6 +187,12 @@ def test_paper_is_light_and_cuts_nothing(open_page: Any, usual: str) -> None:
         "[...document.querySelectorAll('table')].map(each => each.getBoundingClientRect().right)"
     )
     assert max(tables) <= 681
+    opening = page.locator("#throughput .opening")
+    assert opening.evaluate("each => getComputedStyle(each).breakInside") == "avoid"
+    assert opening.locator("h2, #plot-throughput").count() == 2
+    # What is laid out as a block may break over sheets; an inline block may not.
+    displays = "all => all.map(each => getComputedStyle(each).display)"
+    assert set(page.locator("#method .scroll").evaluate_all(displays)) == {"block"}
     page.evaluate("dispatchEvent(new Event('afterprint'))")
     assert page.evaluate("document.documentElement.hasAttribute('data-print')") is False
 

@@ -20,14 +20,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from campaign_documents import HOSTILE, document, everything_failed, failed, variant
+from campaign_documents import HOSTILE, accuracy_of, document, everything_failed, failed, variant
 from campaigns import campaign_of, launches
 
 from gpuprof.bench.campaign.document import document_of
 from gpuprof.bench.campaign_report import read_document, write_report
 from gpuprof.bench.campaign_report.reading import Interval, report_of
 from gpuprof.bench.campaign_report.sections import Content, content_of
-from gpuprof.bench.campaign_report.words import interval, number, points, time
+from gpuprof.bench.campaign_report.words import interval, number, points, spread, time
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 
 BLACK_LIST = ("\x00", "\n", "\r", "\u202e", "\u2066", "\u200f")
@@ -265,8 +265,8 @@ def test_the_headline_comes_first_and_the_sections_in_order(tmp_path: Path) -> N
     assert places == sorted(places)
     assert "Why: it is 2.306 times as fast" in found.text
     assert "Pareto front, the fastest first: int8, onnx." in found.text
-    worse = "classes that got worse: forklift from 81.00% to 52.40% of 40 samples, mostly taken for tractor"
-    assert f"pruned: {worse}" in found.text
+    worse = "classes that got worse: forklift from 81.00% to 52.40% of 40 samples (p=0.001)"
+    assert f"pruned: {worse}, mostly taken for tractor" in found.text
 
 
 def test_a_variant_that_failed_is_shown_with_its_reason(tmp_path: Path) -> None:
@@ -280,6 +280,111 @@ def test_a_variant_that_failed_is_shown_with_its_reason(tmp_path: Path) -> None:
     rows = list(csv.DictReader(io.StringIO(written(tmp_path, plain, "csv"))))
     assert rows[-1]["failure"] == "TensorRT is not installed: pip install tensorrt"
     assert (rows[-1]["batch_size"], rows[-1]["latency_p50_ms"]) == ("", "")
+
+
+def test_a_variant_that_failed_has_what_is_known_of_it_and_is_said_to_have_failed() -> None:
+    plain = document(("original", "int8"))
+    lost = failed("pruned", "a launch ended")
+    plain["variants"].append(lost | {"accuracy": accuracy_of(-0.705)})
+    sections = {each.key: each for each in content(plain).sections}
+    (row,) = (row for row in sections["variants"].tables[0].rows if row.variant == "pruned")
+    assert [cell.text for cell in row.cells[1:5]] == ["failed", "failed", "5.63%", "−70.50 pp"]
+    (row,) = (row for row in sections["quality"].tables[0].rows if row.variant == "pruned")
+    assert (row.cells[0].text, row.cells[0].note, row.cells[1].text) == ("pruned", "failed", "5.63%")
+    assert any(line.startswith("pruned (failed): classes") for line in sections["quality"].lines)
+
+
+@pytest.mark.parametrize("ending", ["html", "md"])
+def test_without_a_price_nothing_is_said_of_cost(tmp_path: Path, ending: str) -> None:
+    plain = document(("original", "int8"))
+    assert "million" in written(tmp_path, plain, ending)
+    plain["method"]["price_per_hour"] = None
+    for each in plain["variants"]:
+        for batch in each["batches"]:
+            batch["cost_per_million"] = None
+    text = written(tmp_path, plain, ending)
+    text = Reader(text).text if ending == "html" else text
+    assert "million" not in text
+    assert "price" not in text
+
+
+def test_a_class_that_got_worse_is_told_once() -> None:
+    plain = document(("original", "pruned"), (8,))
+    told = plain["variants"][1]["accuracy"]
+    told["findings"] = [
+        "class forklift degrades: 81.0% to 52.4% of 40 samples right (p=0.001), mostly called tractor",
+        "class 7 of something else",
+        "2 more classes degrade",
+    ]
+    (section,) = (each for each in content(plain).sections if each.key == "quality")
+    assert [line for line in section.lines if "forklift" in line or "class" in line] == [
+        "pruned: class 7 of something else",
+        "pruned: classes that got worse: forklift from 81.00% to 52.40% of 40 samples (p=0.001), "
+        "mostly taken for tractor",
+    ]
+
+
+def test_a_report_without_a_name_is_called_by_its_variants(tmp_path: Path) -> None:
+    plain = document(("original", "int8", "a" * 60, "onnx", "pruned", "compiled"), (8,), name="comparison")
+    title = f"Comparison of original, int8, {'a' * 7}...{'a' * 14}, onnx and 2 more"
+    assert content(plain).title == title
+    assert f"<title>{title} · gpuprof</title>" in written(tmp_path, plain, "html")
+    assert written(tmp_path, plain, "md").startswith("# Comparison of original")
+    assert content(document(("original",))).title == "resnet50: which one to ship"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.01913, "1.91%"), (1.0, "100.00%"), (1.875, "1.875× the median"), (181.9977, "182.0× the median")],
+)
+def test_a_spread_beyond_the_median_is_a_factor(value: float, text: str) -> None:
+    assert spread(value) == text
+
+
+def test_flags_of_one_name_are_one_line_with_the_worst() -> None:
+    plain = document(("original", "int8"), (1, 8))
+    flags = [each["batches"] for each in plain["variants"]]
+    often = "the process was put off its processor"
+    for place, line in enumerate(["9 times in 1,000 calls", "133 times in 4 calls", "974 times in 99 calls"]):
+        first = "in 3 of 3 launches, first: " if place == 1 else ""
+        flags[place // 2][place % 2]["flags"] = [{"name": "interrupted", "line": f"{first}{often} {line}"}]
+    flags[1][1]["flags"] = [{"name": "one launch", "line": "one cannot tell"}]
+    flags[0][0]["flags"] += [{"name": "one launch", "line": "one cannot tell"}]
+    flags[0][0]["flags"] += [{"name": "drift", "line": "the first tenth has a median of 2 us"}]
+    flags[0][1]["flags"] += [{"name": "drift", "line": "the time changed by +18.7%"}]
+    flags[0][1]["flags"] += [{"name": "of tomorrow", "line": "5"}]
+    (section,) = (each for each in content(plain).sections if each.key == "method")
+    assert section.lines[-4:] == (
+        f"interrupted: in 3 of 4 measurements, worst: original, batch size 8: in 3 of 3 launches, first: "
+        f"{often} 133 times in 4 calls",
+        "one launch: in 2 of 4 measurements: one cannot tell",
+        "drift: in 2 of 4 measurements, worst: original, batch size 1: the first tenth has a median of 2 us",
+        "of tomorrow: in 1 of 4 measurements: original, batch size 8: 5",
+    )
+    assert len(section.single_lines) == 8
+    assert section.single_title == "All 8 flags, each with its evidence"
+
+
+def test_layers_are_told_for_a_call_with_their_bound_as_it_is() -> None:
+    plain = document(("original", "int8"), (8,))
+    plain["variants"][0]["layers"][0]["bound"] = "under-utilised (memory)"
+    (section,) = (each for each in content(plain).sections if each.key == "layers")
+    (table,), (figure,) = section.tables, section.figures
+    assert "in a recorded call" in table.caption
+    assert table.heads[3:5] == ("Own share of a call", "Own time in a call")
+    assert [row.cells[5].text for row in table.rows][:2] == ["under-utilised (memory)", "memory (dram)"]
+    bars = {trace["hovertext"][0].split("<br>")[1]: trace["marker"] for trace in figure.traces}
+    # The colour of the roof that is nearest, and hatched.
+    assert bars["under-utilised (memory): 23.10%"]["color"] == "var(--bound-memory)"
+    assert "pattern" in bars["under-utilised (memory): 23.10%"]
+    assert "pattern" not in bars["memory (dram), memory (l2): 26.50%"]
+
+
+def test_the_margin_is_not_drawn_through_the_names() -> None:
+    (figure,) = (each for each in content(document()).figures if each.key == "technique")
+    for title in figure.layout["annotations"]:
+        assert all(not shape["y0"] < title["y"] < shape["y1"] for shape in figure.layout["shapes"])
+    assert len(figure.layout["shapes"]) == 2 * len(figure.layout["annotations"])
 
 
 @pytest.mark.parametrize("ending", ["html", "md", "csv", "json"])

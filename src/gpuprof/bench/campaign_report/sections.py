@@ -274,7 +274,7 @@ def _method_section(report: Report) -> Section:
         lines=(*_unavailable(report), *report.notes, *grouped),
         folded="What to know of the figures",
         single_lines=tuple(single) if len(single) > len(grouped) else (),
-        single_title=f"All {len(single):,} flags, one for each measurement",
+        single_title=f"All {len(single):,} flags, each with its evidence",
     )
 
 
