@@ -236,7 +236,7 @@ def test_the_largest_batch_that_fits_a_budget(bench: Any) -> None:
 def test_no_batch_under_a_target_is_a_no(bench: Any) -> None:
     done = bench("doubled", "--find-max-batch", "--slo", "p50<1ns")
     assert (done.returncode, done.stderr) == (1, "")
-    assert "largest batch size: none (one sample missed the target)" in done.stdout
+    assert "largest batch size: none (batch size 1 missed the target)" in done.stdout
 
 
 def test_batches_double_until_memory_ends(bench: Any) -> None:

@@ -22,6 +22,7 @@ from gpuprof.bench.campaign.plan import Variant
 from gpuprof.bench.campaign.settling import launches_to_settle, variation_of
 from gpuprof.bench.campaign.text import document_text
 from gpuprof.bench.comparison import compare
+from gpuprof.bench.flags import Flag
 from gpuprof.bench.spec import SystemSpec
 from gpuprof.bench.target import parse_target
 
@@ -450,3 +451,31 @@ def test_the_text_is_at_most_100_columns_and_says_everything() -> None:
     assert max(map(len, text.splitlines())) <= 100
     assert text.startswith("Take new: ")
     assert "faster" in text
+
+
+def test_a_target_and_own_metrics_stand_below_the_table() -> None:
+    told = answers(metrics=[{"name": "loss", "value": 0.25, "baseline": 0.2, "better": "lower"}])
+    plan = {"target": parse_target("p50<10ms")}
+    text = document_text(document({"old": OLD, "new": FASTER}, answers={"new": told}, plan=plan))
+    assert "p50<10ms: new: met at batch size 1, missed at batch size 8" in text
+    assert "loss: new 0.25" in text
+
+
+def test_a_busy_machine_is_said_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    flag = Flag("other load", "other processes kept 1.1 of 2 processors busy")
+    monkeypatch.setattr("gpuprof.bench.result.flags_of", lambda *_: (flag,))
+    found = document({"old": OLD, "new": FASTER}, answers={"new": answers()})
+    assert found["summary"]["headline"].endswith("The machine was busy meanwhile.")
+    first = found["recommendations"][0]
+    assert "OMP_NUM_THREADS=1" in first["text"]
+    assert first["because"].startswith("4 of 4 measurements were disturbed, as here: in 10 of 10 launches")
+
+
+def test_a_speed_up_that_its_medians_do_not_give_is_explained() -> None:
+    """One launch of three that takes ten times as long moves the launches' mean and not the median."""
+    new = [[5.0] * 20, [5.0] * 20, [50.0] * 20]
+    found = document({"old": {1: [[10.0] * 20] * 3}, "new": {1: new}})
+    assert (
+        "new, batch size 1: all samples together give 2x and the launches one by one 0.928x"
+        in found["notes"][0]
+    )

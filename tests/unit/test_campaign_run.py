@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+import numpy as np
 import pytest
 from batches import batch_of
 
@@ -378,3 +379,25 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("", encoding="utf-8")
     with pytest.raises(BenchmarkError, match="--output-dir"), Journal(tmp_path / "file").opened():
         pass
+
+
+def test_the_data_set_tells_the_shape_of_a_sample(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", inputs=np.ones((6, 3), np.float32))
+    accuracy = AccuracyPlan(dataset=str(tmp_path / "data.npz"))
+    own = Variant("own", SystemSpec(f"{MODELS}:doubled"))
+    finished = carry_out(plan(own, launches=1, accuracy=accuracy), tmp_path)
+    assert statuses(finished) == {"own": "measured"}
+    assert finished.document["variants"][0]["accuracy"]["samples"] == 6
+
+
+def test_launches_after_a_failure_are_told_as_skipped(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    models = f"good:{MODELS}:doubled,bad:{MODELS}:raising"
+    words = ["--launches", "2", "--iterations", "5", "--warmup", "1", "--input-shape", "3", "--no-accuracy"]
+    code = execute(["compare", models, *words, "--report", "md", "--output-dir", str(tmp_path / "out")])
+    assert code == 2
+    told = capfd.readouterr().err
+    assert told.count(": failed: ") == 1
+    assert told.count("bad: skipped, since it failed before") == 1
+    assert "1 of 2 variants failed, bad first" in told

@@ -15,6 +15,7 @@ from gpuprof.run.writer import close_run
 # A difference is judged of eight repetitions and more; a slow model has fewer.
 FEWEST_CALLS, MOST_CALLS = 5, 40
 LONGEST_S = 3.0
+CALL = "call"  # the span around each
 
 
 def record_run(system: FrameworkSystem, path: Path, calls: int | None = None, *, work: bool = False) -> None:
@@ -33,7 +34,7 @@ def record_run(system: FrameworkSystem, path: Path, calls: int | None = None, *,
     try:
         begin_s, done = time.perf_counter(), 0
         while _goes_on(calls, done, time.perf_counter() - begin_s):
-            with _native.span("call"):
+            with _native.span(CALL):
                 system.run()
                 system.synchronize()
             done += 1

@@ -206,10 +206,12 @@ def finding_notes(finding: Finding) -> list[str]:
 
 def _largest_note(found: LargestBatch) -> str:
     size = found.batch_size
-    larger = "larger ones" if size else "one sample"
+    larger = "larger ones" if size else "batch size 1"
     reasons = {
         "missed": f"{larger} missed the target",
-        "open": "whether larger ones meet the target is open" if size else "whether one sample does is open",
+        "open": "whether larger ones meet the target is open"
+        if size
+        else "whether batch size 1 does is open",
         "does not fit": f"{larger} did not fit",
         "failed": f"{larger} failed",
     }

@@ -13,6 +13,9 @@ Mode = Literal["latency", "throughput"]
 Caches = Literal["warm", "cold"]
 
 
+LONGEST_WARMUP_S = 10.0
+
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """What is measured and when it is enough. Raises BenchmarkError for what makes no sense.
@@ -34,7 +37,7 @@ class Settings:
     quantile: float = 0.5
     precision: float = 0.01
     warmup: int | None = None
-    warmup_limit_s: float = 10.0
+    warmup_limit_s: float = LONGEST_WARMUP_S
     window_calls: int | None = None
     collect_garbage: bool = False
     check_outputs: bool = False
@@ -70,6 +73,12 @@ class Settings:
         if unknown:
             raise BenchmarkError(f"unknown settings {', '.join(sorted(unknown))}: leave them out")
         return cls(**data)
+
+
+def settings_for(iterations: int | None, warmup: int | None, duration_s: float | None) -> Settings:
+    """Return the settings of a command; a short duration limits the warm-up to twice it, 2 s at the least."""
+    limit_s = LONGEST_WARMUP_S if duration_s is None else min(LONGEST_WARMUP_S, max(2.0, 2 * duration_s))
+    return Settings(iterations=iterations, warmup=warmup, duration_s=duration_s, warmup_limit_s=limit_s)
 
 
 def _is_count(value: object, least: int) -> bool:

@@ -83,7 +83,9 @@ def _document(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise BenchmarkError(f"{path} cannot be read ({error.strerror}): name a result file") from error
     except ValueError as error:
-        raise BenchmarkError(f"{path} is no result file: {error}; name the .json of gpuprof bench") from error
+        raise BenchmarkError(
+            f"{path} is no result file: it holds no JSON; name the .json of gpuprof bench"
+        ) from error
     except RecursionError as error:
         raise BenchmarkError(f"{path} is no result file: it is nested too deep") from error
     if not isinstance(document, dict) or not isinstance(document.get("results"), list):

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import signal
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -158,7 +159,7 @@ def _request(model: str, asked: dict[str, Any]) -> Request:
     from gpuprof.bench.memory import parse_bytes
     from gpuprof.bench.models import parse_model
     from gpuprof.bench.recipes import with_recipe
-    from gpuprof.bench.settings import Settings
+    from gpuprof.bench.settings import settings_for
     from gpuprof.bench.spec import SystemSpec
     from gpuprof.bench.systems import framework_name
     from gpuprof.bench.target import parse_target
@@ -172,10 +173,8 @@ def _request(model: str, asked: dict[str, Any]) -> Request:
     target = None if asked["slo"] is None else parse_target(asked["slo"])
     sizes = tuple(dict.fromkeys(asked["batch_sizes"] or UNTIL_MEMORY_ENDS))
     share = None if target is None else target.share
-    measuring = Settings(
-        iterations=asked["iterations"],
-        warmup=asked["warmup"],
-        duration_s=asked["duration"],
+    measuring = dataclasses.replace(
+        settings_for(asked["iterations"], asked["warmup"], asked["duration"]),
         quantile=0.5 if share is None else share,
     )
     return Request(

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -134,7 +135,7 @@ def _plan(variants: str, asked: dict[str, Any]) -> CampaignPlan:
     from gpuprof.bench.campaign.plan import AccuracyPlan, CampaignPlan, parse_variants
     from gpuprof.bench.campaign.traffic import parse_split
     from gpuprof.bench.memory import parse_bytes
-    from gpuprof.bench.settings import Settings
+    from gpuprof.bench.settings import settings_for
     from gpuprof.bench.spec import SystemSpec
     from gpuprof.bench.systems import framework_name
     from gpuprof.bench.target import parse_target
@@ -161,9 +162,7 @@ def _plan(variants: str, asked: dict[str, Any]) -> CampaignPlan:
         name=asked["name"],
         batch_sizes=tuple(dict.fromkeys(asked["batch_sizes"])),
         launches=asked["launches"],
-        measuring=Settings(
-            iterations=asked["iterations"], warmup=asked["warmup"], duration_s=asked["duration"]
-        ),
+        measuring=settings_for(asked["iterations"], asked["warmup"], asked["duration"]),
         time_limit_s=asked["time_limit"],
         memory_budget_bytes=None if budget is None else parse_bytes(budget),
         seed=asked["seed"],
@@ -182,6 +181,9 @@ def _run(plan: CampaignPlan, output_dir: str | None, reports: tuple[str, ...], a
 
     if asked["fresh"] and asked["resume"]:
         raise click.UsageError("--fresh and --resume contradict each other: take one.")
+    from gpuprof.bench.campaign_report import check_formats
+
+    check_formats(reports)
     folder = Path("results") / file_name(plan.name) if output_dir is None else Path(output_dir)
     with terminated_like_interrupted() as came:
         try:
@@ -261,6 +263,20 @@ def _chosen(document: dict[str, Any]) -> list[dict[str, Any]]:
     return list(chosen["batches"])
 
 
+def _outcome(event: dict[str, Any]) -> str:
+    if event["skipped"]:
+        return ": skipped, since it failed before"
+    return f": failed: {event['failure']}" if event["failure"] else ""
+
+
+def _left(elapsed_s: float, made: int, left: int) -> str:
+    """Return how long the rest may take, judged by what has been made."""
+    if not made or not left:
+        return ""
+    minutes = elapsed_s / made * left / 60
+    return f" (about {minutes:.0f} min left)" if minutes >= 1 else " (less than a minute left)"
+
+
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[..., None]]:
     """Show how far it is: a bar on a terminal, else a line on standard error behind each launch."""
@@ -277,14 +293,19 @@ def _progress() -> Iterator[Callable[..., None]]:
     options: dict[str, Any] = {"transient": True, "refresh_per_second": 1}
     with Progress(*columns, console=console, disable=not console.is_terminal, **options) as bar:
         task = bar.add_task("starting", total=None)
+        begin_s, made = time.monotonic(), 0
 
         def watch(variant: str, done: int, planned: int, event: dict[str, Any]) -> None:
             size = f", batch size {event['batch_size']}" if "batch_size" in event else ""
             doing = event["event"]
             description = escape_text(f"{variant}{size}: {doing}")
             bar.update(task, description=description, completed=done, total=planned)
+            nonlocal made
             if doing == "ended" and not console.is_terminal:
-                failure = f": failed: {event['failure']}" if event.get("failure") else ""
-                click.echo(escape_text(f"launch {done} of {planned}: {variant}{failure}"), err=True)
+                made += not event["skipped"]
+                left = _left(time.monotonic() - begin_s, made, planned - done)
+                click.echo(
+                    escape_text(f"launch {done} of {planned}: {variant}{_outcome(event)}{left}"), err=True
+                )
 
         yield watch

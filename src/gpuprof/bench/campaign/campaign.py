@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import os
 from collections.abc import Sequence
@@ -54,12 +55,12 @@ def carry_out(
     what had come to its end is kept too, which `mark_finished` says behind the report. An interrupt ends it
     with what there is. Raises BenchmarkError where the folder cannot be used.
     """
+    plan = _with_shapes(plan)
     campaign = Campaign(plan, folder, watch)
     accuracy = AccuracyOfAll({})
     interrupted = False
     traffic: Plain | None = None
     why_no_traffic: list[str] = []
-    open_plan_dataset(plan)  # hours of measuring must not end at a data set that is not there
     with Journal(folder, fresh=fresh, resume=resume).opened() as journal:
         try:
             campaign.run(journal)
@@ -82,6 +83,24 @@ def carry_out(
         ],
     )
     return Finished(document, campaign.result, interrupted)
+
+
+def _with_shapes(plan: CampaignPlan) -> CampaignPlan:
+    """Return the plan with the shape of the data set's samples where a variant names none.
+
+    Raises BenchmarkError: hours of measuring must not end at a data set that is not there.
+    """
+    opened = open_plan_dataset(plan)
+    shape = None if opened is None else opened[0].sample_shape
+    if shape is None:
+        return plan
+    variants = tuple(
+        each
+        if each.spec.input_shape is not None
+        else dataclasses.replace(each, spec=dataclasses.replace(each.spec, input_shape=shape))
+        for each in plan.variants
+    )
+    return dataclasses.replace(plan, variants=variants)
 
 
 def run_comparison(

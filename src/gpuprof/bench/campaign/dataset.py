@@ -53,6 +53,11 @@ class Dataset:
         """How many there are."""
         return len(self._places)
 
+    @property
+    def sample_shape(self) -> tuple[int, ...] | None:
+        """The shape of a sample of a `.npz` with floats; None where the data does not tell."""
+        return None
+
     def rows(self, first: int, last: int, inputs: InputSpec) -> Array:
         """Return samples from `first` up to and without `last`. Raises BenchmarkError."""
         return self._read(self._places[first:last], inputs)
@@ -103,6 +108,11 @@ class _Arrays(Dataset):
         places = _chosen(len(self._samples), count, seed)
         checksum = zlib.crc32(np.ascontiguousarray(self._samples[np.asarray(places)]).tobytes())
         super().__init__(str(path), places, labels, checksum=checksum)
+
+    @property
+    def sample_shape(self) -> tuple[int, ...] | None:
+        """The shape of a sample; None for whole numbers, which may be tokens."""
+        return tuple(self._samples.shape[1:]) if self._samples.dtype.kind == "f" else None
 
     def _read(self, places: Sequence[int], inputs: InputSpec) -> Array:
         return checked_batch(self._samples[np.asarray(places)], inputs, f"--dataset {self.text}")

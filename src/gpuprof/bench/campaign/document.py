@@ -21,6 +21,7 @@ from gpuprof.bench.statistics import CONFIDENCE
 
 FORMAT_VERSION = 1
 KIND = "comparison"
+_MOST_DISAGREEMENT = 1.2
 Plain = dict[str, Any]
 
 
@@ -58,6 +59,7 @@ def document_of(
         each["accuracy"] = None if isinstance(told, str) else told
         each["accuracy_unavailable"] = told if isinstance(told, str) else None
         each["layers"] = (layers or {}).get(each["name"])
+    document["notes"] += _disagreements(document)
     document["quality"] = quality_axis(document["variants"])
     document["pareto"] = pareto(document)
     found = find(document)
@@ -69,6 +71,26 @@ def document_of(
     }
     document["recommendations"] = found.recommendations
     return document
+
+
+def _disagreements(document: Plain) -> list[str]:
+    """Say where a speed-up is not what the medians beside it give: launches differ much there."""
+    baseline = next(each for each in document["variants"] if each["name"] == document["baseline"])
+    medians = {batch["batch_size"]: batch["median_s"] for batch in baseline["batches"]}
+    found = []
+    for variant in document["variants"]:
+        for batch in variant["batches"]:
+            old, new = medians.get(batch["batch_size"]), batch["median_s"]
+            if batch["speedup"] is None or old is None or new is None:
+                continue
+            pooled, launches = old["value"] / new["value"], batch["speedup"]["value"]
+            if max(pooled, launches) > _MOST_DISAGREEMENT * min(pooled, launches):
+                found.append(
+                    f"{variant['name']}, batch size {batch['batch_size']}: all samples together give "
+                    f"{pooled:.3g}x and the launches one by one {launches:.3g}x: they differ much from one "
+                    "another"
+                )
+    return found
 
 
 def _why_no_answers(variant: Plain, result: CampaignResult) -> str:

@@ -37,6 +37,7 @@ def find(document: Plain) -> Findings:
     found.lines += [_line(each, baseline) for each in (baseline, *others)]
     if document["traffic"] is not None:
         _advise_traffic(found, variants, document["traffic"])
+    _advise_quiet(found, variants)
     _advise_baseline(found, baseline)
     _advise_answers(found, variants)
     _advise_batch_size(found, variants, method)
@@ -72,6 +73,26 @@ def _advise_traffic(found: Findings, variants: Sequence[Plain], traffic: Plain) 
         found.advise(text, why.why)
     else:
         found.advise(advice["text"], advice["because"])
+
+
+_OF_THE_MACHINE = ("other load", "interrupted", "stolen time")
+
+
+def _advise_quiet(found: Findings, variants: Sequence[Plain]) -> None:
+    """Say first of all that the machine was busy, where that touches half of what was measured and more."""
+    batches = [batch for each in variants for batch in each["batches"]]
+    lines = [
+        [flag["line"] for flag in batch["flags"] if flag["name"] in _OF_THE_MACHINE] for batch in batches
+    ]
+    touched = [each for each in lines if each]
+    if not touched or 2 * len(touched) < len(batches):
+        return
+    found.headline = f"{found.headline} The machine was busy meanwhile."
+    advice = {
+        "text": "measure again on a quieter machine, or with fewer threads (OMP_NUM_THREADS=1)",
+        "because": f"{len(touched)} of {len(batches)} measurements were disturbed, as here: {touched[0][0]}",
+    }
+    found.recommendations.insert(0, advice)
 
 
 def _advise_baseline(found: Findings, baseline: Plain) -> None:
@@ -193,5 +214,5 @@ def _advise_launches(found: Findings, each: Plain, method: Plain) -> None:
         return
     found.advise(
         f"measure {each['name']} in {needed} launches each (--launches {needed})",
-        f"{method['launches']} leave its speed-up open: {speedup}",
+        f"after {method['launches']} its speed-up is open: {speedup}",
     )

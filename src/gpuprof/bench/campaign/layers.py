@@ -10,6 +10,7 @@ from gpuprof.analyze.ceilings_of_run import add_ceilings
 from gpuprof.analyze.load_tree import load_tree
 from gpuprof.analyze.roofline.build import build_roofline
 from gpuprof.analyze.summary import summarize
+from gpuprof.bench.profile_run import CALL
 from gpuprof.errors import RunError
 from gpuprof.run.folder import RunFolder
 
@@ -17,20 +18,22 @@ SHOWN = 8
 
 
 def top_layers(path: Path) -> list[dict[str, Any]]:
-    """Return the layers with the most time of their own, as rows of the document.
+    """Return the layers with the most time of their own, as rows of the document; times are those of a call.
 
     `bound` and `bound_share` (of the roof that is nearest) are None where no work was counted. Raises
     RunError.
     """
     run = RunFolder(path)
-    rows = summarize(load_tree(run), "layer").rows[:SHOWN]
+    tree = load_tree(run)
+    rows = summarize(tree, "layer").rows[:SHOWN]
+    recorded = next((row.calls for row in summarize(tree, "span").rows if row.name == CALL), 1)
     bounds = _bounds(run) if rows else {}
     return [
         {
             "name": row.name,
             "calls": row.calls,
-            "self_s": row.own_ns / 1e9,
-            "total_s": row.total_ns / 1e9,
+            "self_s": row.own_ns / recorded / 1e9,
+            "total_s": row.total_ns / recorded / 1e9,
             "share": row.share,
             **bounds.get(row.name, {"bound": None, "bound_share": None, "evidence": None}),
         }

@@ -188,7 +188,12 @@ class Campaign:
 
 
 def _short(noted: dict[str, Any]) -> dict[str, Any]:
-    return {"failure": noted["failure"], "batch_sizes": [each["batch_size"] for each in noted["batches"]]}
+    sizes = [each["batch_size"] for each in noted["batches"]]
+    return {
+        "failure": noted["failure"],
+        "batch_sizes": sizes,
+        "skipped": not sizes and noted["failure"] is None,
+    }
 
 
 def file_name(name: str) -> str:

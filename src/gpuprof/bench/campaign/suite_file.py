@@ -26,7 +26,7 @@ from gpuprof.bench.campaign.traffic import parse_split
 from gpuprof.bench.comparison import MARGIN
 from gpuprof.bench.memory import parse_bytes
 from gpuprof.bench.recipes import parse_recipe
-from gpuprof.bench.settings import Settings
+from gpuprof.bench.settings import settings_for
 from gpuprof.bench.spec import DEVICES, DTYPES, SystemSpec
 from gpuprof.bench.systems import framework_name
 from gpuprof.bench.target import parse_target
@@ -218,9 +218,7 @@ def _plan(table: Table, variants: list[Variant], path: Path) -> CampaignPlan:
         name=table.get("name", path.stem),
         batch_sizes=_apart(table.get("batch-sizes", (1,))),
         launches=table.get("launches", LAUNCHES),
-        measuring=Settings(
-            iterations=table.get("iterations"), warmup=table.get("warmup"), duration_s=table.get("duration")
-        ),
+        measuring=settings_for(table.get("iterations"), table.get("warmup"), table.get("duration")),
         time_limit_s=float(table.get("time-limit", TIME_LIMIT_S)),
         memory_budget_bytes=None if budget is None else parse_bytes(budget),
         seed=table.get("seed", 0),

@@ -37,6 +37,7 @@ def document_text(document: Plain) -> str:
     if rows:
         lines += ["", text_table(_COLUMNS, rows)]
     lines += ["", *(wrapped(line) for line in document["summary"]["lines"])]
+    lines += [wrapped(line) for line in _targets(document)]
     answers = list(_answers(document))
     lines += ["", "what the answers show:", *answers] if answers else []
     advice = [wrapped(f"- {each['text']}: {each['because']}") for each in document["recommendations"]]
@@ -67,6 +68,21 @@ def _cells(variant: Plain, batch: Plain, document: Plain) -> tuple[str, ...]:
 
 def _time(found: Plain | None) -> str:
     return "-" if found is None else format_duration(found["value"] * 1e9)
+
+
+def _targets(document: Plain) -> Iterator[str]:
+    """Yield who meets the target at which batch sizes, and what metrics of the user's own are."""
+    target = document["method"]["target"]
+    for variant in document["variants"] if target is not None else ():
+        told = [f"{batch['target']} at batch size {batch['batch_size']}" for batch in variant["batches"]]
+        yield f"{target}: {variant['name']}: {', '.join(told) or 'not measured'}"
+    values: dict[str, list[str]] = {}
+    for variant in document["variants"]:
+        for metric in (variant["accuracy"] or {}).get("metrics", []):
+            value = "unavailable" if metric["value"] is None else f"{metric['value']:.4g}"
+            values.setdefault(metric["name"], []).append(f"{variant['name']} {value}")
+    for name, found in values.items():
+        yield f"{name}: {', '.join(found)}"
 
 
 def _answers(document: Plain) -> Iterator[str]:

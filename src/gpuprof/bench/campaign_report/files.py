@@ -10,8 +10,8 @@ from typing import Any
 
 from gpuprof.bench.campaign_report.csv_rows import COLUMNS, csv_rows
 from gpuprof.bench.campaign_report.markdown import markdown
-from gpuprof.bench.campaign_report.page import report_page
-from gpuprof.bench.campaign_report.pdf import print_pdf
+from gpuprof.bench.campaign_report.page import report_page, required_packages
+from gpuprof.bench.campaign_report.pdf import find_chromium, print_pdf
 from gpuprof.bench.campaign_report.reading import FORMAT_VERSION, KIND, report_of
 from gpuprof.bench.campaign_report.sections import Content, content_of
 from gpuprof.bench.results import to_csv, to_json, write_whole
@@ -19,6 +19,14 @@ from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 
 FORMATS = ("html", "md", "csv", "json", "pdf")
 _MEND = "compare again, or name the .json of gpuprof compare"
+
+
+def check_formats(formats: Sequence[str]) -> None:
+    """Raise UnavailableError for what a format needs and is missing, before hours of measuring."""
+    if {"html", "pdf"} & set(formats):
+        required_packages()
+    if "pdf" in formats:
+        find_chromium()
 
 
 def write_report(document: dict[str, Any], formats: Sequence[str], folder: Path, stem: str) -> list[Path]:

@@ -45,6 +45,12 @@ def report_page(content: Content, *, for_paper: bool = False) -> str:
     )
 
 
+def required_packages() -> None:
+    """Raise UnavailableError where a page could not be made."""
+    for module in ("jinja2", "plotly.offline"):
+        _required(module)
+
+
 def _required(module: str) -> Any:
     try:
         return importlib.import_module(module)
