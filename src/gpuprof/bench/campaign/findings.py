@@ -37,7 +37,7 @@ def find(document: Plain) -> Findings:
     found.lines += [_line(each, baseline) for each in (baseline, *others)]
     if document["traffic"] is not None:
         _advise_traffic(found, variants, document["traffic"])
-    _advise_quiet(found, variants)
+    _advise_quiet(found, variants, document["environment"].get("threads"))
     _advise_baseline(found, baseline)
     _advise_answers(found, variants)
     _advise_batch_size(found, variants, method)
@@ -78,7 +78,7 @@ def _advise_traffic(found: Findings, variants: Sequence[Plain], traffic: Plain) 
 _OF_THE_MACHINE = ("other load", "interrupted", "stolen time")
 
 
-def _advise_quiet(found: Findings, variants: Sequence[Plain]) -> None:
+def _advise_quiet(found: Findings, variants: Sequence[Plain], threads: int | None) -> None:
     """Say first of all that the machine was busy, where that touches half of what was measured and more."""
     batches = [batch for each in variants for batch in each["batches"]]
     lines = [
@@ -88,8 +88,9 @@ def _advise_quiet(found: Findings, variants: Sequence[Plain]) -> None:
     if not touched or 2 * len(touched) < len(batches):
         return
     found.headline = f"{found.headline} The machine was busy meanwhile."
+    fewer = "" if threads == 1 else ", or with fewer threads (OMP_NUM_THREADS=1)"
     advice = {
-        "text": "measure again on a quieter machine, or with fewer threads (OMP_NUM_THREADS=1)",
+        "text": f"measure again on a quieter machine{fewer}",
         "because": f"{len(touched)} of {len(batches)} measurements were disturbed, as here: {touched[0][0]}",
     }
     found.recommendations.insert(0, advice)
