@@ -463,12 +463,22 @@ def test_a_target_and_own_metrics_stand_below_the_table() -> None:
 
 def test_a_busy_machine_is_said_first(monkeypatch: pytest.MonkeyPatch) -> None:
     flag = Flag("other load", "other processes kept 1.1 of 2 processors busy")
-    monkeypatch.setattr("gpuprof.bench.result.flags_of", lambda *_: (flag,))
+    for place in ("result", "campaign.figures"):
+        monkeypatch.setattr(f"gpuprof.bench.{place}.flags_of", lambda *_: (flag,))
     found = document({"old": OLD, "new": FASTER}, answers={"new": answers()})
     assert found["summary"]["headline"].endswith("The machine was busy meanwhile.")
     first = found["recommendations"][0]
     assert "OMP_NUM_THREADS=1" in first["text"]
-    assert first["because"].startswith("4 of 4 measurements were disturbed, as here: in 10 of 10 launches")
+    assert first["because"].startswith("40 of 40 measurements were disturbed, as here: in 10 of 10 launches")
+
+
+def test_one_disturbed_launch_of_ten_is_no_busy_machine() -> None:
+    result = campaign_of({"old": OLD, "new": FASTER})
+    found = document_of(result, AT, answers={"new": answers()})
+    for each in found["variants"]:
+        for batch in each["batches"]:
+            batch["disturbed_launches"] = 1
+    assert "busy" not in find(found).headline
 
 
 def test_a_speed_up_that_its_medians_do_not_give_is_explained() -> None:

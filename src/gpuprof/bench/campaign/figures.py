@@ -8,11 +8,13 @@ from typing import Any
 from gpuprof.bench.campaign.compared import Compared, medians_s, speedup_of
 from gpuprof.bench.campaign.plan import CampaignPlan
 from gpuprof.bench.campaign.runner import VariantResult
+from gpuprof.bench.flags import flags_of
 from gpuprof.bench.result import Result
 from gpuprof.bench.session import BatchResult
 from gpuprof.bench.statistics import Estimate
 
 Plain = dict[str, Any]
+OF_THE_MACHINE = ("other load", "interrupted", "stolen time")
 NOT_MEASURED = "the comparison ended before all of it was measured"
 _QUANTILES = {"median_s": 0.5, "p90_s": 0.9, "p95_s": 0.95, "p99_s": 0.99}
 
@@ -97,11 +99,21 @@ def batch_figures(each: VariantResult, batch: BatchResult, plan: CampaignPlan, c
         "energy_per_sample_j": batch.middle("energy", "energy_per_sample_j"),
         "launch_medians_s": medians_s(each, batch.batch_size),
         "flags": [flag.to_dict() for flag in result.flags],
+        "disturbed_launches": _disturbed(result),
         "target": None if plan.target is None else plan.target.verdict(result),
         "speedup": None if comparison is None else speedup_of(comparison).to_dict(),
         "comparison": None if comparison is None else comparison.to_dict(),
         "cost_per_million": cost_per_million(result, plan.price_per_hour),
     }
+
+
+def _disturbed(result: Result) -> int:
+    """Return in how many launches the machine did something else too."""
+    device = str((result.description or {}).get("device_type", "cpu"))
+    return sum(
+        any(flag.name in OF_THE_MACHINE for flag in flags_of(measurement, device))
+        for measurement in result.measurements
+    )
 
 
 def _ends(found: Estimate | None) -> Plain | None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuprof.bench.campaign.choice import Findings, and_list, choose, times_as_fast
 from gpuprof.bench.campaign.figure_text import speedup_text
-from gpuprof.bench.campaign.figures import NOT_MEASURED
+from gpuprof.bench.campaign.figures import NOT_MEASURED, OF_THE_MACHINE
 from gpuprof.bench.campaign.quality import not_finite, quality_of
 from gpuprof.bench.campaign.settling import MOST_LAUNCHES, launches_to_settle
 
@@ -75,23 +75,18 @@ def _advise_traffic(found: Findings, variants: Sequence[Plain], traffic: Plain) 
         found.advise(advice["text"], advice["because"])
 
 
-_OF_THE_MACHINE = ("other load", "interrupted", "stolen time")
-
-
 def _advise_quiet(found: Findings, variants: Sequence[Plain], threads: int | None) -> None:
-    """Say first of all that the machine was busy, where that touches half of what was measured and more."""
+    """Say first of all that the machine was busy, where that touches half of the launches and more."""
     batches = [batch for each in variants for batch in each["batches"]]
-    lines = [
-        [flag["line"] for flag in batch["flags"] if flag["name"] in _OF_THE_MACHINE] for batch in batches
-    ]
-    touched = [each for each in lines if each]
-    if not touched or 2 * len(touched) < len(batches):
+    disturbed, launches = (sum(batch[key] for batch in batches) for key in ("disturbed_launches", "launches"))
+    if not disturbed or 2 * disturbed < launches:
         return
+    lines = [flag["line"] for batch in batches for flag in batch["flags"] if flag["name"] in OF_THE_MACHINE]
     found.headline = f"{found.headline} The machine was busy meanwhile."
     fewer = "" if threads == 1 else ", or with fewer threads (OMP_NUM_THREADS=1)"
     advice = {
         "text": f"measure again on a quieter machine{fewer}",
-        "because": f"{len(touched)} of {len(batches)} measurements were disturbed, as here: {touched[0][0]}",
+        "because": f"{disturbed} of {launches} measurements were disturbed, as here: {lines[0]}",
     }
     found.recommendations.insert(0, advice)
 
@@ -153,10 +148,11 @@ def _advise_batch_size(found: Findings, variants: Sequence[Plain], method: Plain
     if len(rated) < 2:
         return
     best = max(rated, key=lambda each: float(each["throughput_per_s"]["value"]))
+    rate = float(best["throughput_per_s"]["value"])
     limit = f" and meets {method['target']}" if method["target"] is not None else ""
     found.advise(
         f"run {found.choice} at batch size {best['batch_size']} where throughput counts",
-        f"{best['throughput_per_s']['value']:,.4g} samples/s is the best of the sizes measured{limit}",
+        f"{rate:,.{0 if rate >= 100 else 2}f} samples/s is the best of the sizes measured{limit}",
     )
 
 
