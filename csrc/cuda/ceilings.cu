@@ -38,7 +38,9 @@ template <typename Work>
 static __device__ __forceinline__ void for_each_group(unsigned long long pieces, unsigned rounds, Work work) {
     const unsigned long long step = static_cast<unsigned long long>(gridDim.x) * blockDim.x;
     const unsigned long long own = static_cast<unsigned long long>(blockIdx.x) * blockDim.x + threadIdx.x;
+#pragma unroll 1
     for (unsigned round = 0; round < rounds; ++round)
+#pragma unroll 1
         for (unsigned long long at = own; at < pieces; at += step * loads_together) work(at, step);
 }
 
@@ -101,7 +103,7 @@ constexpr unsigned steps = 16;
         type x[chains];                                                                                  \
         _Pragma("unroll") for (unsigned i = 0; i < chains; ++i) x[i] =                                   \
             number(static_cast<float>(threadIdx.x % 2 + i % 2));                                         \
-        for (unsigned round = 0; round < rounds; ++round)                                                \
+        _Pragma("unroll 1") for (unsigned round = 0; round < rounds; ++round)                            \
             _Pragma("unroll") for (unsigned step = 0; step < steps; ++step)                              \
                 _Pragma("unroll") for (unsigned i = 0; i < chains; ++i) x[i] = multiply_add(x[i], a, b); \
         float sum = 0;                                                                                   \

@@ -109,6 +109,14 @@ class DeviceBench::Memory {
     std::size_t count_ = 0;
 };
 
+// What a call that failed has written is no handle.
+template <typename Make>
+void DeviceBench::obtain(void*& handle, const char* what, Make make) {
+    void* made = nullptr;
+    driver_.check(make(&made), what);
+    handle = made;
+}
+
 DeviceBench::DeviceBench(const LaunchDriver& driver, int ordinal, const Compiler& compiler)
     : driver_(driver) {
     driver_.check(driver_.get_device(&device_, ordinal), "device " + std::to_string(ordinal));
@@ -118,12 +126,15 @@ DeviceBench::DeviceBench(const LaunchDriver& driver, int ordinal, const Compiler
     const int resident = std::max(1, threads / static_cast<int>(threads_per_block));
     blocks_ = static_cast<unsigned>(std::max(1, facts.multiprocessors) * resident);
     try {
-        driver_.check(driver_.retain_context(&context_, device_), "no context on the GPU");
+        obtain(context_, "no context on the GPU",
+               [&](auto* made) { return driver_.retain_context(made, device_); });
         driver_.check(driver_.set_context(context_), "no context on the GPU");
-        driver_.check(driver_.load_module(&module_, image.data()), "the kernels cannot be loaded");
-        driver_.check(driver_.create_stream(&stream_, non_blocking_stream), "no stream");
-        driver_.check(driver_.create_event(&begin_, default_event), "no event");
-        driver_.check(driver_.create_event(&end_, default_event), "no event");
+        obtain(module_, "the kernels cannot be loaded",
+               [&](auto* made) { return driver_.load_module(made, image.data()); });
+        obtain(stream_, "no stream",
+               [&](auto* made) { return driver_.create_stream(made, non_blocking_stream); });
+        for (EventHandle* event : {&begin_, &end_})
+            obtain(*event, "no event", [&](auto* made) { return driver_.create_event(made, default_event); });
     } catch (...) {
         release();
         throw;

@@ -71,6 +71,8 @@ class DeviceBench {
     };
     class Memory;
 
+    template <typename Make>
+    void obtain(void*& handle, const char* what, Make make);
     void release() noexcept;
     FunctionHandle function(const std::string& name) const;
     void launch(FunctionHandle kernel, unsigned blocks, Arguments arguments) const;
