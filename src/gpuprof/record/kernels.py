@@ -27,6 +27,7 @@ _CAPTURING = (
     "tied to its layers"
 )
 _LIBRARY_FOLDERS = ("nvidia/cu13/lib", "nvidia/cuda_cupti/lib")
+_COMPILER_FOLDERS = ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib")
 _TOOLKIT_FOLDERS = (
     "extras/CUPTI/lib64",
     "lib64",
@@ -38,7 +39,16 @@ _TOOLKIT_FOLDERS = (
 
 def cupti_folders() -> list[Path]:
     """Return the folders in which CUPTI may be: the wheels', then the toolkits'."""
-    wheels = [Path(entry, folder) for entry in sys.path for folder in _LIBRARY_FOLDERS]
+    return _folders(_LIBRARY_FOLDERS)
+
+
+def nvrtc_folders() -> list[Path]:
+    """Return the folders in which NVRTC may be, in the same order."""
+    return _folders(_COMPILER_FOLDERS)
+
+
+def _folders(in_wheels: tuple[str, ...]) -> list[Path]:
+    wheels = [Path(entry, folder) for entry in sys.path for folder in in_wheels]
     named = [os.environ[key] for key in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(key)]
     toolkits = [*map(Path, named), *sorted(Path("/usr/local").glob("cuda*"), reverse=True)]
     found = [*wheels, *(toolkit / folder for toolkit in toolkits for folder in _TOOLKIT_FOLDERS)]
