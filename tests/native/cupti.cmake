@@ -4,16 +4,15 @@
 add_library(stub_cuda SHARED stub_cuda.cpp stub_driver_work.cpp)
 # The name by which the loader asks whether the driver is in the process.
 set_target_properties(stub_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX ".so.1")
-add_library(stub_nvrtc SHARED stub_nvrtc.cpp)
 add_library(stub_cupti SHARED stub_cupti.cpp)
 add_library(stub_cupti_plain SHARED stub_cupti.cpp)
 target_compile_definitions(stub_cupti_plain PRIVATE STUB_WITHOUT_ITERATOR)
-foreach(stub IN ITEMS stub_cuda stub_cupti stub_cupti_plain stub_nvrtc)
+foreach(stub IN ITEMS stub_cuda stub_cupti stub_cupti_plain)
     target_link_libraries(${stub} PRIVATE gpuprof_core)
     gpuprof_warnings(${stub})
 endforeach()
 
-foreach(subject IN ITEMS cupti_abi cupti_fuzz cupti_replay cupti_stub device_bench event_timer)
+foreach(subject IN ITEMS cupti_abi cupti_fuzz cupti_replay cupti_stub event_timer)
     add_executable(test_${subject} test_${subject}.cpp)
     target_link_libraries(test_${subject} PRIVATE gpuprof_check ${CMAKE_DL_LIBS})
     gpuprof_warnings(test_${subject})
@@ -22,11 +21,6 @@ foreach(subject IN ITEMS cupti_abi cupti_fuzz cupti_replay cupti_stub device_ben
 endforeach()
 add_dependencies(test_cupti_stub stub_cuda stub_cupti stub_cupti_plain)
 add_dependencies(test_event_timer stub_cuda)
-add_dependencies(test_device_bench stub_cuda stub_nvrtc)
-target_link_libraries(test_device_bench PRIVATE gpuprof_gpu_ceilings)
-target_compile_definitions(test_device_bench PRIVATE
-    STUB_CUDA="$<TARGET_FILE:stub_cuda>"
-    STUB_NVRTC="$<TARGET_FILE:stub_nvrtc>")
 target_compile_definitions(test_event_timer PRIVATE STUB_CUDA="$<TARGET_FILE:stub_cuda>")
 target_compile_definitions(test_cupti_stub PRIVATE
     STUB_CUDA="$<TARGET_FILE:stub_cuda>"

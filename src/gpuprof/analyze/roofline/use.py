@@ -32,7 +32,8 @@ class Use:
     """The least times that each resource needs, in ns; None where work or ceiling is not known.
 
     `traffic` is of the level that the memory time is of; `unsure_bytes` the share of the bytes whose
-    place in the caches is not certain.
+    place in the caches is not certain. Where `peak_is_sure` is not set, nobody knows whether the operator
+    could use TF32, and the peak is the better one.
     """
 
     compute_ns: float | None
@@ -42,6 +43,7 @@ class Use:
     peak: Ceiling | None
     traffic: Traffic | None
     unsure_bytes: float
+    peak_is_sure: bool = True
 
     def shares(self, time_ns: float) -> dict[Resource, float | None]:
         """Return each of them over the time that was taken; all but the FLOPs are at most all of it."""
@@ -58,9 +60,9 @@ class Use:
         }
 
 
-def use_of(row: CountedRow, machine: Machine, time_ns: float) -> Use:
-    """Return what an operator needs at least."""
-    peak = machine.peak(row.dtype)
+def use_of(row: CountedRow, machine: Machine, time_ns: float, launches: float = 1) -> Use:
+    """Return what an operator needs at least; on a GPU it had `launches` kernels run."""
+    peak, peak_is_sure = _peak(row, machine)
     launch = machine.find("launch")
     traffic = _slowest(row, machine, time_ns)
     compute_ns: float | None = 0.0 if row.flops == 0 else None
@@ -72,12 +74,37 @@ def use_of(row: CountedRow, machine: Machine, time_ns: float) -> Use:
     return Use(
         compute_ns,
         memory_ns,
-        None if launch is None else launch.value,
+        None if launch is None else launch.value * launches,
         _fault_ns(row, machine),
         peak,
         traffic,
         _unsure(row, machine),
+        peak_is_sure,
     )
+
+
+# Operators that cuDNN does, which has a switch of its own.
+_BY_CUDNN = ("convolution", "cudnn")
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "_addmm_activation")
+
+
+def _peak(row: CountedRow, machine: Machine) -> tuple[Ceiling | None, bool]:
+    """Return the peak of an operator, and whether it is sure: fp32 products may be TF32 on a GPU."""
+    own, shortened = machine.peak(row.dtype), machine.find("compute", "tf32")
+    kind = _tf32_kind(row.operator.split("::")[-1])
+    if not machine.is_gpu or row.dtype != "float32" or kind is None or shortened is None:
+        return own, True
+    allowed = machine.tf32.get(kind)
+    if allowed is False:
+        return own, True
+    better = shortened if own is None or shortened.value > own.value else own
+    return better, allowed is True
+
+
+def _tf32_kind(operator: str) -> str | None:
+    if any(part in operator for part in _BY_CUDNN):
+        return "convolution"
+    return "matmul" if operator in _PRODUCTS or "attention" in operator else None
 
 
 def _slowest(row: CountedRow, machine: Machine, time_ns: float) -> Traffic | None:
@@ -142,7 +169,7 @@ def _unsure(row: CountedRow, machine: Machine) -> float:
 
 
 def _fault_ns(row: CountedRow, machine: Machine) -> float | None:
-    if row.page_faults is None:
+    if row.page_faults is None or machine.is_gpu:
         return None
     if row.page_faults == 0:
         return 0.0
