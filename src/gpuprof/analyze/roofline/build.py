@@ -74,7 +74,7 @@ def _assemble(folder: RunFolder, machines: Machines, timed: Timed, joined: Join)
 
 
 def _devices(operators: Sequence[RooflineRow], timed: Timed, machines: Machines) -> Iterator[RooflineDevice]:
-    """Yield GPUs that had something to do, then the host where operators ran there or nothing ran elsewhere."""
+    """Yield GPUs that had something to do, then the host where operators ran there, or nothing else did."""
     totals = [*timed.device_ns.most_common(), (machines.host.device, timed.total_ns)]
     for device, total_ns in totals:
         rows = [row for row in operators if row.device == device]
@@ -90,7 +90,7 @@ def _machine(machines: Machines, device: RooflineDevice) -> Machine:
 
 
 def _roots_without_kernels(folder: RunFolder, timed: Timed) -> frozenset[str]:
-    """Return the roots that ran on a GPU although nothing was recorded there: the host's times say nothing."""
+    """Return the roots that ran on a GPU of which nothing was recorded: the host's times say nothing."""
     if timed.device_ns:
         return frozenset()
     gpu = (folder.meta.get("work") or {}).get("gpu") or {}
@@ -180,7 +180,7 @@ def _times(span: Span, host_ns: int) -> Iterator[tuple[str, int]]:
 
 
 def _share(time_ns: int, device: str, timed: Timed) -> float | None:
-    whole_ns = timed.device_ns[device] if device in timed.device_ns else timed.total_ns
+    whole_ns = timed.device_ns.get(device, timed.total_ns)
     return time_ns / whole_ns if whole_ns else None
 
 
@@ -219,9 +219,11 @@ def _notes(folder: RunFolder, joined: Join, machines: Machines, lost: Collection
         yield f"the work of these operators is not known: {listed}"
     if lost:
         why = (folder.meta.get("sources") or {}).get("kernels") or "nobody knows why"
-        yield f"no label for {', '.join(sorted(lost))}: on a GPU, and none of its kernels was recorded ({why})"
-    for device in sorted({device for each in joined.rows for device in each.executions} - set(machines.gpus)):
-        yield f"no label for what ran on {device}: its ceilings were not measured"
+        roots = ", ".join(sorted(lost))
+        yield f"no label for {roots}: on a GPU, and none of its kernels was recorded ({why})"
+    used = {device for each in joined.rows for device in each.executions}
+    for gpu in sorted(used - set(machines.gpus)):
+        yield f"no label for what ran on {gpu}: its ceilings were not measured"
     for device, machine in ((None, machines.host), *machines.gpus.items()):
         rows = [
             each.row for each in joined.rows if (device in each.executions if device else not each.on_gpu)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from gpuprof.analyze.ceiling_rows import Ceiling
+from gpuprof.analyze.ceiling_rows import GPU, Ceiling
 from gpuprof.analyze.roofline.labels import Bound, Resource
 from gpuprof.record.work.rows import Exactness
 
@@ -138,6 +138,17 @@ class Roofline:
     def rows(self, by: RooflineKind = "operator") -> tuple[RooflineRow, ...]:
         """Return the rows by "operator", "layer" or "kernel"; without a GPU there are no kernels."""
         return {"operator": self.operators, "layer": self.layers, "kernel": self.kernels}[by]
+
+    @property
+    def ran_on(self) -> tuple[RooflineDevice, ...]:
+        """What operators ran on; at least one."""
+        return self.devices or (RooflineDevice(self.device, None, self.total_ns, self.matched_share),)
+
+    def roofs_of(self, device: str) -> tuple[Ceiling, ...]:
+        """Return the roofs that rows of a device are held against."""
+        if device.startswith(GPU):
+            return tuple(ceiling for ceiling in self.ceilings if ceiling.device == device)
+        return tuple(ceiling for ceiling in self.ceilings if not ceiling.device.startswith(GPU))
 
     def __str__(self) -> str:
         return self.to_text()

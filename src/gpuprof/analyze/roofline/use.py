@@ -89,10 +89,10 @@ _PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "_addmm_activation")
 
 
 def _peak(row: CountedRow, machine: Machine) -> tuple[Ceiling | None, bool]:
-    """Return the peak of an operator, and whether it is sure: fp32 products may be TF32 on a GPU."""
+    """Return the peak of an operator, and whether it is sure."""
     own, shortened = machine.peak(row.dtype), machine.find("compute", "tf32")
-    kind = _tf32_kind(row.operator.split("::")[-1])
-    if not machine.is_gpu or row.dtype != "float32" or kind is None or shortened is None:
+    kind = _tf32_kind(row.operator)
+    if shortened is None or kind is None or not may_use_tf32(row, machine):
         return own, True
     allowed = machine.tf32.get(kind)
     if allowed is False:
@@ -101,10 +101,16 @@ def _peak(row: CountedRow, machine: Machine) -> tuple[Ceiling | None, bool]:
     return better, allowed is True
 
 
+def may_use_tf32(row: CountedRow, machine: Machine) -> bool:
+    """Tell whether there is a switch that has an operator multiply shortened fp32 numbers."""
+    return machine.is_gpu and row.dtype == "float32" and _tf32_kind(row.operator) is not None
+
+
 def _tf32_kind(operator: str) -> str | None:
-    if any(part in operator for part in _BY_CUDNN):
+    name = operator.rsplit("::", maxsplit=1)[-1]
+    if any(part in name for part in _BY_CUDNN):
         return "convolution"
-    return "matmul" if operator in _PRODUCTS or "attention" in operator else None
+    return "matmul" if name in _PRODUCTS or "attention" in name else None
 
 
 def _slowest(row: CountedRow, machine: Machine, time_ns: float) -> Traffic | None:
