@@ -119,7 +119,8 @@ def _calculate_faster(
     if may_use_tf32(row, machine) and shortened is not None and shortened >= _WORTH_CHANGING:
         return (
             f"it reaches {_rate(reached)} in fp32, and TF32 is {shortened:.1f} times as fast on this GPU: "
-            "allow it where 10 bits of mantissa suffice (torch.set_float32_matmul_precision('high') for products)"
+            "allow it where 10 bits of mantissa suffice (for products "
+            "torch.set_float32_matmul_precision('high'))"
         )
     faster = _faster(library, _library_of("bf16", row, machine)) if slow else _faster(peak, half)
     if row.dtype == "float32" and faster is not None and faster >= _WORTH_CHANGING:

@@ -119,7 +119,7 @@ def _advice(roofline: Roofline, width: int) -> list[str]:
     lines = []
     for row in roofline.operators:
         if row.advice is not None:
-            text = f"{row.name} ({format_share(row.time_share)}): {row.advice}."
+            text = f"{row.name} ({share_text(roofline, row)}): {row.advice}."
             lines += textwrap.wrap(
                 escape_text(text), width, initial_indent="- ", subsequent_indent="  ", break_long_words=True
             )
@@ -130,7 +130,7 @@ def _unmatched(roofline: Roofline, width: int) -> list[str]:
     rows = [row for row in roofline.unmatched if (row.time_share or 0) >= _MATTERS]
     if not rows:
         return []
-    lines = ["", f"not labelled, {unmatched_text(roofline)} of the time:"]
+    lines = ["", f"not labelled, {unmatched_text(roofline)}:"]
     several = len(roofline.ran_on) > 1
     for row in rows[:_UNMATCHED_ROWS]:
         where = (f" @ {row.layer}" if row.layer else "") + (f" on {row.device}" if several else "")
@@ -141,11 +141,16 @@ def _unmatched(roofline: Roofline, width: int) -> list[str]:
     return lines
 
 
+def share_text(roofline: Roofline, row: RooflineRow) -> str:
+    """Return the share of the time that a row has, and of which device's where there are several."""
+    return format_share(row.time_share) + (f" of {row.device}" if len(roofline.ran_on) > 1 else "")
+
+
 def unmatched_text(roofline: Roofline) -> str:
-    """Return the share of the time without a label, of each device where there are several."""
+    """Return the share of the time that has no label, of each device where there are several."""
     shares: dict[str, float] = {}
     for row in roofline.unmatched:
         shares[row.device] = shares.get(row.device, 0) + (row.time_share or 0)
     if len(roofline.ran_on) < 2:
-        return f"{sum(shares.values()):.1%}"
-    return ", ".join(f"{share:.1%} of {device}" for device, share in shares.items())
+        return f"{sum(shares.values()):.1%} of the time"
+    return ", ".join(f"{share:.1%} of the time of {device}" for device, share in shares.items())
