@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from gpuprof.doctor_probes import CUPTI_PROBE, DRIVER_PROBE, NVML_PROBE, TORCH_PROBE, probe
+from gpuprof.doctor_probes import CUPTI_PROBE, DRIVER_PROBE, NVML_PROBE, NVRTC_PROBE, TORCH_PROBE, probe
 
 DISTRIBUTION = "gpuprof-native"
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 14)
@@ -65,6 +65,7 @@ def examine() -> list[Check]:
     _ask_nvml.cache_clear()
     _ask_torch.cache_clear()
     _ask_cupti.cache_clear()
+    _ask_nvrtc.cache_clear()
     return [check for name, look in _CHECKS for check in _guarded(name, look)]
 
 
@@ -371,10 +372,30 @@ def _nsys() -> Iterator[Check]:
     )
 
 
+@functools.lru_cache(maxsize=1)
+def _ask_nvrtc() -> dict[str, Any]:
+    return probe(NVRTC_PROBE)
+
+
+def _nvrtc() -> Iterator[Check]:
+    """Tell whether kernels can be compiled that measure the ceilings of GPUs, where there are any."""
+    if not _ask_driver().get("devices"):
+        return
+    facts = _ask_nvrtc()
+    reason = facts.get("error") or facts.get("reason")
+    if reason:
+        detail, _, mend = reason.rpartition(": ")
+        what = f"{detail or mend}; GPU ceilings are worked out from clocks and not measured"
+        yield Check("NVRTC", "missing", what, mend if detail else "")
+    else:
+        yield Check(
+            "NVRTC", "ok", f"{facts['version']} at {facts['path']}; it compiles what measures ceilings"
+        )
+
+
 def _nvcc() -> Iterator[Check]:
     path = shutil.which("nvcc")
-    without = "not found: a build here leaves out CUDA sources; this version has none"
-    yield Check("nvcc", "info", path or without)
+    yield Check("nvcc", "info", path or "not found and not needed: NVRTC compiles our kernels")
 
 
 # --- permissions and disk ------------------------------------------------------------------------
@@ -437,6 +458,7 @@ _CHECKS: tuple[tuple[str, Callable[[], Iterable[Check]]], ...] = (
     ("NVML", _nvml),
     ("CUPTI", _cupti),
     ("nsys", _nsys),
+    ("NVRTC", _nvrtc),
     ("nvcc", _nvcc),
     ("permissions", _permissions),
     ("disk", _disk),

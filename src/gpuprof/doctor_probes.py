@@ -77,6 +77,14 @@ ctypes.CDLL("libcuda.so.1").cuInit(0)
 print(json.dumps(_native.cupti_probe([os.fsencode(folder) for folder in cupti_folders()])))
 """
 
+# It needs no driver.
+NVRTC_PROBE = """
+import json, os
+from gpuprof import _native
+from gpuprof.record.kernels import nvrtc_folders
+print(json.dumps(_native.nvrtc_probe([os.fsencode(folder) for folder in nvrtc_folders()])))
+"""
+
 
 def probe(program: str) -> dict[str, Any]:
     """Run `program` in a fresh interpreter and return the JSON of its last line, or {"error": ...}."""

@@ -54,6 +54,7 @@ class Machine:
         patch.delenv("INTEL_LIBITTNOTIFY64", raising=False)
         patch.delenv("NVTX_INJECTION64_PATH", raising=False)
         self.answers(torch=TORCH, driver=NO_DRIVER, nvml=NO_NVML, cupti={"error": "asked without a driver"})
+        self.answers(nvrtc={"error": "asked without a GPU"})
 
     def version(self, name: str) -> str:
         if name not in self.versions:
@@ -301,6 +302,24 @@ def test_cupti_that_cannot_be_loaded_has_a_reason(
     assert check.status in ("problem", "missing")
     assert "GPU records are off" in check.detail
     assert check.mend == mend
+
+
+ONE_GPU = {**DRIVER, "devices": [["Invented", 8_000_000_000, "9.0"]]}
+
+
+def test_nvrtc_is_told_where_there_is_a_gpu(machine: Machine) -> None:
+    assert not [check for check in examine() if check.name == "NVRTC"]
+    answer = {"reason": "", "path": "/lib/libnvrtc.so.13", "version": "13.0"}
+    machine.answers(driver=ONE_GPU, nvrtc=answer)
+    assert machine.check("NVRTC").detail.startswith("13.0 at /lib/libnvrtc.so.13")
+
+
+def test_without_nvrtc_ceilings_are_worked_out(machine: Machine) -> None:
+    reason = "no libnvrtc.so was found: pip install nvidia-cuda-nvrtc"
+    machine.answers(driver=ONE_GPU, nvrtc={"reason": reason, "path": "", "version": "0.0"})
+    check = machine.check("NVRTC")
+    assert (check.status, check.mend) == ("missing", "pip install nvidia-cuda-nvrtc")
+    assert "worked out from clocks" in check.detail
 
 
 def test_a_folder_that_cannot_be_written_is_a_problem_with_a_mend(
