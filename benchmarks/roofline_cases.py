@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases whose label is known beforehand, and whether two runs agree. Wants an otherwise idle machine.
 
-python benchmarks/roofline_cases.py [--json] [--only NAME] [--no-agreement]
+python benchmarks/roofline_cases.py [--device cuda] [--json] [--only NAME] [--no-agreement]
 
 Each case is a model of one operator, recorded with work=True; PASS where what binds is what must bind. The
 exit code is 1 where a case fails.
@@ -18,6 +18,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 # Before torch, which looks for the collector of its operators while it is imported.
 import gpuprof
@@ -317,10 +320,11 @@ def transformer() -> tuple[nn.Module, tuple[Any, ...]]:
     return nn.TransformerEncoder(layer, 4), (torch.randn(8, 128, 256),)
 
 
-def agree(name: str, make: Callable[[], tuple[nn.Module, tuple[Any, ...]]]) -> Agreement:
+def agree(name: str, make: Callable[[], tuple[nn.Module, tuple[Any, ...]]], device: str = "cpu") -> Agreement:
     """Record a model twice, one after the other, and compare the labels."""
     torch.manual_seed(0)
     model, inputs = make()
+    model, inputs = model.to(device), tuple(each.to(device) for each in inputs)
     first, second = (roofline_of(model, inputs, CALLS, backward=True) for _ in range(2))
     labels = {key(row): row.bound for row in second.operators}
     total = sum(row.total_ns for row in first.operators)
@@ -351,12 +355,16 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--only", help="run the cases whose name holds this")
     parser.add_argument("--no-agreement", action="store_true")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print("roofline_cases.py: torch finds no CUDA device: leave out --device", file=sys.stderr)
+        return 2
     load = os.getloadavg()[0]
     if not options.json:
         print(f"load average {load:.2f} on {len(usable_processors())} processors, torch {torch.__version__}")
     results = []
-    for case in cases():
+    for case in _cases(options.device):
         if options.only is None or options.only in case.name:
             results.append(run_case(case))
             if not options.json:
@@ -364,7 +372,7 @@ def main() -> int:
     agreements = []
     if not options.no_agreement and options.only is None:
         for name, make in (("transformer", transformer), ("residual network", residual)):
-            agreements.append(agree(name, make))
+            agreements.append(agree(name, make, options.device))
             if not options.json:
                 print(agreement_line(agreements[-1]), flush=True)
     if options.json:
@@ -376,6 +384,15 @@ def main() -> int:
         print(json.dumps(values, indent=2))
     failed = any(result.passed is False for result in results) or any(not each.passed for each in agreements)
     return int(failed)
+
+
+def _cases(device: str) -> list[Case]:
+    if device == "cpu":
+        return cases()
+    from benchmarks._roofline_gpu_cases import gpu_cases
+
+    # Of the module as it imports it, which is another one than this script.
+    return [Case(**{key: getattr(case, key) for key in Case.__slots__}) for case in gpu_cases()]
 
 
 def line(result: Result) -> str:
