@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases of roofline_cases.py for a GPU. Their labels follow from arithmetic; no GPU has confirmed them yet."""
+"""Cases of roofline_cases.py for a GPU. Their labels follow from arithmetic; no GPU confirmed them yet."""
 
 from __future__ import annotations
 

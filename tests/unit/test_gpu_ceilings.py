@@ -225,7 +225,7 @@ def test_each_gpu_has_a_cache_of_its_own_and_a_drift(machine: list[tuple[Any, ..
     first, notes = load_gpu_ceilings()
     assert [each.device for each in first] == ["cuda:0", "cuda:1"]
     assert (machine, notes) == ([(0, False), (1, False)], [])
-    again, _ = load_gpu_ceilings(wanted=lambda ordinal, facts: facts["uuid"] == "other")
+    again, _ = load_gpu_ceilings(used=[{"ordinal": 1, "uuid": "other"}])
     assert machine[2:] == [(1, True)]
     (drift,) = again[0].drifts
     assert (drift.device, drift.change, drift.is_large) == ("cuda:1", pytest.approx(-0.2), True)
@@ -271,6 +271,26 @@ def test_a_run_has_the_ceilings_of_the_gpus_that_it_used_by_its_own_numbers(
     assert {row["device"] for row in rows if row["device"].startswith("cuda")} == {"cuda:0"}
     assert (facts["gpus"][0]["device"], facts["gpus"][0]["l2_cache_bytes"]) == ("cuda:0", 60_000_000)
     assert "gpus" not in ceilings_for_run([], None)[1]
+
+
+def test_a_gpu_without_an_identity_is_known_by_its_number(machine: list[tuple[Any, ...]]) -> None:
+    found, notes = load_gpu_ceilings(used=[{"ordinal": 1, "uuid": None}, {"ordinal": 5, "uuid": "gone"}])
+    assert [each.device for each in found] == ["cuda:1"]
+    assert notes == ["cuda:5: its ceilings were not measured, since CUDA does not show it here"]
+
+
+def test_what_was_worked_out_is_not_kept(
+    machine: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def measure(ordinal: int, facts: dict[str, Any], quick: bool) -> Ceilings:
+        machine.append((ordinal, quick))
+        rows = theoretical_ceilings(f"cuda:{ordinal}", facts)
+        return Ceilings(tuple(rows), "2030-01-02T03:04:05+00:00", facts, quick)
+
+    monkeypatch.setattr(gpu_ceilings_cache, "measure_device", measure)
+    for _ in range(2):
+        load_gpu_ceilings(used=[{"ordinal": 0, "uuid": None}])
+    assert machine == [(0, False), (0, False)]
 
 
 def test_doctor_prints_the_gpus_beside_the_processor(

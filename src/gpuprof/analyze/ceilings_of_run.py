@@ -11,7 +11,7 @@ from typing import Any
 from gpuprof.analyze.ceiling_rows import ALL_CORES, Ceilings
 from gpuprof.analyze.ceilings import measure_ceilings
 from gpuprof.analyze.ceilings_cache import load_ceilings
-from gpuprof.analyze.gpu_ceilings_cache import load_gpu_ceilings, used_by
+from gpuprof.analyze.gpu_ceilings_cache import load_gpu_ceilings
 from gpuprof.errors import RunError, UnavailableError
 from gpuprof.run.work_table import write_ceilings
 
@@ -55,15 +55,13 @@ def _gpu_ceilings(gpu: dict[str, Any] | None) -> tuple[list[dict[str, Any]], dic
     """Return the rows and facts of the GPUs that a run has used, under the numbers that it knows them by."""
     if not gpu:
         return [], None
-    found, notes = load_gpu_ceilings(wanted=used_by(gpu["devices"]))
-    by_uuid = {device["uuid"]: f"cuda:{device['ordinal']}" for device in gpu["devices"] if device["uuid"]}
+    found, notes = load_gpu_ceilings(used=gpu["devices"])
     rows: list[dict[str, Any]] = []
     facts: dict[str, Any] = {"gpus": [], "drift": [], "notes": notes}
     for each in found:
-        device = by_uuid.get(each.ceilings.machine["uuid"], each.device)
-        rows += [{**asdict(row), "device": device} for row in _best(each.ceilings, each.later)]
-        facts["gpus"].append({"device": device, **each.ceilings.machine})
-        facts["drift"] += [{**asdict(drift), "device": device} for drift in each.drifts]
+        rows += [asdict(row) for row in _best(each.ceilings, each.later)]
+        facts["gpus"].append({**each.ceilings.machine, "device": each.device})
+        facts["drift"] += [asdict(drift) for drift in each.drifts]
         facts["notes"] += each.ceilings.notes
     return rows, facts
 

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -12,7 +12,11 @@ from gpuprof.analyze.ceiling_rows import Ceilings, Drift
 from gpuprof.analyze.ceilings import Progress, torch_version
 from gpuprof.analyze.ceilings_cache import keep, read_cached
 from gpuprof.analyze.gpu_child import ChildError, list_devices, measure_device
+from gpuprof.analyze.gpu_theory import is_theoretical
 from gpuprof.record.device_samples import has_driver
+
+# Types, and None for memory. Others, such as fp8, not every GPU and every PyTorch multiplies.
+_ESSENTIAL = (None, "fp32", "fp16")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +46,47 @@ def gpu_key(facts: dict[str, Any]) -> dict[str, Any]:
 def load_gpu_ceilings(
     refresh: bool = False,
     progress: Progress | None = None,
-    wanted: Callable[[int, dict[str, Any]], bool] | None = None,
+    used: Sequence[dict[str, Any]] | None = None,
 ) -> tuple[list[GpuCeilings], list[str]]:
     """Return the ceilings of the GPUs that CUDA shows this process, and why there are fewer.
 
-    Without a driver there are none, and nothing is to be said. `wanted` is asked for each by its number and
-    what the driver tells of it. Nothing of CUDA runs in this process.
+    Without a driver there are none, and nothing is to be said. `used` are those that a run has used, with
+    `uuid` and the `ordinal` that it knows each by; without it, all are wanted. Nothing of CUDA runs in this
+    process.
     """
     if not has_driver():
         return [], []
-    found: list[GpuCeilings] = []
     notes: list[str] = []
+    found: list[GpuCeilings] = []
     try:
         devices = list_devices()
     except ChildError as error:
         return [], [str(error)]
-    for ordinal, facts in enumerate(devices):
-        if wanted is not None and not wanted(ordinal, facts):
+    for device, ordinal in _wanted(devices, used):
+        if ordinal is None:
+            notes.append(f"{device}: its ceilings were not measured, since CUDA does not show it here")
             continue
         try:
-            found.append(_load(ordinal, facts, refresh, progress or (lambda _what: None), notes))
+            loaded = _load(ordinal, devices[ordinal], refresh, progress or (lambda _what: None), notes)
         except ChildError as error:
             notes.append(str(error))
+            continue
+        found.append(_under(device, loaded))
     return found, notes
+
+
+def _wanted(
+    devices: Sequence[dict[str, Any]], used: Sequence[dict[str, Any]] | None
+) -> Iterator[tuple[str, int | None]]:
+    """Yield what each wanted GPU is called, and its number here: by its identity, else by its number."""
+    if used is None:
+        yield from ((f"cuda:{ordinal}", ordinal) for ordinal in range(len(devices)))
+        return
+    by_uuid = {facts["uuid"]: ordinal for ordinal, facts in enumerate(devices)}
+    for each in used:
+        number = int(each["ordinal"])
+        known = number if number < len(devices) else None
+        yield f"cuda:{number}", by_uuid.get(each.get("uuid"), known)
 
 
 def _load(
@@ -76,7 +98,7 @@ def _load(
     progress(f"{device}, {facts['name']}")
     if cached is None:
         measured = measure_device(ordinal, {**facts, **key}, quick=False)
-        note = keep(measured, key)
+        note = keep(measured, key) if _is_complete(measured) else None
         notes += [note] if note else []
         return GpuCeilings(device, measured)
     try:
@@ -84,20 +106,19 @@ def _load(
     except ChildError as error:
         later = None
         notes.append(str(error))
-    return GpuCeilings(device, on_device(cached, device), later)
+    return GpuCeilings(device, cached, later)
 
 
-def on_device(ceilings: Ceilings, device: str) -> Ceilings:
-    """Return the ceilings of a GPU that CUDA shows under another number now."""
-    return replace(ceilings, rows=tuple(replace(row, device=device) for row in ceilings.rows))
+def _is_complete(measured: Ceilings) -> bool:
+    """Tell whether what matters most was measured: what was worked out may be measured the next time."""
+    return not any(is_theoretical(row) and row.dtype in _ESSENTIAL for row in measured.rows)
 
 
-def used_by(devices: Collection[dict[str, Any]]) -> Callable[[int, dict[str, Any]], bool]:
-    """Return whether a GPU is one of those that a run has used, by its identity, else by its number."""
-    uuids = {device.get("uuid") for device in devices} - {None}
-    numbers = {device.get("ordinal") for device in devices}
+def _under(device: str, loaded: GpuCeilings) -> GpuCeilings:
+    """Return the ceilings with the name that the GPU goes by, which may have changed since they were kept."""
 
-    def wanted(ordinal: int, facts: dict[str, Any]) -> bool:
-        return facts["uuid"] in uuids if uuids else ordinal in numbers
+    def renamed(ceilings: Ceilings) -> Ceilings:
+        return replace(ceilings, rows=tuple(replace(row, device=device) for row in ceilings.rows))
 
-    return wanted
+    later = None if loaded.later is None else renamed(loaded.later)
+    return GpuCeilings(device, renamed(loaded.ceilings), later)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -36,7 +36,7 @@ class Span:
     inner_on_gpu: bool = False  # and whether any of these had work done on a GPU
     outermost: Span | None = None  # the outermost operator around a candidate
     # What it had done on GPUs, also through the operators inside of it that have no row of their own.
-    pieces: list[Piece] = field(default_factory=list)
+    pieces: Sequence[Piece] = ()
     owner: Span | None = None  # whose row its pieces are in: the candidate or outermost operator around it
 
     @property
@@ -100,7 +100,10 @@ def _give(timed: Timed, span: Span | None, piece: Piece) -> None:
     if owner is None:
         timed.stray.append((span, piece))
     else:
-        owner.pieces.append(piece)
+        if isinstance(owner.pieces, list):
+            owner.pieces.append(piece)
+        else:
+            owner.pieces = [piece]  # most spans have none
         if owner.outermost is not None:
             owner.outermost.inner_on_gpu = True
     if span is None or span.in_backward or span.root_call is None or (owner and owner.is_candidate):
