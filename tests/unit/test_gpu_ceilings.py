@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 from roofline_rows import ceilings as host_ceilings
 
+import gpuprof
 from gpuprof.analyze import ceilings_of_run, gpu_ceilings, gpu_ceilings_cache, gpu_child
 from gpuprof.analyze.ceiling_rows import Ceiling, Ceilings
 from gpuprof.analyze.ceilings_of_run import ceilings_for_run
@@ -247,6 +248,13 @@ def test_without_a_driver_no_process_is_started(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(gpu_ceilings_cache, "has_driver", lambda: False)
     monkeypatch.setattr(subprocess, "run", None)
     assert load_gpu_ceilings() == ([], [])
+
+
+def test_while_a_recording_runs_nothing_is_measured(machine: list[tuple[Any, ...]], tmp_path: Path) -> None:
+    with gpuprof.profile(out=tmp_path / "run.gpuprof"):
+        found, notes = load_gpu_ceilings()
+    assert (found, machine) == ([], [])
+    assert "while a recording runs" in notes[0]
 
 
 def test_a_gpu_that_cannot_be_measured_is_a_note(

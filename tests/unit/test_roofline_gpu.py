@@ -142,6 +142,7 @@ def test_simulated_operator_of_several_kernels_has_their_sum_and_splits_no_work(
     roofline = roofline_of(SimulatedRun([split]).call(10), tmp_path)
     row = one(roofline.operators, "aten::mm")
     assert (row.time_ns, row.flops, row.bound) == (202_000, 16 * 10**9, "compute")
+    assert (row.launches, row.used["latency"]) == (3, pytest.approx(3 * 2000 / 202_000))
     kernels = {row.name.partition(" @ ")[0]: row for row in roofline.rows("kernel")}
     assert list(kernels) == ["gemm_splitk", "reduce", "tiny"]  # the longest first
     assert {row.flops for row in kernels.values()} == {None}

@@ -56,6 +56,8 @@ def load_gpu_ceilings(
     """
     if not has_driver():
         return [], []
+    if _native.is_recording():
+        return [], ["GPUs cannot be measured while a recording runs: each would disturb the other"]
     notes: list[str] = []
     found: list[GpuCeilings] = []
     try:

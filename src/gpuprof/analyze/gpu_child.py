@@ -21,8 +21,8 @@ from gpuprof.analyze.gpu_child import answer
 answer(sys.argv[1:])
 """
 LIST_SECONDS, MEASURE_SECONDS = 60, 180
-# What would have the child recorded.
-_NOT_FOR_THE_CHILD = ("INTEL_LIBITTNOTIFY64", "NVTX_INJECTION64_PATH")
+# What would have the child recorded, by us or by another tool.
+_NOT_FOR_THE_CHILD = ("INTEL_LIBITTNOTIFY64", "NVTX_INJECTION64_PATH", "CUDA_INJECTION64_PATH")
 
 
 class ChildError(Exception):

@@ -109,7 +109,7 @@ def _advised(rows: Sequence[RooflineRow], joined: Join, machines: Machines) -> l
         if worth and len(said) < _ADVISED:
             key = (row.root, row.layer, row.phase, row.ordinal)
             machine = machines.gpus.get(row.device, machines.host)
-            use = use_of(counted[key], machine, row.time_ns)
+            use = use_of(counted[key], machine, row.time_ns, row.launches or 1)
             found = replace(label(row.used), bound=row.bound)
             sentence = advice(
                 found, counted[key], use, machine, time_ns=row.time_ns, previous=before.get(key)

@@ -159,6 +159,7 @@ def _row(layer: _Layer, members: Sequence[Joined], times: _Times, is_lost: bool)
         confidence=confidence(found, doubts),
         evidence=LOST if is_lost else f"{machine.device}: {line}" if machine.is_gpu else line,
         device=machine.device,
+        launches=launches if machine.is_gpu else None,
     )
 
 

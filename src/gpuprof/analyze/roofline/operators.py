@@ -65,6 +65,7 @@ class Calls:
             "total_ns": total_ns,
             "time_share": total_ns / whole_ns if whole_ns else None,
             "timing_spread": relative_spread(self.times_ns),
+            "launches": self.launches if self.executions else None,
         }
 
 

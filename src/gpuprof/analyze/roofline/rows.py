@@ -26,7 +26,8 @@ class RooflineRow:
     `confidence` is 0 to 1 (docs/roofline.md). `evidence` is one line; `advice` one sentence for the
     findings that matter most, else None. `device` is what it ran on: "cpu" or "cpu.core", whose times are
     the host's, or a GPU such as "cuda:0", where the time of a call is that of its kernels, and `time_share`
-    is over all the GPU's time. A row of kind "kernel" has the work of its operator where that had no other.
+    is over all the GPU's time; `launches` is how many kernels, copies and fills a call has there, None on the
+    host. A row of kind "kernel" has the work of its operator where that had no other.
     """
 
     kind: RooflineKind
@@ -56,6 +57,7 @@ class RooflineRow:
     evidence: str
     advice: str | None = None
     device: str = "cpu"
+    launches: float | None = None
 
     @property
     def intensity(self) -> float | None:
