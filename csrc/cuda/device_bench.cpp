@@ -72,6 +72,7 @@ std::vector<DeviceFacts> describe_devices(const LaunchDriver& driver) {
     int count = 0;
     driver.check(driver.get_count(&count), "the number of GPUs is not known");
     std::vector<DeviceFacts> devices;
+    devices.reserve(static_cast<std::size_t>(std::max(0, count)));
     for (int ordinal = 0; ordinal < count; ++ordinal) devices.push_back(describe(driver, ordinal));
     return devices;
 }
@@ -237,7 +238,7 @@ std::vector<double> DeviceBench::measure_stream(const std::string& stream, std::
     if (found == arrays.end()) throw GpuError("no stream is called " + stream);
     const std::size_t pieces = std::max<std::size_t>(1, array_bytes / piece_bytes);
     const Memory memory(driver_, found->second, pieces * piece_bytes, stream_);
-    const double worth = static_cast<double>(found->second * pieces * piece_bytes);
+    const auto worth = static_cast<double>(found->second * pieces * piece_bytes);
     std::vector<double> rates =
         round_ns(function("gpuprof_" + stream), {memory[0], memory[1], memory[2], pieces, 1}, effort);
     for (double& rate : rates) rate = worth / rate * ns_per_second;
