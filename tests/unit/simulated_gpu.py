@@ -87,15 +87,22 @@ class SimulatedRun:
 
     def call(self, times: int = 1) -> SimulatedRun:
         """Call the model; the host launches and goes on, each stream does one thing after the other."""
+        forward = [each for each in self.operators if each.phase == "forward"]
+        backward = [each for each in self.operators if each.phase == "backward"]
         for _ in range(times):
             root = self._span("layer", "Net", None)
-            for layer in dict.fromkeys(each.layer for each in self.operators):
+            for layer in dict.fromkeys(each.layer for each in forward):
                 around = root if layer == "Net" else self._span("layer", layer, root)
-                for each in self.operators:
+                for each in forward:
                     if each.layer == layer:
                         self._operator(each, around)
                 self._end(around)
             self._end(root)
+            if backward:
+                around = self._span("backward", "backward", None)
+                for each in backward:
+                    self._operator(each, around)
+                self._end(around)
         return self
 
     def replay(self, times: int) -> SimulatedRun:

@@ -194,6 +194,18 @@ def test_simulated_copies_within_the_gpu_are_as_kernels(tmp_path: Path) -> None:
     assert (row.bound, row.memory_level) == ("memory", "dram")
 
 
+def test_simulated_backward_pass_is_its_kernels_too(tmp_path: Path) -> None:
+    forward = copying(8 * L2_BYTES, 90_000)
+    backward = Operator(
+        "aten::mm", [("gemm", 250_000)], 2 * 10**10, 10**7, (far(10**7),), "bfloat16", phase="backward"
+    )
+    roofline = roofline_of(SimulatedRun([forward, backward]).call(10), tmp_path)
+    row = one(roofline.operators, "aten::mm")
+    assert (row.phase, row.bound, row.time_ns, row.calls) == ("backward", "compute", 250_000, 10)
+    (layer,) = roofline.layers
+    assert (layer.time_ns, layer.total_ns, layer.launches) == (340_000, 3_400_000, 2)
+
+
 # ---- devices ---------------------------------------------------------------------------------
 
 
@@ -337,3 +349,35 @@ def test_simulated_run_without_a_gpu_has_no_kernels(
     assert execute(["roofline", path, "--by", "kernel"]) == 2
     assert "no kernel" in capsys.readouterr().err
     assert api.open(path).roofline().devices[0].device == "cpu"
+
+
+# ---- from a recording, against stubs ---------------------------------------------------------
+
+RECORDED = """
+initialise()
+from gpuprof.analyze import ceilings_of_run
+from gpuprof.analyze.ceiling_rows import Ceiling, Ceilings
+roof = Ceiling("cpu", "launch", None, 1000.0, "ns", 0.0, "by hand")
+ceilings_of_run.load_ceilings = lambda: (Ceilings((roof,), "2030", {}), True)
+class Launching(torch.nn.Linear):
+    def forward(self, value):
+        launch(2)
+        return super().forward(value)
+model = Launching(4, 4)
+with gpuprof.profile(model, out="a", work=True) as recording, torch.no_grad():
+    for _ in range(3):
+        model(torch.ones(2, 4))
+roofline = recording.run.roofline()
+print(json.dumps({"gpu": recording.run.meta["work"]["gpu"], **roofline.to_dict()}))
+"""
+
+
+def test_stub_kernels_of_a_recording_are_found_in_their_layer(program: Any) -> None:
+    facts = program(RECORDED)
+    assert [device["device"] for device in facts["devices"]] == [DEVICE, "cpu"]
+    (kernel,) = facts["kernels"]
+    assert (kernel["layer"], kernel["calls"], kernel["total_ns"]) == ("Launching", 6, 6000)
+    assert kernel["name"].startswith("void gemm<float>")
+    assert (facts["gpu"], kernel["bound"]) == (None, "unknown")  # its tensors are the host's
+    stray = [row for row in facts["unmatched"] if row["device"] == DEVICE]
+    assert [row["reason"] for row in stray] == ["launched outside of every recorded operator"]
