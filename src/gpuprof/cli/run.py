@@ -71,6 +71,12 @@ class ProgramCommand(click.Command):
 @click.option(
     "--work", is_flag=True, help="Count FLOPs and bytes after the program has ended, for gpuprof roofline."
 )
+@click.option(
+    "--ceilings",
+    type=click.Choice(["cached", "around"]),
+    default="cached",
+    help="With --work: the roofs are the best ever seen here, or those right before and after the program.",
+)
 @click.option("--python", "python_stacks", is_flag=True, help="Sample the stacks of Python's functions.")
 @click.option(
     "--profiler",
@@ -85,6 +91,7 @@ def run(
     no_layers: bool,
     no_gpu: bool,
     work: bool,
+    ceilings: Literal["cached", "around"],
     python_stacks: bool,
     profiler: Literal["torch", "pyinstrument", "cprofile"] | None,
 ) -> None:
@@ -98,6 +105,8 @@ def run(
         raise click.UsageError("Nothing to run: name a script, or a module after -m.")
     if work and (no_layers or no_operators):
         raise click.UsageError("--work joins work to layers and operators: leave --no-... out.")
+    if ceilings == "around" and not work:
+        raise click.UsageError("--ceilings around is for the roofline: add --work.")
     if out == "":
         raise click.UsageError("--out is empty: name the folder to write, or leave it out.")
     if profiler is not None:
@@ -125,6 +134,7 @@ def run(
         gpu=False if no_gpu else "auto",
         python=python_stacks,
         work=work,
+        ceilings=ceilings,
         profiler=profiler,
     )
     # Where nobody reads standard error any more, the program's exit code counts all the same.
