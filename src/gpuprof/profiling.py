@@ -128,7 +128,7 @@ def profile(
     NVIDIA driver is. `python` samples the stacks of Python's functions, which then stand above the layers and
     operators that they called. `work` keeps the arguments of each model's first call, and counts its FLOPs
     and bytes after the block has ended, for `run.roofline()`; the block itself runs as without. `ceilings`
-    says what `run.roofline()` holds them against: the best that this machine has ever shown ("cached"), or what
+    says what `run.roofline()` holds them against: the best ever seen here ("cached"), or what
     it could do right before and after the block ("around", two seconds each), which a shared machine needs.
     Raises RecordingError, or UnavailableError for what this version or machine lacks.
     """
