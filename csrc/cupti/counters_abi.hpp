@@ -22,12 +22,22 @@ constexpr std::uint32_t kernel_replay = 2;     // CUPTI repeats a kernel where s
 enum SupportLevel : std::uint32_t { support_unknown = 0, unsupported = 1, disabled = 2, supported = 3 };
 constexpr std::uint32_t range_profiling = 0;
 
-// The driver's functions that launch kernels, by CUPTI's numbers; a part of `launching_callbacks`.
+// From this version on counters of the whole device, as those of its memory may be, must be asked for.
+constexpr std::uint32_t device_level_since = 130200;
+
+// The driver's functions that launch kernels, and those that fill memory, by CUPTI's numbers; both are parts
+// of `launching_callbacks`.
 constexpr std::uint32_t kernel_callbacks[] = {
     115, 116, 117,  // cuLaunch, cuLaunchGrid, cuLaunchGridAsync
     307, 442,       // cuLaunchKernel, _ptsz
     477, 478,       // cuLaunchCooperativeKernel, _ptsz
     652, 653,       // cuLaunchKernelEx, _ptsz
+};
+constexpr CallbackRange fill_callbacks[] = {
+    {216, 216}, {218, 218}, {220, 220},  // cuMemsetD{8,16,32}Async
+    {222, 222}, {224, 224}, {226, 226},  // cuMemsetD2D{8,16,32}Async
+    {249, 254}, {411, 416},              // cuMemset*_v2, _ptds
+    {428, 433},                          // cuMemset*Async_ptsz
 };
 
 // --- structures -----------------------------------------------------------------------------------
@@ -52,6 +62,7 @@ struct ProfilerGetCounterAvailability {
     void* context;
     std::size_t image_bytes;
     std::uint8_t* image;
+    std::uint8_t with_device_level;  // of `device_level_since`, before which there is no such choice
 };
 struct ProfilerDeviceSupported {
     std::size_t structure_bytes;
@@ -207,9 +218,13 @@ struct RangeProfilerGetRangeInfo {
 
 // --- their lengths --------------------------------------------------------------------------------
 
-// Where the last member ends. Only these three have padding behind it.
+// Where the last member ends. Only these have padding behind it.
 template <typename Structure>
 constexpr std::size_t length_of = sizeof(Structure);
+// What every version knows.
+template <>
+inline constexpr std::size_t length_of<ProfilerGetCounterAvailability> =
+    offsetof(ProfilerGetCounterAvailability, with_device_level);
 template <>
 inline constexpr std::size_t length_of<ProfilerDeviceSupported> =
     offsetof(ProfilerDeviceSupported, interface) + sizeof(std::uint32_t);

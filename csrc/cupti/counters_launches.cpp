@@ -16,11 +16,17 @@ constexpr std::uint32_t several_kernels[] = {480, 514, 515};
 
 thread_local std::int64_t current_operator = no_operator;
 
+bool is_fill(std::uint32_t id) noexcept {
+    return std::ranges::any_of(abi::fill_callbacks, [id](const abi::CallbackRange& range) {
+        return id >= range.first && id <= range.last;
+    });
+}
+
 LaunchKind kind_of(std::uint32_t id) noexcept {
     if (std::ranges::find(abi::kernel_callbacks, id) != std::end(abi::kernel_callbacks))
         return LaunchKind::kernel;
     const bool is_several = std::ranges::find(several_kernels, id) != std::end(several_kernels);
-    return is_several ? LaunchKind::several : LaunchKind::transfer;
+    return is_several ? LaunchKind::several : LaunchKind::copy;
 }
 
 bool succeeded(const abi::CallbackData& call) noexcept {
@@ -77,9 +83,10 @@ void LaunchLog::on_callback(void* user, std::uint32_t domain, std::uint32_t id, 
         log->note(id, *static_cast<const abi::CallbackData*>(data));
 }
 
-// At the end of the launch: what the driver refused is no range.
+// At the end of the launch: what the driver refused is no range. Fills are left out: beside kernels they are
+// small, most of them the zeros that a reduction begins with.
 void LaunchLog::note(std::uint32_t id, const abi::CallbackData& call) noexcept {
-    if (call.site != abi::api_exit || call.context != context_ || !succeeded(call)) return;
+    if (call.site != abi::api_exit || call.context != context_ || !succeeded(call) || is_fill(id)) return;
     const std::size_t at = next_.fetch_add(1, std::memory_order_relaxed);
     if (at >= slots_.size()) return;
     Slot& slot = slots_[at];

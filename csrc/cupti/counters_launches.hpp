@@ -15,7 +15,7 @@ namespace gpuprof::cupti {
 
 constexpr std::int64_t no_operator = -1;
 
-enum class LaunchKind : std::uint8_t { kernel, several, transfer };
+enum class LaunchKind : std::uint8_t { kernel, several, copy };
 
 struct Launch {
     std::int64_t operator_number;

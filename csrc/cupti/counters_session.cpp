@@ -134,6 +134,10 @@ CounterError CounterSession::ask_chip() {
 
 CounterError CounterSession::ask_availability() {
     auto parameters = abi::with_length<abi::ProfilerGetCounterAvailability>();
+    if (library_.version >= abi::device_level_since) {
+        parameters.structure_bytes += sizeof(parameters.with_device_level);
+        parameters.with_device_level = 1;
+    }
     parameters.context = context_;
     CounterError error{"cuptiProfilerGetCounterAvailability", api_.get_availability(&parameters)};
     if (error) return error;

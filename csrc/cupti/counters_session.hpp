@@ -35,7 +35,7 @@ struct MeasuredKernel {
 struct CountersMeasured {
     std::string reason;  // why nothing was measured, or what was cannot be told apart; else empty
     std::vector<MeasuredKernel> kernels;
-    // Operators of which something is missing: a copy or fill, which is no range, or a kernel too many.
+    // Operators of which something is missing: a copy, which is no range, or a kernel that had no room.
     std::vector<std::int64_t> incomplete;
 };
 

@@ -107,7 +107,12 @@ EXPORT std::uint32_t cuptiDeviceGetChipName(abi::DeviceGetChipName* parameters) 
 }
 
 EXPORT std::uint32_t cuptiProfilerGetCounterAvailability(abi::ProfilerGetCounterAvailability* parameters) {
-    BEGIN_CALL("cuptiProfilerGetCounterAvailability");
+    // Newer versions know one member more.
+    auto known = *parameters;
+    if (setting("version") >= abi::device_level_since && known.with_device_level == 1)
+        --known.structure_bytes;
+    if (const std::uint32_t error = begin_call("cuptiProfilerGetCounterAvailability", &known); error != 0)
+        return error;
     if (parameters->image == nullptr)
         parameters->image_bytes = 8;
     else

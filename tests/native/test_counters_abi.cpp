@@ -12,6 +12,7 @@
 #include <cupti_profiler_target.h>
 #include <cupti_range_profiler.h>
 #include <cupti_target.h>
+#include <cupti_version.h>
 
 namespace gpuprof::test {
 namespace {
@@ -34,13 +35,13 @@ SAME_LENGTH(ProfilerDeinitialize, CUpti_Profiler_DeInitialize_Params);
 SAME_LENGTH(DeviceGetChipName, CUpti_Device_GetChipName_Params);
 SAME_PLACE(DeviceGetChipName, device, CUpti_Device_GetChipName_Params, deviceIndex);
 SAME_PLACE(DeviceGetChipName, chip, CUpti_Device_GetChipName_Params, pChipName);
-SAME_LENGTH(ProfilerGetCounterAvailability, CUpti_Profiler_GetCounterAvailability_Params);
+STARTS_ALIKE(ProfilerGetCounterAvailability, CUpti_Profiler_GetCounterAvailability_Params);
 SAME_PLACE(ProfilerGetCounterAvailability, context, CUpti_Profiler_GetCounterAvailability_Params, ctx);
 SAME_PLACE(ProfilerGetCounterAvailability, image_bytes, CUpti_Profiler_GetCounterAvailability_Params,
            counterAvailabilityImageSize);
 SAME_PLACE(ProfilerGetCounterAvailability, image, CUpti_Profiler_GetCounterAvailability_Params,
            pCounterAvailabilityImage);
-SAME_LENGTH(ProfilerDeviceSupported, CUpti_Profiler_DeviceSupported_Params);
+STARTS_ALIKE(ProfilerDeviceSupported, CUpti_Profiler_DeviceSupported_Params);
 SAME_PLACE(ProfilerDeviceSupported, device, CUpti_Profiler_DeviceSupported_Params, cuDevice);
 SAME_PLACE(ProfilerDeviceSupported, is_supported, CUpti_Profiler_DeviceSupported_Params, isSupported);
 SAME_PLACE(ProfilerDeviceSupported, architecture, CUpti_Profiler_DeviceSupported_Params, architecture);
@@ -168,8 +169,18 @@ SAME_VALUE(abi::legacy_profiler_not_supported, CUPTI_ERROR_LEGACY_PROFILER_NOT_S
 SAME_VALUE(abi::virtualized_device_not_supported, CUPTI_ERROR_VIRTUALIZED_DEVICE_NOT_SUPPORTED);
 SAME_VALUE(abi::virtualized_device_insufficient_privileges,
            CUPTI_ERROR_VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES);
+#if CUPTI_API_VERSION >= 130000
 SAME_VALUE(abi::sli_device_not_supported, CUPTI_ERROR_SLI_DEVICE_NOT_SUPPORTED);
 SAME_VALUE(abi::invalid_chip_name, CUPTI_ERROR_INVALID_CHIP_NAME);
+#endif
+#if CUPTI_API_VERSION >= 130200
+SAME_PLACE(ProfilerGetCounterAvailability, with_device_level, CUpti_Profiler_GetCounterAvailability_Params,
+           bAllowDeviceLevelCounters);
+static_assert(abi::device_level_since == 130200);
+#else
+SAME_LENGTH(ProfilerGetCounterAvailability, CUpti_Profiler_GetCounterAvailability_Params);
+SAME_LENGTH(ProfilerDeviceSupported, CUpti_Profiler_DeviceSupported_Params);
+#endif
 static_assert(offsetof(CUpti_CallbackData, functionReturnValue) == offsetof(abi::CallbackData, return_value));
 static_assert(offsetof(CUpti_CallbackData, symbolName) == offsetof(abi::CallbackData, symbol_name));
 static_assert(offsetof(CUpti_CallbackData, context) == offsetof(abi::CallbackData, context));
@@ -193,6 +204,25 @@ static_assert(!launches_a_kernel(CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch));
 static_assert(!launches_a_kernel(CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernelMultiDevice));
 static_assert(!launches_a_kernel(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoDAsync_v2));
 static_assert(!launches_a_kernel(CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc));
+
+constexpr bool fills(std::uint32_t id) {
+    for (const abi::CallbackRange& range : abi::fill_callbacks)
+        if (id >= range.first && id <= range.last) return true;
+    return false;
+}
+#define FILLS(name) static_assert(fills(CUPTI_DRIVER_TRACE_CBID_##name), #name)
+FILLS(cuMemsetD8Async);
+FILLS(cuMemsetD2D32Async);
+FILLS(cuMemsetD8_v2);
+FILLS(cuMemsetD2D32_v2);
+FILLS(cuMemsetD8_v2_ptds);
+FILLS(cuMemsetD2D32_v2_ptds);
+FILLS(cuMemsetD8Async_ptsz);
+FILLS(cuMemsetD2D32Async_ptsz);
+static_assert(!fills(CUPTI_DRIVER_TRACE_CBID_cuMemcpy_v2));
+static_assert(!fills(CUPTI_DRIVER_TRACE_CBID_cuMemcpyAsync_ptsz));
+static_assert(!fills(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoDAsync_v2));
+static_assert(!fills(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel));
 
 }  // namespace
 

@@ -19,7 +19,7 @@ using cupti::LaunchLog;
 
 constexpr const char* dram = "dram__bytes.sum";
 constexpr const char* tensor = "sm__ops_path_tensor_src_bf16_dst_fp32.sum";
-constexpr std::uint32_t copy_call = 277, graph_launch = 514, launch_kernel = 307;
+constexpr std::uint32_t copy_call = 277, fill_call = 216, graph_launch = 514, launch_kernel = 307;
 
 struct Stub {
     void (*reset)() = function_of<void (*)()>(STUB_CUPTI, "stub_reset");
@@ -112,6 +112,13 @@ TEST(each_kernel_has_its_values_and_its_operator) {
     CHECK_EQ(measured.kernels[2].operator_number, 4);
     CHECK_EQ(measured.kernels[2].values.at(0), 1002.0);
     CHECK(measured.incomplete.empty());
+    is_clean(stub);
+}
+
+TEST(newer_versions_are_asked_for_counters_of_the_whole_device) {
+    Stub& stub = fresh_stub();
+    stub.set("version", 130200);
+    CHECK_EQ(open().reason, "");
     is_clean(stub);
 }
 
@@ -264,6 +271,8 @@ TEST(copies_are_no_ranges_and_leave_their_operators_incomplete) {
     launch_for(stub, 0, "kernel");
     LaunchLog::set_operator(1);
     stub.call(copy_call, nullptr, context(), 0);
+    LaunchLog::set_operator(2);
+    stub.call(fill_call, nullptr, context(), 0);
     launch_for(stub, 2, "kernel");
     const CountersMeasured measured = CounterSession::instance().end();
     CHECK_EQ(measured.reason, "");
