@@ -3,8 +3,6 @@
 
 #include <dlfcn.h>
 
-#include "cupti/loader.hpp"
-
 namespace gpuprof::cupti {
 namespace {
 
@@ -45,6 +43,13 @@ const char* find_counter_functions(void* library, CounterApi& api) noexcept {
     for (const char* const name : missing)
         if (name != nullptr) return name;
     return nullptr;
+}
+
+std::string why_no_counters(const Library& library, CounterApi& api) {
+    const char* const missing = find_counter_functions(library.handle, api);
+    if (missing == nullptr) return {};
+    return library.path + " has no " + missing +
+           ": counters need CUPTI of CUDA 12.6 or newer, pip install nvidia-cuda-cupti";
 }
 
 std::string explain(const CounterError& error) {

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "cupti/counters_abi.hpp"
+#include "cupti/loader.hpp"
 
 namespace gpuprof::cupti {
 
@@ -40,6 +41,8 @@ struct CounterApi {
 
 // Finds the functions in a CUPTI that is loaded; the name of one that is missing, or null.
 const char* find_counter_functions(void* library, CounterApi& api) noexcept;
+// Finds them in the library, or tells in one line why there are none, with the mend.
+std::string why_no_counters(const Library& library, CounterApi& api);
 
 // A call of CUPTI that did not succeed, or none.
 struct CounterError {

@@ -64,11 +64,8 @@ void CounterSession::prepare(const std::vector<std::string>& folders, const std:
     opened.version = library_.version;
     opened.reason = library_.reason;
     if (!library_.available()) return;
-    if (const char* const missing = find_counter_functions(library_.handle, api_); missing != nullptr) {
-        opened.reason = library_.path + " has no " + missing +
-                        ": counters need CUPTI of CUDA 12.6 or newer, pip install nvidia-cuda-cupti";
-        return;
-    }
+    opened.reason = why_no_counters(library_, api_);
+    if (!opened.reason.empty()) return;
     opened.reason = find_device();
     if (!opened.reason.empty()) return;
     CounterError error = initialize();

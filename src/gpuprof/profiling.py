@@ -105,6 +105,7 @@ def profile(
     gpu: Literal["auto"] | bool = "auto",
     python: bool = False,
     work: bool = False,
+    counters: bool = False,
 ) -> Profile:
     """Record what runs inside the `with` block.
 
@@ -113,19 +114,31 @@ def profile(
     folder as long as the `Run` object. `gpu` is for device samples so far: "auto" takes them where an
     NVIDIA driver is. `python` samples the stacks of Python's functions, which then stand above the layers and
     operators that they called. `work` keeps the arguments of each model's first call, and counts its FLOPs
-    and bytes after the block has ended, for `run.roofline()`; the block itself runs as without. Raises
+    and bytes after the block has ended, for `run.roofline()`; the block itself runs as without.
+    `counters` does so too, and makes these calls once more to read the GPU's hardware counters: bytes that
+    its memory moved, tensor operations. Where they cannot be had, a note in the run says why. Raises
     RecordingError, or UnavailableError for what this version or machine lacks.
     """
     _refuse_unavailable(gpu=gpu, python=python)
-    if work and not (layers and operators):
-        raise RecordingError("profile(work=True) joins work to layers and operators: leave both switched on")
+    if (work or counters) and not (layers and operators):
+        option = "work" if work else "counters"
+        raise RecordingError(
+            f"profile({option}=True) joins work to layers and operators: leave both switched on"
+        )
     _check_modules(modules)
     temporary = None
     if out is None:
         temporary = TemporaryFolder()
         out = temporary.path / "run.gpuprof"
     recording = Recording(
-        Path(out), modules=modules, layers=layers, operators=operators, gpu=gpu, python=python, work=work
+        Path(out),
+        modules=modules,
+        layers=layers,
+        operators=operators,
+        gpu=gpu,
+        python=python,
+        work=work,
+        counters=counters,
     )
     return Profile(recording, temporary=temporary)
 
@@ -160,6 +173,7 @@ def run_program(
     gpu: Literal["auto"] | bool = "auto",
     python: bool = False,
     work: bool = False,
+    counters: bool = False,
     profiler: Literal["torch", "pyinstrument", "cprofile"] | None = None,
 ) -> tuple[int, Run | RunError]:
     """Run a script or module under a recording; returns its exit code and the run.
@@ -186,6 +200,7 @@ def run_program(
         gpu=gpu,
         python=python,
         work=work,
+        counters=counters,
     )
     try:
         run = Run(result.run_path)
