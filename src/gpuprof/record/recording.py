@@ -144,7 +144,7 @@ class Recording:
             return
         self._methods["nvtx"] = range_source(ended=True)
         if self._counters:
-            self._methods["counters"] = "off: " + ("no work was counted" if count else "interrupted")
+            self._methods["counters"] = "off: the work could not be counted either"
         if totals["storage_failed"]:
             self._note(
                 f"the disk failed while recording ({totals['storage_error'] or 'names'}): events are missing"
@@ -161,12 +161,11 @@ class Recording:
     def _count_work(self, first: FirstCalls, *, wanted: bool) -> None:
         """Count the work of the calls that were kept, and let go of them. Failures are notes."""
         try:
-            if not wanted:
-                self._note("work was not counted: the program was interrupted")
-            elif "torch" not in sys.modules:
-                self._note("work was not counted: torch was never imported")
+            if not wanted or "torch" not in sys.modules:
+                reason = "torch was never imported" if wanted else "the program was interrupted"
+                self._note(f"work was not counted: {reason}")
                 if self._counters:
-                    self._note("hardware counters were not read: torch was never imported")
+                    self._methods["counters"] = f"off: {reason}"
             else:
                 from gpuprof.record.work.first_pass import count_first_calls
 

@@ -9,7 +9,7 @@ from typing import Literal
 Exactness = Literal["exact", "estimated", "unknown"]
 Phase = Literal["forward", "backward", "optimizer"]
 
-# PyTorch's types, and what a GPU's tensor cores multiply for them: products of float32 are theirs only as tf32.
+# PyTorch's types, and what a GPU's tensor cores multiply for them; float32 is theirs only as tf32.
 TENSOR_TYPES = {
     "bfloat16": "bf16",
     "float16": "fp16",
