@@ -158,7 +158,7 @@ def test_the_roofline_rests_on_measured_bytes_where_they_are_whole(
         elif row.bytes:
             assert (row.memory_level, row.memory_bytes) == ("dram", measured[row.layer, row.ordinal])
             assert row.nearest != "memory" or row.evidence.split(";")[0].endswith("measured")
-    assert {row.operator for row in labelled} == {"aten::addmm", "aten::relu"}
+    assert [row.operator for row in labelled if row.bytes].count("aten::addmm") == 2
 
 
 def roofline_counters(run: gpuprof.Run) -> dict[tuple[str, int], float]:
