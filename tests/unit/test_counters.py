@@ -355,7 +355,7 @@ from pathlib import Path
 import tempfile
 import gpuprof.analyze.ceilings_of_run as ceilings
 from gpuprof.record.work import counters_pass
-ceilings.add_ceilings = lambda path, work: None
+ceilings.add_ceilings = lambda *arguments: None
 counters_pass._device = lambda call: torch.device("cpu")
 torch.cuda.device = lambda device: contextlib.nullcontext()
 torch.cuda.synchronize = lambda: None

@@ -72,6 +72,12 @@ class ProgramCommand(click.Command):
     "--work", is_flag=True, help="Count FLOPs and bytes after the program has ended, for gpuprof roofline."
 )
 @click.option(
+    "--ceilings",
+    type=click.Choice(["cached", "around"]),
+    default="cached",
+    help="With --work: the roofs are the best ever seen here, or those right before and after the program.",
+)
+@click.option(
     "--counters",
     is_flag=True,
     help="As --work, and read the GPU's hardware counters: bytes of its memory, tensor operations.",
@@ -90,6 +96,7 @@ def run(
     no_layers: bool,
     no_gpu: bool,
     work: bool,
+    ceilings: Literal["cached", "around"],
     counters: bool,
     python_stacks: bool,
     profiler: Literal["torch", "pyinstrument", "cprofile"] | None,
@@ -105,6 +112,8 @@ def run(
     if (work or counters) and (no_layers or no_operators):
         option = "--work" if work else "--counters"
         raise click.UsageError(f"{option} joins work to layers and operators: leave --no-... out.")
+    if ceilings == "around" and not (work or counters):
+        raise click.UsageError("--ceilings around is for the roofline: add --work.")
     if out == "":
         raise click.UsageError("--out is empty: name the folder to write, or leave it out.")
     if profiler is not None:
@@ -133,6 +142,7 @@ def run(
         gpu=False if no_gpu else "auto",
         python=python_stacks,
         work=work,
+        ceilings=ceilings,
         counters=counters,
         profiler=profiler,
     )
