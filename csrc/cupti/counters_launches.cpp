@@ -41,8 +41,7 @@ LaunchLog& LaunchLog::instance() {
 }
 
 std::uint32_t LaunchLog::begin(const Api& api, void* context, std::size_t most_launches) {
-    slots_ = std::vector<Slot>(most_launches);
-    names_.assign(most_launches * usual_name_bytes, '\0');
+    make_room(most_launches);
     next_ = 0;
     next_name_ = 0;
     api_ = &api;
@@ -55,6 +54,18 @@ std::uint32_t LaunchLog::begin(const Api& api, void* context, std::size_t most_l
     listening_.store(true, std::memory_order_release);
     switch_callbacks(true);
     return abi::success;
+}
+
+// What was there before is used again where it is enough: a callback may be late.
+void LaunchLog::make_room(std::size_t most_launches) {
+    if (slots_.size() < most_launches) {
+        names_bytes_ = 0;
+        names_.reset(new char[most_launches * usual_name_bytes]);
+        names_bytes_ = most_launches * usual_name_bytes;
+        slots_ = std::vector<Slot>(most_launches);
+    }
+    for (Slot& slot : slots_) slot.written.store(false, std::memory_order_relaxed);
+    most_ = most_launches;
 }
 
 void LaunchLog::end() noexcept {
@@ -88,7 +99,7 @@ void LaunchLog::on_callback(void* user, std::uint32_t domain, std::uint32_t id, 
 void LaunchLog::note(std::uint32_t id, const abi::CallbackData& call) noexcept {
     if (call.site != abi::api_exit || call.context != context_ || !succeeded(call) || is_fill(id)) return;
     const std::size_t at = next_.fetch_add(1, std::memory_order_relaxed);
-    if (at >= slots_.size()) return;
+    if (at >= most_) return;
     Slot& slot = slots_[at];
     slot.launch = {current_operator, kind_of(id), 0, 0};
     if (slot.launch.kind == LaunchKind::kernel) keep_name(call.symbol_name, slot.launch);
@@ -99,15 +110,15 @@ void LaunchLog::keep_name(const char* name, Launch& launch) noexcept {
     if (name == nullptr) return;
     const std::size_t bytes = strnlen(name, most_name_bytes);
     const std::size_t at = next_name_.fetch_add(bytes, std::memory_order_relaxed);
-    if (at + bytes > names_.size()) return;
-    std::memcpy(names_.data() + at, name, bytes);
+    if (at + bytes > names_bytes_) return;
+    std::memcpy(names_.get() + at, name, bytes);
     launch.name_offset = static_cast<std::uint32_t>(at);
     launch.name_bytes = static_cast<std::uint32_t>(bytes);
 }
 
 std::vector<Launch> LaunchLog::launches() const {
     std::vector<Launch> found;
-    const std::size_t count = std::min(next_.load(std::memory_order_acquire), slots_.size());
+    const std::size_t count = std::min(next_.load(std::memory_order_acquire), most_);
     found.reserve(count);
     for (std::size_t at = 0; at < count; ++at)
         if (slots_[at].written.load(std::memory_order_acquire)) found.push_back(slots_[at].launch);
@@ -115,12 +126,12 @@ std::vector<Launch> LaunchLog::launches() const {
 }
 
 std::string_view LaunchLog::name_of(const Launch& launch) const noexcept {
-    return {names_.data() + launch.name_offset, launch.name_bytes};
+    return {names_.get() + launch.name_offset, launch.name_bytes};
 }
 
 std::size_t LaunchLog::lost() const noexcept {
     const std::size_t count = next_.load(std::memory_order_acquire);
-    return count > slots_.size() ? count - slots_.size() : 0;
+    return count > most_ ? count - most_ : 0;
 }
 
 }  // namespace gpuprof::cupti

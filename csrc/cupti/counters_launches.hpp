@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -56,6 +57,7 @@ class LaunchLog {
     static void on_callback(void* user, std::uint32_t domain, std::uint32_t id, const void* data) noexcept;
     void note(std::uint32_t id, const abi::CallbackData& call) noexcept;
     void keep_name(const char* name, Launch& launch) noexcept;
+    void make_room(std::size_t most_launches);
     void switch_callbacks(bool on) const noexcept;
 
     const Api* api_ = nullptr;
@@ -65,7 +67,9 @@ class LaunchLog {
     std::atomic<std::size_t> next_{0};
     std::atomic<std::size_t> next_name_{0};
     std::vector<Slot> slots_;
-    std::vector<char> names_;
+    std::size_t most_ = 0;
+    std::unique_ptr<char[]> names_;  // untouched until it is used
+    std::size_t names_bytes_ = 0;
 };
 
 }  // namespace gpuprof::cupti

@@ -245,6 +245,7 @@ void CounterSession::close() noexcept {
     std::lock_guard lock(mutex_);
     LaunchLog::instance().end();
     profiler_.end();
+    profiler_.forget();
     deinitialize();
 }
 

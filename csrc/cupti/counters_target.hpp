@@ -23,6 +23,8 @@ class RangeProfiler {
                        std::span<const char* const> counters, std::size_t most_ranges) noexcept;
     // Waits for the context's work.
     CounterError end() noexcept;
+    // Gives the image's memory back.
+    void forget() noexcept { std::vector<std::uint8_t>().swap(image_); }
 
     std::span<const std::uint8_t> image() const noexcept { return image_; }
     // The ranges that `image` holds, in the order in which their kernels ran.
