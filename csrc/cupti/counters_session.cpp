@@ -4,6 +4,7 @@
 #include <dlfcn.h>
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <limits>
 
@@ -29,7 +30,7 @@ std::string text_of(const std::exception& error) noexcept {
     try {
         return error.what();
     } catch (const std::bad_alloc&) {
-        return std::string(1, '?');
+        return {'?'};
     }
 }
 
@@ -79,7 +80,7 @@ void CounterSession::prepare(const std::vector<std::string>& folders, const std:
     opened.chip = chip_.name;
 }
 
-std::string CounterSession::find_device() {
+std::string_view CounterSession::find_device() {
     const auto get_context = driver_function<int (*)(void**)>("cuCtxGetCurrent");
     const auto get_device = driver_function<int (*)(int*)>("cuCtxGetDevice");
     context_ = nullptr;
@@ -237,7 +238,7 @@ std::vector<double> CounterSession::values_of(const CounterHost& host, std::size
     std::vector<double> values(counters_.size(), no_value);
     if (host.evaluate(profiler_.image(), range, counters_, values)) std::ranges::fill(values, no_value);
     for (double& value : values)
-        if (!(value >= 0 && value < std::numeric_limits<double>::infinity())) value = no_value;
+        if (!std::isfinite(value) || value < 0) value = no_value;
     return values;
 }
 

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cupti/counters_choice.hpp"
@@ -60,7 +61,7 @@ class CounterSession {
 
     void prepare(const std::vector<std::string>& folders, const std::vector<std::string>& types,
                  CountersOpened& opened);
-    std::string find_device();
+    std::string_view find_device();
     CounterError initialize() noexcept;
     std::string why_unsupported() const;
     CounterError ask_chip();

@@ -144,7 +144,7 @@ std::vector<std::size_t> RangeProfiler::ranges() const {
         const std::optional<std::size_t> number = told ? number_of(parameters.name) : std::nullopt;
         numbered.emplace_back(number.value_or(range), range);
     }
-    std::stable_sort(numbered.begin(), numbered.end());
+    std::ranges::stable_sort(numbered);
     std::vector<std::size_t> ranges;
     ranges.reserve(numbered.size());
     for (const auto& [number, range] : numbered) ranges.push_back(range);

@@ -132,6 +132,8 @@ TEST(an_image_that_is_none_has_no_values) {
 }  // namespace gpuprof::test
 #else
 TEST(skipped_without_cupti) {
-    std::fprintf(stderr, "skipped: no libcupti beside its headers; pip install nvidia-cuda-cupti==13.0.*\n");
+    std::fprintf(stderr,
+                 "skipped: no libcupti beside its headers (pip install nvidia-cuda-cupti==13.0.*), or built "
+                 "for a sanitizer, under which it cannot be loaded\n");
 }
 #endif
