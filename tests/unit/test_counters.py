@@ -23,7 +23,7 @@ from torch_models import Mlp
 
 from gpuprof.analyze.roofline.evidence import evidence
 from gpuprof.analyze.roofline.labels import label
-from gpuprof.analyze.roofline.measured import HardwareCounters, Measured, MeasuredKernel, with_measured
+from gpuprof.analyze.roofline.measured import HardwareCounters, Measured, with_measured
 from gpuprof.analyze.roofline.use import use_of
 from gpuprof.cli.main import execute
 from gpuprof.record.work import counters_pass
@@ -286,24 +286,33 @@ def test_an_operators_kernels_add_up() -> None:
         ("a", 0, "tensor_operations.tf32", 7.0),
         ("b", 1, "tensor_operations.tf32", 0.0),
     )
-    row = counted(dtype="bfloat16")
-    assert found.operator(row) == Measured(15.0, None)  # a part that is not known, and so the sum
-    assert found.operator(counted(dtype="float32")) == Measured(15.0, 7.0)
-    assert found.operator(counted(dtype="int64")) == Measured(15.0, None)
-    assert found.operator(counted(ordinal=1)) == Measured(None, None)
-    assert found.kernels(row) == (
-        MeasuredKernel("a", Measured(10.0, 4.0)),
-        MeasuredKernel("b", Measured(5.0, None)),
-    )
-    assert (
-        counters(("a", 0, "dram_bytes", 10.0), (None, None, "dram_bytes", None)).operator(row) == Measured()
-    )
+    kernels = found.operator(counted(dtype="bfloat16")).kernels
+    assert kernels == (("a", Measured(10.0, 4.0)), ("b", Measured(5.0, None)))
+    assert both(found, dtype="bfloat16") == (15.0, None)  # a part that is not known, and so the sum
+    assert both(found, dtype="float32") == (15.0, 7.0)
+    assert both(found, dtype="int64") == (15.0, None)
+    assert found.operator(counted(ordinal=1)) == Measured()
+    assert both(counters(("a", 0, "dram_bytes", 10.0), (None, None, "dram_bytes", None))) == (None, None)
+
+
+def test_a_kernel_that_an_operator_launches_twice_has_the_mean() -> None:
+    values = (("a", 0, "dram_bytes", 10.0), ("b", 1, "dram_bytes", 5.0), ("a", 2, "dram_bytes", 20.0))
+    measured = counters(*values).operator(counted())
+    assert measured.kernel("a") == Measured(15.0)
+    assert measured.kernel("b") == Measured(5.0)
+    assert measured.kernel("c") == Measured()
+
+
+def both(found: HardwareCounters, **values: Any) -> tuple[float | None, float | None]:
+    measured = found.operator(counted(**values))
+    return measured.dram_bytes, measured.tensor_operations
 
 
 def test_a_run_without_counters_says_nothing_of_them() -> None:
     assert with_measured([counted()], HardwareCounters(())) == [counted()]
     (row,) = with_measured([counted()], counters(("a", 0, "dram_bytes", 10.0)))
-    assert row.measured == Measured(10.0, None)
+    assert row.measured is not None
+    assert row.measured.dram_bytes == 10.0
 
 
 def test_measured_bytes_take_the_place_of_ideal_ones() -> None:

@@ -23,18 +23,20 @@ class Measured:
     """What was measured of one operator call, all its kernels together, or of one kernel; None: not known.
 
     `tensor_operations` are those of the type that the operator calculates in, a multiply-add is two.
+    `kernels` are those of an operator in the order of their launches, by name.
     """
 
     dram_bytes: float | None = None
     tensor_operations: float | None = None
+    kernels: tuple[tuple[str, Measured], ...] = ()
 
-
-@dataclass(frozen=True, slots=True)
-class MeasuredKernel:
-    """A kernel of an operator call, in the order of their launches."""
-
-    name: str
-    measured: Measured
+    def kernel(self, name: str) -> Measured:
+        """Return what one launch of the kernel of that name has, on average of those in the operator call."""
+        found = [measured for each, measured in self.kernels if each == name]
+        return Measured(
+            _mean([measured.dram_bytes for measured in found]),
+            _mean([measured.tensor_operations for measured in found]),
+        )
 
 
 class HardwareCounters:
@@ -58,25 +60,27 @@ class HardwareCounters:
 
     def operator(self, row: CountedRow) -> Measured:
         """Return what was measured of an operator call. A part that is missing leaves the sum unknown."""
-        return Measured(
-            self._sum(row, DRAM_BYTES),
-            self._sum(row, _tensor_metric(row)),
-        )
-
-    def kernels(self, row: CountedRow) -> tuple[MeasuredKernel, ...]:
-        """Return what was measured of each of its kernels."""
         place = _place(row)
-        values = self._values.get(place, {})
-        dram, tensor = values.get(DRAM_BYTES, {}), values.get(_tensor_metric(row), {})
-        return tuple(
-            MeasuredKernel(name, Measured(dram.get(number), tensor.get(number)))
+        dram, tensor = self._of(place, DRAM_BYTES), self._of(place, _tensor_metric(row))
+        kernels = (
+            (name, Measured(dram.get(number), tensor.get(number)))
             for number, name in sorted(self._names.get(place, {}).items())
         )
+        return Measured(_sum(dram), _sum(tensor), tuple(kernels))
 
-    def _sum(self, row: CountedRow, metric: str) -> float | None:
-        values = self._values.get(_place(row), {}).get(metric, {})
-        known = [value for value in values.values() if value is not None]
-        return sum(known) if known and len(known) == len(values) else None
+    def _of(self, place: _Place, metric: str) -> dict[int | None, float | None]:
+        """Return the values by the numbers of the kernels; None is what was not measured."""
+        return self._values.get(place, {}).get(metric, {})
+
+
+def _sum(values: dict[int | None, float | None]) -> float | None:
+    known = [value for value in values.values() if value is not None]
+    return sum(known) if known and len(known) == len(values) else None
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known and len(known) == len(values) else None
 
 
 def load_measured(folder: RunFolder) -> HardwareCounters:
