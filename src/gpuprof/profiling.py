@@ -119,6 +119,7 @@ def profile(
     python: bool = False,
     work: bool = False,
     ceilings: WhichCeilings = "cached",
+    counters: bool = False,
 ) -> Profile:
     """Record what runs inside the `with` block.
 
@@ -130,22 +131,34 @@ def profile(
     and bytes after the block has ended, for `run.roofline()`; the block itself runs as without. `ceilings`
     says what `run.roofline()` holds them against: the best ever seen here ("cached"), or what
     it could do right before and after the block ("around", two seconds each), which a shared machine needs.
-    Raises RecordingError, or UnavailableError for what this version or machine lacks.
+    `counters` does as `work`, and makes these calls once more to read the GPU's hardware counters: bytes that
+    its memory moved, tensor operations. Where they cannot be had, a note in the run says why. Raises
+    RecordingError, or UnavailableError for what this version or machine lacks.
     """
     _refuse_unavailable(gpu=gpu, python=python)
     if ceilings not in get_args(WhichCeilings):
         raise RecordingError(f'profile(ceilings={ceilings!r}) must be "cached" or "around"')
-    if ceilings == "around" and not work:
+    if ceilings == "around" and not (work or counters):
         raise RecordingError('profile(ceilings="around") is for the roofline: add work=True')
-    if work and not (layers and operators):
-        raise RecordingError("profile(work=True) joins work to layers and operators: leave both switched on")
+    if (work or counters) and not (layers and operators):
+        option = "work" if work else "counters"
+        raise RecordingError(
+            f"profile({option}=True) joins work to layers and operators: leave both switched on"
+        )
     _check_modules(modules)
     temporary = None
     if out is None:
         temporary = TemporaryFolder()
         out = temporary.path / "run.gpuprof"
     recording = Recording(
-        Path(out), modules=modules, layers=layers, operators=operators, gpu=gpu, python=python, work=work
+        Path(out),
+        modules=modules,
+        layers=layers,
+        operators=operators,
+        gpu=gpu,
+        python=python,
+        work=work,
+        counters=counters,
     )
     return Profile(recording, temporary=temporary, ceilings=ceilings)
 
@@ -189,6 +202,7 @@ def run_program(
     python: bool = False,
     work: bool = False,
     ceilings: WhichCeilings = "cached",
+    counters: bool = False,
     profiler: Literal["torch", "pyinstrument", "cprofile"] | None = None,
 ) -> tuple[int, Run | RunError]:
     """Run a script or module under a recording; returns its exit code and the run.
@@ -216,6 +230,7 @@ def run_program(
         gpu=gpu,
         python=python,
         work=work,
+        counters=counters,
     )
     try:
         run = Run(result.run_path)

@@ -17,6 +17,7 @@ from gpuprof.analyze.roofline.join import Join, Joined, join, names_to_look_for
 from gpuprof.analyze.roofline.labels import Doubts, Label, confidence, label
 from gpuprof.analyze.roofline.layers import layer_rows
 from gpuprof.analyze.roofline.machine import Machine
+from gpuprof.analyze.roofline.measured import load_measured, with_measured
 from gpuprof.analyze.roofline.rows import Roofline, RooflineRow, Unmatched
 from gpuprof.analyze.roofline.similar import given_alike
 from gpuprof.analyze.roofline.timed import Timed, load_timed
@@ -41,7 +42,7 @@ def build_roofline(folder: RunFolder) -> Roofline:
             f"{folder.path} holds no counted work: record it with gpuprof.profile(model, work=True) "
             "or gpuprof run --work"
         )
-    counted = load_counted(folder)
+    counted = with_measured(load_counted(folder), load_measured(folder))
     if not counted:
         reasons = [note for note in folder.meta.get("notes", []) if str(note).startswith("work")]
         raise RunError(

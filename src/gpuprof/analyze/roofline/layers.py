@@ -115,7 +115,11 @@ def _together(uses: Sequence[Use], ran: Sequence[Joined], machine: Machine) -> U
     name = slowest.most_common(1)[0][0] if slowest else None
     level = next((level for level in machine.levels if level.name == name), None)
     memory_ns = _sum(use.memory_ns for use in uses)
-    traffic = None if level is None else Traffic(level, float(moved[level.name]), memory_ns or 0.0, 0.0)
+    traffic = (
+        None
+        if level is None
+        else Traffic(level, float(moved[level.name]), memory_ns or 0.0, 0.0, _source(uses))
+    )
     launch = machine.find("launch")
     peaks: Counter[Ceiling] = Counter()
     for use in uses:
@@ -129,7 +133,21 @@ def _together(uses: Sequence[Use], ran: Sequence[Joined], machine: Machine) -> U
         peak=peaks.most_common(1)[0][0] if peaks else None,
         traffic=traffic,
         unsure_bytes=max((use.unsure_bytes for use in uses), default=0.0),
+        operations=_operations(uses, ran),
     )
+
+
+def _source(uses: Sequence[Use]) -> str:
+    """Say where the bytes of a layer are from: all measured, none of them, or some."""
+    found = {use.traffic.source for use in uses if use.traffic is not None and use.traffic.bytes}
+    return "partly measured" if len(found) > 1 else next(iter(found), "")
+
+
+def _operations(uses: Sequence[Use], ran: Sequence[Joined]) -> float | None:
+    """Return the operations of a layer where those of the tensor cores were measured, else None."""
+    if not any(use.operations for use in uses):
+        return None
+    return sum(use.operations or each.row.flops or 0 for use, each in zip(uses, ran, strict=True))
 
 
 def _sum(values: Iterable[float | int | None]) -> int | None:
