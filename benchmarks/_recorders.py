@@ -30,10 +30,11 @@ def gpuprof_on(
     @contextlib.contextmanager
     def recorded() -> Iterator[None]:
         path = Path(folder) / f"{os.getpid()}-{next(_numbers)}.gpuprof"
-        options = {"layers": layers, "operators": operators, "python": python}
-        with gpuprof.profile(*modules, out=path, work=work, **options) as recording:
+        with gpuprof.profile(
+            *modules, out=path, layers=layers, operators=operators, python=python, work=work
+        ) as recording:
             yield
-        _check(recording.run.meta, options)
+        _check(recording.run.meta, {"layers": layers, "operators": operators, "python": python})
         shutil.rmtree(path)
 
     return recorded

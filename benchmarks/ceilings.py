@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ceilings that gpuprof measures, beside independent measurements of the same things, in one run.
 
-    python benchmarks/ceilings.py [--stream PATH] [--rounds N] [--json FILE|-]
+    python benchmarks/ceilings.py [--stream PATH] [--rounds N] [--repeats N] [--json FILE|-]
 
 Arithmetic is held against clock times units times lanes. The clock is measured: additions that wait for
 each other take one cycle each. The number of units is what one cycle was seen to do, rounded to a whole
@@ -40,7 +40,7 @@ _VECTOR_BYTES = {
     "avx512": 64,
 }
 _NUMBER_BYTES = {"fp64": 8, "fp32": 4}
-_SECONDS, _REPEATS = 0.003, 30
+_SECONDS = 0.003
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,14 +60,15 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="gpuprof's ceilings beside independent measurements.")
     parser.add_argument("--stream", metavar="PATH", help="a compiled STREAM benchmark")
     parser.add_argument("--rounds", type=int, default=5, help="how often all take turns (5)")
+    parser.add_argument("--repeats", type=int, default=30, help="measurements each turn is the best of (30)")
     parser.add_argument("--json", metavar="FILE", help="write JSON; - is standard output, no table")
     options = parser.parse_args(arguments)
     machine = describe_machine()
     processors = usable_processors()
     array_bytes = dram_array_bytes(processors)
     comparisons = [
-        *arithmetic(processors, options.rounds),
-        *memory(processors, array_bytes, options.stream, options.rounds),
+        *arithmetic(processors, options.rounds, options.repeats),
+        *memory(processors, array_bytes, options.stream, options.rounds, options.repeats),
     ]
     machine["load_average_at_end"] = load_average()
     result = {
@@ -97,7 +98,7 @@ def dram_array_bytes(processors: list[int]) -> int:
     )
 
 
-def arithmetic(processors: list[int], rounds: int) -> list[Comparison]:
+def arithmetic(processors: list[int], rounds: int, repeats: int) -> list[Comparison]:
     """Compare multiply-adds with what the measured clock allows, on one core and on all."""
     comparisons: list[Comparison] = []
     units: dict[str, int] = {}
@@ -106,7 +107,7 @@ def arithmetic(processors: list[int], rounds: int) -> list[Comparison]:
             name, dtype = kernel["instruction_set"], kernel["dtype"]
             if name not in _VECTOR_BYTES or dtype not in _NUMBER_BYTES:
                 continue
-            pairs = [_rate_and_clock(name, dtype, list(where)) for _ in range(rounds)]
+            pairs = [_rate_and_clock(name, dtype, list(where), repeats) for _ in range(rounds)]
             if any(clock is None for _, clock in pairs):
                 continue
             # Of one unit, for a multiply-add in each lane.
@@ -120,9 +121,9 @@ def arithmetic(processors: list[int], rounds: int) -> list[Comparison]:
     return comparisons
 
 
-def _rate_and_clock(name: str, dtype: str, where: list[int]) -> tuple[float, float | None]:
-    clock = _native.measure_clock(where, _SECONDS, _REPEATS)
-    found = _native.measure_compute(name, dtype, where, _SECONDS, _REPEATS)
+def _rate_and_clock(name: str, dtype: str, where: list[int], repeats: int) -> tuple[float, float | None]:
+    clock = _native.measure_clock(where, _SECONDS, repeats)
+    found = _native.measure_compute(name, dtype, where, _SECONDS, repeats)
     if found is None:
         raise SystemExit(f"{name} {dtype} cannot be measured here")
     return max(found["per_second"]), None if clock is None else max(clock["per_second"])
@@ -151,18 +152,20 @@ def _against_clock(name: str, cores: int, pairs: Pairs, per_hertz: float, units:
 Contestant = Callable[[], float]
 
 
-def memory(processors: list[int], array_bytes: int, stream: str | None, rounds: int) -> list[Comparison]:
+def memory(
+    processors: list[int], array_bytes: int, stream: str | None, rounds: int, repeats: int
+) -> list[Comparison]:
     """Compare with STREAM where it is given, and with what NumPy and PyTorch reach."""
     streams = ["read", "copy", "triad", "copy_non_temporal", "triad_non_temporal"]
     theirs: dict[str, tuple[str, Contestant]] = {}
     if stream is not None:
         theirs["STREAM triad"] = ("triad", lambda: run_stream(stream)["Triad"])
         theirs["STREAM copy"] = ("copy", lambda: run_stream(stream)["Copy"])
-    theirs |= library_copies(array_bytes)
+    theirs |= library_copies(array_bytes, repeats)
     rows: dict[str, list[tuple[float, float]]] = {name: [] for name in theirs}
     for _ in range(rounds):
         for name, (ours, measure) in theirs.items():
-            found = _native.measure_streams(streams, array_bytes, processors, _SECONDS, _REPEATS)
+            found = _native.measure_streams(streams, array_bytes, processors, _SECONDS, repeats)
             rows[name].append((max(found[ours]["per_second"]), measure()))
     comparisons = []
     for name, pairs in rows.items():
@@ -173,7 +176,10 @@ def memory(processors: list[int], array_bytes: int, stream: str | None, rounds: 
 
 
 def run_stream(path: str) -> dict[str, float]:
-    """Return STREAM's best rates in bytes per second by the name of its kernel."""
+    """Return STREAM's best rates in bytes per second by the name of its kernel.
+
+    It inherits this process's affinity: with OMP_PROC_BIND set, PyTorch leaves it one processor.
+    """
     try:
         done = subprocess.run([path], capture_output=True, text=True, check=True, timeout=LONGEST_STREAM_S)
     except (OSError, subprocess.SubprocessError) as error:
@@ -187,29 +193,34 @@ def run_stream(path: str) -> dict[str, float]:
     return rates
 
 
-def library_copies(array_bytes: int) -> dict[str, tuple[str, Contestant]]:
+def library_copies(array_bytes: int, repeats: int) -> dict[str, tuple[str, Contestant]]:
     """Return what copies with NumPy (on one core) and PyTorch do, in bytes named per second."""
     import numpy as np
 
     source, target = (np.ones(array_bytes // 8) for _ in range(2))
-    found = {"numpy copyto, 1 core": ("copy", _best(lambda: np.copyto(target, source), 2 * array_bytes))}
+    found = {
+        "numpy copyto, 1 core": ("copy", _best(lambda: np.copyto(target, source), 2 * array_bytes, repeats))
+    }
     try:
         import torch
     except ImportError:
         return found
     a, b, out = (torch.ones(array_bytes // 4) for _ in range(3))
     cores = f"{torch.get_num_threads()} threads"
-    found[f"torch copy_, {cores}"] = ("copy", _best(lambda: out.copy_(a), 2 * array_bytes))
-    found[f"torch add, {cores}"] = ("triad", _best(lambda: torch.add(a, b, out=out), 3 * array_bytes))
-    found[f"torch sum, {cores}"] = ("read", _best(lambda: a.sum(), array_bytes))
+    found[f"torch copy_, {cores}"] = ("copy", _best(lambda: out.copy_(a), 2 * array_bytes, repeats))
+    found[f"torch add, {cores}"] = (
+        "triad",
+        _best(lambda: torch.add(a, b, out=out), 3 * array_bytes, repeats),
+    )
+    found[f"torch sum, {cores}"] = ("read", _best(lambda: a.sum(), array_bytes, repeats))
     return found
 
 
-def _best(call: Callable[[], Any], moved_bytes: int) -> Contestant:
+def _best(call: Callable[[], Any], moved_bytes: int, repeats: int) -> Contestant:
     def measure() -> float:
         call()
         times = []
-        for _ in range(_REPEATS):
+        for _ in range(repeats):
             start = time.perf_counter()
             call()
             times.append(time.perf_counter() - start)

@@ -8,6 +8,7 @@ pybind11_add_module(_native
     csrc/bindings/bind_autograd.cpp
     csrc/bindings/bind_bench.cpp
     csrc/bindings/bind_ceilings.cpp
+    csrc/bindings/bind_counters.cpp
     csrc/bindings/bind_gpu.cpp
     csrc/bindings/bind_gpu_ceilings.cpp
     csrc/bindings/bind_record.cpp

@@ -11,6 +11,7 @@ PYBIND11_MODULE(_native, module) {
     gpuprof::bindings::bind_record(module);
     gpuprof::bindings::bind_gpu(module);
     gpuprof::bindings::bind_gpu_ceilings(module);
+    gpuprof::bindings::bind_counters(module);
     gpuprof::bindings::bind_autograd(module);
     gpuprof::bindings::bind_analysis(module);
     gpuprof::bindings::bind_bench(module);

@@ -22,22 +22,28 @@ using DriverDeviceGetCount = int (*)(int* count);
 
 enum Result : std::uint32_t {
     success = 0,
+    invalid_operation = 7,
     out_of_memory = 8,
     hardware = 9,
     max_limit_reached = 12,
     not_compatible = 14,
     not_initialized = 15,
+    invalid_metric_name = 17,
     invalid_kind = 21,
+    hardware_busy = 26,
     not_supported = 27,
     virtualized_device_not_supported = 33,
     insufficient_privileges = 35,
     old_profiler_initialized = 36,
+    legacy_profiler_not_supported = 38,
     multiple_subscribers = 39,
     virtualized_device_insufficient_privileges = 40,
     confidential_computing_not_supported = 41,
     mining_device_not_supported = 42,
     mig_device_not_supported = 43,
+    sli_device_not_supported = 44,
     wsl_device_not_supported = 45,
+    invalid_chip_name = 46,
     unknown_error = 999,
 };
 
@@ -123,6 +129,7 @@ enum CallbackDomain : std::uint32_t { driver_domain = 1, resource_domain = 3 };
 constexpr std::uint32_t graph_node_created = 13;
 constexpr std::uint32_t graph_node_cloned = 20;
 constexpr std::uint32_t api_enter = 0;
+constexpr std::uint32_t api_exit = 1;
 
 struct CallbackData {
     std::uint32_t site;

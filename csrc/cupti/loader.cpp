@@ -68,6 +68,7 @@ std::string why_not_with_driver(std::uint32_t version) {
 // Keeps the library for the life of the process: it owns threads, and the names in records.
 Library examine(void* library, const std::string& name) {
     Library found;
+    found.handle = library;
     found.path = path_of(library, name);
     if (const char* missing = fill(library, found.api); missing != nullptr) {
         found.reason = found.path + " has no " + missing + ": name another CUPTI in GPUPROF_CUPTI_LIBRARY";

@@ -31,6 +31,7 @@ struct Api {
 
 struct Library {
     Api api;
+    void* handle = nullptr;  // for functions that few need; kept open
     std::string path;
     std::uint32_t version = 0;
     std::string reason;  // why there is none, with the mend, in one line; else empty

@@ -22,7 +22,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from gpuprof.doctor_probes import CUPTI_PROBE, DRIVER_PROBE, NVML_PROBE, NVRTC_PROBE, TORCH_PROBE, probe
+from gpuprof.doctor_probes import (
+    CUPTI_PROBE,
+    DRIVER_PROBE,
+    NVML_PROBE,
+    NVRTC_PROBE,
+    TORCH_PROBE,
+    counters_are_restricted,
+    probe,
+)
 
 DISTRIBUTION = "gpuprof-native"
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 14)
@@ -341,6 +349,27 @@ def _cupti() -> Iterator[Check]:
         yield Check("CUPTI", "ok", f"{facts['version']} at {facts['path']}; it traces kernels and copies")
 
 
+def _counters() -> Iterator[Check]:
+    """Tell whether `--counters` can have what it wants, as far as that shows without a kernel."""
+    if _ask_driver().get("init") != 0:
+        yield Check("GPU counters", "info", "none: they need a GPU and the NVIDIA driver")
+        return
+    facts = _ask_cupti()
+    reason = facts.get("error") or facts.get("reason") or facts.get("no_counters")
+    restricted = counters_are_restricted()
+    if reason:
+        detail, _, mend = reason.rpartition(": ")
+        yield Check("GPU counters", "missing", f"none: {detail or mend}", mend if detail else "")
+    elif restricted:
+        mend = (
+            "run as root or with CAP_SYS_ADMIN, or load the driver with NVreg_RestrictProfilingToAdminUsers=0"
+        )
+        yield Check("GPU counters", "missing", "for administrators only; tracing needs no permission", mend)
+    else:
+        told = "the driver does not say who may" if restricted is None else "this process may"
+        yield Check("GPU counters", "ok", f"gpuprof run --counters reads them; {told}")
+
+
 def _cupti_libraries() -> Iterator[Path]:
     """Yield the files in the wheels' folders, then the toolkits'."""
     for entry in dict.fromkeys(sys.path):
@@ -402,11 +431,6 @@ def _nvcc() -> Iterator[Check]:
 
 
 def _permissions() -> Iterator[Check]:
-    parameters = Path("/proc/driver/nvidia/params")
-    if parameters.is_file():
-        admin_only = "RmProfilingAdminOnly: 1" in parameters.read_text(errors="replace")
-        reading = "for administrators only" if admin_only else "open to every user"
-        yield Check("GPU counters", "info", f"{reading}; tracing needs no permission; not in this version")
     paranoid = Path("/proc/sys/kernel/perf_event_paranoid")
     if paranoid.is_file():
         yield Check("perf events", "info", f"perf_event_paranoid is {paranoid.read_text().strip()}; not used")
@@ -457,6 +481,7 @@ _CHECKS: tuple[tuple[str, Callable[[], Iterable[Check]]], ...] = (
     ("GPU", _gpu),
     ("NVML", _nvml),
     ("CUPTI", _cupti),
+    ("GPU counters", _counters),
     ("nsys", _nsys),
     ("NVRTC", _nvrtc),
     ("nvcc", _nvcc),

@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 PROBE_TIMEOUT_S = 120
@@ -74,7 +75,8 @@ import ctypes, json, os
 from gpuprof import _native
 from gpuprof.record.kernels import cupti_folders
 ctypes.CDLL("libcuda.so.1").cuInit(0)
-print(json.dumps(_native.cupti_probe([os.fsencode(folder) for folder in cupti_folders()])))
+folders = [os.fsencode(folder) for folder in cupti_folders()]
+print(json.dumps({**_native.cupti_probe(folders), "no_counters": _native.counters_probe(folders)}))
 """
 
 # It needs no driver.
@@ -84,6 +86,23 @@ from gpuprof import _native
 from gpuprof.record.kernels import nvrtc_folders
 print(json.dumps(_native.nvrtc_probe([os.fsencode(folder) for folder in nvrtc_folders()])))
 """
+
+
+# What the driver lets read counters where it is not open to everybody.
+_CAP_SYS_ADMIN = 21
+
+
+def counters_are_restricted(
+    parameters: Path = Path("/proc/driver/nvidia/params"), status: Path = Path("/proc/self/status")
+) -> bool | None:
+    """Tell whether the driver keeps counters from this process; None where it does not say."""
+    if not parameters.is_file():
+        return None
+    if "RmProfilingAdminOnly: 1" not in parameters.read_text(errors="replace"):
+        return False
+    lines = status.read_text(errors="replace").splitlines() if status.is_file() else []
+    held = next((line.split()[1] for line in lines if line.startswith("CapEff:")), "0")
+    return not int(held, 16) >> _CAP_SYS_ADMIN & 1
 
 
 def probe(program: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError
 from gpuprof.opened_run import PathLike, Run
@@ -21,13 +21,25 @@ from gpuprof.record.temporary import TemporaryFolder
 if TYPE_CHECKING:
     import torch
 
+    from gpuprof.analyze.ceiling_rows import Ceilings
+
+WhichCeilings = Literal["cached", "around"]
+
 
 class Profile:
     """The context manager that `profile` returns. `run` is the finished run, after the block."""
 
-    def __init__(self, recording: Recording, *, temporary: TemporaryFolder | None) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        *,
+        temporary: TemporaryFolder | None,
+        ceilings: WhichCeilings = "cached",
+    ) -> None:
         self._recording = recording
         self._temporary = temporary
+        self._which_ceilings = ceilings
+        self._ceilings_before: Ceilings | None = None
         self._process_id = os.getpid()
         self._state: Literal["new", "recording", "ended"] = "new"
         self._failure: GpuprofError | None = None
@@ -61,6 +73,7 @@ class Profile:
         create_folder(self.path)
         self._outer = pause_for_program()
         try:
+            self._ceilings_before = _look_before(self._which_ceilings)
             self._recording.start()
         except BaseException:
             shutil.rmtree(self.path, ignore_errors=True)
@@ -90,7 +103,7 @@ class Profile:
             if meta.get("work"):
                 from gpuprof.analyze.ceilings_of_run import add_ceilings
 
-                add_ceilings(self.path, meta["work"])
+                add_ceilings(self.path, meta["work"], self._ceilings_before)
         except GpuprofError as failure:
             # The measured program goes on, whatever becomes of its profile.
             self._failure = failure
@@ -105,6 +118,8 @@ def profile(
     gpu: Literal["auto"] | bool = "auto",
     python: bool = False,
     work: bool = False,
+    ceilings: WhichCeilings = "cached",
+    counters: bool = False,
 ) -> Profile:
     """Record what runs inside the `with` block.
 
@@ -113,21 +128,47 @@ def profile(
     folder as long as the `Run` object. `gpu` is for device samples so far: "auto" takes them where an
     NVIDIA driver is. `python` samples the stacks of Python's functions, which then stand above the layers and
     operators that they called. `work` keeps the arguments of each model's first call, and counts its FLOPs
-    and bytes after the block has ended, for `run.roofline()`; the block itself runs as without. Raises
+    and bytes after the block has ended, for `run.roofline()`; the block itself runs as without. `ceilings`
+    says what `run.roofline()` holds them against: the best ever seen here ("cached"), or what
+    it could do right before and after the block ("around", two seconds each), which a shared machine needs.
+    `counters` does as `work`, and makes these calls once more to read the GPU's hardware counters: bytes that
+    its memory moved, tensor operations. Where they cannot be had, a note in the run says why. Raises
     RecordingError, or UnavailableError for what this version or machine lacks.
     """
     _refuse_unavailable(gpu=gpu, python=python)
-    if work and not (layers and operators):
-        raise RecordingError("profile(work=True) joins work to layers and operators: leave both switched on")
+    if ceilings not in get_args(WhichCeilings):
+        raise RecordingError(f'profile(ceilings={ceilings!r}) must be "cached" or "around"')
+    if ceilings == "around" and not (work or counters):
+        raise RecordingError('profile(ceilings="around") is for the roofline: add work=True')
+    if (work or counters) and not (layers and operators):
+        option = "work" if work else "counters"
+        raise RecordingError(
+            f"profile({option}=True) joins work to layers and operators: leave both switched on"
+        )
     _check_modules(modules)
     temporary = None
     if out is None:
         temporary = TemporaryFolder()
         out = temporary.path / "run.gpuprof"
     recording = Recording(
-        Path(out), modules=modules, layers=layers, operators=operators, gpu=gpu, python=python, work=work
+        Path(out),
+        modules=modules,
+        layers=layers,
+        operators=operators,
+        gpu=gpu,
+        python=python,
+        work=work,
+        counters=counters,
     )
-    return Profile(recording, temporary=temporary)
+    return Profile(recording, temporary=temporary, ceilings=ceilings)
+
+
+def _look_before(which: WhichCeilings) -> Ceilings | None:
+    if which == "cached":
+        return None
+    from gpuprof.analyze.ceilings_of_run import look_before
+
+    return look_before()
 
 
 def _refuse_unavailable(*, gpu: Literal["auto"] | bool, python: bool) -> None:
@@ -160,6 +201,8 @@ def run_program(
     gpu: Literal["auto"] | bool = "auto",
     python: bool = False,
     work: bool = False,
+    ceilings: WhichCeilings = "cached",
+    counters: bool = False,
     profiler: Literal["torch", "pyinstrument", "cprofile"] | None = None,
 ) -> tuple[int, Run | RunError]:
     """Run a script or module under a recording; returns its exit code and the run.
@@ -176,6 +219,7 @@ def run_program(
     elif profiler is not None:
         return _run_under(profiler, target, arguments, is_module=is_module, out=out)
 
+    before = _look_before(ceilings)
     result = supervise(
         target,
         arguments,
@@ -186,13 +230,14 @@ def run_program(
         gpu=gpu,
         python=python,
         work=work,
+        counters=counters,
     )
     try:
         run = Run(result.run_path)
         if run.meta.get("work"):
             from gpuprof.analyze.ceilings_of_run import add_ceilings
 
-            add_ceilings(run.path, run.meta["work"])
+            add_ceilings(run.path, run.meta["work"], before)
             run = Run(result.run_path)
     except RunError as error:
         return result.exit_code, error

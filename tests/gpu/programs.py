@@ -416,6 +416,32 @@ def bounded_launches(folder: Path) -> Facts:
     return {"calls": calls}
 
 
+def counters(folder: Path, elements: str, size: str) -> Facts:
+    """An addition of one to so many float32, and a product of square matrices in bf16, with counters."""
+
+    class Known(nn.Module):
+        def forward(self, values: torch.Tensor, matrix: torch.Tensor) -> Any:
+            return values + 1, matrix @ matrix
+
+    start_cuda()
+    values = torch.ones(int(elements), device=known_work.DEVICE)
+    matrix = torch.ones(int(size), int(size), device=known_work.DEVICE, dtype=torch.bfloat16)
+    model = Known()
+    with torch.no_grad():
+        model(values, matrix)
+        synchronize()
+        with gpuprof.profile(model, out=folder / "run", counters=True):
+            model(values, matrix)
+            synchronize()
+    return {"l2_bytes": _l2_bytes()}
+
+
+def _l2_bytes() -> int | None:
+    if known_work.DEVICE != "cuda":
+        return None
+    return getattr(torch.cuda.get_device_properties(0), "L2_cache_size", None)
+
+
 def resident_bytes() -> int:
     """Return the memory that this process holds now."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
@@ -427,7 +453,7 @@ PROGRAMS: dict[str, Callable[..., Facts]] = {
     for program in (
         forward, backward, graph, graph_from_before, begun_in_a_capture, restarts, killed, forked,
         without_gpu, threads, long_run, streams, beside_torch_profiler, inside_gpuprof,
-        inside_torch_profiler, compiled, transfers, waits, load, bounded_launches,
+        inside_torch_profiler, compiled, transfers, waits, load, bounded_launches, counters,
     )
 }  # fmt: skip
 

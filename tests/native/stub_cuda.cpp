@@ -175,6 +175,12 @@ EXPORT int cuCtxGetCurrent(void** context) {
     return answer("cuCtxGetCurrent");
 }
 
+EXPORT int cuCtxGetDevice(int* device) {
+    std::lock_guard lock(stub().mutex);
+    *device = 0;
+    return answer("cuCtxGetDevice");
+}
+
 EXPORT int cuCtxSetCurrent(void* context) {
     std::lock_guard lock(stub().mutex);
     current_context = reinterpret_cast<long long>(context);

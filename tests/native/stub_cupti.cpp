@@ -14,8 +14,7 @@
 #include "core/clock.hpp"
 #include "cupti/abi.hpp"
 #include "cupti/decoder.hpp"
-
-#define EXPORT extern "C" __attribute__((visibility("default")))
+#include "stub_cupti.hpp"
 
 namespace {
 
@@ -33,6 +32,7 @@ struct Stub {
     std::map<std::string, long long> settings{{"version", 130001}};
     std::map<std::string, long long> counts;
     abi::Callback callback = nullptr;
+    void* user = nullptr;
     std::map<std::pair<std::uint32_t, std::uint32_t>, bool> callbacks;
     std::map<std::uint32_t, bool> kinds;
     abi::RequestBuffer request = nullptr;
@@ -48,6 +48,8 @@ Stub& stub() {
     return *shared;
 }
 
+}  // namespace
+
 std::uint32_t answer(const char* function) {
     Stub& shared = stub();
     std::lock_guard lock(shared.mutex);
@@ -55,10 +57,12 @@ std::uint32_t answer(const char* function) {
     return static_cast<std::uint32_t>(shared.settings[function]);
 }
 
-long long setting(const char* key) {
+long long setting(const std::string& key) {
     std::lock_guard lock(stub().mutex);
     return stub().settings[key];
 }
+
+namespace {
 
 template <typename Body>
 void on_another_thread(Body body) {
@@ -172,6 +176,25 @@ EXPORT void stub_call(std::uint32_t id, std::uint32_t correlation, std::uint32_t
     if (callback != nullptr) callback(nullptr, abi::driver_domain, id, &data);
 }
 
+// Both ends of a call of the driver, as the thread that makes it sees them. `result` is the driver's answer.
+EXPORT void stub_driver_call(std::uint32_t id, const char* kernel, void* context, int result) {
+    abi::Callback callback = nullptr;
+    void* user = nullptr;
+    {
+        std::lock_guard lock(stub().mutex);
+        if (stub().callbacks[{abi::driver_domain, id}]) callback = stub().callback;
+        user = stub().user;
+    }
+    abi::CallbackData data{};
+    data.symbol_name = kernel;
+    data.context = context;
+    data.return_value = &result;
+    for (const std::uint32_t site : {abi::api_enter, abi::api_exit}) {
+        data.site = site;
+        if (callback != nullptr) callback(user, abi::driver_domain, id, &data);
+    }
+}
+
 // One kernel. `end_ns` 0: it is still running until as many flushes as `running_flushes` says.
 EXPORT void stub_launch(std::uint32_t correlation, const char* name, long long start_ns, long long end_ns) {
     stub_call(abi::launch_kernel, correlation, 0);
@@ -259,11 +282,12 @@ EXPORT std::uint32_t cuptiGetTimestamp(std::uint64_t* timestamp) {
     return answer("cuptiGetTimestamp");
 }
 
-EXPORT std::uint32_t cuptiSubscribe(void** subscriber, abi::Callback callback, void*) {
+EXPORT std::uint32_t cuptiSubscribe(void** subscriber, abi::Callback callback, void* user) {
     if (const std::uint32_t error = answer("cuptiSubscribe"); error != 0) return error;
     std::lock_guard lock(stub().mutex);
     if (stub().callback != nullptr) return abi::multiple_subscribers;
     stub().callback = callback;
+    stub().user = user;
     *subscriber = &stub();
     return 0;
 }

@@ -10,7 +10,7 @@ using namespace gpuprof::test;
 namespace {
 
 constexpr unsigned emitters = 8;
-constexpr int restarts = sanitized ? 60 : 200;
+constexpr int restarts = sanitized ? 60 : 100;
 
 class Crowd {
   public:

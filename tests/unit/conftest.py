@@ -18,7 +18,7 @@ from gpuprof import _native
 ROOT = Path(__file__).resolve().parents[2]
 STUBS = {
     "libcuda.so.1": ("stub_cuda.cpp", "stub_driver_work.cpp"),
-    "libcupti.so.13": ("stub_cupti.cpp",),
+    "libcupti.so.13": ("stub_cupti.cpp", "stub_counters.cpp"),
     "libnvrtc.so.13": ("stub_nvrtc.cpp",),
 }
 

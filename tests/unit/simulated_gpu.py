@@ -81,6 +81,8 @@ class SimulatedRun:
     spans: list[dict[str, Any]] = field(default_factory=list)
     kernels: list[dict[str, Any]] = field(default_factory=list)
     transfers: list[dict[str, Any]] = field(default_factory=list)
+    # Hardware counters: (operator, kernel, metric) and its value.
+    counters: dict[tuple[str, str, str], float] = field(default_factory=dict)
     now_ns: int = 1_000_000
     free_ns: dict[str, int] = field(default_factory=dict)  # when each device's stream comes to its end
     correlation: int = 0
@@ -187,6 +189,7 @@ class SimulatedRun:
             "kernels": self.kernels,
             "transfers": self.transfers,
             "work": self._work(),
+            "counters": self._counters(),
             "ceilings": [asdict(row) for row in self._ceilings()],
         }
         path.mkdir()
@@ -225,6 +228,21 @@ class SimulatedRun:
             }
             rows += [row] if each.is_counted else []
         return rows
+
+    def _counters(self) -> list[dict[str, Any]]:
+        return [
+            {
+                **{key: row[key] for key in ("root", "layer", "ordinal", "operator", "phase")},
+                "process_id": PROCESS,
+                "kernel": kernel,
+                "kernel_number": number,
+                "metric": metric,
+                "value": value,
+            }
+            for row in self._work()
+            for number, ((operator, kernel, metric), value) in enumerate(self.counters.items())
+            if operator == row["operator"]
+        ]
 
     def _meta(self) -> dict[str, Any]:
         devices = [{"ordinal": int(gpu[5:]), "name": "Invented", "uuid": gpu} for gpu in self.gpus]

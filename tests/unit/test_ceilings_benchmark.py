@@ -56,7 +56,7 @@ def test_arithmetic_is_held_against_clock_times_units(monkeypatch: pytest.Monkey
             return {"per_second": [1e9, 0.95 * 3e9 * 2 * 8 * 2 * len(processors)]}
 
     monkeypatch.setattr(ceilings, "_native", Native)
-    one, two = ceilings.arithmetic([0, 1], rounds=2)
+    one, two = ceilings.arithmetic([0, 1], rounds=2, repeats=2)
     assert (one.name, two.name) == ("avx2 fp32, 1 core", "avx2 fp32, 2 cores")
     assert one.against == "3.000 GHz x 2 units"
     assert one.theirs == pytest.approx(96e9)
@@ -66,7 +66,18 @@ def test_arithmetic_is_held_against_clock_times_units(monkeypatch: pytest.Monkey
 def test_the_script_prints_json(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="one of the contestants")
     stream = fake_stream(tmp_path, "Copy: 1.0 0 0 0\nTriad: 1.0 0 0 0")
-    command = [sys.executable, str(SCRIPT), "--rounds", "1", "--json", "-", "--stream", stream]
+    command = [
+        sys.executable,
+        str(SCRIPT),
+        "--rounds",
+        "1",
+        "--repeats",
+        "2",
+        "--json",
+        "-",
+        "--stream",
+        stream,
+    ]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     values = json.loads(done.stdout)

@@ -93,6 +93,7 @@ def test_a_machine_where_all_works_is_not_broken(machine: Machine) -> None:
         "GPU",
         "NVML",
         "CUPTI",
+        "GPU counters",
         "nsys",
         "nvcc",
         "current folder",
@@ -302,6 +303,58 @@ def test_cupti_that_cannot_be_loaded_has_a_reason(
     assert check.status in ("problem", "missing")
     assert "GPU records are off" in check.detail
     assert check.mend == mend
+
+
+CUPTI = {"reason": "", "path": "/lib/libcupti.so.13", "version": "13.0", "no_counters": ""}
+TOO_OLD = "/lib/libcupti.so.12 has no cuptiRangeProfilerEnable: counters need CUPTI of CUDA 12.6 or newer"
+
+
+@pytest.mark.parametrize(
+    ("driver", "cupti", "restricted", "status", "told"),
+    [
+        (NO_DRIVER, CUPTI, None, "info", "none: they need a GPU"),
+        (DRIVER, CUPTI, False, "ok", "this process may"),
+        (DRIVER, CUPTI, None, "ok", "does not say who may"),
+        (DRIVER, CUPTI, True, "missing", "for administrators only"),
+        (DRIVER, {**CUPTI, "no_counters": TOO_OLD}, False, "missing", "has no cuptiRangeProfilerEnable"),
+        (DRIVER, {"error": "exit code -11: no message"}, False, "missing", "none: exit code -11"),
+    ],
+)
+def test_whether_counters_can_be_had(
+    machine: Machine,
+    driver: dict[str, Any],
+    cupti: dict[str, Any],
+    restricted: bool | None,
+    status: str,
+    told: str,
+) -> None:
+    machine.answers(driver=driver, cupti=cupti)
+    machine.patch.setattr(doctor, "counters_are_restricted", lambda: restricted)
+    check = machine.check("GPU counters")
+    assert check.status == status
+    assert told in check.detail
+    assert ("NVreg_RestrictProfilingToAdminUsers=0" in check.mend) == (restricted is True)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status", "restricted"),
+    [
+        (None, "", None),
+        ("RmProfilingAdminOnly: 0\n", "CapEff:\t0000000000000000\n", False),
+        ("RmProfilingAdminOnly: 1\n", "CapEff:\t0000000000000000\n", True),
+        ("RmProfilingAdminOnly: 1\n", "CapEff:\t00000000a80425fb\n", True),  # root of a container
+        ("RmProfilingAdminOnly: 1\n", "CapEff:\t000001ffffffffff\n", False),
+        ("RmProfilingAdminOnly: 1\n", "", True),
+    ],
+)
+def test_who_may_read_counters(
+    tmp_path: Path, parameters: str | None, status: str, restricted: bool | None
+) -> None:
+    if parameters is not None:
+        (tmp_path / "params").write_text(parameters)
+    (tmp_path / "status").write_text(status)
+    found = doctor_probes.counters_are_restricted(tmp_path / "params", tmp_path / "status")
+    assert found is restricted
 
 
 ONE_GPU = {**DRIVER, "devices": [["Invented", 8_000_000_000, "9.0"]]}

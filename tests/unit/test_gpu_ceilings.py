@@ -274,11 +274,11 @@ def test_a_run_has_the_ceilings_of_the_gpus_that_it_used_by_its_own_numbers(
     monkeypatch.setattr(ceilings_of_run, "load_ceilings", lambda: (host_ceilings(), True))
     # The run saw one GPU alone, which is the second one here.
     gpu = {"devices": [{"ordinal": 0, "name": "Invented", "uuid": "other"}]}
-    rows, facts = ceilings_for_run([], gpu)
+    rows, facts = ceilings_for_run([], gpu=gpu)
     assert machine == [(1, False)]
     assert {row["device"] for row in rows if row["device"].startswith("cuda")} == {"cuda:0"}
     assert (facts["gpus"][0]["device"], facts["gpus"][0]["l2_cache_bytes"]) == ("cuda:0", 60_000_000)
-    assert "gpus" not in ceilings_for_run([], None)[1]
+    assert "gpus" not in ceilings_for_run([])[1]
 
 
 def test_a_gpu_without_an_identity_is_known_by_its_number(machine: list[tuple[Any, ...]]) -> None:

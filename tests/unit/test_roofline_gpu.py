@@ -153,6 +153,19 @@ def test_simulated_operator_of_several_kernels_has_their_sum_and_splits_no_work(
     assert kernels["tiny"].bound in ("latency", "launch")
 
 
+def test_simulated_counters_say_what_a_kernel_of_several_does(tmp_path: Path) -> None:
+    kernels_of_it = [("histogram", 100_000), ("scatter", 50_000)]
+    split = Operator("aten::sort", kernels_of_it, flops=None, bytes=None, exactness="unknown")
+    measured = {("aten::sort", "histogram", "dram_bytes"): 9e7, ("aten::sort", "scatter", "dram_bytes"): 1e6}
+    roofline = roofline_of(SimulatedRun([split], counters=measured).call(10), tmp_path)
+    kernels = {row.name.partition(" @ ")[0]: row for row in roofline.rows("kernel")}
+    assert (kernels["histogram"].bound, kernels["histogram"].roof_share) == ("memory", pytest.approx(0.9))
+    assert "90.0 MB measured" in kernels["histogram"].evidence
+    assert kernels["scatter"].bound == "unknown"
+    operator = one(roofline.operators, "aten::sort")
+    assert (operator.bound, operator.memory_bytes) == ("memory", 9.1e7)
+
+
 def test_simulated_kernel_of_an_operator_alone_has_its_work_and_label(tmp_path: Path) -> None:
     roofline = roofline_of(SimulatedRun([copying(8 * L2_BYTES, 90_000)]).call(10), tmp_path)
     (kernel,) = roofline.rows("kernel")

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gpuprof.analyze.ceiling_rows import ALL_CORES, Ceilings
+from gpuprof.analyze.ceiling_rows import ALL_CORES, Ceiling, Ceilings, roof
 from gpuprof.analyze.ceilings import measure_ceilings
 from gpuprof.analyze.ceilings_cache import load_ceilings
 from gpuprof.analyze.gpu_ceilings_cache import load_gpu_ceilings
@@ -16,39 +16,56 @@ from gpuprof.errors import RunError, UnavailableError
 from gpuprof.run.work_table import write_ceilings
 
 
-def add_ceilings(path: Path, work: dict[str, Any]) -> None:
-    """Add to a run with counted work what this machine can do. Raises RunError."""
+def add_ceilings(path: Path, work: dict[str, Any], before: Ceilings | None = None) -> None:
+    """Add to a run with counted work what this machine can do. Raises RunError.
+
+    `before` is what `look_before()` found right before the recording, where that was asked for.
+    """
     try:
-        write_ceilings(path, *ceilings_for_run(work["page_faults"], work.get("gpu")))
+        write_ceilings(path, *ceilings_for_run(work["page_faults"], before, work.get("gpu")))
     except OSError as error:
         raise RunError(f"cannot write the ceilings of {path}: {error.strerror}; make room") from error
 
 
+def look_before() -> Ceilings:
+    """Measure the most important ceilings, in two seconds. Raises UnavailableError where that cannot be."""
+    try:
+        return measure_ceilings(quick=True)
+    except OSError as error:
+        raise UnavailableError(f"the ceilings cannot be measured now: {error}") from error
+
+
 def ceilings_for_run(
-    page_faults: Sequence[dict[str, Any]], gpu: dict[str, Any] | None = None
+    page_faults: Sequence[dict[str, Any]],
+    before: Ceilings | None = None,
+    gpu: dict[str, Any] | None = None,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return rows of the table `ceilings`, and what `meta.json` says of them.
 
     They are measured where the cache has none. Where it has, the most important ones are measured again:
-    what drifted is named, and what is better than before becomes the roof. `page_faults` are the rows
+    what drifted is named, and what is better than before becomes the roof. With `before`, the better of
+    what was measured right before and right after the recording is the roof, whatever the cache has: a
+    machine that was faster once is no measure of what bound a program today. `page_faults` are the rows
     that the recording itself has measured, `gpu` what it knows of the GPUs that were used.
     """
     own = [{"device": ALL_CORES, "dtype": None, "unit": "ns", **row} for row in page_faults]
     gpu_rows, gpu_facts = _gpu_ceilings(gpu)
     try:
         ceilings, fresh = load_ceilings()
-        later = None if fresh else _look_again()
+        later = None if fresh and before is None else _look_again()
     except (UnavailableError, OSError, RuntimeError) as error:
-        facts: dict[str, Any] = {"measured_at": None, "drift": [], "notes": [f"no ceilings: {error}"]}
-        return [*own, *gpu_rows], _with_gpus(facts, gpu_facts)
-    drifts = [] if later is None else ceilings.drift_to(later)
-    facts = {
-        "measured_at": ceilings.measured_at,
+        nothing = {"measured_at": None, "drift": [], "notes": [f"no ceilings: {error}"]}
+        return [*own, *gpu_rows], _with_gpus(nothing, gpu_facts)
+    earlier = ceilings if before is None else before
+    drifts = [] if later is None else earlier.drift_to(later)
+    facts: dict[str, Any] = {
+        "measured_at": earlier.measured_at,
+        "around": before is not None,
         "drift": [asdict(drift) for drift in drifts],
         "notes": list(ceilings.notes),
     }
-    rows = [*(asdict(row) for row in _best(ceilings, later)), *own, *gpu_rows]
-    return rows, _with_gpus(facts, gpu_facts)
+    rows = _better(ceilings.rows, later) if before is None else _around(ceilings, before, later)
+    return [*(asdict(row) for row in rows), *own, *gpu_rows], _with_gpus(facts, gpu_facts)
 
 
 def _gpu_ceilings(gpu: dict[str, Any] | None) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
@@ -59,7 +76,7 @@ def _gpu_ceilings(gpu: dict[str, Any] | None) -> tuple[list[dict[str, Any]], dic
     rows: list[dict[str, Any]] = []
     facts: dict[str, Any] = {"gpus": [], "drift": [], "notes": notes}
     for each in found:
-        rows += [asdict(row) for row in _best(each.ceilings, each.later)]
+        rows += [asdict(row) for row in _better(each.ceilings.rows, each.later)]
         facts["gpus"].append({**each.ceilings.machine, "device": each.device})
         facts["drift"] += [asdict(drift) for drift in each.drifts]
         facts["notes"] += each.ceilings.notes
@@ -80,14 +97,30 @@ def _look_again() -> Ceilings | None:
         return None  # a recording of the whole program goes on, or there is no memory for it
 
 
-def _best(ceilings: Ceilings, later: Ceilings | None) -> list[Any]:
+def _better(rows: Sequence[Ceiling], later: Ceilings | None) -> list[Ceiling]:
     """Return the rows, each the better of both: a measurement can be disturbed, not flattered."""
     again = {} if later is None else {row.key: row for row in later.rows}
-    rows = []
-    for row in ceilings.rows:
-        other = again.get(row.key)
-        better = other is not None and (
-            other.value < row.value if row.unit == "ns" else other.value > row.value
-        )
-        rows.append(other if other is not None and better else row)
-    return rows
+    return [_better_of(row, again.get(row.key)) for row in rows]
+
+
+def _better_of(row: Ceiling, other: Ceiling | None) -> Ceiling:
+    if other is None:
+        return row
+    return other if (other.value < row.value) == (row.unit == "ns") else row
+
+
+def _around(ceilings: Ceilings, before: Ceilings, later: Ceilings | None) -> list[Ceiling]:
+    """Return what was measured around the recording, and of the cache what a quick look leaves out."""
+    near = {row.key: row for row in _better(before.rows, later)}
+    rows = [near.get(row.key, row) for row in ceilings.rows]
+    return [_compute_roof(row, rows) if row.resource == "compute" else row for row in rows]
+
+
+def _compute_roof(row: Ceiling, rows: Sequence[Ceiling]) -> Ceiling:
+    """Return the roof of a type anew: a quick look has not all that it is the best of."""
+    parts = [
+        each
+        for each in rows
+        if (each.device, each.dtype) == (row.device, row.dtype) and each.resource.startswith("compute.")
+    ]
+    return next(iter(roof("compute", parts)), row)

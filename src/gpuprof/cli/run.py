@@ -71,6 +71,17 @@ class ProgramCommand(click.Command):
 @click.option(
     "--work", is_flag=True, help="Count FLOPs and bytes after the program has ended, for gpuprof roofline."
 )
+@click.option(
+    "--ceilings",
+    type=click.Choice(["cached", "around"]),
+    default="cached",
+    help="With --work: the roofs are the best ever seen here, or those right before and after the program.",
+)
+@click.option(
+    "--counters",
+    is_flag=True,
+    help="As --work, and read the GPU's hardware counters: bytes of its memory, tensor operations.",
+)
 @click.option("--python", "python_stacks", is_flag=True, help="Sample the stacks of Python's functions.")
 @click.option(
     "--profiler",
@@ -85,6 +96,8 @@ def run(
     no_layers: bool,
     no_gpu: bool,
     work: bool,
+    ceilings: Literal["cached", "around"],
+    counters: bool,
     python_stacks: bool,
     profiler: Literal["torch", "pyinstrument", "cprofile"] | None,
 ) -> None:
@@ -96,8 +109,11 @@ def run(
     program: Program | None = context.meta[_PROGRAM]
     if program is None:
         raise click.UsageError("Nothing to run: name a script, or a module after -m.")
-    if work and (no_layers or no_operators):
-        raise click.UsageError("--work joins work to layers and operators: leave --no-... out.")
+    if (work or counters) and (no_layers or no_operators):
+        option = "--work" if work else "--counters"
+        raise click.UsageError(f"{option} joins work to layers and operators: leave --no-... out.")
+    if ceilings == "around" and not (work or counters):
+        raise click.UsageError("--ceilings around is for the roofline: add --work.")
     if out == "":
         raise click.UsageError("--out is empty: name the folder to write, or leave it out.")
     if profiler is not None:
@@ -109,6 +125,7 @@ def run(
                 "--no-layers": no_layers,
                 "--no-gpu": no_gpu,
                 "--work": work,
+                "--counters": counters,
             },
         )
     if python_stacks or profiler == "pyinstrument":
@@ -125,10 +142,14 @@ def run(
         gpu=False if no_gpu else "auto",
         python=python_stacks,
         work=work,
+        ceilings=ceilings,
+        counters=counters,
         profiler=profiler,
     )
     # Where nobody reads standard error any more, the program's exit code counts all the same.
     with contextlib.suppress(OSError):
+        if counters and (missing := _missing_counters(recorded)):
+            click.echo(f"gpuprof: {missing}", err=True)
         click.echo(f"gpuprof: {_ending(recorded)}", err=True)
     context.exit(exit_code)
 
@@ -144,6 +165,17 @@ def _check_pyinstrument(option: str) -> None:
 
     if not has_pyinstrument():
         raise click.UsageError(f"{option}: {NO_PYINSTRUMENT}.")
+
+
+def _missing_counters(recorded: Run | RunError) -> str | None:
+    """Return why there are no hardware counters, which were asked for; None where there are some."""
+    from gpuprof.analyze.text_table import escape_text
+
+    if isinstance(recorded, RunError):
+        return None
+    method = str(recorded.meta["sources"].get("counters", "off: the program did not end in order"))
+    off, _, reason = method.partition("off: ")
+    return None if off else escape_text(f"no hardware counters: {reason}")
 
 
 def _ending(recorded: Run | RunError) -> str:

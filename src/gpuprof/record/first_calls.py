@@ -24,6 +24,8 @@ MOST_ROOTS = 16
 # In the recording's segments, until the run is closed.
 WORK_FACTS = "work.json"
 WORK_ROWS = "work.jsonl"
+COUNTER_FACTS = "counters.json"
+COUNTER_ROWS = "counters.jsonl"
 
 
 @dataclass(slots=True)

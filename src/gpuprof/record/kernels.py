@@ -86,7 +86,7 @@ class KernelSource:
         """Begin; torch is imported. Returns the method in use, or why there is none."""
         import torch
 
-        if (reason := _why_no_cuda(torch)) is not None:
+        if (reason := why_no_cuda(torch)) is not None:
             return f"off: {reason}"
         # Set also by our own profiler of operators, which leaves CUPTI alone and begins after this.
         if getattr(torch.autograd.profiler, "_is_profiler_enabled", False):
@@ -213,7 +213,8 @@ class KernelSource:
             self.notes.append(line)
 
 
-def _why_no_cuda(torch: Any) -> str | None:
+def why_no_cuda(torch: Any) -> str | None:
+    """Return why this build of torch uses no CUDA, or None."""
     if getattr(torch.version, "hip", None):
         return "this build of torch is for ROCm, which CUPTI does not know"
     if getattr(torch.version, "cuda", None) is None:

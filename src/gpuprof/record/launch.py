@@ -47,6 +47,7 @@ def begin() -> None:
         gpu=options["gpu"],
         python=options["python"],
         work=options["work"],
+        counters=options["counters"],
     )
     recording.command = [sys.executable, options["target"], *options["arguments"]]
     try:

@@ -78,11 +78,13 @@ class Recording:
         gpu: Literal["auto"] | bool = "auto",
         python: bool = False,
         work: bool = False,
+        counters: bool = False,
     ) -> None:
         self.path = path
+        self._counters = counters
         self._python = python
         self._gpu = gpu
-        self._first_calls = FirstCalls() if work else None
+        self._first_calls = FirstCalls() if work or counters else None
         self._modules = modules
         self._wanted = {"layers": layers, "operators": operators, "kernels": gpu is not False}
         self._sources: dict[str, _Source] = {}
@@ -141,6 +143,8 @@ class Recording:
         if os.getpid() != self._process_id:
             return
         self._methods["nvtx"] = range_source(ended=True)
+        if self._counters:
+            self._methods["counters"] = "off: the work could not be counted either"
         if totals["storage_failed"]:
             self._note(
                 f"the disk failed while recording ({totals['storage_error'] or 'names'}): events are missing"
@@ -157,20 +161,36 @@ class Recording:
     def _count_work(self, first: FirstCalls, *, wanted: bool) -> None:
         """Count the work of the calls that were kept, and let go of them. Failures are notes."""
         try:
-            if not wanted:
-                self._note("work was not counted: the program was interrupted")
-            elif "torch" not in sys.modules:
-                self._note("work was not counted: torch was never imported")
+            if not wanted or "torch" not in sys.modules:
+                reason = "torch was never imported" if wanted else "the program was interrupted"
+                self._note(f"work was not counted: {reason}")
+                if self._counters:
+                    self._methods["counters"] = f"off: {reason}"
             else:
                 from gpuprof.record.work.first_pass import count_first_calls
 
                 for line in count_first_calls(first, self.path / SEGMENTS):
                     self._note(line)
+                if self._counters:
+                    self._measure_counters(first)
         except Exception as error:
             reason = next(iter(str(error).splitlines()), "")
             self._note(f"work was not counted: {type(error).__name__}: {reason}")
         finally:
             first.release()
+
+    def _measure_counters(self, first: FirstCalls) -> None:
+        """Read the GPU's counters in the calls that were kept. Failures are notes."""
+        try:
+            from gpuprof.record.work.counters_pass import measure_first_calls
+
+            self._methods["counters"], notes = measure_first_calls(first, self.path / SEGMENTS)
+        except Exception as error:
+            reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+            self._methods["counters"] = f"off: {reason}"
+            notes = [f"hardware counters were not read: {reason}"]
+        for line in notes:
+            self._note(line)
 
     def _unlock(self) -> None:
         if self._lock is not None:

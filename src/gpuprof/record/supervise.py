@@ -45,6 +45,7 @@ def run_program(
     gpu: Literal["auto"] | bool = "auto",
     python: bool = False,
     work: bool = False,
+    counters: bool = False,
 ) -> ProgramResult:
     """Run a script, or a module by its name, with `arguments`; its streams are this process's own.
 
@@ -60,6 +61,7 @@ def run_program(
         "gpu": gpu,
         "python": python,
         "work": work,
+        "counters": counters,
         "target": target,
         "arguments": list(arguments),
     }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counted work and ceilings as tables of a run."""
+"""Counted work, hardware counters and ceilings as tables of a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.record.first_calls import WORK_FACTS, WORK_ROWS
+from gpuprof.record.first_calls import COUNTER_FACTS, COUNTER_ROWS, WORK_FACTS, WORK_ROWS
 from gpuprof.record.recording import write_json
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.format import META_FILE, TABLES, read_json
@@ -40,6 +40,29 @@ def read_work(
         first = next(iter(str(error).splitlines()), "")
         return None, None, [f"the counted work is damaged and left out: {first}"]
     return connection.table("counted_work"), {**described, "caches": cache_sizes()}, []
+
+
+def read_counters(
+    connection: duckdb.DuckDBPyConnection, segments: Path, process_id: int
+) -> tuple[duckdb.DuckDBPyRelation | None, dict[str, Any] | None, list[str]]:
+    """Return the rows of hardware counters, what is known of them for `meta.json`, and what is damaged."""
+    import duckdb
+
+    if not (segments / COUNTER_FACTS).exists():
+        return None, None, []
+    plain = PlainPath(segments)
+    columns = {name: kind for name, kind in TABLES["counters"].items() if name != "process_id"}
+    try:
+        facts = json.loads((segments / COUNTER_FACTS).read_text(encoding="utf-8"))
+        described = {key: facts[key] for key in ("chip", "cupti_version", "cupti_path", "passes", "metrics")}
+        rows = connection.read_json(
+            str(plain.path / COUNTER_ROWS), columns=columns, format="newline_delimited"
+        )
+        rows.project(f"{int(process_id)}::BIGINT AS process_id, *").create("hardware_counters")
+    except (ValueError, KeyError, TypeError, OSError, duckdb.Error) as error:
+        first = next(iter(str(error).splitlines()), "")
+        return None, None, [f"the hardware counters are damaged and left out: {first}"]
+    return connection.table("hardware_counters"), described, []
 
 
 def write_ceilings(run: Path, rows: Iterable[dict[str, Any]], facts: dict[str, Any]) -> None:

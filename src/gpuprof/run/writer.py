@@ -24,7 +24,7 @@ from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.python_tree import SPAN_COLUMNS, with_last_samples, with_python_frames
 from gpuprof.run.samples import NO_READING, SampledDevices, read_samples
 from gpuprof.run.stacks import STACKS_QUERY, Stacks, batches, has_stacks, read_stacks
-from gpuprof.run.work_table import read_work
+from gpuprof.run.work_table import read_counters, read_work
 
 if TYPE_CHECKING:
     import duckdb
@@ -208,11 +208,15 @@ class TableWriter:
         self._leaves = [*(self._leaves or []), self.gpu.leaves(root_node)]
 
     def write_work(self, segments: Path, decoded: dict[str, Any]) -> None:
-        """Write what the counting pass left, if there was one."""
+        """Write what the counting pass and the one with counters left, where there were any."""
+        process_id = int(decoded["processes"][0]["process_id"]) if decoded["processes"] else 0
         rows, decoded["work"], damage = read_work(self._connection, segments)
-        decoded["damage"] += damage
+        counters, decoded["counters"], more_damage = read_counters(self._connection, segments, process_id)
+        decoded["damage"] += [*damage, *more_damage]
         if rows is not None:
-            self._write_rows("work", int(decoded["processes"][0]["process_id"]), rows)
+            self._write_rows("work", process_id, rows)
+        if counters is not None:
+            self._write_rows("counters", process_id, counters)
 
     def write_stacks(self, stacks: Stacks) -> None:
         """Write the stack samples, process by process."""
@@ -320,6 +324,7 @@ def _meta(
         "stacks": decoded["stacks"],
         "layer_types": facts.get("layer_types"),
         "work": decoded["work"],
+        "counters": decoded["counters"],
         "ceilings": None,
         "damage": decoded["damage"],
         "notes": _notes(facts, sampled),

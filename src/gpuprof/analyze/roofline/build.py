@@ -18,6 +18,7 @@ from gpuprof.analyze.roofline.labels import label
 from gpuprof.analyze.roofline.layers import layer_rows
 from gpuprof.analyze.roofline.machine import Machine
 from gpuprof.analyze.roofline.machines import Machines, load_machines
+from gpuprof.analyze.roofline.measured import load_measured, with_measured
 from gpuprof.analyze.roofline.operators import operator_rows
 from gpuprof.analyze.roofline.rows import Roofline, RooflineDevice, RooflineRow, Unmatched
 from gpuprof.analyze.roofline.similar import given_alike
@@ -42,7 +43,7 @@ def build_roofline(folder: RunFolder) -> Roofline:
             f"{folder.path} holds no counted work: record it with gpuprof.profile(model, work=True) "
             "or gpuprof run --work"
         )
-    counted = load_counted(folder)
+    counted = with_measured(load_counted(folder), load_measured(folder))
     if not counted:
         reasons = [note for note in folder.meta.get("notes", []) if str(note).startswith("work")]
         raise RunError(

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpuprof.analyze.roofline.measured import Measured
 from gpuprof.record.work.rows import Exactness, Phase
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True)
 class CountedRow:
-    """One operator call of the counting pass; the columns are those of the table `work`."""
+    """One operator call of the counting pass; the columns are those of the table `work`.
+
+    `measured` is what hardware counters say of it, None in a run without them.
+    """
 
     root: str
     layer: str
@@ -55,6 +59,7 @@ class CountedRow:
     page_faults: int | None
     reuse: tuple[Reuse, ...]
     is_compiled: bool = False
+    measured: Measured | None = None
 
     @property
     def intensity(self) -> float | None:

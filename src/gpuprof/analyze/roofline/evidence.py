@@ -40,13 +40,13 @@ def evidence(
 
 def _line(resource: Resource, use: Use, *, flops: int | None, faults: int | None, time_ns: float) -> str:
     if resource == "compute" and use.peak is not None and flops is not None:
-        reached = _rate(flops / time_ns * 1e9, use.peak.value)
+        reached = _rate((use.operations or flops) / time_ns * 1e9, use.peak.value)
         known = "" if use.peak_is_sure else ", if it may use TF32"
-        return f"{reached}FLOP/s {use.peak.dtype}{known}"
+        return f"{reached}FLOP/s {use.peak.dtype}{' measured' if use.operations else ''}{known}"
     if resource == "memory" and use.traffic is not None:
         level = use.traffic.level
         reached = _rate(use.traffic.bytes / time_ns * 1e9, level.ceiling.value)
-        return f"{reached}B/s {level.name}, {format_bytes(use.traffic.bytes)}"
+        return f"{reached}B/s {level.name}, {format_bytes(use.traffic.bytes)} {use.traffic.source}".rstrip()
     if resource == "latency":
         return f"{format_duration(time_ns)} of which dispatch {format_duration(use.latency_ns)}"
     if faults:

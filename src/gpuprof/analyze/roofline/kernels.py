@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Kernels, copies and fills held against the roofs of their GPU.
 
-The work of an operator is never split: its kernel has it where there was no other, else it is not known.
+The work of an operator is never split: its kernel has it where there was no other. Else only what hardware
+counters measured of a kernel is known.
 """
 
 from __future__ import annotations
@@ -104,9 +105,11 @@ def _row(kernel: _Kernel, machines: Machines, timed: Timed) -> RooflineRow:
 
 def _nothing_counted(kernel: _Kernel) -> CountedRow:
     name = kernel.operator or ""
-    return CountedRow(
-        kernel.root, kernel.layer, 0, name, "forward", None, None, "unknown", None, "", None, ()
-    )
+    row = CountedRow(kernel.root, kernel.layer, 0, name, "forward", None, None, "unknown", None, "", None, ())
+    if kernel.joined is None or kernel.joined.row.measured is None:
+        return row
+    measured = kernel.joined.row.measured.kernel(kernel.pieces[0].name)
+    return replace(row, dtype=kernel.joined.row.dtype, measured=measured)
 
 
 def _doubts(kernel: _Kernel, found: Label, use: Use, calls: Calls) -> Doubts:
@@ -125,8 +128,8 @@ def _doubts(kernel: _Kernel, found: Label, use: Use, calls: Calls) -> Doubts:
 
 def _evidence(kernel: _Kernel, counted: CountedRow | None, found: Label, use: Use, calls: Calls) -> str:
     device = calls.machine.device
-    if found.bound in ("latency", "launch") or counted is not None:
-        flops = None if counted is None else counted.flops
+    if found.bound != "unknown" or counted is not None:
+        flops = int(use.operations or 0) if counted is None else counted.flops
         line = evidence(found, use, flops=flops, faults=None, time_ns=calls.time_ns, delay=calls.delay)
         return f"{device}: {line}"
     if kernel.operator is None:

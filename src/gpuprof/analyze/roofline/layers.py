@@ -125,7 +125,7 @@ def _row(layer: _Layer, members: Sequence[Joined], times: _Times, is_lost: bool)
         use_of(each.row, machine, time_ns if calls is None else calls.time_ns) for each, calls in times.ran
     ]
     flops = _sum(each.row.flops for each in ran)
-    use = _together(uses, launches, machine)
+    use = _together(uses, ran, launches, machine)
     shares = use.shares(time_ns)
     delay = _delay(times)
     found = NOTHING_KNOWN if is_lost else launch_bound(label(shares), delay)
@@ -184,7 +184,7 @@ def _worst(ran: Sequence[Joined]) -> Exactness:
     return next((exactness for exactness in _WORST_FIRST if exactness in present), "exact")
 
 
-def _together(uses: Sequence[Use], launches: float, machine: Machine) -> Use:
+def _together(uses: Sequence[Use], ran: Sequence[Joined], launches: float, machine: Machine) -> Use:
     """Add up what the operators of a layer need; the peak and the level are those that need the most."""
     slowest: Counter[str] = Counter()
     moved: Counter[str] = Counter()
@@ -195,7 +195,11 @@ def _together(uses: Sequence[Use], launches: float, machine: Machine) -> Use:
     name = slowest.most_common(1)[0][0] if slowest else None
     level = next((level for level in machine.levels if level.name == name), None)
     memory_ns = _sum(use.memory_ns for use in uses)
-    traffic = None if level is None else Traffic(level, float(moved[level.name]), memory_ns or 0.0, 0.0)
+    traffic = (
+        None
+        if level is None
+        else Traffic(level, float(moved[level.name]), memory_ns or 0.0, 0.0, _source(uses))
+    )
     launch = machine.find("launch")
     peaks: Counter[Ceiling] = Counter()
     for use in uses:
@@ -210,7 +214,21 @@ def _together(uses: Sequence[Use], launches: float, machine: Machine) -> Use:
         traffic=traffic,
         unsure_bytes=max((use.unsure_bytes for use in uses), default=0.0),
         peak_is_sure=all(use.peak_is_sure for use in uses),
+        operations=_operations(uses, ran),
     )
+
+
+def _source(uses: Sequence[Use]) -> str:
+    """Say where the bytes of a layer are from: all measured, none of them, or some."""
+    found = {use.traffic.source for use in uses if use.traffic is not None and use.traffic.bytes}
+    return "partly measured" if len(found) > 1 else next(iter(found), "")
+
+
+def _operations(uses: Sequence[Use], ran: Sequence[Joined]) -> float | None:
+    """Return the operations of a layer where those of the tensor cores were measured, else None."""
+    if not any(use.operations for use in uses):
+        return None
+    return sum(use.operations or each.row.flops or 0 for use, each in zip(uses, ran, strict=True))
 
 
 def _sum(values: Iterable[float | int | None]) -> int | None:

@@ -25,6 +25,7 @@ class Traffic:
     bytes: float
     least_ns: float
     surely: float  # of the bytes, those that no nearer level can have
+    source: str = ""  # "measured" by counters, or "ideal", where the run has counters
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +45,7 @@ class Use:
     traffic: Traffic | None
     unsure_bytes: float
     peak_is_sure: bool = True
+    operations: float | None = None  # of the tensor cores, as measured; None: what was counted
 
     def shares(self, time_ns: float) -> dict[Resource, float | None]:
         """Return each of them over the time that was taken; all but the FLOPs are at most all of it."""
@@ -65,9 +67,10 @@ def use_of(row: CountedRow, machine: Machine, time_ns: float, launches: float = 
     peak, peak_is_sure = _peak(row, machine)
     launch = machine.find("launch")
     traffic = _slowest(row, machine, time_ns)
+    operations = (row.measured and row.measured.tensor_operations) or None
     compute_ns: float | None = 0.0 if row.flops == 0 else None
-    if row.flops and peak is not None:
-        compute_ns = row.flops / peak.value * 1e9
+    if (work := operations or row.flops) and peak is not None:
+        compute_ns = work / peak.value * 1e9
     memory_ns = None if traffic is None else traffic.least_ns
     if row.bytes == 0:
         memory_ns = 0.0
@@ -78,8 +81,9 @@ def use_of(row: CountedRow, machine: Machine, time_ns: float, launches: float = 
         _fault_ns(row, machine),
         peak,
         traffic,
-        _unsure(row, machine),
+        0.0 if traffic is not None and traffic.source == "measured" else _unsure(row, machine),
         peak_is_sure,
+        operations,
     )
 
 
@@ -136,7 +140,11 @@ def _levels(row: CountedRow, machine: Machine) -> Iterable[Traffic]:
         write_traffic = machine.write_traffic if level.holds_bytes is None else 1.0
         moved = _beyond(row, nearer, write_traffic)
         surely = _beyond(row, _SURELY_LOST * nearer, write_traffic, lost_bytes=nearer) if nearer else moved
-        yield Traffic(level, moved, moved / level.ceiling.value * 1e9, surely)
+        source = "" if row.measured is None else "ideal"
+        if level.holds_bytes is None and row.measured is not None and row.measured.dram_bytes is not None:
+            moved = surely = row.measured.dram_bytes
+            source = "measured"
+        yield Traffic(level, moved, moved / level.ceiling.value * 1e9, surely, source)
         nearer = level.holds_bytes or nearer
 
 

@@ -17,6 +17,7 @@ from gpuprof.record.first_calls import WORK_FACTS, WORK_ROWS, FirstCall, FirstCa
 from gpuprof.record.gpu_facts import gpu_facts
 from gpuprof.record.layers import is_compiled
 from gpuprof.record.work.fused import Region
+from gpuprof.record.work.observe import Observer
 from gpuprof.record.work.page_faults import page_fault_costs
 from gpuprof.record.work.reuse import reuse_distances
 from gpuprof.record.work.rows import CountedPass, OperatorWork
@@ -28,7 +29,7 @@ def count_first_calls(first: FirstCalls, segments: Path) -> list[str]:
     notes: list[str] = []
     rows: list[dict[str, Any]] = []
     for call in first.calls:
-        counted, backward = _count(call, notes)
+        counted, backward = call_again(call, Observer(), notes, "work")
         if counted is not None:
             rows += _rows(call, counted)
             notes += [f"{call.root}: {note}" for note in counted.notes]
@@ -54,25 +55,30 @@ def count_first_calls(first: FirstCalls, segments: Path) -> list[str]:
     return notes
 
 
-def _count(call: FirstCall, notes: list[str]) -> tuple[CountedPass | None, bool]:
-    """Return what one call does, or as much of it as could be counted, and whether backward was asked."""
+def call_again(
+    call: FirstCall, observer: Observer, notes: list[str], what: str
+) -> tuple[CountedPass | None, bool]:
+    """Make a kept call once more under the counting mode; `what` is wanted of it, for the notes.
+
+    Returns what was counted, or as much of it as could be, and whether a backward pass was asked for.
+    """
     backward = call.grad and not call.inference and _needs_gradient(call)
     inputs = CallArguments(call.args, call.kwargs)
     with contextlib.ExitStack() as modes:
         try:
             modes.enter_context(_modes(call))
             return count_operators(
-                call.module, inputs, backward=backward, fake=False, observed=True
+                call.module, inputs, backward=backward, fake=False, observer=observer
             ), backward
         except PassError as failure:
             reason = failure.reason.removeprefix("count_work: ")
-            notes.append(f"work of {call.root}: only what ran before it failed is counted: {reason}")
+            notes.append(f"{what} of {call.root}: only what ran before it failed is counted: {reason}")
             return failure.counted, False
         except WorkError as error:
-            notes.append(f"work of {call.root} was not counted: {str(error).removeprefix('count_work: ')}")
+            notes.append(f"{what} of {call.root} was not counted: {str(error).removeprefix('count_work: ')}")
         except Exception as error:
             first = next(iter(str(error).splitlines()), "")
-            notes.append(f"work of {call.root} was not counted: {type(error).__name__}: {first}")
+            notes.append(f"{what} of {call.root} was not counted: {type(error).__name__}: {first}")
     return None, False
 
 
@@ -121,13 +127,11 @@ def _changes(call: FirstCall) -> list[str]:
 def _rows(call: FirstCall, counted: CountedPass) -> list[dict[str, Any]]:
     observed = counted.observed or []
     reuse = reuse_distances([each.touched for each in observed])
-    own_name = _root_layer(call)
-    whole = _compiled_layers(call)
+    places = Places(call)
     rows: list[dict[str, Any]] = []
     regions: dict[tuple[str, str], Region] = {}
     for row, observation, distances in zip(counted.rows, observed, reuse, strict=True):
-        layer = call.root if row.layer == own_name else row.layer
-        compiled = _inside(layer, call.root, whole)
+        layer, compiled = places.of(row.layer)
         if compiled is not None:
             regions.setdefault((compiled, row.phase), Region()).add(row, observation)
             continue
@@ -152,6 +156,20 @@ def _rows(call: FirstCall, counted: CountedPass) -> list[dict[str, Any]]:
             }
         )
     return [*rows, *(region.row(call.root, *key) for key, region in regions.items())]
+
+
+class Places:
+    """What recordings call the layers of a call."""
+
+    def __init__(self, call: FirstCall) -> None:
+        self._root = call.root
+        self._own_name = _root_layer(call)
+        self._compiled = _compiled_layers(call)
+
+    def of(self, layer: str) -> tuple[str, str | None]:
+        """Return the layer's name, and the compiled layer that it is part of."""
+        name = self._root if layer == self._own_name else layer
+        return name, _inside(name, self._root, self._compiled)
 
 
 def _root_layer(call: FirstCall) -> str:

@@ -38,14 +38,20 @@ class CountingMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not typ
         # Nothing is compiled while this is active, and the protection would import the whole compiler.
         return False
 
-    def __init__(self, counted: CountedPass, layers: LayerStack, preserved: Preserved | None) -> None:
+    def __init__(
+        self,
+        counted: CountedPass,
+        layers: LayerStack,
+        preserved: Preserved | None,
+        observer: Observer | None = None,
+    ) -> None:
         super().__init__()
         self.in_optimizer = False
         self._counted = counted
         self._layers = layers
         self._preserved = preserved
         self._ordinals: Counter[str] = Counter()
-        self._observer = Observer() if counted.observed is not None else None
+        self._observer = observer
         self._lock = threading.Lock()  # backward passes of several devices run on several threads
 
     def is_active(self) -> bool:

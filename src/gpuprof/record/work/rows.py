@@ -9,6 +9,18 @@ from typing import Literal
 Exactness = Literal["exact", "estimated", "unknown"]
 Phase = Literal["forward", "backward", "optimizer"]
 
+# PyTorch's types, and what a GPU's tensor cores multiply for them; float32 is theirs only as tf32.
+TENSOR_TYPES = {
+    "bfloat16": "bf16",
+    "float16": "fp16",
+    "float32": "tf32",
+    "float64": "fp64",
+    "int8": "int8",
+    "uint8": "int8",
+    "float8_e4m3fn": "fp8",
+    "float8_e5m2": "fp8",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class OperatorWork:

@@ -17,6 +17,7 @@ from gpuprof.record.work.call import tensors_in
 from gpuprof.record.work.fake import fake_mode, fake_parts, fake_values
 from gpuprof.record.work.layer_stack import LayerStack
 from gpuprof.record.work.mode import CountingMode
+from gpuprof.record.work.observe import Observer
 from gpuprof.record.work.preserve import Preserved
 from gpuprof.record.work.rows import CountedPass
 from gpuprof.record.work.target import Target, resolve, uncompile_parts
@@ -32,17 +33,17 @@ class PassError(Exception):
 
 
 def count_operators(
-    model: Any, inputs: Any, *, backward: bool, fake: bool, observed: bool = False
+    model: Any, inputs: Any, *, backward: bool, fake: bool, observer: Observer | None = None
 ) -> CountedPass:
     """Run `model` once and count its operators. Raises PassError, and WorkError for a wrong argument.
 
-    With `observed` the memory that each operator touches, and its page faults, are noted too.
+    What `observer` sees of each operator is noted too.
     """
     target = resolve(model)
-    counted = CountedPass(observed=[] if observed else None)
+    counted = CountedPass(observed=None if observer is None else [])
     preserved = Preserved()
     try:
-        _run(target, inputs, counted, preserved, backward=backward, fake=fake)
+        _run(target, inputs, counted, preserved, backward=backward, fake=fake, observer=observer)
     except WorkError:
         raise
     except Exception as error:
@@ -53,7 +54,14 @@ def count_operators(
 
 
 def _run(
-    target: Target, inputs: Any, counted: CountedPass, preserved: Preserved, *, backward: bool, fake: bool
+    target: Target,
+    inputs: Any,
+    counted: CountedPass,
+    preserved: Preserved,
+    *,
+    backward: bool,
+    fake: bool,
+    observer: Observer | None,
 ) -> None:
     shapes_only = fake_mode() if fake else None
 
@@ -76,7 +84,7 @@ def _run(
         args, kwargs = fake_values(shapes_only, args), fake_values(shapes_only, kwargs)
     if backward:
         args, kwargs = _cut(args), _cut(kwargs)
-    mode = CountingMode(counted, layers, None if fake else preserved)
+    mode = CountingMode(counted, layers, None if fake else preserved, observer)
     with ExitStack() as stack:
         stack.enter_context(_uncompiled_functions())
         stack.enter_context(_optimizer_steps(mode, preserved))

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Makes the calls that a recording kept once more under the GPU's hardware counters, after it has ended.
+
+Each kernel is measured by itself, in one pass, and belongs to the operator call that launched it, with the
+layer and the ordinal that the table `work` has.
+"""
+
+from __future__ import annotations
+
+import itertools
+import json
+import os
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gpuprof import _native
+from gpuprof.record.first_calls import COUNTER_FACTS, COUNTER_ROWS, WORK_ROWS, FirstCall, FirstCalls
+from gpuprof.record.kernels import cupti_folders, why_no_cuda
+from gpuprof.record.work.first_pass import Places, call_again
+from gpuprof.record.work.observe import Observer
+from gpuprof.record.work.rows import TENSOR_TYPES, CountedPass, Observation
+
+# What one call launches at most; more would take too much memory.
+MOST_KERNELS = 16_384
+_MEND = "use a build of torch for CUDA on a machine with an NVIDIA GPU"
+_NOT_USED = "the program never initialised CUDA: move the model to the GPU"
+
+# Never used twice, so that what a thread of an earlier pass launches late belongs to nobody.
+_numbers = itertools.count()
+
+
+class KernelObserver(Observer):
+    """Tells the native core which operator call a thread's launches belong to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.numbers: list[int | None] = []  # one for each row of the pass
+
+    def begin(self) -> None:
+        """Give what this thread launches from now on a number of its own."""
+        self._threads.number = number = next(_numbers)
+        _native.counters_enter(number)
+
+    def end(self) -> None:
+        """Let what this thread launches from now on belong to nobody."""
+        _native.counters_enter(-1)
+
+    def moves(self, reads: object, writes: object) -> None:
+        """Nothing is to be noted: the counters tell."""
+
+    def take(self) -> Observation:
+        """Note the number of the operator that ended last."""
+        self.numbers.append(vars(self._threads).pop("number", None))
+        return Observation(None, ())
+
+
+def measure_first_calls(first: FirstCalls, segments: Path) -> tuple[str, list[str]]:
+    """Write the counters of the kept calls; returns the method in use or why there is none, and notes."""
+    calls = [(call, device) for call in first.calls if (device := _device(call)) is not None]
+    reason = _why_none(first.calls, calls)
+    if reason:
+        return f"off: {reason}", [f"hardware counters were not read: {reason}"]
+    notes: list[str] = []
+    rows: list[dict[str, Any]] = []
+    opened: list[_Opened] = []
+    for call, device in calls:
+        with torch.cuda.device(device):
+            reason = _measure(call, _types(segments), opened, rows, notes)
+        if reason and not opened:
+            # Neither would the next call have any.
+            return f"off: {reason}", [*notes, f"hardware counters were not read: {reason}"]
+        if reason:
+            notes.append(f"hardware counters of {call.root} were not read: {reason}")
+    (segments / COUNTER_ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    (segments / COUNTER_FACTS).write_text(json.dumps(opened[0].facts()), encoding="utf-8")
+    return opened[0].method, notes
+
+
+def _why_none(calls: Sequence[FirstCall], on_gpu: Sequence[object]) -> str:
+    why = why_no_cuda(torch)
+    if why is not None:
+        return f"{why}: {_MEND}"
+    if not torch.cuda.is_initialized():
+        return _NOT_USED
+    if not calls:
+        return "no model was called while layers were recorded: call one inside the recording"
+    return "" if on_gpu else "no model that was called is on a GPU: move it there"
+
+
+def _device(call: FirstCall) -> torch.device | None:
+    """Return the GPU that a call runs on: that of its first parameter, buffer or argument on one."""
+    from torch.utils._pytree import tree_leaves
+
+    arguments = [leaf for leaf in tree_leaves((call.args, call.kwargs)) if isinstance(leaf, torch.Tensor)]
+    for tensor in itertools.chain(call.module.parameters(), call.module.buffers(), arguments):
+        if tensor.is_cuda:
+            return tensor.device
+    return None
+
+
+def _types(segments: Path) -> list[str]:
+    """Return what the counted operators calculate in, the type of the most FLOPs first."""
+    flops: Counter[str] = Counter()
+    for line in (segments / WORK_ROWS).read_text(encoding="utf-8").splitlines():
+        row = json.loads(line)
+        kind = TENSOR_TYPES.get(row["dtype"] or "")
+        if kind is not None and row["flops"]:
+            flops[kind] += row["flops"]
+    return [kind for kind, _ in flops.most_common()]
+
+
+# ---- one call --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Opened:
+    """The counters that are read, as the native core opened them."""
+
+    chip: str
+    path: str
+    version: str
+    passes: int
+    metrics: list[dict[str, Any]]
+
+    @property
+    def method(self) -> str:
+        passes = "1 pass" if self.passes == 1 else f"{self.passes} passes"
+        return f"CUPTI {self.version}, {self.chip}, {passes}"
+
+    def facts(self) -> dict[str, Any]:
+        return {
+            "chip": self.chip,
+            "cupti_version": self.version,
+            "cupti_path": self.path,
+            "passes": self.passes,
+            "metrics": self.metrics,
+        }
+
+
+def _measure(
+    call: FirstCall,
+    types: list[str],
+    opened: list[_Opened],
+    rows: list[dict[str, Any]],
+    notes: list[str],
+) -> str:
+    """Add the rows of one call; returns why there are none, or nothing."""
+    # A context of the thread's own, and no work of before.
+    torch.cuda.synchronize()
+    found = _native.counters_open([os.fsencode(folder) for folder in cupti_folders()], types, MOST_KERNELS)
+    try:
+        if found["reason"]:
+            return str(found["reason"])
+        session = _Opened(found["chip"], found["path"], found["version"], found["passes"], found["metrics"])
+        if reason := _native.counters_begin():
+            return reason
+        opened.append(session)
+        observer = KernelObserver()
+        try:
+            counted, _ = call_again(call, observer, notes, "counters")
+            torch.cuda.synchronize()
+        finally:
+            measured = _native.counters_end()
+    finally:
+        _native.counters_close()
+    if measured["reason"]:
+        return str(measured["reason"])
+    if counted is not None:
+        rows += _rows(call, counted, observer, session, measured, notes)
+    return ""
+
+
+def _rows(
+    call: FirstCall,
+    counted: CountedPass,
+    observer: KernelObserver,
+    session: _Opened,
+    measured: dict[str, Any],
+    notes: list[str],
+) -> Iterator[dict[str, Any]]:
+    """Yield a row for each metric of each kernel; what is incomplete has one without a kernel and a value."""
+    kernels: dict[int, list[tuple[str, list[float | None]]]] = defaultdict(list)
+    for number, name, values in measured["kernels"]:
+        kernels[number].append((name, values))
+    incomplete = set(measured["incomplete"])
+    places = Places(call)
+    is_compiled = False
+    for row, number in zip(counted.rows, observer.numbers, strict=True):
+        layer, compiled = places.of(row.layer)
+        if number is None or compiled is not None:
+            is_compiled = is_compiled or compiled is not None
+            continue
+        place = {
+            "root": call.root,
+            "layer": layer,
+            "ordinal": row.ordinal,
+            "operator": row.operator,
+            "phase": row.phase,
+        }
+        for kernel_number, (name, values) in enumerate(kernels[number]):
+            kernel = {"kernel": name or "(lost name)", "kernel_number": kernel_number}
+            yield from ({**place, **kernel, **each} for each in _values(session, values))
+        if number in incomplete:
+            nothing: dict[str, Any] = {"kernel": None, "kernel_number": None}
+            yield from ({**place, **nothing, **each} for each in _values(session, None))
+    if is_compiled:
+        notes.append(
+            f"{call.root}: compiled layers have no hardware counters: they run uncompiled while measured"
+        )
+
+
+def _values(session: _Opened, values: list[float | None] | None) -> Iterator[dict[str, Any]]:
+    """Yield the columns of each metric. `values` are those of the metrics that have a counter, in order."""
+    left = iter(values or ())
+    for metric in session.metrics:
+        value = next(left, None) if metric["counter"] is not None else None
+        yield {
+            "metric": metric["name"],
+            "counter": metric["counter"],
+            "value": value,
+            "unit": metric["unit"],
+            "passes": session.passes,
+        }

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Roofs that were measured right before and right after a recording, on a machine that changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuprof
+from gpuprof.analyze import ceilings_of_run
+from gpuprof.analyze.ceiling_rows import Ceiling, Ceilings
+from gpuprof.analyze.roofline.build import load_machine
+from gpuprof.cli.main import execute
+
+# isort: split
+import torch
+from roofline_rows import ceilings
+from torch_models import Mlp
+
+Looks = Callable[..., None]
+
+
+def at(share: float) -> Ceilings:
+    """What a quick look finds of the known machine: no products of the library, and so much of its rates."""
+    rows = [
+        replace(row, value=row.value / share if row.unit == "ns" else row.value * share)
+        for row in ceilings().rows
+        if row.resource != "compute.matmul"
+    ]
+    return Ceilings(tuple(rows), f"at {share}", {}, quick=True)
+
+
+@pytest.fixture
+def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
+    """`looks(0.5, 0.6)` makes the next looks find so much of the cached rates."""
+
+    def prepare(*shares: float) -> None:
+        left = [at(share) for share in shares]
+        monkeypatch.setattr(ceilings_of_run, "load_ceilings", lambda: (ceilings(), False))
+        monkeypatch.setattr(ceilings_of_run, "measure_ceilings", lambda quick: left.pop(0))
+
+    return prepare
+
+
+def rows_of(before: Ceilings | None) -> tuple[dict[tuple[str, str, str | None], float], dict[str, Any]]:
+    rows, facts = ceilings_of_run.ceilings_for_run([], before)
+    return {(row["device"], row["resource"], row["dtype"]): row["value"] for row in rows}, facts
+
+
+def change_of(resource: str, facts: dict[str, Any]) -> float:
+    return next(float(drift["change"]) for drift in facts["drift"] if drift["resource"] == resource)
+
+
+DRAM = ("cpu", "memory.dram", None)
+
+
+def test_the_best_ever_seen_is_the_roof_without_a_look_before(looks: Looks) -> None:
+    looks(0.6)
+    values, facts = rows_of(None)
+    assert values[DRAM] == 10e9
+    assert facts["around"] is False
+    assert change_of("memory.dram.read", facts) == pytest.approx(-0.4)
+
+
+@pytest.mark.parametrize(("before", "after"), [(0.5, 0.6), (0.6, 0.5)])
+def test_the_better_of_both_looks_is_the_roof_with_one(looks: Looks, before: float, after: float) -> None:
+    looks(after)
+    values, facts = rows_of(at(before))
+    assert values[DRAM] == pytest.approx(6e9)
+    assert values["cpu", "launch", None] == pytest.approx(1000 / 0.6)
+    assert facts["around"] is True
+    assert facts["measured_at"] == f"at {before}"
+    assert change_of("memory.dram.read", facts) == pytest.approx(after / before - 1)
+
+
+def test_what_a_quick_look_leaves_out_still_carries_its_roof(looks: Looks) -> None:
+    looks(0.5)
+    values, _ = rows_of(at(0.5))
+    # The library's product, from the cache, is above what multiply-adds reach just now.
+    assert values["cpu", "compute", "fp32"] == 80e9
+
+
+def test_a_recording_takes_the_roofs_from_around_it(looks: Looks, tmp_path: Path) -> None:
+    looks(0.5, 0.4)
+    model = Mlp(4)
+    with gpuprof.profile(model, out=tmp_path / "r", work=True, ceilings="around") as recording:
+        model(torch.ones(2, 4))
+    assert recording.run.meta["ceilings"]["around"] is True
+    dram = load_machine(recording.run._folder).find("memory.dram")
+    assert isinstance(dram, Ceiling)
+    assert dram.value == pytest.approx(5e9)
+    assert any("differ by more than 10%" in note for note in recording.run.roofline().notes)
+
+
+def test_what_cannot_be_measured_before_is_said_before(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def no_memory(quick: bool) -> Ceilings:
+        raise OSError(12, "Cannot allocate memory")
+
+    monkeypatch.setattr(ceilings_of_run, "measure_ceilings", no_memory)
+    entered = False
+    with (
+        pytest.raises(gpuprof.UnavailableError, match="ceilings cannot be measured now"),
+        gpuprof.profile(out=tmp_path / "r", work=True, ceilings="around"),
+    ):
+        entered = True
+    assert not entered
+    assert not (tmp_path / "r").exists()
+
+
+def test_it_needs_work_and_a_known_word(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(gpuprof.RecordingError, match="add work=True"):
+        gpuprof.profile(ceilings="around")
+    with pytest.raises(gpuprof.RecordingError, match='"cached" or "around"'):
+        gpuprof.profile(work=True, ceilings="best")  # type: ignore[arg-type]
+    assert execute(["run", "--ceilings", "around", "script.py"]) == 2
+    assert "add --work" in capsys.readouterr().err

@@ -1,0 +1,426 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Hardware counters: the pass that reads them, their table, and what the roofline makes of them.
+
+What stands in for the GPU is a fake of the native core, or stub libraries. Nothing here ran on a GPU.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+# Before torch, which looks for the collector of its operators while it is imported.
+import gpuprof
+
+# isort: split
+import torch
+from roofline_rows import ceilings, counted, far, machine
+from torch_models import Mlp
+
+from gpuprof.analyze.roofline.evidence import evidence
+from gpuprof.analyze.roofline.labels import label
+from gpuprof.analyze.roofline.measured import HardwareCounters, Measured, with_measured
+from gpuprof.analyze.roofline.use import use_of
+from gpuprof.cli.main import execute
+from gpuprof.record.work import counters_pass
+
+NO_PERMISSION = "no permission to read the GPU's counters (error 35): run as root"
+
+
+class FakeCounters:
+    """Stands in for the native core: each operator launches one kernel of 1000 bytes, and more each time."""
+
+    def __init__(self) -> None:
+        self.reason = self.begin_reason = self.end_reason = ""
+        self.calls: list[str] = []
+        self.types: list[list[str]] = []
+        self.operators: list[int] = []
+        self.incomplete: list[int] = []
+        self.current = -1
+        self.metrics = [
+            {"name": "dram_bytes", "unit": "byte", "counter": "dram__bytes.sum"},
+            {"name": "tensor_operations.tf32", "unit": "operation", "counter": None},
+            {"name": "l2_bytes", "unit": "byte", "counter": "lts__t_bytes.sum"},
+        ]
+
+    def open(self, folders: list[bytes], types: list[str], most_kernels: int) -> dict[str, Any]:
+        self.calls.append("open")
+        self.types.append(types)
+        told = {"path": "/lib/libcupti.so.13", "version": "13.0", "chip": "GH100", "passes": 1}
+        return {**told, "reason": self.reason, "metrics": self.metrics}
+
+    def begin(self) -> str:
+        self.calls.append("begin")
+        return self.begin_reason
+
+    def enter(self, number: int) -> None:
+        if number >= 0:
+            self.operators.append(number)
+        self.current = number
+
+    def end(self) -> dict[str, Any]:
+        self.calls.append("end")
+        kernels = [
+            (number, f"kernel {at}", [1000.0 * (at + 1), None]) for at, number in enumerate(self.operators)
+        ]
+        # What ran outside of every operator: copies of what is put back afterwards.
+        kernels.append((-1, "copy", [1e9, 1e9]))
+        incomplete = [self.operators[at] for at in self.incomplete]
+        return {"reason": self.end_reason, "kernels": kernels, "incomplete": incomplete}
+
+    def close(self) -> None:
+        self.calls.append("close")
+
+
+@pytest.fixture
+def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCounters:
+    """A GPU that the model is on, as far as the pass can see."""
+    made = FakeCounters()
+    for name in ("open", "begin", "enter", "end", "close"):
+        monkeypatch.setattr(f"gpuprof._native.counters_{name}", getattr(made, name))
+    monkeypatch.setattr(counters_pass, "why_no_cuda", lambda torch: None)
+    monkeypatch.setattr(counters_pass, "_device", lambda call: torch.device("cpu"))
+    monkeypatch.setattr("torch.cuda.is_initialized", lambda: True)
+    monkeypatch.setattr("torch.cuda.synchronize", lambda: None)
+    monkeypatch.setattr("torch.cuda.device", lambda device: contextlib.nullcontext())
+    return made
+
+
+@pytest.fixture(autouse=True)
+def _known_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test measures this machine."""
+    monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.load_ceilings", lambda: (ceilings(), False))
+    monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.measure_ceilings", lambda quick: ceilings())
+
+
+def profiled(folder: Path, **options: Any) -> gpuprof.Run:
+    """Record an evaluated model of two products with its counters."""
+    model, x = Mlp(8).eval(), torch.ones(2, 8)
+    with (
+        torch.no_grad(),
+        gpuprof.profile(model, out=folder / "run", **{"counters": True, **options}) as recording,
+    ):
+        for _ in range(3):
+            model(x)
+    return recording.run
+
+
+def rows(run: gpuprof.Run) -> list[tuple[Any, ...]]:
+    columns = "root, layer, ordinal, operator, phase, kernel, kernel_number"
+    return run.sql(f"SELECT {columns}, metric, counter, value, unit, passes FROM counters").fetchall()
+
+
+# ---- the pass --------------------------------------------------------------------------------
+
+
+def test_each_kernel_stands_with_the_operator_that_launched_it(fake: FakeCounters, tmp_path: Path) -> None:
+    run = profiled(tmp_path)
+    assert run.meta["sources"]["counters"] == "CUPTI 13.0, GH100, 1 pass"
+    assert run.meta["counters"]["metrics"] == fake.metrics
+    assert fake.calls == ["open", "begin", "end", "close"]
+    assert fake.types == [["tf32"]]
+    assert fake.current == -1
+    work = run.sql("SELECT layer, ordinal, operator, phase FROM work").fetchall()
+    found = [row for row in rows(run) if row[7] == "dram_bytes"]
+    assert [row[1:5] for row in found] == work
+    assert [row[9] for row in found] == [1000.0 * (at + 1) for at in range(len(work))]
+    product = next(at for at, row in enumerate(found) if row[3] == "aten::addmm")
+    last = ("byte", 1)
+    assert found[product] == (
+        "Mlp", "first", work[product][1], "aten::addmm", "forward",
+        f"kernel {product}", 0, "dram_bytes", "dram__bytes.sum", 1000.0 * (product + 1), *last,
+    )  # fmt: skip
+    # Without a counter, and with one that gave nothing.
+    assert {row[8:10] for row in rows(run) if row[7] == "tensor_operations.tf32"} == {(None, None)}
+    assert {row[8:10] for row in rows(run) if row[7] == "l2_bytes"} == {("lts__t_bytes.sum", None)}
+    process = run.sql("SELECT DISTINCT process_id FROM counters").fetchall()
+    assert process == [(run.meta["process_id"],)]
+
+
+def test_the_roofline_rests_on_measured_bytes_where_they_are_whole(
+    fake: FakeCounters, tmp_path: Path
+) -> None:
+    fake.incomplete = [1]
+    run = profiled(tmp_path)
+    place = run.sql("SELECT layer, ordinal, operator FROM work").fetchall()[1]
+    missing = [row for row in rows(run) if row[5] is None]
+    assert {row[1:4] for row in missing} == {place}
+    assert [row[9] for row in missing] == [None] * 3
+    measured = roofline_counters(run)
+    labelled = run.roofline().operators
+    for row in labelled:
+        if (row.layer, row.ordinal) == place[:2]:
+            assert "measured" not in row.evidence
+        elif row.bytes:
+            assert (row.memory_level, row.memory_bytes) == ("dram", measured[row.layer, row.ordinal])
+            assert row.nearest != "memory" or row.evidence.split(";")[0].endswith("measured")
+    assert [row.operator for row in labelled if row.bytes].count("aten::addmm") == 2
+
+
+def roofline_counters(run: gpuprof.Run) -> dict[tuple[str, int], float]:
+    query = "SELECT layer, ordinal, sum(value) FROM counters WHERE metric = 'dram_bytes' GROUP BY ALL"
+    return {row[:2]: row[2] for row in run.sql(query).fetchall()}
+
+
+def test_refused_permission_is_one_line_and_the_run_is_whole(fake: FakeCounters, tmp_path: Path) -> None:
+    fake.begin_reason = NO_PERMISSION
+    run = profiled(tmp_path)
+    assert run.meta["sources"]["counters"] == f"off: {NO_PERMISSION}"
+    assert [note for note in run.meta["notes"] if "counters" in note] == [
+        f"hardware counters were not read: {NO_PERMISSION}"
+    ]
+    assert fake.calls[-1] == "close"
+    assert run.meta["complete"]
+    assert run.meta["counters"] is None
+    assert rows(run) == []
+    assert run.sql("SELECT count(*) > 0 FROM work").fetchall() == [(True,)]
+    assert all("measured" not in row.evidence for row in run.roofline().operators)
+
+
+def test_a_failure_at_the_end_leaves_no_values(fake: FakeCounters, tmp_path: Path) -> None:
+    fake.end_reason = "CUPTI measured 3 kernels of 4: they cannot be told apart"
+    run = profiled(tmp_path)
+    assert rows(run) == []
+    assert f"hardware counters of Mlp were not read: {fake.end_reason}" in run.meta["notes"]
+
+
+def test_a_failure_of_ours_is_a_note(
+    fake: FakeCounters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(segments: Path) -> list[str]:
+        raise ValueError("broken")
+
+    monkeypatch.setattr(counters_pass, "_types", broken)
+    run = profiled(tmp_path)
+    assert run.meta["sources"]["counters"] == "off: ValueError: broken"
+    assert "hardware counters were not read: ValueError: broken" in run.meta["notes"]
+    assert run.meta["work"] is not None
+
+
+def test_without_a_gpu_one_note_tells_and_the_rest_is_as_usual(tmp_path: Path) -> None:
+    run = profiled(tmp_path)
+    reason = str(run.meta["sources"]["counters"]).removeprefix("off: ")
+    assert reason in (
+        "this build of torch has no CUDA: use a build of torch for CUDA on a machine with an NVIDIA GPU",
+        "the program never initialised CUDA: move the model to the GPU",
+    )
+    assert [note for note in run.meta["notes"] if "counters" in note] == [
+        f"hardware counters were not read: {reason}"
+    ]
+    assert run.meta["complete"]
+    assert run.meta["work"] is not None
+    assert rows(run) == []
+
+
+def test_damaged_counters_are_told_and_the_rest_is_kept(
+    fake: FakeCounters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(value: object) -> str:
+        return json.dumps({"chip": "GH100"})
+
+    class Json:
+        dumps = staticmethod(damaged)
+        loads = staticmethod(json.loads)
+
+    monkeypatch.setattr(counters_pass, "json", Json)
+    run = profiled(tmp_path)
+    assert any("hardware counters are damaged" in line for line in run.meta["damage"])
+    assert run.meta["work"] is not None
+
+
+# ---- the command -----------------------------------------------------------------------------
+
+
+def test_run_without_torch_tells_why_there_are_no_counters(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    script = tmp_path / "script.py"
+    script.write_text("print('done')\n")
+    assert execute(["run", "--counters", "--out", str(tmp_path / "run"), str(script)]) == 0
+    captured = capfd.readouterr()
+    assert captured.out == "done\n"
+    first, last = captured.err.splitlines()
+    assert first == "gpuprof: no hardware counters: torch was never imported"
+    assert last.startswith("gpuprof: wrote ")
+    assert gpuprof.open(tmp_path / "run").meta["sources"]["counters"] == "off: torch was never imported"
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--counters", "--no-layers"], "--counters joins work to layers and operators"),
+        (["--counters", "--profiler", "torch"], "leave --counters out"),
+    ],
+)
+def test_options_that_do_not_go_together(
+    words: list[str], told: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(["run", *words, "script.py"]) == 2
+    assert told in capsys.readouterr().err
+
+
+def test_profile_wants_layers_and_operators() -> None:
+    with pytest.raises(gpuprof.RecordingError, match=r"profile\(counters=True\) joins work to layers"):
+        gpuprof.profile(counters=True, operators=False)
+
+
+# ---- what the roofline asks ------------------------------------------------------------------
+
+PLACE = ("Net", "Net", "forward", 0)
+
+
+def counters(*values: tuple[str | None, int | None, str, float | None]) -> HardwareCounters:
+    return HardwareCounters((*PLACE, *value) for value in values)
+
+
+def test_an_operators_kernels_add_up() -> None:
+    found = counters(
+        ("a", 0, "dram_bytes", 10.0),
+        ("b", 1, "dram_bytes", 5.0),
+        ("a", 0, "tensor_operations.bf16", 4.0),
+        ("b", 1, "tensor_operations.bf16", None),
+        ("a", 0, "tensor_operations.tf32", 7.0),
+        ("b", 1, "tensor_operations.tf32", 0.0),
+    )
+    kernels = found.operator(counted(dtype="bfloat16")).kernels
+    assert kernels == (("a", Measured(10.0, 4.0)), ("b", Measured(5.0, None)))
+    assert both(found, dtype="bfloat16") == (15.0, None)  # a part that is not known, and so the sum
+    assert both(found, dtype="float32") == (15.0, 7.0)
+    assert both(found, dtype="int64") == (15.0, None)
+    assert found.operator(counted(ordinal=1)) == Measured()
+    assert both(counters(("a", 0, "dram_bytes", 10.0), (None, None, "dram_bytes", None))) == (None, None)
+
+
+def test_a_kernel_that_an_operator_launches_twice_has_the_mean() -> None:
+    values = (("a", 0, "dram_bytes", 10.0), ("b", 1, "dram_bytes", 5.0), ("a", 2, "dram_bytes", 20.0))
+    measured = counters(*values).operator(counted())
+    assert measured.kernel("a") == Measured(15.0)
+    assert measured.kernel("b") == Measured(5.0)
+    assert measured.kernel("c") == Measured()
+
+
+def both(found: HardwareCounters, **values: Any) -> tuple[float | None, float | None]:
+    measured = found.operator(counted(**values))
+    return measured.dram_bytes, measured.tensor_operations
+
+
+def test_a_run_without_counters_says_nothing_of_them() -> None:
+    assert with_measured([counted()], HardwareCounters(())) == [counted()]
+    (row,) = with_measured([counted()], counters(("a", 0, "dram_bytes", 10.0)))
+    assert row.measured is not None
+    assert row.measured.dram_bytes == 10.0
+
+
+def test_measured_bytes_take_the_place_of_ideal_ones() -> None:
+    row = counted(bytes=8_000_000, reuse=(far(8_000_000, written=True),))
+    use = use_of(with_dram(row, 4_000_000.0), machine(), 1e6)
+    assert use.traffic is not None
+    assert (use.traffic.level.name, use.traffic.bytes) == ("dram", 4_000_000)
+    assert use.shares(1e6)["memory"] == pytest.approx(0.4)
+    assert told(use) == "4 of 10 GB/s dram, 4.00 MB measured"
+    # More than 105% of the time is still what was measured.
+    assert use_of(with_dram(row, 40_000_000.0), machine(), 1e6).shares(1e6)["memory"] == 1.0
+    without = use_of(with_dram(row, None), machine(), 1e6)
+    assert told(without).split(";")[0] == "8 of 10 GB/s dram, 8.00 MB ideal"
+
+
+def test_measured_bytes_stand_in_for_work_that_is_not_known() -> None:
+    row = with_dram(counted(bytes=None, flops=None, exactness="unknown"), 9_000_000.0)
+    assert label(use_of(row, machine(), 1e6).shares(1e6)).bound == "memory"
+
+
+def test_tensor_operations_take_the_place_of_flops_where_there_were_any() -> None:
+    row = counted(flops=200_000_000, bytes=4, dtype="bfloat16")
+    use = use_of(with_tensor(row, 320_000_000.0), machine(), 1e6)
+    assert use.shares(1e6)["compute"] == pytest.approx(0.8)
+    assert told(use) == "320 of 400 GFLOP/s bf16 measured"
+    # None on the tensor cores: it was calculated elsewhere.
+    assert use_of(with_tensor(row, 0.0), machine(), 1e6).shares(1e6)["compute"] == pytest.approx(0.5)
+
+
+def with_dram(row: Any, dram_bytes: float | None) -> Any:
+    (found,) = with_measured([row], counters(("a", 0, "dram_bytes", dram_bytes)))
+    return found
+
+
+def with_tensor(row: Any, operations: float) -> Any:
+    (found,) = with_measured([row], counters(("a", 0, "tensor_operations.bf16", operations)))
+    return found
+
+
+def told(use: Any) -> str:
+    return evidence(label(use.shares(1e6)), use, flops=200_000_000, faults=0, time_ns=1e6)
+
+
+# ---- through the native core, against stubs --------------------------------------------------
+
+STUB_PROGRAM = """
+import contextlib
+from pathlib import Path
+import tempfile
+import gpuprof.analyze.ceilings_of_run as ceilings
+from gpuprof.record.work import counters_pass
+ceilings.add_ceilings = lambda *arguments: None
+counters_pass._device = lambda call: torch.device("cpu")
+torch.cuda.device = lambda device: contextlib.nullcontext()
+torch.cuda.synchronize = lambda: None
+initialise()
+
+library = torch.library.Library("stub", "DEF")
+library.define("work(Tensor x) -> Tensor")
+def work(x):
+    launch_one = cupti().stub_measured_launch
+    launch_one.argtypes = (ctypes.c_char_p, ctypes.c_void_p)
+    launch_one(b"_Z4gemmIfEvPT_i", ctypes.c_void_p(1))
+    return x.clone()
+library.impl("work", work, "CPU")
+
+class Net(torch.nn.Module):
+    def forward(self, x):
+        return torch.ops.stub.work(torch.ops.stub.work(x))
+
+def measure(name, **settings):
+    cupti().stub_reset()
+    cupti().stub_set.argtypes = (ctypes.c_char_p, ctypes.c_int64)
+    for key, value in settings.items():
+        cupti().stub_set(key.encode(), value)
+    with tempfile.TemporaryDirectory() as folder:
+        model = Net()
+        with torch.no_grad(), gpuprof.profile(model, out=Path(folder) / "run", counters=True) as recording:
+            model(torch.ones(4))
+        run = recording.run
+        columns = "layer, ordinal, operator, kernel, value, counter"
+        rows = run.sql(f"SELECT {columns} FROM counters WHERE metric = 'dram_bytes'").fetchall()
+        meta = {key: run.meta[key] for key in ("counters", "notes", "complete")}
+        source, subscribers = run.meta["sources"]["counters"], cupti().stub_count(b"subscribers")
+        return {**meta, "rows": rows, "source": source, "subscribers": subscribers}
+
+cupti()
+print(json.dumps([
+    measure("whole", **{"value dram__bytes.sum": 100}),
+    measure("refused", cuptiRangeProfilerStart=35),
+    measure("again", **{"missing dram__bytes.sum": 1}),
+]))
+"""
+
+
+def test_stub_from_the_kernel_to_the_table(program: Any) -> None:
+    answers = program(STUB_PROGRAM)
+    whole, refused, again = answers
+    kernel = "void gemm<float>(float*, int)"
+    assert whole["rows"] == [
+        ["Net", 0, "stub::work", kernel, 100.0, "dram__bytes.sum"],
+        ["Net", 1, "stub::work", kernel, 101.0, "dram__bytes.sum"],
+    ]
+    assert whole["source"] == "CUPTI 13.0, STUB100, 1 pass"
+    assert whole["counters"]["passes"] == 1
+    assert refused["source"].startswith("off: no permission to read the GPU's counters (error 35)")
+    assert len([note for note in refused["notes"] if "counters" in note]) == 1
+    assert refused["rows"] == []
+    # A chip without the counter has the row, and no value.
+    assert [row[4:] for row in again["rows"]] == [[None, None], [None, None]]
+    assert all(each["complete"] and each["subscribers"] == 0 for each in answers)
