@@ -138,7 +138,7 @@ def roofline_step(settings: Settings, limit_s: float) -> dict[str, Any]:
     except ValueError:
         return {"problem": done.problem or "the cases printed no JSON"}
     wrong = [case["name"] for case in found["cases"] if case["passed"] is False]
-    wrong += [f"two runs, {each['model']}" for each in found["agreement"] if not each["passed"]]
+    wrong += [f"two runs, {each['model']}" for each in found["agreement"] if each["passed"] is False]
     return {**found, "problem": f"not as it must be: {', '.join(wrong)}" if wrong else None}
 
 

@@ -33,7 +33,7 @@ def test_cases_have_their_labels(cuda: str) -> None:
     done = subprocess.run(
         [sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=280, check=False
     )
-    assert done.returncode in (0, 1), done.stderr[-3000:]
+    assert done.returncode in (0, 1, 3), done.stderr[-3000:]
     cases = json.loads(done.stdout)["cases"]
     wrong = {case["name"]: case for case in cases if case["passed"] is False}
     assert not wrong
