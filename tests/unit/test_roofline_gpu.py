@@ -88,7 +88,7 @@ def test_simulated_small_kernels_behind_a_late_host_are_launch_bound(tmp_path: P
     roofline = roofline_of(SimulatedRun([SMALL]).call(10), tmp_path)
     row = one(roofline.operators, "aten::add")
     assert (row.bound, row.nearest, row.roof) == ("launch", "latency", "launch")
-    assert "the GPU waited for the host before 9 of 9" in row.evidence
+    assert "2.50 us, floor 2.00 us, host late 9 of 9" in row.evidence
     assert "CUDA graph" in str(row.advice)
     assert one(roofline.kernels, "aten::add").bound == "launch"
     (layer,) = roofline.layers
@@ -99,7 +99,7 @@ def test_simulated_small_kernels_that_wait_in_line_are_not_launch_bound(tmp_path
     run = SimulatedRun([LONG, SMALL]).call(10)
     row = one(roofline_of(run, tmp_path).operators, "aten::add")
     assert (row.bound, row.nearest) == ("latency", "latency")
-    assert "before 0 of 10" in row.evidence
+    assert "host late 0 of 10" in row.evidence
     assert "CUDA graph" not in str(row.advice)
 
 
@@ -124,7 +124,7 @@ def test_simulated_replays_of_a_graph_are_calls_and_never_launch_bound(tmp_path:
     run.kernels.clear()  # captured, and not run
     row = one(roofline_of(run.replay(6), tmp_path).operators, "aten::add")
     assert (row.calls, row.time_ns, row.bound) == (6, 2500, "latency")
-    assert "not known" in row.evidence
+    assert "whether the host was late unknown" in row.evidence
 
 
 # ---- several kernels, none, or of nobody -----------------------------------------------------

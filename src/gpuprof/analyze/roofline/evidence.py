@@ -26,9 +26,8 @@ def evidence(
         return "neither its work nor a ceiling for it is known"
     line = _line(found.nearest, use, flops=flops, faults=faults, time_ns=time_ns)
     if found.nearest == "latency" and delay is not None:
-        line = (
-            f"{format_duration(time_ns)}, empty kernels {format_duration(use.latency_ns)}; {_waiting(delay)}"
-        )
+        floor = format_duration(use.latency_ns)
+        line = f"{format_duration(time_ns)}, floor {floor}, {_waiting(delay)}"
     if found.bound == "unknown" and (found.used or 0) > IMPOSSIBLE:
         return f"{line}: its calls did not do what was counted"
     if found.bound == "balanced" and found.next is not None:
@@ -56,9 +55,10 @@ def _line(resource: Resource, use: Use, *, flops: int | None, faults: int | None
 
 
 def _waiting(delay: HostDelay) -> str:
-    if not delay.known:
-        return "whether it waited for the host is not known"
-    return f"the GPU waited for the host before {delay.late:,} of {delay.known:,}"
+    """Say how often the GPU had to wait for the host's launch."""
+    return (
+        f"host late {delay.late:,} of {delay.known:,}" if delay.known else "whether the host was late unknown"
+    )
 
 
 def _rate(reached: float, roof: float) -> str:
