@@ -535,16 +535,20 @@ class TestProfilersOfTheProgram:
 
         monkeypatch.setattr(torch.autograd.profiler, "_disable_profiler", ends_and_raises)
 
-        def program() -> None:
-            with pytest.raises(TypeError):
-                torch.autograd.profiler._enable_profiler("no configuration")
-            torch.zeros(1).cos()
-            with pytest.raises(RuntimeError, match="of PyTorch"), torch.autograd.profiler.profile():
+        def profiled() -> None:
+            with torch.autograd.profiler.profile():
                 # Wrong use in the middle of a profile ends nothing.
                 with pytest.raises(TypeError):
                     torch.autograd.profiler._enable_profiler("no configuration")
                 torch.zeros(1).sin()
                 fails[:] = [True]
+
+        def program() -> None:
+            with pytest.raises(TypeError):
+                torch.autograd.profiler._enable_profiler("no configuration")
+            torch.zeros(1).cos()
+            with pytest.raises(RuntimeError, match="of PyTorch"):
+                profiled()
             torch.zeros(1).exp()
 
         run = record(program)
