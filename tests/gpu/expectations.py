@@ -82,6 +82,9 @@ def graph_from_before(run: gpuprof.Run) -> None:
         "WHERE call_tree.kind = 'kernel'",
     )
     assert above == [("replays",)]
+    notes = [note for note in run.meta["notes"] if note.startswith("captured while the GPU was not recorded")]
+    assert len(notes) == 1
+    assert f": {name};" in notes[0]
 
 
 def restarts(runs: list[gpuprof.Run]) -> None:

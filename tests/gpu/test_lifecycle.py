@@ -58,7 +58,7 @@ def test_clock(program: Any) -> None:
 
 def test_device_samples(program: Any) -> None:
     run = program("load").run
-    assert run.meta["sources"]["samples"].startswith("NVML")
+    assert run.meta["sources"]["samples"].startswith("nvml")
     found = dict(
         run.sql(
             "SELECT metric, list(value ORDER BY t_ns) FROM samples WHERE device = 0 GROUP BY metric"

@@ -127,6 +127,8 @@ def test_kernels_find_the_span_that_launched_them(bench: GpuBench) -> None:
         (2, "gemm<float>", None, 7, 7, 4, 32, True),
         (3, "(unknown kernel)", None, 1, None, None, None, None),
     ]
+    told = "1 of 4 kernels, copies and fills have no launch in this recording: they stand below their process"
+    assert run.meta["notes"] == [told]
 
 
 def test_call_tree_holds_the_gpu_below_its_calls(bench: GpuBench) -> None:
@@ -177,6 +179,8 @@ def test_replayed_kernels_belong_to_what_captured_them(bench: GpuBench) -> None:
     assert found == [("layer", 9, 500, 10, False), ("replay", 8, 4, 20, False), ("replay", 8, 6, 30, False)]
     units = rows(run, "select name, calls, gpu_ns from call_tree where kind = 'kernel' order by gpu_ns")
     assert units == [("(unknown kernel)", 1, 10), ("CUDA graph 8", 1, 50)]
+    (note,) = run.meta["notes"]
+    assert note.startswith("captured while the GPU was not recorded: CUDA graph 8; each is one unit below")
 
 
 def test_transfers_and_waits(bench: GpuBench) -> None:

@@ -164,7 +164,7 @@ class KernelSource:
         reason: str = started["reason"]
         if not reason:
             self._on = True
-            self._facts = self._facts or {"clock_error_ns": None}
+            self._facts = self._facts or {"clock_error_ns": None, "problem": None}
             self._facts |= {"cupti_version": started["version"], "cupti_path": started["path"]}
         return reason
 
@@ -184,6 +184,7 @@ class KernelSource:
         assert self._facts is not None
         if error_ns is not None:
             self._facts["clock_error_ns"] = max(error_ns, self._facts["clock_error_ns"] or 0)
+        self._facts["problem"] = self._facts["problem"] or problem or None
         self._explain(totals, problem)
 
     def _explain(self, totals: dict[str, int], problem: str) -> None:

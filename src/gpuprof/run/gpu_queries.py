@@ -119,7 +119,8 @@ LEAVES = """
                                CASE WHEN kind = 2 THEN 'to' END, destinations.text) END AS name,
            CASE WHEN bool_and(is_foreign_graph) THEN count(DISTINCT correlation_id) ELSE count(*) END
                AS calls,
-           sum(duration_ns)::BIGINT AS gpu_ns
+           sum(duration_ns)::BIGINT AS gpu_ns, bool_and(is_foreign_graph) AS is_foreign_graph,
+           count(*) AS records, count(*) FILTER (launch_ns IS NULL) AS unlaunched
     FROM attributed LEFT JOIN gpu_names ON gpu_names.name_id = attributed.name
     LEFT JOIN memory_kinds AS sources ON sources.code = source_kind
     LEFT JOIN memory_kinds AS destinations ON destinations.code = destination_kind

@@ -76,7 +76,8 @@ class GpuTables:
     def leaves(self, root_node: int) -> Columns:
         """Return what hangs below the call tree's nodes: node, kind, name, calls, gpu_ns.
 
-        What no recorded thread launched hangs below `root_node`, its process.
+        Also is_foreign_graph, records and unlaunched, for notes. What no recorded thread launched hangs below
+        `root_node`, its process.
         """
         query = gpu_queries.LEAVES.replace("$root", str(root_node))
         found: Columns = self._connection.execute(query).fetchnumpy()

@@ -16,9 +16,10 @@ from gpuprof.record.device_sampler import METRICS
 from gpuprof.record.recording import LOCK_FILE, RECORDING_FILE, SEGMENTS, exclusive, write_json
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.format import FORMAT_VERSION, KINDS, META_FILE, TABLES, check_version, read_json
+from gpuprof.run.gpu_losses import gpu_losses
 from gpuprof.run.gpu_records import find_files
 from gpuprof.run.gpu_tables import GpuTables
-from gpuprof.run.gpu_tree import with_leaves
+from gpuprof.run.gpu_tree import notes_on, with_leaves
 from gpuprof.run.machine import describe_machine
 from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.python_tree import SPAN_COLUMNS, with_last_samples, with_python_frames
@@ -200,6 +201,7 @@ class TableWriter:
             self.gpu.load(file, name_ids[key], decoded["origin_monotonic_ns"])
             self.write_gpu_of(file.process_id, roots[key])
             self._layer_times.append(self.gpu.layer_times(roots[key]))
+        decoded["gpu_notes"] = notes_on(self._leaves or [])
 
     def write_gpu_of(self, process_id: int, root_node: int) -> None:
         """Write what was loaded last; `root_node` is its process in the call tree."""
@@ -322,7 +324,7 @@ def _meta(
         "work": decoded["work"],
         "ceilings": None,
         "damage": decoded["damage"],
-        "notes": _notes(facts, sampled),
+        "notes": _notes(facts, sampled, decoded["gpu_notes"]),
         "devices": sampled.devices,
         "clock": {"kind": facts.get("clock"), "ns_per_tick": decoded["ns_per_tick"]},
         "processes": [{**process, "process_key": str(process["process_key"])} for process in processes],
@@ -330,9 +332,9 @@ def _meta(
     }
 
 
-def _notes(facts: dict[str, Any], sampled: SampledDevices) -> Any:
+def _notes(facts: dict[str, Any], sampled: SampledDevices, gpu_notes: list[str]) -> Any:
     notes = facts.get("notes", [])
-    return [*notes, *sampled.notes] if isinstance(notes, list) else notes
+    return [*notes, *gpu_notes, *sampled.notes] if isinstance(notes, list) else notes
 
 
 def _sources(facts: dict[str, Any], sampled: SampledDevices) -> Any:
@@ -356,9 +358,7 @@ def _is_complete(facts: dict[str, Any], decoded: dict[str, Any]) -> bool:
     """Whether the recording was ended in order and nothing that it wrote is missing."""
     totals = decoded["totals"]
     lost = totals["dropped_events"] + totals["damaged_events"] + len(decoded["damage"])
-    gpu = facts.get("gpu")
-    if isinstance(gpu, dict):
-        lost += sum(bool(gpu.get(key)) for key in ("dropped", "truncated", "untimed", "lost_records"))
+    lost += len(gpu_losses(facts.get("gpu")))
     return bool(facts.get("closed")) and lost == 0
 
 
