@@ -17,7 +17,7 @@ from gpuprof import _native
 from gpuprof.analyze.calls import load_gpu_calls
 from gpuprof.analyze.weight import on_gpu
 from gpuprof.run import gpu_records, gpu_tables
-from gpuprof.run.format import TABLES
+from gpuprof.run.format import KINDS, TABLES
 from gpuprof.run.gpu_records import (
     COPY,
     FILL,
@@ -181,6 +181,50 @@ def test_replayed_kernels_belong_to_what_captured_them(bench: GpuBench) -> None:
     assert units == [("(unknown kernel)", 1, 10), ("CUDA graph 8", 1, 50)]
     (note,) = run.meta["notes"]
     assert note.startswith("captured while the GPU was not recorded: CUDA graph 8; each is one unit below")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+def test_kernels_of_compiled_code_belong_to_the_compiled_module(bench: GpuBench) -> None:
+    """Both ways: a compiler whose code launches a kernel that is named as Inductor names its own."""
+    torch = pytest.importorskip("torch")
+    from torch._dynamo.backends.common import aot_autograd
+
+    def compiler(name: str, correlation: int) -> Callable[..., Any]:
+        def compile_graph(graph: Any, _inputs: Any) -> Any:
+            def compiled(arguments: list[Any]) -> Any:
+                launch(correlation)
+                bench.record(KERNEL, correlation, 100 * correlation, 10, name=_native.intern(name))
+                return graph.forward(*arguments)
+
+            compiled._boxed_call = True  # type: ignore[attr-defined]
+            return compiled
+
+        return compile_graph
+
+    backend = aot_autograd(
+        fw_compiler=compiler("triton_per_fused_native_layer_norm_0", 1),
+        bw_compiler=compiler("triton_per_fused_native_layer_norm_backward_0", 2),
+    )
+    inner = torch.compile(torch.nn.Sequential(torch.nn.LayerNorm(4), torch.nn.GELU()), backend=backend)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), inner)
+    tree = bench.run(lambda _bench: model(torch.ones(2, 4)).sum().backward()).call_tree
+    found = {}
+    for node in range(len(tree)):
+        if tree.gpu_ns is None or not tree.gpu_ns[node]:
+            continue
+        above = [node]
+        while tree.parent[above[-1]] >= 0:
+            above.append(tree.parent[above[-1]])
+        layers = [tree.names[tree.name[each]] for each in above if KINDS[tree.kind[each]] == "layer"]
+        found[tree.names[tree.name[node]]] = (
+            layers,
+            any(tree.names[tree.name[n]] == "backward" for n in above),
+        )
+    assert found == {
+        "triton_per_fused_native_layer_norm_0": (["1", "Sequential"], False),
+        "triton_per_fused_native_layer_norm_backward_0": (["1", "Sequential"], True),
+    }
+    torch._dynamo.reset()
 
 
 def test_transfers_and_waits(bench: GpuBench) -> None:
