@@ -251,16 +251,26 @@ def test_transfers_and_waits(bench: GpuBench) -> None:
 
 def test_batches_join_alike(bench: GpuBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_tables, "BATCH_RECORDS", 7)
+    monkeypatch.setattr(gpu_tables, "JOINED_LAUNCHES", 6)
+    monkeypatch.setattr(gpu_tables, "SORTED_ROWS", 9)
 
     def program(bench: GpuBench) -> None:
         for correlation in range(1, 101):
             with gpuprof.span(f"step {correlation}"):
                 launch(correlation)
             bench.record(KERNEL, correlation, 1000 - correlation, correlation)
+            bench.record(COPY, correlation, correlation // 20, correlation)
+        for correlation in (0, 101, UNKNOWN):  # nobody's
+            bench.record(KERNEL, correlation, 2000, 7)
 
     run = bench.run(program)
     found = rows(run, "select s.name, k.duration_ns, kernel_id from kernels k join spans s using (span_id)")
     assert sorted(found) == sorted((f"step {n}", n, 100 - n) for n in range(1, 101))
+    assert rows(run, "select kernel_id from kernels") == [(number,) for number in range(103)]
+    copies = rows(run, "select s.name, t.start_ns from transfers t join spans s using (span_id)")
+    assert sorted(name for name, _ in copies) == sorted(f"step {number}" for number in range(1, 101))
+    assert rows(run, "select start_ns from transfers") == sorted((start,) for _, start in copies)
+    assert len(list((run.path / "kernels" / "rank=0").iterdir())) > 5
 
 
 def test_without_a_gpu_nothing_is_claimed(bench: GpuBench) -> None:

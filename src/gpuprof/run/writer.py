@@ -206,7 +206,8 @@ class TableWriter:
     def write_gpu_of(self, process_id: int, root_node: int) -> None:
         """Write what was loaded last; `root_node` is its process in the call tree."""
         for table in GPU_TABLES:
-            self._write_rows(table, process_id, self.gpu.rows(table))
+            for rows in self.gpu.rows(table):
+                self._write_rows(table, process_id, rows)
         self._leaves = [*(self._leaves or []), self.gpu.leaves(root_node)]
 
     def write_work(self, segments: Path, decoded: dict[str, Any]) -> None:
@@ -295,7 +296,7 @@ class TableWriter:
     def _write_rows(self, table: str, process_id: int, rows: duckdb.DuckDBPyRelation) -> None:
         folder = self._target / table / "rank=0"
         folder.mkdir(parents=True, exist_ok=True)
-        part = folder / f"part-{process_id}-{self._parts}.parquet"
+        part = folder / f"part-{process_id}-{self._parts:06}.parquet"
         self._parts += 1
         self._written.add(table)
         rows.write_parquet(str(part), compression="zstd")
