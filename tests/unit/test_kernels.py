@@ -217,6 +217,14 @@ with gpuprof.profile(out="a") as recording:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     launch(1)
+child = os.fork()
+if child == 0:
+    calls = stub_count(b"flush"), cuda.stub_cuda_count(b"calls")
+    with gpuprof.profile(torch.nn.Identity(), out="b") as later:
+        pass
+    assert calls == (stub_count(b"flush"), cuda.stub_cuda_count(b"calls"))
+    os._exit("forked from one that used CUDA" not in later.run.meta["sources"]["kernels"])
+assert os.waitpid(child, 0)[1] == 0
 tell(recording.run)
 """)
     assert facts["gpu"]["kernels"] == 2

@@ -21,6 +21,7 @@ from gpuprof.record.profiler_guard import ProfilerGuard
 
 _WAITING = "off: the program never initialised CUDA"
 _PROFILED = "a profiler of PyTorch was active"
+_FORKED = "this process was forked from one that used CUDA, which does not work here: start it with spawn"
 _STEPPED_BACK = "GPU records were left out while the program used a profiler of PyTorch"
 _CAPTURING = (
     "the recording of the GPU began while a CUDA graph was captured: what was captured before cannot be "
@@ -81,6 +82,8 @@ class KernelSource:
         # Set also by our own profiler of operators, which leaves CUPTI alone and begins after this.
         if getattr(torch.autograd.profiler, "_is_profiler_enabled", False):
             return "off: a profiler of PyTorch is active: end it before the recording begins"
+        if torch.cuda._is_in_bad_fork() or _current.cuda_process_id not in (None, os.getpid()):
+            return f"off: {_FORKED}"
         _current.source = self
         _guard.install()
         if torch.cuda.is_initialized():
@@ -136,6 +139,7 @@ class KernelSource:
     def _begin(self) -> str:
         with self._lock:
             self._cuda_is_used = True
+            _current.cuda_process_id = os.getpid()
             reason = _PROFILED if self._profiled_threads else self._switch_on()
             if reason and not self._profiled_threads:
                 return self._time_layers(reason)
@@ -230,6 +234,7 @@ class _Current:
     """The source of the recording that is active, if any."""
 
     source: KernelSource | None = None
+    cuda_process_id: int | None = None  # in which CUDA was in use
     callback_is_queued = False
 
 
