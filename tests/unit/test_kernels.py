@@ -230,6 +230,45 @@ tell(recording.run)
     assert facts["gpu"]["kernels"] == 2
 
 
+def test_children_that_use_cuda_after_the_fork_are_recorded_and_told(program: Any) -> None:
+    facts = program("""
+import multiprocessing, signal
+def work(count, end=None):
+    initialise()
+    with gpuprof.span("in the child"):
+        launch(count)
+    cupti().stub_set(b"dropped", ctypes.c_int64(count))
+    if end is not None:
+        end()
+context = multiprocessing.get_context("fork")
+with gpuprof.profile(out="a") as recording:
+    children = [context.Process(target=work, args=(2,)), context.Process(target=work, args=(3, os.abort))]
+    for child in children:
+        child.start()
+        child.join()
+    plain = os.fork()
+    if plain == 0:
+        work(5)
+        sys.exit(0)
+    os.waitpid(plain, 0)
+run = recording.run
+launched = run.sql("SELECT kernels.process_id, spans.name, count(*) FROM kernels JOIN spans USING (span_id) "
+                   "GROUP BY ALL")
+rows = sorted((process == children[1].pid, name, count) for process, name, count in launched.fetchall())
+print(json.dumps({**{key: run.meta[key] for key in ("sources", "gpu", "notes", "complete")}, "rows": rows,
+                  "aborted": children[1].pid}))
+""")
+    assert facts["sources"]["kernels"].startswith("CUPTI 13.0")
+    assert [row for row in facts["rows"] if not row[0]] == [
+        [False, "in the child", 2],
+        [False, "in the child", 5],
+    ]
+    assert (facts["gpu"]["kernels"], facts["gpu"]["dropped"]) == (7, 7)
+    assert sum("CUPTI dropped" in note for note in facts["notes"]) == 2
+    assert f"process {facts['aborted']} ended before it could tell" in "".join(facts["notes"])
+    assert facts["complete"] is False
+
+
 def test_what_goes_wrong_stays_out_of_the_programs_first_use_of_cuda(program: Any) -> None:
     facts = program("""
 from gpuprof import _native

@@ -7,6 +7,8 @@ not work in the child. Where the program has not done it yet, recording begins w
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import sys
 import threading
@@ -16,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof import _native
+from gpuprof.record.forked_gpu import at_end_of_child, write_told
 from gpuprof.record.layer_timer import METHOD, LayerTimer
 from gpuprof.record.profiler_guard import ProfilerGuard
 
@@ -51,11 +54,15 @@ class KernelSource:
 
     `report` is called with the method's line when that changes after the start. `totals` are those of
     docs/run-format.md, None while nothing was recorded. Where CUPTI refuses, and layers are recorded, those
-    are timed instead.
+    are timed instead. A child that was forked before it used CUDA is recorded as well, and tells what it
+    knows in a file in `folder`.
     """
 
-    def __init__(self, report: Callable[[str], None], *, layers: bool = False) -> None:
+    def __init__(
+        self, report: Callable[[str], None], folder: Path | None = None, *, layers: bool = False
+    ) -> None:
         self._report = report
+        self._folder = folder
         self._timer = LayerTimer() if layers else None
         self._process_id = os.getpid()
         self._lock = threading.Lock()
@@ -106,6 +113,8 @@ class KernelSource:
         method = self._begin()
         if os.getpid() == self._process_id:
             self._report(method)
+        elif self._folder is not None:
+            at_end_of_child(functools.partial(self._end_child, self._folder, method))
 
     def step_back(self) -> bool:
         """Leave CUPTI to the profiler that this thread begins; returns whether to go on after it."""
@@ -135,6 +144,16 @@ class KernelSource:
             self._report(self._method())
         else:
             self._note(f"GPU records ended early: {reason}")
+
+    def _end_child(self, folder: Path, method: str) -> None:
+        """End what a forked child recorded, and leave what the run shall tell of it."""
+        with self._lock:
+            self._end()
+            self._stop_timer()
+        told = {"process_id": os.getpid(), "method": method, "gpu": self.totals, "notes": self.notes}
+        # Where the disk is full the records are there all the same, and the run says that it was not told.
+        with contextlib.suppress(OSError):
+            write_told(folder, told)
 
     def _begin(self) -> str:
         with self._lock:

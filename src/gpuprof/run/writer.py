@@ -15,6 +15,7 @@ from gpuprof.errors import RunError
 from gpuprof.record.device_sampler import METRICS
 from gpuprof.record.recording import LOCK_FILE, RECORDING_FILE, SEGMENTS, exclusive, write_json
 from gpuprof.run.database import connect as connect_database
+from gpuprof.run.forked_gpu import with_forked
 from gpuprof.run.format import FORMAT_VERSION, KINDS, META_FILE, TABLES, check_version, read_json
 from gpuprof.run.gpu_losses import gpu_losses
 from gpuprof.run.gpu_records import find_files
@@ -84,7 +85,7 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
         target = path if into is None else into
         try:
             decoded, sampled = _write_tables(path, target, closed=bool(facts.get("closed")))
-            meta = _meta(facts, decoded, sampled, path)
+            meta = _meta(with_forked(facts, path / SEGMENTS), decoded, sampled, path)
             write_json(target / META_FILE, meta)
         except OSError as error:
             raise RunError(
