@@ -91,6 +91,7 @@ vars(torch._C).pop("_cuda_getDevice", None)  # of builds with CUDA
 cupti().stub_set(b"{function}", ctypes.c_int64({error}))
 with gpuprof.profile(out="a") as recording:
     launch(1)
+assert recording.run.sql("SELECT DISTINCT gpu_ns FROM call_tree").fetchall() == [(None,)]
 tell(recording.run)
 """)
     assert facts["sources"]["kernels"].startswith("off: ")

@@ -28,9 +28,14 @@ def with_forked(facts: dict[str, Any], segments: Path) -> dict[str, Any]:
 
 
 def _sum(ours: dict[str, Any] | None, theirs: dict[str, Any] | None) -> dict[str, Any] | None:
-    """Add counts, and keep the largest error and the first problem. Two methods are not added up."""
-    if ours is None or theirs is None or ("method" in ours) != ("method" in theirs):
+    """Add counts, and keep the largest error and the first problem. Two methods are not added up.
+
+    A recording process that was killed told no counts: what its children did is not the whole.
+    """
+    if ours is None or theirs is None:
         return ours if ours is not None else theirs
+    if ("method" in ours) != ("method" in theirs) or "unfinished" not in ours:
+        return ours
     counts = {key: ours.get(key, 0) + number for key, number in theirs.items() if isinstance(number, int)}
     errors = [each["clock_error_ns"] for each in (ours, theirs) if each.get("clock_error_ns") is not None]
     problem = ours.get("problem") or theirs.get("problem")
