@@ -133,7 +133,14 @@ def build_stubs(folder: Path) -> dict[str, str]:
     for library, sources in STUBS.items():
         words = [os.environ.get("CXX", "c++"), "-std=c++20", "-O1", "-shared", "-fPIC", f"-I{ROOT / 'csrc'}"]
         words += [*(str(ROOT / "tests/native" / source) for source in sources), f"-Wl,-soname,{library}"]
-        words += [f"-L{core}", "-lgpuprof_core", f"-Wl,-rpath,{core}", "-pthread", "-o", str(folder / library)]
+        words += [
+            f"-L{core}",
+            "-lgpuprof_core",
+            f"-Wl,-rpath,{core}",
+            "-pthread",
+            "-o",
+            str(folder / library),
+        ]
         subprocess.run(words, check=True)
     return {
         "STUB_CUDA": str(folder / "libcuda.so.1"),
@@ -175,7 +182,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     if options.json is not None:
         Path(options.json).write_text(text + "\n", encoding="utf-8")
-    print(f"{'kernels':>12} {'recording':>9} {'peak':>8} {'closing':>8} {'peak':>8} {'segments':>9} {'run':>8}")
+    print(
+        f"{'kernels':>12} {'recording':>9} {'peak':>8} {'closing':>8} {'peak':>8} {'segments':>9} {'run':>8}"
+    )
     for each in found:
         cells = [
             f"{each['kernels']:>12,}",
