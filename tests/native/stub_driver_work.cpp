@@ -84,11 +84,12 @@ void tell_launch(std::uint32_t function, std::uint32_t correlation) {
     tell(function, correlation, 1);
 }
 
-void tell_kernel(std::uint32_t correlation, const std::string& name, std::uint64_t node) {
-    const auto tell =
-        stub_cupti<void (*)(std::uint32_t, const char*, long long, long long, std::uint64_t)>("stub_kernel");
+void tell_kernel(std::uint32_t correlation, const std::string& name, std::uint64_t node, void* stream) {
+    using Tell = void (*)(std::uint32_t, const char*, long long, long long, std::uint64_t, std::uint64_t);
+    const auto tell = stub_cupti<Tell>("stub_kernel");
     const std::int64_t begin = next_begin_ns();
-    if (tell != nullptr) tell(correlation, name.c_str(), begin, begin + 1000, node);
+    if (tell != nullptr)
+        tell(correlation, name.c_str(), begin, begin + 1000, node, reinterpret_cast<std::uint64_t>(stream));
 }
 
 Graph* copy_of(const Graph& graph) {
@@ -208,7 +209,7 @@ EXPORT int cuLaunchKernel(void* function, unsigned, unsigned, unsigned, unsigned
     }
     const std::uint32_t correlation = ++state().correlation;
     tell_launch(307, correlation);
-    tell_kernel(correlation, *name, 0);
+    tell_kernel(correlation, *name, 0, stream);
     return 0;
 }
 
@@ -241,11 +242,11 @@ EXPORT int cuGraphInstantiateWithFlags(void** executable, void* graph, std::uint
 EXPORT int cuGraphClone(void** copy, void* graph) {
     return cuGraphInstantiateWithFlags(copy, graph, 0);
 }
-EXPORT int cuGraphLaunch(void* executable, void*) {
+EXPORT int cuGraphLaunch(void* executable, void* stream) {
     const std::lock_guard lock(state().mutex);
     const std::uint32_t correlation = ++state().correlation;
     tell_launch(514, correlation);
     for (const Node& node : static_cast<Graph*>(executable)->nodes)
-        tell_kernel(correlation, *node.name, node.id);
+        tell_kernel(correlation, *node.name, node.id, stream);
     return 0;
 }
