@@ -4,8 +4,8 @@
     python benchmarks/gpu_long_run.py [--kernels N]... [--folder DIR] [--json FILE|-]
 
 Each kernel has a launch of its own, in steps of some thousand, and the records of a buffer come in no order.
-It shows what gpuprof's own half holds in memory: buffers, decoding, tables. It says nothing of a GPU, nor of what
-recording costs beside one: the stub hands over as fast as it can and waits where no buffer is free.
+It shows what gpuprof's own half holds in memory: buffers, decoding, tables. It says nothing of a GPU, nor of
+what recording costs beside one: the stub hands over as fast as it can and waits where no buffer is free.
 """
 
 from __future__ import annotations
@@ -47,7 +47,8 @@ RECORD = np.dtype({
     "itemsize": 216,  # of CUPTI 13.0
 })
 IN_BUFFER = (1 << 20) // RECORD.itemsize
-names = [ctypes.create_string_buffer(f"void kernel_{number}<float>(float*, int)".encode()) for number in range(400)]
+texts = [f"void kernel_{number}<float>(float*, int)" for number in range(400)]
+names = [ctypes.create_string_buffer(text.encode()) for text in texts]
 places = np.array([ctypes.addressof(name) for name in names], dtype=np.uint64)
 random = np.random.default_rng(0)
 
@@ -114,7 +115,9 @@ segments = sum(entry.stat().st_size for entry in os.scandir(run + "/segments"))
 middle = status("RssAnon")
 with Peak() as closing:
     profile.__exit__(None, None, None)
-rows = profile.run.sql("SELECT count(*), count(DISTINCT correlation_id), count(span_id), count(launch_ns) FROM kernels")
+rows = profile.run.sql(
+    "SELECT count(*), count(DISTINCT correlation_id), count(span_id), count(launch_ns) FROM kernels"
+)
 counted = rows.fetchall()[0]
 assert counted == (kernels,) * 4, counted
 print(json.dumps({
