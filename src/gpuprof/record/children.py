@@ -67,7 +67,9 @@ def stop_at_exit(recording: Recording) -> None:
 
 
 def _may_join(offered: dict[str, Any]) -> bool:
-    if offered["gpuprof"] != _native.build_info()["version"] or any(_HELPER in word for word in sys.orig_argv):
+    if offered["gpuprof"] != _native.build_info()["version"] or any(
+        _HELPER in word for word in sys.orig_argv
+    ):
         return False
     facts = json.loads(Path(offered["run"], RECORDING_FILE).read_bytes())
     return facts["process_id"] == offered["process_id"] and not facts["closed"]
@@ -101,7 +103,7 @@ class ChildRecording(Recording):
             _native.make_recording_files()
 
     def _start_samples(self) -> None:
-        """The devices are the same for all processes: the program's own recording reads them."""
+        """Leave the devices to the program's own recording: they are the same for all processes."""
 
     def _start_torch_sources(self) -> None:
         super()._start_torch_sources()
