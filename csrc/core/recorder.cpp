@@ -111,7 +111,7 @@ RecorderTotals Recorder::stop() noexcept {
         segment->header().latest_point = last;
         segment->header().dropped_events.store(0, std::memory_order_relaxed);
         // The run may be read while a child of its process still records: what is mapped must not shrink.
-        if (!is_child_) segment->trim();
+        segment->trim(is_child_ ? Segment::Size::kept : Segment::Size::cut);
     }
     if (!segments_.empty()) {
         segments_.front()->header().dropped_events.store(totals.dropped_events, std::memory_order_relaxed);

@@ -227,8 +227,7 @@ sys.stdout.write(f"{os.environ['RANK']} ")  # in one piece, among those of other
 def test_the_ranks_of_torchrun_are_in_the_run(tmp_path: Path, run_python: Any) -> None:
     (tmp_path / "train.py").write_text(RANKS)
     words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
-    options = ["--children", "--no-gpu", *(["--python"] if has_pyinstrument() else [])]
-    done = run_python(*RUN, *options, "--out", "ranks.gpuprof", *words)
+    done = run_python(*RUN, "--children", "--no-gpu", "--out", "ranks.gpuprof", *words)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split()) == ["0", "1"]
     run = gpuprof.open(tmp_path / "ranks.gpuprof")
@@ -239,8 +238,21 @@ def test_the_ranks_of_torchrun_are_in_the_run(tmp_path: Path, run_python: Any) -
     assert not run.meta["sources"]["operators"].startswith("off")
     assert run.meta["layer_types"] == {"Sequential": {"Sequential": "Sequential", "0": "Linear"}}
     assert run.meta["complete"] is True
-    sampled = run.sql("SELECT DISTINCT process_id FROM stacks").fetchall()
-    assert len(sampled) == (3 if has_pyinstrument() else 0)
+
+
+BUSY = "def busy():\n  for _ in range(200_000): len(str(2))\nbusy()"
+
+
+def test_pythons_functions_are_seen_in_a_process_without_spans(tmp_path: Path, run_python: Any) -> None:
+    if not has_pyinstrument():
+        pytest.skip("pyinstrument is not installed")
+    words = [sys.executable, "-c", BUSY]
+    (tmp_path / "main.py").write_text(f"import subprocess\nsubprocess.run({words!r}, check=True)")
+    done = run_python(*RUN, "--children", "--python", "main.py")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    run = gpuprof.open(tmp_path / "main.gpuprof")
+    busy = run.sql("SELECT process_id FROM call_tree WHERE kind = 'python' AND name LIKE 'busy%'").fetchall()
+    assert busy == [(run.meta["processes"][1]["process_id"],)]
 
 
 # --- a process that joins ------------------------------------------------------------------------
@@ -255,6 +267,11 @@ def test_a_process_that_joins_leaves_nothing_without_events(tmp_path: Path) -> N
         pass
     _native.stop_recording()
     assert sorted(path.suffix for path in tmp_path.iterdir()) == [".names", ".segment"]
+    (segment,) = tmp_path.glob("*.segment")
+    if sys.platform == "linux":
+        assert (
+            segment.stat().st_blocks * 512 < segment.stat().st_size / 4
+        )  # but nothing that is mapped shrinks
     _native.start_recording(str(tmp_path), joins=True)
     _native.make_recording_files()
     _native.make_recording_files()
