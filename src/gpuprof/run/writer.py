@@ -202,8 +202,6 @@ class TableWriter:
         for file in files:
             key = (file.process_id, file.process_key)
             if key not in roots:
-                if not file.record_count:
-                    continue  # of a process that did nothing on the GPU, nor anything else
                 decoded["damage"].append(f"{file.path}: its process left no events; its records are lost")
                 continue
             self.gpu.load(file, name_ids[key], decoded["origin_monotonic_ns"])
