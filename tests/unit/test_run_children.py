@@ -32,14 +32,20 @@ import multiprocessing, os, subprocess, sys, gpuprof
 def spanned(name):
     with gpuprof.span(name): pass
 
+def call_layer():
+    sys.path.insert(0, "stand-in")
+    import torch
+    assert torch.nn.Module()() == 5
+    spanned("forkserver")
+
 def start(*words, python=sys.executable, **more):
     environment = {**os.environ, **more}
     print(words[-1], subprocess.run([python, *words], env=environment).returncode, flush=True)
 
 if __name__ == "__main__":
     spanned("main")
-    for method in ("spawn", "forkserver"):
-        process = multiprocessing.get_context(method).Process(target=spanned, args=(method,))
+    for method, target, arguments in (("spawn", spanned, ["spawn"]), ("forkserver", call_layer, [])):
+        process = multiprocessing.get_context(method).Process(target=target, args=arguments)
         process.start(); process.join()
         print(method, process.exitcode, flush=True)
     start("child.py", "child", "has a child")
@@ -55,6 +61,13 @@ if __name__ == "__main__":
     late = subprocess.Popen([sys.executable, "late.py"], stdout=subprocess.PIPE, stderr=open("late", "w"))
     late.stdout.readline()
     sys.exit(7)
+"""
+STAND_IN = """
+class nn:
+    class Module:
+        def __call__(self): return 5
+        def children(self): return iter(())
+        def named_modules(self): return iter([("", self)])
 """
 CHILD = """
 import os, subprocess, sys, gpuprof
@@ -91,9 +104,14 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("children")
-    (folder / "site").mkdir()
+    for part in ("site", "stand-in"):
+        (folder / part).mkdir()
     sources = {"main.py": MAIN, "child.py": CHILD, "late.py": LATE, "inner.py": INNER}
-    for name, source in {**sources, "site/sitecustomize.py": "value = 'the own one'"}.items():
+    for name, source in {
+        **sources,
+        "site/sitecustomize.py": "value = 'the own one'",
+        "stand-in/torch.py": STAND_IN,
+    }.items():
         (folder / name).write_text(source)
     for name in ("go", "end"):
         os.mkfifo(folder / name)
@@ -143,7 +161,7 @@ def test_each_python_process_is_in_the_run(folder: Path, done: subprocess.Comple
     assert names == [
         ["main"],
         ["spawn"],
-        ["forkserver"],
+        ["Module", "forkserver"],
         ["child"],
         ["child's child"],
         ["killed"],
@@ -181,11 +199,14 @@ def test_a_rank_has_its_name_and_does_not_pass_it_on(
 def test_the_notes_of_a_process_say_whose_they_are(
     folder: Path, done: subprocess.CompletedProcess[str]
 ) -> None:
-    notes = gpuprof.open(folder / "main.gpuprof").meta["notes"]
+    meta = gpuprof.open(folder / "main.gpuprof").meta
+    notes = meta["notes"]
     assert [note.split(": ")[1] for note in notes if "recording of its own" in note] == [
         "the program made a recording of its own"
     ]
     assert notes[0].startswith("process ")
+    # Of the one that the forkserver forked, and that imported torch, or what stands for it.
+    assert meta["sources"]["layers"].endswith("called, in processes that it started")
 
 
 def test_what_outlives_the_program_goes_on_in_peace(

@@ -90,8 +90,10 @@ class ChildRecording(Recording):
     def __init__(self, offered: dict[str, Any]) -> None:
         super().__init__(Path(offered["run"]), **{source: offered[source] for source in _SOURCES})
         self._rank_around = offered["rank"]
-        name = f"{os.getpid()}-{time.monotonic_ns()}{FACTS_SUFFIX}"
-        self._facts_file = self.path / SEGMENTS / name
+        self._facts_file = self._own_facts_file()
+
+    def _own_facts_file(self) -> Path:
+        return self.path / SEGMENTS / f"{os.getpid()}-{time.monotonic_ns()}{FACTS_SUFFIX}"
 
     def _take_folder(self) -> None:
         """Leave it to the program that holds it."""
@@ -104,6 +106,19 @@ class ChildRecording(Recording):
 
     def _start_samples(self) -> None:
         """Leave the devices to the program's own recording: they are the same for all processes."""
+
+    def _torch_imported(self) -> None:
+        if self.is_of_other_process:
+            self._go_on_in_fork()
+        super()._torch_imported()
+
+    def _go_on_in_fork(self) -> None:
+        # What a forkserver forks imports PyTorch for itself, so it has sources and an end of its own.
+        self._process_id = os.getpid()
+        self._facts = {**self._facts, "process_id": self._process_id}
+        self._facts.pop("rank", None)
+        self._facts_file = self._own_facts_file()
+        stop_at_exit(self)
 
     def _start_torch_sources(self) -> None:
         super()._start_torch_sources()
