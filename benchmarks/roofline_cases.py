@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Cases whose label is known beforehand, and whether two runs agree. Wants an otherwise idle machine.
 
-python benchmarks/roofline_cases.py [--json] [--only NAME] [--no-agreement]
+python benchmarks/roofline_cases.py [--device cuda] [--json] [--only NAME] [--no-agreement]
 
 Each case is a model of one operator, recorded with work=True and the roofs of right before and after; PASS
 where what binds is what must bind. A case that fails while the machine is disturbed (other programs, roofs
@@ -19,6 +19,9 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 # Before torch, which looks for the collector of its operators while it is imported.
 import gpuprof  # noqa: F401
@@ -338,10 +341,11 @@ def transformer() -> tuple[nn.Module, tuple[Any, ...]]:
     return nn.TransformerEncoder(layer, 4), (torch.randn(8, 128, 256),)
 
 
-def agree(name: str, make: Callable[[], tuple[nn.Module, tuple[Any, ...]]]) -> Agreement:
+def agree(name: str, make: Callable[[], tuple[nn.Module, tuple[Any, ...]]], device: str = "cpu") -> Agreement:
     """Record a model twice, one after the other, and compare the labels; again while it is disturbed."""
     torch.manual_seed(0)
     model, inputs = make()
+    model, inputs = model.to(device), tuple(each.to(device) for each in inputs)
     found = Agreement(name, 0.0, None)
 
     def attempt() -> tuple[bool, list[str]]:
@@ -383,12 +387,16 @@ def main() -> int:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--only", help="run the cases whose name holds this")
     parser.add_argument("--no-agreement", action="store_true")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     options = parser.parse_args()
+    if options.device == "cuda" and not torch.cuda.is_available():
+        print("roofline_cases.py: torch finds no CUDA device: leave out --device", file=sys.stderr)
+        return 2
     load = os.getloadavg()[0]
     if not options.json:
         print(f"load average {load:.2f} on {len(usable_processors())} processors, torch {torch.__version__}")
     results = []
-    for case in cases():
+    for case in _cases(options.device):
         if options.only is None or options.only in case.name:
             results.append(run_case(case))
             if not options.json:
@@ -396,7 +404,7 @@ def main() -> int:
     agreements = []
     if not options.no_agreement and options.only is None:
         for name, make in (("transformer", transformer), ("residual network", residual)):
-            agreements.append(agree(name, make))
+            agreements.append(agree(name, make, options.device))
             if not options.json:
                 print(agreement_line(agreements[-1]), flush=True)
     if options.json:
@@ -412,6 +420,15 @@ def main() -> int:
 def exit_code(verdicts: list[bool | None]) -> int:
     """Return 1 where one failed, else 3 where one is open, else 0."""
     return 1 if False in verdicts else 3 if None in verdicts else 0
+
+
+def _cases(device: str) -> list[Case]:
+    if device == "cpu":
+        return cases()
+    from benchmarks._roofline_gpu_cases import gpu_cases
+
+    # Of the module as it imports it, which is another one than this script.
+    return [Case(**{key: getattr(case, key) for key in Case.__slots__}) for case in gpu_cases()]
 
 
 def line(result: Result) -> str:

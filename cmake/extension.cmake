@@ -10,6 +10,7 @@ pybind11_add_module(_native
     csrc/bindings/bind_ceilings.cpp
     csrc/bindings/bind_counters.cpp
     csrc/bindings/bind_gpu.cpp
+    csrc/bindings/bind_gpu_ceilings.cpp
     csrc/bindings/bind_record.cpp
     csrc/bindings/bind_traces.cpp
     csrc/python/call_loop.cpp
@@ -19,7 +20,7 @@ pybind11_add_module(_native
     csrc/python/quiet_call.cpp
     csrc/python/ranges.cpp
     csrc/python/span.cpp)
-target_link_libraries(_native PRIVATE gpuprof_analysis gpuprof_cpu)
+target_link_libraries(_native PRIVATE gpuprof_analysis gpuprof_cpu gpuprof_gpu_ceilings)
 target_compile_definitions(_native PRIVATE
     GPUPROF_VERSION="${SKBUILD_PROJECT_VERSION}"
     GPUPROF_COMPILER="${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}"

@@ -14,7 +14,7 @@ from benchmarks.gpu._processes import REPOSITORY
 FORMAT = 1
 PACKAGE_SOURCES = ("CMakeLists.txt", "pyproject.toml", "cmake", "csrc", "src")
 SOURCES = (*PACKAGE_SOURCES, "tests/gpu", "benchmarks/gpu")
-_ENDINGS = {".txt", ".toml", ".cmake", ".cpp", ".hpp", ".py", ".pyi", ".js", ".css", ".html"}
+_ENDINGS = {".txt", ".toml", ".cmake", ".cpp", ".hpp", ".cu", ".in", ".py", ".pyi", ".js", ".css", ".html"}
 
 
 def source_digest(roots: Sequence[str] = SOURCES) -> str:

@@ -116,6 +116,32 @@ def read_junit(path: Path) -> list[dict[str, Any]]:
     return tests
 
 
+def ceilings_step(settings: Settings, limit_s: float) -> dict[str, Any]:
+    """Measure what the GPUs and the processors can do at best."""
+    done = _python(settings, limit_s, "-m", "gpuprof", "doctor", "--ceilings", "--refresh", "--json")
+    try:
+        found = json.loads(done.output)
+    except ValueError:
+        return {"problem": done.problem or "doctor printed no JSON"}
+    missing = settings.device == "cuda" and not found["gpus"]
+    why = "; ".join(found["gpu_notes"]) or "no driver was found"
+    return {"ceilings": found, "problem": f"no ceilings of a GPU: {why}" if missing else None}
+
+
+def roofline_step(settings: Settings, limit_s: float) -> dict[str, Any]:
+    """Label the cases whose label is known beforehand, and compare two runs."""
+    words = ["benchmarks/roofline_cases.py", "--json", "--device", settings.device]
+    words += ["--only", "add of 4 elements"] if settings.quick else []
+    done = _python(settings, limit_s, *words)
+    try:
+        found = json.loads(done.output)
+    except ValueError:
+        return {"problem": done.problem or "the cases printed no JSON"}
+    wrong = [case["name"] for case in found["cases"] if case["passed"] is False]
+    wrong += [f"two runs, {each['model']}" for each in found["agreement"] if each["passed"] is False]
+    return {**found, "problem": f"not as it must be: {', '.join(wrong)}" if wrong else None}
+
+
 def captures_step(settings: Settings, limit_s: float) -> dict[str, Any]:
     """Capture CUPTI's raw buffers in each case, and replay them."""
     folders = _python(settings, 60, "-c", _FOLDERS).output.split("\n")

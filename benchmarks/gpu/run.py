@@ -35,6 +35,8 @@ STEPS: dict[str, tuple[Step, float]] = {
     "tests": (_run_steps.tests_step, 400),
     "captures": (_run_steps.captures_step, 120),
     "settle": (_run_steps.settle_step, 240),
+    "ceilings": (_run_steps.ceilings_step, 180),
+    "roofline": (_run_steps.roofline_step, 300),
     "workloads": (_run_steps.workloads_step, 540),
 }
 

@@ -13,6 +13,7 @@ namespace gpuprof::bindings {
 
 void bind_record(pybind11::module_& module);
 void bind_gpu(pybind11::module_& module);
+void bind_gpu_ceilings(pybind11::module_& module);
 void bind_counters(pybind11::module_& module);
 void bind_autograd(pybind11::module_& module);
 void bind_analysis(pybind11::module_& module);

@@ -10,6 +10,7 @@ PYBIND11_MODULE(_native, module) {
         if (!registrar(module.ptr())) throw pybind11::error_already_set();
     gpuprof::bindings::bind_record(module);
     gpuprof::bindings::bind_gpu(module);
+    gpuprof::bindings::bind_gpu_ceilings(module);
     gpuprof::bindings::bind_counters(module);
     gpuprof::bindings::bind_autograd(module);
     gpuprof::bindings::bind_analysis(module);

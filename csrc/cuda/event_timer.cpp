@@ -158,7 +158,11 @@ std::string EventTimer::make_session(const TimerOptions& options) {
     }
     kept_ = std::move(session);
     kept_->prepare_context();
-    if (kept_->has_failed()) return end_session().problem;
+    if (kept_->has_failed()) {
+        std::string why = end_session().problem;
+        GpuFile::remove_empty(Recorder::instance().process_file(".gpu"));
+        return why;
+    }
     session_.store(kept_.get(), std::memory_order_release);
     is_on_.store(true, std::memory_order_seq_cst);
     return {};

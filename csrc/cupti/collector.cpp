@@ -76,14 +76,12 @@ std::string Collector::begin(const CollectorOptions& options, Started& started) 
             "CUPTI " + version_text(library_.version) +
             " is newer than this gpuprof: its records are read by what never changed yet");
     options_ = options;
-    file_.open(Recorder::instance().process_file(".gpu"));
     names_.clear();
     pool_.discard_ready();
     totals_ = GpuTotals{};
-    if (std::string why = switch_on(); !why.empty()) {
-        file_.close();
-        return why;
-    }
+    if (std::string why = switch_on(); !why.empty()) return why;
+    // A file says that the GPU was recorded, even where nothing ran on it.
+    file_.open(Recorder::instance().process_file(".gpu"));
     finishing_ = false;
     has_ended_ = false;
     const SignalsBlocked blocked;

@@ -33,6 +33,12 @@ void GpuFile::open(const ProcessFile& file) {
     throw std::system_error(error_, std::generic_category(), file.path);
 }
 
+void GpuFile::remove_empty(const ProcessFile& file) noexcept {
+    struct stat facts{};
+    if (::stat(file.path.c_str(), &facts) == 0 && facts.st_size == sizeof(GpuFileHead))
+        ::unlink(file.path.c_str());
+}
+
 bool GpuFile::append(std::span<const GpuRecord> records) noexcept {
     return records.empty() || write_whole(records.data(), records.size_bytes());
 }

@@ -24,6 +24,8 @@ class GpuFile {
     // False when the records are not on the disk.
     bool append(std::span<const GpuRecord> records) noexcept;
     void close() noexcept;
+    // Takes a file without records away: it would say that the GPU was recorded and did nothing.
+    static void remove_empty(const ProcessFile& file) noexcept;
     int error() const noexcept { return error_; }  // errno of the write that failed, or 0
 
   private:

@@ -84,13 +84,17 @@ Library examine(void* library, const std::string& name) {
     return found;
 }
 
+std::string last_dl_error(const std::string& otherwise) {
+    const char* const error = dlerror();  // NOLINT(concurrency-mt-unsafe): of this thread
+    return error != nullptr ? error : otherwise;
+}
+
 Library load_named(const char* name) {
     // NOLINTNEXTLINE(clang-analyzer-optin.taint.GenericTaint): the user names the library
     void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
     if (library != nullptr) return examine(library, name);
-    const char* const error = dlerror();  // NOLINT(concurrency-mt-unsafe): of this thread
     Library none;
-    none.reason = "GPUPROF_CUPTI_LIBRARY cannot be loaded: " + std::string(error != nullptr ? error : name) +
+    none.reason = "GPUPROF_CUPTI_LIBRARY cannot be loaded: " + last_dl_error(name) +
                   "; name a libcupti.so, or unset it";
     return none;
 }
@@ -131,7 +135,9 @@ Library load_library(const std::vector<std::string>& folders) {
             const std::string path = folder + "/" + name;
             std::error_code ignored;
             if (!std::filesystem::exists(path, ignored)) continue;
-            if (accept(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL), path)) return last;
+            void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+            if (accept(library, path)) return last;
+            if (library == nullptr) last.reason = path + " cannot be loaded: " + last_dl_error(path);
         }
     return last;
 }

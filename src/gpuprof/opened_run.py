@@ -75,8 +75,11 @@ class Run:
             self.call_tree, by, process=process, why_empty=self._why_off(by if by == "python" else f"{by}s")
         )
         if not self.meta.get("complete"):
+            from gpuprof.run.gpu_losses import gpu_losses
+
             note = "this run is incomplete: it holds what could be recovered"
-            table = dataclasses.replace(table, notes=(*table.notes, note))
+            lost = "; ".join([note, *gpu_losses(self.meta.get("gpu"))])
+            table = dataclasses.replace(table, notes=(*table.notes, lost))
         if by == "layer" and self.meta.get("work") and table.processes == (self.meta.get("process_id"),):
             from gpuprof.analyze.summary_work import with_work
 

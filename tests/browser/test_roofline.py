@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from gpuprof.analyze.ceiling_rows import Ceiling
-from gpuprof.analyze.roofline.rows import Roofline, RooflineRow, Unmatched
+from gpuprof.analyze.roofline.rows import Roofline, RooflineDevice, RooflineRow, Unmatched
 from gpuprof.render.roofline import roofline_page
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -245,3 +245,54 @@ def test_without_scripts_there_is_a_table(open_page: Any) -> None:
 def test_advice_stands_above_the_plot(page: Any) -> None:
     (advice,) = page.locator(".advice li").all_inner_texts()
     assert advice.startswith("mm @ fc (30.0%)")
+
+
+def page_of_two_devices(open_page: Any) -> Any:
+    """A host and a simulated GPU, with a kernel."""
+    on_gpu = [
+        dataclasses.replace(each, device="cuda:0", name=f"{each.name} on the GPU", bound="launch")
+        for each in OPERATORS[:2]
+    ]
+    roofs = [dataclasses.replace(each, device="cuda:0", value=each.value * 1000) for each in CEILINGS]
+    html = make_page(
+        (*OPERATORS, *on_gpu),
+        ceilings=(*CEILINGS, *roofs),
+        kernels=(dataclasses.replace(on_gpu[0], kind="kernel", name=HOSTILE),),
+        devices=(
+            RooflineDevice("cuda:0", HOSTILE, 3_000_000, 0.5),
+            RooflineDevice("cpu", None, 10_000_000, 0.65),
+        ),
+    )
+    return open_page(html)
+
+
+def test_each_device_has_its_own_rows_and_roofs(open_page: Any) -> None:
+    page = page_of_two_devices(open_page)
+    assert page.evaluate("window.__gpuprof.device") == "cuda:0"
+    assert page.locator("#rows tr").count() == 2
+    assert "fp32 100 TFLOP/s" in page.locator(".roof-name").all_text_contents()
+    assert (page.locator("#total").inner_text(), page.locator("#matched").inner_text()) == (
+        "3.00 ms",
+        "50.0%",
+    )
+    assert HOSTILE in page.locator("#device option").first.inner_text()
+    page.locator("#device").select_option(label="cpu: 10.0 ms recorded")
+    assert page.locator("#rows tr").count() == 4
+    assert "fp32 100 GFLOP/s" in page.locator(".roof-name").all_text_contents()
+    assert page.locator("#total").inner_text() == "10.0 ms"
+    assert page.locator("#by-kernel").is_hidden()
+
+
+def test_kernels_instead_of_operators(open_page: Any) -> None:
+    page = page_of_two_devices(open_page)
+    page.locator("#by-kernel").click()
+    assert page.locator("#rows th").all_inner_texts() == [HOSTILE]
+    assert "1 of 1 kernels" in page.locator("#caption").inner_text()
+    # The host has none: its operators are shown.
+    page.locator("#device").select_option(index=1)
+    assert page.locator("#by-operator").get_attribute("aria-pressed") == "true"
+
+
+def test_a_run_of_the_host_alone_asks_for_no_device(page: Any) -> None:
+    assert page.locator("#device").is_hidden()
+    assert page.locator("#by-kernel").is_hidden()

@@ -3,6 +3,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from attribution import Placed, layers_of_spans, placed_kernels
 from known_layers import BLOCKS, LABELS, LAYERS
 
@@ -82,6 +84,9 @@ def graph_from_before(run: gpuprof.Run) -> None:
         "WHERE call_tree.kind = 'kernel'",
     )
     assert above == [("replays",)]
+    notes = [note for note in run.meta["notes"] if note.startswith("captured while the GPU was not recorded")]
+    assert len(notes) == 1
+    assert f": {name};" in notes[0]
 
 
 def restarts(runs: list[gpuprof.Run]) -> None:
@@ -129,6 +134,15 @@ def threads(run: gpuprof.Run) -> None:
     assert waits == [(f"thread {label}",) for label in LABELS[:3]]
 
 
+def streams(run: gpuprof.Run) -> None:
+    is_whole(run)
+    expected = Counter({(f"forward_{label}", LAYERS[label]): 3 for label in LABELS})
+    assert Counter(layers_of_spans(run)) == expected
+    found = rows(run, "SELECT stream, list(name ORDER BY start_ns) FROM kernels GROUP BY stream")
+    assert len(found) == 3
+    assert all(names == [f"forward_{label}" for label in LABELS] for _, names in found)
+
+
 def long_run(run: gpuprof.Run, launched: int, recording_bytes: int) -> None:
     """What was not recorded is counted, and the memory does not grow with the number of kernels."""
     gpu = run.meta["gpu"]
@@ -138,3 +152,16 @@ def long_run(run: gpuprof.Run, launched: int, recording_bytes: int) -> None:
     assert gpu["kernels"] + missing == launched
     assert run.meta["complete"] == (missing == 0)
     assert recording_bytes < 200_000_000
+
+
+def device_samples(run: gpuprof.Run) -> None:
+    """The device was busy for some seconds."""
+    assert run.meta["sources"]["samples"].startswith("nvml, every "), run.meta["sources"]
+    query = "SELECT metric, list(value ORDER BY t_ns) FROM samples WHERE device = 0 GROUP BY metric"
+    found: dict[str, list[float]] = dict(run.sql(query).fetchall())
+    assert max(found["utilization_percent"]) > 50
+    assert found["energy_j"] == sorted(found["energy_j"])
+    assert found["energy_j"][-1] > 10
+    assert max(found["memory_used_bytes"]) > 64 * 2**20
+    assert max(found["power_w"]) > 10
+    assert max(found["sm_clock_hz"]) > 100e6

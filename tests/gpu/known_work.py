@@ -6,8 +6,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -133,8 +135,27 @@ def capture(body: Callable[[], object]) -> Callable[[], None]:
     return replay
 
 
+_stand_in = threading.local()  # the stream that is current in a rehearsal
+
+
+@contextlib.contextmanager
+def stream_of_its_own(number: int) -> Iterator[None]:
+    """Make a new stream PyTorch's current one; numbers from 1 tell what stands in for them apart."""
+    if not REHEARSAL:
+        with torch.cuda.stream(torch.cuda.Stream()):
+            yield
+        return
+    _stand_in.stream = 100 + number
+    try:
+        yield
+    finally:
+        _stand_in.stream = None
+
+
 def _current_stream() -> ctypes.c_void_p:
-    return ctypes.c_void_p(None if REHEARSAL else torch.cuda.current_stream().cuda_stream)
+    if REHEARSAL:
+        return ctypes.c_void_p(getattr(_stand_in, "stream", None))
+    return ctypes.c_void_p(torch.cuda.current_stream().cuda_stream)
 
 
 class _StubGraph:

@@ -27,7 +27,15 @@ from torch import nn
 # isort: on
 import known_work
 from known_layers import LABELS
-from known_work import capture, known_kernels, known_model, many, start_cuda, synchronize
+from known_work import (
+    capture,
+    known_kernels,
+    known_model,
+    many,
+    start_cuda,
+    stream_of_its_own,
+    synchronize,
+)
 
 Facts = dict[str, Any]
 
@@ -215,21 +223,20 @@ def long_run(folder: Path, total: str) -> Facts:
     return {"launched": 1000 * replays, "recording_bytes": highest - before, **closed}
 
 
-# --- programs that need a real GPU ----------------------------------------------------------------
-
-
 def streams(folder: Path) -> Facts:
     """Layers on streams of their own."""
     start_cuda()
     model, inputs = known_model(known_kernels()), values()
-    made = [torch.cuda.Stream() for _ in range(3)]
     synchronize()
     with gpuprof.profile(model, out=folder / "run"):
-        for stream in made:
-            with torch.cuda.stream(stream):
+        for number in range(1, 4):
+            with stream_of_its_own(number):
                 model(inputs)
         synchronize()
     return {}
+
+
+# --- programs that need a real GPU ----------------------------------------------------------------
 
 
 def _network() -> tuple[nn.Module, Callable[[], None]]:

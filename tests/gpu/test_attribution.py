@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from typing import Any
 
 import expectations
@@ -40,13 +39,7 @@ def test_recording_begun_in_the_middle_of_a_capture(program: Any) -> None:
 
 
 def test_streams(program: Any) -> None:
-    run = program("streams").run
-    expectations.is_whole(run)
-    expected = Counter({(f"forward_{label}", LAYERS[label]): 3 for label in LABELS})
-    assert Counter(layers_of_spans(run)) == expected
-    streams = run.sql("SELECT stream, list(name ORDER BY start_ns) FROM kernels GROUP BY stream").fetchall()
-    assert len(streams) == 3
-    assert all(names == [f"forward_{label}" for label in LABELS] for _, names in streams)
+    expectations.streams(program("streams").run)
 
 
 def test_threads(program: Any) -> None:

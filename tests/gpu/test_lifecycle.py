@@ -57,17 +57,4 @@ def test_clock(program: Any) -> None:
 
 
 def test_device_samples(program: Any) -> None:
-    run = program("load").run
-    assert run.meta["sources"]["samples"].startswith("NVML")
-    found = dict(
-        run.sql(
-            "SELECT metric, list(value ORDER BY t_ns) FROM samples WHERE device = 0 GROUP BY metric"
-        ).fetchall()
-    )
-    assert max(found["utilization_percent"]) > 50
-    energy = found["energy_j"]
-    assert energy == sorted(energy)
-    assert energy[-1] > 10
-    assert max(found["memory_used_bytes"]) > 64 * 2**20
-    assert max(found["power_w"]) > 10
-    assert max(found["sm_clock_hz"]) > 100e6
+    expectations.device_samples(program("load").run)

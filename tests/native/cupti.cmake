@@ -7,13 +7,16 @@ set_target_properties(stub_cuda PROPERTIES OUTPUT_NAME cuda SUFFIX ".so.1")
 add_library(stub_cupti SHARED stub_cupti.cpp stub_counters.cpp)
 add_library(stub_cupti_plain SHARED stub_cupti.cpp)
 target_compile_definitions(stub_cupti_plain PRIVATE STUB_WITHOUT_ITERATOR)
-foreach(stub IN ITEMS stub_cuda stub_cupti stub_cupti_plain)
+# By the name under which PyTorch loads it.
+add_library(stub_cupti_13 SHARED stub_cupti.cpp)
+set_target_properties(stub_cupti_13 PROPERTIES OUTPUT_NAME cupti SUFFIX ".so.13")
+foreach(stub IN ITEMS stub_cuda stub_cupti stub_cupti_plain stub_cupti_13)
     target_link_libraries(${stub} PRIVATE gpuprof_core)
     gpuprof_warnings(${stub})
 endforeach()
 
-foreach(subject IN ITEMS counters_abi counters_host counters_stub cupti_abi cupti_fuzz cupti_replay cupti_stub
-                         event_timer)
+foreach(subject IN ITEMS counters_abi counters_host counters_stub cupti_abi cupti_fuzz cupti_loader cupti_replay
+                         cupti_stub event_timer)
     add_executable(test_${subject} test_${subject}.cpp)
     target_link_libraries(test_${subject} PRIVATE gpuprof_check ${CMAKE_DL_LIBS})
     gpuprof_warnings(test_${subject})
@@ -24,7 +27,13 @@ add_dependencies(test_cupti_stub stub_cuda stub_cupti stub_cupti_plain)
 add_dependencies(test_counters_stub stub_cuda stub_cupti)
 target_compile_definitions(test_counters_stub PRIVATE
     STUB_CUDA="$<TARGET_FILE:stub_cuda>" STUB_CUPTI="$<TARGET_FILE:stub_cupti>")
+add_dependencies(test_cupti_loader stub_cuda stub_cupti stub_cupti_plain stub_cupti_13)
 add_dependencies(test_event_timer stub_cuda)
+target_compile_definitions(test_cupti_loader PRIVATE
+    STUB_CUDA="$<TARGET_FILE:stub_cuda>"
+    STUB_CUPTI="$<TARGET_FILE:stub_cupti>"
+    STUB_CUPTI_PLAIN="$<TARGET_FILE:stub_cupti_plain>"
+    STUB_CUPTI_13="$<TARGET_FILE:stub_cupti_13>")
 target_compile_definitions(test_event_timer PRIVATE STUB_CUDA="$<TARGET_FILE:stub_cuda>")
 target_compile_definitions(test_cupti_stub PRIVATE
     STUB_CUDA="$<TARGET_FILE:stub_cuda>"

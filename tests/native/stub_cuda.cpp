@@ -25,7 +25,8 @@ struct Stub {
     int version = 13000;
     int devices = 1;
     // Settings: "error" is what every call answers, a function's name what that one answers; "running" 1 lets
-    // work end by itself only when the clock has come to it.
+    // work end by itself only when the clock has come to it; "tick" moves the clock at each question about an
+    // event, "launch takes" at each launch; "ns " and a kernel's name are how long a round of it lasts.
     std::map<std::string, long long> settings;
     std::map<std::string, long long> counts;
     std::map<const void*, long long> busy_until_ns;  // by stream
@@ -117,6 +118,24 @@ EXPORT void stub_cuda_work(void* stream, long long duration_ns) {
 EXPORT void stub_cuda_advance(long long duration_ns) {
     std::lock_guard lock(stub().mutex);
     stub().now_ns += duration_ns;
+}
+
+// What the rest of the stub driver answers, and the work that it launches.
+EXPORT int stub_cuda_answer(const char* function) {
+    std::lock_guard lock(stub().mutex);
+    return answer(function);
+}
+
+EXPORT void stub_cuda_launched(const char* kernel, void* stream, unsigned rounds) {
+    Stub& shared = stub();
+    std::lock_guard lock(shared.mutex);
+    shared.now_ns += shared.settings["launch takes"];
+    const auto round_ns = shared.settings.find(std::string("ns ") + kernel);
+    if (round_ns == shared.settings.end()) return;
+    ++shared.counts[std::string("launches of ") + kernel];
+    shared.counts[std::string("rounds of ") + kernel] = rounds;
+    long long& until = shared.busy_until_ns[stream];
+    until = std::max(until, shared.now_ns) + round_ns->second * static_cast<long long>(rounds);
 }
 
 EXPORT void stub_cuda_capture(void* stream, int status) {
@@ -241,6 +260,7 @@ EXPORT int cuEventQuery(void* event) {
     Stub& shared = stub();
     std::lock_guard lock(shared.mutex);
     note_unsafe_call();
+    shared.now_ns += shared.settings["tick"];
     const int result = answer("cuEventQuery");
     if (result != 0) return result;
     const auto* const asked = static_cast<Event*>(event);

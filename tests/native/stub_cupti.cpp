@@ -109,8 +109,10 @@ void put(std::vector<std::uint8_t>& record, std::size_t offset, T value) {
     std::memcpy(record.data() + offset, &value, sizeof(value));
 }
 
+constexpr std::uint32_t default_stream = 7;
+
 void append_kernel(std::uint32_t correlation, const char* name, long long start_ns, long long end_ns,
-                   std::uint64_t node) {
+                   std::uint64_t node, std::uint32_t stream) {
     namespace at = abi::kernel_offset;
     std::vector<std::uint8_t> record(stride_of(abi::concurrent_kernel));
     put(record, 0, std::uint32_t{abi::concurrent_kernel});
@@ -118,7 +120,7 @@ void append_kernel(std::uint32_t correlation, const char* name, long long start_
     put(record, at::end, end_ns);
     put(record, at::correlation, correlation);
     put(record, at::name, name);
-    put(record, at::stream, std::uint32_t{7});
+    put(record, at::stream, stream);
     put(record, at::graph_node, node);
     put(record, at::graph, std::uint32_t{node != 0 ? 1u : 0u});
     append(abi::concurrent_kernel, record);
@@ -199,13 +201,14 @@ EXPORT void stub_driver_call(std::uint32_t id, const char* kernel, void* context
 EXPORT void stub_launch(std::uint32_t correlation, const char* name, long long start_ns, long long end_ns) {
     stub_call(abi::launch_kernel, correlation, 0);
     stub_call(abi::launch_kernel, correlation, 1);
-    on_another_thread([=] { append_kernel(correlation, name, start_ns, end_ns, 0); });
+    on_another_thread([=] { append_kernel(correlation, name, start_ns, end_ns, 0, default_stream); });
 }
 
 // One kernel, of a graph's replay where `node` is not 0; its launch is told by `stub_call`.
 EXPORT void stub_kernel(std::uint32_t correlation, const char* name, long long start_ns, long long end_ns,
-                        std::uint64_t node) {
-    on_another_thread([=] { append_kernel(correlation, name, start_ns, end_ns, node); });
+                        std::uint64_t node, std::uint64_t stream) {
+    const auto id = stream != 0 ? static_cast<std::uint32_t>(stream) : default_stream;
+    on_another_thread([=] { append_kernel(correlation, name, start_ns, end_ns, node, id); });
 }
 
 EXPORT void stub_copy(std::uint32_t correlation, unsigned long long bytes, long long start_ns,

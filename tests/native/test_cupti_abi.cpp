@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Holds csrc/cupti/abi.hpp and csrc/cuda/driver.hpp against NVIDIA's headers, where they are at hand.
+// Holds csrc/cupti/abi.hpp and those of csrc/cuda against NVIDIA's headers, where they are at hand.
 #include "check.hpp"
 #include "cuda/driver.hpp"
+#include "cuda/launch_driver.hpp"
 #include "cupti/abi.hpp"
 #include "cupti/decoder.hpp"
 
@@ -26,6 +27,16 @@ SAME_VALUE(cuda::not_capturing, CU_STREAM_CAPTURE_STATUS_NONE);
 SAME_VALUE(cuda::relaxed_capture_mode, CU_STREAM_CAPTURE_MODE_RELAXED);
 SAME_VALUE(cuda::default_event, CU_EVENT_DEFAULT);
 SAME_VALUE(cuda::non_blocking_stream, CU_STREAM_NON_BLOCKING);
+SAME_VALUE(cuda::attribute::clock_khz, CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
+SAME_VALUE(cuda::attribute::multiprocessors, CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT);
+SAME_VALUE(cuda::attribute::memory_clock_khz, CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE);
+SAME_VALUE(cuda::attribute::memory_bus_bits, CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH);
+SAME_VALUE(cuda::attribute::l2_cache_bytes, CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
+SAME_VALUE(cuda::attribute::threads_per_multiprocessor, CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR);
+SAME_VALUE(cuda::attribute::capability_major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR);
+SAME_VALUE(cuda::attribute::capability_minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR);
+static_assert(sizeof(cuda::Uuid) == sizeof(CUuuid));
+static_assert(sizeof(cuda::Address) == sizeof(CUdeviceptr));
 
 SAME_PLACE(Kernel, kind, 0);
 SAME_PLACE(Kernel, registersPerThread, abi::kernel_offset::registers);

@@ -184,6 +184,7 @@ TEST(refusals_have_a_reason_and_leave_nothing_on) {
         stub.set(refusals[i].first, codes[i]);
         CHECK(mentions(Collector::instance().start(patient()).reason, refusals[i].second));
         CHECK_EQ(stub.count("subscribers") + stub.count("callbacks") + stub.count("kinds"), 0);
+        CHECK_EQ(folder.files(".gpu").size(), 0u);
         stub.set(refusals[i].first, 0);
     }
     CHECK_EQ(Collector::instance().start(patient()).reason, "");

@@ -112,6 +112,7 @@ TEST(a_driver_that_makes_no_events_is_the_reason) {
     stub.setting("cuEventCreate", 2);
     CHECK(mentions(EventTimer::instance().start(patient()), "error 2"));
     CHECK(!EventTimer::is_on());
+    CHECK_EQ(folder.files(".gpu").size(), 0u);
     stub.setting("cuEventCreate", 0);
     start_timer(patient());
     CHECK(mentions(EventTimer::instance().start(patient()), "already"));

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 STUBS = {
     "libcuda.so.1": ("stub_cuda.cpp", "stub_driver_work.cpp"),
     "libcupti.so.13": ("stub_cupti.cpp", "stub_counters.cpp"),
+    "libnvrtc.so.13": ("stub_nvrtc.cpp",),
 }
 
 # A torch of a CUDA build, with a driver that the program may initialise.
@@ -58,7 +59,7 @@ def tell(run):
 
 @pytest.fixture(scope="session")
 def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with stubs of the two libraries."""
+    """Return a folder with stubs of the libraries."""
     compiler = shutil.which(os.environ.get("CXX", "c++"))
     if compiler is None:
         pytest.skip("no C++ compiler for the stub libraries")

@@ -7,6 +7,7 @@ from typing import Any
 
 from gpuprof.analyze.ceiling_rows import Ceiling, Ceilings
 from gpuprof.analyze.roofline.counted import CountedRow, Reuse
+from gpuprof.analyze.roofline.device_work import Piece
 from gpuprof.analyze.roofline.machine import Machine
 from gpuprof.analyze.roofline.timed import Span
 
@@ -64,3 +65,8 @@ def near(size: int, distance: int | None = None, *, written: bool = False) -> Re
 
 def span(name: str, duration_ns: int = 1000, **values: Any) -> Span:
     return Span("operator", name, 0, duration_ns, **values)
+
+
+def piece(duration_ns: int, name: str = "kernel", device: str = "cuda:0", **values: Any) -> Piece:
+    """Return a kernel of nobody's GPU."""
+    return Piece(name, device, 0, duration_ns, **values)

@@ -118,10 +118,10 @@ def test_the_device_times_a_call_between_two_events(monkeypatch: pytest.MonkeyPa
     assert order == ["record", "run", "record", "wait"]
 
 
+@pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning")  # from PyTorch 2.5 on
 def test_a_file_of_torchscript_and_one_of_torch_export(tmp_path: Path) -> None:
     module = torch.nn.Sequential(torch.nn.Linear(6, 2)).eval()
-    with pytest.warns():
-        torch.jit.trace(module, torch.zeros(3, 6)).save(str(tmp_path / "model.pt"))
+    torch.jit.trace(module, torch.zeros(3, 6)).save(str(tmp_path / "model.pt"))
     torch.export.save(torch.export.export(module, (torch.zeros(3, 6),)), tmp_path / "model.pt2")
     for name, framework in (("model.pt", "torchscript"), ("model.pt2", "torch-export")):
         system = make_system(SystemSpec(str(tmp_path / name), input_shape=(6,), trust_pickle=True))

@@ -13,7 +13,7 @@ import pytest
 import gpuprof
 from gpuprof.analyze import ceilings_of_run
 from gpuprof.analyze.ceiling_rows import Ceiling, Ceilings
-from gpuprof.analyze.roofline.build import load_machine
+from gpuprof.analyze.roofline.machines import load_machines
 from gpuprof.cli.main import execute
 
 # isort: split
@@ -90,7 +90,7 @@ def test_a_recording_takes_the_roofs_from_around_it(looks: Looks, tmp_path: Path
     with gpuprof.profile(model, out=tmp_path / "r", work=True, ceilings="around") as recording:
         model(torch.ones(2, 4))
     assert recording.run.meta["ceilings"]["around"] is True
-    dram = load_machine(recording.run._folder).find("memory.dram")
+    dram = load_machines(recording.run._folder).host.find("memory.dram")
     assert isinstance(dram, Ceiling)
     assert dram.value == pytest.approx(5e9)
     assert any("differ by more than 10%" in note for note in recording.run.roofline().notes)

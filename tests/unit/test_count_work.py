@@ -165,7 +165,8 @@ def test_compiled_models_are_counted_uncompiled_and_stay_compiled() -> None:
         assert len(compiled) == 3
         gpuprof.count_work(lambda: function(outer(x)))
         outer(x), function(x)
-    assert len(compiled) == 3
+    # PyTorch 2.4 compiles a function that is called inside what is counted for that call's shapes.
+    assert len(compiled) == 3 + torch.__version__.startswith("2.4.")
 
 
 def test_inputs_as_people_hand_them_over() -> None:

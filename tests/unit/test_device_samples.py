@@ -22,6 +22,11 @@ from gpuprof import _native
 from gpuprof.record import device_samples
 from gpuprof.record.device_samples import DeviceSampleSource, has_driver
 
+sys.path.append(str(Path(__file__).resolve().parents[1] / "gpu"))
+pytest.register_assert_rewrite("expectations")
+
+import expectations  # noqa: E402
+
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="NVML and its driver are sampled on Linux")
 
 STUB = Path(__file__).parent / "stub_nvml" / "pynvml.py"
@@ -186,6 +191,18 @@ def test_stub_readings_become_the_table(stub: Stub, tmp_path: Path) -> None:
     assert run.sql(f"SELECT count(*) FROM samples WHERE NOT ({inside})").fetchall() == [(0,)]
     assert run.meta["sources"]["samples"] == "nvml, every 20 ms"
     assert (run.meta["complete"], run.meta["damage"]) == (True, [])
+
+
+def test_stub_a_busy_device_is_as_the_test_on_a_gpu_expects_it(stub: Stub, tmp_path: Path) -> None:
+    busy = {"nvmlDeviceGetUtilizationRates": [{"gpu": 97, "memory": 40}]}
+    busy |= {"nvmlDeviceGetMemoryInfo_v2": [{"used": 10**9}]}
+    busy |= {"nvmlDeviceGetTotalEnergyConsumption": [5_000, 9_000, 25_000]}
+    stub.play({**ONE, **busy})
+    run = record_readings(stub, tmp_path / "r.gpuprof")
+    expectations.device_samples(run)
+    stub.play(ONE)
+    with pytest.raises(AssertionError):
+        expectations.device_samples(record_readings(stub, tmp_path / "idle.gpuprof", last=4))
 
 
 def test_stub_devices_are_described(stub: Stub, tmp_path: Path) -> None:

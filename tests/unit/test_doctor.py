@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import json
 import os
+import re
 import subprocess
 import sys
 import types
@@ -16,8 +17,9 @@ from typing import Any
 
 import pytest
 
-from gpuprof import doctor, doctor_probes
-from gpuprof.doctor import Check, examine, is_broken
+from gpuprof import doctor
+from gpuprof.doctor import Check, asked, examine, extras, frameworks, host, is_broken, nvidia, probes
+from gpuprof.doctor.check import version_numbers
 
 TORCH = {"version": "2.13.0+cpu", "cuda": None, "hip": None, "itt": True, "file": "torch/__init__.py"}
 NO_DRIVER = {"missing": "libcuda.so.1: cannot open shared object file"}
@@ -31,6 +33,7 @@ class Machine:
         self.patch = patch
         self.versions = {"gpuprof-native": "0.1.0", "nvtx": "0.2.17"}
         self.absent: set[str] = set()
+        self.present: set[str] = set()
         self.native = types.SimpleNamespace(
             build_info=lambda: {
                 "compiler": "GCC 12",
@@ -45,15 +48,22 @@ class Machine:
         patch.setattr(
             importlib.util,
             "find_spec",
-            lambda name: None if name in self.absent else True if "gpuprof" in name else find_spec(name),
+            lambda name: (
+                None
+                if name in self.absent
+                else True
+                if "gpuprof" in name or name in self.present
+                else find_spec(name)
+            ),
         )
         patch.setattr(importlib.metadata, "version", self.version)
-        patch.setattr(doctor, "_native", lambda: self.native)
-        patch.setattr(doctor.platform, "machine", lambda: "x86_64")
+        patch.setattr(asked, "native", lambda: self.native)
+        patch.setattr(frameworks.platform, "machine", lambda: "x86_64")
         patch.delitem(sys.modules, "torch", raising=False)
         patch.delenv("INTEL_LIBITTNOTIFY64", raising=False)
         patch.delenv("NVTX_INJECTION64_PATH", raising=False)
         self.answers(torch=TORCH, driver=NO_DRIVER, nvml=NO_NVML, cupti={"error": "asked without a driver"})
+        self.answers(nvrtc={"error": "asked without a GPU"})
 
     def version(self, name: str) -> str:
         if name not in self.versions:
@@ -61,14 +71,14 @@ class Machine:
         return self.versions[name]
 
     def answers(self, **probes: Any) -> None:
-        """Let the child processes of `_ask_torch`, `_ask_driver` and `_ask_nvml` answer so."""
+        """Let the child processes that are asked answer so."""
         for name, answer in probes.items():
 
             def ask(answer: Any = answer) -> Any:
                 return answer
 
             ask.cache_clear = lambda: None  # type: ignore[attr-defined]
-            self.patch.setattr(doctor, f"_ask_{name}", ask)
+            self.patch.setattr(asked, name, ask)
 
     def check(self, name: str) -> Check:
         found = [check for check in examine() if check.name == name]
@@ -125,7 +135,7 @@ def test_without_the_native_core_nothing_goes(machine: Machine, monkeypatch: pyt
     def missing() -> Any:
         raise ImportError("libstdc++.so.6: version `GLIBCXX_3.4.32' not found")
 
-    monkeypatch.setattr(doctor, "_native", missing)
+    monkeypatch.setattr(asked, "native", missing)
     check = machine.check("native core")
     assert is_broken(check)
     assert "GLIBCXX" in check.detail
@@ -136,7 +146,7 @@ def test_without_the_native_core_nothing_goes(machine: Machine, monkeypatch: pyt
     ("version", "status"), [((3, 9), "problem"), ((3, 10), "ok"), ((3, 14), "ok"), ((3, 15), "info")]
 )
 def test_python_versions(machine: Machine, version: tuple[int, int], status: str) -> None:
-    machine.patch.setattr(doctor.sys, "version_info", (*version, 0))
+    machine.patch.setattr(host.sys, "version_info", (*version, 0))
     check = machine.check("python")
     assert check.status == status
     assert is_broken(check) == (status == "problem")
@@ -197,7 +207,7 @@ def test_clocks(machine: Machine) -> None:
 def test_itt_where_there_is_none(machine: Machine) -> None:
     machine.answers(torch=TORCH | {"itt": False})
     assert machine.check("ITT").status == "missing"
-    machine.patch.setattr(doctor.platform, "machine", lambda: "aarch64")
+    machine.patch.setattr(frameworks.platform, "machine", lambda: "aarch64")
     assert "aarch64" in machine.check("ITT").detail
 
 
@@ -328,7 +338,7 @@ def test_whether_counters_can_be_had(
     told: str,
 ) -> None:
     machine.answers(driver=driver, cupti=cupti)
-    machine.patch.setattr(doctor, "counters_are_restricted", lambda: restricted)
+    machine.patch.setattr(nvidia, "counters_are_restricted", lambda: restricted)
     check = machine.check("GPU counters")
     assert check.status == status
     assert told in check.detail
@@ -352,8 +362,26 @@ def test_who_may_read_counters(
     if parameters is not None:
         (tmp_path / "params").write_text(parameters)
     (tmp_path / "status").write_text(status)
-    found = doctor_probes.counters_are_restricted(tmp_path / "params", tmp_path / "status")
+    found = probes.counters_are_restricted(tmp_path / "params", tmp_path / "status")
     assert found is restricted
+
+
+ONE_GPU = {**DRIVER, "devices": [["Invented", 8_000_000_000, "9.0"]]}
+
+
+def test_nvrtc_is_told_where_there_is_a_gpu(machine: Machine) -> None:
+    assert not [check for check in examine() if check.name == "NVRTC"]
+    answer = {"reason": "", "path": "/lib/libnvrtc.so.13", "version": "13.0"}
+    machine.answers(driver=ONE_GPU, nvrtc=answer)
+    assert machine.check("NVRTC").detail.startswith("13.0 at /lib/libnvrtc.so.13")
+
+
+def test_without_nvrtc_ceilings_are_worked_out(machine: Machine) -> None:
+    reason = "no libnvrtc.so was found: pip install nvidia-cuda-nvrtc"
+    machine.answers(driver=ONE_GPU, nvrtc={"reason": reason, "path": "", "version": "0.0"})
+    check = machine.check("NVRTC")
+    assert (check.status, check.mend) == ("missing", "pip install nvidia-cuda-nvrtc")
+    assert "worked out from clocks" in check.detail
 
 
 def test_a_folder_that_cannot_be_written_is_a_problem_with_a_mend(
@@ -362,7 +390,7 @@ def test_a_folder_that_cannot_be_written_is_a_problem_with_a_mend(
     def refuse(folder: Path) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(doctor, "_reserve_blocks", refuse)
+    monkeypatch.setattr(host, "_reserve_blocks", refuse)
     check = machine.check("current folder")
     assert check.status == "problem"
     assert "No space left on device" in check.detail
@@ -374,8 +402,8 @@ def test_a_current_folder_that_is_gone(tmp_path: Path) -> None:
 import os, sys
 gone = sys.argv[1]
 os.mkdir(gone); os.chdir(gone); os.rmdir(gone)
-from gpuprof import doctor, doctor_probes
-for check in doctor._disk():
+from gpuprof.doctor import host
+for check in host.disk():
     print(check.status, check.name, check.detail)
 """
     command = [sys.executable, "-c", program, str(tmp_path / "gone")]
@@ -388,7 +416,7 @@ for check in doctor._disk():
 
 def absolute_environment() -> dict[str, str]:
     """Return the environment with a PYTHONPATH that holds from any folder."""
-    package = str(Path(doctor.__file__).parents[1])
+    package = str(Path(doctor.__file__).parents[2])
     return {**os.environ, "PYTHONPATH": os.pathsep.join((package, os.environ.get("PYTHONPATH", "")))}
 
 
@@ -409,27 +437,27 @@ def test_a_check_that_fails_reports_itself(
 
 
 def test_a_probe_that_dies_or_hangs_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert doctor_probes.probe("print('noise'); print('{\"a\": 1}')") == {"a": 1}
-    assert doctor_probes.probe("raise ValueError('no\\nway')")["error"] == "exit code 1: way"
-    assert doctor_probes.probe("import os; os._exit(7)")["error"] == "exit code 7: no message"
-    monkeypatch.setattr(doctor_probes, "PROBE_TIMEOUT_S", 0.2)
-    assert "no answer" in doctor_probes.probe("import time; time.sleep(60)")["error"]
+    assert probes.probe("print('noise'); print('{\"a\": 1}')") == {"a": 1}
+    assert probes.probe("raise ValueError('no\\nway')")["error"] == "exit code 1: way"
+    assert probes.probe("import os; os._exit(7)")["error"] == "exit code 7: no message"
+    monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 0.2)
+    assert "no answer" in probes.probe("import time; time.sleep(60)")["error"]
 
 
 def test_the_probes_answer_on_this_machine() -> None:
-    driver = doctor_probes.probe(doctor_probes.DRIVER_PROBE)
+    driver = probes.probe(probes.DRIVER_PROBE)
     assert "error" not in driver
     assert ("missing" in driver) != ("init" in driver)
-    assert len(doctor_probes.probe(doctor_probes.NVML_PROBE).keys() & {"missing", "package", "driver"}) == 1
+    assert len(probes.probe(probes.NVML_PROBE).keys() & {"missing", "package", "driver"}) == 1
     if importlib.util.find_spec("torch"):
-        assert doctor_probes.probe(doctor_probes.TORCH_PROBE).keys() == TORCH.keys()
+        assert probes.probe(probes.TORCH_PROBE).keys() == TORCH.keys()
 
 
 @pytest.mark.parametrize(
     ("text", "version"), [("2.13.0+cpu", (2, 13)), ("2.4.0a0", (2, 4)), ("3", (3, 0)), ("1.1rc1", (1, 1))]
 )
 def test_versions(text: str, version: tuple[int, int]) -> None:
-    assert doctor._version(text) == version
+    assert version_numbers(text) == version
 
 
 def test_the_command_on_this_machine_prints_json_and_fitting_exit_code() -> None:
@@ -446,3 +474,41 @@ def test_the_command_on_this_machine_prints_json_and_fitting_exit_code() -> None
         check for check in values["checks"] if check["required"] and check["status"] in ("missing", "problem")
     ]
     assert values["ok"] == (not broken)
+
+
+# ---- extras ----------------------------------------------------------------------------------
+
+
+def test_an_extra_that_is_there_has_versions(machine: Machine) -> None:
+    machine.versions |= {"jinja2": "3.1.4", "plotly": "6.0"}
+    machine.present |= {"jinja2", "plotly"}
+    check = machine.check("extra report")
+    assert (check.status, check.mend) == ("ok", "")
+    assert "jinja2 3.1.4, plotly 6.0" in check.detail
+
+
+def test_an_extra_that_lacks_a_package_names_it_and_itself(machine: Machine) -> None:
+    machine.versions |= {"jinja2": "3.1.4"}
+    machine.present |= {"jinja2"}
+    machine.absent |= {"plotly"}
+    check = machine.check("extra report")
+    assert check.status == "missing"
+    assert check.detail == "plotly not installed: needed for HTML and PDF of gpuprof compare"
+    assert check.mend == "pip install 'gpuprof-native[report]'"
+    assert not is_broken(check)
+
+
+def test_the_extras_are_those_of_the_package() -> None:
+    project = (Path(__file__).resolve().parents[2] / "pyproject.toml").read_text("utf-8")
+    declared = project.partition("[project.optional-dependencies]")[2].partition("\n[")[0]
+    for extra in extras._EXTRAS:
+        line = next(line for line in declared.splitlines() if line.startswith(f"{extra.name} = "))
+        assert set(re.findall(r'"([a-z0-9-]+)[>=<]', line)) == set(extra.packages)
+
+
+@pytest.mark.parametrize(("program", "status"), [("", "missing"), (sys.executable, "ok")])
+def test_a_browser_for_pdf(machine: Machine, program: str, status: str) -> None:
+    machine.patch.setenv("GPUPROF_CHROMIUM", program or "/nowhere/chromium")
+    check = machine.check("Chromium")
+    assert check.status == status
+    assert ("print" in check.mend) == (status == "missing")

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuprof.analyze import ceilings, ceilings_cache
+from gpuprof.analyze import ceilings, ceilings_cache, gpu_ceilings_cache
 from gpuprof.analyze.ceiling_rows import ALL_CORES, ONE_CORE, Ceiling, Ceilings, Drift, Unit
 from gpuprof.analyze.ceilings_table import ceilings_table, drift_text, format_ceiling
 from gpuprof.cli.main import execute
@@ -97,6 +97,7 @@ def cached(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return example(given["factor"])
 
     monkeypatch.setattr(ceilings_cache, "load_ceilings", load)
+    monkeypatch.setattr(gpu_ceilings_cache, "load_gpu_ceilings", lambda *_: ([], []))
     monkeypatch.setattr(ceilings, "measure_ceilings", measure)
     return given
 

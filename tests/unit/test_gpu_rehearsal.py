@@ -24,7 +24,7 @@ sys.path.append(str(ROOT / "tests" / "gpu"))
 pytest.register_assert_rewrite("expectations")
 
 import expectations  # noqa: E402
-from known_layers import LABELS, LAYERS  # noqa: E402
+from known_layers import LAYERS  # noqa: E402
 from start_program import Ran, start_program  # noqa: E402
 
 
@@ -69,12 +69,12 @@ def test_graph_from_before_the_recording(rehearse: Any) -> None:
         expectations.graph(run)
 
 
-def test_backward_kernels_come_back_in_the_other_order(rehearse: Any) -> None:
+def test_backward(rehearse: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     run = rehearse("backward").run
-    expectations.is_whole(run)
-    names = [name for (name,) in expectations.rows(run, "SELECT name FROM kernels ORDER BY start_ns")]
-    ways = [("forward", label) for label in LABELS] + [("backward", label) for label in reversed(LABELS)]
-    assert names == [f"{way}_{label}" for way, label in ways]
+    expectations.backward(run)
+    monkeypatch.setitem(LAYERS, "c", "body.0")
+    with pytest.raises(AssertionError):
+        expectations.backward(run)
 
 
 def test_restarts(rehearse: Any, tmp_path: Path) -> None:
@@ -99,6 +99,10 @@ def test_kill(rehearse: Any) -> None:
 
 def test_gpu_not_wanted(rehearse: Any) -> None:
     expectations.without_gpu(rehearse("without_gpu").run)
+
+
+def test_streams(rehearse: Any) -> None:
+    expectations.streams(rehearse("streams").run)
 
 
 def test_threads(rehearse: Any) -> None:

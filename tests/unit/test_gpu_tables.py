@@ -17,7 +17,7 @@ from gpuprof import _native
 from gpuprof.analyze.calls import load_gpu_calls
 from gpuprof.analyze.weight import on_gpu
 from gpuprof.run import gpu_records, gpu_tables
-from gpuprof.run.format import TABLES
+from gpuprof.run.format import KINDS, TABLES
 from gpuprof.run.gpu_records import (
     COPY,
     FILL,
@@ -127,6 +127,8 @@ def test_kernels_find_the_span_that_launched_them(bench: GpuBench) -> None:
         (2, "gemm<float>", None, 7, 7, 4, 32, True),
         (3, "(unknown kernel)", None, 1, None, None, None, None),
     ]
+    told = "1 of 4 kernels, copies and fills have no launch in this recording: they stand below their process"
+    assert run.meta["notes"] == [told]
 
 
 def test_call_tree_holds_the_gpu_below_its_calls(bench: GpuBench) -> None:
@@ -177,6 +179,52 @@ def test_replayed_kernels_belong_to_what_captured_them(bench: GpuBench) -> None:
     assert found == [("layer", 9, 500, 10, False), ("replay", 8, 4, 20, False), ("replay", 8, 6, 30, False)]
     units = rows(run, "select name, calls, gpu_ns from call_tree where kind = 'kernel' order by gpu_ns")
     assert units == [("(unknown kernel)", 1, 10), ("CUDA graph 8", 1, 50)]
+    (note,) = run.meta["notes"]
+    assert note.startswith("captured while the GPU was not recorded: CUDA graph 8; each is one unit below")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
+def test_kernels_of_compiled_code_belong_to_the_compiled_module(bench: GpuBench) -> None:
+    """Both ways: a compiler whose code launches a kernel that is named as Inductor names its own."""
+    torch = pytest.importorskip("torch")
+    from torch._dynamo.backends.common import aot_autograd
+
+    def compiler(name: str, correlation: int) -> Callable[..., Any]:
+        def compile_graph(graph: Any, _inputs: Any) -> Any:
+            def compiled(arguments: list[Any]) -> Any:
+                launch(correlation)
+                bench.record(KERNEL, correlation, 100 * correlation, 10, name=_native.intern(name))
+                return graph.forward(*arguments)
+
+            compiled._boxed_call = True  # type: ignore[attr-defined]
+            return compiled
+
+        return compile_graph
+
+    backend = aot_autograd(
+        fw_compiler=compiler("triton_per_fused_native_layer_norm_0", 1),
+        bw_compiler=compiler("triton_per_fused_native_layer_norm_backward_0", 2),
+    )
+    inner = torch.compile(torch.nn.Sequential(torch.nn.LayerNorm(4), torch.nn.GELU()), backend=backend)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), inner)
+    tree = bench.run(lambda _bench: model(torch.ones(2, 4)).sum().backward()).call_tree
+    found = {}
+    for node in range(len(tree)):
+        if tree.gpu_ns is None or not tree.gpu_ns[node]:
+            continue
+        above = [node]
+        while tree.parent[above[-1]] >= 0:
+            above.append(tree.parent[above[-1]])
+        layers = [tree.names[tree.name[each]] for each in above if KINDS[tree.kind[each]] == "layer"]
+        found[tree.names[tree.name[node]]] = (
+            layers,
+            any(tree.names[tree.name[n]] == "backward" for n in above),
+        )
+    assert found == {
+        "triton_per_fused_native_layer_norm_0": (["1", "Sequential"], False),
+        "triton_per_fused_native_layer_norm_backward_0": (["1", "Sequential"], True),
+    }
+    torch._dynamo.reset()
 
 
 def test_transfers_and_waits(bench: GpuBench) -> None:
@@ -203,16 +251,26 @@ def test_transfers_and_waits(bench: GpuBench) -> None:
 
 def test_batches_join_alike(bench: GpuBench, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_tables, "BATCH_RECORDS", 7)
+    monkeypatch.setattr(gpu_tables, "JOINED_LAUNCHES", 6)
+    monkeypatch.setattr(gpu_tables, "SORTED_ROWS", 9)
 
     def program(bench: GpuBench) -> None:
         for correlation in range(1, 101):
             with gpuprof.span(f"step {correlation}"):
                 launch(correlation)
             bench.record(KERNEL, correlation, 1000 - correlation, correlation)
+            bench.record(COPY, correlation, correlation // 20, correlation)
+        for correlation in (0, 101, UNKNOWN):  # nobody's
+            bench.record(KERNEL, correlation, 2000, 7)
 
     run = bench.run(program)
     found = rows(run, "select s.name, k.duration_ns, kernel_id from kernels k join spans s using (span_id)")
     assert sorted(found) == sorted((f"step {n}", n, 100 - n) for n in range(1, 101))
+    assert rows(run, "select kernel_id from kernels") == [(number,) for number in range(103)]
+    copies = rows(run, "select s.name, t.start_ns from transfers t join spans s using (span_id)")
+    assert sorted(name for name, _ in copies) == sorted(f"step {number}" for number in range(1, 101))
+    assert rows(run, "select start_ns from transfers") == sorted((start,) for _, start in copies)
+    assert len(list((run.path / "kernels" / "rank=0").iterdir())) > 5
 
 
 def test_without_a_gpu_nothing_is_claimed(bench: GpuBench) -> None:

@@ -65,7 +65,7 @@ def test_a_program_that_never_uses_cuda_loads_nothing(program: Any) -> None:
     facts = program("""
 with gpuprof.profile(out="a") as recording:
     pass
-assert "libcupti" not in open("/proc/self/maps").read()
+assert os.environ["GPUPROF_CUPTI_LIBRARY"] not in open("/proc/self/maps").read()
 tell(recording.run)
 """)
     assert facts["sources"]["kernels"] == "off: the program never initialised CUDA"
@@ -77,7 +77,7 @@ def test_what_is_not_wanted_is_left_alone(program: Any) -> None:
 initialise()
 with gpuprof.profile(out="a", gpu=False) as recording:
     pass
-assert "libcupti" not in open("/proc/self/maps").read()
+assert os.environ["GPUPROF_CUPTI_LIBRARY"] not in open("/proc/self/maps").read()
 tell(recording.run)
 """)
     assert (facts["sources"]["kernels"], facts["gpu"]) == ("off: not wanted", None)
@@ -87,9 +87,11 @@ tell(recording.run)
 def test_a_refusal_is_the_reason(program: Any, function: str, error: int) -> None:
     facts = program(f"""
 initialise()
+vars(torch._C).pop("_cuda_getDevice", None)  # of builds with CUDA
 cupti().stub_set(b"{function}", ctypes.c_int64({error}))
 with gpuprof.profile(out="a") as recording:
     launch(1)
+assert recording.run.sql("SELECT DISTINCT gpu_ns FROM call_tree").fetchall() == [(None,)]
 tell(recording.run)
 """)
     assert facts["sources"]["kernels"].startswith("off: ")
@@ -98,16 +100,59 @@ tell(recording.run)
     assert facts["gpu"] is None
 
 
-def test_dropped_records_are_told(program: Any) -> None:
+def test_what_is_missing_is_told_in_the_run_and_in_the_summary(program: Any) -> None:
     facts = program("""
+from gpuprof.cli.header import header
+def told(run):
+    return {**{key: run.meta[key] for key in ("sources", "gpu", "notes", "complete")},
+            "header": header(run.path, run.meta), "summary": str(run.summary("kernel"))}
+def launch_without_times():
+    cupti().stub_launch(ctypes.c_uint32(70), b"gemm", ctypes.c_int64(0), ctypes.c_int64(0))
+runs = {}
 initialise()
-with gpuprof.profile(out="a") as recording:
+with gpuprof.profile(out="dropped") as recording:
+    launch(1)
     cupti().stub_set(b"dropped", ctypes.c_int64(1234))
-tell(recording.run)
+runs["dropped"] = told(recording.run)
+with gpuprof.profile(out="unfinished") as recording:
+    launch(1)
+    launch_without_times()
+runs["unfinished"] = told(recording.run)
+with gpuprof.profile(out="lost") as recording:
+    launch(2)
+    cupti().stub_set(b"flush", ctypes.c_int64(9))
+    cupti().stub_set(b"forced flush", ctypes.c_int64(9))
+runs["lost"] = told(recording.run)
+cuda.stub_cuda_set(1, 12040, 1)
+with gpuprof.profile(out="old") as recording:
+    launch(1)
+runs["old"] = told(recording.run)
+print(json.dumps(runs))
 """)
-    assert facts["gpu"]["dropped"] == 1234
-    assert any("dropped 1,234 GPU records" in note for note in facts["notes"])
-    assert facts["complete"] is False
+    assert facts["dropped"]["gpu"]["dropped"] == 1234
+    assert facts["dropped"]["notes"] == ["CUPTI dropped 1,234 GPU records for want of room"]
+    assert facts["unfinished"]["gpu"]["unfinished"] == 1
+    assert facts["unfinished"]["gpu"]["kernels"] == 1
+    lost = facts["lost"]
+    assert lost["gpu"]["problem"].startswith("the GPU does not answer (error 9)")
+    assert lost["notes"] == [f"GPU records: {lost['gpu']['problem']}"]
+    words = {
+        "dropped": "1,234 GPU records dropped by CUPTI",
+        "unfinished": "1 GPU record without times",
+        "lost": "GPU work after an error",
+    }
+    for name, text in words.items():
+        assert facts[name]["complete"] is False
+        assert f"lost      {text}" in facts[name]["header"]
+        assert (
+            f"note: this run is incomplete: it holds what could be recovered; {text}"
+            in facts[name]["summary"]
+        )
+    assert (
+        "for CUDA 13.0, and the driver supports up to CUDA 12.4: update the"
+        in facts["old"]["sources"]["kernels"]
+    )
+    assert facts["old"]["complete"] is True
 
 
 def test_the_program_s_own_profiler_comes_first(program: Any) -> None:
@@ -173,9 +218,56 @@ with gpuprof.profile(out="a") as recording:
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
     launch(1)
+child = os.fork()
+if child == 0:
+    calls = stub_count(b"flush"), cuda.stub_cuda_count(b"calls")
+    with gpuprof.profile(torch.nn.Identity(), out="b") as later:
+        pass
+    assert calls == (stub_count(b"flush"), cuda.stub_cuda_count(b"calls"))
+    os._exit("forked from one that used CUDA" not in later.run.meta["sources"]["kernels"])
+assert os.waitpid(child, 0)[1] == 0
 tell(recording.run)
 """)
     assert facts["gpu"]["kernels"] == 2
+
+
+def test_children_that_use_cuda_after_the_fork_are_recorded_and_told(program: Any) -> None:
+    facts = program("""
+import multiprocessing, signal
+def work(count, end=None):
+    initialise()
+    with gpuprof.span("in the child"):
+        launch(count)
+    cupti().stub_set(b"dropped", ctypes.c_int64(count))
+    if end is not None:
+        end()
+context = multiprocessing.get_context("fork")
+with gpuprof.profile(out="a") as recording:
+    children = [context.Process(target=work, args=(2,)), context.Process(target=work, args=(3, os.abort))]
+    for child in children:
+        child.start()
+        child.join()
+    plain = os.fork()
+    if plain == 0:
+        work(5)
+        sys.exit(0)
+    os.waitpid(plain, 0)
+run = recording.run
+launched = run.sql("SELECT kernels.process_id, spans.name, count(*) FROM kernels JOIN spans USING (span_id) "
+                   "GROUP BY ALL")
+rows = sorted((process == children[1].pid, name, count) for process, name, count in launched.fetchall())
+print(json.dumps({**{key: run.meta[key] for key in ("sources", "gpu", "notes", "complete")}, "rows": rows,
+                  "aborted": children[1].pid}))
+""")
+    assert facts["sources"]["kernels"].startswith("CUPTI 13.0")
+    assert [row for row in facts["rows"] if not row[0]] == [
+        [False, "in the child", 2],
+        [False, "in the child", 5],
+    ]
+    assert (facts["gpu"]["kernels"], facts["gpu"]["dropped"]) == (7, 7)
+    assert sum("CUPTI dropped" in note for note in facts["notes"]) == 2
+    assert f"process {facts['aborted']} ended before it could tell" in "".join(facts["notes"])
+    assert facts["complete"] is False
 
 
 def test_what_goes_wrong_stays_out_of_the_programs_first_use_of_cuda(program: Any) -> None:

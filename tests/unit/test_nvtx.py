@@ -423,6 +423,26 @@ print(_native.nvtx_attachments())
     assert result.totals["unfinished_spans"] == result.totals["damaged_events"] == 0
 
 
+def test_ranges_of_torch(run_program: Any, recorded: Any, tmp_path: Path) -> None:
+    """A build with CUDA carries its own copy of the header; it needs no GPU for this."""
+    torch = pytest.importorskip("torch")
+    if torch.version.cuda is None:
+        pytest.skip("this build of torch has no NVTX, as it has no CUDA")
+    run_program("""
+import gpuprof, torch
+from torch.cuda import nvtx
+with gpuprof.profile(out="r.gpuprof", layers=False, operators=False):
+    with nvtx.range("outer"):
+        nvtx.range_push("inner")
+        nvtx.range_pop()
+    nvtx.range_end(nvtx.range_start("by number"))
+    nvtx.mark("mark")
+""")
+    result = recorded(gpuprof.open(tmp_path / "r.gpuprof"))
+    assert sorted(result.paths()) == ["by number", "mark", "outer", "outer/inner"]
+    assert result.totals["damaged_events"] == result.totals["unmatched_ends"] == 0
+
+
 # --- announcing to another tool ------------------------------------------------------------------
 
 

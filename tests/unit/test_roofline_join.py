@@ -8,7 +8,7 @@ import random
 from collections.abc import Sequence
 
 import pytest
-from roofline_rows import counted, span
+from roofline_rows import counted, piece, span
 
 from gpuprof.analyze.roofline.alignment import align
 from gpuprof.analyze.roofline.counted import CountedRow
@@ -115,8 +115,9 @@ def test_layers_do_not_mix() -> None:
 
 
 def test_what_ran_on_a_gpu_is_told() -> None:
-    joined = join(rows("a"), timed({"fc": [span("a", on_gpu=True)]}))
+    joined = join(rows("a"), timed({"fc": [span("a", pieces=[piece(100), piece(50)])]}))
     assert joined.rows[0].on_gpu
+    assert [each.time_ns for each in joined.rows[0].executions["cuda:0"]] == [150]
 
 
 # ---- backward --------------------------------------------------------------------------------

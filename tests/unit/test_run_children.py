@@ -19,7 +19,7 @@ from gpuprof import _native
 from gpuprof.cli.run import run as run_command
 from gpuprof.record.children import CHILDREN_VARIABLE, STARTUP_FOLDER, join_run, offer_run
 from gpuprof.record.python_stacks import has_pyinstrument
-from gpuprof.run.child_facts import name_processes, read_child_facts, with_child_facts
+from gpuprof.run.child_facts import name_processes, read_child_facts, who_told_of_gpu, with_child_facts
 
 RUN = ("-m", "gpuprof", "run")
 PACKAGE = str(Path(gpuprof.__file__).parents[1])
@@ -207,6 +207,7 @@ def test_the_notes_of_a_process_say_whose_they_are(
     assert notes[0].startswith("process ")
     # Of the one that the forkserver forked, and that imported torch, or what stands for it.
     assert meta["sources"]["layers"].endswith("called, in processes that it started")
+    assert meta["layer_types"] == {"Module": {"Module": "Module"}}
 
 
 def test_what_outlives_the_program_goes_on_in_peace(
@@ -355,14 +356,17 @@ def test_facts_of_processes_become_those_of_the_run() -> None:
         "gpu": None,
         "closed": True,
     }
-    gpu = {"cupti_version": 26, "cupti_path": "a", "clock_error_ns": None, "kernels": 2, "dropped": 0}
-    sources = {"spans": "on", "layers": "every", "operators": "off: x", "kernels": "CUPTI 26, a"}
+    gpu = {"cupti_version": "13.0", "cupti_path": "a", "clock_error_ns": None, "kernels": 2, "unfinished": 0}
+    gpu |= {"problem": None}
+    sources = {"spans": "on", "layers": "every", "operators": "off: x", "kernels": "CUPTI 13.0, a"}
     first = {"process_id": 2, "sources": sources, "notes": ["known", "new"], "gpu": gpu, "torch": "2.13"}
     first |= {"layer_types": {"Net": {"Net": "Net"}}}
     second = {**first, "process_id": 3, "gpu": {**gpu, "clock_error_ns": 5, "kernels": 3}}
     second |= {"layer_types": {"Net": {"0": "Linear"}}, "notes": ["new", "mine"]}
     silent = {"process_id": 9, "notes": ["of a process without events"]}
-    facts = with_child_facts(own, [first, second, silent], decoded(1, 2, 3))
+    killed = {"process_id": 4, "gpu": {"cupti_version": "13.0", "cupti_path": "a", "clock_error_ns": None}}
+    facts = with_child_facts(own, [killed, first, second, silent], decoded(1, 2, 3, 4))
+    assert who_told_of_gpu([killed, first, second, silent]) == {2, 3}
     assert facts["notes"] == ["known", "2 child processes: new", "process 3: mine"]
     assert facts["gpu"] == {**gpu, "clock_error_ns": 5, "kernels": 5}
     assert facts["layer_types"] == {"Net": {"Net": "Net", "0": "Linear"}}
@@ -372,7 +376,7 @@ def test_facts_of_processes_become_those_of_the_run() -> None:
         "spans": "on",
         "layers": "every, in processes that it started",
         "operators": "itt",
-        "kernels": "CUPTI 26, a, in processes that it started",
+        "kernels": "CUPTI 13.0, a, in processes that it started",
     }
     assert with_child_facts(own, [silent], decoded(1)) is own
 

@@ -205,6 +205,12 @@ def flash_and_back(query: Any, key: Any, value: Any) -> Any:
     )
 
 
+needs_shapes_of_attention = pytest.mark.skipif(
+    torch.__version__.startswith("2.4."), reason="PyTorch 2.4 tells no shapes of these operators on a CPU"
+)
+
+
+@needs_shapes_of_attention
 def test_attention_of_other_devices_agrees_with_torch_by_shapes() -> None:
     from torch.utils.flop_counter import FlopCounterMode
 
@@ -222,6 +228,7 @@ def test_attention_of_other_devices_agrees_with_torch_by_shapes() -> None:
         assert (work.flops, work.exactness) == (counter.get_total_flops(), "exact")
 
 
+@needs_shapes_of_attention
 def test_packed_attention_counts_the_pairs_of_each_sequence() -> None:
     aten = torch.ops.aten
     tokens = torch.empty(2, 6, 3, 4, device="meta")  # batch, tokens, heads, depth

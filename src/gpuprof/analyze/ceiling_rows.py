@@ -13,6 +13,8 @@ Unit = Literal["flop_per_s", "bytes_per_s", "ns"]
 UNITS: tuple[Unit, ...] = ("flop_per_s", "bytes_per_s", "ns")
 ALL_CORES = "cpu"
 ONE_CORE = "cpu.core"
+# What the devices begin with that are GPUs: "cuda:0".
+GPU = "cuda"
 # What the labels of a roofline may rest on, and what shared machines exceed within minutes.
 MOST_DRIFT = 0.1
 
@@ -21,7 +23,8 @@ MOST_DRIFT = 0.1
 class Ceiling:
     """One row: what `device` sustains at best of `resource`.
 
-    `device` is "cpu" (all processors of the affinity mask together) or "cpu.core" (one of them).
+    `device` is "cpu" (all processors of the affinity mask together), "cpu.core" (one of them) or a GPU as
+    PyTorch calls it ("cuda:0").
     `resource` is a roof ("compute", "memory.dram", "memory.l1" to "memory.l3", "launch") or one of
     the measurements that the roof is the best of ("compute.avx512", "memory.dram.read"). `dtype` is
     None where it does not matter. `spread` is the interquartile range of the repeats over their

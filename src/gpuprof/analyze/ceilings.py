@@ -98,11 +98,12 @@ def machine_key() -> dict[str, Any]:
         "quota": processor_quota(),
         "instruction_sets": _native.cpu_instruction_sets(),
         "gpuprof": _native.build_info()["version"],
-        "torch": _torch_version(),
+        "torch": torch_version(),
     }
 
 
-def _torch_version() -> str | None:
+def torch_version() -> str | None:
+    """Return the version of PyTorch that is installed, without importing it."""
     try:
         return version("torch") if importlib.util.find_spec("torch") else None
     except PackageNotFoundError:

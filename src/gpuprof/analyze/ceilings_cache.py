@@ -26,11 +26,11 @@ def load_ceilings(refresh: bool = False, progress: Progress | None = None) -> tu
     key = machine_key()
     note = None
     if not refresh:
-        cached, note = _read(key)
+        cached, note = read_cached(key)
         if cached is not None:
             return cached, False
     measured = measure_ceilings(progress=progress)
-    note = _write(measured, key) or note
+    note = keep(measured, key) or note
     return (replace(measured, notes=(*measured.notes, note)) if note else measured), True
 
 
@@ -43,7 +43,7 @@ def cache_file(key: dict[str, Any]) -> Path:
     return base / "gpuprof" / f"ceilings-{digest[:16]}.json"
 
 
-def _read(key: dict[str, Any]) -> tuple[Ceilings | None, str | None]:
+def read_cached(key: dict[str, Any]) -> tuple[Ceilings | None, str | None]:
     """Return what the cache has, or why it is of no use; neither where it just has nothing."""
     try:
         path = cache_file(key)
@@ -51,7 +51,8 @@ def _read(key: dict[str, Any]) -> tuple[Ceilings | None, str | None]:
         return None, f"there is no cache: {error}"
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
-        if values["format_version"] != FORMAT_VERSION or values["ceilings"]["machine"] != key:
+        machine = values["ceilings"]["machine"]
+        if values["format_version"] != FORMAT_VERSION or {**machine, **key} != machine:
             return None, None
         return from_dict(values["ceilings"]), None
     except FileNotFoundError:
@@ -62,7 +63,7 @@ def _read(key: dict[str, Any]) -> tuple[Ceilings | None, str | None]:
         return None, f"the cache was damaged and is written again: {path}"
 
 
-def _write(ceilings: Ceilings, key: dict[str, Any]) -> str | None:
+def keep(ceilings: Ceilings, key: dict[str, Any]) -> str | None:
     """Store `ceilings` all at once or not at all; returns why not."""
     text = json.dumps({"format_version": FORMAT_VERSION, "ceilings": ceilings.as_dict()}, indent=1)
     try:

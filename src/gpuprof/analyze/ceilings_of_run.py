@@ -11,6 +11,7 @@ from typing import Any
 from gpuprof.analyze.ceiling_rows import ALL_CORES, Ceiling, Ceilings, roof
 from gpuprof.analyze.ceilings import measure_ceilings
 from gpuprof.analyze.ceilings_cache import load_ceilings
+from gpuprof.analyze.gpu_ceilings_cache import load_gpu_ceilings
 from gpuprof.errors import RunError, UnavailableError
 from gpuprof.run.work_table import write_ceilings
 
@@ -21,7 +22,7 @@ def add_ceilings(path: Path, work: dict[str, Any], before: Ceilings | None = Non
     `before` is what `look_before()` found right before the recording, where that was asked for.
     """
     try:
-        write_ceilings(path, *ceilings_for_run(work["page_faults"], before))
+        write_ceilings(path, *ceilings_for_run(work["page_faults"], before, work.get("gpu")))
     except OSError as error:
         raise RunError(f"cannot write the ceilings of {path}: {error.strerror}; make room") from error
 
@@ -35,7 +36,9 @@ def look_before() -> Ceilings:
 
 
 def ceilings_for_run(
-    page_faults: Sequence[dict[str, Any]], before: Ceilings | None = None
+    page_faults: Sequence[dict[str, Any]],
+    before: Ceilings | None = None,
+    gpu: dict[str, Any] | None = None,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Return rows of the table `ceilings`, and what `meta.json` says of them.
 
@@ -43,24 +46,48 @@ def ceilings_for_run(
     what drifted is named, and what is better than before becomes the roof. With `before`, the better of
     what was measured right before and right after the recording is the roof, whatever the cache has: a
     machine that was faster once is no measure of what bound a program today. `page_faults` are the rows
-    that the recording itself has measured.
+    that the recording itself has measured, `gpu` what it knows of the GPUs that were used.
     """
     own = [{"device": ALL_CORES, "dtype": None, "unit": "ns", **row} for row in page_faults]
+    gpu_rows, gpu_facts = _gpu_ceilings(gpu)
     try:
         ceilings, fresh = load_ceilings()
         later = None if fresh and before is None else _look_again()
     except (UnavailableError, OSError, RuntimeError) as error:
-        return own, {"measured_at": None, "drift": [], "notes": [f"no ceilings: {error}"]}
+        nothing = {"measured_at": None, "drift": [], "notes": [f"no ceilings: {error}"]}
+        return [*own, *gpu_rows], _with_gpus(nothing, gpu_facts)
     earlier = ceilings if before is None else before
     drifts = [] if later is None else earlier.drift_to(later)
-    facts = {
+    facts: dict[str, Any] = {
         "measured_at": earlier.measured_at,
         "around": before is not None,
         "drift": [asdict(drift) for drift in drifts],
         "notes": list(ceilings.notes),
     }
     rows = _better(ceilings.rows, later) if before is None else _around(ceilings, before, later)
-    return [*(asdict(row) for row in rows), *own], facts
+    return [*(asdict(row) for row in rows), *own, *gpu_rows], _with_gpus(facts, gpu_facts)
+
+
+def _gpu_ceilings(gpu: dict[str, Any] | None) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
+    """Return the rows and facts of the GPUs that a run has used, under the numbers that it knows them by."""
+    if not gpu:
+        return [], None
+    found, notes = load_gpu_ceilings(used=gpu["devices"])
+    rows: list[dict[str, Any]] = []
+    facts: dict[str, Any] = {"gpus": [], "drift": [], "notes": notes}
+    for each in found:
+        rows += [asdict(row) for row in _better(each.ceilings.rows, each.later)]
+        facts["gpus"].append({**each.ceilings.machine, "device": each.device})
+        facts["drift"] += [asdict(drift) for drift in each.drifts]
+        facts["notes"] += each.ceilings.notes
+    return rows, facts
+
+
+def _with_gpus(facts: dict[str, Any], gpus: dict[str, Any] | None) -> dict[str, Any]:
+    if gpus is None:
+        return facts
+    joined = {key: [*facts[key], *gpus[key]] for key in ("drift", "notes")}
+    return {**facts, **joined, "gpus": gpus["gpus"]}
 
 
 def _look_again() -> Ceilings | None:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from gpuprof.analyze.ceiling_rows import ALL_CORES, MOST_DRIFT, ONE_CORE, Ceiling, Ceilings, Drift
+from gpuprof.analyze.ceiling_rows import ALL_CORES, GPU, MOST_DRIFT, ONE_CORE, Ceiling, Ceilings, Drift
 from gpuprof.analyze.text_table import Column, escape_text, format_duration, format_share, text_table
 
 WIDTH = 100
@@ -41,6 +41,18 @@ def ceilings_table(ceilings: Ceilings, width: int = WIDTH) -> str:
     ]
     for note in ceilings.notes:
         lines += textwrap.wrap(f"note: {note}", width, subsequent_indent="      ")
+    return "\n".join(lines)
+
+
+def gpu_ceilings_table(ceilings: Ceilings, device: str, width: int = WIDTH) -> str:
+    """Return the ceilings of a GPU as a table with its notes, without a final newline."""
+    columns = [Column("", right=False), Column(device), Column("spread"), Column("method", right=False)]
+    rows = [(_label(row), format_ceiling(row), format_share(row.spread), row.method) for row in ceilings.rows]
+    name = ceilings.machine.get("gpu") or "unknown GPU"
+    lines = [escape_text(f"{device}: {name}, measured {ceilings.measured_at}"), ""]
+    lines += [text_table(columns, rows, width)]
+    for note in ceilings.notes:
+        lines += textwrap.wrap(escape_text(f"note: {note}"), width, subsequent_indent="      ")
     return "\n".join(lines)
 
 
@@ -99,4 +111,5 @@ def _label(row: Ceiling) -> str:
 
 def _change(drift: Drift) -> str:
     name = drift.resource if drift.dtype is None else f"{drift.resource} {drift.dtype}"
-    return f"{name} {drift.change:+.1%}"
+    where = f"{drift.device} " if drift.device.startswith(GPU) else ""
+    return f"{where}{name} {drift.change:+.1%}"

@@ -108,20 +108,31 @@ def _print_ceilings(refresh: bool, as_json: bool) -> None:
     """Show the ceilings; those of the cache are compared with a quick new measurement."""
     from gpuprof.analyze.ceilings import measure_ceilings
     from gpuprof.analyze.ceilings_cache import load_ceilings
-    from gpuprof.analyze.ceilings_table import ceilings_table, drift_text
+    from gpuprof.analyze.ceilings_table import ceilings_table, drift_text, gpu_ceilings_table
+    from gpuprof.analyze.gpu_ceilings_cache import load_gpu_ceilings
 
     with _progress("measuring, for about 10 seconds ...") as progress:
         ceilings, fresh = load_ceilings(refresh, progress)
         drifts = None if fresh else ceilings.drift_to(measure_ceilings(quick=True, progress=progress))
+        gpus, gpu_notes = load_gpu_ceilings(refresh, progress)
+    for gpu in gpus:
+        if gpu.later is not None:
+            drifts = [*(drifts or []), *gpu.drifts]
     if as_json:
         values = {
             "ceilings": ceilings.as_dict(),
+            "gpus": [{"device": gpu.device, "ceilings": gpu.ceilings.as_dict()} for gpu in gpus],
+            "gpu_notes": gpu_notes,
             "from_cache": not fresh,
             "drift": None if drifts is None else [dataclasses.asdict(drift) for drift in drifts],
         }
         click.echo(json.dumps(values, indent=2))
         return
     click.echo(ceilings_table(ceilings))
+    for gpu in gpus:
+        click.echo(f"\n{gpu_ceilings_table(gpu.ceilings, gpu.device)}")
+    for note in gpu_notes:
+        click.echo(f"note: {note}")
     if drifts is not None:
         click.echo(drift_text(drifts))
 

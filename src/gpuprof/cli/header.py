@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprof.analyze.summary import TABLE_WIDTH
 from gpuprof.analyze.text_table import format_bytes, format_count, format_duration, wrapped
+from gpuprof.run.gpu_losses import gpu_losses
 
 if TYPE_CHECKING:
     from gpuprof.analyze.devices import DeviceUse
@@ -127,6 +128,7 @@ def _lost(meta: Mapping[str, Any]) -> str:
     if totals is None:
         return ""
     lost = [_counted_loss(totals[key], words) for key, words in _LOSSES.items() if totals.get(key)]
+    lost += gpu_losses(meta.get("gpu"))
     return ", ".join(lost) or ("nothing" if meta.get("complete") else "nothing that is known of")
 
 

@@ -39,10 +39,10 @@ def roofline(run: str, output: str | None, by: RooflineKind, top: int | None, as
         check_output(path)
     recorded = api.open(run)
     found = recorded.roofline(path)
-    if by == "kernel":
+    if by == "kernel" and not found.kernels:
         raise RunError(
-            f"{recorded.path}: no roofline by kernel, since this version measures no ceilings of GPUs: "
-            "take --by operator or --by layer"
+            f"{recorded.path}: no kernel was recorded, so there is no roofline by kernel: take --by operator "
+            "or --by layer"
         )
     if as_json:
         click.echo(json.dumps({"run": str(recorded.path), "roofline": found.to_dict()}, indent=2))

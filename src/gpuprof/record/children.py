@@ -18,6 +18,7 @@ from typing import Any
 
 from gpuprof import _native
 from gpuprof.record.collector import offer_collector
+from gpuprof.record.forked_gpu import at_end_of_child
 from gpuprof.record.recording import RECORDING_FILE, SEGMENTS, Recording, record_program
 
 CHILDREN_VARIABLE = "GPUPROF_CHILDREN"
@@ -67,9 +68,8 @@ def stop_at_exit(recording: Recording) -> None:
 
 
 def _may_join(offered: dict[str, Any]) -> bool:
-    if offered["gpuprof"] != _native.build_info()["version"] or any(
-        _HELPER in word for word in sys.orig_argv
-    ):
+    is_helper = any(_HELPER in word for word in sys.orig_argv)
+    if is_helper or offered["gpuprof"] != _native.build_info()["version"]:
         return False
     facts = json.loads(Path(offered["run"], RECORDING_FILE).read_bytes())
     return facts["process_id"] == offered["process_id"] and not facts["closed"]
@@ -118,7 +118,7 @@ class ChildRecording(Recording):
         self._facts = {**self._facts, "process_id": self._process_id}
         self._facts.pop("rank", None)
         self._facts_file = self._own_facts_file()
-        stop_at_exit(self)
+        at_end_of_child(self.stop)
 
     def _start_torch_sources(self) -> None:
         super()._start_torch_sources()

@@ -12,6 +12,7 @@ import weakref
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from gpuprof.record.gpu_facts import gpu_of_call
 from gpuprof.record.inputs import CallsGiven, signature_of
 from gpuprof.record.tracing import is_tracing
 
@@ -42,6 +43,7 @@ class FirstCall:
     threads: int
     # Tensors among the arguments with the version that they had then.
     versions: list[tuple[torch.Tensor, int]]
+    gpu: dict[str, Any] | None = None
 
 
 class FirstCalls:
@@ -88,6 +90,7 @@ class FirstCalls:
         self, torch: Any, name: str, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> None:
         versions: list[tuple[Any, int]] = []
+        given = (value for value in (*args, *kwargs.values()) if isinstance(value, torch.Tensor))
         self.calls.append(
             FirstCall(
                 name,
@@ -100,6 +103,7 @@ class FirstCalls:
                 training=bool(module.training),
                 threads=int(torch.get_num_threads()),
                 versions=versions,
+                gpu=gpu_of_call(torch, module, given),
             )
         )
 

@@ -7,6 +7,8 @@ not work in the child. Where the program has not done it yet, recording begins w
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import os
 import sys
 import threading
@@ -16,17 +18,20 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof import _native
+from gpuprof.record.forked_gpu import at_end_of_child, write_told
 from gpuprof.record.layer_timer import METHOD, LayerTimer
 from gpuprof.record.profiler_guard import ProfilerGuard
 
 _WAITING = "off: the program never initialised CUDA"
 _PROFILED = "a profiler of PyTorch was active"
+_FORKED = "this process was forked from one that used CUDA, which does not work here: start it with spawn"
 _STEPPED_BACK = "GPU records were left out while the program used a profiler of PyTorch"
 _CAPTURING = (
     "the recording of the GPU began while a CUDA graph was captured: what was captured before cannot be "
     "tied to its layers"
 )
 _LIBRARY_FOLDERS = ("nvidia/cu13/lib", "nvidia/cuda_cupti/lib")
+_COMPILER_FOLDERS = ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib")
 _TOOLKIT_FOLDERS = (
     "extras/CUPTI/lib64",
     "lib64",
@@ -38,7 +43,16 @@ _TOOLKIT_FOLDERS = (
 
 def cupti_folders() -> list[Path]:
     """Return the folders in which CUPTI may be: the wheels', then the toolkits'."""
-    wheels = [Path(entry, folder) for entry in sys.path for folder in _LIBRARY_FOLDERS]
+    return _folders(_LIBRARY_FOLDERS)
+
+
+def nvrtc_folders() -> list[Path]:
+    """Return the folders in which NVRTC may be, in the same order."""
+    return _folders(_COMPILER_FOLDERS)
+
+
+def _folders(in_wheels: tuple[str, ...]) -> list[Path]:
+    wheels = [Path(entry, folder) for entry in sys.path for folder in in_wheels]
     named = [os.environ[key] for key in ("CUDA_HOME", "CUDA_PATH") if os.environ.get(key)]
     toolkits = [*map(Path, named), *sorted(Path("/usr/local").glob("cuda*"), reverse=True)]
     found = [*wheels, *(toolkit / folder for toolkit in toolkits for folder in _TOOLKIT_FOLDERS)]
@@ -50,11 +64,15 @@ class KernelSource:
 
     `report` is called with the method's line when that changes after the start. `totals` are those of
     docs/run-format.md, None while nothing was recorded. Where CUPTI refuses, and layers are recorded, those
-    are timed instead.
+    are timed instead. A child that was forked before it used CUDA is recorded as well, and tells what it
+    knows in a file in `folder`.
     """
 
-    def __init__(self, report: Callable[[str], None], *, layers: bool = False) -> None:
+    def __init__(
+        self, report: Callable[[str], None], folder: Path | None = None, *, layers: bool = False
+    ) -> None:
         self._report = report
+        self._folder = folder
         self._timer = LayerTimer() if layers else None
         self._process_id = os.getpid()
         self._lock = threading.Lock()
@@ -81,6 +99,8 @@ class KernelSource:
         # Set also by our own profiler of operators, which leaves CUPTI alone and begins after this.
         if getattr(torch.autograd.profiler, "_is_profiler_enabled", False):
             return "off: a profiler of PyTorch is active: end it before the recording begins"
+        if torch.cuda._is_in_bad_fork() or _current.cuda_process_id not in (None, os.getpid()):
+            return f"off: {_FORKED}"
         _current.source = self
         _guard.install()
         if torch.cuda.is_initialized():
@@ -103,6 +123,8 @@ class KernelSource:
         method = self._begin()
         if os.getpid() == self._process_id:
             self._report(method)
+        elif self._folder is not None:
+            at_end_of_child(functools.partial(self._end_child, self._folder, method))
 
     def step_back(self) -> bool:
         """Leave CUPTI to the profiler that this thread begins; returns whether to go on after it."""
@@ -133,9 +155,20 @@ class KernelSource:
         else:
             self._note(f"GPU records ended early: {reason}")
 
+    def _end_child(self, folder: Path, method: str) -> None:
+        """End what a forked child recorded, and leave what the run shall tell of it."""
+        with self._lock:
+            self._end()
+            self._stop_timer()
+        told = {"process_id": os.getpid(), "method": method, "gpu": self.totals, "notes": self.notes}
+        # Where the disk is full the records are there all the same, and the run says that it was not told.
+        with contextlib.suppress(OSError):
+            write_told(folder, told)
+
     def _begin(self) -> str:
         with self._lock:
             self._cuda_is_used = True
+            _current.cuda_process_id = os.getpid()
             reason = _PROFILED if self._profiled_threads else self._switch_on()
             if reason and not self._profiled_threads:
                 return self._time_layers(reason)
@@ -164,7 +197,7 @@ class KernelSource:
         reason: str = started["reason"]
         if not reason:
             self._on = True
-            self._facts = self._facts or {"clock_error_ns": None}
+            self._facts = self._facts or {"clock_error_ns": None, "problem": None}
             self._facts |= {"cupti_version": started["version"], "cupti_path": started["path"]}
         return reason
 
@@ -184,6 +217,7 @@ class KernelSource:
         assert self._facts is not None
         if error_ns is not None:
             self._facts["clock_error_ns"] = max(error_ns, self._facts["clock_error_ns"] or 0)
+        self._facts["problem"] = self._facts["problem"] or problem or None
         self._explain(totals, problem)
 
     def _explain(self, totals: dict[str, int], problem: str) -> None:
@@ -230,6 +264,7 @@ class _Current:
     """The source of the recording that is active, if any."""
 
     source: KernelSource | None = None
+    cuda_process_id: int | None = None  # in which CUDA was in use
     callback_is_queued = False
 
 

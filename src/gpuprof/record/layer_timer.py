@@ -44,7 +44,7 @@ class LayerTimer:
         self.is_on = False
         totals = _native.event_timer_stop()
         problem = totals.pop("problem")
-        self.totals = {"method": METHOD, **totals}
+        self.totals = {"method": METHOD, **totals, "problem": problem or None}
         self.notes.append(_WHOLE_LAYERS)
         if problem:
             self.notes.append(f"CUDA events: {problem}")

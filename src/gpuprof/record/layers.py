@@ -102,7 +102,8 @@ class LayerSource:
 
     def _add_root(self, module: torch.nn.Module) -> None:
         self._roots = [entry for entry in self._roots if entry.module() is not None]
-        class_name = type(_uncompiled(module)).__name__
+        inside = _uncompiled(module)
+        class_name = type(inside).__name__
         number = self._free_number(class_name) if _has_children(module) else 1
         name = class_name if number == 1 else f"{class_name}#{number}"
         whole = is_compiled(module)
@@ -110,10 +111,13 @@ class LayerSource:
         name_id = _native.add_layer(module, name, 0, whole, wanted)
         self._standalone.add(module)
         self._types.setdefault(name, {})[name] = class_name
+        if inside is not module and not _native.is_layer(inside):
+            # It may be called without its wrapper, which may be gone by then.
+            _native.add_layer(inside, name)
         if _has_children(module):
-            self._roots.append(_Root(weakref.ref(module), name_id, class_name, number))
+            self._roots.append(_Root(weakref.ref(inside), name_id, class_name, number))
             # What is inside a compiled module is seen only where it is called without it: it keeps its name.
-            self._name_children(module, name_id, name, rename=not whole)
+            self._name_children(inside, name_id, name, rename=not whole)
 
     def _free_number(self, class_name: str) -> int:
         """Return the first number that no living root of the class has."""

@@ -69,6 +69,14 @@ class ProfilerGuard:
         if state["depth"] == 0 and state.pop("suspended", False):
             self.unguarded(self._resume)
 
+    def has_failed(self) -> None:
+        """Go on after a beginning or an ending that raised, unless a profiler is still active here."""
+        from torch.autograd import _profiler_enabled
+
+        if not _profiler_enabled():
+            self._state.depth = 1
+            self.has_ended()
+
 
 _installed: list[ProfilerGuard] = []
 _originals: list[tuple[ModuleType, str, Callable[..., Any]]] = []
@@ -97,16 +105,19 @@ def _guarded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         if getattr(_ours, "active", False):
             return original(*args, **kwargs)
         guards = list(_installed)
-        if name in _ENDINGS:
-            result = original(*args, **kwargs)
-            for guard in guards:
-                guard.has_ended()
-            return result
-        for guard in guards:
+        for guard in guards if name not in _ENDINGS else ():
             guard.begins()
-        result = original(*args, **kwargs)
+        try:
+            result = original(*args, **kwargs)
+        except BaseException:
+            for guard in guards:
+                guard.has_failed()
+            raise
         for guard in guards:
-            guard.has_begun(name)
+            if name in _ENDINGS:
+                guard.has_ended()
+            else:
+                guard.has_begun(name)
         return result
 
     return guarded

@@ -243,7 +243,7 @@ class Recording:
 
     def _start_torch_sources(self) -> None:
         sources: dict[str, _Source] = {
-            "kernels": KernelSource(self._kernels_began, layers=self._wanted["layers"]),
+            "kernels": KernelSource(self._kernels_began, self.path / SEGMENTS, layers=self._wanted["layers"]),
             "layers": LayerSource(self._modules, self._first_calls),
             # Before the operators, since it calls some of its own.
             "backward_layers": BackwardLayerSource(),

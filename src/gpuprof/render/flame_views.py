@@ -47,6 +47,7 @@ _BOUNDS = (
     "balanced",
     "under-utilised",
     "unknown",
+    "launch",
     NOT_CLASSIFIED,
 )
 _MOST_TYPES = 7

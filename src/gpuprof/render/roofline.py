@@ -6,7 +6,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from gpuprof.analyze.roofline.rows import Roofline, RooflineRow, Unmatched
+from gpuprof.analyze.roofline.rows import Roofline, RooflineDevice, RooflineKind, RooflineRow
+from gpuprof.analyze.roofline.text import device_title, share_text, unmatched_text
 from gpuprof.render.page import (
     asset,
     duration,
@@ -29,6 +30,7 @@ _SCRIPTS = (
     "roofline/controls.js",
     "roofline/main.js",
 )
+_KINDS: tuple[RooflineKind, ...] = ("operator", "layer", "kernel")
 # More circles than this hide one another; the rest stays in the command's output.
 _MOST_ROWS = 400
 _STATIC_ROWS = 50
@@ -50,10 +52,10 @@ def roofline_page(roofline: Roofline, *, title: str, subtitle: str) -> str:
             "title": escaped(title),
             "subtitle": escaped(subtitle),
             "notes": notes_list(roofline.notes),
-            "total": escaped(duration(roofline.total_ns)),
-            "matched": escaped(_percent(roofline.matched_share)),
-            "advice": _advice(roofline.operators),
-            "unmatched": _unmatched(roofline.unmatched),
+            "total": escaped(duration(roofline.ran_on[0].total_ns)),
+            "matched": escaped(_percent(roofline.ran_on[0].matched_share)),
+            "advice": _advice(roofline),
+            "unmatched": _unmatched(roofline),
             "static": _static(roofline.operators[:_STATIC_ROWS]),
             "data": safe_json(_data(roofline)),
         },
@@ -61,14 +63,23 @@ def roofline_page(roofline: Roofline, *, title: str, subtitle: str) -> str:
 
 
 def _data(roofline: Roofline) -> dict[str, Any]:
-    used = {row.roof for row in roofline.operators} | {"compute fp32"}
+    return {"devices": [_device_data(roofline, device) for device in roofline.ran_on]}
+
+
+def _device_data(roofline: Roofline, device: RooflineDevice) -> dict[str, Any]:
+    """Return the rows of one device, and the roofs that they are held against."""
+    rows = {by: [row for row in roofline.rows(by) if row.device == device.device] for by in _KINDS}
+    used = {row.roof for row in rows["operator"]} | {"compute fp32"}
     return {
-        "operator": [_row(row) for row in roofline.operators[:_MOST_ROWS]],
-        "layer": [_row(row) for row in roofline.layers[:_MOST_ROWS]],
-        "counts": {"operator": len(roofline.operators), "layer": len(roofline.layers)},
+        "device": device.device,
+        "title": device_title(device),
+        "total": duration(device.total_ns),
+        "matched": _percent(device.matched_share),
+        "rows": {by: [_row(row) for row in found[:_MOST_ROWS]] for by, found in rows.items()},
+        "counts": {by: len(found) for by, found in rows.items()},
         "ceilings": [
             {"resource": row.resource, "dtype": row.dtype, "value": row.value}
-            for row in roofline.ceilings
+            for row in roofline.roofs_of(device.device)
             if row.resource != "compute" or f"compute {row.dtype}" in used
         ],
     }
@@ -83,19 +94,20 @@ def _percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.1%}"
 
 
-def _advice(rows: Sequence[RooflineRow]) -> str:
+def _advice(roofline: Roofline) -> str:
     items = "".join(
-        f"<li><b>{escaped(row.name)} ({_percent(row.time_share)})</b>{escaped(row.advice)}.</li>"
-        for row in rows
+        f"<li><b>{escaped(row.name)} ({escaped(share_text(roofline, row))})</b>{escaped(row.advice)}.</li>"
+        for row in roofline.operators
         if row.advice is not None
     )
     return f'<section><h2>What to try</h2><ul class="advice">{items}</ul></section>' if items else ""
 
 
-def _unmatched(rows: Sequence[Unmatched]) -> str:
-    shown = rows[:_UNMATCHED_ROWS]
+def _unmatched(roofline: Roofline) -> str:
+    shown = roofline.unmatched[:_UNMATCHED_ROWS]
     if not shown:
         return ""
+    several = len(roofline.ran_on) > 1
     titles = ("Operator", "Layer", "Calls", "Time", "Share", "Why it has no label")
     lines = [
         (
@@ -103,22 +115,22 @@ def _unmatched(rows: Sequence[Unmatched]) -> str:
             escaped(row.layer or "–"),
             f"{row.calls:,}",
             escaped(duration(row.total_ns)),
-            _percent(row.time_share),
+            _percent(row.time_share) + (f" of {escaped(row.device)}" if several else ""),
             escaped(row.reason),
         )
         for row in shown
     ]
-    share = sum(row.time_share or 0 for row in rows)
-    heading = f"<h2>Without a label: {share:.1%} of the time</h2>"
+    heading = f"<h2>Without a label: {escaped(unmatched_text(roofline))}</h2>"
     return f'<section class="unmatched">{heading}{_table(titles, lines)}</section>'
 
 
 def _static(rows: Sequence[RooflineRow]) -> str:
     """Write the longest rows as HTML, for a reader without JavaScript."""
-    titles = ("Name", "Time", "Bound", "Roof", "Sure", "Evidence")
+    titles = ("Name", "Device", "Time", "Bound", "Roof", "Sure", "Evidence")
     lines = [
         (
             escaped(row.name),
+            escaped(row.device),
             _percent(row.time_share),
             escaped(row.bound_text),
             _percent(row.roof_share),

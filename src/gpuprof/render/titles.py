@@ -6,6 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gpuprof.run.gpu_losses import gpu_losses
+
 
 def page_title(path: Path, meta: dict[str, Any]) -> str:
     """Return the run's name and the program that it recorded."""
@@ -31,7 +33,8 @@ def page_notes(meta: dict[str, Any]) -> list[str]:
         count = int(totals.get(key, 0))
         if count:
             notes.append(f"{count:,} {text}")
-    if not meta.get("complete", False) and not notes:
+    explained = notes or meta.get("damage") or gpu_losses(meta.get("gpu"))
+    if not meta.get("complete", False) and not explained:
         notes.append("The recording was not ended in order: it shows what was recorded until then.")
     sources = meta.get("sources", {})
     # A machine without a GPU lacks nothing when it records none; `gpuprof summary` says so all the same.

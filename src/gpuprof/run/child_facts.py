@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections import defaultdict
 from pathlib import Path
@@ -11,9 +12,8 @@ from typing import Any
 import numpy as np
 
 from gpuprof.record.children import FACTS_SUFFIX
+from gpuprof.run.forked_gpu import sum_of_gpu
 
-# Of the GPU's totals: what is no count.
-_GPU_KEPT = ("method", "cupti_version", "cupti_path")
 _EXPECTED: dict[str, type] = {"notes": list, "layer_types": dict, "sources": dict, "gpu": dict}
 _EXPECTED |= {"rank": int, "torch": str}
 
@@ -69,7 +69,7 @@ def with_child_facts(
         "notes": [*own.get("notes", ()), *_new_notes(own, children)],
         "layer_types": _joined_types(told),
         "sources": _joined_sources(own, children),
-        "gpu": _joined_gpu([each["gpu"] for each in told if "gpu" in each]),
+        "gpu": _joined_gpu(told),
     }
 
 
@@ -105,18 +105,17 @@ def _joined_sources(facts: dict[str, Any], children: list[dict[str, Any]]) -> di
     return sources
 
 
-def _joined_gpu(totals: list[dict[str, Any]]) -> dict[str, Any] | None:
-    """Return the GPU's totals of all processes: counts added, the largest of the clock's errors."""
-    if not totals:
-        return None
-    joined: dict[str, Any] = {}
-    for each in totals:
-        for key, value in each.items():
-            if key == "clock_error_ns":
-                errors = [error for error in (joined.get(key), value) if error is not None]
-                joined[key] = max(errors, default=None)
-            elif key in _GPU_KEPT or not isinstance(value, int):
-                joined.setdefault(key, value)
-            else:
-                joined[key] = joined.get(key, 0) + value
-    return joined
+def who_told_of_gpu(children: list[dict[str, Any]]) -> frozenset[int]:
+    """Return the processes that lived to tell the counts of their GPU records."""
+    return frozenset(child["process_id"] for child in children if _has_counts(child))
+
+
+def _has_counts(child: dict[str, Any]) -> bool:
+    return "unfinished" in child.get("gpu", {})
+
+
+def _joined_gpu(told: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the GPU's totals of the program and its processes. One that was killed has no counts to add."""
+    program, *children = told
+    by_counts = sorted(children, key=_has_counts, reverse=True)
+    return functools.reduce(sum_of_gpu, [each.get("gpu") for each in (program, *by_counts)])

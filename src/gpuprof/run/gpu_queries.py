@@ -19,8 +19,7 @@ SETTING = """
     CREATE VIEW gpu_names AS SELECT name_id, name AS text FROM names;
 """
 
-RECORDS = """
-    CREATE OR REPLACE VIEW records AS
+_RECORDS = """
     SELECT * REPLACE (
         nullif(name, 4294967295) AS name, nullif(device, 4294967295) AS device,
         nullif(context, 4294967295) AS context, nullif(stream, 4294967295) AS stream,
@@ -37,6 +36,7 @@ RECORDS = """
         nullif(bytes, 18446744073709551615) AS bytes)
     FROM raw_records
 """
+RECORDS = f"CREATE OR REPLACE VIEW records AS {_RECORDS}"
 
 # Instantiating a graph copies its nodes, and a copy may be copied again. A copy that was noted as a node
 # of its own as well belongs where its original was captured.
@@ -53,19 +53,20 @@ CAPTURED = """
 """
 
 # A replayed kernel belongs to what was open when it was captured; without that, to what launched the graph.
+# Of the correlation ids from $low to $high.
 ATTRIBUTED = """
-    CREATE OR REPLACE VIEW attributed AS
     SELECT records.*, launches.launch_ns,
            nullif(CASE WHEN captured.id IS NULL THEN launches.span_id ELSE captured.span_id END, -1)
                AS span_id,
            coalesce(captured.node, launches.node) AS node,
            records.graph_id IS NOT NULL AND captured.id IS NULL AS is_foreign_graph
-    FROM records
+    FROM ($records WHERE raw_records.correlation_id BETWEEN $low AND $high) AS records
     LEFT JOIN (SELECT id, any_value(span_id) AS span_id, any_value(node) AS node,
                       min(launch_ns) AS launch_ns
-               FROM links WHERE kind = 0 GROUP BY id) AS launches ON launches.id = records.correlation_id
+               FROM links WHERE kind = 0 AND id BETWEEN $low AND $high GROUP BY id) AS launches
+        ON launches.id = records.correlation_id
     LEFT JOIN captured ON captured.id = records.graph_node_id
-"""
+""".replace("$records", _RECORDS)
 
 # Another tool's record belongs to what launched it, by correlation id (kind 0), or to the operator whose id
 # it carries (kind 3).
@@ -84,6 +85,14 @@ IMPORTED = """
                FROM links WHERE kind = 3 GROUP BY id) AS externals ON externals.id = records.external_id
 """
 
+KINDS = {"kernels": "1", "transfers": "2, 3", "synchronizations": "4"}
+LAUNCHES = "SELECT count(*), min(id), max(id) FROM links WHERE kind = 0"
+COUNT = """
+    SELECT count(*) FROM attributed WHERE kind IN ($kinds) AND start_ns >= $begin AND start_ns < $end
+"""
+QUANTILES = "SELECT approx_quantile(start_ns, $shares) FROM attributed WHERE kind IN ($kinds)"
+
+# Of what began from $begin to before $end.
 TABLES = {
     "kernels": """
         SELECT row_number() OVER () - 1 + $first AS kernel_id, * FROM (
@@ -92,7 +101,7 @@ TABLES = {
                    block_y, block_z, registers, static_shared_bytes, dynamic_shared_bytes, graph_id,
                    graph_node_id
             FROM attributed LEFT JOIN gpu_names ON gpu_names.name_id = attributed.name
-            WHERE kind = 1 ORDER BY start_ns, correlation_id)
+            WHERE kind = 1 AND start_ns >= $begin AND start_ns < $end ORDER BY start_ns, correlation_id)
     """,
     "transfers": """
         SELECT CASE kind WHEN 2 THEN 'copy' ELSE 'fill' END AS kind, bytes, sources.text AS src,
@@ -100,13 +109,14 @@ TABLES = {
                start_ns, duration_ns, launch_ns, graph_id, graph_node_id
         FROM attributed LEFT JOIN memory_kinds AS sources ON sources.code = source_kind
         LEFT JOIN memory_kinds AS destinations ON destinations.code = destination_kind
-        WHERE attributed.kind IN (2, 3) ORDER BY start_ns, correlation_id
+        WHERE attributed.kind IN (2, 3) AND start_ns >= $begin AND start_ns < $end
+        ORDER BY start_ns, correlation_id
     """,
     "synchronizations": """
         SELECT coalesce(text, 'unknown') AS type, span_id, process_id, correlation_id, context, stream,
                start_ns, duration_ns
         FROM attributed LEFT JOIN wait_kinds ON code = detail
-        WHERE kind = 4 ORDER BY start_ns, correlation_id
+        WHERE kind = 4 AND start_ns >= $begin AND start_ns < $end ORDER BY start_ns, correlation_id
     """,
 }
 
@@ -119,7 +129,8 @@ LEAVES = """
                                CASE WHEN kind = 2 THEN 'to' END, destinations.text) END AS name,
            CASE WHEN bool_and(is_foreign_graph) THEN count(DISTINCT correlation_id) ELSE count(*) END
                AS calls,
-           sum(duration_ns)::BIGINT AS gpu_ns
+           sum(duration_ns)::BIGINT AS gpu_ns, bool_and(is_foreign_graph) AS is_foreign_graph,
+           count(*) AS records, count(*) FILTER (launch_ns IS NULL) AS unlaunched
     FROM attributed LEFT JOIN gpu_names ON gpu_names.name_id = attributed.name
     LEFT JOIN memory_kinds AS sources ON sources.code = source_kind
     LEFT JOIN memory_kinds AS destinations ON destinations.code = destination_kind
@@ -133,9 +144,8 @@ LAYER_TIMES = """
     SELECT coalesce(node, $root) AS node,
            sum(greatest(duration_ns - coalesce(inside.gpu_ns, 0), 0))::BIGINT AS gpu_ns
     FROM attributed
-    LEFT JOIN (SELECT detail AS id, sum(duration_ns) AS gpu_ns FROM records WHERE kind = 5 GROUP BY 1)
+    LEFT JOIN (SELECT detail AS id, sum(duration_ns) AS gpu_ns FROM attributed WHERE kind = 5 GROUP BY 1)
         AS inside ON inside.id = attributed.correlation_id
     WHERE kind = 5
     GROUP BY 1 ORDER BY node
 """
-COUNT_KERNELS = "SELECT count(*) FROM records WHERE kind = 1"

@@ -3,11 +3,14 @@
 
 The recorder leaves two halves: the records, which name a correlation id, and *links*, which tell for each
 correlation id, and for each node of a CUDA graph, the innermost open span. A run may hold tens of millions
-of both, so they are joined by DuckDB, which goes to disk where memory ends.
+of both, so they are joined by DuckDB, range by range: each join and each sort fits into memory. Ids are given
+in the order of launches and files are written in about that order, so a range is a part of the files.
 """
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,8 +26,11 @@ if TYPE_CHECKING:
     Columns = dict[str, npt.NDArray[Any]]
 
 BATCH_RECORDS = 65_536
-# For joining and sorting; what does not fit goes to the run's own disk.
+# For joining and sorting; what does not fit goes to the run's own disk, and takes a hundred times as long.
 MEMORY_LIMIT = "256MB"
+JOINED_LAUNCHES = 500_000
+SORTED_ROWS = 500_000
+_EVER = (-(2**63), 2**63 - 1)
 
 
 class GpuTables:
@@ -36,6 +42,7 @@ class GpuTables:
         self._link_parts: dict[tuple[int, int], list[Path]] = {}
         self._kernels = 0
         self._is_ready = False
+        self._is_imported = False
 
     def add_links(self, process: dict[str, Any], links: Columns) -> None:
         """Keep a batch of links of one process."""
@@ -57,30 +64,65 @@ class GpuTables:
             self._write(_plain_columns(records, name_ids, origin_ns, file.process_id), part)
             parts.append(part)
         self._view("raw_records", parts, _columns_of_nothing())
-        self._connection.execute(gpu_queries.RECORDS)
         self._view("links", self._link_parts.get(key, []), _no_links())
         self._connection.execute(gpu_queries.CAPTURED)
-        self._connection.execute(gpu_queries.ATTRIBUTED)
+        self._view("attributed", self._attribute(key))
 
     def load_imported(self, key: tuple[int, int]) -> None:
         """Make the view `raw_records` and the links of one process of an imported run ready to be asked."""
         self._connection.execute(gpu_queries.RECORDS)
         self._view("links", self._link_parts.get(key, []), _no_links())
         self._connection.execute(gpu_queries.IMPORTED)
+        self._is_imported = True
 
-    def rows(self, table: str) -> duckdb.DuckDBPyRelation:
-        """Return the rows of `table` of the process that was loaded last."""
-        query = gpu_queries.TABLES[table]
-        return self._connection.sql(query.replace("$first", str(self._kernels)))
+    def rows(self, table: str) -> Iterator[duckdb.DuckDBPyRelation]:
+        """Yield the rows of `table` of the process that was loaded last, in batches in the order of time."""
+        for times in self._times(table):
+            query = _between(gpu_queries.TABLES[table], *times)
+            yield self._connection.sql(query.replace("$first", str(self._kernels)))
+            if table == "kernels":
+                self._kernels += self._count(table, *times)
+
+    def _attribute(self, key: tuple[int, int]) -> list[Path]:
+        """Join records with launches; returns the files."""
+        parts = []
+        for number, (low, high) in enumerate(self._launches()):
+            part = self._scratch / f"attributed-{key[0]}-{key[1]}-{number}.parquet"
+            query = gpu_queries.ATTRIBUTED.replace("$low", str(low)).replace("$high", str(high))
+            self._connection.sql(query).write_parquet(str(part), compression="zstd")
+            parts.append(part)
+        return parts
+
+    def _launches(self) -> Iterator[tuple[int, int]]:
+        """Yield ranges that cover all correlation ids, each with as many launches as can be joined."""
+        count, least, greatest = self._connection.execute(gpu_queries.LAUNCHES).fetchall()[0]
+        ranges = max(1, -(-count // JOINED_LAUNCHES))
+        inner = [least + (greatest - least) * place // ranges for place in range(1, ranges)]
+        for low, end in itertools.pairwise([0, *inner, UNKNOWN + 1]):
+            yield low, end - 1
+
+    def _times(self, table: str) -> Iterator[tuple[int, int]]:
+        """Yield ranges that cover all times, each with about as many rows of `table` as can be sorted."""
+        ranges = 1 if self._is_imported else -(-self._count(table, *_EVER) // SORTED_ROWS)
+        inner: set[int] = set()
+        if ranges > 1:
+            shares = [place / ranges for place in range(1, ranges)]
+            query = gpu_queries.QUANTILES.replace("$kinds", gpu_queries.KINDS[table])
+            inner = set(self._connection.execute(query.replace("$shares", str(shares))).fetchall()[0][0])
+        return itertools.pairwise([_EVER[0], *sorted(inner), _EVER[1]])
+
+    def _count(self, table: str, begin: int, end: int) -> int:
+        query = _between(gpu_queries.COUNT.replace("$kinds", gpu_queries.KINDS[table]), begin, end)
+        return int(self._connection.execute(query).fetchall()[0][0])
 
     def leaves(self, root_node: int) -> Columns:
         """Return what hangs below the call tree's nodes: node, kind, name, calls, gpu_ns.
 
-        What no recorded thread launched hangs below `root_node`, its process.
+        Also is_foreign_graph, records and unlaunched, for notes. What no recorded thread launched hangs below
+        `root_node`, its process.
         """
         query = gpu_queries.LEAVES.replace("$root", str(root_node))
         found: Columns = self._connection.execute(query).fetchnumpy()
-        self._kernels += self._connection.execute(gpu_queries.COUNT_KERNELS).fetchall()[0][0]
         return found
 
     def layer_times(self, root_node: int) -> Columns:
@@ -106,12 +148,16 @@ class GpuTables:
         finally:
             self._connection.unregister("fresh_gpu")
 
-    def _view(self, name: str, parts: list[Path], empty: Columns) -> None:
-        if not parts:
+    def _view(self, name: str, parts: list[Path], empty: Columns | None = None) -> None:
+        if not parts and empty is not None:
             part = self._scratch / f"no-{name}.parquet"
             self._write(empty, part)
             parts = [part]
         self._connection.read_parquet([str(part) for part in parts]).create_view(name, replace=True)
+
+
+def _between(query: str, begin: int, end: int) -> str:
+    return query.replace("$begin", str(begin)).replace("$end", str(end))
 
 
 def _plain_columns(

@@ -12,6 +12,8 @@ from gpuprof.run.format import KINDS
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+LISTED_GRAPHS = 8
+
 
 def with_leaves(
     tree: dict[str, Any],
@@ -41,6 +43,30 @@ def with_leaves(
         np.add.at(of_layers, place_of_number[part["node"].astype(np.int64)], part["gpu_ns"].astype(np.int64))
     columns["gpu_ns"] = np.concatenate([of_layers, added["gpu_ns"].astype(np.int64)])
     return _in_preorder(columns, count, parent), all_names
+
+
+def notes_on(leaves: list[dict[str, Any]]) -> list[str]:
+    """Return a line for each thing that a reader of the leaves should know; they are as in `with_leaves`.
+
+    Each tells besides whether it `is_foreign_graph`, how many `records` it stands for, and how many of these
+    are `unlaunched`.
+    """
+    graphs = {name for part in leaves for name in part["name"][part["is_foreign_graph"].astype(bool)]}
+    numbers = sorted(int(str(name).rpartition(" ")[2]) for name in graphs)
+    unlaunched, records = (sum(int(part[key].sum()) for part in leaves) for key in ("unlaunched", "records"))
+    notes = []
+    if numbers:
+        listed = ", ".join(map(str, numbers[:LISTED_GRAPHS])) + ", ..." * (len(numbers) > LISTED_GRAPHS)
+        notes.append(
+            f"captured while the GPU was not recorded: CUDA graph {listed}; each is one unit below its "
+            "launch, since the layers of its kernels are not known"
+        )
+    if unlaunched:
+        notes.append(
+            f"{unlaunched:,} of {records:,} kernels, copies and fills have no launch in this recording: they "
+            "stand below their process"
+        )
+    return notes
 
 
 def _extended(names: list[str], texts: npt.NDArray[Any]) -> tuple[list[str], npt.NDArray[np.int32]]:

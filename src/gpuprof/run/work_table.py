@@ -31,6 +31,7 @@ def read_work(
     try:
         facts = json.loads((segments / WORK_FACTS).read_text(encoding="utf-8"))
         described = {key: facts[key] for key in ("roots", "threads", "page_faults", "given")}
+        described["gpu"] = facts.get("gpu")
         rows = connection.read_json(
             str(plain.path / WORK_ROWS), columns=TABLES["work"], format="newline_delimited"
         )

@@ -14,12 +14,14 @@ from gpuprof import _native
 from gpuprof.errors import RunError
 from gpuprof.record.device_sampler import METRICS
 from gpuprof.record.recording import LOCK_FILE, RECORDING_FILE, SEGMENTS, exclusive, write_json
-from gpuprof.run.child_facts import name_processes, read_child_facts, with_child_facts
+from gpuprof.run.child_facts import name_processes, read_child_facts, who_told_of_gpu, with_child_facts
 from gpuprof.run.database import connect as connect_database
+from gpuprof.run.forked_gpu import with_forked
 from gpuprof.run.format import FORMAT_VERSION, KINDS, META_FILE, TABLES, check_version, read_json
+from gpuprof.run.gpu_losses import gpu_losses
 from gpuprof.run.gpu_records import find_files
 from gpuprof.run.gpu_tables import GpuTables
-from gpuprof.run.gpu_tree import with_leaves
+from gpuprof.run.gpu_tree import notes_on, with_leaves
 from gpuprof.run.machine import describe_machine
 from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.python_tree import SPAN_COLUMNS, with_last_samples, with_python_frames
@@ -87,6 +89,7 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
             decoded, sampled = _write_tables(path, target, children, closed=bool(facts.get("closed")))
             decoded["damage"] += damage
             facts = with_child_facts(facts, children, decoded)
+            facts = with_forked(facts, path / SEGMENTS, joined=who_told_of_gpu(children))
             meta = _meta(facts, decoded, sampled, path)
             write_json(target / META_FILE, meta)
         except OSError as error:
@@ -207,11 +210,13 @@ class TableWriter:
             self.gpu.load(file, name_ids[key], decoded["origin_monotonic_ns"])
             self.write_gpu_of(file.process_id, roots[key])
             self._layer_times.append(self.gpu.layer_times(roots[key]))
+        decoded["gpu_notes"] = notes_on(self._leaves or [])
 
     def write_gpu_of(self, process_id: int, root_node: int) -> None:
         """Write what was loaded last; `root_node` is its process in the call tree."""
         for table in GPU_TABLES:
-            self._write_rows(table, process_id, self.gpu.rows(table))
+            for rows in self.gpu.rows(table):
+                self._write_rows(table, process_id, rows)
         self._leaves = [*(self._leaves or []), self.gpu.leaves(root_node)]
 
     def write_work(self, segments: Path, decoded: dict[str, Any]) -> None:
@@ -304,7 +309,7 @@ class TableWriter:
     def _write_rows(self, table: str, process_id: int, rows: duckdb.DuckDBPyRelation) -> None:
         folder = self._target / table / "rank=0"
         folder.mkdir(parents=True, exist_ok=True)
-        part = folder / f"part-{process_id}-{self._parts}.parquet"
+        part = folder / f"part-{process_id}-{self._parts:06}.parquet"
         self._parts += 1
         self._written.add(table)
         rows.write_parquet(str(part), compression="zstd")
@@ -334,7 +339,7 @@ def _meta(
         "counters": decoded["counters"],
         "ceilings": None,
         "damage": decoded["damage"],
-        "notes": _notes(facts, sampled),
+        "notes": _notes(facts, sampled, decoded["gpu_notes"]),
         "devices": sampled.devices,
         "clock": {"kind": facts.get("clock"), "ns_per_tick": decoded["ns_per_tick"]},
         "processes": [{**process, "process_key": str(process["process_key"])} for process in processes],
@@ -342,9 +347,9 @@ def _meta(
     }
 
 
-def _notes(facts: dict[str, Any], sampled: SampledDevices) -> Any:
+def _notes(facts: dict[str, Any], sampled: SampledDevices, gpu_notes: list[str]) -> Any:
     notes = facts.get("notes", [])
-    return [*notes, *sampled.notes] if isinstance(notes, list) else notes
+    return [*notes, *gpu_notes, *sampled.notes] if isinstance(notes, list) else notes
 
 
 def _sources(facts: dict[str, Any], sampled: SampledDevices) -> Any:
@@ -368,9 +373,7 @@ def _is_complete(facts: dict[str, Any], decoded: dict[str, Any]) -> bool:
     """Whether the recording was ended in order and nothing that it wrote is missing."""
     totals = decoded["totals"]
     lost = totals["dropped_events"] + totals["damaged_events"] + len(decoded["damage"])
-    gpu = facts.get("gpu")
-    if isinstance(gpu, dict):
-        lost += sum(bool(gpu.get(key)) for key in ("dropped", "truncated", "untimed", "lost_records"))
+    lost += len(gpu_losses(facts.get("gpu")))
     return bool(facts.get("closed")) and lost == 0
 
 

@@ -7,7 +7,7 @@ from gpuprof.analyze.ceiling_rows import Ceiling
 from gpuprof.analyze.roofline.counted import CountedRow
 from gpuprof.analyze.roofline.labels import Label
 from gpuprof.analyze.roofline.machine import DRAM, Machine
-from gpuprof.analyze.roofline.use import Use
+from gpuprof.analyze.roofline.use import Use, may_use_tf32
 from gpuprof.analyze.text_table import format_bytes, format_count, format_duration
 
 # A faster type is worth a sentence from here on.
@@ -37,12 +37,14 @@ def advice(
         return None
     if binding == "page faults" and row.page_faults:
         return _preallocate(row, use, time_ns)
+    if found.bound == "launch":
+        return _launch_ahead(row, use, time_ns)
     if binding == "latency":
         return _fewer_calls(row, use, time_ns)
     if binding == "memory":
         return _move_less(found, row, use, machine, previous)
     if binding == "compute":
-        return _calculate_faster(found, row, machine, time_ns)
+        return _calculate_faster(found, row, use, machine, time_ns)
     return None
 
 
@@ -60,6 +62,16 @@ def _fewer_calls(row: CountedRow, use: Use, time_ns: float) -> str:
     return (
         f"a call of {format_duration(time_ns)} does {moved}, near the {format_duration(use.latency_ns)} that "
         "any call takes: fuse it with its neighbours (torch.compile), or batch several calls into one"
+    )
+
+
+def _launch_ahead(row: CountedRow, use: Use, time_ns: float) -> str:
+    moved = "no work" if not row.bytes else format_bytes(row.bytes)
+    return (
+        f"a call has the GPU do {moved} in {format_duration(time_ns)}, near the "
+        f"{format_duration(use.latency_ns)} of empty kernels, and the GPU waits for the host before it: "
+        "capture the step in a CUDA graph (torch.compile(mode='reduce-overhead')), fuse small operators, or "
+        "take larger batches"
     )
 
 
@@ -91,20 +103,29 @@ def _move_less(
     return None
 
 
-def _calculate_faster(found: Label, row: CountedRow, machine: Machine, time_ns: float) -> str | None:
+def _calculate_faster(
+    found: Label, row: CountedRow, use: Use, machine: Machine, time_ns: float
+) -> str | None:
     reached = (row.flops or 0) / time_ns * 1e9
-    peak, half = machine.peak(row.dtype), machine.peak("bfloat16")
-    library = _library(row, machine)
+    peak, half = use.peak, machine.peak("bfloat16")
+    library = None if peak is None or peak.dtype is None else _library_of(peak.dtype, row, machine)
     slow = found.bound == "under-utilised"
     if slow and library is not None and reached < _AS_GOOD_AS_LIBRARY * library.value:
         what = "a larger product" if _is_product(row) else "a 3x3 convolution of 64 channels in channels_last"
-        return f"it reaches {_giga(reached)} where {what} reaches {_giga(library.value)} here: " + (
+        return f"it reaches {_rate(reached)} where {what} reaches {_rate(library.value)} here: " + (
             "batch more rows into it" if _is_product(row) else "change its layout to channels_last"
+        )
+    shortened = _faster(peak, machine.find("compute", "tf32"))
+    if may_use_tf32(row, machine) and shortened is not None and shortened >= _WORTH_CHANGING:
+        return (
+            f"it reaches {_rate(reached)} in fp32, and TF32 is {shortened:.1f} times as fast on this GPU: "
+            "allow it where 10 bits of mantissa suffice (for products "
+            "torch.set_float32_matmul_precision('high'))"
         )
     faster = _faster(library, _library_of("bf16", row, machine)) if slow else _faster(peak, half)
     if row.dtype == "float32" and faster is not None and faster >= _WORTH_CHANGING:
         return (
-            f"it reaches {_giga(reached)} in fp32, and bfloat16 is {faster:.1f} times as fast on this "
+            f"it reaches {_rate(reached)} in fp32, and bfloat16 is {faster:.1f} times as fast on this "
             "machine: change the dtype (torch.autocast)"
         )
     return None
@@ -127,11 +148,6 @@ def _ridge(row: CountedRow, machine: Machine) -> float:
     return 0.0 if peak is None or dram is None else peak.value / dram.value
 
 
-def _library(row: CountedRow, machine: Machine) -> Ceiling | None:
-    peak = machine.peak(row.dtype)
-    return None if peak is None or peak.dtype is None else _library_of(peak.dtype, row, machine)
-
-
 def _library_of(dtype: str, row: CountedRow, machine: Machine) -> Ceiling | None:
     if _is_product(row):
         return machine.find("compute.matmul", dtype)
@@ -142,5 +158,5 @@ def _faster(now: Ceiling | None, then: Ceiling | None) -> float | None:
     return None if now is None or then is None else then.value / now.value
 
 
-def _giga(value: float) -> str:
-    return f"{value / 1e9:.3g} GFLOP/s"
+def _rate(value: float) -> str:
+    return f"{value / 1e12:.3g} TFLOP/s" if value >= 1e12 else f"{value / 1e9:.3g} GFLOP/s"

@@ -3,25 +3,27 @@
 
 from __future__ import annotations
 
-import statistics
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from gpuprof.analyze.ceiling_rows import Ceiling, Drift, relative_spread
+from gpuprof.analyze.ceiling_rows import ALL_CORES, Ceiling, Drift
 from gpuprof.analyze.roofline.advice import advice
 from gpuprof.analyze.roofline.counted import CountedRow, load_counted
-from gpuprof.analyze.roofline.evidence import evidence, roof_name
-from gpuprof.analyze.roofline.join import Join, Joined, join, names_to_look_for
-from gpuprof.analyze.roofline.labels import Doubts, Label, confidence, label
+from gpuprof.analyze.roofline.device_work import Piece
+from gpuprof.analyze.roofline.join import Join, join, names_to_look_for
+from gpuprof.analyze.roofline.kernels import kernel_rows
+from gpuprof.analyze.roofline.labels import label
 from gpuprof.analyze.roofline.layers import layer_rows
 from gpuprof.analyze.roofline.machine import Machine
+from gpuprof.analyze.roofline.machines import Machines, load_machines
 from gpuprof.analyze.roofline.measured import load_measured, with_measured
-from gpuprof.analyze.roofline.rows import Roofline, RooflineRow, Unmatched
+from gpuprof.analyze.roofline.operators import operator_rows
+from gpuprof.analyze.roofline.rows import Roofline, RooflineDevice, RooflineRow, Unmatched
 from gpuprof.analyze.roofline.similar import given_alike
-from gpuprof.analyze.roofline.timed import Timed, load_timed
-from gpuprof.analyze.roofline.use import Use, use_of
+from gpuprof.analyze.roofline.timed import Span, Timed, load_timed
+from gpuprof.analyze.roofline.use import use_of
 from gpuprof.errors import RunError
 
 if TYPE_CHECKING:
@@ -31,7 +33,6 @@ if TYPE_CHECKING:
 _ADVISED = 5
 _WORTH_ADVICE = 0.02
 _Key = tuple[str, str, str | None, int | None]
-_ON_GPU = "its kernels ran on a GPU, whose ceilings this version does not measure"
 
 
 def build_roofline(folder: RunFolder) -> Roofline:
@@ -48,121 +49,56 @@ def build_roofline(folder: RunFolder) -> Roofline:
         raise RunError(
             f"{folder.path}: no work could be counted: {'; '.join(reasons) or 'no model was called'}"
         )
-    machine = load_machine(folder)
+    machines = load_machines(folder)
     process_id = int(folder.meta.get("process_id") or 0)
     timed = load_timed(folder, process_id, *names_to_look_for(counted))
     joined = join(counted, timed, given_alike(folder, process_id))
-    return _assemble(folder, machine, timed, joined)
+    return _assemble(folder, machines, timed, joined)
 
 
-def load_machine(folder: RunFolder) -> Machine:
-    """Return the run's ceilings. Raises RunError where it holds none."""
-    columns = "device, resource, dtype, value, unit, spread, method"
-    rows = [Ceiling(*row) for row in folder.sql("FROM ceilings").select(columns).fetchall()]
-    facts = folder.meta.get("ceilings") or {}
-    if not any(row.is_roof for row in rows):
-        notes = "; ".join(map(str, facts.get("notes", []))) or "they were not measured"
-        raise RunError(f"{folder.path} holds no ceilings ({notes}): record it again when no recording runs")
-    work = folder.meta["work"]
-    drifts = [Drift(**drift) for drift in facts.get("drift", [])]
-    return Machine(rows, threads=work.get("threads"), caches=work.get("caches") or (), drifts=drifts)
-
-
-def _assemble(folder: RunFolder, machine: Machine, timed: Timed, joined: Join) -> Roofline:
-    operators = sorted(_operator_rows(joined, machine, timed.total_ns), key=lambda row: -row.total_ns)
-    matched = sum(row.total_ns for row in operators)
+def _assemble(folder: RunFolder, machines: Machines, timed: Timed, joined: Join) -> Roofline:
+    lost = _roots_without_kernels(folder, timed)
+    operators = sorted(operator_rows(joined, machines, timed, lost), key=lambda row: -row.total_ns)
+    devices = tuple(_devices(operators, timed, machines))
     return Roofline(
-        operators=tuple(_advised(operators, joined, machine)),
-        layers=tuple(layer_rows(joined, timed, machine)),
+        operators=tuple(_advised(operators, joined, machines)),
+        layers=tuple(layer_rows(joined, timed, machines, lost)),
         unmatched=tuple(_unmatched(joined, timed)),
-        ceilings=tuple(_roofs(machine)),
-        device=machine.device,
-        total_ns=timed.total_ns,
-        matched_share=matched / timed.total_ns if timed.total_ns else None,
-        notes=tuple(_notes(folder, joined, machine)),
+        ceilings=tuple(each for device in devices for each in _roofs(_machine(machines, device))),
+        device=devices[0].device,
+        total_ns=devices[0].total_ns,
+        matched_share=devices[0].matched_share,
+        notes=tuple(_notes(folder, joined, machines, lost)),
+        kernels=tuple(kernel_rows(joined, timed, machines)),
+        devices=devices,
     )
 
 
-# ---- operators -------------------------------------------------------------------------------
+def _devices(operators: Sequence[RooflineRow], timed: Timed, machines: Machines) -> Iterator[RooflineDevice]:
+    """Yield GPUs that had something to do, then the host where operators ran there, or nothing else did."""
+    totals = [*timed.device_ns.most_common(), (machines.host.device, timed.total_ns)]
+    for device, total_ns in totals:
+        rows = [row for row in operators if row.device == device]
+        if device == machines.host.device and not rows and timed.device_ns:
+            continue
+        matched = sum(row.total_ns for row in rows)
+        name = machines.gpus[device].name if device in machines.gpus else None
+        yield RooflineDevice(device, name, total_ns, matched / total_ns if total_ns else None)
 
 
-def _operator_rows(joined: Join, machine: Machine, whole_ns: int) -> Iterator[RooflineRow]:
-    for found in joined.rows:
-        if found.durations_ns:
-            yield _operator_row(found, machine, whole_ns)
+def _machine(machines: Machines, device: RooflineDevice) -> Machine:
+    return machines.host if device.device == machines.host.device else machines.of(device.device)
 
 
-def _operator_row(joined: Joined, machine: Machine, whole_ns: int) -> RooflineRow:
-    row = joined.row
-    time_ns = float(statistics.median(joined.durations_ns))
-    use = use_of(row, machine, time_ns)
-    shares = use.shares(time_ns)
-    found = Label("unknown", None, None, None, None, 0.0) if joined.on_gpu else label(shares)
-    if row.exactness == "unknown" and found.bound == "under-utilised":
-        found = replace(found, bound="unknown")  # what is not known may be what binds
-    spread = relative_spread(joined.durations_ns)
-    total_ns = sum(joined.durations_ns)
-    return RooflineRow(
-        kind="operator",
-        name=f"{row.operator.removeprefix('aten::')} @ {row.layer or '(outside)'}",
-        root=row.root,
-        layer=row.layer,
-        operator=row.operator,
-        ordinal=row.ordinal,
-        phase=row.phase,
-        dtype=row.dtype,
-        calls=len(joined.durations_ns),
-        time_ns=time_ns,
-        total_ns=total_ns,
-        time_share=total_ns / whole_ns if whole_ns else None,
-        timing_spread=spread,
-        flops=row.flops,
-        bytes=row.bytes,
-        exactness=row.exactness,
-        bound=found.bound,
-        nearest=found.nearest,
-        roof=roof_name(found.nearest, use),
-        roof_share=found.used,
-        used=shares,
-        memory_level=None if use.traffic is None else use.traffic.level.name,
-        memory_bytes=None if use.traffic is None else use.traffic.bytes,
-        confidence=confidence(found, _doubts(joined, found, use, machine, spread)),
-        evidence=_ON_GPU
-        if joined.on_gpu
-        else evidence(found, use, flops=row.flops, faults=row.page_faults, time_ns=time_ns),
-    )
+def _roots_without_kernels(folder: RunFolder, timed: Timed) -> frozenset[str]:
+    """Return the roots that ran on a GPU of which nothing was recorded: the host's times say nothing."""
+    if timed.device_ns:
+        return frozenset()
+    gpu = (folder.meta.get("work") or {}).get("gpu") or {}
+    return frozenset(gpu.get("roots") or ())
 
 
-def _doubts(joined: Joined, found: Label, use: Use, machine: Machine, spread: float | None) -> Doubts:
-    ceiling = ceiling_of(found, use, machine)
-    return Doubts(
-        exactness=joined.row.exactness,
-        ceiling_spread=((ceiling.spread or 0.0) if ceiling is not None else 0.0)
-        + _excess(found, use, float(statistics.median(joined.durations_ns))),
-        drift=0.0 if ceiling is None else machine.drift(ceiling),
-        timing_spread=spread,
-        join=joined.quality,
-        unsure_bytes=use.unsure_bytes,
-    )
-
-
-def _excess(found: Label, use: Use, time_ns: float) -> float:
-    """Return by how much memory was faster than its ceiling, which then says little."""
-    if found.nearest != "memory" or use.memory_ns is None or time_ns <= 0:
-        return 0.0
-    return max(0.0, use.memory_ns / time_ns - 1)
-
-
-def ceiling_of(found: Label, use: Use, machine: Machine) -> Ceiling | None:
-    """Return the ceiling that a label rests on."""
-    if found.nearest == "compute":
-        return use.peak
-    if found.nearest == "memory":
-        return None if use.traffic is None else use.traffic.level.ceiling
-    return machine.find("launch" if found.nearest == "latency" else "page_fault")
-
-
-def _advised(rows: Sequence[RooflineRow], joined: Join, machine: Machine) -> list[RooflineRow]:
+def _advised(rows: Sequence[RooflineRow], joined: Join, machines: Machines) -> list[RooflineRow]:
     """Add advice to those that take the most time, one sentence for each kind of finding."""
     counted: dict[_Key, CountedRow] = {_key(each.row): each.row for each in joined.rows}
     before = _previous(joined)
@@ -173,9 +109,11 @@ def _advised(rows: Sequence[RooflineRow], joined: Join, machine: Machine) -> lis
         worth = (row.time_share or 0) >= _WORTH_ADVICE and row.bound != "unknown"
         if worth and len(said) < _ADVISED:
             key = (row.root, row.layer, row.phase, row.ordinal)
-            use = use_of(counted[key], machine, row.time_ns)
+            machine = machines.gpus.get(row.device, machines.host)
+            use = use_of(counted[key], machine, row.time_ns, row.launches or 1)
+            found = replace(label(row.used), bound=row.bound)
             sentence = advice(
-                label(row.used), counted[key], use, machine, time_ns=row.time_ns, previous=before.get(key)
+                found, counted[key], use, machine, time_ns=row.time_ns, previous=before.get(key)
             )
         # The same mend is told once, where it saves the most.
         mend = "" if sentence is None else sentence.rpartition(": ")[2]
@@ -204,29 +142,47 @@ def _previous(joined: Join) -> dict[_Key, CountedRow]:
 
 
 def _unmatched(joined: Join, timed: Timed) -> list[Unmatched]:
-    """Fold the timed operators without a partner by layer and name."""
-    calls: dict[tuple[str, str, str], list[int]] = defaultdict(list)
+    """Fold what was timed and has no partner by layer and name: of operators, and kernels outside of any."""
+    calls: dict[tuple[str, str, str, str], list[int]] = defaultdict(list)
+
+    def add(span: Span, host_ns: int, reason: str) -> None:
+        for device, time_ns in _times(span, host_ns):
+            calls[span.name, span.layer, reason, device].append(time_ns)
+
     for span in joined.unmatched:
-        calls[span.name, span.layer, "its order does not fit what was counted"].append(span.duration_ns)
+        add(span, span.duration_ns, "its order does not fit what was counted")
     for span in joined.other_work:
-        reason = "in calls with other inputs than the counted one: other work"
-        calls[span.name, span.layer, reason].append(span.duration_ns)
+        add(span, span.duration_ns, "in calls with other inputs than the counted one: other work")
     for span in timed.uncounted:
-        rest = span.duration_ns - span.inner_ns
         reason = "around operators that were counted" if span.inner_ns else _why(span.root, span.in_backward)
-        calls[span.name, span.layer, reason].append(max(0, rest))
-    rows = [
-        Unmatched(
-            name,
-            layer,
-            len(times),
-            sum(times),
-            sum(times) / timed.total_ns if timed.total_ns else None,
-            reason,
+        if span.pieces or not span.inner_on_gpu:
+            add(span, max(0, span.duration_ns - span.inner_ns), reason)
+    for launcher, piece in timed.stray:
+        layer = "" if launcher is None else launcher.layer
+        calls[piece.name, layer, "launched outside of every recorded operator", piece.device].append(
+            piece.duration_ns
         )
-        for (name, layer, reason), times in calls.items()
+    rows = [
+        Unmatched(name, layer, len(times), sum(times), _share(sum(times), device, timed), reason, device)
+        for (name, layer, reason, device), times in calls.items()
     ]
     return sorted(rows, key=lambda row: -row.total_ns)
+
+
+def _times(span: Span, host_ns: int) -> Iterator[tuple[str, int]]:
+    """Yield the time of a call: on GPUs where it had something done there, else the host's."""
+    by_device: dict[str, list[Piece]] = defaultdict(list)
+    for piece in span.pieces:
+        by_device[piece.device].append(piece)
+    for device, pieces in by_device.items():
+        yield device, sum(piece.duration_ns for piece in pieces)
+    if not by_device:
+        yield ALL_CORES, host_ns
+
+
+def _share(time_ns: int, device: str, timed: Timed) -> float | None:
+    whole_ns = timed.device_ns.get(device, timed.total_ns)
+    return time_ns / whole_ns if whole_ns else None
 
 
 def _why(root: str, in_backward: bool) -> str:
@@ -236,7 +192,7 @@ def _why(root: str, in_backward: bool) -> str:
 
 
 def _roofs(machine: Machine) -> Iterator[Ceiling]:
-    types = ("fp64", "fp32", "bf16", "fp16", "int8")
+    types = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
     wanted: list[tuple[str, str | None]] = [("compute", dtype) for dtype in types]
     wanted += [(f"memory.{level.name}", None) for level in machine.levels]
     wanted += [("launch", None), ("page_fault", None), ("page_fault.huge", None)]
@@ -246,7 +202,7 @@ def _roofs(machine: Machine) -> Iterator[Ceiling]:
             yield ceiling
 
 
-def _notes(folder: RunFolder, joined: Join, machine: Machine) -> Iterator[str]:
+def _notes(folder: RunFolder, joined: Join, machines: Machines, lost: Collection[str]) -> Iterator[str]:
     yield from (str(note) for note in folder.meta.get("notes", []))
     facts = folder.meta.get("ceilings") or {}
     yield from (f"ceilings: {note}" for note in facts.get("notes", []))
@@ -262,9 +218,19 @@ def _notes(folder: RunFolder, joined: Join, machine: Machine) -> Iterator[str]:
     if unknown:
         listed = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
         yield f"the work of these operators is not known: {listed}"
-    if any(each.on_gpu for each in joined.rows):
-        yield f"no label for what ran on a GPU: {_ON_GPU}"
-    missing = sorted({each.row.dtype for each in joined.rows if each.row.flops and each.row.dtype} - {None})
-    without = [dtype for dtype in missing if machine.peak(dtype) is None]
-    if without:
-        yield f"no ceiling was measured for calculations in {', '.join(without)}"
+    if lost:
+        why = (folder.meta.get("sources") or {}).get("kernels") or "nobody knows why"
+        roots = ", ".join(sorted(lost))
+        yield f"no label for {roots}: on a GPU, and none of its kernels was recorded ({why})"
+    used = {device for each in joined.rows for device in each.executions}
+    for gpu in sorted(used - set(machines.gpus)):
+        yield f"no label for what ran on {gpu}: its ceilings were not measured"
+    for device, machine in ((None, machines.host), *machines.gpus.items()):
+        rows = [
+            each.row for each in joined.rows if (device in each.executions if device else not each.on_gpu)
+        ]
+        types = sorted({str(row.dtype) for row in rows if row.flops and row.dtype})
+        without = [dtype for dtype in types if machine.peak(dtype) is None]
+        if without:
+            where = f" on {device}" if device else ""
+            yield f"no ceiling was measured for calculations in {', '.join(without)}{where}"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from gpuprof.analyze.roofline.device_work import HostDelay
 from gpuprof.analyze.roofline.labels import IMPOSSIBLE, Label, Resource
 from gpuprof.analyze.roofline.use import Use
 from gpuprof.analyze.text_table import format_bytes, format_count, format_duration
@@ -11,11 +12,22 @@ _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _WORTH_SAYING = 0.005
 
 
-def evidence(found: Label, use: Use, *, flops: int | None, faults: int | None, time_ns: float) -> str:
-    """Return the figures of the nearest resource, and the share of the next."""
+def evidence(
+    found: Label,
+    use: Use,
+    *,
+    flops: int | None,
+    faults: int | None,
+    time_ns: float,
+    delay: HostDelay | None = None,
+) -> str:
+    """Return the figures of the nearest resource, and the share of the next; `delay` is known on GPUs."""
     if found.nearest is None:
         return "neither its work nor a ceiling for it is known"
     line = _line(found.nearest, use, flops=flops, faults=faults, time_ns=time_ns)
+    if found.nearest == "latency" and delay is not None:
+        floor = format_duration(use.latency_ns)
+        line = f"{format_duration(time_ns)}, floor {floor}, {_waiting(delay)}"
     if found.bound == "unknown" and (found.used or 0) > IMPOSSIBLE:
         return f"{line}: its calls did not do what was counted"
     if found.bound == "balanced" and found.next is not None:
@@ -28,7 +40,8 @@ def evidence(found: Label, use: Use, *, flops: int | None, faults: int | None, t
 def _line(resource: Resource, use: Use, *, flops: int | None, faults: int | None, time_ns: float) -> str:
     if resource == "compute" and use.peak is not None and flops is not None:
         reached = _rate((use.operations or flops) / time_ns * 1e9, use.peak.value)
-        return f"{reached}FLOP/s {use.peak.dtype}" + (" measured" if use.operations else "")
+        known = "" if use.peak_is_sure else ", if it may use TF32"
+        return f"{reached}FLOP/s {use.peak.dtype}{' measured' if use.operations else ''}{known}"
     if resource == "memory" and use.traffic is not None:
         level = use.traffic.level
         reached = _rate(use.traffic.bytes / time_ns * 1e9, level.ceiling.value)
@@ -39,6 +52,13 @@ def _line(resource: Resource, use: Use, *, flops: int | None, faults: int | None
         each_ns = (use.fault_ns or 0) / faults
         return f"{format_count(faults)} faults x {format_duration(each_ns)} of {format_duration(time_ns)}"
     return resource
+
+
+def _waiting(delay: HostDelay) -> str:
+    """Say how often the GPU had to wait for the host's launch."""
+    return (
+        f"host late {delay.late:,} of {delay.known:,}" if delay.known else "whether the host was late unknown"
+    )
 
 
 def _rate(reached: float, roof: float) -> str:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 
 from gpuprof.analyze.roofline.alignment import align
 from gpuprof.analyze.roofline.counted import COMPILED, CountedRow, plain_name
+from gpuprof.analyze.roofline.device_work import Execution
 from gpuprof.analyze.roofline.similar import similar_to_first
 from gpuprof.analyze.roofline.timed import Span, Timed
 
@@ -23,13 +24,21 @@ _FORWARD_PASSES_BEFORE = 8
 
 @dataclass(slots=True)
 class Joined:
-    """A counted operator, the durations of its timed calls, and how well its surroundings aligned."""
+    """A counted operator, the durations of its timed calls, and how well its surroundings aligned.
+
+    What its calls had done on GPUs is in `executions`, by device; their durations are then those of the host.
+    """
 
     row: CountedRow
     durations_ns: list[int] = field(default_factory=list)
     quality: float = 1.0
-    on_gpu: bool = False
     qualities: list[float] = field(default_factory=list)
+    executions: dict[str, list[Execution]] = field(default_factory=dict)
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether any of its calls had work done on a GPU."""
+        return bool(self.executions)
 
 
 @dataclass(slots=True)
@@ -63,7 +72,8 @@ class _Joiner:
             joined = self.rows[counted[left]]
             joined.durations_ns.append(timed[right].duration_ns)
             joined.qualities.append(quality)
-            joined.on_gpu |= timed[right].on_gpu
+            for execution in timed[right].executions:
+                joined.executions.setdefault(execution.device, []).append(execution)
             matched.add(right)
         self.unmatched += [span for at, span in enumerate(timed) if at not in matched]
 

@@ -8,7 +8,9 @@ from typing import Literal
 
 from gpuprof.record.work.rows import Exactness
 
-Bound = Literal["compute", "memory", "latency", "page faults", "balanced", "under-utilised", "unknown"]
+Bound = Literal[
+    "compute", "memory", "latency", "launch", "page faults", "balanced", "under-utilised", "unknown"
+]
 Resource = Literal["compute", "memory", "latency", "page faults"]
 
 BOUND_FROM = 0.6

@@ -5,13 +5,25 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 
 from gpuprof.analyze.ceiling_rows import Ceiling, relative_spread
-from gpuprof.analyze.roofline.evidence import evidence, roof_name
+from gpuprof.analyze.roofline.device_work import HostDelay
+from gpuprof.analyze.roofline.evidence import evidence
 from gpuprof.analyze.roofline.join import Join, Joined
 from gpuprof.analyze.roofline.labels import Doubts, Label, confidence, label
 from gpuprof.analyze.roofline.machine import Machine
+from gpuprof.analyze.roofline.machines import Machines
+from gpuprof.analyze.roofline.operators import (
+    LOST,
+    NOTHING_KNOWN,
+    Calls,
+    calls_of,
+    ceiling_spread,
+    launch_bound,
+    usage_fields,
+)
 from gpuprof.analyze.roofline.rows import RooflineRow
 from gpuprof.analyze.roofline.timed import Timed
 from gpuprof.analyze.roofline.use import Traffic, Use, use_of
@@ -20,79 +32,151 @@ from gpuprof.record.work.rows import Exactness
 _WORST_FIRST: tuple[Exactness, ...] = ("unknown", "estimated", "exact")
 
 
-def layer_rows(joined: Join, timed: Timed, machine: Machine) -> list[RooflineRow]:
-    """Return a row for each layer that has operators of its own, the longest first."""
+def layer_rows(
+    joined: Join, timed: Timed, machines: Machines, lost: Collection[str] = ()
+) -> list[RooflineRow]:
+    """Return a row for each layer that has operators of its own, the longest first.
+
+    Of a layer that used GPUs it is for the one that was busy with it the longest. Of the roots in `lost`,
+    what ran on a GPU was not recorded.
+    """
     groups: dict[tuple[str, str], list[Joined]] = defaultdict(list)
     for each in joined.rows:
         groups[each.row.root, each.row.layer].append(each)
     passes = Counter(root for root, _ in timed.root_calls.values())
     several = len({root for root, _ in groups}) > 1
-    rows = [
-        _row(key, members, timed, machine, passes[key[0]], several)
-        for key, members in groups.items()
-        if passes[key[0]]
-    ]
+    rows = []
+    for (root, layer), members in groups.items():
+        if not passes[root]:
+            continue
+        name = f"{root}/{layer}" if several and layer != root else layer
+        times = _times(root, layer, members, timed, machines)
+        rows.append(_row(_Layer(root, layer, name, passes[root]), members, times, root in lost))
     return sorted((row for row in rows if row.total_ns > 0), key=lambda row: -row.total_ns)
 
 
-def _row(
-    key: tuple[str, str],
-    members: Sequence[Joined],
-    timed: Timed,
-    machine: Machine,
-    passes: int,
-    several: bool,
-) -> RooflineRow:
+@dataclass(frozen=True, slots=True)
+class _Layer:
+    root: str
+    layer: str
+    name: str
+    passes: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """The time of a pass, of all passes, of everything; and the members that ran on this device."""
+
+    machine: Machine
+    time_ns: float
+    total_ns: int
+    whole_ns: int
+    ran: list[tuple[Joined, Calls | None]]
+
+
+def _times(root: str, layer: str, members: Sequence[Joined], timed: Timed, machines: Machines) -> _Times:
+    on_gpus: Counter[str] = Counter()
+    for each in members:
+        for device, executions in each.executions.items():
+            on_gpus[device] += sum(execution.time_ns for execution in executions)
+    if on_gpus:
+        device = on_gpus.most_common(1)[0][0]
+        return _gpu_times((root, layer, device), members, timed, machines)
     backward = [each.durations_ns for each in members if each.row.phase == "backward" and each.durations_ns]
-    forward = timed.layer_own_ns.get(key) or Counter({0: 0})
-    total_ns = max(0, forward.total()) + sum(sum(durations) for durations in backward)
+    forward = timed.layer_own_ns.get((root, layer)) or Counter({0: 0})
     forward_ns = max(0.0, statistics.median(forward.values()))
-    time_ns = forward_ns + sum(statistics.median(durations) for durations in backward)
     # A part that never ran, as the backward pass of what is only evaluated, needs nothing.
     ran = [each for each in members if each.durations_ns or each.row.phase != "backward"]
-    uses = [use_of(each.row, machine, _time(each, time_ns)) for each in ran]
+    return _Times(
+        machines.host,
+        forward_ns + sum(statistics.median(durations) for durations in backward),
+        max(0, forward.total()) + sum(sum(durations) for durations in backward),
+        timed.total_ns,
+        [(each, next(calls_of(each, machines), None)) for each in ran],
+    )
+
+
+def _gpu_times(
+    key: tuple[str, str, str], members: Sequence[Joined], timed: Timed, machines: Machines
+) -> _Times:
+    """Add up the kernels of the layer's operators, and those that it launched besides."""
+    device = key[2]
+    calls = [
+        (each, found)
+        for each in members
+        for found in calls_of(each, machines)
+        if found.machine.device == device
+    ]
+    rest = timed.layer_rest_ns.get(key) or Counter({0: 0})
+    return _Times(
+        machines.of(device),
+        sum(found.time_ns for _, found in calls) + statistics.median(rest.values()),
+        sum(sum(found.times_ns) for _, found in calls) + rest.total(),
+        timed.device_ns[device],
+        list(calls),
+    )
+
+
+def _row(layer: _Layer, members: Sequence[Joined], times: _Times, is_lost: bool) -> RooflineRow:
+    machine, time_ns = times.machine, times.time_ns
+    ran = [each for each, _ in times.ran]
+    launches = sum(1 if calls is None else calls.launches for _, calls in times.ran)
+    uses = [
+        use_of(each.row, machine, time_ns if calls is None else calls.time_ns) for each, calls in times.ran
+    ]
     flops = _sum(each.row.flops for each in ran)
-    use = _together(uses, ran, machine)
+    use = _together(uses, ran, launches, machine)
     shares = use.shares(time_ns)
-    on_gpu = any(each.on_gpu for each in members)
-    found = Label("unknown", None, None, None, None, 0.0) if on_gpu else label(shares)
-    faults = _sum(each.row.page_faults for each in ran)
+    delay = _delay(times)
+    found = NOTHING_KNOWN if is_lost else launch_bound(label(shares), delay)
+    faults = None if machine.is_gpu else _sum(each.row.page_faults for each in ran)
     exactness = _worst(ran)
-    timed_share = sum(bool(each.durations_ns) for each in ran) / len(ran) if ran else 0.0
     doubts = Doubts(
         exactness=exactness,
-        join=timed_share,
-        timing_spread=_spread(ran),
-        ceiling_spread=_ceiling_spread(found, use),
+        join=_timed_share(members, times),
+        timing_spread=_spread(times),
+        ceiling_spread=ceiling_spread(found, use, machine),
     )
-    root, layer = key
+    line = _evidence(found, use, flops, faults, time_ns, len(ran), delay)
     return RooflineRow(
         kind="layer",
-        name=f"{root}/{layer}" if several and layer != root else layer,
-        root=root,
-        layer=layer,
+        name=layer.name,
+        root=layer.root,
+        layer=layer.layer,
         operator=None,
         ordinal=None,
         phase=None,
         dtype=None if use.peak is None else use.peak.dtype,
-        calls=passes,
+        calls=layer.passes,
         time_ns=time_ns,
-        total_ns=total_ns,
-        time_share=total_ns / timed.total_ns if timed.total_ns else None,
+        total_ns=times.total_ns,
+        time_share=times.total_ns / times.whole_ns if times.whole_ns else None,
         timing_spread=doubts.timing_spread,
         flops=flops,
         bytes=_sum(each.row.bytes for each in ran),
         exactness=exactness,
-        bound=found.bound,
-        nearest=found.nearest,
-        roof=roof_name(found.nearest, use),
-        roof_share=found.used,
-        used=shares,
-        memory_level=None if use.traffic is None else use.traffic.level.name,
-        memory_bytes=None if use.traffic is None else use.traffic.bytes,
+        **usage_fields(found, use, shares),
         confidence=confidence(found, doubts),
-        evidence=_evidence(found, use, flops, faults, time_ns, len(ran)),
+        evidence=LOST if is_lost else f"{machine.device}: {line}" if machine.is_gpu else line,
+        device=machine.device,
+        launches=launches if machine.is_gpu else None,
     )
+
+
+def _delay(times: _Times) -> HostDelay | None:
+    delays = [calls.delay for _, calls in times.ran if calls is not None and calls.delay is not None]
+    return (
+        HostDelay(sum(each.late for each in delays), sum(each.known for each in delays)) if delays else None
+    )
+
+
+def _timed_share(members: Sequence[Joined], times: _Times) -> float:
+    """Return the share of the operators that were timed; on a GPU views have nothing to be timed."""
+    wanted = [each for each, _ in times.ran]
+    if times.machine.is_gpu:
+        wanted += [each for each in members if not each.executions and each.row.bytes and each.durations_ns]
+    timed = sum(calls is not None for _, calls in times.ran)
+    return timed / len(wanted) if wanted else 0.0
 
 
 def _worst(ran: Sequence[Joined]) -> Exactness:
@@ -100,11 +184,7 @@ def _worst(ran: Sequence[Joined]) -> Exactness:
     return next((exactness for exactness in _WORST_FIRST if exactness in present), "exact")
 
 
-def _time(each: Joined, fallback_ns: float) -> float:
-    return float(statistics.median(each.durations_ns)) if each.durations_ns else fallback_ns
-
-
-def _together(uses: Sequence[Use], ran: Sequence[Joined], machine: Machine) -> Use:
+def _together(uses: Sequence[Use], ran: Sequence[Joined], launches: float, machine: Machine) -> Use:
     """Add up what the operators of a layer need; the peak and the level are those that need the most."""
     slowest: Counter[str] = Counter()
     moved: Counter[str] = Counter()
@@ -128,11 +208,12 @@ def _together(uses: Sequence[Use], ran: Sequence[Joined], machine: Machine) -> U
     return Use(
         compute_ns=_sum(use.compute_ns for use in uses),
         memory_ns=memory_ns,
-        latency_ns=None if launch is None else launch.value * len(ran),
+        latency_ns=None if launch is None else launch.value * launches,
         fault_ns=_sum(use.fault_ns for use in uses),
         peak=peaks.most_common(1)[0][0] if peaks else None,
         traffic=traffic,
         unsure_bytes=max((use.unsure_bytes for use in uses), default=0.0),
+        peak_is_sure=all(use.peak_is_sure for use in uses),
         operations=_operations(uses, ran),
     )
 
@@ -156,25 +237,24 @@ def _sum(values: Iterable[float | int | None]) -> int | None:
     return None if every and not known else int(sum(known))
 
 
-def _spread(ran: Sequence[Joined]) -> float | None:
+def _spread(times: _Times) -> float | None:
     """Return the spread of the operator that takes the most time."""
-    longest = max(ran, key=lambda each: sum(each.durations_ns), default=None)
-    return None if longest is None else relative_spread(longest.durations_ns)
-
-
-def _ceiling_spread(found: Label, use: Use) -> float:
-    if found.nearest == "compute" and use.peak is not None:
-        return use.peak.spread or 0.0
-    if found.nearest == "memory" and use.traffic is not None:
-        return use.traffic.level.ceiling.spread or 0.0
-    return 0.0
+    timed = [calls.times_ns for _, calls in times.ran if calls is not None]
+    longest = max(timed, key=sum, default=None)
+    return None if longest is None else relative_spread(longest)
 
 
 def _evidence(
-    found: Label, use: Use, flops: int | None, faults: int | None, time_ns: float, operators: int
+    found: Label,
+    use: Use,
+    flops: int | None,
+    faults: int | None,
+    time_ns: float,
+    operators: int,
+    delay: HostDelay | None,
 ) -> str:
-    if found.nearest == "latency":
+    if found.nearest == "latency" and delay is None:
         return (
             f"{operators} operator calls in {time_ns / 1e3:.3g} us, {use.latency_ns or 0:.0f} ns to dispatch"
         )
-    return evidence(found, use, flops=flops, faults=faults, time_ns=time_ns)
+    return evidence(found, use, flops=flops, faults=faults, time_ns=time_ns, delay=delay)

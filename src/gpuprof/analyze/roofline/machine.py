@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuprof.analyze.ceiling_rows import ALL_CORES, ONE_CORE, Ceiling, Drift
+from gpuprof.analyze.ceiling_rows import ALL_CORES, GPU, ONE_CORE, Ceiling, Drift
+from gpuprof.analyze.gpu_theory import is_theoretical
 
 DRAM = "dram"
 FAULT_IS_HUGE_FROM_BYTES = 1 << 16
@@ -21,6 +22,8 @@ _TYPES = {
     "uint8": "int8",
     "qint8": "int8",
     "quint8": "int8",
+    "float8_e4m3fn": "fp8",
+    "float8_e5m2": "fp8",
     "complex64": "fp32",
     "complex128": "fp64",
 }
@@ -35,8 +38,15 @@ class Level:
     ceiling: Ceiling
 
 
+# What stands for the spread of a ceiling that was worked out: a GPU reaches half to nearly all of it.
+_THEORETICAL_SPREAD = 0.5
+
+
 class Machine:
-    """Ceilings of the threads that a run used: those of one core where it used one thread."""
+    """Ceilings of the threads that a run used: those of one core where it used one thread; or of one GPU.
+
+    `tf32` says of a GPU whether products ("matmul") and convolutions of fp32 numbers may use TF32.
+    """
 
     def __init__(
         self,
@@ -45,17 +55,32 @@ class Machine:
         threads: int | None = None,
         caches: Sequence[dict[str, Any]] = (),
         drifts: Sequence[Drift] = (),
+        gpu: str | None = None,
+        name: str | None = None,
+        tf32: Mapping[str, bool | None] | None = None,
     ) -> None:
-        self.device = ONE_CORE if threads == 1 and any(row.device == ONE_CORE for row in rows) else ALL_CORES
+        has_one_core = any(row.device == ONE_CORE for row in rows)
+        self.device = gpu or (ONE_CORE if threads == 1 and has_one_core else ALL_CORES)
+        self.name = name
+        self.tf32 = dict(tf32 or {})
         self._rows = {row.key: row for row in rows}
         self._drifts = {(drift.device, drift.resource, drift.dtype): drift.change for drift in drifts}
         self.levels = self._levels(caches)
         self.write_traffic = self._write_traffic()
 
+    @property
+    def is_gpu(self) -> bool:
+        """Whether these are the ceilings of a GPU."""
+        return self.device.startswith(GPU)
+
     def find(self, resource: str, dtype: str | None = None) -> Ceiling | None:
-        """Return a ceiling of the threads in use, or of the whole machine where there is no other."""
+        """Return a ceiling of the device, of one core that of all where there is no other."""
         own = self._rows.get((self.device, resource, dtype))
-        return own or self._rows.get((ALL_CORES, resource, dtype))
+        return own or (None if self.is_gpu else self._rows.get((ALL_CORES, resource, dtype)))
+
+    def spread(self, ceiling: Ceiling) -> float:
+        """Return how far a ceiling may be off."""
+        return _THEORETICAL_SPREAD if is_theoretical(ceiling) else ceiling.spread or 0.0
 
     def peak(self, dtype: str | None) -> Ceiling | None:
         """Return what can be calculated in a type of PyTorch; None where that was not measured."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from gpuprof.analyze.ceiling_rows import Ceiling
+from gpuprof.analyze.ceiling_rows import GPU, Ceiling
 from gpuprof.analyze.roofline.labels import Bound, Resource
 from gpuprof.record.work.rows import Exactness
 
@@ -24,7 +24,10 @@ class RooflineRow:
     the share that is used of that roof: 1 is at the roof. `used` has the share for every resource, None
     where it is not known. `memory_bytes` is the traffic at the level of memory that `used` is of.
     `confidence` is 0 to 1 (docs/roofline.md). `evidence` is one line; `advice` one sentence for the
-    findings that matter most, else None.
+    findings that matter most, else None. `device` is what it ran on: "cpu" or "cpu.core", whose times are
+    the host's, or a GPU such as "cuda:0", where the time of a call is that of its kernels, and `time_share`
+    is over all the GPU's time; `launches` is how many kernels, copies and fills a call has there, None on the
+    host. A row of kind "kernel" has the work of its operator where that had no other.
     """
 
     kind: RooflineKind
@@ -53,6 +56,8 @@ class RooflineRow:
     confidence: float
     evidence: str
     advice: str | None = None
+    device: str = "cpu"
+    launches: float | None = None
 
     @property
     def intensity(self) -> float | None:
@@ -98,6 +103,17 @@ class Unmatched:
     total_ns: int
     time_share: float | None
     reason: str
+    device: str = "cpu"
+
+
+@dataclass(frozen=True, slots=True)
+class RooflineDevice:
+    """What operators ran on: all time recorded there, and the share of it in operators with a label."""
+
+    device: str
+    name: str | None
+    total_ns: int
+    matched_share: float | None
 
 
 @dataclass(frozen=True)
@@ -106,7 +122,8 @@ class Roofline:
 
     `operators` and `layers` are ordered by their time, the largest first. `unmatched` are timed operators
     that nothing was counted for. `ceilings` are the roofs that were used. `matched_share` is the share of
-    the recorded time that is in operators with a label.
+    the recorded time that is in operators with a label. `devices` are what operators ran on, GPUs first;
+    `device`, `total_ns` and `matched_share` are those of the first one.
     """
 
     operators: tuple[RooflineRow, ...]
@@ -117,10 +134,23 @@ class Roofline:
     total_ns: int
     matched_share: float | None
     notes: tuple[str, ...] = field(default=())
+    kernels: tuple[RooflineRow, ...] = field(default=())
+    devices: tuple[RooflineDevice, ...] = field(default=())
 
     def rows(self, by: RooflineKind = "operator") -> tuple[RooflineRow, ...]:
-        """Return the rows by "operator" or "layer". "kernel" is for runs with a GPU and has none here."""
-        return {"operator": self.operators, "layer": self.layers, "kernel": ()}[by]
+        """Return the rows by "operator", "layer" or "kernel"; without a GPU there are no kernels."""
+        return {"operator": self.operators, "layer": self.layers, "kernel": self.kernels}[by]
+
+    @property
+    def ran_on(self) -> tuple[RooflineDevice, ...]:
+        """What operators ran on; at least one."""
+        return self.devices or (RooflineDevice(self.device, None, self.total_ns, self.matched_share),)
+
+    def roofs_of(self, device: str) -> tuple[Ceiling, ...]:
+        """Return the roofs that rows of a device are held against."""
+        if device.startswith(GPU):
+            return tuple(ceiling for ceiling in self.ceilings if ceiling.device == device)
+        return tuple(ceiling for ceiling in self.ceilings if not ceiling.device.startswith(GPU))
 
     def __str__(self) -> str:
         return self.to_text()
@@ -136,9 +166,11 @@ class Roofline:
         return {
             "operators": [row.as_dict() for row in self.operators],
             "layers": [row.as_dict() for row in self.layers],
+            "kernels": [row.as_dict() for row in self.kernels],
             "unmatched": [asdict(row) for row in self.unmatched],
             "ceilings": [asdict(row) for row in self.ceilings],
             "device": self.device,
+            "devices": [asdict(device) for device in self.devices],
             "total_ns": self.total_ns,
             "matched_share": self.matched_share,
             "notes": list(self.notes),

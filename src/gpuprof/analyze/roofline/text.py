@@ -6,11 +6,13 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Sequence
 
+from gpuprof.analyze.ceiling_rows import GPU
 from gpuprof.analyze.ceilings_table import format_ceiling
-from gpuprof.analyze.roofline.rows import Roofline, RooflineKind, RooflineRow
+from gpuprof.analyze.roofline.rows import Roofline, RooflineDevice, RooflineKind, RooflineRow
 from gpuprof.analyze.text_table import (
     Column,
     escape_text,
+    format_duration,
     format_share,
     shorten,
     text_table,
@@ -22,26 +24,48 @@ _MOST_ROWS = 30
 _UNMATCHED_ROWS = 5
 _SHORT = {"compute": "compute", "memory": "memory", "latency": "latency", "page faults": "faults"}
 _LEGEND = (
-    "time: share of all recorded. roof: share that is used of the roof that binds, or of the nearest where "
-    "none does (low). sure: 0 to 1. <-: in the backward pass."
+    "time: share of all recorded on the device. roof: share that is used of the roof that binds, or of the "
+    "nearest where none does (low). sure: 0 to 1. <-: in the backward pass."
 )
 _EVIDENCE_WIDTH = 40
 
 
 def roofline_text(roofline: Roofline, by: RooflineKind, top: int | None, width: int) -> str:
-    """Return the table by operator or layer, advice, what is not labelled, and notes."""
-    rows = roofline.rows(by)
-    shown = rows[:top] if top is not None else _that_matter(rows)
-    lines = [_table(by, shown, width)] if shown else [f"no {by} was both counted and timed"]
-    if len(shown) < len(rows):
-        rest = sum(row.time_share or 0 for row in rows[len(shown) :])
-        lines.append(f"... and {len(rows) - len(shown):,} more with {rest:.1%} of the time")
-    lines += ["", *_roofs(roofline, width)]
+    """Return the table by operator, layer or kernel, advice, what is not labelled, and notes."""
+    lines: list[str] = []
+    for device in roofline.ran_on:
+        lines += _of_device(roofline, device, by, top, width)
+    lines += ["", *textwrap.wrap(_LEGEND, width)]
     lines += ["", *_advice(roofline, width)] if any(row.advice for row in roofline.operators) else []
     lines += _unmatched(roofline, width)
     for note in roofline.notes:
         lines += textwrap.wrap(escape_text(f"note: {note}"), width, subsequent_indent="      ")
     return "\n".join(lines)
+
+
+def _of_device(
+    roofline: Roofline, device: RooflineDevice, by: RooflineKind, top: int | None, width: int
+) -> list[str]:
+    """Return the rows of what ran there, and the roofs that they are held against."""
+    rows = [row for row in roofline.rows(by) if row.device == device.device]
+    if not rows and device != roofline.ran_on[0]:
+        return []
+    shown = rows[:top] if top is not None else _that_matter(rows)
+    first = device == roofline.ran_on[0]
+    lines = [] if first else [""]
+    if len(roofline.ran_on) > 1 or device.device.startswith(GPU):
+        lines += [escape_text(device_title(device)), ""]
+    lines += [_table(by, shown, width)] if shown else [f"no {by} was both counted and timed"]
+    if len(shown) < len(rows):
+        rest = sum(row.time_share or 0 for row in rows[len(shown) :])
+        lines.append(f"... and {len(rows) - len(shown):,} more with {rest:.1%} of the time")
+    return [*lines, "", *_roofs(roofline, device, width)]
+
+
+def device_title(device: RooflineDevice) -> str:
+    """Return what a device is called where several have rows: `cuda:0, NVIDIA H100: 12.3 ms`."""
+    name = f"{device.device}, {device.name}" if device.name else device.device
+    return f"{name}: {format_duration(device.total_ns)} recorded"
 
 
 def _that_matter(rows: Sequence[RooflineRow]) -> Sequence[RooflineRow]:
@@ -68,7 +92,8 @@ def _cells(row: RooflineRow) -> list[str]:
         _bound(row),
         "-" if row.roof_share is None else f"{row.roof_share:.0%}",
         f"{row.confidence:.2f}",
-        shorten(escape_text(row.evidence), _EVIDENCE_WIDTH),
+        # The device stands above the table.
+        shorten(escape_text(row.evidence.removeprefix(f"{row.device}: ")), _EVIDENCE_WIDTH),
     ]
 
 
@@ -78,25 +103,23 @@ def _bound(row: RooflineRow) -> str:
     return f"low {_SHORT[row.nearest]}" if row.bound == "under-utilised" and row.nearest else row.bound
 
 
-def _roofs(roofline: Roofline, width: int) -> list[str]:
+def _roofs(roofline: Roofline, device: RooflineDevice, width: int) -> list[str]:
     parts = [
         f"{ceiling.resource}{f' {ceiling.dtype}' if ceiling.dtype else ''} {format_ceiling(ceiling)}"
-        for ceiling in roofline.ceilings
+        for ceiling in roofline.roofs_of(device.device)
     ]
-    where = "one core" if roofline.device == "cpu.core" else "all cores"
-    lines = textwrap.wrap(f"roofs ({where}): {', '.join(parts)}", width, subsequent_indent="  ")
-    share = format_share(roofline.matched_share)
-    return [
-        *lines,
-        *textwrap.wrap(f"labelled operators cover {share} of the recorded time. {_LEGEND}", width),
-    ]
+    where = {"cpu.core": "one core", "cpu": "all cores"}.get(device.device, device.device)
+    text = f"roofs ({where}): {', '.join(parts) or 'none were measured'}"
+    share = format_share(device.matched_share)
+    covered = f"labelled operators cover {share} of the recorded time."
+    return [*textwrap.wrap(text, width, subsequent_indent="  "), *textwrap.wrap(covered, width)]
 
 
 def _advice(roofline: Roofline, width: int) -> list[str]:
     lines = []
     for row in roofline.operators:
         if row.advice is not None:
-            text = f"{row.name} ({format_share(row.time_share)}): {row.advice}."
+            text = f"{row.name} ({share_text(roofline, row)}): {row.advice}."
             lines += textwrap.wrap(
                 escape_text(text), width, initial_indent="- ", subsequent_indent="  ", break_long_words=True
             )
@@ -107,12 +130,27 @@ def _unmatched(roofline: Roofline, width: int) -> list[str]:
     rows = [row for row in roofline.unmatched if (row.time_share or 0) >= _MATTERS]
     if not rows:
         return []
-    total = sum(row.time_share or 0 for row in roofline.unmatched)
-    lines = ["", f"not labelled, {total:.1%} of the time:"]
+    lines = ["", f"not labelled, {unmatched_text(roofline)}:"]
+    several = len(roofline.ran_on) > 1
     for row in rows[:_UNMATCHED_ROWS]:
-        where = f" @ {row.layer}" if row.layer else ""
+        where = (f" @ {row.layer}" if row.layer else "") + (f" on {row.device}" if several else "")
         text = f"  {format_share(row.time_share):>6}  {row.operator}{where}: {row.reason}"
         lines.append(shorten(escape_text(text), width))
     if len(rows) > _UNMATCHED_ROWS:
         lines.append(f"  ... and {len(rows) - _UNMATCHED_ROWS:,} more")
     return lines
+
+
+def share_text(roofline: Roofline, row: RooflineRow) -> str:
+    """Return the share of the time that a row has, and of which device's where there are several."""
+    return format_share(row.time_share) + (f" of {row.device}" if len(roofline.ran_on) > 1 else "")
+
+
+def unmatched_text(roofline: Roofline) -> str:
+    """Return the share of the time that has no label, of each device where there are several."""
+    shares: dict[str, float] = {}
+    for row in roofline.unmatched:
+        shares[row.device] = shares.get(row.device, 0) + (row.time_share or 0)
+    if len(roofline.ran_on) < 2:
+        return f"{sum(shares.values()):.1%} of the time"
+    return ", ".join(f"{share:.1%} of the time of {device}" for device, share in shares.items())

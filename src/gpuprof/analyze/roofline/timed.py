@@ -4,11 +4,12 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpuprof.analyze.roofline.counted import COMPILED, plain_name
+from gpuprof.analyze.roofline.device_work import Execution, Piece, executions_of, load_pieces
 
 if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder
@@ -31,8 +32,22 @@ class Span:
     in_operator: bool = False
     taken: bool = False  # a candidate, or inside of one
     is_candidate: bool = False
-    on_gpu: bool = False
     inner_ns: int = 0  # of the outermost operators: time in candidates
+    inner_on_gpu: bool = False  # and whether any of these had work done on a GPU
+    outermost: Span | None = None  # the outermost operator around a candidate
+    # What it had done on GPUs, also through the operators inside of it that have no row of their own.
+    pieces: Sequence[Piece] = ()
+    owner: Span | None = None  # whose row its pieces are in: the candidate or outermost operator around it
+
+    @property
+    def on_gpu(self) -> bool:
+        """Whether anything of it ran on a GPU."""
+        return bool(self.pieces)
+
+    @property
+    def executions(self) -> list[Execution]:
+        """What it had done on GPUs, by device and replay."""
+        return executions_of(self.pieces)
 
 
 @dataclass(slots=True)
@@ -48,13 +63,17 @@ class Timed:
     # Own time of each layer, (root, layer) -> ns in each call of the root, by its number.
     layer_own_ns: dict[tuple[str, str], Counter[int]] = field(default_factory=dict)
     total_ns: int = 0
+    # What ran on GPUs in no operator, with the innermost span around its launch.
+    stray: list[tuple[Span | None, Piece]] = field(default_factory=list)
+    # All time on each GPU; and by (root, layer, device) what no row has, in each call of the root.
+    device_ns: Counter[str] = field(default_factory=Counter)
+    layer_rest_ns: dict[tuple[str, str, str], Counter[int]] = field(default_factory=dict)
 
 
 def load_timed(
     folder: RunFolder, process_id: int, forward: Collection[tuple[str, str]], backward: Collection[str]
 ) -> Timed:
     """Read the spans of a process. `forward` are counted (root, operator), `backward` operators."""
-    gpu = _launchers(folder)
     timed = Timed()
     spans: dict[int, tuple[Span, int | None]] = {}
     query = f"""
@@ -62,21 +81,35 @@ def load_timed(
         WHERE process_id = {int(process_id)} ORDER BY span_id
     """  # noqa: S608 - a whole number
     for span_id, parent_id, kind, name, start_ns, duration_ns in folder.sql(query).fetchall():
-        span = Span(kind, name, start_ns, duration_ns, on_gpu=span_id in gpu)
+        span = Span(kind, name, start_ns, duration_ns)
         above = spans.get(parent_id, (None, None))[0]
         spans[span_id] = span, parent_id
         _place(span, above, span_id)
         _choose(span, forward, backward)
         _file(timed, span, above, spans, parent_id)
     timed.events.sort(key=lambda event: event[0])
+    for launcher, piece in load_pieces(folder, process_id):
+        _give(timed, spans[launcher][0] if launcher in spans else None, piece)
     return timed
 
 
-def _launchers(folder: RunFolder) -> set[int]:
-    if "kernels" not in folder.tables:
-        return set()
-    found = folder.sql("SELECT DISTINCT span_id FROM kernels WHERE span_id IS NOT NULL").fetchall()
-    return {int(row[0]) for row in found}
+def _give(timed: Timed, span: Span | None, piece: Piece) -> None:
+    """Put what ran on a GPU where its operator is."""
+    timed.device_ns[piece.device] += piece.duration_ns
+    owner = None if span is None else span.owner
+    if owner is None:
+        timed.stray.append((span, piece))
+    else:
+        if isinstance(owner.pieces, list):
+            owner.pieces.append(piece)
+        else:
+            owner.pieces = [piece]  # most spans have none
+        if owner.outermost is not None:
+            owner.outermost.inner_on_gpu = True
+    if span is None or span.in_backward or span.root_call is None or (owner and owner.is_candidate):
+        return
+    rest = timed.layer_rest_ns.setdefault((span.root, span.layer, piece.device), Counter())
+    rest[span.root_call] += piece.duration_ns
 
 
 def _place(span: Span, above: Span | None, span_id: int) -> None:
@@ -86,6 +119,7 @@ def _place(span: Span, above: Span | None, span_id: int) -> None:
         span.in_backward = above.in_backward
         span.in_operator = above.in_operator or above.kind == "operator"
         span.taken = above.taken
+        span.owner = above.owner
     if span.kind == "backward":
         span.in_backward = True
     elif span.kind == "layer":
@@ -107,6 +141,8 @@ def _choose(span: Span, forward: Collection[tuple[str, str]], backward: Collecti
     else:
         wanted = (span.root, plain_name(span.name)) in forward
     span.taken = span.is_candidate = wanted
+    if wanted or (span.kind == "operator" and not span.in_operator):
+        span.owner = span
 
 
 def _file(
@@ -146,3 +182,4 @@ def _credit(span: Span, spans: dict[int, tuple[Span, int | None]], parent_id: in
             outermost = above
     if outermost is not None:
         outermost.inner_ns += span.duration_ns
+        span.outermost = outermost

@@ -33,7 +33,8 @@ class Use:
     """The least times that each resource needs, in ns; None where work or ceiling is not known.
 
     `traffic` is of the level that the memory time is of; `unsure_bytes` the share of the bytes whose
-    place in the caches is not certain.
+    place in the caches is not certain. Where `peak_is_sure` is not set, nobody knows whether the operator
+    could use TF32, and the peak is the better one.
     """
 
     compute_ns: float | None
@@ -43,6 +44,7 @@ class Use:
     peak: Ceiling | None
     traffic: Traffic | None
     unsure_bytes: float
+    peak_is_sure: bool = True
     operations: float | None = None  # of the tensor cores, as measured; None: what was counted
 
     def shares(self, time_ns: float) -> dict[Resource, float | None]:
@@ -60,28 +62,59 @@ class Use:
         }
 
 
-def use_of(row: CountedRow, machine: Machine, time_ns: float) -> Use:
-    """Return what an operator needs at least."""
-    peak = machine.peak(row.dtype)
+def use_of(row: CountedRow, machine: Machine, time_ns: float, launches: float = 1) -> Use:
+    """Return what an operator needs at least; on a GPU it had `launches` kernels run."""
+    peak, peak_is_sure = _peak(row, machine)
     launch = machine.find("launch")
     traffic = _slowest(row, machine, time_ns)
     operations = (row.measured and row.measured.tensor_operations) or None
     compute_ns: float | None = 0.0 if row.flops == 0 else None
-    if row.flops and peak is not None:
-        compute_ns = (operations or row.flops) / peak.value * 1e9
+    if (work := operations or row.flops) and peak is not None:
+        compute_ns = work / peak.value * 1e9
     memory_ns = None if traffic is None else traffic.least_ns
     if row.bytes == 0:
         memory_ns = 0.0
     return Use(
         compute_ns,
         memory_ns,
-        None if launch is None else launch.value,
+        None if launch is None else launch.value * launches,
         _fault_ns(row, machine),
         peak,
         traffic,
         0.0 if traffic is not None and traffic.source == "measured" else _unsure(row, machine),
+        peak_is_sure,
         operations,
     )
+
+
+# Operators that cuDNN does, which has a switch of its own.
+_BY_CUDNN = ("convolution", "cudnn")
+_PRODUCTS = ("mm", "addmm", "bmm", "baddbmm", "linear", "_addmm_activation")
+
+
+def _peak(row: CountedRow, machine: Machine) -> tuple[Ceiling | None, bool]:
+    """Return the peak of an operator, and whether it is sure."""
+    own, shortened = machine.peak(row.dtype), machine.find("compute", "tf32")
+    kind = _tf32_kind(row.operator)
+    if shortened is None or kind is None or not may_use_tf32(row, machine):
+        return own, True
+    allowed = machine.tf32.get(kind)
+    if allowed is False:
+        return own, True
+    better = shortened if own is None or shortened.value > own.value else own
+    return better, allowed is True
+
+
+def may_use_tf32(row: CountedRow, machine: Machine) -> bool:
+    """Tell whether there is a switch that has an operator multiply shortened fp32 numbers."""
+    return machine.is_gpu and row.dtype == "float32" and _tf32_kind(row.operator) is not None
+
+
+def _tf32_kind(operator: str) -> str | None:
+    name = operator.rsplit("::", maxsplit=1)[-1]
+    if any(part in name for part in _BY_CUDNN):
+        return "convolution"
+    return "matmul" if name in _PRODUCTS or "attention" in name else None
 
 
 def _slowest(row: CountedRow, machine: Machine, time_ns: float) -> Traffic | None:
@@ -150,7 +183,7 @@ def _unsure(row: CountedRow, machine: Machine) -> float:
 
 
 def _fault_ns(row: CountedRow, machine: Machine) -> float | None:
-    if row.page_faults is None:
+    if row.page_faults is None or machine.is_gpu:
         return None
     if row.page_faults == 0:
         return 0.0

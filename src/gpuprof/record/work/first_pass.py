@@ -14,6 +14,7 @@ import torch
 from gpuprof.errors import WorkError
 from gpuprof.record.call_arguments import CallArguments
 from gpuprof.record.first_calls import WORK_FACTS, WORK_ROWS, FirstCall, FirstCalls
+from gpuprof.record.gpu_facts import gpu_facts
 from gpuprof.record.layers import is_compiled
 from gpuprof.record.work.fused import Region
 from gpuprof.record.work.observe import Observer
@@ -45,6 +46,7 @@ def count_first_calls(first: FirstCalls, segments: Path) -> list[str]:
         "threads": max((call.threads for call in first.calls), default=None),
         "page_faults": page_fault_costs() if rows else [],
         "given": first.given.as_rows(),
+        "gpu": gpu_facts(torch, ((call.root, call.gpu) for call in first.calls)),
     }
     (segments / WORK_ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     (segments / WORK_FACTS).write_text(json.dumps(facts), encoding="utf-8")

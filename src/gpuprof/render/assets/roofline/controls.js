@@ -65,7 +65,7 @@ function buildLegend(app) {
 }
 
 function bindButtons(app) {
-  for (const by of ["operator", "layer"]) {
+  for (const by of KINDS) {
     document.getElementById(`by-${by}`).addEventListener("click", () => showBy(app, by));
   }
   document.getElementById("theme").addEventListener("change", (event) => {

@@ -79,6 +79,14 @@ folders = [os.fsencode(folder) for folder in cupti_folders()]
 print(json.dumps({**_native.cupti_probe(folders), "no_counters": _native.counters_probe(folders)}))
 """
 
+# It needs no driver.
+NVRTC_PROBE = """
+import json, os
+from gpuprof import _native
+from gpuprof.record.kernels import nvrtc_folders
+print(json.dumps(_native.nvrtc_probe([os.fsencode(folder) for folder in nvrtc_folders()])))
+"""
+
 
 # What the driver lets read counters where it is not open to everybody.
 _CAP_SYS_ADMIN = 21

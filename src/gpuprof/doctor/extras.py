@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the extras bring: each makes a part of gpuprof work that nothing else needs."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpuprof.doctor.check import Check
+from gpuprof.doctor.own import DISTRIBUTION
+
+
+@dataclass(frozen=True, slots=True)
+class _Extra:
+    """An extra of ours: what it is for, and its packages by the names that they are imported under."""
+
+    name: str
+    purpose: str
+    packages: dict[str, str]
+
+
+_EXTRAS = (
+    _Extra("python", "gpuprof run --python", {"pyinstrument": "pyinstrument"}),
+    _Extra("report", "HTML and PDF of gpuprof compare", {"jinja2": "jinja2", "plotly": "plotly"}),
+    _Extra("bench-data", "data sets of gpuprof compare", {"pandas": "pandas", "pillow": "PIL"}),
+    _Extra(
+        "bench-frameworks",
+        "gpuprof bench of ONNX Runtime and JAX",
+        {name: name for name in ("onnx", "onnxruntime", "onnxscript", "jax", "flax")},
+    ),
+)
+
+
+def extras() -> Iterator[Check]:
+    """Tell of each extra which of its packages are there."""
+    for extra in _EXTRAS:
+        yield _look_at(extra)
+
+
+def browser() -> Iterator[Check]:
+    """Tell whether reports can be printed as PDF."""
+    from gpuprof.bench.campaign_report.pdf import find_chromium
+    from gpuprof.errors import GpuprofError
+
+    try:
+        yield Check("Chromium", "ok", f"{find_chromium()}; gpuprof compare --report pdf prints with it")
+    except GpuprofError as error:
+        detail, _, mend = str(error).partition(": ")
+        yield Check("Chromium", "missing", detail, mend)
+
+
+def _look_at(extra: _Extra) -> Check:
+    found, lacking = [], []
+    for package, module in extra.packages.items():
+        if importlib.util.find_spec(module) is None:
+            lacking.append(package)
+        else:
+            found.append(f"{package} {_version(package)}")
+    name = f"extra {extra.name}"
+    if not lacking:
+        return Check(name, "ok", f"{', '.join(found)}; for {extra.purpose}")
+    detail = f"{', '.join(lacking)} not installed: needed for {extra.purpose}"
+    return Check(name, "missing", detail, f"pip install '{DISTRIBUTION}[{extra.name}]'")
+
+
+def _version(package: str) -> str:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return "of unknown version"
