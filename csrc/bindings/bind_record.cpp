@@ -47,9 +47,9 @@ py::dict build_info() {
     return info;
 }
 
-void start_recording(const std::string& folder) {
+void start_recording(const std::string& folder, bool joins) {
     try {
-        Recorder::instance().start(folder);
+        Recorder::instance().start(folder, joins);
     } catch (const std::system_error& error) {
         throw_os_error(error, folder);
     }
@@ -144,7 +144,8 @@ void throw_os_error(const std::system_error& error, const std::string& path) {
 void bind_record(py::module_& module) {
     module.def("clock_info", &clock_info);
     module.def("build_info", &build_info);
-    module.def("start_recording", &start_recording, py::arg("folder"));
+    module.def("start_recording", &start_recording, py::arg("folder"), py::arg("joins") = false);
+    module.def("make_recording_files", [] { Recorder::instance().make_files(); });
     module.def("stop_recording", &stop_recording);
     module.def("add_operators", &add_operators, py::arg("thread_ids"), py::arg("names"),
                py::arg("name_index"), py::arg("start_ns"), py::arg("duration_ns"), py::arg("sequence"),

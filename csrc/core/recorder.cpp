@@ -57,23 +57,24 @@ Recorder::Recorder() : load_point_(sample_clock()) {
     pthread_atfork(before_fork, after_fork_in_parent, after_fork_in_child);
 }
 
-void Recorder::start(const std::string& folder) {
+void Recorder::start(const std::string& folder, bool joins) {
     std::lock_guard lifecycle(lifecycle_);
     if (active()) throw std::logic_error("a recording is already active in this process");
     {
         std::lock_guard chunks(chunks_);
         folder_ = folder;
         storage_failed_ = false;
-        is_forked_child_ = false;
+        is_child_ = joins;
         storage_error_.clear();
         process_key_ = static_cast<std::uint64_t>(monotonic_ns());
         first_point_ = sample_clock();
         const TickScale scale(load_point_, first_point_);
         ticks_per_ns_guess_ = 1.0 / scale.ns_per_tick();
         std::string names_path = file_path(".names");
-        open_segment();  // a folder that cannot be written fails here, before anything is changed
+        // A folder that cannot be written fails here, before anything is changed.
+        if (!joins) open_segment();
         names_.begin(std::move(names_path));
-        names_.ensure_file();
+        if (!joins) names_.ensure_file();
     }
     {
         std::lock_guard registry(registry_);
@@ -81,6 +82,16 @@ void Recorder::start(const std::string& folder) {
     }
     contexts_ = 0;
     epoch_.store(generation_.fetch_add(1, std::memory_order_acq_rel) + 1, std::memory_order_release);
+}
+
+void Recorder::make_files() noexcept {
+    std::lock_guard chunks(chunks_);
+    if (!active() || storage_failed_ || !segments_.empty()) return;
+    try {
+        open_segment();
+    } catch (const std::exception& error) {
+        note_storage_failure(error.what());
+    }
 }
 
 RecorderTotals Recorder::stop() noexcept {
@@ -100,7 +111,7 @@ RecorderTotals Recorder::stop() noexcept {
         segment->header().latest_point = last;
         segment->header().dropped_events.store(0, std::memory_order_relaxed);
         // The run may be read while a child of its process still records: what is mapped must not shrink.
-        if (!is_forked_child_) segment->trim();
+        segment->trim(is_child_ ? Segment::Size::kept : Segment::Size::cut);
     }
     if (!segments_.empty()) {
         segments_.front()->header().dropped_events.store(totals.dropped_events, std::memory_order_relaxed);
@@ -319,7 +330,7 @@ void Recorder::become_child() noexcept {
     dropped_by_ended_threads_ = 0;
     process_key_ = static_cast<std::uint64_t>(monotonic_ns());
     if (!active()) return;
-    is_forked_child_ = true;
+    is_child_ = true;
     first_point_ = sample_clock();
     try {
         names_.continue_in(file_path(".names"));

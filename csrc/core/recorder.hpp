@@ -67,7 +67,11 @@ class Recorder {
     }
 
     // Begins to record into `folder`, which exists. Throws std::system_error, std::logic_error if active.
-    void start(const std::string& folder);
+    // A process that joins the recording of another is like a forked child of that: its files are made with
+    // its first event, and what goes wrong with them only loses its events.
+    void start(const std::string& folder, bool joins = false);
+    // Makes the files now, for a process whose life is to be seen though it may have no events.
+    void make_files() noexcept;
     // Ends the recording of this process. Harmless when none is active.
     RecorderTotals stop() noexcept;
 
@@ -181,7 +185,7 @@ class Recorder {
     ClockPoint first_point_;
     double ticks_per_ns_guess_ = 1.0;
     bool storage_failed_ = false;
-    bool is_forked_child_ = false;  // this recording was started by a parent process
+    bool is_child_ = false;  // this recording was started by another process
     std::string storage_error_;
 
     NameTable names_;

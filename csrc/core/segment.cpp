@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstring>
 #include <system_error>
+#include <utility>
 
 namespace gpuprof {
 namespace {
@@ -28,6 +29,19 @@ void keep_out_of_children(void* data, std::size_t size) noexcept {
     madvise(data, size, MADV_DONTFORK);
 #else
     (void)data, (void)size;
+#endif
+}
+
+void release_blocks(const std::string& path, std::size_t begin, std::size_t size) noexcept {
+#if defined(FALLOC_FL_PUNCH_HOLE)
+    const int file = ::open(path.c_str(), O_WRONLY | O_CLOEXEC);
+    if (file < 0) return;
+    // Where the file system cannot, only space is lost.
+    static_cast<void>(fallocate(file, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(begin),
+                                static_cast<off_t>(size)));
+    ::close(file);
+#else
+    (void)path, (void)begin, (void)size;
 #endif
 }
 
@@ -77,11 +91,15 @@ Event* Segment::take_chunk() noexcept {
     return reinterpret_cast<Event*>(data_ + offset);
 }
 
-void Segment::trim() noexcept {
+void Segment::trim(Size size) noexcept {
     const std::size_t used = header_bytes + taken_ * chunk_bytes;
     if (data_ == nullptr || used >= size_) return;
     munmap(data_ + used, size_ - used);
-    size_ = used;
+    const std::size_t unused = std::exchange(size_, used) - used;
+    if (size == Size::kept) {
+        release_blocks(path_, used, unused);
+        return;
+    }
     if (::truncate(path_.c_str(), static_cast<off_t>(used)) != 0) return;  // only space is lost
 }
 

@@ -23,8 +23,9 @@ class Segment {
     SegmentHeader& header() noexcept { return *reinterpret_cast<SegmentHeader*>(data_); }
     // In a forked child the mapping does not exist any more.
     void forget() noexcept { data_ = nullptr; }
-    // Gives back the blocks of chunks that nobody took.
-    void trim() noexcept;
+    // Gives back the blocks of chunks that nobody took, where the system can with the size `kept`.
+    enum class Size { cut, kept };
+    void trim(Size size) noexcept;
 
   private:
     std::byte* data_ = nullptr;

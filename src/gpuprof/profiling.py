@@ -204,13 +204,14 @@ def run_program(
     ceilings: WhichCeilings = "cached",
     counters: bool = False,
     profiler: Literal["torch", "pyinstrument", "cprofile"] | None = None,
+    children: bool = False,
 ) -> tuple[int, Run | RunError]:
     """Run a script or module under a recording; returns its exit code and the run.
 
     When the run could not be written the error stands in its place: the program ran all the same. A run
     that has the default name, of a program that failed before anything was recorded, is not kept. `profiler`
     runs the program under that one alone: with "pyinstrument" as with `python` and no other source, with the
-    others the run is made of what they write.
+    others the run is made of what they write. `children` records the Python processes that it starts as well.
     """
     from gpuprof.record.supervise import run_program as supervise
 
@@ -231,6 +232,7 @@ def run_program(
         python=python,
         work=work,
         counters=counters,
+        children=children,
     )
     try:
         run = Run(result.run_path)

@@ -295,6 +295,7 @@ def test_run_passes_on_what_was_asked(api: FakeApi) -> None:
                 "ceilings": "cached",
                 "counters": False,
                 "profiler": None,
+                "children": False,
             },
         ),
         (
@@ -311,6 +312,7 @@ def test_run_passes_on_what_was_asked(api: FakeApi) -> None:
                 "ceilings": "cached",
                 "counters": False,
                 "profiler": None,
+                "children": False,
             },
         ),
     ]

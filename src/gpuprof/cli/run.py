@@ -82,6 +82,7 @@ class ProgramCommand(click.Command):
     is_flag=True,
     help="As --work, and read the GPU's hardware counters: bytes of its memory, tensor operations.",
 )
+@click.option("--children", is_flag=True, help="Record the Python processes that it starts as well.")
 @click.option("--python", "python_stacks", is_flag=True, help="Sample the stacks of Python's functions.")
 @click.option(
     "--profiler",
@@ -98,6 +99,7 @@ def run(
     work: bool,
     ceilings: Literal["cached", "around"],
     counters: bool,
+    children: bool,
     python_stacks: bool,
     profiler: Literal["torch", "pyinstrument", "cprofile"] | None,
 ) -> None:
@@ -126,6 +128,7 @@ def run(
                 "--no-gpu": no_gpu,
                 "--work": work,
                 "--counters": counters,
+                "--children": children,
             },
         )
     if python_stacks or profiler == "pyinstrument":
@@ -145,6 +148,7 @@ def run(
         ceilings=ceilings,
         counters=counters,
         profiler=profiler,
+        children=children,
     )
     # Where nobody reads standard error any more, the program's exit code counts all the same.
     with contextlib.suppress(OSError):

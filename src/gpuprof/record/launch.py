@@ -2,12 +2,12 @@
 """The recording of a whole program, begun before its first line and ended after its last.
 
 `gpuprof run` starts Python with this package's `startup` folder on its path and the options in one
-environment variable. The program finds neither: both are taken back before it begins.
+environment variable. The program finds neither: both are taken back before it begins. With `--children`
+the folder stays, and another variable tells Python processes that the program starts to join the run.
 """
 
 from __future__ import annotations
 
-import atexit
 import json
 import os
 import sys
@@ -15,20 +15,29 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof.errors import GpuprofError
+from gpuprof.record.children import CHILDREN_VARIABLE, STARTUP_FOLDER, offer_run, python_path, stop_at_exit
 from gpuprof.record.collector import offer_collector
 from gpuprof.record.other_profilers import begin_profiler
 from gpuprof.record.recording import Recording, record_program
 
 OPTIONS_VARIABLE = "GPUPROF_RUN"
-STARTUP_FOLDER = Path(__file__).with_name("startup")
 
 
 def environment_for(options: dict[str, Any]) -> dict[str, str]:
     """Return the environment in which a new Python process begins a recording by itself."""
-    former = os.environ.get("PYTHONPATH")
-    parts = [str(STARTUP_FOLDER), *([former] if former else [])]
+    former = _own_python_path()
     described = json.dumps({**options, "PYTHONPATH": former})
-    return {**os.environ, "PYTHONPATH": os.pathsep.join(parts), OPTIONS_VARIABLE: described}
+    environment = {**os.environ, "PYTHONPATH": python_path(former), OPTIONS_VARIABLE: described}
+    environment.pop(CHILDREN_VARIABLE, None)  # this program's run is another than the one around it
+    return environment
+
+
+def _own_python_path() -> str | None:
+    former = os.environ.get("PYTHONPATH")
+    if former is None or CHILDREN_VARIABLE not in os.environ:
+        return former
+    parts = [part for part in former.split(os.pathsep) if part != str(STARTUP_FOLDER)]
+    return os.pathsep.join(parts) or None
 
 
 def begin() -> None:
@@ -56,7 +65,9 @@ def begin() -> None:
         # The program is worth more than its profile.
         print(f"gpuprof: {error}; the program runs without being recorded", file=sys.stderr, flush=True)
         return
-    _stop_at_exit(recording)
+    stop_at_exit(recording)
+    if options["children"]:
+        offer_run(options)
 
 
 def _restore(variable: str, value: str | None) -> None:
@@ -64,14 +75,3 @@ def _restore(variable: str, value: str | None) -> None:
         del os.environ[variable]
     else:
         os.environ[variable] = value
-
-
-def _stop_at_exit(recording: Recording) -> None:
-    """Stop last of all exit handlers, after the program's threads have ended; in this process only."""
-    owner = os.getpid()
-
-    def stop() -> None:
-        if os.getpid() == owner:
-            recording.stop()
-
-    atexit.register(stop)

@@ -93,6 +93,7 @@ class Recording:
         self._lock: _Lock | None = None
         self._process_id = os.getpid()
         self._facts: dict[str, Any] = {}
+        self._facts_file = path / RECORDING_FILE
         self.command = [sys.executable, *sys.argv] if hasattr(sys, "argv") else []
 
     def start(self) -> None:
@@ -102,8 +103,8 @@ class Recording:
                 "a recording is active in this process already: end it before the next one begins"
             )
         try:
-            self._lock = _Lock(self.path)
-            _native.start_recording(os.fsencode(self.path / SEGMENTS))
+            self._take_folder()
+            self._start_native()
         except OSError as error:
             self._unlock()
             raise RecordingError(f"cannot record into {self.path}: {error.strerror}") from error
@@ -112,6 +113,12 @@ class Recording:
             self._note(line)
         self._start_sources()
         self._save(closed=False)
+
+    def _take_folder(self) -> None:
+        self._lock = _Lock(self.path)
+
+    def _start_native(self) -> None:
+        _native.start_recording(os.fsencode(self.path / SEGMENTS))
 
     @property
     def is_of_other_process(self) -> bool:
@@ -127,7 +134,7 @@ class Recording:
         """Go on after a pause, which the run's notes tell of."""
         self._note("the program made a recording of its own: the time of that is not in this run")
         try:
-            _native.start_recording(os.fsencode(self.path / SEGMENTS))
+            self._start_native()
         except OSError as error:
             self._note(f"what came after that is missing as well: {error.strerror}")
             return
@@ -207,8 +214,7 @@ class Recording:
         self._sources.clear()
 
     def _start_sources(self) -> None:
-        # First, since its process has to be up before it reads; so it is also the last to be stopped.
-        self._start_source("samples", DeviceSampleSource(self.path / SEGMENTS, wanted=self._gpu))
+        self._start_samples()
         if self._python:
             stacks = PythonStackSource(self.path / SEGMENTS)
             self._start_source("python", stacks)
@@ -223,6 +229,10 @@ class Recording:
         self._methods.update(dict.fromkeys(wanted, "off: torch was never imported"))
         self._hook = ImportHook("torch", self._torch_imported)
         self._hook.install()
+
+    def _start_samples(self) -> None:
+        # First, since its process has to be up before it reads; so it is also the last to be stopped.
+        self._start_source("samples", DeviceSampleSource(self.path / SEGMENTS, wanted=self._gpu))
 
     def _torch_imported(self) -> None:
         if os.getpid() == self._process_id and _native.is_recording():
@@ -279,7 +289,7 @@ class Recording:
         for source in self._sources.values():
             self._take_facts(source)
         self._facts["torch"] = _torch_version()
-        write_json(self.path / RECORDING_FILE, {**self._facts, "sources": self._methods, "closed": closed})
+        write_json(self._facts_file, {**self._facts, "sources": self._methods, "closed": closed})
 
 
 # A lock of the kind used does not hold against its own process, and is lost when any copy is closed.

@@ -46,6 +46,7 @@ def run_program(
     python: bool = False,
     work: bool = False,
     counters: bool = False,
+    children: bool = False,
 ) -> ProgramResult:
     """Run a script, or a module by its name, with `arguments`; its streams are this process's own.
 
@@ -62,6 +63,7 @@ def run_program(
         "python": python,
         "work": work,
         "counters": counters,
+        "children": children,
         "target": target,
         "arguments": list(arguments),
     }

@@ -10,24 +10,29 @@ from gpuprof.record.forked_gpu import read_told
 from gpuprof.run.gpu_records import find_files
 
 
-def with_forked(facts: dict[str, Any], segments: Path) -> dict[str, Any]:
-    """Return a recording's facts with the counts and notes of the children that it forked."""
+def with_forked(
+    facts: dict[str, Any], segments: Path, *, joined: frozenset[int] = frozenset()
+) -> dict[str, Any]:
+    """Return a recording's facts with the counts and notes of the children that it forked.
+
+    `joined` are processes that have told already, since they were started anew and joined the run.
+    """
     told = {int(each["process_id"]): each for each in read_told(segments)}
     merged = {**facts, "notes": list(facts.get("notes", [])), "sources": dict(facts.get("sources", {}))}
     for process_id, each in told.items():
-        merged["gpu"] = _sum(merged.get("gpu"), each["gpu"])
+        merged["gpu"] = sum_of_gpu(merged.get("gpu"), each["gpu"])
         merged["notes"] += [f"process {process_id}: {line}" for line in each["notes"]]
         if str(merged["sources"].get("kernels", "off")).startswith("off"):
             merged["sources"]["kernels"] = each["method"]
     recorded = {file.process_id for file in find_files(segments)[0]}
     merged["notes"] += [
         f"process {process_id} ended before it could tell whether GPU records of it are missing"
-        for process_id in sorted(recorded - told.keys() - {facts.get("process_id")})
+        for process_id in sorted(recorded - told.keys() - joined - {facts.get("process_id")})
     ]
     return merged
 
 
-def _sum(ours: dict[str, Any] | None, theirs: dict[str, Any] | None) -> dict[str, Any] | None:
+def sum_of_gpu(ours: dict[str, Any] | None, theirs: dict[str, Any] | None) -> dict[str, Any] | None:
     """Add counts, and keep the largest error and the first problem. Two methods are not added up.
 
     A recording process that was killed told no counts: what its children did is not the whole.
@@ -36,7 +41,8 @@ def _sum(ours: dict[str, Any] | None, theirs: dict[str, Any] | None) -> dict[str
         return ours if ours is not None else theirs
     if ("method" in ours) != ("method" in theirs) or "unfinished" not in ours:
         return ours
-    counts = {key: ours.get(key, 0) + number for key, number in theirs.items() if isinstance(number, int)}
+    told = {key: number for key, number in theirs.items() if isinstance(number, int)}
+    counts = {key: ours.get(key, 0) + number for key, number in told.items() if key != "clock_error_ns"}
     errors = [each["clock_error_ns"] for each in (ours, theirs) if each.get("clock_error_ns") is not None]
     problem = ours.get("problem") or theirs.get("problem")
     return {**ours, **counts, "clock_error_ns": max(errors, default=None), "problem": problem}

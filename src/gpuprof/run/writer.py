@@ -14,6 +14,7 @@ from gpuprof import _native
 from gpuprof.errors import RunError
 from gpuprof.record.device_sampler import METRICS
 from gpuprof.record.recording import LOCK_FILE, RECORDING_FILE, SEGMENTS, exclusive, write_json
+from gpuprof.run.child_facts import name_processes, read_child_facts, who_told_of_gpu, with_child_facts
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.forked_gpu import with_forked
 from gpuprof.run.format import FORMAT_VERSION, KINDS, META_FILE, TABLES, check_version, read_json
@@ -84,8 +85,12 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
             raise RunError(f"{path} has no {SEGMENTS} folder, where its events were: restore it from a copy")
         target = path if into is None else into
         try:
-            decoded, sampled = _write_tables(path, target, closed=bool(facts.get("closed")))
-            meta = _meta(with_forked(facts, path / SEGMENTS), decoded, sampled, path)
+            children, damage = read_child_facts(path / SEGMENTS)
+            decoded, sampled = _write_tables(path, target, children, closed=bool(facts.get("closed")))
+            decoded["damage"] += damage
+            facts = with_child_facts(facts, children, decoded)
+            facts = with_forked(facts, path / SEGMENTS, joined=who_told_of_gpu(children))
+            meta = _meta(facts, decoded, sampled, path)
             write_json(target / META_FILE, meta)
         except OSError as error:
             raise RunError(
@@ -97,7 +102,9 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
     return meta
 
 
-def _write_tables(path: Path, target: Path, *, closed: bool) -> tuple[dict[str, Any], SampledDevices]:
+def _write_tables(
+    path: Path, target: Path, children: list[dict[str, Any]], *, closed: bool
+) -> tuple[dict[str, Any], SampledDevices]:
     import duckdb
 
     for table in TABLES:
@@ -110,6 +117,7 @@ def _write_tables(path: Path, target: Path, *, closed: bool) -> tuple[dict[str, 
         connection.execute("SET threads = 1")
         writer = TableWriter(connection, plain.path, keeps_spans=has_stacks(path / SEGMENTS))
         decoded = _native.decode(os.fsencode(path / SEGMENTS), BATCH_ROWS, writer.add_batch)
+        name_processes(decoded, children)
         writer.write_gpu(path / SEGMENTS, decoded)
         stacks = read_stacks(path / SEGMENTS, int(decoded["origin_monotonic_ns"]))
         with_last_samples(decoded, stacks)

@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Python processes that a recorded program starts anew, and that record into the program's run.
+
+They find our `startup` folder on their path and the run in one environment variable, which they leave to
+their own children. A process that cannot join, for whatever reason, runs unrecorded and says nothing.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import json
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+from gpuprof import _native
+from gpuprof.record.collector import offer_collector
+from gpuprof.record.forked_gpu import at_end_of_child
+from gpuprof.record.recording import RECORDING_FILE, SEGMENTS, Recording, record_program
+
+CHILDREN_VARIABLE = "GPUPROF_CHILDREN"
+STARTUP_FOLDER = Path(__file__).with_name("startup")
+FACTS_SUFFIX = ".facts"
+
+_SOURCES = ("layers", "operators", "gpu", "python")
+_HELPER = "multiprocessing.resource_tracker"
+
+
+def python_path(former: str | None) -> str:
+    """Return a PYTHONPATH that begins with our folder."""
+    return os.pathsep.join([str(STARTUP_FOLDER), *([former] if former else [])])
+
+
+def offer_run(options: dict[str, Any]) -> None:
+    """Have the Python processes that this one starts record into the run that it has begun."""
+    offered = {
+        **{source: options[source] for source in _SOURCES},
+        "run": options["out"],
+        "process_id": os.getpid(),
+        "gpuprof": _native.build_info()["version"],
+        "rank": _rank(),
+    }
+    os.environ["PYTHONPATH"] = python_path(os.environ.get("PYTHONPATH"))
+    os.environ[CHILDREN_VARIABLE] = json.dumps(offered)
+
+
+def join_run() -> None:
+    """Record this process into the run that the environment names, if that is still being recorded."""
+    # The program that starts here knows nothing of us, and there is no run yet in which a note could stand.
+    with contextlib.suppress(Exception):
+        offered: dict[str, Any] = json.loads(os.environ[CHILDREN_VARIABLE])
+        if _may_join(offered):
+            _join(offered)
+
+
+def stop_at_exit(recording: Recording) -> None:
+    """Stop last of all exit handlers, after the program's threads have ended; in this process only."""
+    owner = os.getpid()
+
+    def stop() -> None:
+        if os.getpid() == owner:
+            recording.stop()
+
+    atexit.register(stop)
+
+
+def _may_join(offered: dict[str, Any]) -> bool:
+    is_helper = any(_HELPER in word for word in sys.orig_argv)
+    if is_helper or offered["gpuprof"] != _native.build_info()["version"]:
+        return False
+    facts = json.loads(Path(offered["run"], RECORDING_FILE).read_bytes())
+    return facts["process_id"] == offered["process_id"] and not facts["closed"]
+
+
+def _join(offered: dict[str, Any]) -> None:
+    if offered["operators"]:
+        offer_collector()
+    recording = ChildRecording(offered)
+    os.environ[CHILDREN_VARIABLE] = json.dumps({**offered, "rank": _rank()})
+    record_program(recording)
+    stop_at_exit(recording)
+
+
+class ChildRecording(Recording):
+    """This process's part of a run. Like a forked child's it leaves nothing where there were no events."""
+
+    def __init__(self, offered: dict[str, Any]) -> None:
+        super().__init__(Path(offered["run"]), **{source: offered[source] for source in _SOURCES})
+        self._rank_around = offered["rank"]
+        self._facts_file = self._own_facts_file()
+
+    def _own_facts_file(self) -> Path:
+        return self.path / SEGMENTS / f"{os.getpid()}-{time.monotonic_ns()}{FACTS_SUFFIX}"
+
+    def _take_folder(self) -> None:
+        """Leave it to the program that holds it."""
+
+    def _start_native(self) -> None:
+        _native.start_recording(os.fsencode(self.path / SEGMENTS), joins=True)
+        if self._python:
+            # Where Python's stacks stand in the tree even a process without events has its place.
+            _native.make_recording_files()
+
+    def _start_samples(self) -> None:
+        """Leave the devices to the program's own recording: they are the same for all processes."""
+
+    def _torch_imported(self) -> None:
+        if self.is_of_other_process:
+            self._go_on_in_fork()
+        super()._torch_imported()
+
+    def _go_on_in_fork(self) -> None:
+        # What a forkserver forks imports PyTorch for itself, so it has sources and an end of its own.
+        self._process_id = os.getpid()
+        self._facts = {**self._facts, "process_id": self._process_id}
+        self._facts.pop("rank", None)
+        self._facts_file = self._own_facts_file()
+        at_end_of_child(self.stop)
+
+    def _start_torch_sources(self) -> None:
+        super()._start_torch_sources()
+        self._make_files_for_gpu()
+
+    def _kernels_began(self, method: str) -> None:
+        super()._kernels_began(method)
+        self._make_files_for_gpu()
+
+    def _make_files_for_gpu(self) -> None:
+        # Records of the GPU may be all that there is, and they belong to a process that is in the run.
+        if not self._methods.get("kernels", "off").startswith("off"):
+            _native.make_recording_files()
+
+    def _save(self, *, closed: bool) -> None:
+        rank = _rank()
+        # A launcher gives each process its own; what a rank starts has inherited the number.
+        if rank is not None and rank != self._rank_around:
+            self._facts["rank"] = rank
+        if "torch" in sys.modules or not self._facts.keys().isdisjoint(("rank", "notes")):
+            with contextlib.suppress(OSError):
+                super()._save(closed=closed)
+
+
+def _rank() -> int | None:
+    rank = os.environ.get("RANK") or os.environ.get("LOCAL_RANK") or ""
+    return int(rank) if rank.isdecimal() else None

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the processes that joined a run know of themselves, and how a run's own facts tell it."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gpuprof.record.children import FACTS_SUFFIX
+from gpuprof.run.forked_gpu import sum_of_gpu
+
+_EXPECTED: dict[str, type] = {"notes": list, "layer_types": dict, "sources": dict, "gpu": dict}
+_EXPECTED |= {"rank": int, "torch": str}
+
+
+def read_child_facts(segments: Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the facts of the processes that joined, and a line for each damage."""
+    children, damage = [], []
+    for path in sorted(segments.glob(f"*{FACTS_SUFFIX}")):
+        try:
+            children.append(_checked(json.loads(path.read_bytes())))
+        except (OSError, ValueError, RecursionError) as error:
+            reason = error.strerror if isinstance(error, OSError) else "damaged"
+            damage.append(f"{path}: {reason}; what its process knew of itself is lost")
+    return children, damage
+
+
+def _checked(content: Any) -> dict[str, Any]:
+    if not isinstance(content, dict) or not isinstance(content.get("process_id"), int):
+        raise ValueError("no facts of a process")
+    return {"process_id": content["process_id"], **_known(content)}
+
+
+def _known(facts: dict[str, Any]) -> dict[str, Any]:
+    return {key: facts[key] for key, kind in _EXPECTED.items() if isinstance(facts.get(key), kind)}
+
+
+def name_processes(decoded: dict[str, Any], children: list[dict[str, Any]]) -> None:
+    """Name the processes that a launcher has numbered, in their list and in the tree."""
+    ranks = {child["process_id"]: child["rank"] for child in children if "rank" in child}
+    tree = decoded["tree"]
+    roots = np.flatnonzero(tree["parent"] < 0)
+    for process, root in zip(decoded["processes"], roots.tolist(), strict=True):
+        rank = ranks.get(process["process_id"])
+        if rank is not None:
+            process["name"] = f"rank {rank}"
+            tree["name"][root] = len(decoded["names"])
+            decoded["names"].append(f"rank {rank} (process {process['process_id']})")
+
+
+def with_child_facts(
+    facts: dict[str, Any], children: list[dict[str, Any]], decoded: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the facts of a run with those of the processes that joined it and left events."""
+    recorded = {process["process_id"] for process in decoded["processes"]}
+    children = [child for child in children if child["process_id"] in recorded]
+    if not children:
+        return facts
+    own = _known(facts)
+    told = [own, *children]
+    return {
+        **facts,
+        "torch": next((each["torch"] for each in told if "torch" in each), None),
+        "notes": [*own.get("notes", ()), *_new_notes(own, children)],
+        "layer_types": _joined_types(told),
+        "sources": _joined_sources(own, children),
+        "gpu": _joined_gpu(told),
+    }
+
+
+def _new_notes(facts: dict[str, Any], children: list[dict[str, Any]]) -> list[str]:
+    processes: defaultdict[str, list[int]] = defaultdict(list)
+    for child in children:
+        for line in child.get("notes", ()):
+            processes[str(line)].append(child["process_id"])
+    known = facts.get("notes", ())
+    return [f"{_named(who)}: {line}" for line, who in processes.items() if line not in known]
+
+
+def _named(processes: list[int]) -> str:
+    return f"process {processes[0]}" if len(processes) == 1 else f"{len(processes)} child processes"
+
+
+def _joined_types(told: list[dict[str, Any]]) -> dict[str, Any] | None:
+    joined: dict[str, Any] = {}
+    for each in told:
+        for root, types in each.get("layer_types", {}).items():
+            if isinstance(types, dict):
+                joined[root] = {**types, **joined.get(root, {})}
+    return joined or told[0].get("layer_types")
+
+
+def _joined_sources(facts: dict[str, Any], children: list[dict[str, Any]]) -> dict[str, Any]:
+    """Return the methods in use: those of children where the program itself had none."""
+    sources = dict(facts.get("sources", {}))
+    for child in children:
+        for source, method in child.get("sources", {}).items():
+            if not str(method).startswith("off") and str(sources.get(source, "off")).startswith("off"):
+                sources[source] = f"{method}, in processes that it started"
+    return sources
+
+
+def who_told_of_gpu(children: list[dict[str, Any]]) -> frozenset[int]:
+    """Return the processes that lived to tell the counts of their GPU records."""
+    return frozenset(child["process_id"] for child in children if _has_counts(child))
+
+
+def _has_counts(child: dict[str, Any]) -> bool:
+    return "unfinished" in child.get("gpu", {})
+
+
+def _joined_gpu(told: list[dict[str, Any]]) -> dict[str, Any] | None:
+    """Return the GPU's totals of the program and its processes. One that was killed has no counts to add."""
+    program, *children = told
+    by_counts = sorted(children, key=_has_counts, reverse=True)
+    return functools.reduce(sum_of_gpu, [each.get("gpu") for each in (program, *by_counts)])

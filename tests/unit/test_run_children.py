@@ -1,0 +1,409 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof run --children`: Python processes that a program starts anew are in its run, and unharmed."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+import gpuprof
+from gpuprof import _native
+from gpuprof.cli.run import run as run_command
+from gpuprof.record.children import CHILDREN_VARIABLE, STARTUP_FOLDER, join_run, offer_run
+from gpuprof.record.python_stacks import has_pyinstrument
+from gpuprof.run.child_facts import name_processes, read_child_facts, who_told_of_gpu, with_child_facts
+
+RUN = ("-m", "gpuprof", "run")
+PACKAGE = str(Path(gpuprof.__file__).parents[1])
+# Below it, Python finds what is in no environment of its own: this package, but not its native core.
+OTHER_PYTHON = getattr(sys, "_base_executable", sys.executable)
+
+MAIN = """
+import multiprocessing, os, subprocess, sys, gpuprof
+
+def spanned(name):
+    with gpuprof.span(name): pass
+
+def call_layer():
+    sys.path.insert(0, "stand-in")
+    import torch
+    assert torch.nn.Module()() == 5
+    spanned("forkserver")
+
+def start(*words, python=sys.executable, **more):
+    environment = {**os.environ, **more}
+    print(words[-1], subprocess.run([python, *words], env=environment).returncode, flush=True)
+
+if __name__ == "__main__":
+    spanned("main")
+    for method, target, arguments in (("spawn", spanned, ["spawn"]), ("forkserver", call_layer, [])):
+        process = multiprocessing.get_context(method).Process(target=target, args=arguments)
+        process.start(); process.join()
+        print(method, process.exitcode, flush=True)
+    start("child.py", "child", "has a child")
+    start("child.py", "killed", "killed")
+    start("child.py", "left", "left")
+    start("child.py", "rank", "has a child", RANK="3")
+    start("child.py", "own", "own")
+    start("-c", "import sitecustomize; print(sitecustomize.value)", PYTHONPATH=os.environ["SITE"])
+    start("-I", "child.py", "isolated", "")
+    start("-c", "import sys; print(any('startup' in part for part in sys.path))")
+    start("-c", "print('other')", python=os.environ["OTHER"])
+    start("-m", "gpuprof", "run", "--out", "inner.gpuprof", "inner.py")
+    late = subprocess.Popen([sys.executable, "late.py"], stdout=subprocess.PIPE, stderr=open("late", "w"))
+    late.stdout.readline()
+    sys.exit(7)
+"""
+STAND_IN = """
+class nn:
+    class Module:
+        def __call__(self): return 5
+        def children(self): return iter(())
+        def named_modules(self): return iter([("", self)])
+"""
+CHILD = """
+import os, subprocess, sys, gpuprof
+name, what = sys.argv[1:]
+with gpuprof.span(name):
+    if what == "killed": os.kill(os.getpid(), 9)
+    if what == "left": os._exit(5)
+    if what == "has a child":
+        subprocess.run([sys.executable, "child.py", name + "'s child", ""], check=True)
+if what == "own":
+    with gpuprof.profile(out="own.gpuprof"), gpuprof.span("only its own"): pass
+    with gpuprof.span("after its own"): pass
+"""
+LATE = """
+import signal, gpuprof
+signal.alarm(60)
+with gpuprof.span("late"): print("ready", flush=True)
+open("go").read()
+end = open("end", "w")
+with gpuprof.span("too late"): end.write("went on")
+"""
+INNER = """
+import os, subprocess, sys, gpuprof
+with gpuprof.span("inner"): print("GPUPROF_CHILDREN" in os.environ, "startup" in os.environ["PYTHONPATH"])
+subprocess.run([sys.executable, "child.py", "inner child", ""], check=True)
+"""
+
+
+def environment(folder: Path, **more: str) -> dict[str, str]:
+    site = os.pathsep.join((str(STARTUP_FOLDER), str(folder / "site"), PACKAGE))
+    return {**os.environ, "PYTHONPATH": PACKAGE, "SITE": site, "OTHER": OTHER_PYTHON, **more}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("children")
+    for part in ("site", "stand-in"):
+        (folder / part).mkdir()
+    sources = {"main.py": MAIN, "child.py": CHILD, "late.py": LATE, "inner.py": INNER}
+    for name, source in {
+        **sources,
+        "site/sitecustomize.py": "value = 'the own one'",
+        "stand-in/torch.py": STAND_IN,
+    }.items():
+        (folder / name).write_text(source)
+    for name in ("go", "end"):
+        os.mkfifo(folder / name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def done(folder: Path) -> Iterator[subprocess.CompletedProcess[str]]:
+    """Run the program with `--children`; what it left running goes on, and is waited for at the end."""
+    words = [sys.executable, *RUN, "--children", "main.py"]
+    done = subprocess.run(
+        words, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=60, check=False
+    )
+    yield done
+    let_go(folder)
+
+
+def let_go(folder: Path) -> str:
+    """Have the process that outlives the program go on; returns what it says when it has ended."""
+    if not (folder / "go").exists():
+        return ""
+    (folder / "go").write_text("")
+    (folder / "go").unlink()
+    return (folder / "end").read_text()
+
+
+def names_by_process(run: Path) -> list[list[str]]:
+    query = "SELECT list(name ORDER BY start_ns) FROM spans GROUP BY process_id ORDER BY min(start_ns)"
+    return [names for (names,) in gpuprof.open(run).sql(query).fetchall()]
+
+
+def test_the_program_and_its_processes_do_what_they_did(
+    folder: Path, done: subprocess.CompletedProcess[str]
+) -> None:
+    assert done.returncode == 7, done.stderr
+    codes = [tuple(line.rsplit(" ", 1)) for line in done.stdout.splitlines() if line[-1].isdigit()]
+    assert [(name, code) for name, code in codes if code != "0"] == [("killed", "-9"), ("left", "5")]
+    assert len(codes) == 12
+    rest = [line for line in done.stdout.splitlines() if not line[-1].isdigit()]
+    assert rest == ["the own one", "False", "other", "False False"]
+    ours = [line for line in done.stderr.splitlines() if not line.startswith("gpuprof: wrote ")]
+    assert ours == []
+
+
+def test_each_python_process_is_in_the_run(folder: Path, done: subprocess.CompletedProcess[str]) -> None:
+    names = names_by_process(folder / "main.gpuprof")
+    assert names == [
+        ["main"],
+        ["spawn"],
+        ["Module", "forkserver"],
+        ["child"],
+        ["child's child"],
+        ["killed"],
+        ["left"],
+        ["rank"],
+        ["rank's child"],
+        ["own", "after its own"],
+        ["late"],
+    ]
+    assert names_by_process(folder / "inner.gpuprof") == [["inner"]]
+    assert names_by_process(folder / "own.gpuprof") == [["only its own"]]
+
+
+def test_processes_without_events_are_not(folder: Path, done: subprocess.CompletedProcess[str]) -> None:
+    run = gpuprof.open(folder / "main.gpuprof")
+    roots = run.sql("SELECT name FROM call_tree WHERE parent_id IS NULL").fetchall()
+    # One of them stopped for a recording of its own, and came back.
+    assert len(run.meta["processes"]) == len(roots) == 12
+    assert len({process["process_id"] for process in run.meta["processes"]}) == 11
+    assert run.meta["complete"] is True
+    assert run.meta["damage"] == []
+    assert run.meta["totals"]["unfinished_spans"] == 2  # of the process that was killed, and that left
+
+
+def test_a_rank_has_its_name_and_does_not_pass_it_on(
+    folder: Path, done: subprocess.CompletedProcess[str]
+) -> None:
+    run = gpuprof.open(folder / "main.gpuprof")
+    assert [process.get("name") for process in run.meta["processes"]].count("rank 3") == 1
+    named = run.sql("SELECT name FROM call_tree WHERE parent_id IS NULL AND name LIKE 'rank%'").fetchall()
+    (process,) = run.sql("SELECT DISTINCT process_id FROM spans WHERE name = 'rank'").fetchall()
+    assert named == [(f"rank 3 (process {process[0]})",)]
+
+
+def test_the_notes_of_a_process_say_whose_they_are(
+    folder: Path, done: subprocess.CompletedProcess[str]
+) -> None:
+    meta = gpuprof.open(folder / "main.gpuprof").meta
+    notes = meta["notes"]
+    assert [note.split(": ")[1] for note in notes if "recording of its own" in note] == [
+        "the program made a recording of its own"
+    ]
+    assert notes[0].startswith("process ")
+    # Of the one that the forkserver forked, and that imported torch, or what stands for it.
+    assert meta["sources"]["layers"].endswith("called, in processes that it started")
+    assert meta["layer_types"] == {"Module": {"Module": "Module"}}
+
+
+def test_what_outlives_the_program_goes_on_in_peace(
+    folder: Path, done: subprocess.CompletedProcess[str]
+) -> None:
+    assert let_go(folder) == "went on"
+    assert (folder / "late").read_text() == ""
+    assert not (folder / "main.gpuprof" / "segments").exists()
+
+
+def test_without_the_option_nothing_is_offered(folder: Path) -> None:
+    source = """
+import os, subprocess, sys
+told = [name for name in os.environ if name.startswith("GPUPROF")]
+print(told, os.environ["PYTHONPATH"] == os.environ["PACKAGE"], flush=True)
+subprocess.run([sys.executable, "child.py", "child", ""], check=True)
+"""
+    (folder / "alone.py").write_text(source)
+    done = subprocess.run(
+        [sys.executable, *RUN, "alone.py"],
+        cwd=folder,
+        env=environment(folder, PACKAGE=PACKAGE),
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "[] True\n"
+    assert names_by_process(folder / "alone.gpuprof") == []
+
+
+RANKS = """
+import os, sys, torch
+torch.nn.Sequential(torch.nn.Linear(2, 2))(torch.ones(1, 2)).sum().backward()
+sys.stdout.write(f"{os.environ['RANK']} ")  # in one piece, among those of others
+"""
+
+
+def test_the_ranks_of_torchrun_are_in_the_run(tmp_path: Path, run_python: Any) -> None:
+    (tmp_path / "train.py").write_text(RANKS)
+    words = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
+    done = run_python(*RUN, "--children", "--no-gpu", "--out", "ranks.gpuprof", *words)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.split()) == ["0", "1"]
+    run = gpuprof.open(tmp_path / "ranks.gpuprof")
+    assert sorted(process.get("name", "") for process in run.meta["processes"]) == ["", "rank 0", "rank 1"]
+    calls = "SELECT kind, count(DISTINCT process_id) FROM spans WHERE name IN ({}) GROUP BY 1 ORDER BY 1"
+    rows = run.sql(calls.format("'0', 'Sequential', 'aten::linear'")).fetchall()
+    assert rows == [("layer", 2), ("operator", 2)]
+    assert not run.meta["sources"]["operators"].startswith("off")
+    assert run.meta["layer_types"] == {"Sequential": {"Sequential": "Sequential", "0": "Linear"}}
+    assert run.meta["complete"] is True
+
+
+BUSY = "def busy():\n  for _ in range(200_000): len(str(2))\nbusy()"
+
+
+def test_pythons_functions_are_seen_in_a_process_without_spans(tmp_path: Path, run_python: Any) -> None:
+    if not has_pyinstrument():
+        pytest.skip("pyinstrument is not installed")
+    words = [sys.executable, "-c", BUSY]
+    (tmp_path / "main.py").write_text(f"import subprocess\nsubprocess.run({words!r}, check=True)")
+    done = run_python(*RUN, "--children", "--python", "main.py")
+    assert (done.returncode, done.stdout) == (0, ""), done.stderr
+    run = gpuprof.open(tmp_path / "main.gpuprof")
+    busy = run.sql("SELECT process_id FROM call_tree WHERE kind = 'python' AND name LIKE 'busy%'").fetchall()
+    assert busy == [(run.meta["processes"][1]["process_id"],)]
+
+
+# --- a process that joins ------------------------------------------------------------------------
+
+
+def test_a_process_that_joins_leaves_nothing_without_events(tmp_path: Path) -> None:
+    _native.start_recording(str(tmp_path), joins=True)
+    _native.stop_recording()
+    assert list(tmp_path.iterdir()) == []
+    _native.start_recording(str(tmp_path), joins=True)
+    with gpuprof.span("seen"):
+        pass
+    _native.stop_recording()
+    assert sorted(path.suffix for path in tmp_path.iterdir()) == [".names", ".segment"]
+    (segment,) = tmp_path.glob("*.segment")
+    if sys.platform == "linux":
+        assert (
+            segment.stat().st_blocks * 512 < segment.stat().st_size / 4
+        )  # but nothing that is mapped shrinks
+    _native.start_recording(str(tmp_path), joins=True)
+    _native.make_recording_files()
+    _native.make_recording_files()
+    _native.stop_recording()
+    assert len(list(tmp_path.glob("*.segment"))) == 2
+
+
+def test_a_run_that_is_gone_loses_events_and_harms_nobody(tmp_path: Path) -> None:
+    _native.start_recording(str(tmp_path / "gone"), joins=True)
+    _native.make_recording_files()
+    with gpuprof.span("lost"):
+        pass
+    assert _native.stop_recording()["storage_failed"]
+
+
+OFFERED = {"out": "", "layers": True, "operators": False, "gpu": False, "python": False}
+
+
+@pytest.mark.parametrize("facts", [None, "[]", '{"process_id": 1}', '{"process_id": 0, "closed": false}'])
+def test_only_a_run_that_is_being_recorded_is_joined(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts: str | None
+) -> None:
+    for name in ("PYTHONPATH", CHILDREN_VARIABLE):
+        monkeypatch.setenv(name, "")
+    offer_run({**OFFERED, "out": str(tmp_path)})
+    if facts is not None:
+        (tmp_path / "recording.json").write_text(facts)
+    join_run()
+    assert not _native.is_recording()
+    closed = {"process_id": os.getpid(), "closed": True}
+    (tmp_path / "recording.json").write_text(json.dumps(closed))
+    join_run()
+    assert not _native.is_recording()
+
+
+def test_a_gpuprof_of_another_version_stays_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PYTHONPATH", CHILDREN_VARIABLE):
+        monkeypatch.setenv(name, "")
+    offer_run({**OFFERED, "out": str(tmp_path)})
+    (tmp_path / "recording.json").write_text(json.dumps({"process_id": os.getpid(), "closed": False}))
+    offered = json.loads(os.environ[CHILDREN_VARIABLE])
+    for text in (json.dumps({**offered, "gpuprof": "0.0.1"}), "{", "", "{}"):
+        monkeypatch.setenv(CHILDREN_VARIABLE, text)
+        join_run()
+        assert not _native.is_recording()
+
+
+# --- what a run says of its processes ------------------------------------------------------------
+
+
+def decoded(*process_ids: int) -> dict[str, Any]:
+    return {"processes": [{"process_id": each} for each in process_ids]}
+
+
+def test_facts_of_processes_become_those_of_the_run() -> None:
+    own = {
+        "sources": {"spans": "on", "layers": "off: torch was never imported", "operators": "itt"},
+        "notes": ["known"],
+        "torch": None,
+        "gpu": None,
+        "closed": True,
+    }
+    gpu = {"cupti_version": "13.0", "cupti_path": "a", "clock_error_ns": None, "kernels": 2, "unfinished": 0}
+    gpu |= {"problem": None}
+    sources = {"spans": "on", "layers": "every", "operators": "off: x", "kernels": "CUPTI 13.0, a"}
+    first = {"process_id": 2, "sources": sources, "notes": ["known", "new"], "gpu": gpu, "torch": "2.13"}
+    first |= {"layer_types": {"Net": {"Net": "Net"}}}
+    second = {**first, "process_id": 3, "gpu": {**gpu, "clock_error_ns": 5, "kernels": 3}}
+    second |= {"layer_types": {"Net": {"0": "Linear"}}, "notes": ["new", "mine"]}
+    silent = {"process_id": 9, "notes": ["of a process without events"]}
+    killed = {"process_id": 4, "gpu": {"cupti_version": "13.0", "cupti_path": "a", "clock_error_ns": None}}
+    facts = with_child_facts(own, [killed, first, second, silent], decoded(1, 2, 3, 4))
+    assert who_told_of_gpu([killed, first, second, silent]) == {2, 3}
+    assert facts["notes"] == ["known", "2 child processes: new", "process 3: mine"]
+    assert facts["gpu"] == {**gpu, "clock_error_ns": 5, "kernels": 5}
+    assert facts["layer_types"] == {"Net": {"Net": "Net", "0": "Linear"}}
+    assert facts["torch"] == "2.13"
+    assert facts["closed"] is True
+    assert facts["sources"] == {
+        "spans": "on",
+        "layers": "every, in processes that it started",
+        "operators": "itt",
+        "kernels": "CUPTI 13.0, a, in processes that it started",
+    }
+    assert with_child_facts(own, [silent], decoded(1)) is own
+
+
+def test_damaged_facts_are_damage_of_the_run(tmp_path: Path) -> None:
+    contents = [b"{", b"[]", b'{"process_id": "1"}', b"\xff", b'{"process_id": 4, "notes": {}, "rank": "x"}']
+    for number, content in enumerate(contents):
+        (tmp_path / f"{number}-1.facts").write_bytes(content)
+    children, damage = read_child_facts(tmp_path)
+    assert children == [{"process_id": 4}]
+    assert len(damage) == 4
+    assert all("what its process knew of itself is lost" in line for line in damage)
+
+
+def test_names_go_to_the_processes_that_have_a_rank() -> None:
+    import numpy as np
+
+    run = decoded(1, 2)
+    run |= {"names": ["process 1", "process 2", "a"]}
+    run |= {"tree": {"parent": np.array([-1, 0, -1]), "name": np.array([0, 2, 1], dtype=np.int32)}}
+    name_processes(run, [{"process_id": 2, "rank": 0}, {"process_id": 7, "rank": 1}])
+    assert run["processes"] == [{"process_id": 1}, {"process_id": 2, "name": "rank 0"}]
+    assert [run["names"][name] for name in run["tree"]["name"]] == ["process 1", "a", "rank 0 (process 2)"]
+
+
+def test_another_profiler_runs_alone() -> None:
+    words = ["--children", "--profiler", "cprofile", "x.py"]
+    result = CliRunner().invoke(run_command, words)
+    assert result.exit_code == 2
+    assert "leave --children out" in result.output
