@@ -108,6 +108,8 @@ class Profile:
             # The measured program goes on, whatever becomes of its profile.
             self._failure = failure
             warnings.warn(f"gpuprof: {failure}", RuntimeWarning, stacklevel=2)
+        if self._recording.was_interrupted and error is None:
+            raise KeyboardInterrupt
 
 
 def profile(
@@ -214,13 +216,16 @@ def run_program(
     others the run is made of what they write. `children` records the Python processes that it starts as well.
     """
     from gpuprof.record.supervise import run_program as supervise
+    from gpuprof.record.supervise import target_path
 
     if profiler == "pyinstrument":
         layers, operators, gpu, python = False, False, False, True
     elif profiler is not None:
         return _run_under(profiler, target, arguments, is_module=is_module, out=out)
 
-    before = _look_before(ceilings)
+    # What cannot be run is refused below, without having been waited for.
+    can_run = not target_path(target, is_module=is_module, out=out).exists()
+    before = _look_before(ceilings) if can_run else None
     result = supervise(
         target,
         arguments,

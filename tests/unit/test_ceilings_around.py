@@ -120,3 +120,29 @@ def test_it_needs_work_and_a_known_word(capsys: pytest.CaptureFixture[str]) -> N
         gpuprof.profile(work=True, ceilings="best")  # type: ignore[arg-type]
     assert execute(["run", "--ceilings", "around", "script.py"]) == 2
     assert "add --work" in capsys.readouterr().err
+
+
+def test_what_cannot_be_run_is_told_before_anything_is_measured(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(ceilings_of_run, "look_before", lambda: pytest.fail("measured"))
+    (tmp_path / "script.py").write_text("")
+    (tmp_path / "there").mkdir()
+    options = ["run", "--work", "--ceilings", "around"]
+    assert execute([*options, str(tmp_path / "nowhere.py")]) == 2
+    assert execute([*options, "--out", str(tmp_path / "there"), str(tmp_path / "script.py")]) == 2
+    assert "nowhere.py" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["--profiler", "torch", "--ceilings", "around"], "leave --ceilings out"),
+        (["--counters", "--no-gpu"], "leave --no-gpu out"),
+    ],
+)
+def test_options_that_exclude_each_other(
+    options: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(["run", *options, "script.py"]) == 2
+    assert words in capsys.readouterr().err

@@ -114,8 +114,6 @@ def run(
     if (work or counters) and (no_layers or no_operators):
         option = "--work" if work else "--counters"
         raise click.UsageError(f"{option} joins work to layers and operators: leave --no-... out.")
-    if ceilings == "around" and not (work or counters):
-        raise click.UsageError("--ceilings around is for the roofline: add --work.")
     if out == "":
         raise click.UsageError("--out is empty: name the folder to write, or leave it out.")
     if profiler is not None:
@@ -129,8 +127,13 @@ def run(
                 "--work": work,
                 "--counters": counters,
                 "--children": children,
+                "--ceilings": ceilings != "cached",
             },
         )
+    if ceilings == "around" and not (work or counters):
+        raise click.UsageError("--ceilings around is for the roofline: add --work.")
+    if counters and no_gpu:
+        raise click.UsageError("--counters reads those of the GPU: leave --no-gpu out.")
     if python_stacks or profiler == "pyinstrument":
         _check_pyinstrument("--python" if python_stacks else "--profiler pyinstrument")
     from gpuprof import api

@@ -65,6 +65,10 @@ _Source: TypeAlias = (
 )
 
 
+def _told(error: BaseException) -> str:
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
+
+
 class Recording:
     """Sources switched on, from `start` to `stop`. One at a time in a process."""
 
@@ -89,6 +93,10 @@ class Recording:
         self._wanted = {"layers": layers, "operators": operators, "kernels": gpu is not False}
         self._sources: dict[str, _Source] = {}
         self._methods: dict[str, str] = {"spans": "on", "nvtx": range_source()}
+        if self._first_calls is not None:
+            # Until it has been counted: a program that is killed leaves this.
+            self._methods["work"] = "on"
+        self.was_interrupted = False  # while work was counted, which then ends and lets the run be closed
         self._hook: ImportHook | None = None
         self._lock: _Lock | None = None
         self._process_id = os.getpid()
@@ -169,10 +177,7 @@ class Recording:
         """Count the work of the calls that were kept, and let go of them. Failures are notes."""
         try:
             if not wanted or "torch" not in sys.modules:
-                reason = "torch was never imported" if wanted else "the program was interrupted"
-                self._note(f"work was not counted: {reason}")
-                if self._counters:
-                    self._methods["counters"] = f"off: {reason}"
+                self._no_work("torch was never imported" if wanted else "the program was interrupted")
             else:
                 from gpuprof.record.work.first_pass import count_first_calls
 
@@ -180,11 +185,19 @@ class Recording:
                     self._note(line)
                 if self._counters:
                     self._measure_counters(first)
-        except Exception as error:
-            reason = next(iter(str(error).splitlines()), "")
-            self._note(f"work was not counted: {type(error).__name__}: {reason}")
+        except KeyboardInterrupt:
+            self.was_interrupted = True
+            self._no_work("it was interrupted")
+        except (Exception, SystemExit) as error:
+            self._no_work(_told(error))
         finally:
             first.release()
+
+    def _no_work(self, reason: str) -> None:
+        self._note(f"work was not counted: {reason}")
+        self._methods["work"] = f"off: {reason}"
+        if self._counters:
+            self._methods["counters"] = f"off: {reason}"
 
     def _measure_counters(self, first: FirstCalls) -> None:
         """Read the GPU's counters in the calls that were kept. Failures are notes."""
@@ -192,10 +205,13 @@ class Recording:
             from gpuprof.record.work.counters_pass import measure_first_calls
 
             self._methods["counters"], notes = measure_first_calls(first, self.path / SEGMENTS)
-        except Exception as error:
-            reason = f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
-            self._methods["counters"] = f"off: {reason}"
-            notes = [f"hardware counters were not read: {reason}"]
+        except KeyboardInterrupt:
+            self.was_interrupted = True
+            self._methods["counters"] = "off: it was interrupted"
+            notes = ["hardware counters were not read: it was interrupted"]
+        except (Exception, SystemExit) as error:
+            self._methods["counters"] = f"off: {_told(error)}"
+            notes = [f"hardware counters were not read: {_told(error)}"]
         for line in notes:
             self._note(line)
 

@@ -76,7 +76,7 @@ def call_again(
             return failure.counted, False
         except WorkError as error:
             notes.append(f"{what} of {call.root} was not counted: {str(error).removeprefix('count_work: ')}")
-        except Exception as error:
+        except (Exception, SystemExit) as error:
             first = next(iter(str(error).splitlines()), "")
             notes.append(f"{what} of {call.root} was not counted: {type(error).__name__}: {first}")
     return None, False

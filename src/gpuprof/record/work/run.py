@@ -44,9 +44,10 @@ def count_operators(
     preserved = Preserved()
     try:
         _run(target, inputs, counted, preserved, backward=backward, fake=fake, observer=observer)
-    except WorkError:
+    except (WorkError, KeyboardInterrupt):
         raise
-    except Exception as error:
+    except BaseException as error:
+        # A model may try to end the program when it is called once more, which is not the program's wish.
         raise PassError(_reason(target, error, counted, fake=fake), counted) from error
     finally:
         preserved.restore()
@@ -189,7 +190,7 @@ def _optimizer_steps(mode: CountingMode, preserved: Preserved) -> Iterator[None]
         yield
 
 
-def _reason(target: Target, error: Exception, counted: CountedPass, *, fake: bool) -> str:
+def _reason(target: Target, error: BaseException, counted: CountedPass, *, fake: bool) -> str:
     message = next(iter(str(error).strip().splitlines()), "")
     mend = "call it with the same inputs to see where"
     if fake and type(error).__module__.startswith("torch._subclasses"):
