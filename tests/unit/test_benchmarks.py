@@ -46,7 +46,7 @@ def run_overhead(folder: Path, *arguments: str) -> subprocess.CompletedProcess[s
 
 @pytest.fixture(scope="module")
 def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    result = run_overhead(tmp_path_factory.mktemp("overhead"), "--quick", "--rounds", "2", "--json", "-")
+    result = run_overhead(tmp_path_factory.mktemp("overhead"), "--quick", "--rounds", "1", "--json", "-")
     assert result.returncode == 0, result.stderr
     parsed: dict[str, Any] = json.loads(result.stdout)
     return parsed
