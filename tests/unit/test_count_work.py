@@ -258,6 +258,23 @@ def test_mistakes_are_said_in_one_line(model: Any, inputs: Any, options: Any, me
     assert "\n" not in str(caught.value)
 
 
+def test_work_of_the_forward_pass_is_kept_where_nothing_leads_back() -> None:
+    with pytest.raises(gpuprof.WorkError, match="ReLU: backward=True needs an output") as caught:
+        gpuprof.count_work(nn.ReLU(), torch.ones(2), backward=True)
+    assert caught.value.work is not None
+    assert [row.operator for row in caught.value.work.operators] == ["aten::relu"]
+
+
+def test_inputs_that_cannot_be_made_are_not_the_model_s_fault() -> None:
+    with pytest.raises(gpuprof.WorkError, match=r"inputs\(\) for Linear failed: ZeroDivisionError"):
+        gpuprof.count_work(nn.Linear(2, 2), lambda: 1 / 0)
+
+
+def test_another_kind_than_there_is_names_those_that_are() -> None:
+    with pytest.raises(gpuprof.WorkError, match="ask by layer, operator, dtype, phase"):
+        gpuprof.count_work(nn.ReLU(), torch.ones(2)).by("shape")
+
+
 def test_a_model_that_fails_is_left_as_it_was_and_what_was_counted_is_kept() -> None:
     class Fails(Restless):
         def forward(self, x: Any) -> Any:

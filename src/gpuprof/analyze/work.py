@@ -7,9 +7,10 @@ from collections import Counter
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from functools import cached_property
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from gpuprof.analyze.text_table import Column, format_bytes, format_count, text_table
+from gpuprof.errors import WorkError
 from gpuprof.record.work.rows import Exactness, OperatorWork
 
 WorkKind = Literal["layer", "operator", "dtype", "phase"]
@@ -78,8 +79,10 @@ class Work:
     def by(self, kind: WorkKind) -> tuple[WorkRow, ...]:
         """Return the work folded by layer (its own operators, without those of its parts), operator, ...
 
-        Rows are ordered by FLOPs, then bytes, the largest first.
+        Rows are ordered by FLOPs, then bytes, the largest first. Raises WorkError for another kind.
         """
+        if kind not in get_args(WorkKind):
+            raise WorkError(f"work has no {kind!r}: ask by {', '.join(get_args(WorkKind))}")
         groups: dict[str, list[OperatorWork]] = {}
         for row in self.operators:
             groups.setdefault(getattr(row, kind) or "", []).append(row)

@@ -44,7 +44,7 @@ def count_operators(
     preserved = Preserved()
     try:
         _run(target, inputs, counted, preserved, backward=backward, fake=fake, observer=observer)
-    except (WorkError, KeyboardInterrupt):
+    except (WorkError, PassError, KeyboardInterrupt):
         raise
     except BaseException as error:
         # A model may try to end the program when it is called once more, which is not the program's wish.
@@ -80,7 +80,7 @@ def _run(
     layers = LayerStack(discovered=adopt)
     for root in target.roots:
         layers.add_root(root)
-    args, kwargs = arguments(inputs)
+    args, kwargs = _arguments(target, inputs)
     if shapes_only is not None:
         args, kwargs = fake_values(shapes_only, args), fake_values(shapes_only, kwargs)
     if backward:
@@ -97,15 +97,28 @@ def _run(
         with mode:
             outputs = target.call(*args, **kwargs)
         if backward:
-            _run_backward(target, outputs, mode, preserved)
+            _run_backward(target, outputs, mode, counted, preserved)
 
 
-def _run_backward(target: Target, outputs: Any, mode: CountingMode, preserved: Preserved) -> None:
+def _arguments(target: Target, inputs: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    try:
+        return arguments(inputs)
+    except Exception as error:
+        reason = next(iter(str(error).splitlines()), "without a message")
+        raise WorkError(
+            f"count_work: inputs() for {target.name} failed: {type(error).__name__}: {reason}"
+        ) from error
+
+
+def _run_backward(
+    target: Target, outputs: Any, mode: CountingMode, counted: CountedPass, preserved: Preserved
+) -> None:
     results = [tensor for tensor in _differentiable(outputs) if tensor.requires_grad]
     if not results:
-        raise WorkError(
-            f"{target.name}: backward=True needs an output that depends on something with requires_grad; "
-            "there is none: leave it out, or unfreeze a parameter"
+        raise PassError(
+            f"count_work: {target.name}: backward=True needs an output that depends on something with "
+            "requires_grad; there is none: leave it out, or unfreeze a parameter",
+            counted,
         )
     # Gradients as the sum of all outputs gives them; the sum itself is not the model's work.
     gradients = [torch.ones_like(tensor) for tensor in results]
