@@ -145,6 +145,7 @@ def test_the_summary_by_layer_has_the_work(profiled: Profiled) -> None:
     assert rows["first"].flops_per_s == pytest.approx(rows["first"].flops * 1e9 / rows["first"].own_ns)
     assert rows["Mlp"].flops is None
     assert "FLOP/s" in str(run.summary())
+    assert run.summary().notes == ()
     assert "FLOP/s" not in str(run.summary(by="operator"))
 
 
@@ -311,7 +312,9 @@ def test_calls_with_other_inputs_are_other_work_however_long_they_take(profiled:
     roofline = run.roofline()
     assert {row.calls for row in found(roofline.operators, "aten::addmm")} == {3}
     assert any("other inputs" in row.reason for row in roofline.unmatched if row.operator == "aten::addmm")
-    assert all(row.flops is None for row in run.summary().rows)
+    table = run.summary()
+    assert all(row.flops is None for row in table.rows)
+    assert table.notes == ("Mlp: its calls were given different inputs, so its FLOPs are not shown",)
 
 
 def test_each_thread_s_calls_are_told_apart(profiled: Profiled) -> None:
