@@ -224,7 +224,7 @@ def test_bad_usage_is_one_line_and_exit_code_two(
         (
             duckdb.BinderException('Binder Error: no column "kind"\nLINE 1: FROM spans'),
             2,
-            "gpuprof: error: the run's tables are damaged (Binder Error: no column \"kind\"): "
+            'gpuprof: error: the run\'s tables are damaged (Binder Error: no column "kind"): '
             "restore them from a copy\n",
         ),
         (KeyboardInterrupt(), 130, ""),

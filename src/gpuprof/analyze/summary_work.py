@@ -44,7 +44,7 @@ def with_work(summary: Summary, folder: RunFolder, tree: CallTree) -> Summary:
 
 
 def why_unlike(folder: RunFolder, root: str, process_id: int, given: Mapping[int, bool]) -> str | None:
-    """Return why not all calls of a root can do the work that was counted of the first; None where they can."""
+    """Return why not all calls of a root can do the work counted of the first; None where they can."""
     layers = folder.sql("FROM spans").filter(f"kind = 'layer' AND process_id = {process_id}")
     quoted = root.replace("'", "''")
     calls = layers.filter(f"name = '{quoted}'").order("start_ns").select("span_id, duration_ns").fetchall()

@@ -229,7 +229,7 @@ def _static_table(tree: CallTree, calls: int, unit: str) -> str:
     rows = []
     for node, own, calls in _largest(tree):
         cells = (
-            f'<th scope="row"><span>{html.escape(_label(tree, node))}</span></th><td>{KINDS[tree.kind[node]]}</td>'
+            f'<th scope="row">{html.escape(_label(tree, node))}</th><td>{KINDS[tree.kind[node]]}</td>'
             f"<td>{amount(own, unit)}</td><td>{100 * own / total:.1f}%</td><td>{calls:,}</td>"
             f"<td>{html.escape(_path(tree, node))}</td>"
         )

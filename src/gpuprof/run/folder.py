@@ -38,8 +38,8 @@ class RunFolder:
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
         """Ask the run's tables; returns a DuckDB relation (`.df()`, `.fetchall()`, `.pl()`, ...).
 
-        The tables present are `run.tables`; others of the format are empty. Raises duckdb.Error for a query that
-        is wrong.
+        The tables present are `run.tables`; others of the format are empty. Raises duckdb.Error for a query
+        that is wrong.
         """
         return self._cursor().sql(query)
 
