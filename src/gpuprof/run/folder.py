@@ -78,7 +78,7 @@ class RunFolder:
     def connect(self) -> duckdb.DuckDBPyConnection:
         """Return a new connection of the caller's own that knows all tables of the format as views.
 
-        Those that the run lacks are empty, but for the call tree, which nothing can take for an empty one.
+        Those that the run lacks are empty, but for the call tree, which no reader may take for an empty one.
         Raises RunError where the spans are missing, or a table is damaged.
         """
         import duckdb
