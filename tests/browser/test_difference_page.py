@@ -253,6 +253,20 @@ def weighed_html() -> str:
     return flamegraph_page(shown, title="A step", subtitle="test", views=views, colourings=colours, calls=16)
 
 
+@pytest.mark.parametrize("width", [1280, 901, 360])
+def test_amounts_of_flops_have_room_in_the_table(open_page: Any, width: int) -> None:
+    tree = make_tree(
+        [(-1, "process", "p", 1, 0), (0, "operator", "a", 1, 33.6), (0, "operator", "b", 1, 22.4)]
+    )
+    views = weight_views(placed_tree(tree), [Weight("flops", tree, "FLOP")])
+    html = flamegraph_page(placed_tree(tree), title="FLOPs", subtitle="test", views=views, calls=1)
+    page = open_page(html, viewport={"width": width, "height": 900})
+    cells_of_row = page.locator("#rows tr").first.locator("td:not(.words)")
+    assert cells_of_row.all_inner_texts() == ["33.6 MFLOP", "60.0%", "33.6 MFLOP", "1", "33.6 MFLOP"]
+    cut = "cells => cells.filter(one => one.scrollWidth > one.clientWidth).map(one => one.textContent)"
+    assert cells_of_row.evaluate_all(cut) == []
+
+
 def test_the_weight_is_switched_by_keyboard(open_page: Any) -> None:
     page = open_page(weighed_html())
     assert page.locator("header dd").all_inner_texts() == ["100 ms", "16"]

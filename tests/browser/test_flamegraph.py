@@ -96,6 +96,19 @@ def test_a_name_of_a_megabyte_is_shortened(open_page: Any) -> None:
     page.locator("#canvas").hover(position={"x": 50, "y": 10})
     assert "(1,000,000 characters)" in page.locator("#tooltip b").text_content()
     assert page.locator("#tooltip").bounding_box()["height"] < 500
+    assert page.locator("#rows tr").last.bounding_box()["height"] < 100
+
+
+def test_an_empty_name_is_shown(open_page: Any) -> None:
+    html = make_page([(-1, "process", "p", 1, 0), (0, "span", "", 1, 50), (1, "span", "in", 1, 20)])
+    page = open_page(html)
+    assert page.locator("#rows th span").all_inner_texts() == ['""', "in", "p"]
+    assert page.locator("#rows td.path").all_inner_texts() == ["p", 'p › ""', "top level"]
+    assert page.locator("#hot .name").all_inner_texts() == ['""', "in"]
+    click(page, 1)
+    assert page.locator("#details b").inner_text() == '""'
+    without_script = open_page(html, java_script_enabled=False)
+    assert without_script.locator(".static tbody th").all_inner_texts() == ['""', "in", "p"]
 
 
 # ---- the picture -----------------------------------------------------------------------------

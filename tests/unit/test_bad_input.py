@@ -594,6 +594,48 @@ def test_a_missing_table(damaged: Path) -> None:
     check_message(caught.value, "call_tree", str(damaged))
 
 
+def refused(capsys: pytest.CaptureFixture[str], *arguments: str | Path) -> str:
+    """Return the one line in which the command refuses."""
+    from gpuprof.cli.main import execute
+
+    assert execute([str(word) for word in arguments]) == 2
+    output = capsys.readouterr()
+    assert output.out == ""
+    assert len(output.err.splitlines()) == 1, output.err
+    return output.err
+
+
+def change_meta(run: Path, **values: Any) -> None:
+    meta = json.loads((run / "meta.json").read_text())
+    (run / "meta.json").write_text(json.dumps({**meta, **values}))
+
+
+def test_a_run_without_its_spans_is_refused(damaged: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    shutil.rmtree(damaged / "spans")
+    for verb in ("summary", "flamegraph", "export"):
+        target = ["-o", damaged.parent / "r.pftrace"] if verb == "export" else []
+        line = refused(capsys, verb, damaged, *target)
+        assert f"{damaged} has no spans table: restore it from a copy" in line
+
+
+def test_any_other_table_that_is_missing_is_empty(damaged: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    change_meta(damaged, work={"given": []})
+    for table in ("work", "ceilings", "kernels", "stacks"):
+        shutil.rmtree(damaged / table)
+        assert gpuprof.open(damaged).sql(f"FROM {table}").fetchall() == []
+        assert table not in gpuprof.open(damaged).tables
+    assert gpuprof.open(damaged).summary("span").rows
+    assert "no work" in refused(capsys, "roofline", damaged)
+
+
+def test_spans_with_other_columns_are_refused_in_one_line(
+    damaged: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    change_meta(damaged, work={"given": []})
+    duckdb.sql("SELECT 1 AS other").write_parquet(str(parquet_of(damaged, "spans")))
+    assert "tables are damaged" in refused(capsys, "summary", damaged)
+
+
 def test_the_command_line_refuses_in_one_line(damaged: Path, tmp_path: Path, run_python: Any) -> None:
     parquet_of(damaged, "call_tree").write_bytes(b"garbage")
     (tmp_path / "empty\nfolder").mkdir()
@@ -613,19 +655,27 @@ ODD_METAS = [
     {"versions": 5},
     {"sources": 5},
     {"notes": 7},
+    {"work": "hi"},
+    {"ceilings": [1]},
+    {"counters": 1},
+    {"layer_types": "x"},
+    {"stacks": [1]},
 ]
 
 
 @pytest.mark.parametrize("odd", ODD_METAS, ids=lambda odd: next(iter(odd)))
-def test_a_meta_file_with_odd_values_is_no_traceback(
-    closed: Path, tmp_path: Path, odd: dict[str, Any]
+def test_a_meta_file_with_odd_values_is_refused(
+    damaged: Path, capsys: pytest.CaptureFixture[str], odd: dict[str, Any]
 ) -> None:
-    from gpuprof.cli.main import execute
+    change_meta(damaged, **odd)
+    for verb in ("summary", "roofline"):
+        line = refused(capsys, verb, damaged)
+        assert f"meta.json is damaged: {next(iter(odd))} is no " in line
 
-    path = Path(shutil.copytree(closed, tmp_path / "odd.gpuprof"))
-    meta = json.loads((path / "meta.json").read_text())
-    (path / "meta.json").write_text(json.dumps({**meta, **odd}))
-    assert execute(["summary", str(path)]) in (0, 2)
+
+def test_what_a_run_has_none_of_may_be_null(damaged: Path) -> None:
+    change_meta(damaged, work=None, ceilings=None, counters=None, layer_types=None, stacks=None, gpu=None)
+    assert gpuprof.open(damaged).summary("span").rows
 
 
 # --- names ---------------------------------------------------------------------------------------

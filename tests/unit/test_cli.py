@@ -12,6 +12,7 @@ import types
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import numpy as np
 import pytest
 
@@ -220,6 +221,12 @@ def test_bad_usage_is_one_line_and_exit_code_two(
             2,
             "gpuprof: error: r/meta.json: Permission denied\n",
         ),
+        (
+            duckdb.BinderException('Binder Error: no column "kind"\nLINE 1: FROM spans'),
+            2,
+            'gpuprof: error: the run\'s tables are damaged (Binder Error: no column "kind"): '
+            "restore them from a copy\n",
+        ),
         (KeyboardInterrupt(), 130, ""),
         (BrokenPipeError(), 141, ""),
     ],
@@ -405,10 +412,29 @@ def test_summary_says_what_is_lost_and_cannot_be_tricked_by_it(
     assert lines[0] == "run       demo.gpuprof (incomplete: it holds what could be recovered)"
     assert lines[1] == "recorded  4.21 s, 1 span, 2 processes"
     assert lines[5:8] == [
-        "lost      1,200 events dropped, 3 events damaged, 2 spans cut off at the end",
+        "lost      1,200 events dropped, 3 events damaged, 2 spans cut off at the end, events of 1 damaged",
+        "          segment",
         "damage    1-2.0.segment: cut short\\x1b[2J",
-        "note      the disk\\nfailed",
     ]
+    assert "note      the disk\\nfailed" in lines
+
+
+@pytest.mark.parametrize(
+    ("damage", "lost"),
+    [
+        (["its header is damaged; its events are lost"], "events of 1 damaged segment"),
+        (["its last clock point is damaged", "cut short, 9 places"], "events of 1 damaged segment"),
+        (["its last clock point is damaged"], "nothing that is known of"),
+        (["a copy of a segment that was read already; it is left out"], "nothing that is known of"),
+    ],
+)
+def test_summary_says_that_events_of_damaged_segments_are_lost(
+    api: FakeApi, capsys: pytest.CaptureFixture[str], damage: list[str], lost: str
+) -> None:
+    told = [f"r/segments/1-2.0.segment: {what}" for what in damage]
+    api.recorded.meta |= {"complete": False, "damage": told}
+    assert execute(["summary", "r"]) == 0
+    assert f"\nlost      {lost}\n" in capsys.readouterr().out
 
 
 def test_summary_of_a_run_that_tells_nothing_of_itself(
@@ -424,7 +450,14 @@ def test_summary_of_a_run_that_tells_nothing_of_itself(
 
 
 @pytest.mark.parametrize(
-    ("kinds", "by"), [(("operator", "span"), "operator"), (("span",), "span"), (("nvtx",), "span")]
+    ("kinds", "by"),
+    [
+        (("python", "operator", "span"), "operator"),
+        (("kernel", "span", "python"), "span"),
+        (("nvtx",), "span"),
+        (("kernel", "python"), "python"),
+        (("kernel",), "kernel"),
+    ],
 )
 def test_the_default_falls_back_and_says_so(
     api: FakeApi, capsys: pytest.CaptureFixture[str], kinds: tuple[str, ...], by: str

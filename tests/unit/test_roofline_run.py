@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import threading
 import weakref
 from collections.abc import Callable
@@ -145,7 +146,25 @@ def test_the_summary_by_layer_has_the_work(profiled: Profiled) -> None:
     assert rows["first"].flops_per_s == pytest.approx(rows["first"].flops * 1e9 / rows["first"].own_ns)
     assert rows["Mlp"].flops is None
     assert "FLOP/s" in str(run.summary())
+    assert run.summary().notes == ()
     assert "FLOP/s" not in str(run.summary(by="operator"))
+
+
+@pytest.mark.parametrize("table", ["work", "ceilings"])
+def test_a_table_that_is_gone_is_no_traceback(
+    profiled: Profiled, tmp_path: Path, capsys: pytest.CaptureFixture[str], table: str
+) -> None:
+    model, x = Mlp(8).eval(), torch.ones(2, 8)
+    run = profiled(lambda: model(x), model)
+    shutil.rmtree(run.path / table)
+    assert execute(["summary", str(run.path)]) == 0
+    assert ("FLOP/s" in capsys.readouterr().out) == (table == "ceilings")
+    assert execute(["flamegraph", str(run.path), "-o", str(tmp_path / "a.html")]) == 0
+    assert capsys.readouterr().err == ""
+    assert execute(["roofline", str(run.path)]) == 2
+    error = capsys.readouterr().err
+    assert f" no {table} " in f"{error} "
+    assert len(error.splitlines()) == 1
 
 
 def test_a_summary_without_work_has_no_such_columns(tmp_path: Path) -> None:
@@ -311,7 +330,9 @@ def test_calls_with_other_inputs_are_other_work_however_long_they_take(profiled:
     roofline = run.roofline()
     assert {row.calls for row in found(roofline.operators, "aten::addmm")} == {3}
     assert any("other inputs" in row.reason for row in roofline.unmatched if row.operator == "aten::addmm")
-    assert all(row.flops is None for row in run.summary().rows)
+    table = run.summary()
+    assert all(row.flops is None for row in table.rows)
+    assert table.notes == ("Mlp: its calls were given different inputs, so its FLOPs are not shown",)
 
 
 def test_each_thread_s_calls_are_told_apart(profiled: Profiled) -> None:

@@ -222,7 +222,7 @@ def test_work_of_unlike_calls_is_left_out_and_told(counted: gpuprof.Run) -> None
 
     tree = dataclasses.replace(counted.call_tree)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tree_work, "calls_are_alike", lambda *_: False)
+        patch.setattr(tree_work, "why_unlike", lambda *_: "were given different inputs")
         weighed, notes = tree_work.with_counted(tree, counted._folder, "flops")
     assert not weighed.own_ns.any()
     assert notes == ["Sequential is left out: its calls were not all given the like, and do other work"]

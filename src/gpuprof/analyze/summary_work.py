@@ -30,27 +30,28 @@ def with_work(summary: Summary, folder: RunFolder, tree: CallTree) -> Summary:
     layers = Counter(layer for _, layer in counted)
     named: dict[str, tuple[int | None, int | None]] = {}
     given = given_alike(folder, process_id)
-    alike = {
-        root for root in {root for root, _ in counted} if calls_are_alike(folder, root, process_id, given)
-    }
+    unlike = {root: why_unlike(folder, root, process_id, given) for root, _ in counted}
     for (root, layer), (flops, size) in counted.items():
-        if root not in alike:
+        if unlike[root]:
             continue
         total = _times(flops, calls[root]), _times(size, calls[root])
         named[root if layer == root else f"{root}/{layer}"] = total
         if layers[layer] == 1:
             named[layer] = total
-    return replace(summary, rows=tuple(_with(row, named.get(row.name)) for row in summary.rows))
+    rows = tuple(_with(row, named.get(row.name)) for row in summary.rows)
+    notes = [f"{root}: its calls {why}, so its FLOPs are not shown" for root, why in unlike.items() if why]
+    return replace(summary, rows=rows, notes=(*summary.notes, *notes))
 
 
-def calls_are_alike(folder: RunFolder, root: str, process_id: int, given: Mapping[int, bool]) -> bool:
-    """Tell whether all calls of a root can do the work that was counted of the first."""
+def why_unlike(folder: RunFolder, root: str, process_id: int, given: Mapping[int, bool]) -> str | None:
+    """Return why not all calls of a root can do the work counted of the first; None where they can."""
     layers = folder.sql("FROM spans").filter(f"kind = 'layer' AND process_id = {process_id}")
     quoted = root.replace("'", "''")
     calls = layers.filter(f"name = '{quoted}'").order("start_ns").select("span_id, duration_ns").fetchall()
     if all(span in given for span, _ in calls):
-        return all(given[span] for span, _ in calls)
-    return all(similar_to_first([float(duration) for _, duration in calls]))
+        return None if all(given[span] for span, _ in calls) else "were given different inputs"
+    alike = all(similar_to_first([float(duration) for _, duration in calls]))
+    return None if alike else "take times too different for the same work"
 
 
 def _with(row: SummaryRow, work: tuple[int | None, int | None] | None) -> SummaryRow:

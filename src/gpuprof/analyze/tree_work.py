@@ -11,7 +11,7 @@ import numpy as np
 
 from gpuprof.analyze.roofline.counted import plain_name
 from gpuprof.analyze.roofline.similar import given_alike
-from gpuprof.analyze.summary_work import calls_are_alike, root_calls
+from gpuprof.analyze.summary_work import root_calls, why_unlike
 from gpuprof.analyze.weight import subtree_sums
 from gpuprof.run.format import KINDS
 
@@ -60,13 +60,13 @@ def with_counted(
     own = np.zeros(len(tree), dtype=np.int64)
     unlike: set[str] = set()
     unknown: set[str] = set()
-    alike: dict[str, bool] = {}
+    whys: dict[str, str | None] = {}
     given = given_alike(folder, process_id)
     rows = folder.sql("FROM work").select(f"root, layer, operator, phase, {what}").fetchall()
     for root, layer, operator, phase, value in rows:
-        if root not in alike:
-            alike[root] = calls_are_alike(folder, root, process_id, given)
-        if not alike[root]:
+        if root not in whys:
+            whys[root] = why_unlike(folder, root, process_id, given)
+        if whys[root]:
             unlike.add(root)
         elif value is None:
             unknown.add(operator)

@@ -24,6 +24,10 @@ _LOSSES = {
 }
 
 
+# Damage of a segment that costs no events.
+_HARMLESS_DAMAGE = ("its last clock point", "a copy of a segment")
+
+
 def header(path: Path, meta: Mapping[str, Any], devices: Sequence[DeviceUse] = ()) -> str:
     """Return the run's facts, a line each; what `meta` does not tell has no line."""
     state = "complete" if meta.get("complete") else "incomplete: it holds what could be recovered"
@@ -129,7 +133,15 @@ def _lost(meta: Mapping[str, Any]) -> str:
         return ""
     lost = [_counted_loss(totals[key], words) for key, words in _LOSSES.items() if totals.get(key)]
     lost += gpu_losses(meta.get("gpu"))
+    if segments := _damaged_segments(meta.get("damage") or ()):
+        lost.append(f"events of {_counted(segments, 'damaged segment')}")
     return ", ".join(lost) or ("nothing" if meta.get("complete") else "nothing that is known of")
+
+
+def _damaged_segments(damage: Sequence[Any]) -> int:
+    """Return of how many segments events are missing; nobody can tell how many events."""
+    found = (str(line).partition(".segment: ") for line in damage)
+    return len({path for path, _, what in found if what and not what.startswith(_HARMLESS_DAMAGE)})
 
 
 def _counted_loss(count: int, words: str) -> str:

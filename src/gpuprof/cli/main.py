@@ -92,6 +92,9 @@ def execute(arguments: Sequence[str]) -> int:
         return EXIT_BROKEN_PIPE
     except OSError as error:
         return _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
+    except _database_errors() as error:
+        reason = str(error).partition("\n")[0]
+        return _refuse(f"the run's tables are damaged ({reason}): restore them from a copy")
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
 
@@ -109,6 +112,12 @@ def _invoke(arguments: Sequence[str]) -> int:
     # Here and not at the interpreter's exit, where a closed pipe could no longer be handled.
     sys.stdout.flush()
     return code
+
+
+def _database_errors() -> tuple[type[BaseException], ...]:
+    """Return what DuckDB raises, if anything has loaded it: most commands are quicker without it."""
+    duckdb = sys.modules.get("duckdb")
+    return () if duckdb is None else (duckdb.Error,)
 
 
 def _refuse(message: str) -> int:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.summary import Summary
     from gpuprof.api import Run, SummaryKind
 
-DEFAULT_ORDER: tuple[SummaryKind, ...] = ("layer", "operator", "span")
+DEFAULT_ORDER: tuple[SummaryKind, ...] = ("layer", "operator", "span", "python", "kernel")
 
 
 def _parse_process(

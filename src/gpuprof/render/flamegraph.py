@@ -260,7 +260,7 @@ def _label(tree: CallTree, node: int) -> str:
     name = tree.names[int(tree.name[node])]
     if KINDS[tree.kind[node]] == "backward":
         name = name.removeprefix(BACKWARD_PREFIX)
-    return readable(name)
+    return readable(name) or '""'
 
 
 def _path(tree: CallTree, node: int) -> str:

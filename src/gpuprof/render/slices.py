@@ -126,7 +126,7 @@ class SliceSource:
 
     def __init__(self, run: RunFolder, scratch: Path) -> None:
         self.meta = run.meta
-        self._connection = run.connect_whole()
+        self._connection = run.connect()
         limit_memory(self._connection, scratch)
         path = str(scratch / "slices.duckdb").replace("'", "''")
         self._connection.execute(f"ATTACH '{path}' AS scratch")

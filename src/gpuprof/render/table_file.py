@@ -25,7 +25,7 @@ _ROWS = """
 
 def write_parquet(run: RunFolder, path: Path) -> None:
     """Write spans, kernels and transfers as rows of one table. Raises duckdb.Error and OSError."""
-    connection = run.connect_whole()
+    connection = run.connect()
     try:
         connection.execute("SET preserve_insertion_order = false")
         target = str(path).replace("'", "''")

@@ -38,7 +38,8 @@ class RunFolder:
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
         """Ask the run's tables; returns a DuckDB relation (`.df()`, `.fetchall()`, `.pl()`, ...).
 
-        The tables present are `run.tables`. Raises duckdb.Error for a query that is wrong.
+        The tables present are `run.tables`; others of the format are empty. Raises duckdb.Error for a query
+        that is wrong.
         """
         return self._cursor().sql(query)
 
@@ -74,18 +75,16 @@ class RunFolder:
         self._data = self._scratch.path
         return close_run(self.path, into=self._data)
 
-    def connect_whole(self) -> duckdb.DuckDBPyConnection:
-        """Return a new connection that knows all tables of the format: those that the run lacks are empty."""
-        connection = self.connect()
-        for table in TABLES.keys() - set(self.tables):
-            columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TABLES[table].items())
-            connection.execute(f"CREATE VIEW {table} AS SELECT {columns} WHERE false")
-        return connection
-
     def connect(self) -> duckdb.DuckDBPyConnection:
-        """Return a new connection of the caller's own that knows the tables as views."""
+        """Return a new connection of the caller's own that knows all tables of the format as views.
+
+        Those that the run lacks are empty, but for the call tree, which no reader may take for an empty one.
+        Raises RunError where the spans are missing, or a table is damaged.
+        """
         import duckdb
 
+        if "spans" not in self.tables:
+            raise RunError(f"{self.path} has no spans table: restore it from a copy")
         connection = connect_database()
         self._plain = self._plain or PlainPath(self._data)
         for table in self.tables:
@@ -97,4 +96,7 @@ class RunFolder:
                 raise RunError(
                     f"the table {table} of {self.path} is damaged ({reason}): restore it from a copy"
                 ) from error
+        for table in TABLES.keys() - {*self.tables, "call_tree"}:
+            columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TABLES[table].items())
+            connection.execute(f"CREATE VIEW {table} AS SELECT {columns} WHERE false")
         return connection

@@ -189,14 +189,24 @@ _META_TYPES: dict[str, type] = {
     "notes": list,
     "devices": list,
     "duration_ns": int,
+    "work": dict,
+    "ceilings": dict,
+    "counters": dict,
+    "layer_types": dict,
+    "gpu": dict,
+    "stacks": dict,
 }
+# Null where the run has nothing of the kind.
+_MAY_BE_NULL = ("work", "ceilings", "counters", "layer_types", "gpu", "stacks")
 
 
 def check_meta(meta: dict[str, Any], path: Path) -> None:
     """Refuse meta data whose parts are not what they should be. Raises RunError."""
     check_version(meta, path)
     for key, kind in _META_TYPES.items():
-        if key in meta and not isinstance(meta[key], kind):
+        if key not in meta or (meta[key] is None and key in _MAY_BE_NULL):
+            continue
+        if not isinstance(meta[key], kind):
             raise RunError(
                 f"{path / META_FILE} is damaged: {key} is no {_JSON_NAMES[kind]}; restore it from a copy"
             )

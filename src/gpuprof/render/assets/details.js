@@ -43,7 +43,7 @@ function nodeContent(app, node) {
   for (const [term, value] of nodeFacts(app, node)) {
     list.append(newElement("dt", term), newElement("dd", value));
   }
-  return [newElement("b", fullName(tree, node)), newElement("p", whereabouts(tree, node)), list];
+  return [newElement("b", fullName(tree, node) || '""'), newElement("p", whereabouts(tree, node)), list];
 }
 
 function whereabouts(tree, node) {
@@ -89,7 +89,7 @@ function showDetails(app) {
   const facts = nodeFacts(app, app.selected).map(([term, value]) => `${term.toLowerCase()} ${value}`);
   const kind = kindName(app.tree, app.selected);
   line.replaceChildren(
-    newElement("b", shortName(app.tree, app.selected)),
+    newElement("b", shownName(app.tree, app.selected)),
     newElement("span", [kind, ...facts].join(" · ")));
 }
 
@@ -106,7 +106,7 @@ function showCrumbs(app) {
 }
 
 function crumbText(tree, node, length) {
-  const forms = nameForms(shortName(tree, node), kindName(tree, node));
+  const forms = nameForms(shownName(tree, node), kindName(tree, node));
   const text = forms.find((form) => form.length <= length) ?? forms.at(-1);
   return text.length <= length ? text : elided(text, length);
 }

@@ -65,7 +65,7 @@ function cellColour(app, cell, width) {
 }
 
 function cellLabel(app, cell) {
-  return cell.hidden > 1 ? `${formatCount(cell.hidden)} more` : shortName(app.tree, cell.node);
+  return cell.hidden > 1 ? `${formatCount(cell.hidden)} more` : shownName(app.tree, cell.node);
 }
 
 function drawnText(app, surface, cell) {
@@ -85,7 +85,7 @@ function formsOf(app, node) {
   const { tree, forms } = app;
   const key = tree.name[node] * tree.kinds.length + tree.kind[node];
   let found = forms.get(key);
-  if (!found) forms.set(key, (found = nameForms(shortName(tree, node), kindName(tree, node))));
+  if (!found) forms.set(key, (found = nameForms(shownName(tree, node), kindName(tree, node))));
   return found;
 }
 

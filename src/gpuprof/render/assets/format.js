@@ -41,7 +41,7 @@ function ancestors(tree, node, limit = Infinity) {
 
 function pathText(tree, node) {
   const nearest = ancestors(tree, node, PATH_LIMIT);
-  const names = nearest.map((up) => shortName(tree, up));
+  const names = nearest.map((up) => shownName(tree, up));
   if (nearest.length && tree.parent[nearest[0]] >= 0) names.unshift("…");
   return names.join(" › ");
 }

@@ -26,6 +26,11 @@ function shortName(tree, node) {
   return kindName(tree, node) === "backward" ? withoutPrefix(name) : name;
 }
 
+// An empty name would be an empty cell.
+function shownName(tree, node) {
+  return shortName(tree, node) || '""';
+}
+
 // The ways to write a name, from the whole to the shortest that still tells what it is.
 function nameForms(name, kind) {
   if (kind === "layer") return pathForms(name);
@@ -153,7 +158,7 @@ function tellingNames(tree, nodes) {
 }
 
 function listForms(tree, node) {
-  const name = shortName(tree, node);
+  const name = shownName(tree, node);
   return kindName(tree, node) === "kernel" ? signaturesOf(name) : [name];
 }
 
