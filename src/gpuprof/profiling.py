@@ -250,7 +250,7 @@ def run_program(
         return result.exit_code, error
     if out is None and result.exit_code != 0 and run.meta["totals"]["spans"] == 0:
         shutil.rmtree(result.run_path, ignore_errors=True)
-        return result.exit_code, RunError("it failed before anything was recorded: no run is kept")
+        return result.exit_code, RunError("it failed before anything was recorded, and none is kept")
     return result.exit_code, run
 
 

@@ -576,7 +576,7 @@ def test_a_program_that_fails_at_once_leaves_no_run(files: Files, run_python: An
     folder = files({"main.py": "import sys; sys.exit(2)"})
     done = run_python(*RUN, "main.py", cwd=folder)
     assert done.returncode == 2
-    assert "no run is kept" in done.stderr
+    assert "none is kept" in done.stderr
     assert not list(folder.glob("*.gpuprof"))
     assert run_python(*RUN, "--out", "named.gpuprof", "main.py", cwd=folder).returncode == 2
     assert gpuprof.open(folder / "named.gpuprof").meta["complete"]
