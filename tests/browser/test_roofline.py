@@ -276,7 +276,7 @@ def test_each_device_has_its_own_rows_and_roofs(open_page: Any) -> None:
         "50.0%",
     )
     assert HOSTILE in page.locator("#device option").first.inner_text()
-    page.locator("#device").select_option(label="cpu: 10.0 ms recorded")
+    page.locator("#device").select_option(label="cpu: 10.0 ms in recorded calls")
     assert page.locator("#rows tr").count() == 4
     assert "fp32 100 GFLOP/s" in page.locator(".roof-name").all_text_contents()
     assert page.locator("#total").inner_text() == "10.0 ms"

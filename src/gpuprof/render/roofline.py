@@ -117,7 +117,8 @@ def _percent(share: float | None) -> str:
 
 def _advice(roofline: Roofline) -> str:
     items = "".join(
-        f"<li><b>{escaped(row.name)} ({escaped(share_text(roofline, row))})</b>{escaped(_with_micro(row.advice))}.</li>"
+        f"<li><b>{escaped(row.name)} ({escaped(share_text(roofline, row))})</b>"
+        f"{escaped(_with_micro(row.advice))}.</li>"
         for row in roofline.operators
         if row.advice is not None
     )
@@ -132,7 +133,7 @@ def _unmatched(roofline: Roofline) -> str:
     titles = ("Operator", "Layer", "Calls", "Time", "Share", "Why it has no label")
     lines = [
         (
-            escaped(row.operator),
+            escaped(row.operator).replace("_", "_<wbr>"),
             escaped(row.layer or "–"),
             f"{row.calls:,}",
             escaped(duration(row.total_ns)),
@@ -142,8 +143,8 @@ def _unmatched(roofline: Roofline) -> str:
         for row in shown
     ]
     heading = f"<h2>Without a label: {escaped(unmatched_text(roofline))}</h2>"
-    table = f'<div class="scroll" role="group" aria-label="Without a label" tabindex="0">{_table(titles, lines)}</div>'
-    return f'<section class="unmatched">{heading}{table}</section>'
+    scroll = '<div class="scroll" role="group" aria-label="Without a label" tabindex="0">'
+    return f'<section class="unmatched">{heading}{scroll}{_table(titles, lines)}</div></section>'
 
 
 def _static(rows: Sequence[RooflineRow]) -> str:

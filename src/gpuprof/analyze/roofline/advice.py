@@ -120,10 +120,9 @@ def _calculate_faster(
     if slow and library is not None and reached < _AS_GOOD_AS_LIBRARY * library.value:
         what = "a larger product" if _is_product(row) else "a 3x3 convolution of 64 channels in channels_last"
         unit = operation_unit(library.dtype)
-        return (
-            f"it reaches {_rate(reached, unit)} where {what} reaches {_rate(library.value, unit)} here: "
-            + ("batch more rows into it" if _is_product(row) else "change its layout to channels_last")
-        )
+        here = f"it reaches {_rate(reached, unit)} where {what} reaches {_rate(library.value, unit)} here"
+        mend = "batch more rows into it" if _is_product(row) else "change its layout to channels_last"
+        return f"{here}: {mend}"
     shortened = _faster(peak, machine.find("compute", "tf32"))
     if may_use_tf32(row, machine) and shortened is not None and shortened >= _WORTH_CHANGING:
         return (

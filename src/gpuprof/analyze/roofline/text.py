@@ -29,8 +29,8 @@ _MOST_ROWS = 30
 _UNMATCHED_ROWS = 5
 _SHORT = {"compute": "compute", "memory": "memory", "latency": "latency", "page faults": "faults"}
 _LEGEND = (
-    "time: share of the time in recorded calls, on a GPU of all its time. roof: share that is used of the roof that binds, or of the "
-    "nearest where none does (low). sure: 0 to 1. <-: in the backward pass."
+    "time: share of the time in recorded calls, on a GPU of all its time. roof: share that is used of the "
+    "roof that binds, or of the nearest where none does (low). sure: 0 to 1. <-: in the backward pass."
 )
 # Names keep that much where the evidence is long.
 _NAME_WIDTH = 20

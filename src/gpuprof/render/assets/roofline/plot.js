@@ -48,7 +48,9 @@ function drawRoofs(scales, ceilings, unnamed) {
   const highest = peaks.length ? peaks[peaks.length - 1].value : 10 ** scales.y[1];
   const steepest = levels.length ? levels[0].value : null;
   const lowest = peaks.length ? peaks[0].value : highest;
-  return [...drawPeaks(scales, peaks, steepest, unnamed), ...drawLevels(scales, levels, highest, lowest, unnamed)];
+  const parts = [...drawPeaks(scales, peaks, steepest, unnamed), ...drawLevels(scales, levels, highest, lowest, unnamed)];
+  // Names stay readable where another roof runs through them.
+  return ["line", "text"].flatMap((kind) => parts.filter((part) => part.tagName === kind));
 }
 
 function drawPeaks(scales, peaks, steepest, unnamed) {
