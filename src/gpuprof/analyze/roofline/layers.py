@@ -174,7 +174,7 @@ def _why_unknown(found: Label, times: _Times) -> str | None:
     share = min(1.0, unknown_ns / times.time_ns) if times.time_ns > 0 else 0.0
     if not share or found.bound != "under-utilised" or (found.used or 0) + share < BOUND_FROM:
         return None
-    return f"the work of operators with {share:.0%} of its time is not known"
+    return f"uncounted operators take {share:.0%} of it"
 
 
 def _delay(times: _Times) -> HostDelay | None:

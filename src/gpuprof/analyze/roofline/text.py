@@ -34,6 +34,7 @@ _LEGEND = (
 )
 # Names keep that much where the evidence is long.
 _NAME_WIDTH = 20
+_BOUND = 2  # the column
 # What evidence goes without, in this order, before anything is cut out of it.
 _SPARE = (
     re.compile(r"; (compute|memory|latency|page faults) [\d,]+%$"),
@@ -105,7 +106,9 @@ def _evidence_room(columns: Sequence[Column], cells: Sequence[Sequence[str]], wi
         for at, column in enumerate(columns)
     ]
     left = width - sum(widths[1:-1]) - len(GAP) * (len(columns) - 1)
-    needed = max(cell_width(_without(row[-1], *_SPARE)) for row in cells)
+    # Why something is unknown stands in full below the table.
+    figures = [row[-1] for row in cells if row[_BOUND] != "unknown"]
+    needed = max((cell_width(_without(line, *_SPARE)) for line in figures), default=0)
     return max(left - widths[0], min(needed, left - _NAME_WIDTH), MIN_FLEXIBLE_WIDTH)
 
 
