@@ -133,6 +133,53 @@ def test_roofs_of_the_types_and_levels_in_use(page: Any) -> None:
     assert names == ["fp32 100 GFLOP/s", "L2 100 GB/s", "DRAM 10.0 GB/s"]
 
 
+@pytest.mark.parametrize("width", [360, 1280])
+def test_names_of_roofs_leave_one_another_room(open_page: Any, width: int) -> None:
+    def level(name: str, value: float) -> Ceiling:
+        return Ceiling("cpu", f"memory.{name}", None, value, "bytes_per_s", 0.0, "by hand")
+
+    close = (level("l1", 110e9), level("l2", 100e9), level("l3", 90e9), level("dram", 40e9))
+    page = open_page(make_page(ceilings=(*CEILINGS[:2], *close)))
+    page.set_viewport_size({"width": width, "height": 700})
+    page.wait_for_function("width => document.querySelector('#plot').clientWidth < width", arg=width)
+    page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
+    below = page.locator("#unnamed").inner_text()
+    names = page.locator("text.roof-name").all_text_contents()
+    assert "DRAM 40.0 GB/s" in names
+    assert len(names) == len(set(names))
+    for name in ("L1 110 GB/s", "L2 100 GB/s", "L3 90.0 GB/s"):
+        assert (name in names) != (name in below)
+    assert "L2 100 GB/s" in below
+    peak = page.locator("text[data-roof='compute fp32']").bounding_box()
+    dram = page.locator("text[data-roof='memory.dram']").bounding_box()
+    assert dram["y"] >= peak["y"] + peak["height"]
+
+
+def test_whole_numbers_have_operations_and_times_one_unit(open_page: Any) -> None:
+    quantised = row("q @ fc", dtype="int8", roof="compute int8", evidence="30.0 us of which dispatch 1.06 us")
+    page = open_page(make_page((quantised,)))
+    assert "int8 900 GOP/s" in page.locator("text.roof-name").all_text_contents()
+    assert page.locator("#rows td").last.inner_text() == "30.0 µs of which dispatch 1.06 µs"
+    assert " us " not in page.content()
+
+
+def test_on_a_narrow_screen_tables_scroll_and_words_stay(open_page: Any) -> None:
+    attention = Unmatched("aten::scaled_dot_product_attention", "fc", 2, 1_000_000, 0.1, "not counted")
+    page = open_page(make_page(unmatched=(attention,)))
+    page.set_viewport_size({"width": 360, "height": 700})
+    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    caption = page.locator("#caption").bounding_box()
+    assert caption["x"] + caption["width"] <= 360
+    assert page.locator(".table #caption").count() == 0
+    assert page.locator(".unmatched table").bounding_box()["width"] >= 640
+    assert page.locator(".unmatched th wbr").count() == 3
+
+
+def test_the_head_says_what_the_time_is_of(page: Any) -> None:
+    assert page.locator("#base-name").inner_text() == "In calls"
+    assert "Python between them" in page.locator("#base").get_attribute("title")
+
+
 def test_a_point_below_its_memory_roof_is_drawn_below_it(page: Any) -> None:
     def number(selector: str, name: str) -> float:
         return float(page.locator(selector).get_attribute(name))
@@ -276,7 +323,7 @@ def test_each_device_has_its_own_rows_and_roofs(open_page: Any) -> None:
         "50.0%",
     )
     assert HOSTILE in page.locator("#device option").first.inner_text()
-    page.locator("#device").select_option(label="cpu: 10.0 ms recorded")
+    page.locator("#device").select_option(label="cpu: 10.0 ms in recorded calls")
     assert page.locator("#rows tr").count() == 4
     assert "fp32 100 GFLOP/s" in page.locator(".roof-name").all_text_contents()
     assert page.locator("#total").inner_text() == "10.0 ms"

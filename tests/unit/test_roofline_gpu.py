@@ -18,6 +18,7 @@ from gpuprof import api
 from gpuprof.analyze.ceiling_rows import Ceiling
 from gpuprof.analyze.roofline.build import build_roofline
 from gpuprof.analyze.roofline.rows import Roofline, RooflineRow
+from gpuprof.analyze.text_table import format_duration
 from gpuprof.cli.main import execute
 from gpuprof.run.folder import RunFolder
 
@@ -276,6 +277,53 @@ def test_simulated_run_whose_kernels_were_not_recorded_claims_nothing(tmp_path: 
     assert {row.bound for row in roofline.layers} == {"unknown"}
 
 
+def host_run(*operators: Operator) -> SimulatedRun:
+    return SimulatedRun(operators, gpus=()).call(10)
+
+
+SCAN = Operator("mylib::scan", flops=None, bytes=None, exactness="unknown", layer="head", host_ns=98_000)
+ADD = Operator("aten::add", bytes=10_000, reuse=(far(10_000),), host_ns=2000)
+
+
+def test_simulated_operator_without_a_count_is_not_labelled(tmp_path: Path) -> None:
+    roofline = roofline_of(host_run(SCAN, ADD), tmp_path)
+    row = one(roofline.operators, SCAN.name, "cpu")
+    assert (row.bound, row.nearest, row.roof, row.roof_share) == ("unknown", None, None, None)
+    assert row.evidence == "its work is not known"
+    (listed,) = [each for each in roofline.unmatched if each.operator == SCAN.name]
+    assert (listed.reason, listed.layer, listed.calls) == ("its work is not known", "head", 10)
+    labelled = one(roofline.operators, ADD.name, "cpu")
+    assert roofline.matched_share == pytest.approx(labelled.total_ns / roofline.total_ns)
+    assert roofline.matched_share < 0.1
+    assert "mylib::scan @ head: its work is not known" in str(roofline)
+
+
+def test_simulated_layer_that_an_uncounted_operator_fills_is_not_labelled(tmp_path: Path) -> None:
+    layers = {row.layer: row for row in roofline_of(host_run(SCAN, ADD), tmp_path).layers}
+    assert (layers["head"].bound, layers["head"].roof_share) == ("unknown", None)
+    assert layers["head"].evidence == "uncounted operators take 100% of it"
+    assert layers["fc"].bound != "unknown"
+
+
+def test_simulated_uncounted_kernel_names_no_roof(tmp_path: Path) -> None:
+    uncounted = Operator("mylib::scan", [("scan", 90_000)], flops=None, bytes=None, exactness="unknown")
+    (kernel,) = roofline_of(SimulatedRun([uncounted]).call(10), tmp_path).kernels
+    assert (kernel.bound, kernel.roof_share) == ("unknown", None)
+    assert kernel.evidence == "cuda:0: its work is not known"
+
+
+def test_simulated_share_is_of_the_time_in_calls_or_of_the_gpu(tmp_path: Path) -> None:
+    host, gpu = tmp_path / "host", tmp_path / "gpu"
+    host.mkdir()
+    gpu.mkdir()
+    roofline = roofline_of(host_run(ADD), host)
+    on_host = " ".join(str(roofline).split())
+    assert f"of the time in recorded calls ({format_duration(roofline.total_ns)})." in on_host
+    assert "all recorded" not in on_host
+    on_gpu = " ".join(str(roofline_of(SimulatedRun([SMALL]).call(10), gpu)).split())
+    assert "of the time on cuda:0 (25.0 us)." in on_gpu
+
+
 # ---- TF32 and what was worked out ------------------------------------------------------------
 
 FP32_PRODUCT = Operator("aten::mm", [("gemm", 250_000)], flops=8 * 10**9, bytes=10**6, reuse=(far(10**6),))
@@ -286,14 +334,14 @@ FP32_PRODUCT = Operator("aten::mm", [("gemm", 250_000)], flops=8 * 10**9, bytes=
     [
         (True, "compute tf32", 0.8, 0.9, 1.0),
         (None, "compute tf32", 0.8, 0.4, 0.8),
-        (False, "compute fp32", 3.2, 0.0, 0.0),
+        (False, None, None, 0.0, 0.0),  # 3.2 times the roof of fp32: nothing is known
     ],
 )
 def test_simulated_product_of_fp32_may_be_tf32(
-    allowed: bool | None, roof: str, share: float, least: float, most: float, tmp_path: Path
+    allowed: bool | None, roof: str | None, share: float | None, least: float, most: float, tmp_path: Path
 ) -> None:
     row = simulated_row(FP32_PRODUCT, tmp_path, tf32={"matmul": allowed, "convolution": False})
-    assert (row.roof, row.roof_share) == (roof, pytest.approx(share))
+    assert (row.roof, row.roof_share) == (roof, share if share is None else pytest.approx(share))
     assert least <= row.confidence <= most
     assert ("if it may use TF32" in row.evidence) is (allowed is None)
 

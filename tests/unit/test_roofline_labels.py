@@ -244,6 +244,32 @@ def test_evidence_has_the_figures_that_the_label_rests_on() -> None:
     assert told(faults, 1.2e6)[0].startswith("1,000 faults x 1.00 us of 1.20 ms")
 
 
+def test_no_part_is_larger_than_the_whole() -> None:
+    line, dispatch = told(counted(flops=4, bytes=48), 541)
+    assert line == "541 ns; an empty dispatch takes 1.00 us"
+    assert "no more than an empty one (1.00 us)" in str(dispatch)
+    faults = counted(bytes=4_096_000, page_faults=1000, reuse=(far(4_096_000, written=True),))
+    line, preallocate = told(faults, 477_000)
+    assert line.startswith("1,000 faults x 1.00 us, worth all of 477 us")
+    assert "4.10 MB of fresh memory, whose page faults alone are worth all of its 477 us:" in str(preallocate)
+
+
+def test_one_fault_is_no_faults() -> None:
+    row = counted(bytes=4096, page_faults=1, reuse=(far(4096, written=True),))
+    use = use_of(row, machine(), 1400)
+    found = Label("page faults", "page faults", 0.7, None, None, 1.2)
+    line = evidence(found, use, flops=0, faults=1, time_ns=1400)
+    assert line == "1 fault x 1.00 us of 1.40 us"
+
+
+def test_what_is_done_with_whole_numbers_are_no_flops() -> None:
+    whole = Ceiling("cpu", "compute", "int8", 400e9, "flop_per_s", 0.0, "best: dot")
+    use = use_of(counted(flops=200_000_000, bytes=1, dtype="int8"), machine(whole), 1e6)
+    found = label(use.shares(1e6))
+    line = evidence(found, use, flops=200_000_000, faults=0, time_ns=1e6)
+    assert line == "200 of 400 GOP/s int8"
+
+
 def test_advice_follows_from_the_figures() -> None:
     faults = counted(bytes=4_096_000, page_faults=1000, reuse=(far(4_096_000, written=True),))
     assert "preallocate" in str(told(faults, 1.2e6)[1])

@@ -3,7 +3,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import re
 import shutil
 import threading
 import weakref
@@ -467,6 +469,38 @@ def test_a_busy_machine_is_told(profiled: Profiled, monkeypatch: pytest.MonkeyPa
     assert any("differ by more than 10%" in note and "busy" in note for note in busy.notes)
 
 
+@pytest.mark.parametrize(
+    ("resource", "change", "around", "told"),
+    [
+        ("memory.dram.triad", -0.51, False, "first (memory.dram.triad -51%): the machine is busy"),
+        (
+            "memory.dram.triad",
+            0.51,
+            False,
+            "was busier then; on a quiet one, gpuprof doctor --ceilings --refresh",
+        ),
+        ("launch", 0.51, False, "the machine is busy"),  # a time: longer is slower
+        ("memory.dram.triad", -0.51, True, "from right before the recording (memory.dram.triad -51%)"),
+        ("memory.dram.triad", 0.51, True, "was busier then; labels are less sure"),
+    ],
+)
+def test_which_measurement_was_disturbed_is_told(
+    run: gpuprof.Run, resource: str, change: float, around: bool, told: str
+) -> None:
+    drift = {"device": "cpu", "resource": resource, "dtype": None, "change": change}
+    changed = with_meta(run, ceilings={**run.meta["ceilings"], "around": around, "drift": [drift]})
+    (note,) = [each for each in changed.roofline().notes if "differs by more than 10%" in each]
+    assert told in note
+    assert ("right before the recording" in note) is around
+
+
+def with_meta(run: gpuprof.Run, **values: Any) -> gpuprof.Run:
+    """The run with other facts in its meta.json."""
+    path = run.path / "meta.json"
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **values}), encoding="utf-8")
+    return gpuprof.open(run.path)
+
+
 def test_more_models_than_are_kept_are_told(profiled: Profiled) -> None:
     models = [Mlp(4) for _ in range(MOST_ROOTS + 2)]
     run = profiled(lambda: [model(torch.ones(1, 4)) for model in models])
@@ -582,6 +616,62 @@ def test_a_run_without_work_says_how_to_get_it(tmp_path: Path, capsys: Any) -> N
     (line,) = capsys.readouterr().err.splitlines()
     assert "gpuprof run --work" in line
     assert "work=True" in line
+
+
+@pytest.mark.parametrize(
+    ("source", "told", "advised"),
+    [
+        ("on", "since the program did not end in order (killed, or os._exit); work: it stopped", False),
+        ("off: torch is too old", "holds no counted work: torch is too old", False),
+        ("off", "gpuprof run --work", True),
+        (None, "gpuprof run --work", True),
+    ],
+)
+def test_a_run_that_lost_its_work_is_not_told_to_count_it(
+    run: gpuprof.Run, source: str | None, told: str, advised: bool
+) -> None:
+    sources = {**run.meta["sources"], "work": source}
+    lost = with_meta(run, work=None, sources=sources, notes=["other", "work: it stopped"])
+    with pytest.raises(gpuprof.RunError) as caught:
+        lost.roofline()
+    assert told in str(caught.value)
+    assert ("--work" in str(caught.value)) is advised
+
+
+def table_with(run: gpuprof.Run, name: str, evidence: str) -> str:
+    """The first line of a table that has one row."""
+    roofline = run.roofline()
+    row = dataclasses.replace(roofline.operators[0], name=name, evidence=evidence, bound="page faults")
+    lines = dataclasses.replace(roofline, operators=(row,)).to_text().splitlines()
+    assert max(map(len, lines)) <= 100
+    return lines[1]
+
+
+def test_evidence_takes_what_is_left_and_goes_without_the_next_resource(run: gpuprof.Run) -> None:
+    faults = "1,769 faults x 11.6 us of 28.90 ms"
+    assert table_with(run, "relu @ act", f"{faults}; memory 12%").endswith(f"{faults}; memory 12%")
+    long = "convolution @ " + "encoder." * 8
+    assert table_with(run, long, f"{faults}; memory 12%").endswith(f"  {faults}")
+    balanced = table_with(run, long, "80 of 100 GFLOP/s fp32; 8 of 10 GB/s dram, 8.00 MB")
+    assert balanced.endswith("80 of 100 GFLOP/s fp32; 8 of 10 GB/s dram")
+
+
+def test_a_folder_as_the_page_is_refused(run: gpuprof.Run, tmp_path: Path, capsys: Any) -> None:
+    assert execute(["roofline", str(run.path), "-o", str(tmp_path)]) != 0
+    assert "such as roof.html" in capsys.readouterr().err
+
+
+def test_whole_numbers_have_a_roof_of_operations(run: gpuprof.Run) -> None:
+    roofline = run.roofline()
+    whole = Ceiling("cpu", "compute", "int8", 465e9, "flop_per_s", 0.0, "best: dot")
+    text = str(dataclasses.replace(roofline, ceilings=(*roofline.ceilings, whole)))
+    assert "compute int8 465 GOP/s" in " ".join(text.split())
+
+
+def test_times_of_layers_have_their_own_units(run: gpuprof.Run) -> None:
+    lines = [row.evidence for row in run.roofline().layers if row.nearest == "latency"]
+    assert lines
+    assert all(re.match(r"\d+ operators? in [\d.,]+ (ns|us|ms)(, |; )", line) for line in lines)
 
 
 def test_by_kernel_is_refused_with_the_reason(run: gpuprof.Run, capsys: Any) -> None:

@@ -73,13 +73,18 @@ def drift_text(drifts: Sequence[Drift], width: int = WIDTH) -> str:
     return "\n".join(textwrap.wrap(text, width, subsequent_indent="       "))
 
 
+def operation_unit(dtype: str | None) -> str:
+    """Return the unit of a peak: numbers of int8 are whole ones."""
+    return "OP/s" if dtype == "int8" else "FLOP/s"
+
+
 def format_ceiling(row: Ceiling | None) -> str:
     """Return a ceiling's value with its unit; None is `-`."""
     if row is None:
         return "-"
     if row.unit == "ns":
         return format_duration(row.value)
-    unit = "FLOP/s" if row.unit == "flop_per_s" else "B/s"
+    unit = operation_unit(row.dtype) if row.unit == "flop_per_s" else "B/s"
     size, prefix = next((pair for pair in _RATE_UNITS if row.value >= 0.9995 * pair[0]), (1.0, ""))
     value = row.value / size
     digits = 0 if value >= 99.95 else 1 if value >= 9.995 else 2

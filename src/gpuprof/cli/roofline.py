@@ -36,6 +36,8 @@ def roofline(run: str, output: str | None, by: RooflineKind, top: int | None, as
 
     path = Path(output) if output is not None else None
     if path is not None:
+        if path.is_dir():
+            raise click.ClickException(f"{path} is a folder: give -o the name of a file, such as roof.html")
         check_output(path)
     recorded = api.open(run)
     found = recorded.roofline(path)

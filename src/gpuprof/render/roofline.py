@@ -3,9 +3,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
+from gpuprof.analyze.ceiling_rows import GPU
 from gpuprof.analyze.roofline.rows import Roofline, RooflineDevice, RooflineKind, RooflineRow
 from gpuprof.analyze.roofline.text import device_title, share_text, unmatched_text
 from gpuprof.render.page import (
@@ -20,6 +22,7 @@ from gpuprof.render.page import (
     safe_json,
 )
 
+_MICROSECONDS = re.compile(r"(?<=\d) us\b")
 _SCRIPTS = (
     "format.js",
     "roofline/units.js",
@@ -51,6 +54,8 @@ def roofline_page(roofline: Roofline, *, title: str, subtitle: str) -> str:
             "script": script,
             "title": escaped(title),
             "subtitle": escaped(subtitle),
+            "base": _base(roofline.ran_on[0])[0],
+            "base_title": _base(roofline.ran_on[0])[1],
             "notes": notes_list(roofline.notes),
             "total": escaped(duration(roofline.ran_on[0].total_ns)),
             "matched": escaped(_percent(roofline.ran_on[0].matched_share)),
@@ -72,7 +77,9 @@ def _device_data(roofline: Roofline, device: RooflineDevice) -> dict[str, Any]:
     used = {row.roof for row in rows["operator"]} | {"compute fp32"}
     return {
         "device": device.device,
-        "title": device_title(device),
+        "title": _with_micro(device_title(device)),
+        "base": _base(device)[0],
+        "base_title": _base(device)[1],
         "total": duration(device.total_ns),
         "matched": _percent(device.matched_share),
         "rows": {by: [_row(row) for row in found[:_MOST_ROWS]] for by, found in rows.items()},
@@ -87,7 +94,21 @@ def _device_data(roofline: Roofline, device: RooflineDevice) -> dict[str, Any]:
 
 def _row(row: RooflineRow) -> dict[str, Any]:
     values = {key: value for key, value in row.as_dict().items() if key not in _LEFT_OUT}
-    return {**values, "name": readable(row.name), "evidence": readable(row.evidence)}
+    advice = None if row.advice is None else readable(_with_micro(row.advice))
+    evidence = readable(_with_micro(row.evidence))
+    return {**values, "name": readable(row.name), "evidence": evidence, "advice": advice}
+
+
+def _with_micro(text: str) -> str:
+    """Write microseconds as the times of the page are written; a terminal may know letters alone."""
+    return _MICROSECONDS.sub(" µs", text)
+
+
+def _base(device: RooflineDevice) -> tuple[str, str]:
+    """Return what the time of a device is, and a sentence about it."""
+    if device.device.startswith(GPU):
+        return "GPU time", "Kernels, copies and fills on this GPU, added up"
+    return "In calls", "Time inside of recorded calls; Python between them is in no row"
 
 
 def _percent(share: float | None) -> str:
@@ -96,7 +117,8 @@ def _percent(share: float | None) -> str:
 
 def _advice(roofline: Roofline) -> str:
     items = "".join(
-        f"<li><b>{escaped(row.name)} ({escaped(share_text(roofline, row))})</b>{escaped(row.advice)}.</li>"
+        f"<li><b>{escaped(row.name)} ({escaped(share_text(roofline, row))})</b>"
+        f"{escaped(_with_micro(row.advice))}.</li>"
         for row in roofline.operators
         if row.advice is not None
     )
@@ -111,7 +133,7 @@ def _unmatched(roofline: Roofline) -> str:
     titles = ("Operator", "Layer", "Calls", "Time", "Share", "Why it has no label")
     lines = [
         (
-            escaped(row.operator),
+            escaped(row.operator).replace("_", "_<wbr>"),
             escaped(row.layer or "–"),
             f"{row.calls:,}",
             escaped(duration(row.total_ns)),
@@ -121,7 +143,8 @@ def _unmatched(roofline: Roofline) -> str:
         for row in shown
     ]
     heading = f"<h2>Without a label: {escaped(unmatched_text(roofline))}</h2>"
-    return f'<section class="unmatched">{heading}{_table(titles, lines)}</section>'
+    scroll = '<div class="scroll" role="group" aria-label="Without a label" tabindex="0">'
+    return f'<section class="unmatched">{heading}{scroll}{_table(titles, lines)}</div></section>'
 
 
 def _static(rows: Sequence[RooflineRow]) -> str:
@@ -135,7 +158,7 @@ def _static(rows: Sequence[RooflineRow]) -> str:
             escaped(row.bound_text),
             _percent(row.roof_share),
             f"{row.confidence:.2f}",
-            escaped(row.evidence),
+            escaped(_with_micro(row.evidence)),
         )
         for row in rows
     ]

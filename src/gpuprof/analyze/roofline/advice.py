@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from gpuprof.analyze.ceiling_rows import Ceiling
+from gpuprof.analyze.ceilings_table import operation_unit
 from gpuprof.analyze.roofline.counted import CountedRow
 from gpuprof.analyze.roofline.labels import Label
 from gpuprof.analyze.roofline.machine import DRAM, Machine
@@ -50,18 +51,24 @@ def advice(
 
 def _preallocate(row: CountedRow, use: Use, time_ns: float) -> str:
     fresh = sum(part.bytes for part in row.reuse if part.written)
+    if (use.fault_ns or 0) >= time_ns:
+        cost = f"whose page faults alone are worth all of its {format_duration(time_ns)}"
+    else:
+        cost = f"which takes {format_duration(use.fault_ns)} of {format_duration(time_ns)}"
     return (
-        f"each call writes {format_bytes(fresh)} of fresh memory, which takes "
-        f"{format_duration(use.fault_ns)} of {format_duration(time_ns)}: preallocate the result (out=, or "
+        f"each call writes {format_bytes(fresh)} of fresh memory, {cost}: preallocate the result (out=, or "
         "in place), or keep the buffer and use it again"
     )
 
 
 def _fewer_calls(row: CountedRow, use: Use, time_ns: float) -> str:
     moved = "no work" if not row.bytes else format_bytes(row.bytes)
+    empty = format_duration(use.latency_ns)
+    is_longer = time_ns > (use.latency_ns or 0)
+    near = f"near the {empty} that any call takes" if is_longer else f"no more than an empty one ({empty})"
     return (
-        f"a call of {format_duration(time_ns)} does {moved}, near the {format_duration(use.latency_ns)} that "
-        "any call takes: fuse it with its neighbours (torch.compile), or batch several calls into one"
+        f"a call of {format_duration(time_ns)} does {moved}, {near}: fuse it with its neighbours "
+        "(torch.compile), or batch several calls into one"
     )
 
 
@@ -112,9 +119,10 @@ def _calculate_faster(
     slow = found.bound == "under-utilised"
     if slow and library is not None and reached < _AS_GOOD_AS_LIBRARY * library.value:
         what = "a larger product" if _is_product(row) else "a 3x3 convolution of 64 channels in channels_last"
-        return f"it reaches {_rate(reached)} where {what} reaches {_rate(library.value)} here: " + (
-            "batch more rows into it" if _is_product(row) else "change its layout to channels_last"
-        )
+        unit = operation_unit(library.dtype)
+        here = f"it reaches {_rate(reached, unit)} where {what} reaches {_rate(library.value, unit)} here"
+        mend = "batch more rows into it" if _is_product(row) else "change its layout to channels_last"
+        return f"{here}: {mend}"
     shortened = _faster(peak, machine.find("compute", "tf32"))
     if may_use_tf32(row, machine) and shortened is not None and shortened >= _WORTH_CHANGING:
         return (
@@ -158,5 +166,5 @@ def _faster(now: Ceiling | None, then: Ceiling | None) -> float | None:
     return None if now is None or then is None else then.value / now.value
 
 
-def _rate(value: float) -> str:
-    return f"{value / 1e12:.3g} TFLOP/s" if value >= 1e12 else f"{value / 1e9:.3g} GFLOP/s"
+def _rate(value: float, unit: str = "FLOP/s") -> str:
+    return f"{value / 1e12:.3g} T{unit}" if value >= 1e12 else f"{value / 1e9:.3g} G{unit}"

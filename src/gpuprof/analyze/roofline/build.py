@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from gpuprof.analyze.ceiling_rows import ALL_CORES, Ceiling, Drift
+from gpuprof.analyze.ceiling_rows import ALL_CORES, GPU, Ceiling, Drift
 from gpuprof.analyze.roofline.advice import advice
 from gpuprof.analyze.roofline.counted import CountedRow, load_counted
 from gpuprof.analyze.roofline.device_work import Piece
@@ -39,21 +39,31 @@ def build_roofline(folder: RunFolder) -> Roofline:
     """Classify what a run holds. Raises RunError for a run without counted work or without ceilings."""
     work = folder.meta.get("work")
     if not work:
-        raise RunError(
-            f"{folder.path} holds no counted work: record it with gpuprof.profile(model, work=True) "
-            "or gpuprof run --work"
-        )
+        raise RunError(f"{folder.path} holds no counted work{_why_no_work(folder.meta)}")
     counted = with_measured(load_counted(folder), load_measured(folder))
     if not counted:
-        reasons = [note for note in folder.meta.get("notes", []) if str(note).startswith("work")]
-        raise RunError(
-            f"{folder.path}: no work could be counted: {'; '.join(reasons) or 'no model was called'}"
-        )
+        reasons = "; ".join(_work_notes(folder.meta)) or "no model was called"
+        raise RunError(f"{folder.path}: no work could be counted: {reasons}")
     machines = load_machines(folder)
     process_id = int(folder.meta.get("process_id") or 0)
     timed = load_timed(folder, process_id, *names_to_look_for(counted))
     joined = join(counted, timed, given_alike(folder, process_id))
     return _assemble(folder, machines, timed, joined)
+
+
+def _why_no_work(meta: dict[str, Any]) -> str:
+    """Say why, with the mend: a run that was recorded with work is not told to record it."""
+    source = str((meta.get("sources") or {}).get("work") or "off")
+    if source.startswith("off: "):
+        return f": {source.removeprefix('off: ')}"
+    if source == "off":
+        return ": record it with gpuprof.profile(model, work=True) or gpuprof run --work"
+    why = ", since the program did not end in order (killed, or os._exit)"
+    return "; ".join([why, *_work_notes(meta), "record it again and let it end"])
+
+
+def _work_notes(meta: dict[str, Any]) -> list[str]:
+    return [str(note) for note in meta.get("notes", []) if str(note).startswith("work")]
 
 
 def _assemble(folder: RunFolder, machines: Machines, timed: Timed, joined: Join) -> Roofline:
@@ -63,7 +73,7 @@ def _assemble(folder: RunFolder, machines: Machines, timed: Timed, joined: Join)
     return Roofline(
         operators=tuple(_advised(operators, joined, machines)),
         layers=tuple(layer_rows(joined, timed, machines, lost)),
-        unmatched=tuple(_unmatched(joined, timed)),
+        unmatched=tuple(_not_labelled(operators, joined, timed)),
         ceilings=tuple(each for device in devices for each in _roofs(_machine(machines, device))),
         device=devices[0].device,
         total_ns=devices[0].total_ns,
@@ -81,7 +91,7 @@ def _devices(operators: Sequence[RooflineRow], timed: Timed, machines: Machines)
         rows = [row for row in operators if row.device == device]
         if device == machines.host.device and not rows and timed.device_ns:
             continue
-        matched = sum(row.total_ns for row in rows)
+        matched = sum(row.total_ns for row in rows if row.bound != "unknown")
         name = machines.gpus[device].name if device in machines.gpus else None
         yield RooflineDevice(device, name, total_ns, matched / total_ns if total_ns else None)
 
@@ -141,6 +151,24 @@ def _previous(joined: Join) -> dict[_Key, CountedRow]:
 # ---- what is left ----------------------------------------------------------------------------
 
 
+def _not_labelled(rows: Sequence[RooflineRow], joined: Join, timed: Timed) -> list[Unmatched]:
+    """Return what has no row, and the rows that say nothing, the longest first."""
+    unknown = [
+        Unmatched(
+            row.operator or row.name,
+            row.layer,
+            row.calls,
+            row.total_ns,
+            row.time_share,
+            row.evidence.rpartition(": ")[2],
+            row.device if row.device.startswith(GPU) else ALL_CORES,
+        )
+        for row in rows
+        if row.bound == "unknown"
+    ]
+    return sorted([*_unmatched(joined, timed), *unknown], key=lambda row: -row.total_ns)
+
+
 def _unmatched(joined: Join, timed: Timed) -> list[Unmatched]:
     """Fold what was timed and has no partner by layer and name: of operators, and kernels outside of any."""
     calls: dict[tuple[str, str, str, str], list[int]] = defaultdict(list)
@@ -162,11 +190,10 @@ def _unmatched(joined: Join, timed: Timed) -> list[Unmatched]:
         calls[piece.name, layer, "launched outside of every recorded operator", piece.device].append(
             piece.duration_ns
         )
-    rows = [
+    return [
         Unmatched(name, layer, len(times), sum(times), _share(sum(times), device, timed), reason, device)
         for (name, layer, reason, device), times in calls.items()
     ]
-    return sorted(rows, key=lambda row: -row.total_ns)
 
 
 def _times(span: Span, host_ns: int) -> Iterator[tuple[str, int]]:
@@ -202,18 +229,32 @@ def _roofs(machine: Machine) -> Iterator[Ceiling]:
             yield ceiling
 
 
+def _drift_note(facts: dict[str, Any]) -> Iterator[str]:
+    """Say which of two measurements was disturbed: a machine is never faster than it is."""
+    large = [drift for drift in (Drift(**each) for each in facts.get("drift", [])) if drift.is_large]
+    if not large:
+        return
+    worst = max(large, key=lambda drift: abs(drift.change))
+    # GPUs are held against the cache even then.
+    around = bool(facts.get("around")) and not worst.device.startswith(GPU)
+    is_faster = (worst.change > 0) != worst.resource.startswith("launch")  # a time, the others are rates
+    name = f"{worst.resource} {worst.dtype or ''}".rstrip()
+    some = "1 ceiling differs" if len(large) == 1 else f"{len(large)} ceilings differ"
+    first = "right before the recording" if around else "when they were measured first"
+    change = f"{some} by more than 10% from {first} ({name} {worst.change:+.0%})"
+    if not is_faster:
+        yield f"{change}: the machine is busy; labels are less sure"
+    elif around:
+        yield f"{change}: the machine was busier then; labels are less sure"
+    else:
+        yield f"{change}: the machine was busier then; on a quiet one, gpuprof doctor --ceilings --refresh"
+
+
 def _notes(folder: RunFolder, joined: Join, machines: Machines, lost: Collection[str]) -> Iterator[str]:
     yield from (str(note) for note in folder.meta.get("notes", []))
     facts = folder.meta.get("ceilings") or {}
     yield from (f"ceilings: {note}" for note in facts.get("notes", []))
-    large = [drift for drift in (Drift(**each) for each in facts.get("drift", [])) if drift.is_large]
-    if large:
-        worst = max(large, key=lambda drift: abs(drift.change))
-        name = f"{worst.resource} {worst.dtype or ''}".rstrip()
-        yield (
-            f"{len(large)} ceilings differ by more than 10% from when they were measured first ({name} "
-            f"{worst.change:+.0%}): the machine is busy; labels are less sure"
-        )
+    yield from _drift_note(facts)
     unknown = sorted({each.row.operator for each in joined.rows if each.row.exactness == "unknown"})
     if unknown:
         listed = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")

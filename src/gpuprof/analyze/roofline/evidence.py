@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from gpuprof.analyze.ceilings_table import operation_unit
 from gpuprof.analyze.roofline.device_work import HostDelay
 from gpuprof.analyze.roofline.labels import IMPOSSIBLE, Label, Resource
 from gpuprof.analyze.roofline.use import Use
@@ -10,6 +11,7 @@ from gpuprof.analyze.text_table import format_bytes, format_count, format_durati
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _WORTH_SAYING = 0.005
+WORK_UNKNOWN = "its work is not known"
 
 
 def evidence(
@@ -41,17 +43,28 @@ def _line(resource: Resource, use: Use, *, flops: int | None, faults: int | None
     if resource == "compute" and use.peak is not None and flops is not None:
         reached = _rate((use.operations or flops) / time_ns * 1e9, use.peak.value)
         known = "" if use.peak_is_sure else ", if it may use TF32"
-        return f"{reached}FLOP/s {use.peak.dtype}{' measured' if use.operations else ''}{known}"
+        unit = operation_unit(use.peak.dtype)
+        return f"{reached}{unit} {use.peak.dtype}{' measured' if use.operations else ''}{known}"
     if resource == "memory" and use.traffic is not None:
         level = use.traffic.level
         reached = _rate(use.traffic.bytes / time_ns * 1e9, level.ceiling.value)
         return f"{reached}B/s {level.name}, {format_bytes(use.traffic.bytes)} {use.traffic.source}".rstrip()
     if resource == "latency":
-        return f"{format_duration(time_ns)} of which dispatch {format_duration(use.latency_ns)}"
-    if faults:
-        each_ns = (use.fault_ns or 0) / faults
-        return f"{format_count(faults)} faults x {format_duration(each_ns)} of {format_duration(time_ns)}"
-    return resource
+        return _dispatch(use.latency_ns or 0, time_ns)
+    return _faults(faults, use.fault_ns or 0, time_ns) if faults else resource
+
+
+def _dispatch(latency_ns: float, time_ns: float) -> str:
+    """Name a part of the time only where it is shorter than the whole."""
+    if latency_ns >= time_ns:
+        return f"{format_duration(time_ns)}; an empty dispatch takes {format_duration(latency_ns)}"
+    return f"{format_duration(time_ns)} of which dispatch {format_duration(latency_ns)}"
+
+
+def _faults(faults: int, fault_ns: float, time_ns: float) -> str:
+    each = f"{format_count(faults)} fault{'s' if faults != 1 else ''} x {format_duration(fault_ns / faults)}"
+    whole = format_duration(time_ns)
+    return f"{each}, worth all of {whole}" if fault_ns >= time_ns else f"{each} of {whole}"
 
 
 def _waiting(delay: HostDelay) -> str:

@@ -13,11 +13,19 @@ from dataclasses import dataclass, field, replace
 from gpuprof.analyze.ceiling_rows import relative_spread
 from gpuprof.analyze.roofline.counted import CountedRow
 from gpuprof.analyze.roofline.device_work import Execution, Piece
-from gpuprof.analyze.roofline.evidence import evidence
+from gpuprof.analyze.roofline.evidence import WORK_UNKNOWN, evidence
 from gpuprof.analyze.roofline.join import Join, Joined
 from gpuprof.analyze.roofline.labels import Doubts, Label, confidence, label
 from gpuprof.analyze.roofline.machines import Machines
-from gpuprof.analyze.roofline.operators import Calls, ceiling_of, ceiling_spread, launch_bound, usage_fields
+from gpuprof.analyze.roofline.operators import (
+    CROSSES,
+    NOTHING_KNOWN,
+    Calls,
+    ceiling_of,
+    ceiling_spread,
+    launch_bound,
+    usage_fields,
+)
 from gpuprof.analyze.roofline.rows import RooflineRow
 from gpuprof.analyze.roofline.timed import Timed
 from gpuprof.analyze.roofline.use import Use, use_of
@@ -82,7 +90,7 @@ def _row(kernel: _Kernel, machines: Machines, timed: Timed) -> RooflineRow:
     if calls.crosses or (
         found.bound == "under-utilised" and (counted is None or counted.exactness == "unknown")
     ):
-        found = replace(found, bound="unknown")
+        found = NOTHING_KNOWN
     return RooflineRow(
         kind="kernel",
         name=f"{kernel.pieces[0].name} @ {kernel.layer or '(outside)'}",
@@ -128,6 +136,10 @@ def _doubts(kernel: _Kernel, found: Label, use: Use, calls: Calls) -> Doubts:
 
 def _evidence(kernel: _Kernel, counted: CountedRow | None, found: Label, use: Use, calls: Calls) -> str:
     device = calls.machine.device
+    if calls.crosses:
+        return f"{device}: {CROSSES}"
+    if found.nearest is None and counted is not None and counted.exactness == "unknown":
+        return f"{device}: {WORK_UNKNOWN}"
     if found.bound != "unknown" or counted is not None:
         flops = int(use.operations or 0) if counted is None else counted.flops
         line = evidence(found, use, flops=flops, faults=None, time_ns=calls.time_ns, delay=calls.delay)

@@ -12,7 +12,7 @@ from gpuprof.analyze.ceiling_rows import Ceiling, relative_spread
 from gpuprof.analyze.roofline.device_work import HostDelay
 from gpuprof.analyze.roofline.evidence import evidence
 from gpuprof.analyze.roofline.join import Join, Joined
-from gpuprof.analyze.roofline.labels import Doubts, Label, confidence, label
+from gpuprof.analyze.roofline.labels import BOUND_FROM, Doubts, Label, confidence, label
 from gpuprof.analyze.roofline.machine import Machine
 from gpuprof.analyze.roofline.machines import Machines
 from gpuprof.analyze.roofline.operators import (
@@ -27,6 +27,7 @@ from gpuprof.analyze.roofline.operators import (
 from gpuprof.analyze.roofline.rows import RooflineRow
 from gpuprof.analyze.roofline.timed import Timed
 from gpuprof.analyze.roofline.use import Traffic, Use, use_of
+from gpuprof.analyze.text_table import format_duration
 from gpuprof.record.work.rows import Exactness
 
 _WORST_FIRST: tuple[Exactness, ...] = ("unknown", "estimated", "exact")
@@ -129,6 +130,8 @@ def _row(layer: _Layer, members: Sequence[Joined], times: _Times, is_lost: bool)
     shares = use.shares(time_ns)
     delay = _delay(times)
     found = NOTHING_KNOWN if is_lost else launch_bound(label(shares), delay)
+    unknown = LOST if is_lost else _why_unknown(found, times)
+    found = found if unknown is None else NOTHING_KNOWN
     faults = None if machine.is_gpu else _sum(each.row.page_faults for each in ran)
     exactness = _worst(ran)
     doubts = Doubts(
@@ -157,10 +160,21 @@ def _row(layer: _Layer, members: Sequence[Joined], times: _Times, is_lost: bool)
         exactness=exactness,
         **usage_fields(found, use, shares),
         confidence=confidence(found, doubts),
-        evidence=LOST if is_lost else f"{machine.device}: {line}" if machine.is_gpu else line,
+        evidence=unknown if unknown is not None else f"{machine.device}: {line}" if machine.is_gpu else line,
         device=machine.device,
         launches=launches if machine.is_gpu else None,
     )
+
+
+def _why_unknown(found: Label, times: _Times) -> str | None:
+    """Return why nothing is known where operators without a count may be what binds, else None."""
+    unknown_ns = sum(
+        calls.time_ns for each, calls in times.ran if calls is not None and each.row.exactness == "unknown"
+    )
+    share = min(1.0, unknown_ns / times.time_ns) if times.time_ns > 0 else 0.0
+    if not share or found.bound != "under-utilised" or (found.used or 0) + share < BOUND_FROM:
+        return None
+    return f"uncounted operators take {share:.0%} of it"
 
 
 def _delay(times: _Times) -> HostDelay | None:
@@ -254,7 +268,8 @@ def _evidence(
     delay: HostDelay | None,
 ) -> str:
     if found.nearest == "latency" and delay is None:
-        return (
-            f"{operators} operator calls in {time_ns / 1e3:.3g} us, {use.latency_ns or 0:.0f} ns to dispatch"
-        )
+        latency_ns = use.latency_ns or 0
+        calls = f"{operators} operator{'s' if operators != 1 else ''} in {format_duration(time_ns)}"
+        empty = format_duration(latency_ns)
+        return f"{calls}, {empty} to dispatch" if latency_ns < time_ns else f"{calls}; empty ones {empty}"
     return evidence(found, use, flops=flops, faults=faults, time_ns=time_ns, delay=delay)

@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuprof.analyze.ceiling_rows import Ceiling, relative_spread
 from gpuprof.analyze.roofline.device_work import Execution, HostDelay, host_delay
-from gpuprof.analyze.roofline.evidence import evidence, roof_name
+from gpuprof.analyze.roofline.evidence import WORK_UNKNOWN, evidence, roof_name
 from gpuprof.analyze.roofline.join import Join, Joined
 from gpuprof.analyze.roofline.labels import Doubts, Label, Resource, confidence, label
 from gpuprof.analyze.roofline.machine import Machine
@@ -21,7 +21,7 @@ from gpuprof.analyze.roofline.use import Use, use_of
 
 NOTHING_KNOWN = Label("unknown", None, None, None, None, 0.0)
 LOST = "it ran on a GPU, and none of its kernels was recorded"
-_CROSSES = "it copies between host and GPU, and nobody measured that way"
+CROSSES = "it copies between host and GPU, and nobody measured that way"
 # Where it is not known whether a product could use TF32, whose peak is several times that of fp32.
 _UNSURE_PEAK = 1.0
 
@@ -91,12 +91,13 @@ def launch_bound(found: Label, delay: HostDelay | None) -> Label:
 
 
 def usage_fields(found: Label, use: Use, shares: dict[Resource, float | None]) -> dict[str, Any]:
-    """Return what is used of which roof as fields of a row."""
+    """Return what is used of which roof as fields of a row; where nothing is known, no roof is near."""
+    is_known = found.bound != "unknown"
     return {
         "bound": found.bound,
-        "nearest": found.nearest,
-        "roof": roof_name(found.nearest, use),
-        "roof_share": found.used,
+        "nearest": found.nearest if is_known else None,
+        "roof": roof_name(found.nearest, use) if is_known else None,
+        "roof_share": found.used if is_known else None,
         "used": shares,
         "memory_level": None if use.traffic is None else use.traffic.level.name,
         "memory_bytes": None if use.traffic is None else use.traffic.bytes,
@@ -117,12 +118,12 @@ def operator_rows(
 
 def _operator_row(joined: Joined, calls: Calls, whole_ns: int, unknown: str | None) -> RooflineRow:
     row, machine, time_ns = joined.row, calls.machine, calls.time_ns
-    unknown = _CROSSES if calls.crosses else unknown
+    unknown = CROSSES if calls.crosses else unknown
     use = use_of(row, machine, time_ns, calls.launches)
     shares = use.shares(time_ns)
     found = NOTHING_KNOWN if unknown else launch_bound(label(shares), calls.delay)
     if row.exactness == "unknown" and found.bound == "under-utilised":
-        found = replace(found, bound="unknown")  # what is not known may be what binds
+        found, unknown = NOTHING_KNOWN, WORK_UNKNOWN  # what is not known may be what binds
     return RooflineRow(
         kind="operator",
         name=f"{row.operator.removeprefix('aten::')} @ {row.layer or '(outside)'}",

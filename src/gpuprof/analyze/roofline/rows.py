@@ -18,16 +18,17 @@ class RooflineRow:
     """One operator of one layer, or one layer with its own operators.
 
     `time_ns` is the median time of a call (of a layer: of one pass through the model), `total_ns` all its
-    calls together, `time_share` that over all recorded time. `flops` and `bytes` (ideal ones, docs/work.md)
-    are of one call. `bound` is what binds; `nearest` the resource of which the largest share is used, also
-    where it does not bind, and `roof` its ceiling ("compute fp32", "memory.l3", "launch"). `roof_share` is
-    the share that is used of that roof: 1 is at the roof. `used` has the share for every resource, None
-    where it is not known. `memory_bytes` is the traffic at the level of memory that `used` is of.
-    `confidence` is 0 to 1 (docs/roofline.md). `evidence` is one line; `advice` one sentence for the
-    findings that matter most, else None. `device` is what it ran on: "cpu" or "cpu.core", whose times are
-    the host's, or a GPU such as "cuda:0", where the time of a call is that of its kernels, and `time_share`
-    is over all the GPU's time; `launches` is how many kernels, copies and fills a call has there, None on the
-    host. A row of kind "kernel" has the work of its operator where that had no other.
+    calls together, `time_share` that over the time inside recorded calls. `flops` and `bytes` (ideal ones,
+    docs/work.md) are of one call. `bound` is what binds; `nearest` the resource of which the largest share is
+    used, also where it does not bind, and `roof` its ceiling ("compute fp32", "memory.l3", "launch").
+    `roof_share` is the share that is used of that roof: 1 is at the roof. All three are None where `bound` is
+    "unknown". `used` has the share for every resource, None where it is not known. `memory_bytes` is the
+    traffic at the level of memory that `used` is of. `confidence` is 0 to 1 (docs/roofline.md). `evidence` is
+    one line; `advice` one sentence for the findings that matter most, else None. `device` is what it ran on:
+    "cpu" or "cpu.core", whose times are the host's, or a GPU such as "cuda:0", where the time of a call is
+    that of its kernels, and `time_share` is over all the GPU's time; `launches` is how many kernels, copies
+    and fills a call has there, None on the host. A row of kind "kernel" has the work of its operator where
+    that had no other.
     """
 
     kind: RooflineKind
@@ -95,7 +96,7 @@ class RooflineRow:
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """Timed operators without a counted partner: `reason` says why nothing is known of their work."""
+    """Timed operators without a label: `reason` says why nothing is known of their work."""
 
     operator: str
     layer: str
@@ -108,7 +109,7 @@ class Unmatched:
 
 @dataclass(frozen=True, slots=True)
 class RooflineDevice:
-    """What operators ran on: all time recorded there, and the share of it in operators with a label."""
+    """What operators ran on: the time in recorded calls, on a GPU all its time, and the labelled share."""
 
     device: str
     name: str | None
@@ -121,9 +122,10 @@ class Roofline:
     """What binds each layer and operator of a run; `print` shows it.
 
     `operators` and `layers` are ordered by their time, the largest first. `unmatched` are timed operators
-    that nothing was counted for. `ceilings` are the roofs that were used. `matched_share` is the share of
-    the recorded time that is in operators with a label. `devices` are what operators ran on, GPUs first;
-    `device`, `total_ns` and `matched_share` are those of the first one.
+    that nothing was counted for, or whose bound is unknown. `ceilings` are the roofs that were used.
+    `matched_share` is the share of `total_ns`, the time in recorded calls, in operators with a label.
+    `devices` are what operators ran on, GPUs first; `device`, `total_ns` and `matched_share` are those of the
+    first one.
     """
 
     operators: tuple[RooflineRow, ...]

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Sequence
 
@@ -10,7 +11,10 @@ from gpuprof.analyze.ceiling_rows import GPU
 from gpuprof.analyze.ceilings_table import format_ceiling
 from gpuprof.analyze.roofline.rows import Roofline, RooflineDevice, RooflineKind, RooflineRow
 from gpuprof.analyze.text_table import (
+    GAP,
+    MIN_FLEXIBLE_WIDTH,
     Column,
+    cell_width,
     escape_text,
     format_duration,
     format_share,
@@ -24,10 +28,17 @@ _MOST_ROWS = 30
 _UNMATCHED_ROWS = 5
 _SHORT = {"compute": "compute", "memory": "memory", "latency": "latency", "page faults": "faults"}
 _LEGEND = (
-    "time: share of all recorded on the device. roof: share that is used of the roof that binds, or of the "
-    "nearest where none does (low). sure: 0 to 1. <-: in the backward pass."
+    "time: share of the time in recorded calls, on a GPU of all its time. roof: share that is used of the "
+    "roof that binds, or of the nearest where none does (low). sure: 0 to 1. <-: in the backward pass."
 )
-_EVIDENCE_WIDTH = 40
+# Names keep that much where the evidence is long.
+_NAME_WIDTH = 20
+_BOUND = 2  # the column
+# What evidence goes without, in this order, before anything is cut out of it.
+_SPARE = (
+    re.compile(r"; (compute|memory|latency|page faults) [\d,]+%$"),
+    re.compile(r", [\d.,]+ [kMGTP]?B( ideal| measured| partly measured)?(?=;|$)"),
+)
 
 
 def roofline_text(roofline: Roofline, by: RooflineKind, top: int | None, width: int) -> str:
@@ -65,7 +76,8 @@ def _of_device(
 def device_title(device: RooflineDevice) -> str:
     """Return what a device is called where several have rows: `cuda:0, NVIDIA H100: 12.3 ms`."""
     name = f"{device.device}, {device.name}" if device.name else device.device
-    return f"{name}: {format_duration(device.total_ns)} recorded"
+    base = "of GPU time" if device.device.startswith(GPU) else "in recorded calls"
+    return f"{name}: {format_duration(device.total_ns)} {base}"
 
 
 def _that_matter(rows: Sequence[RooflineRow]) -> Sequence[RooflineRow]:
@@ -81,7 +93,35 @@ def _table(by: str, rows: Sequence[RooflineRow], width: int) -> str:
         Column("sure"),
         Column("evidence", right=False),
     ]
-    return text_table(columns, [_cells(row) for row in rows], width)
+    cells = [_cells(row) for row in rows]
+    room = _evidence_room(columns, cells, width)
+    return text_table(columns, [[*row[:-1], _fitted(row[-1], room)] for row in cells], width)
+
+
+def _evidence_room(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> int:
+    """Return what the other columns leave; long names give way to evidence that says no more than it must."""
+    widths = [
+        max(len(column.title), *(cell_width(escape_text(row[at])) for row in cells))
+        for at, column in enumerate(columns)
+    ]
+    left = width - sum(widths[1:-1]) - len(GAP) * (len(columns) - 1)
+    # Why something is unknown stands in full below the table.
+    figures = [row[-1] for row in cells if row[_BOUND] != "unknown"]
+    needed = max((cell_width(_without(line, *_SPARE)) for line in figures), default=0)
+    return max(left - widths[0], min(needed, left - _NAME_WIDTH), MIN_FLEXIBLE_WIDTH)
+
+
+def _fitted(text: str, room: int) -> str:
+    """Leave out what decides nothing before figures are cut."""
+    tried = (_without(text, *_SPARE[:number]) for number in range(len(_SPARE) + 1))
+    shortest = next((each for each in tried if cell_width(each) <= room), None)
+    return shorten(_without(text, *_SPARE), room) if shortest is None else shortest
+
+
+def _without(text: str, *patterns: re.Pattern[str]) -> str:
+    for pattern in patterns:
+        text = pattern.sub("", text)
+    return text
 
 
 def _cells(row: RooflineRow) -> list[str]:
@@ -93,7 +133,7 @@ def _cells(row: RooflineRow) -> list[str]:
         "-" if row.roof_share is None else f"{row.roof_share:.0%}",
         f"{row.confidence:.2f}",
         # The device stands above the table.
-        shorten(escape_text(row.evidence.removeprefix(f"{row.device}: ")), _EVIDENCE_WIDTH),
+        escape_text(row.evidence.removeprefix(f"{row.device}: ")),
     ]
 
 
@@ -105,13 +145,14 @@ def _bound(row: RooflineRow) -> str:
 
 def _roofs(roofline: Roofline, device: RooflineDevice, width: int) -> list[str]:
     parts = [
-        f"{ceiling.resource}{f' {ceiling.dtype}' if ceiling.dtype else ''} {format_ceiling(ceiling)}"
+        f"{ceiling.resource}{f' {ceiling.dtype}' if ceiling.dtype else ''} " + format_ceiling(ceiling)
         for ceiling in roofline.roofs_of(device.device)
     ]
     where = {"cpu.core": "one core", "cpu": "all cores"}.get(device.device, device.device)
     text = f"roofs ({where}): {', '.join(parts) or 'none were measured'}"
     share = format_share(device.matched_share)
-    covered = f"labelled operators cover {share} of the recorded time."
+    base = f"the time on {device.device}" if device.device.startswith(GPU) else "the time in recorded calls"
+    covered = f"labelled operators cover {share} of {base} ({format_duration(device.total_ns)})."
     return [*textwrap.wrap(text, width, subsequent_indent="  "), *textwrap.wrap(covered, width)]
 
 

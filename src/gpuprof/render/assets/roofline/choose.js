@@ -36,8 +36,9 @@ function showDetails(app) {
       make("span", "Point at a circle, press one, or a row. Arrow keys go from the longest to the shortest."));
     return;
   }
+  const roof = row.roof_share === null ? "" : `, ${formatPercent(row.roof_share)} of the roof`;
   details.replaceChildren(
-    make("b", `${row.name}: ${boundText(row)}, ${formatPercent(row.roof_share)} of the roof, sure ${row.confidence.toFixed(2)}`),
+    make("b", `${row.name}: ${boundText(row)}${roof}, sure ${row.confidence.toFixed(2)}`),
     make("span", row.advice ? `${row.evidence}. ${row.advice}` : row.evidence));
 }
 
@@ -56,11 +57,12 @@ function showTooltip(app, index, x = 0, y = 0) {
 }
 
 function factsOf(row) {
+  const operation = operationOf(row.dtype);
   return [
     ["Share of the time", formatPercent(row.time_share)],
     ["A call", `${formatTime(row.time_ns)}, ${formatCount(row.calls)} calls`],
-    ["FLOPs", `${formatRate(row.flops, "FLOP")} (${row.exactness})`],
-    ["Reached", formatRate(row.flops_per_s, "FLOP/s")],
+    [`${operation}s`, `${formatRate(row.flops, operation)} (${row.exactness})`],
+    ["Reached", formatRate(row.flops_per_s, `${operation}/s`)],
     ["Ideal bytes", formatRate(row.bytes, "B")],
     ["Served by", row.memory_level === null ? "–" : `${row.memory_level}, ${formatRate(row.memory_bytes, "B")}`],
     ...Object.entries(row.used).map(([resource, share]) => [`Used: ${resource}`, formatPercent(share)]),

@@ -25,6 +25,8 @@ function showBy(app, by) {
 // The rows of a device stand under its own roofs.
 function showDevice(app, index) {
   app.device = app.data.devices[index];
+  document.getElementById("base").title = app.device.base_title;
+  document.getElementById("base-name").textContent = app.device.base;
   document.getElementById("total").textContent = app.device.total;
   document.getElementById("matched").textContent = app.device.matched;
   const by = app.device.rows[app.by ?? "operator"].length ? app.by ?? "operator" : "operator";

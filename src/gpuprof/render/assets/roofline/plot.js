@@ -36,48 +36,79 @@ function plainNumber(power) {
   return power >= 0 && power <= 4 ? String(10 ** power) : power < 0 && power >= -3 ? (10 ** power).toFixed(-power) : `1e${power}`;
 }
 
+// Names of roofs that lie closer than this would lie on one another.
+const NAME_HEIGHT = 14;
+const LETTER_WIDTH = 7;
+
 // A peak is level and begins at the steepest memory roof; a memory roof rises up to the highest peak.
-function drawRoofs(scales, ceilings) {
+// `unnamed` takes the names that there is no room for.
+function drawRoofs(scales, ceilings, unnamed) {
   const peaks = ceilings.filter((row) => row.resource === "compute").sort((a, b) => a.value - b.value);
   const levels = ceilings.filter((row) => row.resource.startsWith("memory.")).sort((a, b) => b.value - a.value);
   const highest = peaks.length ? peaks[peaks.length - 1].value : 10 ** scales.y[1];
   const steepest = levels.length ? levels[0].value : null;
-  return [
-    ...peaks.flatMap((peak) => drawPeak(scales, peak, steepest)),
-    ...levels.flatMap((level, index) => drawLevel(scales, level, highest, index)),
-  ];
+  const lowest = peaks.length ? peaks[0].value : highest;
+  const parts = [...drawPeaks(scales, peaks, steepest, unnamed), ...drawLevels(scales, levels, highest, lowest, unnamed)];
+  // Names stay readable where another roof runs through them.
+  return ["line", "text"].flatMap((kind) => parts.filter((part) => part.tagName === kind));
 }
 
-function drawPeak(scales, peak, steepest) {
+function drawPeaks(scales, peaks, steepest, unnamed) {
   const { plot } = scales;
-  const from = steepest ? Math.max(plot.left, scales.toX(peak.value / steepest)) : plot.left;
-  const at = scales.toY(peak.value);
-  const roof = `compute ${peak.dtype}`;
-  return [
-    shape("line", { class: "roof", "data-roof": roof, x1: from, x2: plot.right, y1: at, y2: at }),
-    shape("text", { class: "roof-name", "data-roof": roof, x: plot.right - 4, y: at - 5, "text-anchor": "end" },
-      `${peak.dtype} ${formatRate(peak.value, "FLOP/s")}`),
-  ];
+  let named = Infinity;
+  return peaks.flatMap((peak) => {
+    const from = steepest ? Math.max(plot.left, scales.toX(peak.value / steepest)) : plot.left;
+    const at = scales.toY(peak.value);
+    const roof = `compute ${peak.dtype}`;
+    const name = `${peak.dtype} ${formatRate(peak.value, `${operationOf(peak.dtype)}/s`)}`;
+    const line = shape("line", { class: "roof", "data-roof": roof, x1: from, x2: plot.right, y1: at, y2: at });
+    if (named - at <= NAME_HEIGHT) {
+      unnamed.push(name);
+      return [line];
+    }
+    named = at;
+    return [line, shape("text", { class: "roof-name", "data-roof": roof, x: plot.right - 4, y: at - 5, "text-anchor": "end" }, name)];
+  });
 }
 
-function drawLevel(scales, level, highest, index) {
-  const { plot } = scales;
-  const lowest = 10 ** scales.y[0];
-  // Both ends are inside of the picture: where it enters at the left or from below, and the highest peak.
-  const left = Math.max(10 ** scales.x[0], lowest / level.value);
+// The slowest level is named first: it is the one that most rows are held against.
+function drawLevels(scales, levels, highest, lowest, unnamed) {
+  let named = Infinity;
+  return levels.map((level, index) => [level, index]).reverse().map(([level, index]) => {
+    const line = lineOf(scales, level, highest);
+    if (line === null) return [];
+    const name = `${level.resource.replace("memory.", "").toUpperCase()} ${formatRate(level.value, "B/s")}`;
+    const text = namedAlong(scales, line, index, name, scales.toY(lowest) + NAME_HEIGHT);
+    const across = scales.toY(level.value) * Math.cos(line.angle);
+    const parts = [shape("line", { class: "roof memory", "data-roof": level.resource, ...line.ends })];
+    if (text === null || named - across <= NAME_HEIGHT) unnamed.push(name);
+    else {
+      named = across;
+      text.dataset.roof = level.resource;
+      parts.push(text);
+    }
+    return parts;
+  }).reverse().flat();
+}
+
+// Both ends are inside of the picture: where it enters at the left or from below, and the highest peak.
+function lineOf(scales, level, highest) {
+  const left = Math.max(10 ** scales.x[0], 10 ** scales.y[0] / level.value);
   const right = highest / level.value;
-  if (!(right > left)) return [];
-  const [x1, y1] = [scales.toX(left), scales.toY(left * level.value)];
-  const [x2, y2] = [scales.toX(right), scales.toY(highest)];
-  const angle = (Math.atan2(y2 - y1, x2 - x1) * 180) / Math.PI;
-  // Names of neighbouring roofs stand at different places along them.
-  const part = 0.12 + (isNarrow(plot) ? 0.2 : 0.14) * index;
-  const [x, y] = [x1 + part * (x2 - x1), y1 + part * (y2 - y1)];
-  return [
-    shape("line", { class: "roof memory", "data-roof": level.resource, x1, y1, x2, y2 }),
-    shape("text", { class: "roof-name", "data-roof": level.resource, x, y: y - 5, transform: `rotate(${angle} ${x} ${y})` },
-      `${level.resource.replace("memory.", "").toUpperCase()} ${formatRate(level.value, "B/s")}`),
-  ];
+  if (!(right > left)) return null;
+  const ends = { x1: scales.toX(left), y1: scales.toY(left * level.value), x2: scales.toX(right), y2: scales.toY(highest) };
+  return { ends, angle: Math.atan2(ends.y2 - ends.y1, ends.x2 - ends.x1) };
+}
+
+// Names of neighbouring roofs stand at different places along them, and end below `top`, where peaks are named.
+function namedAlong(scales, { ends: { x1, y1, x2, y2 }, angle }, index, name, top) {
+  const length = Math.hypot(x2 - x1, y2 - y1);
+  const until = length * Math.min(1, (y1 - top) / (y1 - y2));
+  const part = 0.12 + (isNarrow(scales.plot) ? 0.2 : 0.14) * index;
+  const start = Math.min(part * length, until - name.length * LETTER_WIDTH);
+  if (start < 4) return null;
+  const [x, y] = [x1 + start * Math.cos(angle), y1 + start * Math.sin(angle)];
+  return shape("text", { class: "roof-name", x, y: y - 5, transform: `rotate(${(angle * 180) / Math.PI} ${x} ${y})` }, name);
 }
 
 function drawPoints(app) {
@@ -101,6 +132,10 @@ function draw(app) {
   const places = app.rows.filter((row) => row.at).map((row) => row.at);
   app.scales = makeScales(places, app.ceilings, clientWidth, clientHeight);
   app.svg.setAttribute("viewBox", `0 0 ${clientWidth} ${clientHeight}`);
-  app.svg.replaceChildren(...drawGrid(app.scales), ...drawRoofs(app.scales, app.ceilings), ...drawPoints(app));
+  const unnamed = [];
+  app.svg.replaceChildren(...drawGrid(app.scales), ...drawRoofs(app.scales, app.ceilings, unnamed), ...drawPoints(app));
+  const below = document.getElementById("unnamed");
+  below.textContent = `Without a name in the plot: ${unnamed.join(", ")}`;
+  below.hidden = unnamed.length === 0;
   light(app);
 }

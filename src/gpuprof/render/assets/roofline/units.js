@@ -11,6 +11,11 @@ function formatRate(value, unit) {
   return `${threeDigits(value)} ${unit}`;
 }
 
+// Numbers of 8 bits are whole ones: what is done with them are no FLOPs.
+function operationOf(dtype) {
+  return /int8$/.test(dtype ?? "") ? "OP" : "FLOP";
+}
+
 function formatPercent(share) {
   return share === null ? "–" : `${threeDigits(100 * share)}%`;
 }
