@@ -3,8 +3,8 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# One more than processors: tests wait for the programs that they start.
-WORKERS ?= $(shell echo $$(( $$(getconf _NPROCESSORS_ONLN) + 1 )))
+# One more than processors, since tests wait for the programs that they start; eight at most.
+WORKERS ?= $(shell n=$$(( $$(getconf _NPROCESSORS_ONLN) + 1 )); echo $$(( n < 8 ? n : 8 )))
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard cmake/*) $(wildcard csrc/*/*)
 
 .PHONY: demo test sanitize lint check-native venv bench clean
@@ -17,7 +17,7 @@ demo: venv
 
 test: venv lint
 	# Several processes share the processors: OpenMP's threads must not spin while they wait.
-	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(WORKERS) --maxprocesses 8 --dist worksteal --durations=15
+	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=15
 
 # The native tests under the address and thread sanitizers, on machines of any size.
 sanitize: venv
