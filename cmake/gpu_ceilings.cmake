@@ -12,3 +12,4 @@ add_library(gpuprof_gpu_ceilings STATIC
     csrc/cuda/launch_driver.cpp)
 target_link_libraries(gpuprof_gpu_ceilings PUBLIC gpuprof_core PRIVATE ${CMAKE_DL_LIBS})
 gpuprof_warnings(gpuprof_gpu_ceilings)
+gpuprof_precompiled(gpuprof_gpu_ceilings SHARED_FROM gpuprof_analysis)
