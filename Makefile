@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 WORKERS ?= $(shell n=$$(( $$(getconf _NPROCESSORS_ONLN) + 1 )); echo $$(( n < 8 ? n : 8 )))
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard cmake/*) $(wildcard csrc/*/*)
 
-.PHONY: demo test sanitize lint check-native venv bench clean
+.PHONY: demo test run-tests native-tests sanitize lint venv bench clean
 
 demo: venv
 	rm -rf demo.gpuprof demo.html
@@ -15,9 +15,20 @@ demo: venv
 	$(BIN)/gpuprof summary demo.gpuprof
 	$(BIN)/gpuprof flamegraph demo.gpuprof -o demo.html
 
-test: venv lint
+# Where one step leaves a processor idle, another one uses it: pip fetches while the native tests are built.
+# Each of the builds uses all processors: MAKEFLAGS would hold it to a share of the two jobs.
+test:
+	$(MAKE) -j2 venv native-tests
+	$(MAKE) -j2 lint run-tests
+
+run-tests: venv
 	# Several processes share the processors: OpenMP's threads must not spin while they wait.
 	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=15
+
+# Their run is one of the tests; it builds again what has changed.
+native-tests: $(VENV)/.tools
+	PATH="$(abspath $(BIN)):$$PATH" cmake --preset default >/dev/null
+	MAKEFLAGS= $(BIN)/cmake --build build/default -- --quiet
 
 # The native tests under the address and thread sanitizers, on machines of any size.
 sanitize: venv
@@ -35,10 +46,13 @@ bench: venv
 
 venv: $(VENV)/.ready
 
-$(VENV)/.ready: $(NATIVE)
+$(VENV)/.tools:
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet "scikit-build-core>=0.10" "pybind11>=2.13" "cmake>=3.20" ninja
-	$(BIN)/pip install --quiet --no-build-isolation --editable ".[dev]"
+	touch $@
+
+$(VENV)/.ready: $(NATIVE) | $(VENV)/.tools
+	MAKEFLAGS= $(BIN)/pip install --quiet --no-build-isolation --editable ".[dev]"
 	touch $@
 
 clean:
