@@ -19,7 +19,8 @@ from typing import Any
 from gpuprof import _native
 from gpuprof.record.collector import offer_collector
 from gpuprof.record.forked_gpu import at_end_of_child
-from gpuprof.record.recording import RECORDING_FILE, SEGMENTS, Recording, record_program
+from gpuprof.record.recording import Recording, record_program
+from gpuprof.record.recording_folder import RECORDING_FILE, SEGMENTS
 
 CHILDREN_VARIABLE = "GPUPROF_CHILDREN"
 STARTUP_FOLDER = Path(__file__).with_name("startup")
