@@ -32,7 +32,8 @@ _Source: TypeAlias = (
 )
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
+    """Return the line in which a note tells of an error."""
     return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
@@ -156,7 +157,7 @@ class Recording:
             self.was_interrupted = True
             self._no_work("it was interrupted")
         except (Exception, SystemExit) as error:
-            self._no_work(_told(error))
+            self._no_work(told(error))
         finally:
             first.release()
 
@@ -177,8 +178,8 @@ class Recording:
             self._methods["counters"] = "off: it was interrupted"
             notes = ["hardware counters were not read: it was interrupted"]
         except (Exception, SystemExit) as error:
-            self._methods["counters"] = f"off: {_told(error)}"
-            notes = [f"hardware counters were not read: {_told(error)}"]
+            self._methods["counters"] = f"off: {told(error)}"
+            notes = [f"hardware counters were not read: {told(error)}"]
         for line in notes:
             self._note(line)
 
