@@ -15,7 +15,6 @@ each is taken at its best, as a ceiling is: a neighbour can slow a round down an
 from __future__ import annotations
 
 import argparse
-import json
 import re
 import subprocess
 import sys
@@ -29,6 +28,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from benchmarks._machine import describe_code, describe_machine, load_average
+from benchmarks._output import show
 from gpuprof import _native
 from gpuprof.analyze.ceilings import DRAM_OVER_CACHE, LEAST_DRAM_ARRAY_BYTES
 from gpuprof.run.processor import data_caches, usable_processors
@@ -79,13 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
         "gpuprof": describe_code(),
         "comparisons": [asdict(each) for each in comparisons],
     }
-    text = json.dumps(result, indent=1) + "\n"
-    if options.json == "-":
-        sys.stdout.write(text)
-        return 0
-    if options.json is not None:
-        Path(options.json).write_text(text, encoding="utf-8")
-    print(table(comparisons, machine), end="")
+    show(result, table(comparisons, machine), options.json, indent=1)
     return 0
 
 

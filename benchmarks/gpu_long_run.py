@@ -24,12 +24,22 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from benchmarks._machine import describe_code, describe_machine
+from benchmarks._output import Column, plain_table, show
 
 ROOT = Path(__file__).resolve().parent.parent
 STUBS = {
     "libcuda.so.1": ("stub_cuda.cpp", "stub_driver_work.cpp"),
     "libcupti.so.13": ("stub_cupti.cpp",),
 }
+_COLUMNS = (
+    Column("kernels", 12, lambda run: f"{run['kernels']:,}"),
+    Column("recording", 9, lambda run: f"{run['recording']['seconds']:.1f} s"),
+    Column("peak", 8, lambda run: _megabytes(run["recording"]["peak_bytes"])),
+    Column("closing", 8, lambda run: f"{run['closing']['seconds']:.1f} s"),
+    Column("peak", 8, lambda run: _megabytes(run["closing"]["peak_bytes"])),
+    Column("segments", 9, lambda run: _megabytes(run["segments_bytes"])),
+    Column("run", 8, lambda run: _megabytes(run["run_bytes"])),
+)
 _PROGRAM = r"""
 import ctypes, json, os, re, sys, threading, time
 import gpuprof
@@ -165,6 +175,10 @@ def measure(kernels: int, folder: Path, environment: dict[str, str]) -> dict[str
     return found
 
 
+def _megabytes(count: int) -> str:
+    return f"{count / 1e6:.0f} MB"
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print, and return the exit code."""
     parser = argparse.ArgumentParser(description="What recording and closing many kernels takes.")
@@ -179,26 +193,7 @@ def main(arguments: list[str] | None = None) -> int:
             print(f"measuring {kernels:,} kernels ...", file=sys.stderr, flush=True)
             found.append(measure(kernels, Path(name), environment))
     facts = {"benchmark": "gpu_long_run", "machine": describe_machine(), "gpuprof": describe_code()}
-    text = json.dumps({**facts, "runs": found})
-    if options.json == "-":
-        print(text)
-        return 0
-    if options.json is not None:
-        Path(options.json).write_text(text + "\n", encoding="utf-8")
-    print(
-        f"{'kernels':>12} {'recording':>9} {'peak':>8} {'closing':>8} {'peak':>8} {'segments':>9} {'run':>8}"
-    )
-    for each in found:
-        cells = [
-            f"{each['kernels']:>12,}",
-            f"{each['recording']['seconds']:>7.1f} s",
-            f"{each['recording']['peak_bytes'] / 1e6:>5.0f} MB",
-            f"{each['closing']['seconds']:>6.1f} s",
-            f"{each['closing']['peak_bytes'] / 1e6:>5.0f} MB",
-            f"{each['segments_bytes'] / 1e6:>6.0f} MB",
-            f"{each['run_bytes'] / 1e6:>5.0f} MB",
-        ]
-        print(" ".join(cells))
+    show({**facts, "runs": found}, plain_table(_COLUMNS, found), options.json)
     return 0
 
 

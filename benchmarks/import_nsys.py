@@ -10,7 +10,6 @@ both. Each is imported in a process of its own, whose peak memory is told.
 from __future__ import annotations
 
 import argparse
-import json
 import sqlite3
 import subprocess
 import sys
@@ -23,8 +22,15 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from benchmarks._machine import describe_code, describe_machine
+from benchmarks._output import Column, plain_table, show
 
 ROWS_IN_STEP = 5
+_COLUMNS = (
+    Column("rows", 12, lambda done: f"{done['rows']:,}"),
+    Column("export", 10, lambda done: f"{done['export_bytes'] / 1e6:.0f} MB"),
+    Column("import", 9, lambda done: f"{done['import_s']:.1f} s"),
+    Column("peak memory", 12, lambda done: f"{done['peak_memory_bytes'] / 1e6:.0f} MB"),
+)
 _PROCESS = 1 << 48 | 4242 << 24
 _SCHEMA = """
 CREATE TABLE StringIds (id INTEGER PRIMARY KEY, value TEXT NOT NULL);
@@ -104,19 +110,8 @@ def main(arguments: list[str] | None = None) -> int:
         for rows in options.rows or [1_000_000, 3_000_000, 10_000_000]:
             print(f"measuring {rows:,} rows ...", file=sys.stderr, flush=True)
             found.append(measure(rows, Path(folder)))
-    machine = describe_machine()
-    text = json.dumps(
-        {"benchmark": "import_nsys", "machine": machine, "gpuprof": describe_code(), "imports": found}
-    )
-    if options.json == "-":
-        print(text)
-        return 0
-    if options.json is not None:
-        Path(options.json).write_text(text + "\n", encoding="utf-8")
-    print(f"{'rows':>12}  {'export':>9}  {'import':>8}  {'peak memory':>11}")
-    for each in found:
-        export, peak = each["export_bytes"] / 1e6, each["peak_memory_bytes"] / 1e6
-        print(f"{each['rows']:>12,}  {export:>6.0f} MB  {each['import_s']:>6.1f} s  {peak:>8.0f} MB")
+    facts = {"benchmark": "import_nsys", "machine": describe_machine(), "gpuprof": describe_code()}
+    show({**facts, "imports": found}, plain_table(_COLUMNS, found), options.json)
     return 0
 
 

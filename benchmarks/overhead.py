@@ -11,12 +11,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import datetime
-import json
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
@@ -33,6 +31,7 @@ import gpuprof  # noqa: F401, I001 - before torch, so that PyTorch finds its ope
 
 from benchmarks._machine import describe_code, describe_machine, load_average
 from benchmarks._measure import Row, Settings
+from benchmarks._output import show
 from benchmarks._report import as_json, table
 
 
@@ -63,10 +62,7 @@ def main(arguments: list[str] | None = None) -> int:
         "gpuprof": code,
         "rows": as_json(rows),
     }
-    if options.json is not None:
-        _write_json(options.json, result)
-    if options.json != "-":
-        print(table(rows, machine, code), end="")
+    show(result, table(rows, machine, code), options.json, indent=1)
     missed = [row.name for row in rows if row.within is False]
     if missed:
         print(f"over budget: {', '.join(missed)}", file=sys.stderr)
@@ -100,14 +96,6 @@ def _parse(arguments: list[str] | None) -> argparse.Namespace:
 def _measure(name: str, settings: Settings) -> list[Row]:
     print(f"measuring {name} ...", file=sys.stderr, flush=True)
     return GROUPS[name](settings)
-
-
-def _write_json(target: str, result: dict[str, Any]) -> None:
-    text = json.dumps(result, indent=1) + "\n"
-    if target == "-":
-        sys.stdout.write(text)
-    else:
-        Path(target).write_text(text, encoding="utf-8")
 
 
 def _idle(settings: Settings) -> list[Row]:

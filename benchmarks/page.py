@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import datetime
-import json
 import sys
 import tempfile
 import time
@@ -23,6 +22,7 @@ if __name__ == "__main__":
 import gpuprof
 from benchmarks._machine import describe_code, describe_machine, load_average
 from benchmarks._measure import Figure
+from benchmarks._output import show
 from benchmarks._page_browser import measure_page
 from benchmarks._page_run import write_run
 
@@ -64,12 +64,7 @@ def main(arguments: list[str] | None = None) -> int:
         "gpuprof": code,
         "rows": rows,
     }
-    if options.json == "-":
-        print(json.dumps(result, indent=2))
-    else:
-        print(_table(result), end="")
-        if options.json:
-            Path(options.json).write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
+    show(result, _table(result), options.json, indent=2)
     missed = [row["name"] for row in rows if row["within"] is False]
     if missed:
         print(f"over budget: {', '.join(missed)}", file=sys.stderr)

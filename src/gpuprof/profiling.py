@@ -15,7 +15,8 @@ from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableEr
 from gpuprof.opened_run import PathLike, Run
 from gpuprof.record.device_samples import has_driver
 from gpuprof.record.python_stacks import NO_PYINSTRUMENT, has_pyinstrument
-from gpuprof.record.recording import Recording, create_folder, pause_for_program, resume_after
+from gpuprof.record.recording import Recording, pause_for_program, resume_after
+from gpuprof.record.recording_folder import create_folder
 from gpuprof.record.temporary import TemporaryFolder
 
 if TYPE_CHECKING:

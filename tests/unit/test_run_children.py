@@ -341,6 +341,48 @@ def test_a_gpuprof_of_another_version_stays_away(tmp_path: Path, monkeypatch: py
         assert not _native.is_recording()
 
 
+@pytest.fixture
+def unjoinable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A run that is being recorded and offered, but for one word without which nothing can begin."""
+    for name in ("PYTHONPATH", CHILDREN_VARIABLE):
+        monkeypatch.setenv(name, "")
+    offer_run({**OFFERED, "out": str(tmp_path)})
+    offered = json.loads(os.environ[CHILDREN_VARIABLE])
+    del offered["layers"]
+    monkeypatch.setenv(CHILDREN_VARIABLE, json.dumps(offered))
+    (tmp_path / "recording.json").write_text(json.dumps({"process_id": os.getpid(), "closed": False}))
+    (tmp_path / "segments").mkdir()
+    return tmp_path
+
+
+def test_what_keeps_a_process_out_of_a_run_is_a_note_in_it(unjoinable: Path) -> None:
+    join_run()
+    assert not _native.is_recording()
+    children, damage = read_child_facts(unjoinable / "segments")
+    assert damage == []
+    facts = with_child_facts({"notes": ["known"]}, children, decoded())
+    assert facts["notes"] == ["known", f"process {os.getpid()}: it could not be recorded: KeyError: 'layers'"]
+
+
+def test_a_note_that_cannot_be_left_harms_nobody(unjoinable: Path) -> None:
+    (unjoinable / "segments").rmdir()
+    join_run()
+    assert [path.name for path in unjoinable.iterdir()] == ["recording.json"]
+
+
+def test_a_recording_that_cannot_begin_is_a_note_in_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("PYTHONPATH", CHILDREN_VARIABLE):
+        monkeypatch.setenv(name, "")
+    with gpuprof.profile(out=tmp_path / "r", layers=False, operators=False, gpu=False) as profile:
+        offer_run({**OFFERED, "out": str(tmp_path / "r")})
+        join_run()  # in this very process, which has a recording already
+    (note,) = [line for line in profile.run.meta["notes"] if "could not be recorded" in line]
+    begin = f"process {os.getpid()}: it could not be recorded: RecordingError: a recording is active"
+    assert note.startswith(begin)
+
+
 # --- what a run says of its processes ------------------------------------------------------------
 
 

@@ -9,7 +9,8 @@ from pathlib import Path
 
 from gpuprof import _native
 from gpuprof.bench.systems.common import FrameworkSystem
-from gpuprof.record.recording import Recording, create_folder
+from gpuprof.record.recording import Recording
+from gpuprof.record.recording_folder import create_folder
 from gpuprof.run.writer import close_run
 
 # A difference is judged of eight repetitions and more; a slow model has fewer.

@@ -6,7 +6,7 @@ from __future__ import annotations
 import contextlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
@@ -25,6 +25,27 @@ class Program:
     target: str
     arguments: list[str]
     is_module: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the words before the program say, each named as click names it."""
+
+    out: str | None
+    no_operators: bool
+    no_layers: bool
+    no_gpu: bool
+    work: bool
+    ceilings: Literal["cached", "around"]
+    counters: bool
+    children: bool
+    python_stacks: bool
+    profiler: Literal["torch", "pyinstrument", "cprofile"] | None
+
+    @property
+    def counts_work(self) -> bool:
+        """Whether the roofline can be made of the run."""
+        return self.work or self.counters
 
 
 def split_program(words: list[str], takes_value: frozenset[str]) -> tuple[list[str], Program | None]:
@@ -90,81 +111,79 @@ class ProgramCommand(click.Command):
     help="Run under this profiler alone, in place of gpuprof's own recording.",
 )
 @click.pass_context
-def run(
-    context: click.Context,
-    out: str | None,
-    no_operators: bool,
-    no_layers: bool,
-    no_gpu: bool,
-    work: bool,
-    ceilings: Literal["cached", "around"],
-    counters: bool,
-    children: bool,
-    python_stacks: bool,
-    profiler: Literal["torch", "pyinstrument", "cprofile"] | None,
-) -> None:
+def run(context: click.Context, /, **given: Any) -> None:
     """Run a Python program and record where its time goes.
 
     Everything after SCRIPT.py or MODULE belongs to the program. Its output, its exit code and its
     traceback stay as they are; gpuprof adds one line on standard error at the end.
     """
+    options = Options(**given)
     program: Program | None = context.meta[_PROGRAM]
     if program is None:
         raise click.UsageError("Nothing to run: name a script, or a module after -m.")
-    if (work or counters) and (no_layers or no_operators):
-        option = "--work" if work else "--counters"
-        raise click.UsageError(f"{option} joins work to layers and operators: leave --no-... out.")
-    if out == "":
-        raise click.UsageError("--out is empty: name the folder to write, or leave it out.")
-    if profiler is not None:
-        _check_alone(
-            profiler,
-            {
-                "--python": python_stacks,
-                "--no-operators": no_operators,
-                "--no-layers": no_layers,
-                "--no-gpu": no_gpu,
-                "--work": work,
-                "--counters": counters,
-                "--children": children,
-                "--ceilings": ceilings != "cached",
-            },
-        )
-    if ceilings == "around" and not (work or counters):
-        raise click.UsageError("--ceilings around is for the roofline: add --work.")
-    if counters and no_gpu:
-        raise click.UsageError("--counters reads those of the GPU: leave --no-gpu out.")
-    if python_stacks or profiler == "pyinstrument":
-        _check_pyinstrument("--python" if python_stacks else "--profiler pyinstrument")
-    from gpuprof import api
-
-    exit_code, recorded = api.run_program(
-        program.target,
-        program.arguments,
-        is_module=program.is_module,
-        out=Path(out) if out is not None else None,
-        layers=not no_layers,
-        operators=not no_operators,
-        gpu=False if no_gpu else "auto",
-        python=python_stacks,
-        work=work,
-        ceilings=ceilings,
-        counters=counters,
-        profiler=profiler,
-        children=children,
-    )
+    _check(options)
+    exit_code, recorded = _record(program, options)
     # Where nobody reads standard error any more, the program's exit code counts all the same.
     with contextlib.suppress(OSError):
-        if counters and (missing := _missing_counters(recorded)):
+        if options.counters and (missing := _missing_counters(recorded)):
             click.echo(f"gpuprof: {missing}", err=True)
         click.echo(f"gpuprof: {_ending(recorded)}", err=True)
     context.exit(exit_code)
 
 
-def _check_alone(profiler: str, options: dict[str, bool]) -> None:
-    given = [option for option, on in options.items() if on]
+def _check(options: Options) -> None:
+    """Refuse options that do not go together, or that nothing here can do."""
+    if options.counts_work and (options.no_layers or options.no_operators):
+        option = "--work" if options.work else "--counters"
+        raise click.UsageError(f"{option} joins work to layers and operators: leave --no-... out.")
+    if options.out == "":
+        raise click.UsageError("--out is empty: name the folder to write, or leave it out.")
+    if options.profiler is not None:
+        _check_alone(options)
+    if options.ceilings == "around" and not options.counts_work:
+        raise click.UsageError("--ceilings around is for the roofline: add --work.")
+    if options.counters and options.no_gpu:
+        raise click.UsageError("--counters reads those of the GPU: leave --no-gpu out.")
+    if options.python_stacks or options.profiler == "pyinstrument":
+        _check_pyinstrument("--python" if options.python_stacks else "--profiler pyinstrument")
+
+
+def _record(program: Program, options: Options) -> tuple[int, Run | RunError]:
+    from gpuprof import api
+
+    return api.run_program(
+        program.target,
+        program.arguments,
+        is_module=program.is_module,
+        out=Path(options.out) if options.out is not None else None,
+        layers=not options.no_layers,
+        operators=not options.no_operators,
+        gpu=False if options.no_gpu else "auto",
+        python=options.python_stacks,
+        work=options.work,
+        ceilings=options.ceilings,
+        counters=options.counters,
+        profiler=options.profiler,
+        children=options.children,
+    )
+
+
+def _check_alone(options: Options) -> None:
+    others = {
+        "--python": options.python_stacks,
+        "--no-operators": options.no_operators,
+        "--no-layers": options.no_layers,
+        "--no-gpu": options.no_gpu,
+        "--work": options.work,
+        "--counters": options.counters,
+        "--children": options.children,
+        "--ceilings": options.ceilings != "cached",
+    }
+    given = [option for option, on in others.items() if on]
     if given:
-        raise click.UsageError(f"--profiler {profiler} runs that profiler alone: leave {given[0]} out.")
+        raise click.UsageError(
+            f"--profiler {options.profiler} runs that profiler alone: leave {given[0]} out."
+        )
 
 
 def _check_pyinstrument(option: str) -> None:

@@ -2,7 +2,8 @@
 """Python processes that a recorded program starts anew, and that record into the program's run.
 
 They find our `startup` folder on their path and the run in one environment variable, which they leave to
-their own children. A process that cannot join, for whatever reason, runs unrecorded and says nothing.
+their own children. A process that cannot join, for whatever reason, says nothing and runs as it would have
+run without us; where there is a run that is being recorded, a note in it says why.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ from typing import Any
 from gpuprof import _native
 from gpuprof.record.collector import offer_collector
 from gpuprof.record.forked_gpu import at_end_of_child
-from gpuprof.record.recording import RECORDING_FILE, SEGMENTS, Recording, record_program
+from gpuprof.record.recording import Recording, record_program, told
+from gpuprof.record.recording_folder import RECORDING_FILE, SEGMENTS, write_json
 
 CHILDREN_VARIABLE = "GPUPROF_CHILDREN"
 STARTUP_FOLDER = Path(__file__).with_name("startup")
@@ -49,11 +51,34 @@ def offer_run(options: dict[str, Any]) -> None:
 
 def join_run() -> None:
     """Record this process into the run that the environment names, if that is still being recorded."""
-    # The program that starts here knows nothing of us, and there is no run yet in which a note could stand.
-    with contextlib.suppress(Exception):
+    offered = _open_run()
+    if offered is None:
+        return
+    try:
+        _join(offered)
+    except Exception as error:
+        # The program that starts here knows nothing of us, whatever it is that fails.
+        _tell(Path(offered["run"]) / SEGMENTS, f"it could not be recorded: {told(error)}")
+
+
+def _open_run() -> dict[str, Any] | None:
+    """Return the run that is offered; None where this process may not join it, or it is none, or gone."""
+    try:
         offered: dict[str, Any] = json.loads(os.environ[CHILDREN_VARIABLE])
-        if _may_join(offered):
-            _join(offered)
+        return offered if _may_join(offered) else None
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return None  # and there is no run in which a note could stand
+
+
+def _tell(segments: Path, line: str) -> None:
+    """Leave a note for whoever closes the run, though this process may have no events in it."""
+    # The run may have been closed meanwhile, or its disk be full.
+    with contextlib.suppress(OSError):
+        write_json(_new_facts_file(segments), {"process_id": os.getpid(), "joined": False, "notes": [line]})
+
+
+def _new_facts_file(segments: Path) -> Path:
+    return segments / f"{os.getpid()}-{time.monotonic_ns()}{FACTS_SUFFIX}"
 
 
 def stop_at_exit(recording: Recording) -> None:
@@ -90,10 +115,7 @@ class ChildRecording(Recording):
     def __init__(self, offered: dict[str, Any]) -> None:
         super().__init__(Path(offered["run"]), **{source: offered[source] for source in _SOURCES})
         self._rank_around = offered["rank"]
-        self._facts_file = self._own_facts_file()
-
-    def _own_facts_file(self) -> Path:
-        return self.path / SEGMENTS / f"{os.getpid()}-{time.monotonic_ns()}{FACTS_SUFFIX}"
+        self._facts_file = _new_facts_file(self.path / SEGMENTS)
 
     def _take_folder(self) -> None:
         """Leave it to the program that holds it."""
@@ -117,7 +139,7 @@ class ChildRecording(Recording):
         self._process_id = os.getpid()
         self._facts = {**self._facts, "process_id": self._process_id}
         self._facts.pop("rank", None)
-        self._facts_file = self._own_facts_file()
+        self._facts_file = _new_facts_file(self.path / SEGMENTS)
         at_end_of_child(self.stop)
 
     def _start_torch_sources(self) -> None:

@@ -8,14 +8,9 @@ A folder that is being recorded holds `recording.json` and `segments/`; closing 
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
-import json
 import os
 import platform
 import sys
-import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -23,7 +18,6 @@ from gpuprof import _native
 from gpuprof.errors import RecordingError
 from gpuprof.record.backward_layers import BackwardLayerSource
 from gpuprof.record.device_samples import DeviceSampleSource
-from gpuprof.record.file_identity import identity_of
 from gpuprof.record.first_calls import FirstCalls
 from gpuprof.record.import_hook import ImportHook
 from gpuprof.record.kernels import KernelSource
@@ -31,41 +25,15 @@ from gpuprof.record.layers import LayerSource
 from gpuprof.record.operators import OperatorSource
 from gpuprof.record.python_stacks import PythonStackSource
 from gpuprof.record.ranges import range_source, tool_notes
-
-RECORDING_FILE = "recording.json"
-LOCK_FILE = "recording.lock"
-SEGMENTS = "segments"
-
-
-def create_folder(path: Path) -> None:
-    """Make the run's folder. Raises RecordingError with the mend when it is there or cannot be made."""
-    try:
-        path.mkdir(parents=False)
-        (path / SEGMENTS).mkdir()
-    except FileExistsError:
-        raise RecordingError(f"{path} exists: name another folder, or remove it first") from None
-    except (OSError, ValueError) as error:
-        if isinstance(error, FileNotFoundError) and not path.parent.exists():
-            raise RecordingError(f"{path.parent} does not exist: make it, or name another folder") from None
-        reason = error.strerror if isinstance(error, OSError) else error
-        raise RecordingError(
-            f"cannot make {str(path)!r}: {reason}; name a folder that can be written"
-        ) from error
-
-
-def write_json(path: Path, content: dict[str, Any]) -> None:
-    """Replace a file in one step, so that a reader sees the old content or the new."""
-    draft = path.with_name(path.name + ".new")
-    draft.write_text(json.dumps(content, indent=1, ensure_ascii=True) + "\n", encoding="utf-8")
-    draft.replace(path)
-
+from gpuprof.record.recording_folder import RECORDING_FILE, SEGMENTS, FolderLock, write_json
 
 _Source: TypeAlias = (
     BackwardLayerSource | LayerSource | OperatorSource | DeviceSampleSource | KernelSource | PythonStackSource
 )
 
 
-def _told(error: BaseException) -> str:
+def told(error: BaseException) -> str:
+    """Return the line in which a note tells of an error."""
     return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
@@ -98,7 +66,7 @@ class Recording:
             self._methods["work"] = "on"
         self.was_interrupted = False  # while work was counted, which then ends and lets the run be closed
         self._hook: ImportHook | None = None
-        self._lock: _Lock | None = None
+        self._lock: FolderLock | None = None
         self._process_id = os.getpid()
         self._facts: dict[str, Any] = {}
         self._facts_file = path / RECORDING_FILE
@@ -123,7 +91,7 @@ class Recording:
         self._save(closed=False)
 
     def _take_folder(self) -> None:
-        self._lock = _Lock(self.path)
+        self._lock = FolderLock(self.path)
 
     def _start_native(self) -> None:
         _native.start_recording(os.fsencode(self.path / SEGMENTS))
@@ -189,7 +157,7 @@ class Recording:
             self.was_interrupted = True
             self._no_work("it was interrupted")
         except (Exception, SystemExit) as error:
-            self._no_work(_told(error))
+            self._no_work(told(error))
         finally:
             first.release()
 
@@ -210,8 +178,8 @@ class Recording:
             self._methods["counters"] = "off: it was interrupted"
             notes = ["hardware counters were not read: it was interrupted"]
         except (Exception, SystemExit) as error:
-            self._methods["counters"] = f"off: {_told(error)}"
-            notes = [f"hardware counters were not read: {_told(error)}"]
+            self._methods["counters"] = f"off: {told(error)}"
+            notes = [f"hardware counters were not read: {told(error)}"]
         for line in notes:
             self._note(line)
 
@@ -308,28 +276,6 @@ class Recording:
         write_json(self._facts_file, {**self._facts, "sources": self._methods, "closed": closed})
 
 
-# A lock of the kind used does not hold against its own process, and is lost when any copy is closed.
-_recorded_here: set[Path] = set()
-_closing = threading.Lock()
-
-
-class _Lock:
-    """Holds a folder until this process ends, however it ends, so that a reader knows whether to wait."""
-
-    def __init__(self, path: Path) -> None:
-        self._folder = path.resolve()
-        self._file = os.open(path / LOCK_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
-        self._identity = identity_of(self._file)
-        fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        _recorded_here.add(self._folder)
-
-    def release(self) -> None:
-        _recorded_here.discard(self._folder)
-        # A program may have closed every file that it finds, and opened others under their numbers.
-        if identity_of(self._file) == self._identity:
-            os.close(self._file)
-
-
 class _OfProgram:
     """The recording that `gpuprof run` began in this process, if it did."""
 
@@ -358,28 +304,6 @@ def resume_after(outer: Recording | None) -> None:
     if outer is not None and not outer.is_of_other_process:
         outer.resume()
         _OfProgram.recording = outer
-
-
-@contextlib.contextmanager
-def exclusive(path: Path) -> Iterator[bool]:
-    """Hold a folder's lock for the time of a reading; yields False where its recorder still runs."""
-    if path.resolve() in _recorded_here:
-        yield False
-        return
-    with _closing, contextlib.ExitStack() as held:
-        try:
-            lock = held.enter_context((path / LOCK_FILE).open("ab"))
-        except OSError as error:
-            if error.errno not in (errno.EROFS, errno.EACCES, errno.ENOENT):
-                raise
-            yield True
-            return
-        try:
-            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            yield False
-            return
-        yield True
 
 
 def _facts(process_id: int) -> dict[str, Any]:

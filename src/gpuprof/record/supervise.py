@@ -21,7 +21,7 @@ from typing import Literal
 
 from gpuprof.errors import RecordingError
 from gpuprof.record.launch import environment_for
-from gpuprof.record.recording import LOCK_FILE, RECORDING_FILE, SEGMENTS, create_folder
+from gpuprof.record.recording_folder import LOCK_FILE, RECORDING_FILE, SEGMENTS, create_folder
 
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 

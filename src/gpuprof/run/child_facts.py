@@ -15,7 +15,7 @@ from gpuprof.record.children import FACTS_SUFFIX
 from gpuprof.run.forked_gpu import sum_of_gpu
 
 _EXPECTED: dict[str, type] = {"notes": list, "layer_types": dict, "sources": dict, "gpu": dict}
-_EXPECTED |= {"rank": int, "torch": str}
+_EXPECTED |= {"rank": int, "torch": str, "joined": bool}
 
 
 def read_child_facts(segments: Path) -> tuple[list[dict[str, Any]], list[str]]:
@@ -56,9 +56,9 @@ def name_processes(decoded: dict[str, Any], children: list[dict[str, Any]]) -> N
 def with_child_facts(
     facts: dict[str, Any], children: list[dict[str, Any]], decoded: dict[str, Any]
 ) -> dict[str, Any]:
-    """Return the facts of a run with those of the processes that joined it and left events."""
+    """Return the facts of a run with those of the processes that left events in it, or could not join it."""
     recorded = {process["process_id"] for process in decoded["processes"]}
-    children = [child for child in children if child["process_id"] in recorded]
+    children = [each for each in children if each["process_id"] in recorded or not each.get("joined", True)]
     if not children:
         return facts
     own = _known(facts)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.errors import RunError
-from gpuprof.record.recording import RECORDING_FILE
+from gpuprof.record.recording_folder import RECORDING_FILE
 from gpuprof.record.temporary import TemporaryFolder
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.format import META_FILE, TABLES, check_meta, read_json

@@ -17,7 +17,7 @@ import numpy as np
 from gpuprof.errors import RecordingError, RunError
 from gpuprof.record.launch import environment_for
 from gpuprof.record.other_profilers import CPROFILE_RESULT, NOTES_RESULT, TORCH_RESULT
-from gpuprof.record.recording import SEGMENTS, create_folder, write_json
+from gpuprof.record.recording_folder import SEGMENTS, create_folder, write_json
 from gpuprof.record.supervise import (
     ProgramResult,
     program_command,

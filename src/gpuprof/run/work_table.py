@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.record.first_calls import COUNTER_FACTS, COUNTER_ROWS, WORK_FACTS, WORK_ROWS
-from gpuprof.record.recording import write_json
+from gpuprof.record.recording_folder import write_json
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.format import META_FILE, TABLES, read_json
 from gpuprof.run.plain_path import PlainPath

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from gpuprof import _native
 from gpuprof.errors import RunError
 from gpuprof.record.device_sampler import METRICS
-from gpuprof.record.recording import LOCK_FILE, RECORDING_FILE, SEGMENTS, exclusive, write_json
+from gpuprof.record.recording_folder import LOCK_FILE, RECORDING_FILE, SEGMENTS, exclusive, write_json
 from gpuprof.run.child_facts import name_processes, read_child_facts, who_told_of_gpu, with_child_facts
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.forked_gpu import with_forked

@@ -18,7 +18,7 @@ import numpy as np
 
 from gpuprof import _native
 from gpuprof.errors import RunError
-from gpuprof.record.recording import SEGMENTS, create_folder, write_json
+from gpuprof.record.recording_folder import SEGMENTS, create_folder, write_json
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.format import KINDS, META_FILE
 from gpuprof.run.gpu_records import UNKNOWN, UNKNOWN_LONG

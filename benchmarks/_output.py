@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the benchmarks print and write: plain tables for a person, JSON for a program."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """Right-aligned: `text` is what stands in it of a row."""
+
+    heading: str
+    width: int
+    text: Callable[[dict[str, Any]], str]
+
+
+def plain_table(columns: Sequence[Column], rows: Iterable[dict[str, Any]]) -> str:
+    """Return the headings, and a line for each row."""
+    lines = [[column.heading for column in columns]]
+    lines += [[column.text(row) for column in columns] for row in rows]
+    cells = [
+        [f"{text:>{column.width}}" for text, column in zip(line, columns, strict=True)] for line in lines
+    ]
+    return "".join(" ".join(line) + "\n" for line in cells)
+
+
+def show(result: dict[str, Any], table: str, target: str | None, *, indent: int | None = None) -> None:
+    """Write JSON to the file that was named, and print the table; `-` asks for JSON in its place."""
+    text = json.dumps(result, indent=indent) + "\n"
+    if target == "-":
+        sys.stdout.write(text)
+        return
+    if target is not None:
+        Path(target).write_text(text, encoding="utf-8")
+    sys.stdout.write(table)

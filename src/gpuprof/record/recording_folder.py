@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The folder of a run while it is recorded: its making, its files, and the lock that says who holds it."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from gpuprof.errors import RecordingError
+from gpuprof.record.file_identity import identity_of
+
+RECORDING_FILE = "recording.json"
+LOCK_FILE = "recording.lock"
+SEGMENTS = "segments"
+
+
+def create_folder(path: Path) -> None:
+    """Make the run's folder. Raises RecordingError with the mend when it is there or cannot be made."""
+    try:
+        path.mkdir(parents=False)
+        (path / SEGMENTS).mkdir()
+    except FileExistsError:
+        raise RecordingError(f"{path} exists: name another folder, or remove it first") from None
+    except (OSError, ValueError) as error:
+        if isinstance(error, FileNotFoundError) and not path.parent.exists():
+            raise RecordingError(f"{path.parent} does not exist: make it, or name another folder") from None
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise RecordingError(
+            f"cannot make {str(path)!r}: {reason}; name a folder that can be written"
+        ) from error
+
+
+def write_json(path: Path, content: dict[str, Any]) -> None:
+    """Replace a file in one step, so that a reader sees the old content or the new."""
+    draft = path.with_name(path.name + ".new")
+    draft.write_text(json.dumps(content, indent=1, ensure_ascii=True) + "\n", encoding="utf-8")
+    draft.replace(path)
+
+
+# A lock of the kind used does not hold against its own process, and is lost when any copy is closed.
+_recorded_here: set[Path] = set()
+_closing = threading.Lock()
+
+
+class FolderLock:
+    """Holds a folder until this process ends, however it ends, so that a reader knows whether to wait."""
+
+    def __init__(self, path: Path) -> None:
+        self._folder = path.resolve()
+        self._file = os.open(path / LOCK_FILE, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+        self._identity = identity_of(self._file)
+        fcntl.lockf(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _recorded_here.add(self._folder)
+
+    def release(self) -> None:
+        """Let go of the folder."""
+        _recorded_here.discard(self._folder)
+        # A program may have closed every file that it finds, and opened others under their numbers.
+        if identity_of(self._file) == self._identity:
+            os.close(self._file)
+
+
+@contextlib.contextmanager
+def exclusive(path: Path) -> Iterator[bool]:
+    """Hold a folder's lock for the time of a reading; yields False where its recorder still runs."""
+    if path.resolve() in _recorded_here:
+        yield False
+        return
+    with _closing, contextlib.ExitStack() as held:
+        try:
+            lock = held.enter_context((path / LOCK_FILE).open("ab"))
+        except OSError as error:
+            if error.errno not in (errno.EROFS, errno.EACCES, errno.ENOENT):
+                raise
+            yield True
+            return
+        try:
+            fcntl.lockf(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            yield False
+            return
+        yield True
