@@ -54,13 +54,13 @@ Library examine(void* library, const std::string& name) {
         found.reason = found.path + " has no " + missing + ": name another CUPTI in GPUPROF_CUPTI_LIBRARY";
         return found;
     }
-    if (const std::uint32_t result = found.api.get_version(&found.version); result != abi::success)
+    if (const std::uint32_t result = found.api.get_version(&found.version); result != abi::success) {
         found.reason = found.path + " does not tell its version: " + explain_error(result);
-    else if (std::string why = why_not_decodable(found.version, found.api.get_next_record != nullptr);
-             !why.empty())
-        found.reason = found.path + " " + why;
-    else if (why = why_not_with_driver(found.version); !why.empty())
-        found.reason = found.path + " " + why;
+        return found;
+    }
+    std::string why = why_not_decodable(found.version, found.api.get_next_record != nullptr);
+    if (why.empty()) why = why_not_with_driver(found.version);
+    if (!why.empty()) found.reason = found.path + " " + why;
     return found;
 }
 
