@@ -15,11 +15,6 @@ using cupti::CounterSession;
 using cupti::CountersMeasured;
 using cupti::CountersOpened;
 
-// It may name a path.
-py::object path_text(const std::string& path) {
-    return py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefault(path.c_str()));
-}
-
 // A kernel's name is what somebody called it, cut off where it is long.
 py::object name_text(const std::string& name) {
     return py::reinterpret_steal<py::object>(

@@ -18,13 +18,9 @@ using cupti::GpuTotals;
 using cupti::Library;
 using cupti::Started;
 
-py::object path_text(const std::string& path) {
-    return py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefault(path.c_str()));
-}
-
 py::dict describe(const std::string& reason, const std::string& path, std::uint32_t version) {
     py::dict result;
-    result["reason"] = path_text(reason);  // it may name a path
+    result["reason"] = path_text(reason);
     result["path"] = path_text(path);
     result["version"] = cupti::version_text(version);
     return result;

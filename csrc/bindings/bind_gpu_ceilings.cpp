@@ -63,9 +63,8 @@ py::list cuda_devices() {
 py::dict nvrtc_probe(const std::vector<std::string>& folders) {
     const cuda::Compiler compiler = cuda::load_compiler(folders);
     py::dict result;
-    // They may name a path.
-    result["reason"] = py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefault(compiler.reason.c_str()));
-    result["path"] = py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefault(compiler.path.c_str()));
+    result["reason"] = path_text(compiler.reason);
+    result["path"] = path_text(compiler.path);
     result["version"] = std::to_string(compiler.major) + "." + std::to_string(compiler.minor);
     return result;
 }

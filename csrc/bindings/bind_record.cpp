@@ -134,8 +134,12 @@ int start_detached_program(const std::vector<std::string>& arguments,
 
 }  // namespace
 
+py::object path_text(const std::string& path) {
+    return py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefault(path.c_str()));
+}
+
 void throw_os_error(const std::system_error& error, const std::string& path) {
-    const py::object name = py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefault(path.c_str()));
+    const py::object name = path_text(path);
     errno = error.code().value();
     PyErr_SetFromErrnoWithFilenameObject(PyExc_OSError, name.ptr());
     throw py::error_already_set();

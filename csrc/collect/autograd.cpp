@@ -8,7 +8,8 @@
 #include <cstring>
 #include <limits>
 #include <new>
-#include <utility>
+
+#include "core/dynamic_library.hpp"
 
 namespace gpuprof::autograd {
 namespace {
@@ -81,12 +82,11 @@ std::string open_library(const std::string& path) {
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
     if (library == nullptr) return "PyTorch has not loaded " + path;
     Functions found;
-    for (const auto& [symbol, place] : {std::pair{sequence_symbol, reinterpret_cast<void**>(&found.sequence)},
-                                        std::pair{thread_symbol, reinterpret_cast<void**>(&found.thread)},
-                                        std::pair{node_symbol, reinterpret_cast<void**>(&found.node)}}) {
-        *place = dlsym(library, symbol);
-        if (*place == nullptr) return std::string("this version of PyTorch has no ") + symbol;
-    }
+    FunctionFinder find(library);
+    find.need(sequence_symbol, found.sequence);
+    find.need(thread_symbol, found.thread);
+    find.need(node_symbol, found.node);
+    if (find.missing() != nullptr) return std::string("this version of PyTorch has no ") + find.missing();
     if (functions != found) functions = found;
     return "";
 }

@@ -4,9 +4,9 @@
 #include <dlfcn.h>
 
 #include <array>
-#include <cstdlib>
 #include <filesystem>
 
+#include "core/dynamic_library.hpp"
 #include "cuda/launch_driver.hpp"
 
 namespace gpuprof::cuda {
@@ -14,24 +14,19 @@ namespace {
 
 constexpr std::array library_names{"libnvrtc.so.13", "libnvrtc.so.12", "libnvrtc.so"};
 
-template <typename Function>
-bool find(void* library, const char* name, Function& function) noexcept {
-    function = reinterpret_cast<Function>(dlsym(library, name));
-    return function != nullptr;
-}
-
 // The name of a function that is missing, or null.
 const char* fill(void* library, CompilerFunctions& functions) noexcept {
-    if (!find(library, "nvrtcVersion", functions.get_version)) return "nvrtcVersion";
-    if (!find(library, "nvrtcCreateProgram", functions.create)) return "nvrtcCreateProgram";
-    if (!find(library, "nvrtcCompileProgram", functions.compile)) return "nvrtcCompileProgram";
-    if (!find(library, "nvrtcGetProgramLogSize", functions.get_log_size)) return "nvrtcGetProgramLogSize";
-    if (!find(library, "nvrtcGetProgramLog", functions.get_log)) return "nvrtcGetProgramLog";
-    if (!find(library, "nvrtcGetCUBINSize", functions.get_image_size)) return "nvrtcGetCUBINSize";
-    if (!find(library, "nvrtcGetCUBIN", functions.get_image)) return "nvrtcGetCUBIN";
-    if (!find(library, "nvrtcDestroyProgram", functions.destroy)) return "nvrtcDestroyProgram";
-    if (!find(library, "nvrtcGetErrorString", functions.explain)) return "nvrtcGetErrorString";
-    return nullptr;
+    FunctionFinder find(library);
+    find.need("nvrtcVersion", functions.get_version);
+    find.need("nvrtcCreateProgram", functions.create);
+    find.need("nvrtcCompileProgram", functions.compile);
+    find.need("nvrtcGetProgramLogSize", functions.get_log_size);
+    find.need("nvrtcGetProgramLog", functions.get_log);
+    find.need("nvrtcGetCUBINSize", functions.get_image_size);
+    find.need("nvrtcGetCUBIN", functions.get_image);
+    find.need("nvrtcDestroyProgram", functions.destroy);
+    find.need("nvrtcGetErrorString", functions.explain);
+    return find.missing();
 }
 
 // NVRTC opens its second half by name alone, which finds it beside NVRTC only where that is searched.
@@ -44,10 +39,7 @@ void load_second_half(const Compiler& compiler) {
 
 Compiler examine(void* library, const std::string& name) {
     Compiler found;
-    Dl_info info{};
-    void* const function = dlsym(library, "nvrtcVersion");
-    const bool told = function != nullptr && dladdr(function, &info) != 0 && info.dli_fname != nullptr;
-    found.path = told ? info.dli_fname : name;
+    found.path = path_of_library(library, "nvrtcVersion", name);
     if (const char* const missing = fill(library, found.functions); missing != nullptr)
         found.reason = found.path + " has no " + missing + ": name another NVRTC in GPUPROF_NVRTC_LIBRARY";
     else if (found.functions.get_version(&found.major, &found.minor) != success)
@@ -55,17 +47,6 @@ Compiler examine(void* library, const std::string& name) {
     else
         load_second_half(found);
     return found;
-}
-
-Compiler load_named(const char* name) {
-    // NOLINTNEXTLINE(clang-analyzer-optin.taint.GenericTaint): the user names the library
-    void* const library = dlopen(name, RTLD_NOW | RTLD_LOCAL);
-    if (library != nullptr) return examine(library, name);
-    const char* const error = dlerror();  // NOLINT(concurrency-mt-unsafe): of this thread
-    Compiler none;
-    none.reason = "GPUPROF_NVRTC_LIBRARY cannot be loaded: " + std::string(error != nullptr ? error : name) +
-                  "; name a libnvrtc.so, or unset it";
-    return none;
 }
 
 class Program {
@@ -113,25 +94,19 @@ class Program {
 }  // namespace
 
 Compiler load_compiler(const std::vector<std::string>& folders) {
-    // NOLINTNEXTLINE(concurrency-mt-unsafe): as every reader of the environment
-    if (const char* named = std::getenv("GPUPROF_NVRTC_LIBRARY"); named != nullptr && *named != '\0')
-        return load_named(named);
     Compiler last;
+    if (const NamedLibrary named = load_named_library("GPUPROF_NVRTC_LIBRARY", "libnvrtc.so");
+        !named.name.empty()) {
+        if (named.handle != nullptr) return examine(named.handle, named.name);
+        last.reason = named.reason;
+        return last;
+    }
     last.reason =
         "no libnvrtc.so was found: pip install nvidia-cuda-nvrtc, or name one in GPUPROF_NVRTC_LIBRARY";
-    auto accept = [&](void* library, const std::string& name) {
-        if (library != nullptr) last = examine(library, name);
+    offer_libraries(library_names, folders, [&last](void* library, const std::string& path) {
+        if (library != nullptr) last = examine(library, path);
         return library != nullptr && last.available();
-    };
-    for (const char* name : library_names)
-        if (accept(dlopen(name, RTLD_NOW | RTLD_NOLOAD), name)) return last;
-    for (const std::string& folder : folders)
-        for (const char* name : library_names) {
-            const std::string path = folder + "/" + name;
-            std::error_code ignored;
-            if (!std::filesystem::exists(path, ignored)) continue;
-            if (accept(dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL), path)) return last;
-        }
+    });
     return last;
 }
 

@@ -11,6 +11,8 @@ using ContextHandle = void*;
 using StreamHandle = void*;
 using EventHandle = void*;
 
+constexpr const char* driver_name = "libcuda.so.1";
+
 constexpr int success = 0;
 constexpr int not_ready = 600;
 constexpr int not_supported = 801;

@@ -3,55 +3,42 @@
 
 #include <dlfcn.h>
 
+#include "core/dynamic_library.hpp"
+
 namespace gpuprof::cuda {
 namespace {
 
-class Finder {
-  public:
-    explicit Finder(void* library) : library_(library) {}
-
-    template <typename Function>
-    void operator()(const char* name, Function& function) {
-        function = reinterpret_cast<Function>(dlsym(library_, name));
-        if (function == nullptr)
-            throw GpuError("the NVIDIA driver has no " + std::string(name) + ": update it");
-    }
-
-  private:
-    void* library_;
-};
-
-void find_device_functions(Finder& find, LaunchDriver& driver) {
-    find("cuInit", driver.initialise);
-    find("cuDriverGetVersion", driver.get_version);
-    find("cuDeviceGetCount", driver.get_count);
-    find("cuDeviceGet", driver.get_device);
-    find("cuDeviceGetName", driver.get_name);
-    find("cuDeviceGetUuid_v2", driver.get_uuid);
-    find("cuDeviceGetAttribute", driver.get_attribute);
-    find("cuDeviceTotalMem_v2", driver.get_total_memory);
-    find("cuMemGetInfo_v2", driver.get_free_memory);
-    find("cuDevicePrimaryCtxRetain", driver.retain_context);
-    find("cuDevicePrimaryCtxRelease_v2", driver.release_context);
-    find("cuCtxSetCurrent", driver.set_context);
-    find("cuGetErrorName", driver.get_error_name);
+void find_device_functions(FunctionFinder& find, LaunchDriver& driver) noexcept {
+    find.need("cuInit", driver.initialise);
+    find.need("cuDriverGetVersion", driver.get_version);
+    find.need("cuDeviceGetCount", driver.get_count);
+    find.need("cuDeviceGet", driver.get_device);
+    find.need("cuDeviceGetName", driver.get_name);
+    find.need("cuDeviceGetUuid_v2", driver.get_uuid);
+    find.need("cuDeviceGetAttribute", driver.get_attribute);
+    find.need("cuDeviceTotalMem_v2", driver.get_total_memory);
+    find.need("cuMemGetInfo_v2", driver.get_free_memory);
+    find.need("cuDevicePrimaryCtxRetain", driver.retain_context);
+    find.need("cuDevicePrimaryCtxRelease_v2", driver.release_context);
+    find.need("cuCtxSetCurrent", driver.set_context);
+    find.need("cuGetErrorName", driver.get_error_name);
 }
 
-void find_work_functions(Finder& find, LaunchDriver& driver) {
-    find("cuModuleLoadData", driver.load_module);
-    find("cuModuleUnload", driver.unload_module);
-    find("cuModuleGetFunction", driver.get_function);
-    find("cuMemAlloc_v2", driver.allocate);
-    find("cuMemFree_v2", driver.release);
-    find("cuMemsetD8Async", driver.fill);
-    find("cuLaunchKernel", driver.launch);
-    find("cuStreamCreate", driver.create_stream);
-    find("cuStreamDestroy_v2", driver.destroy_stream);
-    find("cuEventCreate", driver.create_event);
-    find("cuEventDestroy_v2", driver.destroy_event);
-    find("cuEventRecord", driver.record_event);
-    find("cuEventQuery", driver.query_event);
-    find("cuEventElapsedTime", driver.elapsed_ms);
+void find_work_functions(FunctionFinder& find, LaunchDriver& driver) noexcept {
+    find.need("cuModuleLoadData", driver.load_module);
+    find.need("cuModuleUnload", driver.unload_module);
+    find.need("cuModuleGetFunction", driver.get_function);
+    find.need("cuMemAlloc_v2", driver.allocate);
+    find.need("cuMemFree_v2", driver.release);
+    find.need("cuMemsetD8Async", driver.fill);
+    find.need("cuLaunchKernel", driver.launch);
+    find.need("cuStreamCreate", driver.create_stream);
+    find.need("cuStreamDestroy_v2", driver.destroy_stream);
+    find.need("cuEventCreate", driver.create_event);
+    find.need("cuEventDestroy_v2", driver.destroy_event);
+    find.need("cuEventRecord", driver.record_event);
+    find.need("cuEventQuery", driver.query_event);
+    find.need("cuEventElapsedTime", driver.elapsed_ms);
 }
 
 }  // namespace
@@ -65,12 +52,14 @@ void LaunchDriver::check(int result, const std::string& what) const {
 
 LaunchDriver load_launch_driver() {
     // Kept for the life of the process, as every driver.
-    void* const library = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+    void* const library = dlopen(driver_name, RTLD_NOW | RTLD_LOCAL);
     if (library == nullptr) throw GpuError("there is no NVIDIA driver: libcuda.so.1 cannot be loaded");
     LaunchDriver driver;
-    Finder find(library);
+    FunctionFinder find(library);
     find_device_functions(find, driver);
     find_work_functions(find, driver);
+    if (find.missing() != nullptr)
+        throw GpuError("the NVIDIA driver has no " + std::string(find.missing()) + ": update it");
     driver.check(driver.initialise(0), "the NVIDIA driver cannot be initialised");
     return driver;
 }

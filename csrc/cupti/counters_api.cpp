@@ -1,48 +1,36 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cupti/counters_api.hpp"
 
-#include <dlfcn.h>
+#include "core/dynamic_library.hpp"
 
 namespace gpuprof::cupti {
-namespace {
-
-template <typename Function>
-const char* find(void* library, const char* name, Function& function) noexcept {
-    function = reinterpret_cast<Function>(dlsym(library, name));
-    return function != nullptr ? nullptr : name;
-}
-
-}  // namespace
 
 const char* find_counter_functions(void* library, CounterApi& api) noexcept {
-    const char* const missing[] = {
-        find(library, "cuptiProfilerInitialize", api.initialize),
-        find(library, "cuptiProfilerDeInitialize", api.deinitialize),
-        find(library, "cuptiDeviceGetChipName", api.get_chip_name),
-        find(library, "cuptiProfilerGetCounterAvailability", api.get_availability),
-        find(library, "cuptiProfilerDeviceSupported", api.device_supported),
-        find(library, "cuptiProfilerHostInitialize", api.host_initialize),
-        find(library, "cuptiProfilerHostDeinitialize", api.host_deinitialize),
-        find(library, "cuptiProfilerHostGetSupportedChips", api.get_supported_chips),
-        find(library, "cuptiProfilerHostConfigAddMetrics", api.add_metrics),
-        find(library, "cuptiProfilerHostGetConfigImageSize", api.get_config_size),
-        find(library, "cuptiProfilerHostGetConfigImage", api.get_config),
-        find(library, "cuptiProfilerHostGetNumOfPasses", api.get_passes),
-        find(library, "cuptiProfilerHostEvaluateToGpuValues", api.evaluate),
-        find(library, "cuptiRangeProfilerEnable", api.enable),
-        find(library, "cuptiRangeProfilerDisable", api.disable),
-        find(library, "cuptiRangeProfilerSetConfig", api.set_config),
-        find(library, "cuptiRangeProfilerStart", api.start),
-        find(library, "cuptiRangeProfilerStop", api.stop),
-        find(library, "cuptiRangeProfilerDecodeData", api.decode),
-        find(library, "cuptiRangeProfilerGetCounterDataSize", api.get_data_size),
-        find(library, "cuptiRangeProfilerCounterDataImageInitialize", api.initialize_image),
-        find(library, "cuptiRangeProfilerGetCounterDataInfo", api.get_data_info),
-    };
-    find(library, "cuptiRangeProfilerCounterDataGetRangeInfo", api.get_range_info);
-    for (const char* const name : missing)
-        if (name != nullptr) return name;
-    return nullptr;
+    FunctionFinder find(library);
+    find.need("cuptiProfilerInitialize", api.initialize);
+    find.need("cuptiProfilerDeInitialize", api.deinitialize);
+    find.need("cuptiDeviceGetChipName", api.get_chip_name);
+    find.need("cuptiProfilerGetCounterAvailability", api.get_availability);
+    find.need("cuptiProfilerDeviceSupported", api.device_supported);
+    find.need("cuptiProfilerHostInitialize", api.host_initialize);
+    find.need("cuptiProfilerHostDeinitialize", api.host_deinitialize);
+    find.need("cuptiProfilerHostGetSupportedChips", api.get_supported_chips);
+    find.need("cuptiProfilerHostConfigAddMetrics", api.add_metrics);
+    find.need("cuptiProfilerHostGetConfigImageSize", api.get_config_size);
+    find.need("cuptiProfilerHostGetConfigImage", api.get_config);
+    find.need("cuptiProfilerHostGetNumOfPasses", api.get_passes);
+    find.need("cuptiProfilerHostEvaluateToGpuValues", api.evaluate);
+    find.need("cuptiRangeProfilerEnable", api.enable);
+    find.need("cuptiRangeProfilerDisable", api.disable);
+    find.need("cuptiRangeProfilerSetConfig", api.set_config);
+    find.need("cuptiRangeProfilerStart", api.start);
+    find.need("cuptiRangeProfilerStop", api.stop);
+    find.need("cuptiRangeProfilerDecodeData", api.decode);
+    find.need("cuptiRangeProfilerGetCounterDataSize", api.get_data_size);
+    find.need("cuptiRangeProfilerCounterDataImageInitialize", api.initialize_image);
+    find.need("cuptiRangeProfilerGetCounterDataInfo", api.get_data_info);
+    find.take("cuptiRangeProfilerCounterDataGetRangeInfo", api.get_range_info);
+    return find.missing();
 }
 
 std::string why_no_counters(const Library& library, CounterApi& api) {

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "cupti/counters_session.hpp"
 
-#include <dlfcn.h>
-
 #include <algorithm>
 #include <cmath>
 #include <exception>
 #include <limits>
 
+#include "core/dynamic_library.hpp"
+#include "cuda/driver.hpp"
 #include "cupti/kernel_names.hpp"
 
 namespace gpuprof::cupti {
@@ -16,15 +16,6 @@ namespace {
 // Copies and fills are noted too.
 constexpr std::size_t launches_per_kernel = 4;
 constexpr double no_value = std::numeric_limits<double>::quiet_NaN();
-
-template <typename Function>
-Function driver_function(const char* name) noexcept {
-    void* const driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_NOLOAD);
-    if (driver == nullptr) return nullptr;
-    auto function = reinterpret_cast<Function>(dlsym(driver, name));
-    dlclose(driver);  // the program's own use keeps it loaded
-    return function;
-}
 
 std::string text_of(const std::exception& error) noexcept {
     try {
@@ -81,8 +72,9 @@ void CounterSession::prepare(const std::vector<std::string>& folders, const std:
 }
 
 std::string_view CounterSession::find_device() {
-    const auto get_context = driver_function<int (*)(void**)>("cuCtxGetCurrent");
-    const auto get_device = driver_function<int (*)(int*)>("cuCtxGetDevice");
+    const LoadedLibrary driver(cuda::driver_name);
+    const auto get_context = find_function<int (*)(void**)>(driver.handle(), "cuCtxGetCurrent");
+    const auto get_device = find_function<int (*)(int*)>(driver.handle(), "cuCtxGetDevice");
     context_ = nullptr;
     if (get_context == nullptr || get_device == nullptr)
         return "the NVIDIA driver has no cuCtxGetDevice: update it";

@@ -1,33 +1,27 @@
 // SPDX-License-Identifier: Apache-2.0
 // Holds csrc/cupti/counters_abi.hpp against NVIDIA's headers, where they are at hand and new enough.
-#include <cstddef>
-
 #include "check.hpp"
 #include "cupti/counters_abi.hpp"
 
 #if defined(WITH_CUPTI_HEADERS) && __has_include(<cupti_range_profiler.h>)
-#include <cupti_callbacks.h>
-#include <cupti_driver_cbid.h>
 #include <cupti_profiler_host.h>
 #include <cupti_profiler_target.h>
 #include <cupti_range_profiler.h>
 #include <cupti_target.h>
-#include <cupti_version.h>
+
+#include "same_abi.hpp"
 
 namespace gpuprof::test {
 namespace {
 
-namespace abi = cupti::abi;
-
-#define SAME_VALUE(ours, theirs) static_assert(static_cast<long>(ours) == static_cast<long>(theirs), #theirs)
 // The length that a call is told. A later version's structure may be longer, never shorter.
-#define SAME_LENGTH(ours, theirs)                                                        \
-    static_assert(abi::length_of<abi::ours> == theirs##_STRUCT_SIZE);                    \
-    static_assert(offsetof(abi::ours, structure_bytes) == offsetof(theirs, structSize)); \
-    static_assert(offsetof(abi::ours, reserved) == offsetof(theirs, pPriv))
+#define SAME_LENGTH(ours, theirs)                                     \
+    static_assert(abi::length_of<abi::ours> == theirs##_STRUCT_SIZE); \
+    SAME_OFFSET(ours, structure_bytes, theirs, structSize);           \
+    SAME_OFFSET(ours, reserved, theirs, pPriv)
 #define STARTS_ALIKE(ours, theirs) static_assert(abi::length_of<abi::ours> <= theirs##_STRUCT_SIZE)
-#define SAME_PLACE(ours, member, theirs, their_member)                                           \
-    static_assert(offsetof(abi::ours, member) == offsetof(theirs, their_member), #their_member); \
+#define SAME_PLACE(ours, member, theirs, their_member) \
+    SAME_OFFSET(ours, member, theirs, their_member);   \
     static_assert(sizeof(abi::ours::member) == sizeof(theirs::their_member), #their_member)
 
 SAME_LENGTH(ProfilerInitialize, CUpti_Profiler_Initialize_Params);
@@ -181,48 +175,36 @@ static_assert(abi::device_level_since == 130200);
 SAME_LENGTH(ProfilerGetCounterAvailability, CUpti_Profiler_GetCounterAvailability_Params);
 SAME_LENGTH(ProfilerDeviceSupported, CUpti_Profiler_DeviceSupported_Params);
 #endif
-static_assert(offsetof(CUpti_CallbackData, functionReturnValue) == offsetof(abi::CallbackData, return_value));
-static_assert(offsetof(CUpti_CallbackData, symbolName) == offsetof(abi::CallbackData, symbol_name));
-static_assert(offsetof(CUpti_CallbackData, context) == offsetof(abi::CallbackData, context));
+SAME_OFFSET(CallbackData, return_value, CUpti_CallbackData, functionReturnValue);
+SAME_OFFSET(CallbackData, symbol_name, CUpti_CallbackData, symbolName);
+SAME_OFFSET(CallbackData, context, CUpti_CallbackData, context);
 
-constexpr bool launches_a_kernel(std::uint32_t id) {
-    for (const std::uint32_t each : abi::kernel_callbacks)
-        if (each == id) return true;
-    return false;
-}
-#define LAUNCHES_A_KERNEL(name) static_assert(launches_a_kernel(CUPTI_DRIVER_TRACE_CBID_##name), #name)
-LAUNCHES_A_KERNEL(cuLaunch);
-LAUNCHES_A_KERNEL(cuLaunchGrid);
-LAUNCHES_A_KERNEL(cuLaunchGridAsync);
-LAUNCHES_A_KERNEL(cuLaunchKernel);
-LAUNCHES_A_KERNEL(cuLaunchKernel_ptsz);
-LAUNCHES_A_KERNEL(cuLaunchCooperativeKernel);
-LAUNCHES_A_KERNEL(cuLaunchCooperativeKernel_ptsz);
-LAUNCHES_A_KERNEL(cuLaunchKernelEx);
-LAUNCHES_A_KERNEL(cuLaunchKernelEx_ptsz);
-static_assert(!launches_a_kernel(CUPTI_DRIVER_TRACE_CBID_cuGraphLaunch));
-static_assert(!launches_a_kernel(CUPTI_DRIVER_TRACE_CBID_cuLaunchCooperativeKernelMultiDevice));
-static_assert(!launches_a_kernel(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoDAsync_v2));
-static_assert(!launches_a_kernel(CUPTI_DRIVER_TRACE_CBID_cuLaunchHostFunc));
+LISTED(kernel, cuLaunch);
+LISTED(kernel, cuLaunchGrid);
+LISTED(kernel, cuLaunchGridAsync);
+LISTED(kernel, cuLaunchKernel);
+LISTED(kernel, cuLaunchKernel_ptsz);
+LISTED(kernel, cuLaunchCooperativeKernel);
+LISTED(kernel, cuLaunchCooperativeKernel_ptsz);
+LISTED(kernel, cuLaunchKernelEx);
+LISTED(kernel, cuLaunchKernelEx_ptsz);
+NOT_LISTED(kernel, cuGraphLaunch);
+NOT_LISTED(kernel, cuLaunchCooperativeKernelMultiDevice);
+NOT_LISTED(kernel, cuMemcpyDtoDAsync_v2);
+NOT_LISTED(kernel, cuLaunchHostFunc);
 
-constexpr bool fills(std::uint32_t id) {
-    for (const abi::CallbackRange& range : abi::fill_callbacks)
-        if (id >= range.first && id <= range.last) return true;
-    return false;
-}
-#define FILLS(name) static_assert(fills(CUPTI_DRIVER_TRACE_CBID_##name), #name)
-FILLS(cuMemsetD8Async);
-FILLS(cuMemsetD2D32Async);
-FILLS(cuMemsetD8_v2);
-FILLS(cuMemsetD2D32_v2);
-FILLS(cuMemsetD8_v2_ptds);
-FILLS(cuMemsetD2D32_v2_ptds);
-FILLS(cuMemsetD8Async_ptsz);
-FILLS(cuMemsetD2D32Async_ptsz);
-static_assert(!fills(CUPTI_DRIVER_TRACE_CBID_cuMemcpy_v2));
-static_assert(!fills(CUPTI_DRIVER_TRACE_CBID_cuMemcpyAsync_ptsz));
-static_assert(!fills(CUPTI_DRIVER_TRACE_CBID_cuMemcpyDtoDAsync_v2));
-static_assert(!fills(CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel));
+LISTED(fill, cuMemsetD8Async);
+LISTED(fill, cuMemsetD2D32Async);
+LISTED(fill, cuMemsetD8_v2);
+LISTED(fill, cuMemsetD2D32_v2);
+LISTED(fill, cuMemsetD8_v2_ptds);
+LISTED(fill, cuMemsetD2D32_v2_ptds);
+LISTED(fill, cuMemsetD8Async_ptsz);
+LISTED(fill, cuMemsetD2D32Async_ptsz);
+NOT_LISTED(fill, cuMemcpy_v2);
+NOT_LISTED(fill, cuMemcpyAsync_ptsz);
+NOT_LISTED(fill, cuMemcpyDtoDAsync_v2);
+NOT_LISTED(fill, cuLaunchKernel);
 
 }  // namespace
 

@@ -7,14 +7,11 @@
 #include "cupti/decoder.hpp"
 
 #if defined(WITH_CUPTI_HEADERS)
-#include "cupti_headers.hpp"
+#include "same_abi.hpp"
 
 namespace gpuprof::test {
 namespace {
 
-namespace abi = cupti::abi;
-
-#define SAME_VALUE(ours, theirs) static_assert(static_cast<long>(ours) == static_cast<long>(theirs), #theirs)
 #define SAME_PLACE(type, member, offset) \
     static_assert(offsetof(nvidia::type, member) == (offset), #type "::" #member)
 
@@ -112,76 +109,63 @@ SAME_VALUE(abi::resource_domain, CUPTI_CB_DOMAIN_RESOURCE);
 SAME_VALUE(abi::graph_node_created, CUPTI_CBID_RESOURCE_GRAPHNODE_CREATED);
 SAME_VALUE(abi::graph_node_cloned, CUPTI_CBID_RESOURCE_GRAPHNODE_CLONED);
 SAME_VALUE(abi::api_enter, CUPTI_API_ENTER);
-static_assert(offsetof(CUpti_CallbackData, callbackSite) == offsetof(abi::CallbackData, site));
-static_assert(offsetof(CUpti_CallbackData, correlationId) == offsetof(abi::CallbackData, correlation_id));
-static_assert(offsetof(CUpti_ResourceData, resourceDescriptor) == offsetof(abi::ResourceData, descriptor));
-static_assert(offsetof(CUpti_GraphData, node) == offsetof(abi::GraphData, node));
-static_assert(offsetof(CUpti_GraphData, originalNode) == offsetof(abi::GraphData, original_node));
-static_assert(offsetof(CUpti_GraphData, graphExec) == offsetof(abi::GraphData, executable_graph));
+SAME_OFFSET(CallbackData, site, CUpti_CallbackData, callbackSite);
+SAME_OFFSET(CallbackData, correlation_id, CUpti_CallbackData, correlationId);
+SAME_OFFSET(ResourceData, descriptor, CUpti_ResourceData, resourceDescriptor);
+SAME_OFFSET(GraphData, node, CUpti_GraphData, node);
+SAME_OFFSET(GraphData, original_node, CUpti_GraphData, originalNode);
+SAME_OFFSET(GraphData, executable_graph, CUpti_GraphData, graphExec);
 
-constexpr bool is_launching(std::uint32_t id) {
-    for (const abi::CallbackRange& range : abi::launching_callbacks)
-        if (id >= range.first && id <= range.last) return true;
-    return false;
-}
-#define LAUNCHING(name) static_assert(is_launching(CUPTI_DRIVER_TRACE_CBID_##name), #name)
-#define NOT_LAUNCHING(name) static_assert(!is_launching(CUPTI_DRIVER_TRACE_CBID_##name), #name)
 SAME_VALUE(abi::launch_kernel, CUPTI_DRIVER_TRACE_CBID_cuLaunchKernel);
-LAUNCHING(cuLaunch);
-LAUNCHING(cuLaunchKernel_ptsz);
-LAUNCHING(cuLaunchKernelEx);
-LAUNCHING(cuLaunchKernelEx_ptsz);
-LAUNCHING(cuLaunchCooperativeKernel);
-LAUNCHING(cuLaunchCooperativeKernel_ptsz);
-LAUNCHING(cuLaunchCooperativeKernelMultiDevice);
-LAUNCHING(cuGraphLaunch);
-LAUNCHING(cuGraphLaunch_ptsz);
-LAUNCHING(cuMemcpy);
-LAUNCHING(cuMemcpyAsync);
-LAUNCHING(cuMemcpyHtoD_v2);
-LAUNCHING(cuMemcpyHtoAAsync_v2);
-LAUNCHING(cuMemcpyDtoDAsync_v2);
-LAUNCHING(cuMemcpyPeer);
-LAUNCHING(cuMemcpy3DPeerAsync);
-LAUNCHING(cuMemcpyHtoD_v2_ptds);
-LAUNCHING(cuMemsetD2D32_v2_ptds);
-LAUNCHING(cuMemcpyAsync_ptsz);
-LAUNCHING(cuMemcpyHtoDAsync_v2_ptsz);
-LAUNCHING(cuMemsetD2D32Async_ptsz);
-LAUNCHING(cuMemsetD8_v2);
-LAUNCHING(cuMemsetD2D32_v2);
-LAUNCHING(cuMemsetD8Async);
-LAUNCHING(cuMemsetD2D32Async);
+LISTED(launching, cuLaunch);
+LISTED(launching, cuLaunchKernel_ptsz);
+LISTED(launching, cuLaunchKernelEx);
+LISTED(launching, cuLaunchKernelEx_ptsz);
+LISTED(launching, cuLaunchCooperativeKernel);
+LISTED(launching, cuLaunchCooperativeKernel_ptsz);
+LISTED(launching, cuLaunchCooperativeKernelMultiDevice);
+LISTED(launching, cuGraphLaunch);
+LISTED(launching, cuGraphLaunch_ptsz);
+LISTED(launching, cuMemcpy);
+LISTED(launching, cuMemcpyAsync);
+LISTED(launching, cuMemcpyHtoD_v2);
+LISTED(launching, cuMemcpyHtoAAsync_v2);
+LISTED(launching, cuMemcpyDtoDAsync_v2);
+LISTED(launching, cuMemcpyPeer);
+LISTED(launching, cuMemcpy3DPeerAsync);
+LISTED(launching, cuMemcpyHtoD_v2_ptds);
+LISTED(launching, cuMemsetD2D32_v2_ptds);
+LISTED(launching, cuMemcpyAsync_ptsz);
+LISTED(launching, cuMemcpyHtoDAsync_v2_ptsz);
+LISTED(launching, cuMemsetD2D32Async_ptsz);
+LISTED(launching, cuMemsetD8_v2);
+LISTED(launching, cuMemsetD2D32_v2);
+LISTED(launching, cuMemsetD8Async);
+LISTED(launching, cuMemsetD2D32Async);
 #if CUPTI_API_VERSION >= 130000
-LAUNCHING(cuMemcpyBatchAsync);
-LAUNCHING(cuMemcpy3DBatchAsync_v2_ptsz);
+LISTED(launching, cuMemcpyBatchAsync);
+LISTED(launching, cuMemcpy3DBatchAsync_v2_ptsz);
 #endif
-NOT_LAUNCHING(cuMemAlloc_v2);
-NOT_LAUNCHING(cuMemFree_v2);
-NOT_LAUNCHING(cuEventQuery);
-NOT_LAUNCHING(cuStreamSynchronize);
-NOT_LAUNCHING(cuCtxSynchronize);
-NOT_LAUNCHING(cuLaunchHostFunc);
-NOT_LAUNCHING(cuGraphInstantiate);
-NOT_LAUNCHING(cuFuncGetAttribute);
+NOT_LISTED(launching, cuMemAlloc_v2);
+NOT_LISTED(launching, cuMemFree_v2);
+NOT_LISTED(launching, cuEventQuery);
+NOT_LISTED(launching, cuStreamSynchronize);
+NOT_LISTED(launching, cuCtxSynchronize);
+NOT_LISTED(launching, cuLaunchHostFunc);
+NOT_LISTED(launching, cuGraphInstantiate);
+NOT_LISTED(launching, cuFuncGetAttribute);
 
-constexpr bool is_waiting(std::uint32_t id) {
-    for (const abi::CallbackRange& range : abi::waiting_callbacks)
-        if (id >= range.first && id <= range.last) return true;
-    return false;
-}
-#define WAITING(name) static_assert(is_waiting(CUPTI_DRIVER_TRACE_CBID_##name), #name)
-WAITING(cuCtxSynchronize);
-WAITING(cuEventSynchronize);
-WAITING(cuStreamSynchronize);
-WAITING(cuStreamSynchronize_ptsz);
-WAITING(cuStreamWaitEvent);
-WAITING(cuStreamWaitEvent_ptsz);
+LISTED(waiting, cuCtxSynchronize);
+LISTED(waiting, cuEventSynchronize);
+LISTED(waiting, cuStreamSynchronize);
+LISTED(waiting, cuStreamSynchronize_ptsz);
+LISTED(waiting, cuStreamWaitEvent);
+LISTED(waiting, cuStreamWaitEvent_ptsz);
 #if CUPTI_API_VERSION >= 130000
-WAITING(cuCtxSynchronize_v2);
+LISTED(waiting, cuCtxSynchronize_v2);
 #endif
-static_assert(!is_waiting(CUPTI_DRIVER_TRACE_CBID_cuEventQuery));
-static_assert(!is_waiting(CUPTI_DRIVER_TRACE_CBID_cuStreamQuery));
+NOT_LISTED(waiting, cuEventQuery);
+NOT_LISTED(waiting, cuStreamQuery);
 
 }  // namespace
 
