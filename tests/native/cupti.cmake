@@ -62,15 +62,15 @@ if(TARGET cupti_capture AND TARGET cupti_settle AND NOT GPUPROF_SANITIZE)
     file(MAKE_DIRECTORY ${captures})
     foreach(case IN ITEMS streams transfers graph dropped forced_flush)
         add_test(NAME cupti_rehearse_${case} COMMAND cupti_capture ${case} ${captures}/${case}.cupti)
-        set_tests_properties(cupti_rehearse_${case} PROPERTIES TIMEOUT 120 ENVIRONMENT "${gpuprof_rehearsal}"
+        set_tests_properties(cupti_rehearse_${case} PROPERTIES TIMEOUT 300 ENVIRONMENT "${gpuprof_rehearsal}"
                              FIXTURES_SETUP cupti_captures)
     endforeach()
     add_test(NAME cupti_rehearse_replay COMMAND test_cupti_replay captures_of_a_gpu)
-    set_tests_properties(cupti_rehearse_replay PROPERTIES TIMEOUT 120 FIXTURES_REQUIRED cupti_captures
+    set_tests_properties(cupti_rehearse_replay PROPERTIES TIMEOUT 300 FIXTURES_REQUIRED cupti_captures
                          ENVIRONMENT "GPUPROF_GOLDEN_FOLDER=${captures}")
     foreach(question IN ITEMS timestamp_clock empty_buffers dropped_records flush_while_running graph_clones)
         add_test(NAME cupti_rehearse_${question} COMMAND cupti_settle ${question})
-        set_tests_properties(cupti_rehearse_${question} PROPERTIES TIMEOUT 120
+        set_tests_properties(cupti_rehearse_${question} PROPERTIES TIMEOUT 300
                              ENVIRONMENT "${gpuprof_rehearsal}")
     endforeach()
 endif()
