@@ -17,7 +17,7 @@ namespace {
 // Given back to this memory by a function that returns an owner of a node by value. The destructor makes
 // the compiler pass a hidden pointer to it, as for the pointer classes themselves, and does nothing:
 // the owner is given back by release().
-struct Owner {
+struct Owner {  // NOLINT(cppcoreguidelines-special-member-functions)
     std::uint64_t words[2];
     ~Owner() {}  // NOLINT(modernize-use-equals-default): a trivial one would return it in registers
 };

@@ -18,7 +18,7 @@ import gpuprof
 from gpuprof.record.python_stacks import PythonStackSource
 from gpuprof.run.format import KINDS
 from gpuprof.run.stacks import Stacks, ThreadStacks
-from gpuprof.run.writer import TableWriter
+from gpuprof.run.table_writer import TableWriter
 
 pytest.importorskip("pyinstrument")
 

@@ -24,7 +24,7 @@ from gpuprof.run.format import KINDS, META_FILE
 from gpuprof.run.gpu_records import UNKNOWN, UNKNOWN_LONG
 from gpuprof.run.imports.import_facts import ImportFacts, imported_meta
 from gpuprof.run.plain_path import PlainPath
-from gpuprof.run.writer import TableWriter
+from gpuprof.run.table_writer import TableWriter
 
 if TYPE_CHECKING:
     import duckdb

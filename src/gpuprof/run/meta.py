@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `meta.json` tells of a run: where it comes from, what it holds and what it lost."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from gpuprof.errors import RunError
+from gpuprof.record.recording_folder import RECORDING_FILE
+from gpuprof.run.format import FORMAT_VERSION
+from gpuprof.run.gpu_losses import gpu_losses
+from gpuprof.run.machine import describe_machine
+from gpuprof.run.samples import NO_READING, SampledDevices
+
+
+def meta_of(
+    facts: dict[str, Any], decoded: dict[str, Any], sampled: SampledDevices, path: Path
+) -> dict[str, Any]:
+    """Return the meta data of the recording at `path`, from its own facts and what was read of it.
+
+    Raises RunError where the recording's file is damaged.
+    """
+    processes = decoded["processes"]
+    origin = decoded["origin_monotonic_ns"]
+    return {
+        "format_version": FORMAT_VERSION,
+        "gpuprof": facts.get("gpuprof"),
+        "complete": _is_complete(facts, decoded),
+        "origin_unix_ns": str(origin + _clock_difference(facts, path)),
+        "duration_ns": max((process["end_ns"] for process in processes), default=0),
+        "command": facts.get("command"),
+        "process_id": facts.get("process_id"),
+        "machine": describe_machine(),
+        "versions": {"python": facts.get("python"), "torch": facts.get("torch")},
+        "sources": _sources(facts, sampled),
+        "totals": decoded["totals"],
+        "gpu": facts.get("gpu"),
+        "stacks": decoded["stacks"],
+        "layer_types": facts.get("layer_types"),
+        "work": decoded["work"],
+        "counters": decoded["counters"],
+        "ceilings": None,
+        "damage": decoded["damage"],
+        "notes": _notes(facts, sampled, decoded["gpu_notes"]),
+        "devices": sampled.devices,
+        "clock": {"kind": facts.get("clock"), "ns_per_tick": decoded["ns_per_tick"]},
+        "processes": [{**process, "process_key": str(process["process_key"])} for process in processes],
+        "threads": decoded["threads"],
+    }
+
+
+def _notes(facts: dict[str, Any], sampled: SampledDevices, gpu_notes: list[str]) -> Any:
+    notes = facts.get("notes", [])
+    return [*notes, *gpu_notes, *sampled.notes] if isinstance(notes, list) else notes
+
+
+def _sources(facts: dict[str, Any], sampled: SampledDevices) -> Any:
+    """Return the methods in use. Whether the devices answer shows only in what was read of them."""
+    sources = facts.get("sources", {})
+    if not isinstance(sources, dict) or str(sources.get("samples", "off")).startswith("off"):
+        return sources
+    return sources if sampled.readings else {**sources, "samples": sampled.off or NO_READING}
+
+
+def _clock_difference(facts: dict[str, Any], path: Path) -> int:
+    try:
+        return int(facts["realtime_minus_monotonic_ns"])
+    except (KeyError, TypeError, ValueError):
+        raise RunError(
+            f"{path / RECORDING_FILE} is damaged: its clock is no number; restore it from a copy"
+        ) from None
+
+
+def _is_complete(facts: dict[str, Any], decoded: dict[str, Any]) -> bool:
+    """Whether the recording was ended in order and nothing that it wrote is missing."""
+    totals = decoded["totals"]
+    lost = totals["dropped_events"] + totals["damaged_events"] + len(decoded["damage"])
+    lost += len(gpu_losses(facts.get("gpu")))
+    return bool(facts.get("closed")) and lost == 0

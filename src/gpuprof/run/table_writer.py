@@ -1,0 +1,221 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Parquet tables of a run, written batch by batch."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuprof.record.device_sampler import METRICS
+from gpuprof.run.format import KINDS, TABLES
+from gpuprof.run.gpu_records import find_files
+from gpuprof.run.gpu_tables import GpuTables
+from gpuprof.run.gpu_tree import notes_on, with_leaves
+from gpuprof.run.python_tree import SPAN_COLUMNS, with_python_frames
+from gpuprof.run.stacks import STACKS_QUERY, Stacks, batches
+from gpuprof.run.work_table import read_counters, read_work
+
+if TYPE_CHECKING:
+    import duckdb
+    import numpy as np
+    import numpy.typing as npt
+
+GPU_TABLES = ("kernels", "transfers", "synchronizations")
+SCRATCH = ".closing"
+
+_SPANS_QUERY = """
+    SELECT span_id, nullif(parent_id, -1) AS parent_id, process_id, thread_id, kinds.kind,
+           coalesce(name, '(lost name)') AS name, start_ns, duration_ns, depth, path_id::INTEGER AS path_id
+    FROM batch JOIN kinds ON batch.kind = kinds.code LEFT JOIN names USING (name_id)
+"""
+_TREE_QUERY = """
+    SELECT node_id, nullif(parent_id, -1) AS parent_id, process_id, kinds.kind,
+           coalesce(name, '(lost name)') AS name, nullif(calls, -1) AS calls, total_ns, own_ns, threads,
+           nullif(gpu_ns, -1) AS gpu_ns, nullif(path_id, -1)::INTEGER AS path_id
+    FROM batch JOIN kinds ON batch.kind = kinds.code LEFT JOIN names USING (name_id)
+    ORDER BY node_id
+"""
+_FUNCTION_CALLS_QUERY = """
+    SELECT caller, function, calls, total_ns, own_ns FROM batch ORDER BY number
+"""
+_SAMPLES_QUERY = """
+    SELECT t_ns - $origin_ns AS t_ns, device::INTEGER AS device, metric, value
+    FROM batch JOIN metrics USING (code)
+"""
+
+
+class TableWriter:
+    """Writes batches of columns as parts of hive-partitioned Parquet data sets."""
+
+    def __init__(
+        self, connection: duckdb.DuckDBPyConnection, target: Path, *, keeps_spans: bool = False
+    ) -> None:
+        self._connection = connection
+        # Until the tree is known: with Python's functions in it a call may stand in another row.
+        self._kept_spans: list[dict[str, Any]] | None = [] if keeps_spans else None
+        self._target = target
+        self._parts = 0
+        self._written: set[str] = set()
+        connection.execute("CREATE TABLE names (name_id UINTEGER, name VARCHAR)")
+        connection.execute("CREATE TABLE kinds (code UTINYINT, kind VARCHAR)")
+        connection.executemany("INSERT INTO kinds VALUES (?, ?)", list(enumerate(KINDS)))
+        connection.execute("CREATE TABLE metrics (code USMALLINT, metric VARCHAR)")
+        connection.executemany("INSERT INTO metrics VALUES (?, ?)", list(enumerate(METRICS, start=1)))
+        self._names = 0
+        self.gpu = GpuTables(connection, target / SCRATCH)
+        self._leaves: list[dict[str, Any]] | None = None  # None: no GPU was recorded
+        self._layer_times: list[dict[str, Any]] = []
+
+    def add_batch(
+        self, process: dict[str, Any], columns: dict[str, Any], links: dict[str, Any], names: list[str]
+    ) -> None:
+        """Write one batch. `names` are those that are new since the batch before."""
+        self.add_names(names)
+        self.gpu.add_links(process, links)
+        if len(columns["span_id"]):
+            self._add_spans(process, columns)
+
+    def _add_spans(self, process: dict[str, Any], columns: dict[str, Any]) -> None:
+        import numpy as np
+
+        process_id = int(process["process_id"])
+        columns["process_id"] = np.full(len(columns["span_id"]), process_id, dtype=np.int64)
+        if self._kept_spans is not None:
+            self._kept_spans.append(columns)
+            return
+        with self._registered("batch", columns):
+            self._write("spans", process_id, _SPANS_QUERY)
+
+    def add_samples(self, columns: dict[str, Any], origin_ns: int) -> None:
+        """Write one batch of device readings, whose times are those of the monotonic clock."""
+        with self._registered("batch", columns):
+            self._write("samples", 0, _SAMPLES_QUERY.replace("$origin_ns", str(origin_ns)))
+
+    def ensure_tables(self) -> None:
+        """Make the tables that nothing was recorded for, so that they can be asked all the same."""
+        for table in TABLES.keys() - self._written:
+            columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TABLES[table].items())
+            self._write(table, 0, f"SELECT {columns} WHERE false")
+
+    def write_gpu(self, segments: Path, decoded: dict[str, Any]) -> None:
+        """Write kernels, transfers and synchronizations, process by process."""
+        files, damage = find_files(segments)
+        decoded["damage"] += damage
+        self.add_names(decoded["names"][self._names :])
+        keys = [(process["process_id"], process["process_key"]) for process in decoded["processes"]]
+        tree = decoded["tree"]
+        roots = dict(zip(keys, tree["number"][tree["parent"] < 0].tolist(), strict=True))
+        name_ids = dict(zip(keys, decoded["name_ids"], strict=True))
+        for file in files:
+            key = (file.process_id, file.process_key)
+            if key not in roots:
+                decoded["damage"].append(f"{file.path}: its process left no events; its records are lost")
+                continue
+            self.gpu.load(file, name_ids[key], decoded["origin_monotonic_ns"])
+            self.write_gpu_of(file.process_id, roots[key])
+            self._layer_times.append(self.gpu.layer_times(roots[key]))
+        decoded["gpu_notes"] = notes_on(self._leaves or [])
+
+    def write_gpu_of(self, process_id: int, root_node: int) -> None:
+        """Write what was loaded last; `root_node` is its process in the call tree."""
+        for table in GPU_TABLES:
+            for rows in self.gpu.rows(table):
+                self._write_rows(table, process_id, rows)
+        self._leaves = [*(self._leaves or []), self.gpu.leaves(root_node)]
+
+    def write_work(self, segments: Path, decoded: dict[str, Any]) -> None:
+        """Write what the counting pass and the one with counters left, where there were any."""
+        process_id = int(decoded["processes"][0]["process_id"]) if decoded["processes"] else 0
+        rows, decoded["work"], damage = read_work(self._connection, segments)
+        counters, decoded["counters"], more_damage = read_counters(self._connection, segments, process_id)
+        decoded["damage"] += [*damage, *more_damage]
+        if rows is not None:
+            self._write_rows("work", process_id, rows)
+        if counters is not None:
+            self._write_rows("counters", process_id, counters)
+
+    def write_stacks(self, stacks: Stacks) -> None:
+        """Write the stack samples, process by process."""
+        import numpy as np
+
+        if not len(stacks):
+            return
+        texts = np.array(stacks.texts, dtype=object)
+        numbers = np.arange(len(texts), dtype=np.int64)
+        with self._registered("frames", {"frame": numbers, "text": texts}):
+            for process_id, columns, places in batches(stacks):
+                with self._registered("batch", columns), self._registered("places", places):
+                    self._write("stacks", process_id, STACKS_QUERY)
+
+    def write_function_calls(self, columns: dict[str, Any]) -> None:
+        """Write who called whom, as a profiler without instants counted it."""
+        if len(columns["number"]):
+            with self._registered("batch", columns):
+                self._write("function_calls", 0, _FUNCTION_CALLS_QUERY)
+
+    def write_tree(self, decoded: dict[str, Any], stacks: Stacks | None = None) -> None:
+        """Write the merged call tree, with what the GPU did below the calls that asked for it."""
+        import numpy as np
+
+        tree, names = with_leaves(decoded["tree"], decoded["names"], self._leaves, self._layer_times)
+        if stacks is not None and len(stacks):
+            tree, names, path_ids = with_python_frames(
+                tree, names, decoded["tree"]["number"], self._joined_spans(), stacks
+            )
+            self._renumber_spans(path_ids)
+        self.add_names(names[self._names :])
+        columns = {**tree, "node_id": np.arange(len(tree["parent"]), dtype=np.int32)}
+        columns["parent_id"] = columns.pop("parent")
+        columns["path_id"] = columns.pop("number")
+        columns["name_id"] = columns.pop("name").astype(np.uint32) + 1
+        with self._registered("batch", columns):
+            self._write("call_tree", 0, _TREE_QUERY)
+        for kept in self._kept_spans or ():
+            with self._registered("batch", kept):
+                self._write("spans", int(kept["process_id"][0]), _SPANS_QUERY)
+
+    def _renumber_spans(self, path_ids: npt.NDArray[np.int64]) -> None:
+        first = 0
+        for kept in self._kept_spans or ():
+            kept["path_id"] = path_ids[first : first + len(kept["span_id"])]
+            first += len(kept["span_id"])
+
+    def _joined_spans(self) -> dict[str, Any]:
+        import numpy as np
+
+        parts = self._kept_spans or []
+        none: dict[str, Any] = {name: np.empty(0, dtype=np.int64) for name in SPAN_COLUMNS}
+        return {name: np.concatenate([none[name], *(part[name] for part in parts)]) for name in none}
+
+    def add_names(self, names: list[str]) -> None:
+        """Take in names; their ids count from 1 in the order in which they come."""
+        import numpy as np
+
+        if not names:
+            return
+        first = self._names + 1
+        ids = np.arange(first, first + len(names), dtype=np.uint32)
+        with self._registered("fresh", {"name_id": ids, "name": np.array(names, dtype=object)}):
+            self._connection.execute("INSERT INTO names SELECT name_id, name FROM fresh")
+        self._names += len(names)
+
+    @contextlib.contextmanager
+    def _registered(self, name: str, columns: dict[str, Any]) -> Iterator[None]:
+        self._connection.register(name, columns)
+        try:
+            yield
+        finally:
+            self._connection.unregister(name)
+
+    def _write(self, table: str, process_id: int, query: str) -> None:
+        self._write_rows(table, process_id, self._connection.sql(query))
+
+    def _write_rows(self, table: str, process_id: int, rows: duckdb.DuckDBPyRelation) -> None:
+        folder = self._target / table / "rank=0"
+        folder.mkdir(parents=True, exist_ok=True)
+        part = folder / f"part-{process_id}-{self._parts:06}.parquet"
+        self._parts += 1
+        self._written.add(table)
+        rows.write_parquet(str(part), compression="zstd")
