@@ -7,8 +7,6 @@
 namespace gpuprof {
 namespace {
 
-constexpr std::string_view engine_prefix = "autograd::engine::evaluate_function: ";
-constexpr std::string_view accumulation_node = "torch::autograd::AccumulateGrad";
 // A chain of tasks that started each other; deeper ones are shown as roots.
 constexpr int most_context_ancestors = 64;
 
@@ -16,63 +14,7 @@ EventKind begin_of(EventKind end) noexcept {
     return static_cast<EventKind>(static_cast<std::uint32_t>(end) - 1);
 }
 
-// What PyTorch does on the side of announcing and of autograd. torch.profiler leaves the same names out.
-constexpr std::string_view bookkeeping_names[] = {
-    "aten::is_leaf",
-    "aten::output_nr",
-    "aten::_version",
-    "profiler::_record_function_enter",
-    "profiler::_record_function_enter_new",
-    "profiler::_record_function_exit",
-};
-
 }  // namespace
-
-NameClass classify_name(std::string_view name) noexcept {
-    if (std::ranges::find(bookkeeping_names, name) != std::end(bookkeeping_names))
-        return NameClass::bookkeeping;
-    if (name.starts_with(engine_prefix))
-        return name.substr(engine_prefix.size()) == accumulation_node ? NameClass::accumulation
-                                                                      : NameClass::backward;
-    const std::size_t mark = name.find("::");
-    if (mark == std::string_view::npos || mark == 0) return NameClass::plain;
-    return name.find_first_of(" #\n") == std::string_view::npos ? NameClass::qualified : NameClass::plain;
-}
-
-void SpanColumns::clear() noexcept {
-    for (auto* column : {&span_id, &parent_id, &start_ns, &duration_ns, &thread_id}) column->clear();
-    kind.clear();
-    name.clear();
-    depth.clear();
-    node.clear();
-    own_ns.clear();
-}
-
-void SpanColumns::pop_back() noexcept {
-    for (auto* column : {&span_id, &parent_id, &start_ns, &duration_ns, &thread_id, &own_ns})
-        column->pop_back();
-    kind.pop_back();
-    name.pop_back();
-    depth.pop_back();
-    node.pop_back();
-}
-
-void SpanColumns::reserve(std::size_t rows) {
-    for (auto* column : {&span_id, &parent_id, &start_ns, &duration_ns, &thread_id}) column->reserve(rows);
-    kind.reserve(rows);
-    name.reserve(rows);
-    depth.reserve(rows);
-    node.reserve(rows);
-    own_ns.reserve(rows);
-}
-
-void LinkColumns::clear() noexcept {
-    kind.clear();
-    id.clear();
-    span_id.clear();
-    node.clear();
-    launch_ns.clear();
-}
 
 void SpanBuilder::add(EventKind kind, std::uint32_t name, std::uint64_t ticks) {
     switch (kind) {

@@ -4,46 +4,17 @@
 
 #include <cstdint>
 #include <functional>
-#include <string_view>
 #include <unordered_map>
 #include <vector>
 
 #include "analysis/call_tree.hpp"
+#include "analysis/columns.hpp"
 #include "analysis/forward_calls.hpp"
+#include "analysis/name_class.hpp"
 #include "analysis/process_ranges.hpp"
 #include "core/layout.hpp"
 
 namespace gpuprof {
-
-// One element a finished span in each column. Times are nanoseconds since the run's origin.
-struct SpanColumns {
-    std::vector<std::int64_t> span_id, parent_id, start_ns, duration_ns;  // parent_id -1: none
-    std::vector<std::int64_t> thread_id;
-    std::vector<std::uint8_t> kind;
-    std::vector<std::uint32_t> name;
-    std::vector<std::int32_t> depth;
-    // Where the call tree counts the row, and with how much of its own: not part of the table.
-    std::vector<std::uint32_t> node;
-    std::vector<std::int64_t> own_ns;
-
-    std::size_t size() const noexcept { return span_id.size(); }
-    void clear() noexcept;
-    void pop_back() noexcept;
-    void reserve(std::size_t rows);
-};
-
-// What ties GPU work to the spans that it was launched or captured in. One element a link in each column.
-struct LinkColumns {
-    enum class Kind : std::uint8_t { launch, graph_node, graph_clone };
-    std::vector<Kind> kind;
-    std::vector<std::uint64_t> id;      // a correlation id, or a graph node's
-    std::vector<std::int64_t> span_id;  // the innermost open span, -1 for none; of a clone: the original's id
-    std::vector<std::uint32_t> node;    // of the call tree
-    std::vector<std::int64_t> launch_ns;  // since the run's origin; 0 but for launches
-
-    std::size_t size() const noexcept { return id.size(); }
-    void clear() noexcept;
-};
 
 struct DecodeTotals {
     std::uint64_t events = 0;
@@ -54,11 +25,6 @@ struct DecodeTotals {
     std::uint64_t unmatched_ends = 0;    // their begin lies before the recording, or in a parent process
     std::uint64_t unfinished_spans = 0;  // cut off at the last instant that is known
 };
-
-// How a name that PyTorch announced is to be understood, decided once per name.
-// Adding to a parameter's gradient is an evaluation of the backward pass, too.
-enum class NameClass : std::uint8_t { plain, qualified, backward, accumulation, bookkeeping };
-NameClass classify_name(std::string_view name) noexcept;
 
 class TickToRun {
   public:
