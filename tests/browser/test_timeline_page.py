@@ -353,18 +353,24 @@ def test_functions_and_the_spans_inside_them_keep_their_own_times(open_page: Any
     def busy() -> int:
         return sum(abs(number) for number in range(60_000))
 
+    def between_spans() -> None:
+        busy()
+        with gpuprof.span("inner"):
+            busy()
+        busy()
+
     with gpuprof.profile(python=True, out=tmp_path / "sampled.gpuprof") as recording:
-        for _ in range(5):
+        for _ in range(3):
             with gpuprof.span("step"):
                 busy()
-                with gpuprof.span("inner"):
-                    busy()
+                between_spans()
     page = open_page(page_text(recording.run), fragment="#view=timeline")
     shown = slices(page)
     totals = timeline(page, "totals(0, 1e12)")
     for kind in ("python", "span"):
         outermost = sum(each["duration"] for each in shown if each["kind"] == kind and each["depth"] == 0)
         assert sum(each["own"] for each in totals if each["kind"] == kind) == pytest.approx(outermost)
+    assert {shown[each["parent"]]["name"] for each in shown if each["name"] == "inner"} == {"step"}
     inner = find(page, "inner")
     click_slice(page, inner)
     assert selected_name(page) == "inner"

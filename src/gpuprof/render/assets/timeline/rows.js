@@ -30,7 +30,7 @@ function placeLines(timeline) {
 }
 
 // What follows from the decoded columns and is small.
-function indexTimeline(timeline) {
+function indexTimeline(timeline, kinds) {
   const { rows, tracks, start, duration, readings } = timeline;
   timeline.rowsOf = tracks.map(() => []);
   timeline.rowAt = new Map();
@@ -39,6 +39,7 @@ function indexTimeline(timeline) {
     timeline.rowAt.set(`${row.track}/${row.lane}/${row.level}`, row);
   }
   timeline.twins = engineTwins(timeline);
+  timeline.around = classesAround(timeline.classes, kinds.indexOf("python"));
   let low = Infinity;
   let high = -Infinity;
   for (const { first, stop } of rows) {
@@ -75,6 +76,15 @@ function engineTwins(timeline) {
     twins[number] = names[name[parent[number]]] === BACKWARD_PREFIX + names[name[number]] ? 1 : 0;
   }
   return twins;
+}
+
+// The class around each on its own track: functions are sampled on another one than the spans between which
+// they stand in the tree.
+function classesAround({ parent, kind }, python) {
+  return parent.map((up, number) => {
+    while (up >= 0 && (kind[up] === python) !== (kind[number] === python)) up = parent[up];
+    return up;
+  });
 }
 
 // The first of `values` from `from` to before `stop` that is not below `limit`. Nearby ones are found fast.
@@ -124,8 +134,8 @@ function holds(timeline, outer, slice) {
 
 // The slice of `row` that is open where `slice` begins and is of the class around it; -1 for none.
 function parentIn(timeline, row, slice) {
-  const { classOf, classes, twins } = timeline;
-  const wanted = classes.parent[classOf[slice]];
+  const { classOf, classes, around, twins } = timeline;
+  const wanted = around[classOf[slice]];
   let at = lowerBound(timeline.start, row.first, row.stop, timeline.start[slice] + 0.5) - 1;
   // A slice of no length, or one that ends where this one begins, may stand between.
   for (let tries = 0; at >= row.first && tries < 3; at--, tries++) {

@@ -19,18 +19,11 @@ function classTotals(timeline, low, high) {
 
 // What is left of each class outside of what is directly inside it on its thread.
 function classOwn(app, ns) {
-  const { classes, twins } = app.timeline;
+  const { classes, around, twins } = app.timeline;
   const onGpu = new Set(["kernel", "transfer"].map((kind) => app.tree.kinds.indexOf(kind)));
-  const python = app.tree.kinds.indexOf("python");
-  // Functions are sampled on a track of their own; what stands around one there is the next function above.
-  const around = (number) => {
-    let up = classes.parent[number];
-    while (up >= 0 && (classes.kind[up] === python) !== (classes.kind[number] === python)) up = classes.parent[up];
-    return up;
-  };
   const own = ns.slice();
   for (let number = 0; number < classes.count; number++) {
-    const up = around(number);
+    const up = around[number];
     if (twins[number]) own[number] = 0;  // what is inside is taken off the span around it
     else if (up >= 0 && !onGpu.has(classes.kind[number])) own[up] -= ns[number];
   }

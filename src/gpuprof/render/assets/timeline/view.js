@@ -5,7 +5,7 @@ const LANES_LIMIT = 0.62;        // of the window's height
 
 function createTimeline(app, timeline) {
   Object.assign(app, {
-    timeline: indexTimeline(timeline),
+    timeline: indexTimeline(timeline, app.tree.kinds),
     lanes: document.getElementById("lanes"),
     lanesCanvas: document.getElementById("lanes-canvas"),
     rulerCanvas: document.getElementById("ruler"),
