@@ -58,9 +58,9 @@ def page_text(run: gpuprof.Run, **options: Any) -> str:
     return run.flamegraph(run.path.parent / "page.html", **options).read_text(encoding="utf-8")
 
 
-@pytest.fixture(name="html")
-def steps_html(tmp_path: Path) -> str:
-    return page_text(write_run(tmp_path / "steps.gpuprof", steps()))
+@pytest.fixture(name="html", scope="module")
+def steps_html(tmp_path_factory: pytest.TempPathFactory) -> str:
+    return page_text(write_run(tmp_path_factory.mktemp("steps") / "steps.gpuprof", steps()))
 
 
 @pytest.fixture(name="page")

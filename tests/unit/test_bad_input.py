@@ -351,7 +351,7 @@ FLIP_MANY = """
 import os, random, shutil, sys, gpuprof
 source, ending, first, last, seed = sys.argv[1], sys.argv[2], *map(int, sys.argv[3:])
 chance = random.Random(seed)
-for number in range(25):
+for number in range(12):
     path = f"flipped-{ending}-{seed}-{number}.gpuprof"
     shutil.copytree(source, path)
     (name,) = [name for name in os.listdir(f"{path}/segments") if name.endswith(ending)]

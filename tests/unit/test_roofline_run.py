@@ -38,6 +38,8 @@ def _known_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test measures this machine."""
     monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.load_ceilings", lambda: (ceilings(), False))
     monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.measure_ceilings", lambda quick: ceilings())
+    fault = {"resource": "page_fault", "value": 500.0, "spread": 0.01, "method": "known"}
+    monkeypatch.setattr("gpuprof.record.work.first_pass.page_fault_costs", lambda: [fault])
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ def _known_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
     """No test measures this machine."""
     monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.load_ceilings", lambda: (ceilings(), False))
     monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.measure_ceilings", lambda quick: ceilings())
+    monkeypatch.setattr("gpuprof.record.work.first_pass.page_fault_costs", list)
 
 
 class Once(nn.Module):
