@@ -254,7 +254,7 @@ def record_steps(path: Path, *, slow: bool, steps: int = 60) -> gpuprof.Run:
     class Block(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.linear = torch.nn.Linear(256, 256)
+            self.linear = torch.nn.Linear(512, 512)
             self.repeats = 1
 
         def forward(self, x: object) -> object:
@@ -264,7 +264,7 @@ def record_steps(path: Path, *, slow: bool, steps: int = 60) -> gpuprof.Run:
 
     model = torch.nn.Sequential(*(Block() for _ in range(6)))
     model[3].repeats = 10 if slow else 1
-    x = torch.randn(64, 256)
+    x = torch.randn(128, 512)  # the extra work takes longer than a busy machine makes a program wait
     model(x)
     with gpuprof.profile(model, out=path) as recording, torch.no_grad():
         for _ in range(steps):
