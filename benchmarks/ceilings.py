@@ -1,15 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ceilings that gpuprof measures, beside independent measurements of the same things, in one run.
 
-    python benchmarks/ceilings.py [--stream PATH] [--rounds N] [--repeats N] [--json FILE|-]
+    python benchmarks/ceilings.py [--stream PATH]... [--rounds N] [--repeats N] [--json FILE|-]
 
 Arithmetic is held against clock times units times lanes. The clock is measured: additions that wait for
 each other take one cycle each. The number of units is what one cycle was seen to do, rounded to a whole
 number: so the ratio says how busy the units were kept, and would not notice a unit that never worked.
 
 Memory is held against STREAM, whose compiled binary you name, and for scale against copies and sums that
-NumPy and PyTorch make. STREAM's triad counts what it names; so does `triad` here. Contestants take turns;
-each is taken at its best, as a ceiling is: a neighbour can slow a round down and cannot speed it up.
+NumPy and PyTorch make. STREAM's triad counts what it names; so does `triad` here. Contestants take turns.
+Each is taken at its best, as a ceiling is: a neighbour can slow a round down and cannot speed it up. Where
+neighbours never rest, the two bests may come from different hours of the host: the median of the ratios
+within a turn, with its 95% interval, says what holds when both meet the same host. Ask there for many rounds
+of few repeats.
+
+How STREAM was compiled is worth a tenth of its rate and more (docs/ceilings.md). Name several builds, and a
+row holds against the best of them.
 """
 
 from __future__ import annotations
@@ -21,8 +27,11 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
@@ -31,6 +40,7 @@ from benchmarks._machine import describe_code, describe_machine, load_average
 from benchmarks._output import show
 from gpuprof import _native
 from gpuprof.analyze.ceilings import DRAM_OVER_CACHE, LEAST_DRAM_ARRAY_BYTES
+from gpuprof.bench.statistics import quantile_of
 from gpuprof.run.processor import data_caches, usable_processors
 
 LONGEST_STREAM_S = 120
@@ -41,24 +51,50 @@ _VECTOR_BYTES = {
 }
 _NUMBER_BYTES = {"fp64": 8, "fp32": 4}
 _SECONDS = 0.003
+_STREAMS = ("read", "copy", "triad")
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What gpuprof measured (`ours`), what something else says of it (`theirs`), and ours over theirs."""
+    """What gpuprof measured (`ours`), what something else says of it (`theirs`), and ours over theirs.
+
+    These are the bests of all turns. `turn_ratio` is the median of the ratios within a turn, with the ends of
+    its 95% interval; None where the turns are too few for one.
+    """
 
     name: str
     ours: float
     theirs: float
     ratio: float
+    turn_ratio: float
+    turn_ratio_low: float | None
+    turn_ratio_high: float | None
     unit: str
     against: str
+
+
+# For each turn what gpuprof measured and what the other did.
+Pairs = list[tuple[float, float]]
+
+
+def _compare(name: str, against: str, pairs: Pairs, unit: str) -> Comparison:
+    ours, theirs = (max(rates) for rates in zip(*pairs, strict=True))
+    ratios = np.array([one / other for one, other in pairs])
+    found = quantile_of(ratios, 0.5)
+    low, high = (None, None) if found is None else (found.low, found.high)
+    return Comparison(name, ours, theirs, ours / theirs, float(np.median(ratios)), low, high, unit, against)
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print, and return the exit code."""
     parser = argparse.ArgumentParser(description="gpuprof's ceilings beside independent measurements.")
-    parser.add_argument("--stream", metavar="PATH", help="a compiled STREAM benchmark")
+    parser.add_argument(
+        "--stream",
+        metavar="PATH",
+        action="append",
+        default=[],
+        help="a compiled STREAM; repeatable",
+    )
     parser.add_argument("--rounds", type=int, default=5, help="how often all take turns (5)")
     parser.add_argument("--repeats", type=int, default=30, help="measurements each turn is the best of (30)")
     parser.add_argument("--json", metavar="FILE", help="write JSON; - is standard output, no table")
@@ -101,8 +137,8 @@ def arithmetic(processors: list[int], rounds: int, repeats: int) -> list[Compari
             name, dtype = kernel["instruction_set"], kernel["dtype"]
             if name not in _VECTOR_BYTES or dtype not in _NUMBER_BYTES:
                 continue
-            pairs = [_rate_and_clock(name, dtype, list(where), repeats) for _ in range(rounds)]
-            if any(clock is None for _, clock in pairs):
+            pairs = _rates_and_clocks(name, dtype, list(where), rounds, repeats)
+            if not pairs:
                 continue
             # Of one unit, for a multiply-add in each lane.
             per_hertz = 2.0 * _VECTOR_BYTES[name] / _NUMBER_BYTES[dtype] * len(where)
@@ -115,62 +151,84 @@ def arithmetic(processors: list[int], rounds: int, repeats: int) -> list[Compari
     return comparisons
 
 
-def _rate_and_clock(name: str, dtype: str, where: list[int], repeats: int) -> tuple[float, float | None]:
-    clock = _native.measure_clock(where, _SECONDS, repeats)
-    found = _native.measure_compute(name, dtype, where, _SECONDS, repeats)
-    if found is None:
-        raise SystemExit(f"{name} {dtype} cannot be measured here")
-    return max(found["per_second"]), None if clock is None else max(clock["per_second"])
-
-
-Pairs = list[tuple[float, float | None]]
+def _rates_and_clocks(name: str, dtype: str, where: list[int], rounds: int, repeats: int) -> Pairs:
+    """Return nothing where the clock cannot be measured."""
+    pairs: Pairs = []
+    for _ in range(rounds):
+        clock = _native.measure_clock(where, _SECONDS, repeats)
+        if clock is None:
+            return []
+        found = _native.measure_compute(name, dtype, where, _SECONDS, repeats)
+        if found is None:
+            raise SystemExit(f"{name} {dtype} cannot be measured here")
+        pairs.append((max(found["per_second"]), max(clock["per_second"])))
+    return pairs
 
 
 def _units(pairs: Pairs, per_hertz: float) -> int:
-    rate, clock = _bests(pairs)
+    rate, clock = max(rate for rate, _ in pairs), max(clock for _, clock in pairs)
     return max(1, round(rate / (clock * per_hertz)))
 
 
-def _bests(pairs: Pairs) -> tuple[float, float]:
-    return max(rate for rate, _ in pairs), max(clock for _, clock in pairs if clock is not None)
-
-
 def _against_clock(name: str, cores: int, pairs: Pairs, per_hertz: float, units: int) -> Comparison:
-    rate, clock = _bests(pairs)
-    bound = clock * per_hertz
+    bounds = [(rate, clock * per_hertz) for rate, clock in pairs]
     where = f"{name}, {cores} core" + ("s" if cores > 1 else "")
+    clock = max(clock for _, clock in pairs)
     against = f"{clock / 1e9:.3f} GHz x {units} unit" + ("s" if units > 1 else "")
-    return Comparison(where, rate, bound, rate / bound, "FLOP/s", against)
+    return _compare(where, against, bounds, "FLOP/s")
 
 
-Contestant = Callable[[], float]
+@dataclass(frozen=True, slots=True)
+class Contestant:
+    """Something else that moves memory; `measure` returns its bytes per second by the name of our stream."""
+
+    name: str
+    measure: Callable[[], dict[str, float]]
+
+
+# By contestant and stream.
+Turns = dict[tuple[str, str], Pairs]
 
 
 def memory(
-    processors: list[int], array_bytes: int, stream: str | None, rounds: int, repeats: int
+    processors: list[int], array_bytes: int, streams: list[str], rounds: int, repeats: int
 ) -> list[Comparison]:
-    """Compare with STREAM where it is given, and with what NumPy and PyTorch reach."""
-    streams = ["read", "copy", "triad", "copy_non_temporal", "triad_non_temporal"]
-    theirs: dict[str, tuple[str, Contestant]] = {}
-    if stream is not None:
-        theirs["STREAM triad"] = ("triad", lambda: run_stream(stream)["Triad"])
-        theirs["STREAM copy"] = ("copy", lambda: run_stream(stream)["Copy"])
-    theirs |= library_copies(array_bytes, repeats)
-    rows: dict[str, list[tuple[float, float]]] = {name: [] for name in theirs}
+    """Compare with the builds of STREAM that are given, and with what NumPy and PyTorch reach."""
+    builds = [Contestant(name, partial(run_stream, path)) for name, path in names_of(streams).items()]
+    contestants = [*builds, *library_copies(array_bytes, repeats)]
+    turns: Turns = {}
     for _ in range(rounds):
-        for name, (ours, measure) in theirs.items():
-            found = _native.measure_streams(streams, array_bytes, processors, _SECONDS, repeats)
-            rows[name].append((max(found[ours]["per_second"]), measure()))
-    comparisons = []
-    for name, pairs in rows.items():
-        best, other = (max(rates) for rates in zip(*pairs, strict=True))
-        where = f"{theirs[name][0]}, {len(processors)} cores"
-        comparisons.append(Comparison(where, best, other, best / other, "B/s", name))
-    return comparisons
+        for each in contestants:
+            ours = _native.measure_streams(list(_STREAMS), array_bytes, processors, _SECONDS, repeats)
+            for stream, rate in each.measure().items():
+                best = max(ours[stream]["per_second"])
+                turns.setdefault((each.name, stream), []).append((best, rate))
+    if len(builds) > 1:
+        turns |= _best_build(turns, [each.name for each in builds])
+    cores = f"{len(processors)} cores"
+    return [_compare(f"{stream}, {cores}", name, pairs, "B/s") for (name, stream), pairs in turns.items()]
+
+
+def _best_build(turns: Turns, builds: list[str]) -> Turns:
+    """Return what the best of both sides did in each round."""
+    best: Turns = {}
+    for stream in ("triad", "copy"):
+        rounds = zip(*(turns[build, stream] for build in builds), strict=True)
+        best[f"STREAM, best of {len(builds)} builds", stream] = [
+            (max(ours for ours, _ in each), max(theirs for _, theirs in each)) for each in rounds
+        ]
+    return best
+
+
+def names_of(streams: list[str]) -> dict[str, str]:
+    """Return the paths of STREAM's builds by what the table calls them."""
+    if len(streams) == 1:
+        return {"STREAM": streams[0]}
+    return {f"STREAM {number}, {Path(path).name}": path for number, path in enumerate(streams, 1)}
 
 
 def run_stream(path: str) -> dict[str, float]:
-    """Return STREAM's best rates in bytes per second by the name of its kernel.
+    """Return STREAM's best rates in bytes per second by the name of our stream that does the same.
 
     It inherits this process's affinity: with OMP_PROC_BIND set, PyTorch leaves it one processor.
     """
@@ -179,48 +237,45 @@ def run_stream(path: str) -> dict[str, float]:
     except (OSError, subprocess.SubprocessError) as error:
         raise SystemExit(f"ceilings: --stream {path} does not run: {error}") from None
     rates = {
-        name: float(rate) * 1e6
+        name.lower(): float(rate) * 1e6
         for name, rate in re.findall(r"^(Copy|Triad):\s+([\d.]+)", done.stdout, flags=re.MULTILINE)
     }
-    if set(rates) != {"Copy", "Triad"}:
+    if set(rates) != {"copy", "triad"}:
         raise SystemExit(f"ceilings: --stream {path} prints no rates of Copy and Triad")
     return rates
 
 
-def library_copies(array_bytes: int, repeats: int) -> dict[str, tuple[str, Contestant]]:
-    """Return what copies with NumPy (on one core) and PyTorch do, in bytes named per second."""
-    import numpy as np
-
+def library_copies(array_bytes: int, repeats: int) -> list[Contestant]:
+    """Return copies and sums with NumPy (on one core) and PyTorch; rates are of the bytes they name."""
     source, target = (np.ones(array_bytes // 8) for _ in range(2))
-    found = {
-        "numpy copyto, 1 core": ("copy", _best(lambda: np.copyto(target, source), 2 * array_bytes, repeats))
-    }
+    found = [
+        _call("numpy copyto, 1 core", "copy", lambda: np.copyto(target, source), 2 * array_bytes, repeats)
+    ]
     try:
         import torch
     except ImportError:
         return found
     a, b, out = (torch.ones(array_bytes // 4) for _ in range(3))
-    cores = f"{torch.get_num_threads()} threads"
-    found[f"torch copy_, {cores}"] = ("copy", _best(lambda: out.copy_(a), 2 * array_bytes, repeats))
-    found[f"torch add, {cores}"] = (
-        "triad",
-        _best(lambda: torch.add(a, b, out=out), 3 * array_bytes, repeats),
-    )
-    found[f"torch sum, {cores}"] = ("read", _best(lambda: a.sum(), array_bytes, repeats))
-    return found
+    threads = f"{torch.get_num_threads()} threads"
+    return [
+        *found,
+        _call(f"torch copy_, {threads}", "copy", lambda: out.copy_(a), 2 * array_bytes, repeats),
+        _call(f"torch add, {threads}", "triad", lambda: torch.add(a, b, out=out), 3 * array_bytes, repeats),
+        _call(f"torch sum, {threads}", "read", lambda: a.sum(), array_bytes, repeats),
+    ]
 
 
-def _best(call: Callable[[], Any], moved_bytes: int, repeats: int) -> Contestant:
-    def measure() -> float:
+def _call(name: str, stream: str, call: Callable[[], Any], moved_bytes: int, repeats: int) -> Contestant:
+    def measure() -> dict[str, float]:
         call()
         times = []
         for _ in range(repeats):
             start = time.perf_counter()
             call()
             times.append(time.perf_counter() - start)
-        return moved_bytes / min(times)
+        return {stream: moved_bytes / min(times)}
 
-    return measure
+    return Contestant(name, measure)
 
 
 def table(comparisons: list[Comparison], machine: dict[str, Any]) -> str:
@@ -233,12 +288,20 @@ def table(comparisons: list[Comparison], machine: dict[str, Any]) -> str:
         f"{machine['cpu']}, {machine['cores_usable']} cores",
         f"load average {load} at the start, {end} at the end",
         "",
-        f"{'gpuprof':<28}{'':>14}   {'against':<30}{'':>14}{'ratio':>8}",
+        f"{'gpuprof':<22}{'':>14}   {'against':<29}{'':>14}{'best':>7}   within a turn",
     ]
     for each in comparisons:
         ours, theirs = (f"{value / 1e9:,.1f} G{each.unit}" for value in (each.ours, each.theirs))
-        lines.append(f"{each.name:<28}{ours:>14}   {each.against:<30}{theirs:>14}{each.ratio:>8.3f}")
+        lines.append(
+            f"{each.name:<22}{ours:>14}   {each.against:<29}{theirs:>14}{each.ratio:>7.3f}   {_turns(each)}"
+        )
     return "\n".join(lines) + "\n"
+
+
+def _turns(found: Comparison) -> str:
+    if found.turn_ratio_low is None or found.turn_ratio_high is None:
+        return f"{found.turn_ratio:.3f}"
+    return f"{found.turn_ratio:.3f} ({found.turn_ratio_low:.3f} to {found.turn_ratio_high:.3f})"
 
 
 if __name__ == "__main__":

@@ -26,7 +26,7 @@ def fake_stream(folder: Path, text: str) -> str:
 
 def test_the_rates_of_stream_are_read(tmp_path: Path) -> None:
     printed = "Function  Best Rate MB/s  Avg time\nCopy:  20000.5  0.1 0.1 0.1\nTriad:  30000.0  0.1 0.1 0.1"
-    assert ceilings.run_stream(fake_stream(tmp_path, printed)) == {"Copy": 20000.5e6, "Triad": 30000e6}
+    assert ceilings.run_stream(fake_stream(tmp_path, printed)) == {"copy": 20000.5e6, "triad": 30000e6}
 
 
 @pytest.mark.parametrize("text", ["", "Copy: fast", "Copy:  20000.5  0.1"])
@@ -63,6 +63,37 @@ def test_arithmetic_is_held_against_clock_times_units(monkeypatch: pytest.Monkey
     assert one.ratio == two.ratio == pytest.approx(0.95)
 
 
+class SteadyNative:
+    """Three streams that always move 12, 20 and 30 GB/s, the last of two repeats the best."""
+
+    @staticmethod
+    def measure_streams(streams: list[str], *_rest: Any) -> dict[str, Any]:
+        rates = {"read": 12e9, "copy": 20e9, "triad": 30e9}
+        return {stream: {"per_second": [rates[stream] / 2, rates[stream]]} for stream in streams}
+
+
+def test_a_row_holds_against_the_best_of_several_builds(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ceilings, "_native", SteadyNative)
+    monkeypatch.setattr(ceilings, "library_copies", lambda *_arguments: [])
+    builds = []
+    for name, copy, triad in (("apart", 25000, 20000), ("aligned", 16000, 40000)):
+        (tmp_path / name).mkdir()
+        builds.append(fake_stream(tmp_path / name, f"Copy: {copy} 0 0 0\nTriad: {triad} 0 0 0"))
+    rows = ceilings.memory([0, 1], 1 << 20, builds, rounds=2, repeats=2)
+    assert {(row.against, row.name): row.ratio for row in rows} == pytest.approx(
+        {
+            ("STREAM 1, stream", "copy, 2 cores"): 0.8,
+            ("STREAM 1, stream", "triad, 2 cores"): 1.5,
+            ("STREAM 2, stream", "copy, 2 cores"): 1.25,
+            ("STREAM 2, stream", "triad, 2 cores"): 0.75,
+            ("STREAM, best of 2 builds", "copy, 2 cores"): 0.8,
+            ("STREAM, best of 2 builds", "triad, 2 cores"): 0.75,
+        }
+    )
+
+
 def test_the_script_prints_json(tmp_path: Path) -> None:
     pytest.importorskip("torch", reason="one of the contestants")
     stream = fake_stream(tmp_path, "Copy: 1.0 0 0 0\nTriad: 1.0 0 0 0")
@@ -81,7 +112,6 @@ def test_the_script_prints_json(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stderr
     values = json.loads(done.stdout)
-    assert {"STREAM triad", "STREAM copy", "numpy copyto, 1 core"} <= {
-        each["against"] for each in values["comparisons"]
-    }
+    against = [(each["against"], each["name"].partition(",")[0]) for each in values["comparisons"]]
+    assert {("STREAM", "triad"), ("STREAM", "copy"), ("numpy copyto, 1 core", "copy")} <= set(against)
     assert all(each["ratio"] > 0 for each in values["comparisons"])
