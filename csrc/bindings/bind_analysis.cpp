@@ -132,6 +132,7 @@ py::dict to_dict(const DecodedRun& run) {
 py::dict decode(const std::string& folder, std::size_t batch_rows, const py::function& sink) {
     std::size_t names_sent = 0;
     auto send = [&](const Batch& batch) {
+        const py::gil_scoped_acquire held;
         if (PyErr_CheckSignals() != 0) throw py::error_already_set();
         py::list fresh;
         for (; names_sent < batch.names.size(); ++names_sent)
@@ -139,7 +140,11 @@ py::dict decode(const std::string& folder, std::size_t batch_rows, const py::fun
         sink(to_dict(batch.process), to_columns(batch.rows), to_columns(batch.links), fresh);
     };
     try {
-        return to_dict(decode_run(read_folder(folder), batch_rows, send));
+        return to_dict([&] {
+            // Others write while this decodes, and the program's own threads go on.
+            const py::gil_scoped_release released;
+            return decode_run(read_folder(folder), batch_rows, send);
+        }());
     } catch (const std::system_error& error) {
         throw_os_error(error, folder);
     }

@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,6 +12,7 @@ from gpuprof.run.format import KINDS, TABLES
 from gpuprof.run.gpu_records import find_files
 from gpuprof.run.gpu_tables import GpuTables
 from gpuprof.run.gpu_tree import notes_on, with_leaves
+from gpuprof.run.part_writers import PartWriters, registered, write_part
 from gpuprof.run.python_tree import SPAN_COLUMNS, with_python_frames
 from gpuprof.run.stacks import STACKS_QUERY, Stacks, batches
 from gpuprof.run.work_table import read_counters, read_work
@@ -50,9 +50,16 @@ class TableWriter:
     """Writes batches of columns as parts of hive-partitioned Parquet data sets."""
 
     def __init__(
-        self, connection: duckdb.DuckDBPyConnection, target: Path, *, keeps_spans: bool = False
+        self,
+        connection: duckdb.DuckDBPyConnection,
+        target: Path,
+        *,
+        keeps_spans: bool = False,
+        parts: PartWriters | None = None,
     ) -> None:
         self._connection = connection
+        # Write the spans, by far the largest table of most runs; None: the caller's thread does.
+        self._span_parts = parts
         # Until the tree is known: with Python's functions in it a call may stand in another row.
         self._kept_spans: list[dict[str, Any]] | None = [] if keeps_spans else None
         self._target = target
@@ -84,6 +91,13 @@ class TableWriter:
         columns["process_id"] = np.full(len(columns["span_id"]), process_id, dtype=np.int64)
         if self._kept_spans is not None:
             self._kept_spans.append(columns)
+            return
+        self._write_spans(columns)
+
+    def _write_spans(self, columns: dict[str, Any]) -> None:
+        process_id = int(columns["process_id"][0])
+        if self._span_parts is not None:
+            self._span_parts.write(columns, _SPANS_QUERY, self._new_part("spans", process_id))
             return
         with self._registered("batch", columns):
             self._write("spans", process_id, _SPANS_QUERY)
@@ -173,8 +187,7 @@ class TableWriter:
         with self._registered("batch", columns):
             self._write("call_tree", 0, _TREE_QUERY)
         for kept in self._kept_spans or ():
-            with self._registered("batch", kept):
-                self._write("spans", int(kept["process_id"][0]), _SPANS_QUERY)
+            self._write_spans(kept)
 
     def _renumber_spans(self, path_ids: npt.NDArray[np.int64]) -> None:
         first = 0
@@ -201,21 +214,19 @@ class TableWriter:
             self._connection.execute("INSERT INTO names SELECT name_id, name FROM fresh")
         self._names += len(names)
 
-    @contextlib.contextmanager
-    def _registered(self, name: str, columns: dict[str, Any]) -> Iterator[None]:
-        self._connection.register(name, columns)
-        try:
-            yield
-        finally:
-            self._connection.unregister(name)
+    def _registered(self, name: str, columns: dict[str, Any]) -> AbstractContextManager[None]:
+        return registered(self._connection, name, columns)
 
     def _write(self, table: str, process_id: int, query: str) -> None:
         self._write_rows(table, process_id, self._connection.sql(query))
 
     def _write_rows(self, table: str, process_id: int, rows: duckdb.DuckDBPyRelation) -> None:
+        write_part(rows, self._new_part(table, process_id))
+
+    def _new_part(self, table: str, process_id: int) -> Path:
         folder = self._target / table / "rank=0"
         folder.mkdir(parents=True, exist_ok=True)
         part = folder / f"part-{process_id}-{self._parts:06}.parquet"
         self._parts += 1
         self._written.add(table)
-        rows.write_parquet(str(part), compression="zstd")
+        return part

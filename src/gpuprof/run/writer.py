@@ -16,15 +16,18 @@ from gpuprof.run.database import connect as connect_database
 from gpuprof.run.forked_gpu import with_forked
 from gpuprof.run.format import META_FILE, TABLES, check_version, read_json
 from gpuprof.run.meta import meta_of
+from gpuprof.run.part_writers import PartWriters
 from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.python_tree import with_last_samples
 from gpuprof.run.samples import SampledDevices, read_samples
 from gpuprof.run.stacks import has_stacks, read_stacks
 from gpuprof.run.table_writer import SCRATCH, TableWriter
 
-# Rows that are held in memory at once, in columns of 57 bytes a row. This may be the measured program's
-# memory, so fewer than DuckDB would like: twice as many cost 20 MB and save a tenth of the time.
-BATCH_ROWS = 65_536
+# Rows of a batch, in columns of 57 bytes a row, and the threads that write such batches while the next is
+# decoded. This may be the measured program's memory, so batches are smaller than DuckDB would like: twice as
+# many rows save a tenth of the time and cost 10 MB.
+BATCH_ROWS = 32_768
+WRITING_THREADS = 2
 
 
 def preload() -> None:
@@ -78,30 +81,40 @@ def _write_tables(
     connection = connect_database()
     plain = PlainPath(target)
     try:
-        # This may run in the measured program: each further thread would hold buffers of its own.
+        # A query stays in the thread that asks: more of them would hold buffers of their own.
         connection.execute("SET threads = 1")
-        writer = TableWriter(connection, plain.path, keeps_spans=has_stacks(path / SEGMENTS))
-        decoded = _native.decode(os.fsencode(path / SEGMENTS), BATCH_ROWS, writer.add_batch)
-        name_processes(decoded, children)
-        writer.write_gpu(path / SEGMENTS, decoded)
-        stacks = read_stacks(path / SEGMENTS, int(decoded["origin_monotonic_ns"]))
-        with_last_samples(decoded, stacks)
-        writer.write_stacks(stacks)
-        writer.write_tree(decoded, stacks)
-        decoded["damage"] += stacks.damage
-        decoded["stacks"] = stacks.summary()
-        writer.write_work(path / SEGMENTS, decoded)
-        origin_ns = int(decoded["origin_monotonic_ns"])
-        sampled = read_samples(
-            path / SEGMENTS, lambda columns: writer.add_samples(columns, origin_ns), closed=closed
-        )
-        writer.ensure_tables()
+        with PartWriters(connection, WRITING_THREADS) as parts:
+            decoded, sampled = _write_with(
+                TableWriter(connection, plain.path, keeps_spans=has_stacks(path / SEGMENTS), parts=parts),
+                path / SEGMENTS,
+                children,
+                closed=closed,
+            )
     except duckdb.Error as error:
         raise OSError(0, str(error).splitlines()[0]) from error
     finally:
         connection.close()
         shutil.rmtree(target / SCRATCH, ignore_errors=True)
     decoded["damage"] += sampled.damage
+    return decoded, sampled
+
+
+def _write_with(
+    writer: TableWriter, segments: Path, children: list[dict[str, Any]], *, closed: bool
+) -> tuple[dict[str, Any], SampledDevices]:
+    decoded = _native.decode(os.fsencode(segments), BATCH_ROWS, writer.add_batch)
+    name_processes(decoded, children)
+    writer.write_gpu(segments, decoded)
+    origin_ns = int(decoded["origin_monotonic_ns"])
+    stacks = read_stacks(segments, origin_ns)
+    with_last_samples(decoded, stacks)
+    writer.write_stacks(stacks)
+    writer.write_tree(decoded, stacks)
+    decoded["damage"] += stacks.damage
+    decoded["stacks"] = stacks.summary()
+    writer.write_work(segments, decoded)
+    sampled = read_samples(segments, lambda columns: writer.add_samples(columns, origin_ns), closed=closed)
+    writer.ensure_tables()
     return decoded, sampled
 
 
