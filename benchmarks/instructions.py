@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How many instructions a span executes: a figure that no neighbour and no clock changes.
+
+    python benchmarks/instructions.py [--python PATH]... [--json FILE|-]
+
+Needs Valgrind. Each loop runs twice, short and long; their difference, less that of an empty loop, is what
+one turn of the `with` statement executes, the interpreter's part included. Name several interpreters to hold
+revisions of gpuprof, or builds of Python, against each other: each must have gpuprof and nvtx installed.
+Instructions are not time: two machines take different times for the same ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+from benchmarks._instructions_child import LOOPS
+from benchmarks._machine import describe_code, describe_machine
+from benchmarks._output import Column, plain_table, show
+
+_CHILD = Path(__file__).with_name("_instructions_child.py")
+_SHORT, _LONG = 2_000, 52_000
+_LONGEST_S = 300
+_EMPTY = "empty"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Count, print, and return the exit code."""
+    parser = argparse.ArgumentParser(description="Instructions of a span, counted by Valgrind.")
+    parser.add_argument(
+        "--python",
+        metavar="PATH",
+        action="append",
+        help="an interpreter that has gpuprof and nvtx (this one); repeatable",
+    )
+    parser.add_argument("--json", metavar="FILE", help="write JSON; - is standard output, no table")
+    options = parser.parse_args(arguments)
+    pythons = options.python or [sys.executable]
+    rows = [_row(loop, pythons) for loop in LOOPS]
+    empty = rows.pop(0)
+    for row in rows:
+        row["instructions"] = [
+            all_ - loop for all_, loop in zip(row["instructions"], empty["instructions"], strict=True)
+        ]
+    result = {
+        "benchmark": "instructions",
+        "pythons": pythons,
+        "machine": describe_machine(),
+        "gpuprof": describe_code(),
+        "rows": rows,
+    }
+    show(result, _table(rows, pythons), options.json, indent=1)
+    return 0
+
+
+def _row(loop: str, pythons: list[str]) -> dict[str, Any]:
+    return {"name": loop, "instructions": [per_turn(python, loop) for python in pythons]}
+
+
+def per_turn(python: str, loop: str) -> float:
+    """Return the instructions of one turn of a loop, the loop's own included."""
+    short, long = (count(python, loop, times) for times in (_SHORT, _LONG))
+    return (long - short) / (_LONG - _SHORT)
+
+
+def count(python: str, loop: str, times: int) -> int:
+    """Return the instructions of a whole process that runs a loop so many times."""
+    with tempfile.TemporaryDirectory() as folder:
+        counts = Path(folder) / "callgrind.out"
+        command = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={counts}"]
+        command += [python, str(_CHILD), loop, str(times), folder]
+        try:
+            subprocess.run(
+                command,
+                env={**os.environ, "PYTHONHASHSEED": "0"},
+                capture_output=True,
+                text=True,
+                check=True,
+                timeout=_LONGEST_S,
+            )
+        except FileNotFoundError:
+            raise SystemExit(
+                "instructions: there is no valgrind: install Debian's package valgrind"
+            ) from None
+        except subprocess.CalledProcessError as error:
+            reason = (error.stderr.strip().splitlines() or ["no reason given"])[-1]
+            raise SystemExit(f"instructions: {python} fails under Valgrind: {reason}") from None
+        found = re.search(r"^(?:totals|summary):\s*(\d+)", counts.read_text(), flags=re.MULTILINE)
+    if found is None:
+        raise SystemExit(f"instructions: Valgrind counted nothing of {python}")
+    return int(found[1])
+
+
+def _table(rows: list[dict[str, Any]], pythons: list[str]) -> str:
+    columns = [Column("instructions of", 38, lambda row: str(row["name"]))]
+    columns += [_column(place) for place in range(len(pythons))]
+    names = "".join(f"[{number}] {python}\n" for number, python in enumerate(pythons, 1))
+    return plain_table(columns, rows) + names
+
+
+def _column(place: int) -> Column:
+    return Column(f"[{place + 1}]", 8, lambda row: f"{row['instructions'][place]:,.0f}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

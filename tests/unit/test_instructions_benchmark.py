@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmark of instructions subtracts what is not the span's. Valgrind itself is not asked here."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).resolve().parents[2] / "benchmarks" / "instructions.py"
+sys.path.append(str(SCRIPT.parents[1]))
+
+from benchmarks import instructions  # noqa: E402 - found only from now on
+from benchmarks._instructions_child import LOOPS  # noqa: E402
+
+# A start-up of a million, 200 instructions for a turn of the empty loop, and 500 more for that of any other.
+VALGRIND = """#!{python}
+import sys
+out = next(each for each in sys.argv if each.startswith("--callgrind-out-file=")).partition("=")[2]
+loop, times = sys.argv[-3], int(sys.argv[-2])
+counted = 1_000_000 + times * (200 if loop == "empty" else 700)
+open(out, "w").write(f"events: Ir\\nsummary: {{counted}}\\n\\nfn=(0)\\n1 2\\n")
+"""
+BROKEN = """#!{python}
+import sys
+sys.exit("==1== no module named gpuprof")
+"""
+
+
+def install(folder: Path, text: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    valgrind = folder / "valgrind"
+    valgrind.write_text(text.format(python=sys.executable))
+    valgrind.chmod(0o755)
+    monkeypatch.setenv("PATH", str(folder))
+
+
+def test_start_and_the_empty_loop_are_subtracted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    install(tmp_path, VALGRIND, monkeypatch)
+    monkeypatch.setattr(instructions, "describe_code", dict)
+    assert instructions.main(["--python", "a", "--python", "b", "--json", "-"]) == 0
+    rows = json.loads(capsys.readouterr().out)["rows"]
+    assert {row["name"]: row["instructions"] for row in rows} == {
+        loop: [500, 500] for loop in LOOPS if loop != "empty"
+    }
+
+
+def test_what_fails_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(SystemExit, match="there is no valgrind"):
+        instructions.count("python", "empty", 1)
+    install(tmp_path, BROKEN, monkeypatch)
+    with pytest.raises(SystemExit, match="no module named gpuprof"):
+        instructions.count("python", "empty", 1)
+
+
+@pytest.mark.parametrize("loop", [each for each in LOOPS if "nvtx" not in each])
+def test_each_loop_runs_and_ends(tmp_path: Path, loop: str) -> None:
+    child = SCRIPT.with_name("_instructions_child.py")
+    command = [sys.executable, str(child), loop, "1000", str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+    assert any(tmp_path.iterdir()) == loop.startswith("recorded")
