@@ -46,7 +46,11 @@ def measure_page(page: Path, repeats: int) -> dict[str, list[float]]:
         from playwright.sync_api import sync_playwright
     except ImportError:
         return {}
-    path = os.environ.get("GPUPROF_CHROMIUM") or shutil.which("chromium")
+    path = (
+        os.environ.get("GPUPROF_CHROMIUM")
+        or shutil.which("chromium")
+        or shutil.which("chromium-headless-shell")
+    )
     with sync_playwright() as playwright:
         if path is None and not Path(playwright.chromium.executable_path).exists():
             return {}

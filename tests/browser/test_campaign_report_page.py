@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,10 @@ from pages import background, next_frames
 
 from gpuprof.bench.campaign_report import write_report
 from gpuprof.bench.campaign_report.page import report_page
+from gpuprof.bench.campaign_report.pdf import find_chromium
 from gpuprof.bench.campaign_report.reading import report_of
 from gpuprof.bench.campaign_report.sections import content_of
+from gpuprof.errors import UnavailableError
 
 pytest.importorskip("plotly", reason="no plotly: `pip install 'gpuprof-native[report]'`")
 pytest.importorskip("jinja2", reason="no jinja2: `pip install 'gpuprof-native[report]'`")
@@ -198,8 +199,10 @@ def test_paper_is_light_and_cuts_nothing(open_page: Any, usual: str) -> None:
 
 
 def test_a_pdf_is_printed(tmp_path: Path, browser: Any) -> None:
-    if shutil.which("chromium") is None:
-        pytest.skip("no Chromium in the path")
+    try:
+        find_chromium()
+    except UnavailableError as error:
+        pytest.skip(str(error))
     (path,) = write_report(document(NAMES, (1, 8)), ["pdf"], tmp_path, "report")
     raw = path.read_bytes()
     assert raw.startswith(b"%PDF-")

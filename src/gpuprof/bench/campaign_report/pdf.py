@@ -16,7 +16,7 @@ LIMIT_S = 120.0
 VARIABLE = "GPUPROF_CHROMIUM"
 _NAMES = (
     "chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome", "microsoft-edge",
-    "headless_shell",
+    "chromium-headless-shell", "headless_shell",
 )  # fmt: skip
 _APPLICATIONS = (
     "/Applications/Google Chrome.app/Contents/MacOS/Google Chrome",
