@@ -44,13 +44,19 @@ def write_ten(folder: Path) -> None:
         for number in range(10):
             parts.write(batch(number), QUERY, folder / f"{number}.parquet")
     for number in range(10):
-        rows = connection.execute("FROM read_parquet(?) ORDER BY number", [f"{folder}/{number}.parquet"])
+        rows = connection.execute("FROM read_parquet(?) ORDER BY number", [str(folder / f"{number}.parquet")])
         assert rows.fetchall() == [(number, f"word {number}"), (number + 1, f"word {number + 1}")]
     assert threads_left() == []
 
 
 def test_every_part_holds_its_own_batch(tmp_path: Path) -> None:
     write_ten(tmp_path)
+
+
+def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
+    folder = tmp_path / "it's'); DROP TABLE words; --"
+    folder.mkdir()
+    write_ten(folder)
 
 
 @pytest.mark.parametrize("begun", [0, 1])

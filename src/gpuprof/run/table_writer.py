@@ -12,7 +12,7 @@ from gpuprof.run.format import KINDS, TABLES
 from gpuprof.run.gpu_records import find_files
 from gpuprof.run.gpu_tables import GpuTables
 from gpuprof.run.gpu_tree import notes_on, with_leaves
-from gpuprof.run.part_writers import PartWriters, registered, write_part
+from gpuprof.run.part_writers import PartWriters, registered
 from gpuprof.run.python_tree import SPAN_COLUMNS, with_python_frames
 from gpuprof.run.stacks import STACKS_QUERY, Stacks, batches
 from gpuprof.run.work_table import read_counters, read_work
@@ -221,7 +221,7 @@ class TableWriter:
         self._write_rows(table, process_id, self._connection.sql(query))
 
     def _write_rows(self, table: str, process_id: int, rows: duckdb.DuckDBPyRelation) -> None:
-        write_part(rows, self._new_part(table, process_id))
+        rows.write_parquet(str(self._new_part(table, process_id)), compression="zstd")
 
     def _new_part(self, table: str, process_id: int) -> Path:
         folder = self._target / table / "rank=0"
