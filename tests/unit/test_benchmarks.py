@@ -35,7 +35,15 @@ ROWS = {
 # No peer counts work beside its recording: the base is the same recording without.
 AGAINST_ITSELF = {"work.transformer", "work.convnet"}
 # Small differences of two times: on a busy machine a quick run may find them below zero.
-DIFFERENCES = {"layer", "operator", "million.loop"}
+DIFFERENCES = {
+    "idle.reused",
+    "idle.fresh",
+    "span.reused",
+    "span.fresh",
+    "layer",
+    "operator",
+    "million.loop",
+}
 
 
 def run_overhead(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
