@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pages import next_frames
 
 OpenPage = Callable[..., Any]
 
@@ -60,6 +61,7 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[OpenPage]:
             # Not wait_for_function: it polls with eval, which the page's security policy forbids.
             page.locator("html[data-ready]").wait_for(state="attached")
             assert page.evaluate("window.__gpuprof.ready") is True
+            next_frames(page)  # what is not laid out yet has no text for a reader
         return page
 
     yield opened
