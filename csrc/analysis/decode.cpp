@@ -317,6 +317,7 @@ void decode_process(const RecordedProcess& process, const std::vector<std::uint3
 DecodedRun decode_run(const RecordedFolder& folder, std::size_t batch_rows, const BatchSink& sink) {
     DecodedRun run;
     run.damage = folder.damage;
+    run.totals.dropped_events = folder.dropped_events;
     const TickScale scale = common_scale(folder.processes);
     run.ns_per_tick = scale.ns_per_tick();
     run.origin_monotonic_ns =

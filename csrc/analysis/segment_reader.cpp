@@ -15,6 +15,8 @@
 #include <map>
 #include <system_error>
 
+#include "core/losses.hpp"
+
 namespace gpuprof {
 namespace {
 
@@ -179,6 +181,32 @@ void read_one(const fs::path& path, ProcessMap& processes, std::vector<std::stri
     read_segment(std::move(file), process, path.string(), damage);
 }
 
+// What processes lost that could make no segment. A recording of an older version has no such file.
+void read_losses(const std::string& path, RecordedFolder& result) {
+    if (::access(path.c_str(), F_OK) != 0) return;
+    const MappedFile file(path);
+    const SegmentHeader* header = valid_header(file);
+    if (header == nullptr) {
+        result.damage.push_back(path + ": its header is damaged; what other processes lost is not known");
+        return;
+    }
+    result.dropped_events = header->dropped_events.load(std::memory_order_relaxed);
+    const std::uint32_t processes = header->chunks_taken.load(std::memory_order_relaxed);
+    if (processes > 0)
+        result.damage.push_back("no room for the events of " + std::to_string(processes) +
+                                (processes == 1 ? " process" : " processes") +
+                                " that the program started; they are lost");
+}
+
+// A segment that is gone takes its events along; the last one of a process nobody misses.
+void miss_segments(const RecordedProcess& process, std::vector<std::string>& damage) {
+    if (process.segments.empty()) return;
+    const std::size_t expected = std::size_t{std::ranges::max(process.segments)} + 1;
+    if (const std::size_t missing = expected - process.segments.size(); missing > 0)
+        damage.push_back("process " + std::to_string(process.process_id) + ": " + std::to_string(missing) +
+                         (missing == 1 ? " segment is" : " segments are") + " missing; the events are lost");
+}
+
 }  // namespace
 
 MappedFile::MappedFile(const std::string& path) {
@@ -225,6 +253,11 @@ RecordedFolder read_folder(const std::string& folder) {
             result.damage.emplace_back(error.what());
         }
     }
+    try {
+        read_losses(Losses::path_in(folder), result);
+    } catch (const std::system_error& error) {
+        result.damage.emplace_back(error.what());
+    }
     for (auto& [key, process] : processes) {
         const auto stem = std::to_string(process.process_id) + "-" + std::to_string(process.process_key);
         try {
@@ -233,6 +266,7 @@ RecordedFolder read_folder(const std::string& folder) {
             // A process that was killed before its first event may have no names file yet.
             if (!process.pieces.empty()) result.damage.emplace_back(error.what());
         }
+        miss_segments(process, result.damage);
         sort_pieces(process);
         result.processes.push_back(std::move(process));
     }

@@ -67,6 +67,7 @@ struct RecordedProcess {
 struct RecordedFolder {
     std::vector<RecordedProcess> processes;  // in the order of their start
     std::vector<std::string> damage;         // a line for each file that could not be read whole
+    std::uint64_t dropped_events = 0;        // of processes that could make no file
 };
 
 // Throws std::system_error when the folder cannot be listed; damaged files are reported, not thrown.

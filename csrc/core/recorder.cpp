@@ -72,7 +72,7 @@ void Recorder::start(const std::string& folder, bool joins) {
         ticks_per_ns_guess_ = 1.0 / scale.ns_per_tick();
         std::string names_path = file_path(".names");
         // A folder that cannot be written fails here, before anything is changed.
-        if (!joins) open_segment();
+        if (!joins) make_first_files();
         names_.begin(std::move(names_path));
         if (!joins) names_.ensure_file();
     }
@@ -119,6 +119,7 @@ RecorderTotals Recorder::stop() noexcept {
     }
     segments_.clear();
     spare_pieces_.clear();
+    losses_.close();
     return totals;
 }
 
@@ -245,6 +246,20 @@ Recorder::Piece Recorder::next_piece() {
     return {chunk, chunk + chunk_events};
 }
 
+// Requires chunks_. What is there to count the losses of other processes comes first, while there is room. A
+// recording that goes on after a pause has it.
+void Recorder::make_first_files() {
+    const std::string losses = Losses::path_in(folder_);
+    const bool is_new = ::access(losses.c_str(), F_OK) != 0;
+    if (is_new) const Segment without_chunks(losses, describe_segment(0));
+    try {
+        open_segment();
+    } catch (const std::exception&) {
+        if (is_new) ::unlink(losses.c_str());
+        throw;
+    }
+}
+
 // Requires chunks_. Segments grow, so that a short recording reserves little and a long one maps rarely.
 void Recorder::open_segment() {
     const auto index = static_cast<std::uint32_t>(segments_.size());
@@ -288,7 +303,9 @@ void Recorder::note_storage_failure(const char* what) noexcept {
 // Requires chunks_. Counted in the file as well, for the reader of a process that dies.
 void Recorder::count_dropped_event(ThreadLog& log) noexcept {
     ++log.dropped;
-    if (!segments_.empty())
+    if (segments_.empty())
+        losses_.add_event(folder_);
+    else
         segments_.front()->header().dropped_events.fetch_add(1, std::memory_order_relaxed);
 }
 
@@ -327,6 +344,7 @@ void Recorder::become_child() noexcept {
     for (auto& segment : segments_) segment->forget();
     segments_.clear();
     spare_pieces_.clear();
+    losses_.close();
     dropped_by_ended_threads_ = 0;
     process_key_ = static_cast<std::uint64_t>(monotonic_ns());
     if (!active()) return;

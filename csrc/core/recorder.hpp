@@ -11,6 +11,7 @@
 
 #include "core/clock.hpp"
 #include "core/layout.hpp"
+#include "core/losses.hpp"
 #include "core/names.hpp"
 #include "core/segment.hpp"
 
@@ -149,6 +150,7 @@ class Recorder {
     bool refill(ThreadLog& log) noexcept;
     Piece next_piece();
     void open_segment();
+    void make_first_files();
     void wait_for_writers() noexcept;
     void release_logs() noexcept;
     std::string file_path(const char* suffix) const;
@@ -181,6 +183,7 @@ class Recorder {
     std::string folder_;
     std::vector<std::unique_ptr<Segment>> segments_;
     std::vector<Piece> spare_pieces_;
+    Losses losses_;
     std::uint64_t process_key_ = 0;
     ClockPoint first_point_;
     double ticks_per_ns_guess_ = 1.0;

@@ -222,3 +222,29 @@ TEST(damage_in_one_process_leaves_the_others_alone) {
     CHECK_EQ(alone.rows.size(), 100u);
     CHECK(same_rows(both, alone));
 }
+
+TEST(a_segment_that_is_gone_is_missed) {
+    const TemporaryFolder folder;
+    start(folder);
+    emit_numbered_spans(40'000);
+    Recorder::instance().stop();
+    REQUIRE(folder.files(".segment").size() == 2);
+    CHECK_EQ(decode_folder(folder()).run.damage.size(), 0u);
+    for (const fs::path& path : folder.files(".segment"))
+        if (path.stem().extension() == ".0") fs::remove(path);
+    const Spans spans = decode_folder(folder());
+    REQUIRE(spans.run.damage.size() == 1);
+    CHECK(spans.run.damage[0].find("1 segment is missing") != std::string::npos);
+}
+
+TEST(damaged_counts_of_losses_are_told) {
+    const TemporaryFolder folder;
+    start(folder);
+    emit_numbered_spans(1);
+    Recorder::instance().stop();
+    write_file(Losses::path_in(folder()), Bytes(header_bytes, '\7'));
+    const Spans spans = decode_folder(folder());
+    CHECK_EQ(spans.run.totals.spans, 1u);
+    REQUIRE(spans.run.damage.size() == 1);
+    CHECK(spans.run.damage[0].find("losses") != std::string::npos);
+}

@@ -84,6 +84,27 @@ TEST(a_killed_process_has_counted_its_dropped_events) {
     CHECK(!spans.run.processes[0].closed);
 }
 
+TEST(what_children_without_any_room_drop_is_counted) {
+    const TemporaryFolder folder;
+    start(folder);
+    emit_numbered_spans(10);
+    for (int i = 0; i < 2; ++i) {
+        const pid_t child = start_child([] {
+            limit_files(1000);
+            emit_numbered_spans(50);
+            // Its own child has no room either.
+            CHECK_EQ(wait_for(start_child([] { emit_numbered_spans(5); })), 0);
+        });
+        CHECK_EQ(wait_for(child), 0);
+    }
+    CHECK_EQ(Recorder::instance().stop().dropped_events, 0u);
+    const Spans spans = decode_folder(folder());
+    CHECK_EQ(spans.run.totals.spans, 10u);
+    CHECK_EQ(spans.run.totals.dropped_events, 220u);
+    REQUIRE(spans.run.damage.size() == 1);
+    CHECK(spans.run.damage[0].find("4 processes") != std::string::npos);
+}
+
 TEST(the_next_recording_has_room_again) {
     in_child([] {
         limit_files(first_segment_bytes);
