@@ -895,7 +895,16 @@ class TestOrderOfImports:
         program = """
 import torch, gpuprof
 from collections import Counter
-model = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU())
+# Two clocks agree to microseconds only: operators lie well inside of their layers.
+def padded(layer):
+    class Padded(layer):
+        def forward(self, value):
+            sum(range(20000))
+            value = super().forward(value)
+            sum(range(20000))
+            return value
+    return Padded
+model = torch.nn.Sequential(padded(torch.nn.Linear)(2, 2), padded(torch.nn.ReLU)())
 def step():
     with torch.profiler.record_function("my range"):
         loss = model(torch.zeros(1, 2)).sum()

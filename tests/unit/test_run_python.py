@@ -194,6 +194,7 @@ def test_hooks_of_the_programs_threads_are_left(sampled: Sampled) -> None:
     )
     assert ended.returncode == 0, ended.stderr
     assert run.meta["stacks"]["threads"] == 1
+    assert any(note.startswith("the program used threading.setprofile: stacks") for note in run.meta["notes"])
 
 
 def test_errors_and_exit_codes_stay_the_programs(sampled: Sampled) -> None:

@@ -8,6 +8,7 @@ the folder stays, and another variable tells Python processes that the program s
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import sys
@@ -19,6 +20,7 @@ from gpuprof.record.children import CHILDREN_VARIABLE, STARTUP_FOLDER, offer_run
 from gpuprof.record.collector import offer_collector
 from gpuprof.record.other_profilers import begin_profiler
 from gpuprof.record.recording import Recording, record_program
+from gpuprof.record.recording_folder import mark_refused
 
 OPTIONS_VARIABLE = "GPUPROF_RUN"
 
@@ -63,11 +65,20 @@ def begin() -> None:
         record_program(recording)
     except (GpuprofError, OSError) as error:
         # The program is worth more than its profile.
-        print(f"gpuprof: {error}; the program runs without being recorded", file=sys.stderr, flush=True)
+        told = f"gpuprof: {error}{_mend(error)}; the program runs without being recorded"
+        print(told, file=sys.stderr, flush=True)
+        mark_refused(recording.path)
         return
     stop_at_exit(recording)
     if options["children"]:
         offer_run(options)
+
+
+def _mend(error: GpuprofError | OSError) -> str:
+    """Return what to do about a full disk, of which a recording tells the system's words alone."""
+    cause = error if isinstance(error, OSError) else error.__context__
+    is_full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
+    return ": make room, or name another folder" if is_full else ""
 
 
 def _restore(variable: str, value: str | None) -> None:

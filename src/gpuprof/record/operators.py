@@ -8,17 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
 import threading
 import weakref
 from typing import Any, Protocol
 
 from gpuprof import _native
 from gpuprof.record.collector import why_not_collecting
+from gpuprof.record.new_threads import NewThreads
 from gpuprof.record.profiler_guard import ProfilerGuard
 
 _ENGINE_PREFIX = "autograd::engine::evaluate_function: "
 _STEPPED_BACK = "operators were not recorded while the program used a profiler of PyTorch"
+_DISPLACED = (
+    "the program used threading.setprofile: operators of threads that began after that are not recorded"
+)
 
 
 # The announcements of each thread on which we turned them on, and on which they still are.
@@ -41,7 +44,8 @@ class OperatorSource:
     def __init__(self) -> None:
         self._method: _Method | None = None
         self._thread = 0
-        self._hooked_threads = False
+        # PyTorch announces per thread, so a new thread turns it on for itself, before its first line.
+        self._new_threads = NewThreads(_announce_in_new_thread)
         self.notes: list[str] = []
 
     def start(self) -> str:
@@ -59,7 +63,7 @@ class OperatorSource:
         _current.source = self
         _guard.install()
         if obstacle is None:
-            self._hook_new_threads()
+            self._new_threads.start()
         return "itt" if obstacle is None else f"torch.profiler, at a higher cost: {obstacle}"
 
     def stop(self) -> None:
@@ -67,8 +71,7 @@ class OperatorSource:
         method, self._method = self._method, None
         if method is None:
             return
-        if self._hooked_threads and threading.getprofile() is _announce_in_new_thread:
-            threading.setprofile(None)
+        self._stop_new_threads()
         if threading.get_ident() == self._thread:
             _guard.unguarded(method.end)
         else:
@@ -89,11 +92,13 @@ class OperatorSource:
         if self._method is not None:
             self._method.resume()
 
-    def _hook_new_threads(self) -> None:
-        # PyTorch announces per thread, so a new thread turns it on for itself, before its first line.
-        if threading.getprofile() is None:
-            threading.setprofile(_announce_in_new_thread)
-            self._hooked_threads = True
+    def _stop_new_threads(self) -> None:
+        self._new_threads.stop()
+        if self._new_threads.was_displaced:
+            self.notes.append(_DISPLACED)
+        if self._new_threads.failures:
+            reasons = ", ".join(sorted(each.__name__ for each in list(self._new_threads.failures)))
+            self.notes.append(f"operators of new threads are missing: announcing them failed ({reasons})")
 
 
 class _Current:
@@ -188,8 +193,7 @@ def _silence_thread() -> bool:
     return True
 
 
-def _announce_in_new_thread(*_: object) -> None:
-    sys.setprofile(None)
+def _announce_in_new_thread() -> None:
     if _native.is_recording():
         try:
             _guard.unguarded(_announce)

@@ -20,6 +20,7 @@ from typing import Any
 
 from gpuprof._native import QuietCall
 from gpuprof.record.frame_text import OWN_FOLDER, builtin_text, frame_text, is_hidden
+from gpuprof.record.new_threads import NewThreads
 from gpuprof.record.stack_file import LONGEST_STACK, StackFile
 
 INTERVAL_NS = 1_000_000
@@ -27,6 +28,8 @@ NO_PYINSTRUMENT = "pyinstrument is not installed: pip install 'gpuprof-native[py
 CUT_OFF = "(outer frames left out)"
 MOST_KEPT = 100_000
 _TAKEN = "another profiler held Python's place for one on the main thread"
+_WATCHED = "the program watches its threads itself: only the main thread's stacks are sampled"
+_DISPLACED = "the program used threading.setprofile: stacks of threads that began after that are not sampled"
 _LOST = (
     "the program used Python's place for profilers itself, or raised from a signal handler: "
     "its main thread has stack samples until then"
@@ -59,7 +62,7 @@ class PythonStackSource:
         self._idle: list[_StackWriter] = []  # of threads that ended
         self._process_id = os.getpid()
         self._placed: object = None
-        self._hook = QuietCall(self._thread_begins, OWN_FOLDER, self._failures)
+        self._new_threads = NewThreads(self._thread_begins)
         self._thread = threading.get_ident()
 
     def start(self) -> str:
@@ -71,11 +74,9 @@ class PythonStackSource:
             return f"off: {_TAKEN}"
         self.is_on = True
         if threading.getprofile() is None:
-            threading.setprofile(self._hook)
+            self._new_threads.start()
         else:
-            self.notes.append(
-                "the program watches its threads itself: only the main thread's stacks are sampled"
-            )
+            self.notes.append(_WATCHED)
         self._sample_this_thread()
         self._placed = sys.getprofile()
         return f"pyinstrument, every {self.interval_ns / 1e6:g} ms"
@@ -88,20 +89,21 @@ class PythonStackSource:
             else:
                 self.notes.append(_LOST)
         self.is_on = False
-        if threading.getprofile() is self._hook:
-            threading.setprofile(None)
+        self._new_threads.stop()
+        if self._new_threads.was_displaced:
+            self.notes.append(_DISPLACED)
         self._placed = None
-        reasons = {*self._full, *(f"taking them failed ({each.__name__})" for each in self._failures)}
+        failures = self._failures | self._new_threads.failures
+        reasons = {*self._full, *(f"taking them failed ({each.__name__})" for each in failures)}
         if reasons:
             self.notes.append(f"stack samples are missing: {'; '.join(sorted(reasons))}")
         self._full.clear()
         self._failures.clear()
 
-    def _thread_begins(self, _frame: FrameType, _event: str, _argument: Any) -> None:
-        if self.is_on:
+    def _thread_begins(self) -> None:
+        # A function that the program has set since stands there already.
+        if self.is_on and sys.getprofile() is None:
             self._sample_this_thread()
-        else:
-            sys.setprofile(None)
 
     def _sample_this_thread(self) -> None:
         from pyinstrument.low_level.stat_profile import setstatprofile

@@ -83,7 +83,7 @@ class Recording:
             self._start_native()
         except OSError as error:
             self._unlock()
-            raise RecordingError(f"cannot record into {self.path}: {error.strerror}") from error
+            raise RecordingError(f"cannot record into {self.path}: {error.strerror}") from None
         self._facts = {**_facts(self._process_id), "command": self.command}
         for line in tool_notes():
             self._note(line)

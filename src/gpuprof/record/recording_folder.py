@@ -34,7 +34,18 @@ def create_folder(path: Path) -> None:
         reason = error.strerror if isinstance(error, OSError) else error
         raise RecordingError(
             f"cannot make {str(path)!r}: {reason}; name a folder that can be written"
-        ) from error
+        ) from None
+
+
+def mark_refused(path: Path) -> None:
+    """Leave word that the recording told why it could not begin; on a full disk nothing can be written."""
+    with contextlib.suppress(OSError):
+        (path / SEGMENTS).rmdir()
+
+
+def is_marked_refused(path: Path) -> bool:
+    """Whether the recording told why it could not begin."""
+    return path.is_dir() and not (path / RECORDING_FILE).exists() and not (path / SEGMENTS).exists()
 
 
 def write_json(path: Path, content: dict[str, Any]) -> None:

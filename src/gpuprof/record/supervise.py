@@ -21,17 +21,27 @@ from typing import Literal
 
 from gpuprof.errors import RecordingError
 from gpuprof.record.launch import environment_for
-from gpuprof.record.recording_folder import LOCK_FILE, RECORDING_FILE, SEGMENTS, create_folder
+from gpuprof.record.recording_folder import (
+    LOCK_FILE,
+    RECORDING_FILE,
+    SEGMENTS,
+    create_folder,
+    is_marked_refused,
+)
 
 _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 
 
 @dataclass(frozen=True, slots=True)
 class ProgramResult:
-    """How the program ended, as a shell would report it, and the folder that it was recorded into."""
+    """How the program ended, as a shell would report it, and the folder that it was recorded into.
+
+    Where the recording `was_refused`, a line on standard error told why before the program began.
+    """
 
     exit_code: int
     run_path: Path
+    was_refused: bool = False
 
 
 def run_program(
@@ -69,9 +79,10 @@ def run_program(
     }
     command = program_command(target, arguments, is_module=is_module)
     exit_code = run_command(command, environment_for(options))
+    was_refused = is_marked_refused(path)
     if not (path / RECORDING_FILE).exists():
         remove_unused(path)
-    return ProgramResult(exit_code, path)
+    return ProgramResult(exit_code, path, was_refused)
 
 
 def target_path(target: str, *, is_module: bool, out: Path | None) -> Path:
