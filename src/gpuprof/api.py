@@ -14,6 +14,7 @@ from gpuprof.opened_run import (
     import_trace,
     open,  # noqa: A004 - the contract's name
     summary_difference,
+    write_flamegraph,
 )
 from gpuprof.profiling import Profile, profile, run_program
 from gpuprof.record.decorate import decorate
@@ -45,6 +46,7 @@ __all__ = [
     "run_program",
     "span",
     "summary_difference",
+    "write_flamegraph",
 ]
 
 __version__: str = _native.build_info()["version"]

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import warnings
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuprof.errors import RunError
+from gpuprof.run.quick_switching import quick_switching
 
 if TYPE_CHECKING:
     import duckdb
@@ -64,6 +66,7 @@ class Run:
 
         return load_tree(self._folder)
 
+    @quick_switching()
     def summary(self, by: SummaryKind = "layer", *, process: int | Literal["all"] | None = None) -> Summary:
         """Time by layer, operator or span; prints as a table, and has `rows` and `to_dict()`.
 
@@ -83,7 +86,8 @@ class Run:
         if by == "layer" and self.meta.get("work") and table.processes == (self.meta.get("process_id"),):
             from gpuprof.analyze.summary_work import with_work
 
-            return with_work(table, self._folder, self.call_tree)
+            with self._folder.reading():
+                return with_work(table, self._folder, self.call_tree)
         return table
 
     def _why_off(self, source: str) -> str | None:
@@ -103,23 +107,20 @@ class Run:
         "bytes", "flops" or "launches" (docs/commands/flamegraph.md); the page can switch between all that the
         run has.
         With `against`, one older run or several, the page shows what changed (docs/difference.md), without a
-        timeline. Raises
-        RunError for a weight that the run lacks.
+        timeline. Warns where the page of a run has none. Raises RunError for a weight that the run lacks.
         """
-        from gpuprof.render.flame_page import run_page
-
         old = [against] if isinstance(against, Run) else list(against)
         if old:
             return flamegraph_difference(path, [self], old, weight=weight)
-        target = Path(path)
-        _write_page(
-            target, run_page(self._folder, self.call_tree, weight, slices=_slices(self._folder, target))
-        )
-        return target
+        left_out = write_flamegraph(path, self, weight=weight)
+        if left_out is not None:
+            warnings.warn(f"gpuprof: {left_out}", RuntimeWarning, stacklevel=2)
+        return Path(path)
 
     def _loaded(self) -> tuple[RunFolder, CallTree]:
         return self._folder, self.call_tree
 
+    @quick_switching()
     def export(self, path: PathLike) -> Path:
         """Write the run for another tool; returns the path. The ending names the format.
 
@@ -131,14 +132,16 @@ class Run:
 
         return export_run(self._folder, Path(path))
 
+    @quick_switching()
     def roofline(self, path: PathLike | None = None) -> Roofline:
         """Say what binds each layer and operator; with a path, write the plot as one offline page too.
 
-        The run must have been recorded with `work=True`. Raises RunError where it was not.
+        The run must have been recorded with `work=True`. Raises RunError where it was not, or is damaged.
         """
         from gpuprof.analyze.roofline.build import build_roofline
 
-        found = build_roofline(self._folder)
+        with self._folder.reading():
+            found = build_roofline(self._folder)
         if path is not None:
             from gpuprof.render.roofline import roofline_page
             from gpuprof.render.titles import page_subtitle, page_title
@@ -157,14 +160,14 @@ def _slices(run: RunFolder, target: Path) -> Slices | str:
         # Beside the page, since what is sorted there may be larger than a temporary folder.
         return read_timeline(run, target.parent)
     except OSError as error:
-        raise RunError(f"cannot write {target}: {error.strerror}; name a file that can be written") from error
+        raise RunError(f"cannot write {target}: {error.strerror}; name a file that can be written") from None
 
 
 def _write_page(target: Path, page: str) -> None:
     try:
         target.write_text(page, encoding="utf-8")
     except OSError as error:
-        raise RunError(f"cannot write {target}: {error.strerror}; name a file that can be written") from error
+        raise RunError(f"cannot write {target}: {error.strerror}; name a file that can be written") from None
 
 
 def open(path: PathLike) -> Run:  # noqa: A001 - the contract's name
@@ -172,6 +175,24 @@ def open(path: PathLike) -> Run:  # noqa: A001 - the contract's name
     return Run(path)
 
 
+@quick_switching()
+def write_flamegraph(path: PathLike, run: Run, *, weight: WeightName | None = None) -> str | None:
+    """Write the page of one run as `Run.flamegraph` does; returns why it has no timeline, None where it has.
+
+    Raises RunError.
+    """
+    from gpuprof.render.flame_page import run_page
+
+    target = Path(path)
+    folder, tree = run._loaded()
+    slices = _slices(folder, target)
+    with folder.reading():
+        page = run_page(folder, tree, weight, slices=slices)
+    _write_page(target, page)
+    return slices if isinstance(slices, str) else None
+
+
+@quick_switching()
 def flamegraph_difference(
     path: PathLike, new: Sequence[Run], old: Sequence[Run], *, weight: WeightName | None = None
 ) -> Path:
@@ -190,6 +211,7 @@ def flamegraph_difference(
     return target
 
 
+@quick_switching()
 def summary_difference(
     new: Sequence[Run], old: Sequence[Run], by: SummaryKind = "layer", *, scaling: Scaling = "none"
 ) -> DifferenceSummary:
@@ -209,6 +231,7 @@ def _check_sides(new: Sequence[Run], old: Sequence[Run]) -> None:
         raise RunError("a comparison needs at least one run on each side")
 
 
+@quick_switching()
 def import_trace(trace: PathLike, out: PathLike) -> Run:
     """Make the run folder `out` of another tool's trace and open it (docs/commands/import.md).
 

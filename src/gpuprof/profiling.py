@@ -11,18 +11,20 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from gpuprof.errors import GpuprofError, RecordingError, RunError, UnavailableError
+from gpuprof.errors import GpuprofError, NotRecordedError, RecordingError, RunError, UnavailableError
 from gpuprof.opened_run import PathLike, Run
 from gpuprof.record.device_samples import has_driver
 from gpuprof.record.python_stacks import NO_PYINSTRUMENT, has_pyinstrument
 from gpuprof.record.recording import Recording, pause_for_program, resume_after
 from gpuprof.record.recording_folder import create_folder
 from gpuprof.record.temporary import TemporaryFolder
+from gpuprof.run.quick_switching import quick_switching
 
 if TYPE_CHECKING:
     import torch
 
     from gpuprof.analyze.ceiling_rows import Ceilings
+    from gpuprof.record.supervise import ProgramResult
 
 WhichCeilings = Literal["cached", "around"]
 
@@ -67,6 +69,12 @@ class Profile:
     def __enter__(self) -> Profile:
         if self._state != "new":
             raise RecordingError("a profile can be entered once: call gpuprof.profile(...) again")
+        with quick_switching():
+            self._begin()
+        self._state = "recording"
+        return self
+
+    def _begin(self) -> None:
         # What closing the run needs is imported before the block, where it delays nothing that is measured.
         from gpuprof.run import writer
 
@@ -80,8 +88,6 @@ class Profile:
             shutil.rmtree(self.path, ignore_errors=True)
             resume_after(self._outer)
             raise
-        self._state = "recording"
-        return self
 
     def __exit__(
         self,
@@ -91,7 +97,13 @@ class Profile:
     ) -> None:
         # Whoever interrupts a program wants it to end.
         hurry = error_type is not None and not issubclass(error_type, Exception)
-        self._recording.stop(count=not hurry)
+        with quick_switching():
+            self._end(count=not hurry)
+        if self._recording.was_interrupted and error is None:
+            raise KeyboardInterrupt
+
+    def _end(self, *, count: bool) -> None:
+        self._recording.stop(count=count)
         self._state = "ended"
         resume_after(self._outer)
         if os.getpid() != self._process_id:
@@ -108,9 +120,7 @@ class Profile:
         except GpuprofError as failure:
             # The measured program goes on, whatever becomes of its profile.
             self._failure = failure
-            warnings.warn(f"gpuprof: {failure}", RuntimeWarning, stacklevel=2)
-        if self._recording.was_interrupted and error is None:
-            raise KeyboardInterrupt
+            warnings.warn(f"gpuprof: {failure}", RuntimeWarning, stacklevel=3)
 
 
 def profile(
@@ -149,6 +159,8 @@ def profile(
             f"profile({option}=True) joins work to layers and operators: leave both switched on"
         )
     _check_modules(modules)
+    if out is not None:
+        _check_out(out)
     temporary = None
     if out is None:
         temporary = TemporaryFolder()
@@ -181,6 +193,15 @@ def _refuse_unavailable(*, gpu: Literal["auto"] | bool, python: bool) -> None:
         raise UnavailableError(f"profile(python=True): {NO_PYINSTRUMENT}")
 
 
+def _check_out(out: PathLike) -> None:
+    try:
+        Path(out)
+    except TypeError:
+        raise RecordingError(
+            f"profile(out=...) takes a path, not {type(out).__name__}: name the folder to write"
+        ) from None
+
+
 def _check_modules(modules: tuple[Any, ...]) -> None:
     import sys
 
@@ -211,10 +232,11 @@ def run_program(
 ) -> tuple[int, Run | RunError]:
     """Run a script or module under a recording; returns its exit code and the run.
 
-    When the run could not be written the error stands in its place: the program ran all the same. A run
-    that has the default name, of a program that failed before anything was recorded, is not kept. `profiler`
-    runs the program under that one alone: with "pyinstrument" as with `python` and no other source, with the
-    others the run is made of what they write. `children` records the Python processes that it starts as well.
+    When the run could not be written the error stands in its place: the program ran all the same. It is a
+    NotRecordedError where the recording could not begin, which standard error told. A run that has the
+    default name, of a program that failed before anything was recorded, is not kept. `profiler` runs the
+    program under that one alone: with "pyinstrument" as with `python` and no other source, with the others
+    the run is made of what they write. `children` records the Python processes that it starts as well.
     """
     from gpuprof.record.supervise import run_program as supervise
     from gpuprof.record.supervise import target_path
@@ -240,6 +262,13 @@ def run_program(
         counters=counters,
         children=children,
     )
+    return result.exit_code, _run_of(result, before, keep_empty=out is not None or result.exit_code == 0)
+
+
+def _run_of(result: ProgramResult, before: Ceilings | None, *, keep_empty: bool) -> Run | RunError:
+    """Return the run that a program left, with its ceilings, or why there is none."""
+    if result.was_refused:
+        return NotRecordedError(f"the recording into {result.run_path} could not begin")
     try:
         run = Run(result.run_path)
         if run.meta.get("work"):
@@ -248,11 +277,11 @@ def run_program(
             add_ceilings(run.path, run.meta["work"], before)
             run = Run(result.run_path)
     except RunError as error:
-        return result.exit_code, error
-    if out is None and result.exit_code != 0 and run.meta["totals"]["spans"] == 0:
+        return error
+    if not keep_empty and run.meta["totals"]["spans"] == 0:
         shutil.rmtree(result.run_path, ignore_errors=True)
-        return result.exit_code, RunError("it failed before anything was recorded, and none is kept")
-    return result.exit_code, run
+        return RunError("it failed before anything was recorded, and none is kept")
+    return run
 
 
 def _run_under(

@@ -17,8 +17,8 @@ def test_a_long_query_writes_nothing_to_standard_output(run_python) -> None:
     program = (
         "import duckdb\n"
         "make = duckdb.connect\n"
-        "def make_impatient(*arguments):\n"
-        "    connection = make(*arguments)\n"
+        "def make_impatient(*arguments, **options):\n"
+        "    connection = make(*arguments, **options)\n"
         "    connection.execute('SET progress_bar_time = 1')\n"
         "    return connection\n"
         "duckdb.connect = make_impatient\n"

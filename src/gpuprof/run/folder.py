@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,9 @@ from gpuprof.run.writer import close_run
 
 if TYPE_CHECKING:
     import duckdb
+
+# A Parquet file begins and ends with it (parquet.apache.org/docs/file-format).
+_MAGIC = b"PAR1"
 
 
 class RunFolder:
@@ -34,6 +39,7 @@ class RunFolder:
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._opening = threading.Lock()
         self._plain: PlainPath | None = None
+        self._has_all_spans = False
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
         """Ask the run's tables; returns a DuckDB relation (`.df()`, `.fetchall()`, `.pl()`, ...).
@@ -79,7 +85,7 @@ class RunFolder:
         """Return a new connection of the caller's own that knows all tables of the format as views.
 
         Those that the run lacks are empty, but for the call tree, which no reader may take for an empty one.
-        Raises RunError where the spans are missing, or a table is damaged.
+        Raises RunError where spans are missing, or a table is damaged.
         """
         import duckdb
 
@@ -88,15 +94,101 @@ class RunFolder:
         connection = connect_database()
         self._plain = self._plain or PlainPath(self._data)
         for table in self.tables:
+            self._check_parts(table)
             pattern = str(self._plain.path / table / "**" / "*.parquet")
             try:
                 connection.read_parquet(pattern, hive_partitioning=True).create_view(table)
             except duckdb.Error as error:
-                reason = str(error).splitlines()[0].removeprefix("Invalid Input Error: ")
-                raise RunError(
-                    f"the table {table} of {self.path} is damaged ({reason}): restore it from a copy"
-                ) from error
+                reason = _first_line(error).removeprefix("Invalid Input Error: ")
+                raise RunError(self._damaged(table, reason)) from None
         for table in TABLES.keys() - {*self.tables, "call_tree"}:
             columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TABLES[table].items())
             connection.execute(f"CREATE VIEW {table} AS SELECT {columns} WHERE false")
+        if not self._has_all_spans:
+            self._check_spans(connection)
+            self._has_all_spans = True
         return connection
+
+    def _check_parts(self, table: str) -> None:
+        """Raise RunError where a part was cut short or overwritten: DuckDB looks at the first alone."""
+        for part in sorted((self._data / table).rglob("*.parquet")):
+            if not _is_whole(part):
+                name = part.relative_to(self._data)
+                raise RunError(self._damaged(table, f"{name} is no whole Parquet file"))
+
+    def _check_spans(self, connection: duckdb.DuckDBPyConnection) -> None:
+        """Raise RunError where parts of the spans are missing: what is left looks like a smaller run."""
+        import duckdb
+
+        told = self.meta.get("totals", {}).get("spans")
+        if told is None:
+            return
+        try:
+            # The footers of the parts tell it; no row is read.
+            ((held,),) = connection.execute("SELECT count(*) FROM spans").fetchall()
+        except duckdb.Error as error:
+            raise RunError(self._damaged("spans", _first_line(error))) from None
+        if held < told:
+            raise RunError(
+                f"the table spans of {self.path} holds {held:,} of {told:,} rows: parts are missing; "
+                "restore it from a copy"
+            )
+
+    @contextmanager
+    def reading(self) -> Iterator[None]:
+        """Where a query of the block fails, raise RunError with the run, the table and the mend."""
+        import duckdb
+
+        try:
+            yield
+        except duckdb.Error as error:
+            unknown = f"the tables of {self.path} cannot be read ({_first_line(error)}); {_mend(error)}"
+            raise RunError(self._damage() or unknown) from None
+
+    def failure_of(self, error: duckdb.Error) -> str:
+        """Return in one line why a query of this run's tables failed, with the mend.
+
+        DuckDB names no table of which it cannot read a page, so all rows of all tables are read for it.
+        """
+        return self._damage() or f"{_first_line(error)}; {_mend(error)}"
+
+    def _damage(self) -> str | None:
+        """Return what is wrong with the first table whose rows cannot all be read."""
+        import duckdb
+
+        try:
+            connection = self.connect()
+        except RunError as refusal:
+            return str(refusal)
+        with connection:
+            for table in self.tables:
+                try:
+                    connection.execute(f"SELECT bit_xor(hash(COLUMNS(*))) FROM {table}").fetchall()  # noqa: S608
+                except duckdb.Error as error:
+                    return self._damaged(table, _first_line(error))
+        return None
+
+    def _damaged(self, table: str, reason: str) -> str:
+        return f"the table {table} of {self.path} is damaged ({reason}): restore it from a copy"
+
+
+def _first_line(error: Exception) -> str:
+    return next(iter(str(error).splitlines()), "")
+
+
+def _mend(error: duckdb.Error) -> str:
+    import duckdb
+
+    # Where what is sorted on the disk has no room: of files, of memory and of transactions.
+    is_full = isinstance(error, duckdb.OperationalError)
+    return "make room on the disk" if is_full else "restore the run from a copy"
+
+
+def _is_whole(part: Path) -> bool:
+    with part.open("rb") as file:
+        begin = file.read(len(_MAGIC))
+        file.seek(0, os.SEEK_END)
+        if file.tell() < 3 * len(_MAGIC):
+            return False
+        file.seek(-len(_MAGIC), os.SEEK_END)
+        return begin == _MAGIC == file.read()

@@ -222,9 +222,9 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise RunError(f"cannot read {path}: {error.strerror}") from error
+        raise RunError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise RunError(f"{path} is damaged: not JSON ({error}); restore it from a copy of the run") from error
+        raise RunError(f"{path} is damaged: not JSON ({error}); restore it from a copy of the run") from None
     if not isinstance(content, dict):
         raise RunError(f"{path} is damaged: not a JSON object; restore it from a copy of the run")
     return content

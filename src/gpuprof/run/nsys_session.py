@@ -108,9 +108,7 @@ def run_capture(nsys: Path, capture: Capture, out: Path) -> tuple[int, RunError 
     try:
         code = run_command(profile_command(str(nsys), capture, str(report)), environment)
     except OSError as error:
-        raise RecordingError(
-            f"cannot run {nsys}: {error.strerror}; repair it, or install it again"
-        ) from error
+        raise RecordingError(f"cannot run {nsys}: {error.strerror}; repair it, or install it again") from None
     try:
         _export(nsys, report, database, environment)
         import_trace(database, out)

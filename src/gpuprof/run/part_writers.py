@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import _thread
 import contextlib
+import functools
 import queue
-import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -24,27 +25,27 @@ class _Part:
 
 
 class PartWriters:
-    """Writes batches of columns in up to `threads` threads; with all of them busy, `write` waits.
+    """Writes batches of columns: in the caller's thread, and in a `with` block in up to `threads` others.
 
-    So at most one batch a thread, one in the queue and the caller's own are held at a time. The end of the
-    `with` block waits for all that was given; what failed in a thread is raised by a later `write`, or there.
+    With all of those busy `write` waits, so at most one batch a thread, one in the queue and the caller's own
+    are held at a time. The end of the block waits for all that was given; what failed in a thread is raised
+    by a later `write`, or there.
     """
 
-    def __init__(self, connection: duckdb.DuckDBPyConnection, threads: int) -> None:
+    def __init__(self, connection: duckdb.DuckDBPyConnection, threads: int = 0) -> None:
+        self._connection = connection
         # Each sees the tables of `connection` and has views of its own.
         self._cursors = [connection.cursor() for _ in range(threads)]
         self._waiting: queue.Queue[_Part | None] = queue.Queue(maxsize=1)
         self._failure: BaseException | None = None
-        self._threads: list[threading.Thread] = []
+        self._threads: list[_thread.LockType] = []  # each free when its thread has ended
 
     def __enter__(self) -> PartWriters:
         for cursor in self._cursors:
-            thread = threading.Thread(target=self._serve, args=(cursor,), name="gpuprof-close", daemon=True)
             try:
-                thread.start()
+                self._threads.append(_begin(functools.partial(self._serve, cursor)))
             except RuntimeError:  # no more threads, or the interpreter is ending: the caller's will do
                 break
-            self._threads.append(thread)
         return self
 
     def __exit__(
@@ -56,8 +57,8 @@ class PartWriters:
         self._failure = self._failure or error
         for _ in self._threads:
             self._waiting.put(None)
-        for thread in self._threads:
-            thread.join()
+        for ended in self._threads:
+            ended.acquire()
         for cursor in self._cursors:
             cursor.close()
         if error is None:
@@ -70,7 +71,7 @@ class PartWriters:
         if self._threads:
             self._waiting.put(part)
         else:
-            _write(self._cursors[0], part)
+            _write(self._connection, part)
 
     def _raise_failure(self) -> None:
         if self._failure is not None:
@@ -86,13 +87,35 @@ class PartWriters:
                 self._failure = error
 
 
+def _begin(work: Callable[[], None]) -> _thread.LockType:
+    """Have a new thread do `work`; returns a lock that is free when it has ended. Raises RuntimeError.
+
+    It is none of `threading`: what the program has put into `threading.setprofile` and `settrace` is for its
+    own threads, and could end ours before their first line.
+    """
+    ended = _thread.allocate_lock()
+    ended.acquire()
+
+    def run() -> None:
+        try:
+            work()
+        finally:
+            ended.release()
+
+    _thread.start_new_thread(run, ())
+    return ended
+
+
 def _write(connection: duckdb.DuckDBPyConnection, part: _Part) -> None:
-    target = str(part.path).replace("'", "''")
     with registered(connection, "batch", part.columns):
-        # A batch is as small at the first level as at the third, and takes 5 MB less to write.
-        connection.execute(
-            f"COPY ({part.query}) TO '{target}' (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1)"
-        )
+        connection.execute(copy_statement(part.query, part.path))
+
+
+def copy_statement(query: str, path: Path) -> str:
+    """Return the SQL that writes the rows of `query` to a Parquet file."""
+    target = str(path).replace("'", "''")
+    # A batch is as small at the first level as at the third, and takes 5 MB less to write.
+    return f"COPY ({query}) TO '{target}' (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1)"
 
 
 @contextlib.contextmanager

@@ -50,7 +50,7 @@ def run_profiled(
         results = Path(tempfile.mkdtemp(prefix=".gpuprof-profiler-", dir=path.resolve().parent))
     except OSError as error:
         remove_unused(path)
-        raise RecordingError(f"cannot write beside {path}: {error.strerror}; name another folder") from error
+        raise RecordingError(f"cannot write beside {path}: {error.strerror}; name another folder") from None
     result = results / (TORCH_RESULT if profiler == "torch" else CPROFILE_RESULT)
     try:
         options = {"profiler": profiler, "results": str(results)}
@@ -118,7 +118,7 @@ def _write_functions(functions: list[dict[str, Any]], path: Path) -> None:
         writer.write_function_calls(_call_columns(functions))
         writer.ensure_tables()
     except duckdb.Error as error:
-        raise RunError(f"cannot write {path}: {str(error).splitlines()[0]}; make room") from error
+        raise RunError(f"cannot write {path}: {str(error).splitlines()[0]}; make room") from None
     finally:
         connection.close()
     shutil.rmtree(path / SEGMENTS, ignore_errors=True)

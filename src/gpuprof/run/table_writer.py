@@ -12,7 +12,7 @@ from gpuprof.run.format import KINDS, TABLES
 from gpuprof.run.gpu_records import find_files
 from gpuprof.run.gpu_tables import GpuTables
 from gpuprof.run.gpu_tree import notes_on, with_leaves
-from gpuprof.run.part_writers import PartWriters, registered
+from gpuprof.run.part_writers import PartWriters, copy_statement, registered
 from gpuprof.run.python_tree import SPAN_COLUMNS, with_python_frames
 from gpuprof.run.stacks import STACKS_QUERY, Stacks, batches
 from gpuprof.run.work_table import read_counters, read_work
@@ -46,6 +46,16 @@ _SAMPLES_QUERY = """
 """
 
 
+# In one script: each call of DuckDB gives the interpreter lock back some ten times.
+_WORDS = f"""
+    CREATE TABLE names (name_id UINTEGER, name VARCHAR);
+    CREATE TABLE kinds (code UTINYINT, kind VARCHAR);
+    INSERT INTO kinds VALUES {", ".join(map(str, enumerate(KINDS)))};
+    CREATE TABLE metrics (code USMALLINT, metric VARCHAR);
+    INSERT INTO metrics VALUES {", ".join(map(str, enumerate(METRICS, start=1)))}
+"""  # noqa: S608 (constants of our own)
+
+
 class TableWriter:
     """Writes batches of columns as parts of hive-partitioned Parquet data sets."""
 
@@ -58,18 +68,14 @@ class TableWriter:
         parts: PartWriters | None = None,
     ) -> None:
         self._connection = connection
-        # Write the spans, by far the largest table of most runs; None: the caller's thread does.
-        self._span_parts = parts
+        # By far the largest table of most runs.
+        self._span_parts = parts or PartWriters(connection)
         # Until the tree is known: with Python's functions in it a call may stand in another row.
         self._kept_spans: list[dict[str, Any]] | None = [] if keeps_spans else None
         self._target = target
         self._parts = 0
         self._written: set[str] = set()
-        connection.execute("CREATE TABLE names (name_id UINTEGER, name VARCHAR)")
-        connection.execute("CREATE TABLE kinds (code UTINYINT, kind VARCHAR)")
-        connection.executemany("INSERT INTO kinds VALUES (?, ?)", list(enumerate(KINDS)))
-        connection.execute("CREATE TABLE metrics (code USMALLINT, metric VARCHAR)")
-        connection.executemany("INSERT INTO metrics VALUES (?, ?)", list(enumerate(METRICS, start=1)))
+        connection.execute(_WORDS)
         self._names = 0
         self.gpu = GpuTables(connection, target / SCRATCH)
         self._leaves: list[dict[str, Any]] | None = None  # None: no GPU was recorded
@@ -95,12 +101,8 @@ class TableWriter:
         self._write_spans(columns)
 
     def _write_spans(self, columns: dict[str, Any]) -> None:
-        process_id = int(columns["process_id"][0])
-        if self._span_parts is not None:
-            self._span_parts.write(columns, _SPANS_QUERY, self._new_part("spans", process_id))
-            return
-        with self._registered("batch", columns):
-            self._write("spans", process_id, _SPANS_QUERY)
+        part = self._new_part("spans", int(columns["process_id"][0]))
+        self._span_parts.write(columns, _SPANS_QUERY, part)
 
     def add_samples(self, columns: dict[str, Any], origin_ns: int) -> None:
         """Write one batch of device readings, whose times are those of the monotonic clock."""
@@ -109,9 +111,11 @@ class TableWriter:
 
     def ensure_tables(self) -> None:
         """Make the tables that nothing was recorded for, so that they can be asked all the same."""
-        for table in TABLES.keys() - self._written:
+        copies = []
+        for table in sorted(TABLES.keys() - self._written):
             columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TABLES[table].items())
-            self._write(table, 0, f"SELECT {columns} WHERE false")
+            copies.append(copy_statement(f"SELECT {columns} WHERE false", self._new_part(table, 0)))
+        self._connection.execute(";".join(copies))
 
     def write_gpu(self, segments: Path, decoded: dict[str, Any]) -> None:
         """Write kernels, transfers and synchronizations, process by process."""

@@ -19,6 +19,7 @@ from gpuprof.run.meta import meta_of
 from gpuprof.run.part_writers import PartWriters
 from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.python_tree import with_last_samples
+from gpuprof.run.quick_switching import quick_switching
 from gpuprof.run.samples import SampledDevices, read_samples
 from gpuprof.run.stacks import has_stacks, read_stacks
 from gpuprof.run.table_writer import SCRATCH, TableWriter
@@ -36,6 +37,7 @@ def preload() -> None:
     import numpy as np  # noqa: F401
 
 
+@quick_switching()
 def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
     """Write the tables and `meta.json` of a recording that has ended; returns the meta data.
 
@@ -64,7 +66,7 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
             raise RunError(
                 f"cannot write the tables of {path}: {error.strerror}; what was recorded is kept: "
                 "make room or the folder writable, then open it again"
-            ) from error
+            ) from None
         if into is None:
             _remove_recording(path)
     return meta
@@ -78,11 +80,10 @@ def _write_tables(
     for table in TABLES:
         # Parts of an earlier attempt that was interrupted would count twice.
         shutil.rmtree(target / table, ignore_errors=True)
-    connection = connect_database()
+    # A query stays in the thread that asks: more of them would hold buffers of their own.
+    connection = connect_database(threads=1)
     plain = PlainPath(target)
     try:
-        # A query stays in the thread that asks: more of them would hold buffers of their own.
-        connection.execute("SET threads = 1")
         with PartWriters(connection, WRITING_THREADS) as parts:
             decoded, sampled = _write_with(
                 TableWriter(connection, plain.path, keeps_spans=has_stacks(path / SEGMENTS), parts=parts),

@@ -312,7 +312,7 @@ def imported_run(path: str | os.PathLike[str]) -> Iterator[ImportedRun]:
         shutil.rmtree(target, ignore_errors=True)
         if isinstance(error, duckdb.Error):
             reason = str(error).splitlines()[0]
-            raise RunError(f"cannot write {target}: {reason}; make room, or name another folder") from error
+            raise RunError(f"cannot write {target}: {reason}; make room, or name another folder") from None
         raise
     connection.close()
     shutil.rmtree(target / _SCRATCH, ignore_errors=True)

@@ -105,7 +105,7 @@ def read_nsys(path: Path, run: ImportedRun) -> ImportFacts:
         finally:
             database.close()
     except sqlite3.Error as error:
-        raise RunError(f"{path} is damaged ({error}): export it again with nsys") from error
+        raise RunError(f"{path} is damaged ({error}): export it again with nsys") from None
 
 
 class _Reader:

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work that gives the interpreter lock back often, beside threads of the program that never wait."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+from collections.abc import Iterator
+
+_QUICK_S = 1e-4
+
+
+class _Switching:
+    """Who wants it at the moment, and the program's own setting."""
+
+    lock = threading.RLock()  # a signal's handler may open a run in the midst of `_begin`
+    wanted = 0
+    own_s = 0.0
+
+
+@contextlib.contextmanager
+def quick_switching() -> Iterator[None]:
+    """Have threads that compute give the interpreter lock up after 0.1 ms while the block runs.
+
+    Importing what writes a run, writing a small one, or drawing it lets go of the lock some hundred times, in
+    calls of DuckDB and of the file system. To get it back from a thread that computes takes
+    `sys.getswitchinterval()` each time, by default 5 ms: seconds in all. The program finds its own setting
+    again afterwards, and keeps one that it makes meanwhile.
+    """
+    _begin()
+    try:
+        yield
+    finally:
+        _end()
+
+
+def _begin() -> None:
+    with _Switching.lock:
+        if _Switching.wanted == 0:
+            _Switching.own_s = sys.getswitchinterval()
+            sys.setswitchinterval(min(_QUICK_S, _Switching.own_s))
+        _Switching.wanted += 1
+
+
+def _end() -> None:
+    with _Switching.lock:
+        _Switching.wanted = max(0, _Switching.wanted - 1)
+        if _Switching.wanted == 0:
+            _restore()
+
+
+def _restore() -> None:
+    # Kept in whole microseconds.
+    if abs(sys.getswitchinterval() - _QUICK_S) < 1e-6:
+        sys.setswitchinterval(_Switching.own_s)
+
+
+def _restore_in_child() -> None:
+    # The thread that would end the block is not in a process that another one forks.
+    _Switching.lock = threading.RLock()
+    if _Switching.wanted:
+        _Switching.wanted = 0
+        _restore()
+
+
+os.register_at_fork(after_in_child=_restore_in_child)
