@@ -22,6 +22,10 @@ class RunError(GpuprofError):
     """A run folder is missing, damaged, of an unknown format, or lacks what was asked of it."""
 
 
+class NotRecordedError(RunError):
+    """A program ran without being recorded, which its standard error told before it began."""
+
+
 class UnavailableError(GpuprofError):
     """Something optional (a package, a device, a permission) is needed here and is not at hand."""
 

@@ -170,7 +170,7 @@ def test_slices_too_short_to_draw_are_counted(open_page: Any, tmp_path: Path) ->
 
 
 def test_hostile_names_are_text(page: Any) -> None:
-    number = find(page, HOSTILE.replace("\u2028", "⟨U+2028⟩").replace("\u202e", "⟨U+202E⟩"))
+    number = find(page, HOSTILE.replace("\u2028", r"\u2028").replace("\u202e", r"\u202e"))
     page.locator("#lanes-canvas").hover(position=middle(block_of(page, number)))
     assert page.locator("#tooltip b").inner_text().startswith("</script><img")
     click_slice(page, number)

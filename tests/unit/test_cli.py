@@ -87,10 +87,6 @@ class FakeRun:
     def summary(self, by: str = "layer", *, process: Any = None) -> Summary:
         return summarize(self.call_tree, by, process)
 
-    def flamegraph(self, path: Path, *, weight: str | None = None) -> None:
-        self.drawn.append(path)
-        self.weight = weight
-
 
 class FakeApi(types.ModuleType):
     """Stands in for `gpuprof.api`; remembers what it was asked."""
@@ -107,6 +103,9 @@ class FakeApi(types.ModuleType):
         if self.error:
             raise self.error
         return self.recorded
+
+    def write_flamegraph(self, path: Path, run: FakeRun, *, weight: str | None = None) -> None:
+        run.drawn.append(path)
 
     def run_program(
         self, target: str, arguments: list[str], **options: Any
@@ -254,6 +253,34 @@ def test_a_closed_pipe_ends_quietly() -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+@pytest.mark.parametrize("verb", [["--help"], ["summary", "--help"]])
+def test_standard_output_that_is_closed_is_no_error(verb: list[str]) -> None:
+    shell = ["sh", "-c", 'exec "$@" >&-', "sh", sys.executable, "-m", "gpuprof", *verb]
+    done = subprocess.run(shell, capture_output=True, text=True, env=environment(), check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize("size", [1, 1_000_000])
+def test_standard_output_without_room_is_told_in_one_line(size: int) -> None:
+    source = f"""
+import click
+from gpuprof.cli import main
+main.cli.add_command(click.Command("print", callback=lambda: click.echo("x" * {size})))
+main.main()
+"""
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [sys.executable, "-c", source, "print"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=environment(),
+            check=False,
+        )
+    told = "cannot write to standard output: No space left on device; make room, or send it somewhere else"
+    assert (done.returncode, done.stderr) == (2, f"gpuprof: error: {told}\n")
+
+
 # --- run -----------------------------------------------------------------------------------------
 
 SPLITS = [
@@ -386,7 +413,7 @@ def test_summary_prints_facts_and_a_table(api: FakeApi, capsys: pytest.CaptureFi
     lines = capsys.readouterr().out.splitlines()
     assert lines[:8] == [
         "run       demo.gpuprof (complete)",
-        "recorded  4.21 s, 10,000 spans",
+        "recorded  4.21 s by the clock, 10,000 spans",
         "machine   AMD EPYC, 4 cores, 25.3 GB memory, Linux 6.18",
         "versions  gpuprof 0.1.0, python 3.11.7",
         "sources   spans, layers; no operators (torch was never imported)",
@@ -410,7 +437,7 @@ def test_summary_says_what_is_lost_and_cannot_be_tricked_by_it(
     assert execute(["summary", "r"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "run       demo.gpuprof (incomplete: it holds what could be recovered)"
-    assert lines[1] == "recorded  4.21 s, 1 span, 2 processes"
+    assert lines[1] == "recorded  4.21 s by the clock, 1 span, 2 processes"
     assert lines[5:8] == [
         "lost      1,200 events dropped, 3 events damaged, 2 spans cut off at the end, events of 1 damaged",
         "          segment",

@@ -40,9 +40,29 @@ def test_the_table_has_a_line_for_each_resource() -> None:
     assert "compute fp32 235 GFLOP/s 1.2% 118 GFLOP/s 1.2% best: avx512" in lines
     assert "avx512 235 GFLOP/s 1.2% - - FMA, 24 accumulators" in lines
     assert "memory.dram 70.0 GB/s 1.2% - - by hand" in lines
-    assert "triad_nt 70.0 GB/s 1.2% - - by hand" in lines
+    assert "triad_non_temporal 70.0 GB/s 1.2% - - by hand" in lines
     assert "launch 1.05 us 1.2% - - by hand" in lines
     assert "memory.l7 - - 500 GB/s 1.2% by hand" in lines
+
+
+def test_the_best_of_one_core_is_told_where_it_is_another() -> None:
+    dram = "memory.dram"
+    rows = (
+        row(ALL_CORES, dram, None, 7e10, "bytes_per_s", "best: triad_non_temporal"),
+        row(ALL_CORES, f"{dram}.read", None, 5e10, "bytes_per_s", "134 MB arrays"),
+        row(ONE_CORE, dram, None, 2e10, "bytes_per_s", "best: read"),
+        row(ONE_CORE, f"{dram}.read", None, 2e10, "bytes_per_s", "67 MB arrays"),
+        row(ALL_CORES, "compute", "fp32", 7e10, "flop_per_s", "best: avx2"),
+        row(ONE_CORE, "compute", "fp32", 4e10, "flop_per_s", "best: avx2"),
+    )
+    found = Ceilings(rows, "2030-01-02T03:04:05+00:00", {"processors": [0, 1]})
+    lines = [" ".join(line.split()) for line in ceilings_table(found).splitlines()]
+    assert lines[3:7] == [
+        "memory.dram 70.0 GB/s 1.2% 20.0 GB/s 1.2% best: triad_non_temporal",
+        "one core: read",
+        "read 50.0 GB/s 1.2% 20.0 GB/s 1.2% 134 MB arrays",
+        "compute fp32 70.0 GFLOP/s 1.2% 40.0 GFLOP/s 1.2% best: avx2",
+    ]
 
 
 def test_the_table_fits_its_width() -> None:
@@ -85,7 +105,7 @@ def test_drift_is_told_in_words() -> None:
 @pytest.fixture
 def cached(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """What the command is given: the cache's answer, and what a new measurement finds."""
-    given: dict[str, Any] = {"fresh": False, "factor": 0.8, "asked": []}
+    given: dict[str, Any] = {"fresh": False, "kept": True, "factor": 0.8, "asked": []}
 
     def load(refresh: bool, progress: Any) -> tuple[Ceilings, bool]:
         given["asked"].append(refresh)
@@ -97,6 +117,7 @@ def cached(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return example(given["factor"])
 
     monkeypatch.setattr(ceilings_cache, "load_ceilings", load)
+    monkeypatch.setattr(ceilings_cache, "are_cached", lambda: given["kept"])
     monkeypatch.setattr(gpu_ceilings_cache, "load_gpu_ceilings", lambda *_: ([], []))
     monkeypatch.setattr(ceilings, "measure_ceilings", measure)
     return given
@@ -112,7 +133,16 @@ def test_the_command_prints_the_cache_and_the_drift(
     assert "drift: 2 of 3 measured again differ by more than 10%" in printed.out
     assert "\x1b" not in printed.out
     assert max(map(len, printed.out.splitlines())) <= 100
-    assert printed.err == "measuring, for about 10 seconds ...\n"
+    assert printed.err == "measuring the processors again, for about 2 seconds ...\n"
+
+
+@pytest.mark.parametrize(("kept", "words"), [(False, []), (True, ["--refresh"])])
+def test_the_command_announces_a_long_measurement(
+    cached: dict[str, Any], capsys: pytest.CaptureFixture[str], kept: bool, words: list[str]
+) -> None:
+    cached["kept"] = kept
+    assert execute(["doctor", "--ceilings", *words]) == 0
+    assert capsys.readouterr().err == "measuring the processors for about 10 seconds ...\n"
 
 
 def test_the_command_prints_json(cached: dict[str, Any], capsys: pytest.CaptureFixture[str]) -> None:

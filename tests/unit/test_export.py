@@ -289,10 +289,32 @@ def test_a_failed_export_leaves_the_older_file(record: Any, tmp_path: Path) -> N
     content = bytearray(part.read_bytes())
     content[8 : len(content) // 2] = b"\xff" * (len(content) // 2 - 8)
     part.write_bytes(content)
-    with pytest.raises(RunError, match=r"is damaged|cannot export"):
+    with pytest.raises(
+        RunError, match=r"the table spans of .* is damaged .*: restore it from a copy"
+    ) as caught:
         gpuprof.open(run.path).export(target)
+    assert "room" not in str(caught.value)
     assert target.read_text() == "older"
     assert not list(tmp_path.glob(".gpuprof-export-*"))
+
+
+# Where the first has no room for the database that sorts, the second has none for its log.
+@pytest.mark.parametrize("size", ["4k", "16k"])
+def test_an_export_to_a_full_disk_asks_for_room(record: Any, small_disk: Any, size: str) -> None:
+    disk = small_disk(size)
+    run = record(nested_program).run
+    with pytest.raises(RunError, match=r"cannot export .*; make room on the disk$"):
+        run.export(disk / "t.pftrace")
+    assert not list(disk.iterdir())
+
+
+def test_spans_of_other_columns_are_no_matter_of_room(record: Any, tmp_path: Path) -> None:
+    run = record(nested_program).run
+    duckdb.sql("SELECT 1 AS other FROM range(16)").write_parquet(
+        str(next((run.path / "spans").rglob("*.parquet")))
+    )
+    with pytest.raises(RunError, match=r"cannot export .*Binder Error.*; restore the run from a copy$"):
+        gpuprof.open(run.path).export(tmp_path / "t.parquet")
 
 
 def test_a_folder_that_is_not_there_is_refused(record: Any, tmp_path: Path) -> None:

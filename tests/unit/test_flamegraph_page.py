@@ -15,7 +15,9 @@ import numpy as np
 import pytest
 
 from gpuprof.analyze.call_tree import CallTree
+from gpuprof.analyze.text_table import escape_text
 from gpuprof.render.flamegraph import flamegraph_page
+from gpuprof.render.page import readable
 from gpuprof.render.shown_tree import OUTSIDE, shown_tree
 from gpuprof.render.titles import page_notes
 from gpuprof.run.format import KINDS
@@ -134,6 +136,26 @@ def test_hostile_text_adds_no_element() -> None:
     assert "\u202e" not in page
     assert "\x00" not in page
     page.encode("utf-8")  # half a surrogate pair in a name must not make the page unwritable
+
+
+def test_what_nobody_sees_is_written_as_in_a_terminal() -> None:
+    hidden = [
+        *map(chr, (*range(0x20), 0x7F, 0x85)),
+        "\u202a",
+        "\u202e",
+        "\u2066",
+        "\u2069",
+        "\u200b",
+        "\ufeff",
+    ]
+    names = [f"a{character}b" for character in hidden]
+    page = make_page(make_tree([-1] * len(names), names, [1] * len(names)), title=names[-3])
+    assert decoded(page)[0]["names"] == [escape_text(name) for name in names]
+    assert r"<title>a\u2069b" in page
+    for shown in (r"a\nb", r"a\x07b", r"a\x7fb", r"a\u202eb", r"a\u2066b"):
+        assert f'<th scope="row">{shown}</th>' in page
+    # These join what is seen.
+    assert readable("👩\u200d🚀 می\u200cخواهم") == "👩\u200d🚀 می\u200cخواهم"
 
 
 def test_text_that_looks_like_a_field_is_not_filled() -> None:

@@ -16,14 +16,30 @@ sys.path.append(str(SCRIPT.parents[1]))
 from benchmarks import instructions  # noqa: E402 - found only from now on
 from benchmarks._instructions_child import LOOPS  # noqa: E402
 
-# A start-up of a million, 200 instructions for a turn of the empty loop, and 500 more for that of any other.
-VALGRIND = """#!{python}
+# A start-up of a million, 200 instructions for a turn of the empty loop, and 500 more for that of any other,
+# 100 of them in gpuprof's library.
+VALGRIND = '''#!{python}
 import sys
 out = next(each for each in sys.argv if each.startswith("--callgrind-out-file=")).partition("=")[2]
 loop, times = sys.argv[-3], int(sys.argv[-2])
-counted = 1_000_000 + times * (200 if loop == "empty" else 700)
-open(out, "w").write(f"events: Ir\\nsummary: {{counted}}\\n\\nfn=(0)\\n1 2\\n")
-"""
+own = times * (0 if loop == "empty" else 100)
+rest = 1_000_000 + times * (200 if loop == "empty" else 600)
+open(out, "w").write(f"""events: Ir
+
+ob=(1) /home/somebody/gpuprof/.venv/lib/libpython3.so
+fl=(1) ceval.c
+fn=(1) evaluate
+10 {{rest}}
+cob=(2) /site-packages/gpuprof/_native.so
+cfn=(2) enter
+calls=7 +3
+* {{own}}
+ob=(2)
+fn=(2)
+-4 {{own}}
+totals: {{rest + own}}
+""")
+'''
 BROKEN = """#!{python}
 import sys
 sys.exit("==1== no module named gpuprof")
@@ -44,9 +60,8 @@ def test_start_and_the_empty_loop_are_subtracted(
     monkeypatch.setattr(instructions, "describe_code", dict)
     assert instructions.main(["--python", "a", "--python", "b", "--json", "-"]) == 0
     rows = json.loads(capsys.readouterr().out)["rows"]
-    assert {row["name"]: row["instructions"] for row in rows} == {
-        loop: [500, 500] for loop in LOOPS if loop != "empty"
-    }
+    found = {row["name"]: (row["instructions"], row["of_gpuprof"]) for row in rows}
+    assert found == {loop: ([500, 500], [100, 100]) for loop in LOOPS if loop != "empty"}
 
 
 def test_what_fails_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

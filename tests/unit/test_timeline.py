@@ -15,6 +15,7 @@ import pytest
 from page_reader import PageTimeline, script, timeline_of
 
 import gpuprof
+from gpuprof.cli.main import execute
 from gpuprof.errors import RunError
 from gpuprof.render import timeline as timeline_module
 from gpuprof.render.timeline import planes, thinned, zigzag
@@ -106,6 +107,23 @@ def test_the_page_holds_every_span_with_its_times(record: Any, tmp_path: Path) -
     assert len(found.slices) == 14
     assert slices_of(found) == spans_of(run)
     assert len(found.head["tracks"]) == 2
+
+
+def test_threads_of_a_process_are_told_apart(record: Any, tmp_path: Path) -> None:
+    run = record(nested_program).run
+    threads = run.sql("SELECT DISTINCT thread_id FROM spans ORDER BY 1").fetchall()
+    names = [track["name"] for track in shown(run, tmp_path).head["tracks"]]
+    assert [name.rpartition(" ")[2] for name in names] == [str(thread_id) for (thread_id,) in threads]
+
+
+def test_the_only_thread_of_a_process_needs_no_number(record: Any, tmp_path: Path) -> None:
+    def program() -> None:
+        with gpuprof.span("alone"):
+            pass
+
+    run = record(program).run
+    (thread,) = run.meta["threads"]
+    assert [track["name"] for track in shown(run, tmp_path).head["tracks"]] == [thread["name"]]
 
 
 def test_slices_of_a_row_follow_one_another(record: Any, tmp_path: Path) -> None:
@@ -282,7 +300,9 @@ def test_a_run_with_too_many_slices_says_how_to_see_them(
     record: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timeline_module, "MOST_SLICES", 13)
-    head = json.loads(script(page_of(record(nested_program).run, tmp_path), "timeline-head"))
+    with pytest.warns(RuntimeWarning, match="gpuprof: This run has at least 14 slices"):
+        page = page_of(record(nested_program).run, tmp_path)
+    head = json.loads(script(page, "timeline-head"))
     assert head.keys() == {"left_out"}
     assert "14 slices" in head["left_out"]
     assert "gpuprof export RUN -o trace.pftrace" in head["left_out"]
@@ -291,9 +311,30 @@ def test_a_run_with_too_many_slices_says_how_to_see_them(
 def test_a_damaged_table_leaves_the_flame_graph(record: Any, tmp_path: Path) -> None:
     run = record(nested_program).run
     next((run.path / "spans").rglob("*.parquet")).write_bytes(b"no table")
-    page = page_of(run, tmp_path)
+    with pytest.warns(RuntimeWarning, match="could not be read: the table spans of "):
+        page = page_of(run, tmp_path)
     assert "could not be read" in json.loads(script(page, "timeline-head"))["left_out"]
     assert json.loads(script(page, "head"))["count"] > 1
+
+
+def test_the_command_tells_that_there_is_no_timeline(record: Any, tmp_path: Path, capsys: Any) -> None:
+    run = record(nested_program).run
+    spoil_a_page(next((run.path / "spans").rglob("*.parquet")))
+    assert execute(["flamegraph", str(run.path), "-o", str(tmp_path / "page.html")]) == 0
+    output = capsys.readouterr()
+    assert output.out == f"{tmp_path}/page.html\n"
+    damage = f"the table spans of {run.path} is damaged ("
+    assert output.err.startswith(f"gpuprof: The timeline could not be read: {damage}")
+    assert output.err.endswith("): restore it from a copy\n")
+    assert output.err.count("\n") == 1
+    assert damage in json.loads(script((tmp_path / "page.html").read_text(), "timeline-head"))["left_out"]
+
+
+def spoil_a_page(part: Path) -> None:
+    """Overwrite the header of the first page; where a file begins and ends it is as it was."""
+    content = bytearray(part.read_bytes())
+    content[4:40] = b"\xff" * 36
+    part.write_bytes(content)
 
 
 def test_a_folder_that_is_missing_is_one_line(record: Any, tmp_path: Path) -> None:

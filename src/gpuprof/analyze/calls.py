@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.errors import RunError
 from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
@@ -85,13 +84,8 @@ def load_gpu_calls(folder: RunFolder) -> Calls | None:
 
 
 def _fetched(folder: RunFolder, query: str) -> dict[str, Any]:
-    import duckdb
-
-    try:
+    with folder.reading():
         return dict(folder.sql(query).fetchnumpy())
-    except duckdb.Error as error:
-        reason = str(error).splitlines()[0]
-        raise RunError(f"a table of {folder.path} is damaged ({reason}): restore it from a copy") from error
 
 
 def _places(folder: RunFolder) -> Ints | None:

@@ -212,13 +212,13 @@ class _Measurement:
         written, since such processors (Arm's) mostly notice long stores.
         """
         array_bytes = self._dram_array_bytes()
-        what = f"{array_bytes / 1e6:,.0f} MB arrays"
+        size = f"{array_bytes / 1e6:,.0f} MB"
         found = self._streams(processors, "memory.dram", _DRAM_STREAMS, array_bytes)
         allocates = _WITH_WRITE_ALLOCATE if "triad_non_temporal" in found else {}
         rows, certain = [], []
         for stream, rates in found.items():
             factor = allocates.get(stream, 1.0)
-            method = what if factor == 1 else f"{what}, write-allocate x{factor:.2f}"
+            method = f"{size} arrays" if factor == 1 else f"{size}, write-allocate x{factor:.2f}"
             traffic = [rate * factor for rate in rates]
             rows.append(_row(device, f"memory.dram.{stream}", None, traffic, "bytes_per_s", method))
             certain += rows[-1:] if factor == 1 else []

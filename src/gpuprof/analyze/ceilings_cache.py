@@ -34,6 +34,11 @@ def load_ceilings(refresh: bool = False, progress: Progress | None = None) -> tu
     return (replace(measured, notes=(*measured.notes, note)) if note else measured), True
 
 
+def are_cached() -> bool:
+    """Return whether `load_ceilings` has no need to measure."""
+    return read_cached(machine_key())[0] is not None
+
+
 def cache_file(key: dict[str, Any]) -> Path:
     """Return where the ceilings of a machine are kept; raises RuntimeError where no home is known."""
     configured = os.environ.get("XDG_CACHE_HOME", "")

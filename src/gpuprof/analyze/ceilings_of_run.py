@@ -24,7 +24,7 @@ def add_ceilings(path: Path, work: dict[str, Any], before: Ceilings | None = Non
     try:
         write_ceilings(path, *ceilings_for_run(work["page_faults"], before, work.get("gpu")))
     except OSError as error:
-        raise RunError(f"cannot write the ceilings of {path}: {error.strerror}; make room") from error
+        raise RunError(f"cannot write the ceilings of {path}: {error.strerror}; make room") from None
 
 
 def look_before() -> Ceilings:

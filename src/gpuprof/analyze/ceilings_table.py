@@ -14,7 +14,8 @@ MOST_LISTED = 5
 LEGEND = (
     "A roof, and indented what it is the best of. spread: interquartile range of the repeats over their "
     "median. memory.dram is traffic, with the lines that a store reads before it writes them "
-    "(write-allocate); the other levels count what a program names."
+    "(write-allocate); the other levels count what a program names. method: that on all cores; one core's "
+    "stands below it where another measurement is its best."
 )
 _RATE_UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -106,12 +107,14 @@ def _rows(ceilings: Ceilings) -> Iterator[tuple[str, ...]]:
                 format_share(one.spread if one else None),
                 shown.method,
             )
+            if every and one and one.is_roof and one.method != every.method:
+                yield (*[""] * 5, f"one core: {one.method.removeprefix('best: ')}")
 
 
 def _label(row: Ceiling) -> str:
     if row.is_roof:
         return f"{row.resource} {row.dtype}" if row.dtype else row.resource
-    return "  " + row.resource.rpartition(".")[2].replace("non_temporal", "nt")
+    return "  " + row.resource.rpartition(".")[2]
 
 
 def _change(drift: Drift) -> str:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from gpuprof.errors import RunError
@@ -107,8 +108,10 @@ class _Metric:
         return self.integral / self.window_s
 
 
-def device_use(run: Tables, described: Iterable[Mapping[str, Any]] = ()) -> list[DeviceUse]:
-    """Sum up each device that was read; `described` is `devices` of the meta data.
+def device_use(
+    run: Tables, described: Iterable[Mapping[str, Any]] = (), *, path: Path | None = None
+) -> list[DeviceUse]:
+    """Sum up each device that was read; `described` is `devices` of the meta data, `path` the run's.
 
     Empty for a run without readings. Raises RunError where the table is damaged.
     """
@@ -121,7 +124,8 @@ def device_use(run: Tables, described: Iterable[Mapping[str, Any]] = ()) -> list
         reasons = run.sql(_REASONS_QUERY).fetchall()
     except duckdb.Error as error:
         reason = str(error).splitlines()[0]
-        raise RunError(f"the table samples is damaged ({reason}): restore it from a copy") from error
+        table = "the table samples" if path is None else f"the table samples of {path}"
+        raise RunError(f"{table} is damaged ({reason}): restore it from a copy") from None
     by_device: dict[int, dict[str, _Metric]] = {}
     for device, metric, *figures in metrics:
         by_device.setdefault(device, {})[metric] = _Metric(*figures)

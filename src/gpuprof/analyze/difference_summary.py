@@ -21,7 +21,14 @@ from gpuprof.analyze.compared_runs import (
 from gpuprof.analyze.difference import STATES, Difference, Scaling, can_scale_by_calls, compare
 from gpuprof.analyze.fold import grouped, part_of
 from gpuprof.analyze.summary import DEFAULT_TOP, MEMBER_KINDS, TABLE_WIDTH
-from gpuprof.analyze.text_table import Column, format_count, format_duration, text_table, wrapped
+from gpuprof.analyze.text_table import (
+    Column,
+    format_count,
+    format_duration,
+    quoted_if_blank,
+    text_table,
+    wrapped,
+)
 from gpuprof.errors import RunError
 
 if TYPE_CHECKING:
@@ -195,7 +202,7 @@ def _cells(row: DifferenceRow) -> list[str]:
         interval = f"{_signed(row.low_ns)} to {_signed(row.high_ns)}"
     calls = [format_count(round(count)) for count in (row.calls_old, row.calls_new)]
     return [
-        row.name,
+        quoted_if_blank(row.name),
         format_duration(row.old_ns),
         format_duration(row.new_ns),
         _signed(row.change_ns),

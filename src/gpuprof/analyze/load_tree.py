@@ -31,7 +31,7 @@ def load_tree(run: RunFolder) -> CallTree:
         reason = str(error).splitlines()[0]
         raise RunError(
             f"the table call_tree of {run.path} is damaged ({reason}): restore it from a copy"
-        ) from error
+        ) from None
     places: dict[str, int] = {}
     name = np.array([places.setdefault(text, len(places)) for text in columns["name"]], dtype=np.int32)
     codes = {kind: code for code, kind in enumerate(KINDS)}

@@ -11,10 +11,12 @@ from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.fold import Folded, fold, part_of
 from gpuprof.analyze.text_table import (
     Column,
+    escape_text,
     format_count,
     format_duration,
     format_quantity,
     format_share,
+    quoted_if_blank,
     text_table,
 )
 from gpuprof.analyze.weight import on_gpu
@@ -147,7 +149,7 @@ class Summary:
             lines.append(self._left_out(self.rows[len(shown) :]))
         if self.rows:
             lines += ["", self._coverage()]
-        lines += [f"note: {note}" for note in self.notes]
+        lines += [f"note: {escape_text(note)}" for note in self.notes]
         return "\n".join(lines)
 
     def to_dict(self, top: int | None = None) -> dict[str, Any]:
@@ -179,8 +181,8 @@ class Summary:
             return f"{format_duration(self.total_ns)} on GPUs, streams added up"
         what = "Python functions" if self.by == "python" else f"{self.by}s"
         line = (
-            f"{what} cover {format_duration(self.covered_ns)} of the "
-            f"{format_duration(self.total_ns)} recorded ({format_share(share)}), threads and tasks added up"
+            f"{what} cover {format_duration(self.covered_ns)} ({format_share(share)}) of "
+            f"{format_duration(self.total_ns)}, the times of all threads and tasks added up"
         )
         if self.rest_ns and self.total_ns:
             parts = [
@@ -202,15 +204,16 @@ def _columns(by: str, rows: tuple[SummaryRow, ...]) -> tuple[list[Column], list[
     with_work = any(row.flops is not None for row in rows)
     with_gpu = by != "kernel" and any(row.gpu_own_ns for row in rows)
     with_backward = any(row.backward_ns for row in rows)
+    mean = "forward mean" if with_backward else "mean"
     every = [
-        (Column(by, right=False), [row.name or '""' for row in rows], True),
+        (Column(by, right=False), [quoted_if_blank(row.name) for row in rows], True),
         (Column("kind", right=False), [row.kind for row in rows], any(row.kind != by for row in rows)),
         (Column("calls"), [format_count(row.calls) for row in rows], any(row.calls for row in rows)),
         (Column("total"), [format_duration(row.total_ns) for row in rows], True),
         (Column("backward"), [format_duration(row.backward_ns) for row in rows], with_backward),
         (Column("own"), [format_duration(row.own_ns) for row in rows], True),
         (Column("own %"), [format_share(row.share) for row in rows], True),
-        (Column("mean"), [format_duration(row.mean_ns) for row in rows], any(row.calls for row in rows)),
+        (Column(mean), [format_duration(row.mean_ns) for row in rows], any(row.calls for row in rows)),
         (Column("gpu"), [format_duration(row.gpu_total_ns) for row in rows], with_gpu),
         (Column("gpu own"), [format_duration(row.gpu_own_ns) for row in rows], with_gpu),
         (Column("gpu %"), [format_share(row.gpu_share) for row in rows], with_gpu),

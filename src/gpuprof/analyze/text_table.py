@@ -70,9 +70,23 @@ def escape_text(text: str) -> str:
     """Return `text` on one line: whatever could move the cursor or hide text becomes an escape."""
     if len(text) > LONGEST_NAME:
         text = text[: LONGEST_NAME // 2] + ELLIPSIS + text[-LONGEST_NAME // 2 :]
+    return visible_text(text)
+
+
+def visible_text(text: str, kept: str = "") -> str:
+    r"""Return `text` with an escape, such as `\n` or `\u202e`, in place of each character that nobody sees.
+
+    Terminal and pages show the same; the characters `kept` stay as they are.
+    """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(map(_escape_character, text))
+    return "".join(each if each in kept else _escape_character(each) for each in text)
+
+
+def quoted_if_blank(name: str) -> str:
+    """Return `name` in quotes where a reader would see an empty cell."""
+    # A line break is shown as an escape, so it is not blank.
+    return name if name.strip() or visible_text(name).strip() else f'"{name}"'
 
 
 def _escape_character(character: str) -> str:

@@ -107,11 +107,13 @@ def _line(check: Check, widest: int) -> str:
 def _print_ceilings(refresh: bool, as_json: bool) -> None:
     """Show the ceilings; those of the cache are compared with a quick new measurement."""
     from gpuprof.analyze.ceilings import measure_ceilings
-    from gpuprof.analyze.ceilings_cache import load_ceilings
+    from gpuprof.analyze.ceilings_cache import are_cached, load_ceilings
     from gpuprof.analyze.ceilings_table import ceilings_table, drift_text, gpu_ceilings_table
     from gpuprof.analyze.gpu_ceilings_cache import load_gpu_ceilings
 
-    with _progress("measuring, for about 10 seconds ...") as progress:
+    # How long GPUs take nobody knows before a process of their own has looked.
+    takes = "again, for about 2" if not refresh and are_cached() else "for about 10"
+    with _progress(f"measuring the processors {takes} seconds ...") as progress:
         ceilings, fresh = load_ceilings(refresh, progress)
         drifts = None if fresh else ceilings.drift_to(measure_ceilings(quick=True, progress=progress))
         gpus, gpu_notes = load_gpu_ceilings(refresh, progress)

@@ -10,6 +10,7 @@ import click
 
 if TYPE_CHECKING:
     from gpuprof.analyze.weights import WeightName
+    from gpuprof.api import Run
 
 
 @click.command("flamegraph", short_help="Write the page of a run, or of what changed between runs.")
@@ -42,8 +43,18 @@ def flamegraph(
     if against:
         api.flamegraph_difference(path, new, [api.open(run) for run in against], weight=weight)
     else:
-        new[0].flamegraph(path, weight=weight)
+        _write_page(path, new[0], weight)
     click.echo(path)
+
+
+def _write_page(path: Path, run: Run, weight: WeightName | None) -> None:
+    """Write the page of one run; what it lacks is told here, too: nobody misses what a page does not show."""
+    from gpuprof import api
+    from gpuprof.analyze.text_table import escape_text
+
+    left_out = api.write_flamegraph(path, run, weight=weight)
+    if left_out is not None:
+        click.echo(f"gpuprof: {escape_text(left_out)}", err=True)
 
 
 def check_sides(runs: tuple[str, ...], against: tuple[str, ...]) -> None:

@@ -33,7 +33,7 @@ def header(path: Path, meta: Mapping[str, Any], devices: Sequence[DeviceUse] = (
     state = "complete" if meta.get("complete") else "incomplete: it holds what could be recovered"
     facts = [
         ("run", f"{path.name} ({state})"),
-        ("recorded", _extent(meta)),
+        ("recorded", _extent(meta, by=" by the clock")),
         ("machine", _machine(meta.get("machine") or {})),
         ("versions", _versions(meta)),
         ("sources", _sources(meta.get("sources") or {})),
@@ -52,8 +52,9 @@ def outline(meta: Mapping[str, Any]) -> str:
     return _extent(meta) + ("" if meta.get("complete") else ", incomplete")
 
 
-def _extent(meta: Mapping[str, Any]) -> str:
-    words = [format_duration(meta.get("duration_ns"))]
+def _extent(meta: Mapping[str, Any], by: str = "") -> str:
+    duration_ns = meta.get("duration_ns")
+    words = [format_duration(duration_ns) + (by if duration_ns is not None else "")]
     processes = len(meta.get("processes") or ())
     spans = (meta.get("totals") or {}).get("spans")
     if spans is not None:

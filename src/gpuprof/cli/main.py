@@ -7,6 +7,7 @@ import contextlib
 import io
 import os
 import sys
+import traceback
 from collections.abc import Sequence
 from typing import NoReturn
 
@@ -91,6 +92,11 @@ def execute(arguments: Sequence[str]) -> int:
         _forget_standard_output()
         return EXIT_BROKEN_PIPE
     except OSError as error:
+        if _is_of_output(error):
+            _forget_standard_output()
+            return _refuse(
+                f"cannot write to standard output: {error.strerror}; make room, or send it somewhere else"
+            )
         return _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except _database_errors() as error:
         reason = str(error).partition("\n")[0]
@@ -110,8 +116,20 @@ def _invoke(arguments: Sequence[str]) -> int:
     except click.exceptions.Exit as end:
         code = end.exit_code
     # Here and not at the interpreter's exit, where a closed pipe could no longer be handled.
-    sys.stdout.flush()
+    _flush_output()
     return code
+
+
+def _flush_output() -> None:
+    # None where the command was started with standard output closed: nobody wants what it prints.
+    if sys.stdout is not None:
+        sys.stdout.flush()
+
+
+def _is_of_output(error: OSError) -> bool:
+    """Whether it was printing that failed: such an error names no file."""
+    printing = (click.echo.__code__, _flush_output.__code__)
+    return any(frame.f_code in printing for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _database_errors() -> tuple[type[BaseException], ...]:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from gpuprof.errors import RunError
+from gpuprof.errors import NotRecordedError, RunError
 
 if TYPE_CHECKING:
     from gpuprof.api import Run
@@ -127,7 +127,8 @@ def run(context: click.Context, /, **given: Any) -> None:
     with contextlib.suppress(OSError):
         if options.counters and (missing := _missing_counters(recorded)):
             click.echo(f"gpuprof: {missing}", err=True)
-        click.echo(f"gpuprof: {_ending(recorded)}", err=True)
+        if not isinstance(recorded, NotRecordedError):  # that was told before the program began
+            click.echo(f"gpuprof: {_ending(recorded)}", err=True)
     context.exit(exit_code)
 
 

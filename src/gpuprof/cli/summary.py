@@ -128,7 +128,7 @@ def _devices(recorded: Run) -> list[DeviceUse]:
     from gpuprof.analyze.devices import device_use
 
     described = recorded.meta.get("devices")
-    return device_use(recorded, described) if described else []
+    return device_use(recorded, described, path=recorded.path) if described else []
 
 
 def summarize_run(recorded: Run, by: SummaryKind | None, process: int | Literal["all"] | None) -> Summary:

@@ -49,12 +49,9 @@ def export_run(run: RunFolder, path: Path) -> Path:
         _write(run, ending, draft)
         (draft / "trace").replace(path)
     except OSError as error:
-        raise RunError(f"cannot write {path}: {error.strerror}; name a file that can be written") from error
+        raise RunError(f"cannot write {path}: {error.strerror}; name a file that can be written") from None
     except duckdb.Error as error:
-        reason = str(error).splitlines()[0]
-        raise RunError(
-            f"cannot export {run.path} to {path}: {reason}; make room, or restore the run from a copy"
-        ) from error
+        raise RunError(f"cannot export {run.path} to {path}: {run.failure_of(error)}") from None
     finally:
         if draft is not None:
             shutil.rmtree(draft, ignore_errors=True)

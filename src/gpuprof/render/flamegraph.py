@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.analyze.difference import STATES
+from gpuprof.analyze.text_table import quoted_if_blank
 from gpuprof.render.flame_views import Colouring, View, first_of
 from gpuprof.render.page import (
     amount,
@@ -260,7 +261,7 @@ def _label(tree: CallTree, node: int) -> str:
     name = tree.names[int(tree.name[node])]
     if KINDS[tree.kind[node]] == "backward":
         name = name.removeprefix(BACKWARD_PREFIX)
-    return readable(name) or '""'
+    return quoted_if_blank(readable(name))
 
 
 def _path(tree: CallTree, node: int) -> str:

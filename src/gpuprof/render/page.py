@@ -11,12 +11,12 @@ import re
 from collections.abc import Sequence
 from importlib import resources
 
+from gpuprof.analyze.text_table import visible_text
+
 _NAME_HEAD, _NAME_TAIL = 1_600, 300  # characters that are kept of a name too long to read
 
-# What would be invisible, would break lines, or would turn the text around it right to left.
-_UNREADABLE = re.compile(
-    "[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufeff]"
-)
+# A browser joins emoji and letters by them.
+_JOINERS = "\u200c\u200d"
 
 
 # ---- assets ----------------------------------------------------------------------------------
@@ -68,20 +68,11 @@ def safe_json(value: object) -> str:
 
 
 def readable(name: str) -> str:
-    """`name` on one line, with what cannot be seen made visible and an absurd length cut."""
+    """`name` on one line, what cannot be seen as escapes, as in a terminal, and an absurd length cut."""
     length = len(name)
     if length > _NAME_HEAD + _NAME_TAIL:
         name = f"{name[:_NAME_HEAD]} … {name[-_NAME_TAIL:]} ({length:,} characters)"
-    return _UNREADABLE.sub(_visible, name)
-
-
-def _visible(match: re.Match[str]) -> str:
-    code = ord(match[0])
-    if code < 0x20:
-        return chr(0x2400 + code)  # Unicode's pictures of control characters
-    if 0xD800 <= code <= 0xDFFF:
-        return "\ufffd"  # half of a pair; no file can hold it
-    return f"⟨U+{code:04X}⟩"
+    return visible_text(name, kept=_JOINERS)
 
 
 def escaped(value: str) -> str:

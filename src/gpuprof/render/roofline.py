@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuprof.analyze.ceiling_rows import GPU
 from gpuprof.analyze.roofline.rows import Roofline, RooflineDevice, RooflineKind, RooflineRow
-from gpuprof.analyze.roofline.text import device_title, share_text, unmatched_text
+from gpuprof.analyze.roofline.text import device_title, share_text, unmatched_rest, unmatched_text
 from gpuprof.render.page import (
     asset,
     duration,
@@ -144,7 +144,9 @@ def _unmatched(roofline: Roofline) -> str:
     ]
     heading = f"<h2>Without a label: {escaped(unmatched_text(roofline))}</h2>"
     scroll = '<div class="scroll" role="group" aria-label="Without a label" tabindex="0">'
-    return f'<section class="unmatched">{heading}{scroll}{_table(titles, lines)}</div></section>'
+    rest = unmatched_rest(roofline, shown)
+    below = f"<p>… {escaped(rest)}</p>" if rest else ""
+    return f'<section class="unmatched">{heading}{scroll}{_table(titles, lines)}</div>{below}</section>'
 
 
 def _static(rows: Sequence[RooflineRow]) -> str:

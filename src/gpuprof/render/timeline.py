@@ -11,6 +11,7 @@ from __future__ import annotations
 import base64
 import gzip
 import tempfile
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -118,8 +119,10 @@ def read_timeline(run: RunFolder, folder: Path) -> Slices | str:
                 return _read(source, _nodes_of_spans(run))
             finally:
                 source.close()
-    except (duckdb.Error, RunError) as error:
-        return f"The timeline could not be read: {str(error).splitlines()[0]}"
+    except duckdb.Error as error:
+        return f"The timeline could not be read: {run.failure_of(error)}"
+    except RunError as error:
+        return f"The timeline could not be read: {error}"
 
 
 def _nodes_of_spans(run: RunFolder) -> tuple[Ints, Ints]:
@@ -197,12 +200,16 @@ def _by_rows(columns: Columns) -> Columns:
 
 def _described(source: SliceSource) -> list[dict[str, Any]]:
     names = TrackNames(source.meta)
+    of_threads = {(track.process_id, track.thread_id) for track in source.tracks if not track.is_stream}
+    threads = Counter(process_id for process_id, _ in of_threads)
 
     def describe(track: Track) -> dict[str, Any]:
         if track.is_stream:
             return {"name": names.stream(track), "of": names.device(track.device), "stream": True}
         process = f"{names.process(track.process_id)} {track.process_id}"
-        return {"name": names.thread(track), "of": process, "stream": False}
+        # Most threads of a process have its name.
+        name = names.thread(track, with_id=threads[track.process_id] > 1)
+        return {"name": name, "of": process, "stream": False}
 
     return [describe(track) for track in source.tracks]
 

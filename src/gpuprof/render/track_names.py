@@ -40,9 +40,11 @@ class TrackNames:
             return self._program
         return str(self._processes.get(process_id) or "process")
 
-    def thread(self, track: Track) -> str:
-        """Return the name of a thread."""
-        name = self._threads.get((track.process_id, track.thread_id)) or f"thread {track.thread_id}"
+    def thread(self, track: Track, *, with_id: bool = False) -> str:
+        """Return the name of a thread, with its id where it has no other name or that is asked for."""
+        name = self._threads.get((track.process_id, track.thread_id)) or "thread"
+        if with_id or name == "thread":
+            name = f"{name} {track.thread_id}"
         return f"{name}, Python" if track.is_stacks else name
 
     def device(self, device: int | None) -> str:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from gpuprof.analyze.ceiling_rows import GPU
 from gpuprof.analyze.ceilings_table import format_ceiling
-from gpuprof.analyze.roofline.rows import Roofline, RooflineDevice, RooflineKind, RooflineRow
+from gpuprof.analyze.roofline.rows import Roofline, RooflineDevice, RooflineKind, RooflineRow, Unmatched
 from gpuprof.analyze.text_table import (
     GAP,
     MIN_FLEXIBLE_WIDTH,
@@ -168,17 +168,18 @@ def _advice(roofline: Roofline, width: int) -> list[str]:
 
 
 def _unmatched(roofline: Roofline, width: int) -> list[str]:
-    rows = [row for row in roofline.unmatched if (row.time_share or 0) >= _MATTERS]
-    if not rows:
+    rows = roofline.unmatched
+    if sum(row.time_share or 0 for row in rows) < _MATTERS:
         return []
+    shown = [row for row in rows if (row.time_share or 0) >= _MATTERS][:_UNMATCHED_ROWS] or rows[:1]
     lines = ["", f"not labelled, {unmatched_text(roofline)}:"]
     several = len(roofline.ran_on) > 1
-    for row in rows[:_UNMATCHED_ROWS]:
+    for row in shown:
         where = (f" @ {row.layer}" if row.layer else "") + (f" on {row.device}" if several else "")
         text = f"  {format_share(row.time_share):>6}  {row.operator}{where}: {row.reason}"
         lines.append(shorten(escape_text(text), width))
-    if len(rows) > _UNMATCHED_ROWS:
-        lines.append(f"  ... and {len(rows) - _UNMATCHED_ROWS:,} more")
+    if rest := unmatched_rest(roofline, shown):
+        lines.append(f"  ... {rest}")
     return lines
 
 
@@ -189,8 +190,19 @@ def share_text(roofline: Roofline, row: RooflineRow) -> str:
 
 def unmatched_text(roofline: Roofline) -> str:
     """Return the share of the time that has no label, of each device where there are several."""
+    return _shares_text(roofline, roofline.unmatched)
+
+
+def unmatched_rest(roofline: Roofline, shown: Sequence[Unmatched]) -> str | None:
+    """Return what has no label besides the rows `shown`: "and 3 more with 2.1% of the time", or None."""
+    listed = set(map(id, shown))
+    rest = [row for row in roofline.unmatched if id(row) not in listed]
+    return f"and {len(rest):,} more with {_shares_text(roofline, rest)}" if rest else None
+
+
+def _shares_text(roofline: Roofline, rows: Sequence[Unmatched]) -> str:
     shares: dict[str, float] = {}
-    for row in roofline.unmatched:
+    for row in rows:
         shares[row.device] = shares.get(row.device, 0) + (row.time_share or 0)
     if len(roofline.ran_on) < 2:
         return f"{sum(shares.values()):.1%} of the time"

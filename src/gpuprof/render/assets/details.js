@@ -43,7 +43,7 @@ function nodeContent(app, node) {
   for (const [term, value] of nodeFacts(app, node)) {
     list.append(newElement("dt", term), newElement("dd", value));
   }
-  return [newElement("b", fullName(tree, node) || '""'), newElement("p", whereabouts(tree, node)), list];
+  return [newElement("b", quotedIfBlank(fullName(tree, node))), newElement("p", whereabouts(tree, node)), list];
 }
 
 function whereabouts(tree, node) {

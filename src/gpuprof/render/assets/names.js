@@ -26,9 +26,13 @@ function shortName(tree, node) {
   return kindName(tree, node) === "backward" ? withoutPrefix(name) : name;
 }
 
-// An empty name would be an empty cell.
+// A name that is empty, or of blanks alone, would be an empty cell.
+function quotedIfBlank(name) {
+  return name.trim() ? name : `"${name}"`;
+}
+
 function shownName(tree, node) {
-  return shortName(tree, node) || '""';
+  return quotedIfBlank(shortName(tree, node));
 }
 
 // The ways to write a name, from the whole to the shortest that still tells what it is.

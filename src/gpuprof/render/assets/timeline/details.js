@@ -6,7 +6,7 @@ function sliceKind(app, slice) {
 }
 
 function shortSliceName(app, slice) {
-  const name = sliceName(app.timeline, slice);
+  const name = quotedIfBlank(sliceName(app.timeline, slice));
   return sliceKind(app, slice) === "backward" ? withoutPrefix(name) : name;
 }
 
@@ -92,7 +92,7 @@ function blockContent(app, block) {
   const hidden = blockHides(block);
   if (!hidden) {
     const { first } = block;
-    return [newElement("b", sliceName(app.timeline, first)), newElement("p", sliceKind(app, first)), factList(sliceFacts(app, first))];
+    return [newElement("b", quotedIfBlank(sliceName(app.timeline, first))), newElement("p", sliceKind(app, first)), factList(sliceFacts(app, first))];
   }
   const { busy } = app.timeline;
   return [

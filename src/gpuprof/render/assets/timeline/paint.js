@@ -157,7 +157,7 @@ function sliceForms(app, slice) {
   let found = sliceTexts.get(number);
   if (!found) {
     const kind = app.tree.kinds[timeline.classes.kind[number]];
-    const name = timeline.names[timeline.classes.name[number]];
+    const name = quotedIfBlank(timeline.names[timeline.classes.name[number]]);
     sliceTexts.set(number, (found = nameForms(kind === "backward" ? withoutPrefix(name) : name, kind)));
   }
   return found;

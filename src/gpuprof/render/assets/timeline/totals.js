@@ -99,7 +99,7 @@ function rangeRow({ name, kind, own, total, calls }) {
   const row = newElement("tr");
   const head = newElement("th");
   head.scope = "row";
-  setBreakable(head, kind === "backward" ? withoutPrefix(name) : name);
+  setBreakable(head, quotedIfBlank(kind === "backward" ? withoutPrefix(name) : name));
   row.append(head, newElement("td", kind, "words"), ...[formatTime(own), formatTime(total), formatCount(calls)].map((text) => newElement("td", text)));
   return row;
 }

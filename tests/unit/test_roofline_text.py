@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the roofline's table says of operators without a label."""
+
+from __future__ import annotations
+
+import pytest
+
+from gpuprof.analyze.roofline.rows import Roofline, RooflineDevice, Unmatched
+from gpuprof.render.roofline import roofline_page
+
+
+def without_label(*shares: float, device: str = "cpu") -> tuple[Unmatched, ...]:
+    return tuple(
+        Unmatched(f"op{number}", "fc", 1, int(share * 1e6), share, "not counted", device)
+        for number, share in enumerate(shares)
+    )
+
+
+def roofline(unmatched: tuple[Unmatched, ...], *devices: RooflineDevice) -> Roofline:
+    return Roofline((), (), unmatched, (), "cpu", 1_000_000, 0.5, devices=devices)
+
+
+def told(found: Roofline) -> list[str]:
+    """Return the lines about what is not labelled."""
+    lines = found.to_text().splitlines()
+    first = next((at for at, line in enumerate(lines) if line.startswith("not labelled")), len(lines))
+    return lines[first:]
+
+
+@pytest.mark.parametrize(
+    ("shares", "operators", "rest"),
+    [
+        ((0.02, 0.01), ["op0", "op1"], []),
+        # Each of the others takes too little to matter; together they do.
+        ((0.02, 0.01, *[0.004] * 25), ["op0", "op1"], ["  ... and 25 more with 10.0% of the time"]),
+        ([0.02] * 7, [f"op{number}" for number in range(5)], ["  ... and 2 more with 4.0% of the time"]),
+        ([0.004] * 5, ["op0"], ["  ... and 4 more with 1.6% of the time"]),
+    ],
+)
+def test_what_is_not_listed_is_counted(shares: list[float], operators: list[str], rest: list[str]) -> None:
+    heading, *lines = told(roofline(without_label(*shares)))
+    assert heading == f"not labelled, {sum(shares):.1%} of the time:"
+    assert [line.split()[1] for line in lines[: len(operators)]] == operators
+    assert lines[len(operators) :] == rest
+
+
+def test_what_takes_no_time_to_speak_of_is_not_mentioned() -> None:
+    assert told(roofline(without_label(0.002, 0.001))) == []
+    assert told(roofline(())) == []
+
+
+def test_the_rest_of_several_devices_is_told_of_each() -> None:
+    devices = [RooflineDevice(name, None, 1_000_000, 0.5) for name in ("cuda:0", "cpu")]
+    rows = (*without_label(0.02, 0.004, device="cuda:0"), *without_label(0.003))
+    last = told(roofline(rows, *devices))[-1]
+    assert last == "  ... and 2 more with 0.4% of the time of cuda:0, 0.3% of the time of cpu"
+
+
+def test_the_page_counts_the_rest_too() -> None:
+    page = roofline_page(roofline(without_label(*[0.01] * 14)), title="t", subtitle="s")
+    assert "<p>… and 2 more with 2.0% of the time</p>" in page
+    assert "more with" not in roofline_page(roofline(without_label(0.01)), title="t", subtitle="s")
