@@ -32,7 +32,7 @@ native-tests: $(VENV)/.tools
 
 # The native tests under the address and thread sanitizers, on machines of any size.
 sanitize: venv
-	GPUPROF_SANITIZERS=1 $(BIN)/python -m pytest tests/native
+	GPUPROF_SANITIZERS=1 $(BIN)/python -m pytest -o faulthandler_timeout=1800 tests/native
 
 lint: venv
 	$(BIN)/ruff check .
