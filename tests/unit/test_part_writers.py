@@ -89,6 +89,21 @@ def test_parts_are_written_where_no_more_threads_begin(
     assert write_ten(tmp_path) == TEN
 
 
+def test_one_part_is_written_without_a_thread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object) -> None:
+        pytest.fail("a thread began")
+
+    monkeypatch.setattr(_thread, "start_new_thread", refuse)
+    write_to(tmp_path / "part.parquet", batches=1)
+    assert duckdb.read_parquet(str(tmp_path / "part.parquet")).order("number").fetchall() == TEN[0]
+
+
+def test_a_first_part_is_not_written_after_a_failure(tmp_path: Path) -> None:
+    with pytest.raises(ZeroDivisionError):
+        write_to(tmp_path / "part.parquet", batches=1, then=ZeroDivisionError())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_fails_in_a_thread_is_raised_and_ends_the_writing(tmp_path: Path) -> None:
     with pytest.raises(duckdb.IOException, match="no such folder"):
         write_to(tmp_path / "no such folder" / "part.parquet", batches=1_000_000)
@@ -101,7 +116,7 @@ def test_what_fails_in_the_last_part_is_raised_at_the_end(tmp_path: Path) -> Non
 
 def test_an_interrupt_ends_the_threads_and_stays_what_it_is(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
-        write_to(tmp_path / "part.parquet", batches=1, then=KeyboardInterrupt())
+        write_to(tmp_path / "part.parquet", batches=3, then=KeyboardInterrupt())
 
 
 def test_what_the_program_has_for_its_threads_is_not_for_these(tmp_path: Path) -> None:

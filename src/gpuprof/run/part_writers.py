@@ -27,25 +27,21 @@ class _Part:
 class PartWriters:
     """Writes batches of columns: in the caller's thread, and in a `with` block in up to `threads` others.
 
-    With all of those busy `write` waits, so at most one batch a thread, one in the queue and the caller's own
-    are held at a time. The end of the block waits for all that was given; what failed in a thread is raised
-    by a later `write`, or there.
+    Those begin with the second batch: most runs have one. With all of them busy `write` waits, so at most one
+    batch a thread, one in the queue and the caller's own are held at a time. The end of the block waits for
+    all that was given; what failed in a thread is raised by a later `write`, or there.
     """
 
     def __init__(self, connection: duckdb.DuckDBPyConnection, threads: int = 0) -> None:
         self._connection = connection
-        # Each sees the tables of `connection` and has views of its own.
-        self._cursors = [connection.cursor() for _ in range(threads)]
+        self._wanted = threads
+        self._first: _Part | None = None
         self._waiting: queue.Queue[_Part | None] = queue.Queue(maxsize=1)
         self._failure: BaseException | None = None
+        self._cursors: list[duckdb.DuckDBPyConnection] = []
         self._threads: list[_thread.LockType] = []  # each free when its thread has ended
 
     def __enter__(self) -> PartWriters:
-        for cursor in self._cursors:
-            try:
-                self._threads.append(_begin(functools.partial(self._serve, cursor)))
-            except RuntimeError:  # no more threads, or the interpreter is ending: the caller's will do
-                break
         return self
 
     def __exit__(
@@ -55,19 +51,51 @@ class PartWriters:
         traceback: TracebackType | None,
     ) -> None:
         self._failure = self._failure or error
+        try:
+            self._write_first()
+        finally:
+            self._end_threads()
+        if error is None:
+            self._raise_failure()
+
+    def _write_first(self) -> None:
+        first, self._first = self._first, None
+        if first is not None and self._failure is None:
+            _write(self._connection, first)
+
+    def _end_threads(self) -> None:
         for _ in self._threads:
             self._waiting.put(None)
         for ended in self._threads:
             ended.acquire()
         for cursor in self._cursors:
             cursor.close()
-        if error is None:
-            self._raise_failure()
 
     def write(self, columns: dict[str, Any], query: str, path: Path) -> None:
         """Write to `path` what `query` makes of the view `batch`, which has these columns."""
         self._raise_failure()
         part = _Part(columns, query, path)
+        if self._wanted and self._first is None:
+            self._first = part
+            return
+        if self._first is not None:
+            self._begin_threads()
+            first, self._first = self._first, None
+            self._give(first)
+        self._give(part)
+
+    def _begin_threads(self) -> None:
+        for _ in range(self._wanted):
+            # Each sees the tables of the connection and has views of its own.
+            cursor = self._connection.cursor()
+            self._cursors.append(cursor)
+            try:
+                self._threads.append(_begin(functools.partial(self._serve, cursor)))
+            except RuntimeError:  # no more threads, or the interpreter is ending: the caller's will do
+                break
+        self._wanted = 0
+
+    def _give(self, part: _Part) -> None:
         if self._threads:
             self._waiting.put(part)
         else:
