@@ -55,6 +55,43 @@ pytestmark = [
 ]
 
 _INLINES_MODULES = not torch.__version__.startswith("2.4.")
+# In a process of its own, as every rank is: the group's threads are none of the other tests'. Should one wait
+# for another for ever, the stacks tell where, whoever holds the interpreter lock.
+DISTRIBUTED = f"""
+import faulthandler, sys
+faulthandler.dump_traceback_later(40, exit=True)
+sys.path.insert(0, {str(Path(__file__).parent)!r})
+import gpuprof, torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch_models import Mlp
+
+def gradients(wrapped):
+    wrapped.zero_grad()
+    wrapped(x).sum().backward()
+    return [parameter.grad.clone() for parameter in wrapped.parameters()]
+
+def check(wrapped):
+    assert all(map(torch.equal, gradients(wrapped), expected))
+
+x = torch.linspace(-1, 1, 8).reshape(2, 4)
+dist.init_process_group("gloo", store=dist.FileStore("store", 1), rank=0, world_size=1)
+torch.manual_seed(1)
+model = Mlp()
+before = DistributedDataParallel(model)
+expected = gradients(before)
+for number, given in enumerate(((), (model,), (before,))):
+    with gpuprof.profile(*given, out=str(number)):
+        check(before)
+        during = DistributedDataParallel(model)
+        check(during)
+    check(during)
+after = DistributedDataParallel(model)
+check(after)
+del before, during, after
+dist.destroy_process_group()
+print("done")
+"""
 OPTIONS: list[dict[str, bool]] = [{}, {"operators": False}, {"layers": False}]
 
 
@@ -492,40 +529,15 @@ class TestTransformations:
         record(lambda: seen.append(names()), model)
         assert seen == [expected]
 
-    def test_distributed_data_parallel(self, x: torch.Tensor, tmp_path: Path) -> None:
-        import torch.distributed as dist
-        from torch.nn.parallel import DistributedDataParallel
-
-        store = dist.FileStore(str(tmp_path / "store"), 1)
-        dist.init_process_group("gloo", store=store, rank=0, world_size=1)
-        try:
-
-            def gradients(wrapped: nn.Module) -> list[torch.Tensor]:
-                wrapped.zero_grad()
-                wrapped(x).sum().backward()
-                return [parameter.grad.clone() for parameter in wrapped.parameters()]
-
-            torch.manual_seed(1)
-            model = Mlp()
-            before = DistributedDataParallel(model)
-            expected = gradients(before)
-            for given in ((), (model,), (before,)):
-                with gpuprof.profile(*given) as recording:
-                    assert all(map(torch.equal, gradients(before), expected))
-                    during = DistributedDataParallel(model)
-                    assert all(map(torch.equal, gradients(during), expected))
-                assert all(map(torch.equal, gradients(during), expected))
-                counts = layer_calls(recording.run)
-                if given == (model,):
-                    assert counts == dict.fromkeys(("Mlp", "first", "activation", "second"), 2)
-                else:
-                    assert counts["DistributedDataParallel"] == 1
-                    assert counts["module.first"] == 2
-            after = DistributedDataParallel(model)
-            assert all(map(torch.equal, gradients(after), expected))
-            del before, during, after
-        finally:
-            dist.destroy_process_group()
+    def test_distributed_data_parallel(self, tmp_path: Path, run_python: Callable[..., Any]) -> None:
+        ended = run_python("-W", "ignore", "-c", DISTRIBUTED)
+        assert (ended.returncode, ended.stdout) == (0, "done\n"), ended.stderr
+        runs = [gpuprof.open(tmp_path / str(number)) for number in range(3)]
+        of_wrapper, of_model, again = map(layer_calls, runs)
+        assert of_model == dict.fromkeys(("Mlp", "first", "activation", "second"), 2)
+        for counts in (of_wrapper, again):
+            assert counts["DistributedDataParallel"] == 1
+            assert counts["module.first"] == 2
 
     def test_forked_child_computes_the_same_and_is_recorded(self, model: nn.Module, x: torch.Tensor) -> None:
         expected = model(x).tolist()
