@@ -78,11 +78,12 @@ class Run:
             self.call_tree, by, process=process, why_empty=self._why_off(by if by == "python" else f"{by}s")
         )
         if not self.meta.get("complete"):
-            from gpuprof.run.gpu_losses import gpu_losses
+            from gpuprof.run.losses import losses
 
             note = "this run is incomplete: it holds what could be recovered"
-            lost = "; ".join([note, *gpu_losses(self.meta.get("gpu"))])
-            table = dataclasses.replace(table, notes=(*table.notes, lost))
+            if lost := ", ".join(losses(self.meta)):
+                note += f"; lost: {lost}"
+            table = dataclasses.replace(table, notes=(*table.notes, note))
         if by == "layer" and self.meta.get("work") and table.processes == (self.meta.get("process_id"),):
             from gpuprof.analyze.summary_work import with_work
 

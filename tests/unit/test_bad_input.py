@@ -175,6 +175,7 @@ def check_lossy(run: gpuprof.Run, written: int) -> None:
     assert run.meta["complete"] is False
     assert totals["dropped_events"] > 0
     assert any("disk failed" in note for note in run.meta["notes"])
+    assert f"lost: {totals['dropped_events']:,} events dropped" in str(run.summary("span"))
     # The last span may have had room for its beginning only.
     assert abs(2 * written - (totals["events"] + totals["dropped_events"])) <= 2
     ((count,),) = run.sql("SELECT count(*) FROM spans WHERE name = 's' AND depth = 0").fetchall()

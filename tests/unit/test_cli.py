@@ -446,20 +446,31 @@ def test_summary_says_what_is_lost_and_cannot_be_tricked_by_it(
     assert "note      the disk\\nfailed" in lines
 
 
+SEGMENT, NAMES = "r/segments/1-2.0.segment", "r/segments/1-2.names"
+
+
 @pytest.mark.parametrize(
     ("damage", "lost"),
     [
-        (["its header is damaged; its events are lost"], "events of 1 damaged segment"),
-        (["its last clock point is damaged", "cut short, 9 places"], "events of 1 damaged segment"),
-        (["its last clock point is damaged"], "nothing that is known of"),
-        (["a copy of a segment that was read already; it is left out"], "nothing that is known of"),
+        ([f"{SEGMENT}: its header is damaged; its events are lost"], "events of 1 damaged segment"),
+        (
+            [f"{SEGMENT}: its last clock point is damaged", f"{SEGMENT}: cut short, 9 places"],
+            "events of 1 damaged segment",
+        ),
+        ([f"{SEGMENT}: its last clock point is damaged"], "nothing that is known of"),
+        ([f"{SEGMENT}: a copy of a segment that was read already"], "nothing that is known of"),
+        ([f"{NAMES}: No such file or directory"], "names of 1 process"),
+        (
+            [f"{NAMES}: damaged after 3 names", f"{SEGMENT}: cut short", "r/9.names: not a names file"],
+            "events of 1 damaged segment, names of 2 processes",
+        ),
+        (["process 7: 2 segments are missing; the events are lost"], "events of 2 missing segments"),
     ],
 )
-def test_summary_says_that_events_of_damaged_segments_are_lost(
+def test_summary_says_what_damaged_files_cost(
     api: FakeApi, capsys: pytest.CaptureFixture[str], damage: list[str], lost: str
 ) -> None:
-    told = [f"r/segments/1-2.0.segment: {what}" for what in damage]
-    api.recorded.meta |= {"complete": False, "damage": told}
+    api.recorded.meta |= {"complete": False, "damage": damage}
     assert execute(["summary", "r"]) == 0
     assert f"\nlost      {lost}\n" in capsys.readouterr().out
 

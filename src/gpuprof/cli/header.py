@@ -9,23 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprof.analyze.summary import TABLE_WIDTH
 from gpuprof.analyze.text_table import format_bytes, format_count, format_duration, wrapped
-from gpuprof.run.gpu_losses import gpu_losses
+from gpuprof.run.losses import losses
 
 if TYPE_CHECKING:
     from gpuprof.analyze.devices import DeviceUse
 
 LABEL_WIDTH = 9
-# What `totals` counts, in words; the first two are lost data, the others spans of uncertain length.
-_LOSSES = {
-    "dropped_events": "events dropped",
-    "damaged_events": "events damaged",
-    "unmatched_ends": "ends without a beginning",
-    "unfinished_spans": "spans cut off at the end",
-}
-
-
-# Damage of a segment that costs no events.
-_HARMLESS_DAMAGE = ("its last clock point", "a copy of a segment")
 
 
 def header(path: Path, meta: Mapping[str, Any], devices: Sequence[DeviceUse] = ()) -> str:
@@ -129,22 +118,6 @@ _TOLD_METHODS = ("torch.profiler", "CUPTI", "CUDA events")
 
 
 def _lost(meta: Mapping[str, Any]) -> str:
-    totals = meta.get("totals")
-    if totals is None:
+    if meta.get("totals") is None:
         return ""
-    lost = [_counted_loss(totals[key], words) for key, words in _LOSSES.items() if totals.get(key)]
-    lost += gpu_losses(meta.get("gpu"))
-    if segments := _damaged_segments(meta.get("damage") or ()):
-        lost.append(f"events of {_counted(segments, 'damaged segment')}")
-    return ", ".join(lost) or ("nothing" if meta.get("complete") else "nothing that is known of")
-
-
-def _damaged_segments(damage: Sequence[Any]) -> int:
-    """Return of how many segments events are missing; nobody can tell how many events."""
-    found = (str(line).partition(".segment: ") for line in damage)
-    return len({path for path, _, what in found if what and not what.startswith(_HARMLESS_DAMAGE)})
-
-
-def _counted_loss(count: int, words: str) -> str:
-    what, _, rest = words.partition(" ")
-    return f"{_counted(count, what.removesuffix('s'))} {rest}"
+    return ", ".join(losses(meta)) or ("nothing" if meta.get("complete") else "nothing that is known of")
