@@ -16,6 +16,7 @@
 #include <pthread.h>
 
 #include "collect/autograd.hpp"
+#include "collect/fork_guard.hpp"
 #include "collect/itt.hpp"
 #include "core/recorder.hpp"
 
@@ -77,8 +78,16 @@ struct Registry {
     std::unordered_map<std::string_view, Domain*> domains;
 };
 
+Registry& registry();
+
+Registry* make_registry() {
+    auto* const made = new Registry;
+    hold_over_forks<registry>();
+    return made;
+}
+
 Registry& registry() {
-    static auto* const shared = new Registry;  // outlives every thread that may still announce
+    static Registry* const shared = make_registry();  // outlives every thread that may still announce
     return *shared;
 }
 

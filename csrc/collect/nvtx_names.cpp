@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "collect/nvtx_names.hpp"
 
-#include <pthread.h>
-
 #include <cstring>
 #include <mutex>
 #include <new>
@@ -11,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "collect/fork_guard.hpp"
 #include "core/recorder.hpp"
 
 namespace gpuprof::nvtx {
@@ -32,12 +31,9 @@ struct Registry {
 
 Registry& registry();
 
-// A forked child must not find the registry held by a thread that did not come along.
 Registry* make_registry() {
     auto* const made = new Registry;
-    auto lock = [] { registry().mutex.lock(); };
-    auto unlock = [] { registry().mutex.unlock(); };
-    pthread_atfork(lock, unlock, unlock);
+    hold_over_forks<registry>();
     return made;
 }
 

@@ -1,8 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 // Plays PyTorch's ITT loader: the structures are written here once more, from the interface, so that a
 // mistake in the collector's own shows.
+#include <unistd.h>
+
+#include <atomic>
 #include <cstdint>
 #include <cstring>
+#include <string>
+#include <thread>
 
 #include "collect/itt.hpp"
 #include "support.hpp"
@@ -119,6 +124,23 @@ TEST(names_are_handled_once) {
     std::strcpy(buffer, "aten::other");
     CHECK(loader().handle(buffer) != first);
     CHECK_EQ(std::string(loader().handle(buffer)->text_a), "aten::other");
+}
+
+// The registry is held by the other thread nearly all the time.
+TEST(a_forked_child_announces_what_is_new_to_it) {
+    std::atomic<bool> ended{false};
+    std::thread other([&] {
+        for (unsigned i = 0; !ended; ++i) loader().handle(("aten::thread" + std::to_string(i)).c_str());
+    });
+    for (unsigned i = 0; i < 100; ++i) {
+        const pid_t child = start_child([&] {
+            alarm(20);
+            CHECK(loader().handle(("aten::child" + std::to_string(i)).c_str()) != nullptr);
+        });
+        CHECK_EQ(wait_for(child), 0);
+    }
+    ended = true;
+    other.join();
 }
 
 TEST(operators_of_several_threads) {
