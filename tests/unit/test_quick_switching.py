@@ -74,6 +74,43 @@ def test_a_quicker_setting_of_the_program_is_left_alone() -> None:
     assert sys.getswitchinterval() == pytest.approx(1e-5)
 
 
+@pytest.mark.parametrize("microseconds", [2, 101, 4_000, 25_000, 50_000, 200_000, 123_457])
+def test_the_setting_is_the_same_to_the_microsecond(microseconds: int) -> None:
+    sys.setswitchinterval(microseconds / 1e6 + 5e-7)
+    own = sys.getswitchinterval()
+    with quick_switching():
+        pass
+    assert sys.getswitchinterval() == own
+
+
+def test_a_setting_that_python_keeps_as_none_is_left_alone() -> None:
+    sys.setswitchinterval(1e-7)
+    assert sys.getswitchinterval() == 0
+    with quick_switching():
+        assert sys.getswitchinterval() == 0
+    assert sys.getswitchinterval() == 0
+
+
+def test_one_that_begins_while_another_begins_or_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a signal's handler that opens a run."""
+    change = sys.setswitchinterval
+
+    def interrupted(interval_s: float) -> None:
+        monkeypatch.setattr(sys, "setswitchinterval", change)
+        with quick_switching():
+            pass
+        change(interval_s)
+        with quick_switching():
+            pass
+
+    for _ in range(2):
+        monkeypatch.setattr(sys, "setswitchinterval", interrupted)
+        with quick_switching():
+            assert sys.getswitchinterval() == QUICK_S
+            monkeypatch.setattr(sys, "setswitchinterval", interrupted)
+        assert sys.getswitchinterval() == pytest.approx(OWN_S)
+
+
 # Python 3.12 and later warn of what this test is about.
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_process_forked_by_another_thread_has_the_programs_setting() -> None:

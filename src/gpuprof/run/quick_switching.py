@@ -29,40 +29,42 @@ def quick_switching() -> Iterator[None]:
     `sys.getswitchinterval()` each time, by default 5 ms: seconds in all. The program finds its own setting
     again afterwards, and keeps one that it makes meanwhile.
     """
-    _begin()
     try:
+        _begin()
         yield
     finally:
         _end()
 
 
 def _begin() -> None:
+    # Counted first: what a signal's handler opens in between finds itself the second, and changes nothing.
     with _Switching.lock:
-        if _Switching.wanted == 0:
-            _Switching.own_s = sys.getswitchinterval()
-            sys.setswitchinterval(min(_QUICK_S, _Switching.own_s))
         _Switching.wanted += 1
+        if _Switching.wanted == 1:
+            _Switching.own_s = sys.getswitchinterval()
+            if _Switching.own_s > _QUICK_S:
+                sys.setswitchinterval(_QUICK_S)
 
 
 def _end() -> None:
     with _Switching.lock:
-        _Switching.wanted = max(0, _Switching.wanted - 1)
-        if _Switching.wanted == 0:
+        if _Switching.wanted == 1:
             _restore()
+        _Switching.wanted = max(0, _Switching.wanted - 1)
 
 
 def _restore() -> None:
-    # Kept in whole microseconds.
-    if abs(sys.getswitchinterval() - _QUICK_S) < 1e-6:
-        sys.setswitchinterval(_Switching.own_s)
+    # Kept in whole microseconds, of which Python cuts the rest off.
+    if _Switching.own_s > _QUICK_S and abs(sys.getswitchinterval() - _QUICK_S) < 1e-6:
+        sys.setswitchinterval(_Switching.own_s + 5e-7)
 
 
 def _restore_in_child() -> None:
     # The thread that would end the block is not in a process that another one forks.
     _Switching.lock = threading.RLock()
     if _Switching.wanted:
-        _Switching.wanted = 0
         _restore()
+        _Switching.wanted = 0
 
 
 os.register_at_fork(after_in_child=_restore_in_child)
