@@ -169,6 +169,34 @@ def test_a_program_on_a_disk_without_room(
     assert list(disk.iterdir()) == []
 
 
+@pytest.mark.filterwarnings("ignore:gpuprof:RuntimeWarning")
+@pytest.mark.parametrize("kilobytes", range(1028, 1053, 4))
+def test_a_disk_that_is_full_with_the_first_files_ends_the_recording(
+    small_disk: Callable[[str], Path], kilobytes: int
+) -> None:
+    disk = small_disk(f"{kilobytes}k")
+    try:
+        with gpuprof.profile(out=disk / "r.gpuprof", **QUIET):
+            pass
+    except gpuprof.RecordingError as error:
+        check_message(error, str(disk), "No space left on device")
+    assert not _native.is_recording()
+
+
+@pytest.mark.parametrize("kilobytes", range(1028, 1053, 4))
+def test_a_program_on_a_disk_that_is_full_with_the_first_files(
+    tmp_path: Path, run_python: Any, small_disk: Callable[[str], Path], kilobytes: int
+) -> None:
+    disk = small_disk(f"{kilobytes}k")
+    (tmp_path / "main.py").write_text("from gpuprof import _native\nprint(_native.is_recording())")
+    done = run_python(*RUN, "--out", disk / "r.gpuprof", "main.py")
+    assert done.returncode == 0
+    if done.stdout == "False\n":
+        assert done.stderr.count("\n") == 1
+        assert "make room" in done.stderr
+        assert list(disk.iterdir()) == []
+
+
 def check_lossy(run: gpuprof.Run, written: int) -> None:
     """The run says what it lost, and the rest is right."""
     totals = run.meta["totals"]
@@ -605,6 +633,15 @@ def test_a_later_part_replaced_by_garbage(damaged: Path, name: str) -> None:
     run = gpuprof.open(damaged)
     with pytest.raises(gpuprof.RunError) as caught:
         run.sql("SELECT count(*) FROM spans")
+    check_message(caught.value, str(damaged), part.name, "restore")
+
+
+@pytest.mark.parametrize("make", [lambda part: part.symlink_to("gone"), lambda part: part.mkdir()])
+def test_a_part_that_cannot_be_opened(damaged: Path, make: Callable[[Path], None]) -> None:
+    part = parquet_of(damaged, "spans").with_name("part-9-000009.parquet")
+    make(part)
+    with pytest.raises(gpuprof.RunError) as caught:
+        gpuprof.open(damaged).sql("SELECT count(*) FROM spans")
     check_message(caught.value, str(damaged), part.name, "restore")
 
 

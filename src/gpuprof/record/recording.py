@@ -81,14 +81,19 @@ class Recording:
         try:
             self._take_folder()
             self._start_native()
-        except OSError as error:
+            self._facts = {**_facts(self._process_id), "command": self.command}
+            for line in tool_notes():
+                self._note(line)
+            self._start_sources()
+            self._save(closed=False)
+        except BaseException as error:
+            # A disk may fill up between one file and the next: what has begun must not go on unseen.
+            self._stop_sources()
+            _native.stop_recording()
             self._unlock()
+            if not isinstance(error, OSError):
+                raise
             raise RecordingError(f"cannot record into {self.path}: {error.strerror}") from None
-        self._facts = {**_facts(self._process_id), "command": self.command}
-        for line in tool_notes():
-            self._note(line)
-        self._start_sources()
-        self._save(closed=False)
 
     def _take_folder(self) -> None:
         self._lock = FolderLock(self.path)
@@ -115,6 +120,11 @@ class Recording:
             self._note(f"what came after that is missing as well: {error.strerror}")
             return
         self._start_sources()
+
+    def stop_announcements(self) -> None:
+        """Have PyTorch announce nothing more on this thread, of a forked child that ends."""
+        if (operators := self._sources.get("operators")) is not None:
+            operators.stop()
 
     def stop(self, *, count: bool = True) -> None:
         """End the recording. In a forked child only that child's part ends, and the run stays open.

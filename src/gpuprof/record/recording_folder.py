@@ -8,6 +8,7 @@ import errno
 import fcntl
 import json
 import os
+import shutil
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -39,8 +40,8 @@ def create_folder(path: Path) -> None:
 
 def mark_refused(path: Path) -> None:
     """Leave word that the recording told why it could not begin; on a full disk nothing can be written."""
-    with contextlib.suppress(OSError):
-        (path / SEGMENTS).rmdir()
+    (path / RECORDING_FILE).unlink(missing_ok=True)
+    shutil.rmtree(path / SEGMENTS, ignore_errors=True)
 
 
 def is_marked_refused(path: Path) -> bool:
@@ -51,8 +52,13 @@ def is_marked_refused(path: Path) -> bool:
 def write_json(path: Path, content: dict[str, Any]) -> None:
     """Replace a file in one step, so that a reader sees the old content or the new."""
     draft = path.with_name(path.name + ".new")
-    draft.write_text(json.dumps(content, indent=1, ensure_ascii=True) + "\n", encoding="utf-8")
-    draft.replace(path)
+    try:
+        draft.write_text(json.dumps(content, indent=1, ensure_ascii=True) + "\n", encoding="utf-8")
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink()
+        raise
 
 
 # A lock of the kind used does not hold against its own process, and is lost when any copy is closed.

@@ -112,8 +112,12 @@ class RunFolder:
     def _check_parts(self, table: str) -> None:
         """Raise RunError where a part was cut short or overwritten: DuckDB looks at the first alone."""
         for part in sorted((self._data / table).rglob("*.parquet")):
-            if not _is_whole(part):
-                name = part.relative_to(self._data)
+            name = part.relative_to(self._data)
+            try:
+                is_whole = _is_whole(part)
+            except OSError as error:
+                raise RunError(self._damaged(table, f"{name}: {error.strerror}")) from None
+            if not is_whole:
                 raise RunError(self._damaged(table, f"{name} is no whole Parquet file"))
 
     def _check_spans(self, connection: duckdb.DuckDBPyConnection) -> None:
