@@ -140,12 +140,24 @@ class TestBesideAFunctionOfTheProgram:
         runs: list[gpuprof.Run] = []
         in_recording = seen_by(lambda program: runs.append(record(program)))
         alone = seen_by(lambda program: program())
-        # At its end the thread turns the announcements off; then the run's writers have threads.
-        assert in_recording[: len(alone)] == alone
-        assert {name for _, name in in_recording[len(alone) :][:1]} == {"__del__"}
+        # Turning the announcements off at the end of the thread is not for the program's function.
+        assert in_recording == alone
         assert ("call", "cosine") in in_recording
         assert announced(runs[0])["aten::cos"] == 1
         assert runs[0].meta.get("notes", []) == []
+
+    def test_one_that_refuses_foreign_code(self, capfd: pytest.CaptureFixture[str]) -> None:
+        def strict(frame: Any, _: str, __: Any) -> None:
+            assert Path(frame.f_code.co_filename).parent.name not in ("record", "profiler", "autograd")
+
+        threading.setprofile(strict)
+        threading.settrace(strict)  # type: ignore[arg-type]
+        try:
+            run = record(lambda: in_thread(lambda: None))
+        finally:
+            threading.settrace(None)  # type: ignore[arg-type]
+        assert capfd.readouterr().err == ""
+        assert run.meta.get("notes", []) == []
 
     def test_it_may_end_itself(self) -> None:
         calls: list[str] = []

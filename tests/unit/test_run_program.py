@@ -458,6 +458,22 @@ print(os.waitstatus_to_exitcode(os.wait()[1]))
     same_as_python("main.py")
 
 
+def test_a_forked_child_that_ends_in_order_after_operators(files: Files, same_as_python: Any) -> None:
+    pytest.importorskip("torch")
+    source = """
+import os, sys, torch
+torch.ones(3)
+for end in (lambda: sys.exit(4), lambda: None):
+    if os.fork() == 0:
+        torch.ones(3)
+        end()
+        sys.exit()
+    print(os.waitstatus_to_exitcode(os.wait()[1]))
+"""
+    files({"main.py": source})
+    same_as_python("main.py")
+
+
 OWN_RECORDING = """
 import gpuprof, torch
 model = torch.nn.Linear(2, 2)

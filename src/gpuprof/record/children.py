@@ -82,12 +82,17 @@ def _new_facts_file(segments: Path) -> Path:
 
 
 def stop_at_exit(recording: Recording) -> None:
-    """Stop last of all exit handlers, after the program's threads have ended; in this process only."""
+    """Stop last of all exit handlers, after the program's threads have ended.
+
+    A forked child that ends as its parent does stops only what PyTorch would complain of on standard error.
+    """
     owner = os.getpid()
 
     def stop() -> None:
         if os.getpid() == owner:
             recording.stop()
+        else:
+            recording.stop_announcements()
 
     atexit.register(stop)
 

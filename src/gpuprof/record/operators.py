@@ -7,7 +7,9 @@ Where PyTorch was imported before it could find the collector, torch.profiler re
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
+import sys
 import threading
 import weakref
 from typing import Any, Protocol
@@ -193,8 +195,22 @@ def _silence_thread() -> bool:
     return True
 
 
+class _EndOfProfiling:
+    """Where the local objects of a thread go, the program's functions for its threads have seen all of it."""
+
+    __del__ = staticmethod(functools.partial(sys.setprofile, None))
+
+
+class _EndOfTracing:
+    """As `_EndOfProfiling`. Neither runs a line of Python, which those functions would see."""
+
+    __del__ = staticmethod(functools.partial(sys.settrace, None))
+
+
 def _announce_in_new_thread() -> None:
     if _native.is_recording():
+        # They go in this order, and ahead of the announcements.
+        _of_thread.ends = (_EndOfProfiling(), _EndOfTracing())
         try:
             _guard.unguarded(_announce)
         except RuntimeError:
