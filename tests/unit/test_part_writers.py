@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import _thread
 import os
+import queue
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -117,6 +118,22 @@ def test_what_fails_in_the_last_part_is_raised_at_the_end(tmp_path: Path) -> Non
 def test_an_interrupt_ends_the_threads_and_stays_what_it_is(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt):
         write_to(tmp_path / "part.parquet", batches=3, then=KeyboardInterrupt())
+
+
+def test_an_interrupt_while_the_end_is_told_ends_the_threads(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    give = queue.Queue.put
+    interrupts = [KeyboardInterrupt()]
+
+    def put(waiting: queue.Queue[object], item: object) -> None:
+        if item is None and interrupts:
+            raise interrupts.pop()
+        give(waiting, item)
+
+    monkeypatch.setattr(queue.Queue, "put", put)
+    with pytest.raises(KeyboardInterrupt):
+        write_to(tmp_path / "part.parquet", batches=4)
 
 
 def test_what_the_program_has_for_its_threads_is_not_for_these(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ _COUNTED = {
 # Damage of a segment that costs no events.
 _HARMLESS = ("its last clock point", "a copy of a segment")
 _MISSING = re.compile(r"process \d+: (\d+) segments? (?:is|are) missing")
+_UNKNOWN = "what other processes lost is not known"
 
 
 def losses(meta: Mapping[str, Any]) -> list[str]:
@@ -33,6 +34,8 @@ def losses(meta: Mapping[str, Any]) -> list[str]:
         lost.append(f"events of {_counted(segments, 'damaged segment')}")
     if segments := sum(int(found[1]) for found in map(_MISSING.match, damage) if found):
         lost.append(f"events of {_counted(segments, 'missing segment')}")
+    if any(line.endswith(_UNKNOWN) for line in damage):
+        lost.append("what processes lost that found no room")
     if processes := _damaged(damage, ".names"):
         lost.append(f"names of {_counted(processes, 'process', plural='processes')}")
     return lost

@@ -64,12 +64,19 @@ class PartWriters:
             _write(self._connection, first)
 
     def _end_threads(self) -> None:
-        for _ in self._threads:
-            self._waiting.put(None)
+        if self._threads:
+            self._tell_end()
         for ended in self._threads:
             ended.acquire()
         for cursor in self._cursors:
             cursor.close()
+
+    def _tell_end(self) -> None:
+        try:
+            self._waiting.put(None)
+        except BaseException:
+            self._waiting.put(None)  # an interrupt while all are busy; left alone they would wait for ever
+            raise
 
     def write(self, columns: dict[str, Any], query: str, path: Path) -> None:
         """Write to `path` what `query` makes of the view `batch`, which has these columns."""
@@ -113,6 +120,8 @@ class PartWriters:
                 _write(cursor, part)
             except BaseException as error:
                 self._failure = error
+        # For the next thread: whoever ends the block may be interrupted after the first word of it.
+        self._waiting.put(None)
 
 
 def _begin(work: Callable[[], None]) -> _thread.LockType:
