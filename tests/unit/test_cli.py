@@ -516,6 +516,19 @@ def test_the_default_falls_back_and_says_so(
     assert json.loads(capsys.readouterr().out)["summary"]["by"] == by
 
 
+def test_the_fallback_names_the_processes_that_have_layers(
+    api: FakeApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = make_tree("span", "process", "layer")
+    tree.parent[2:] = [-1, 2]
+    tree.process_id[2:] = 43
+    api.recorded.call_tree = tree
+    assert execute(["summary", "r.gpuprof", "--json"]) == 0
+    first, *others = json.loads(capsys.readouterr().out)["summary"]["notes"]
+    assert first == ("no layer was recorded in process 42, but in another (43), so this is the table by span")
+    assert any("--process takes an id or all" in note for note in others)
+
+
 def test_an_empty_run_and_an_asked_empty_table_say_why(
     api: FakeApi, capsys: pytest.CaptureFixture[str]
 ) -> None:
