@@ -26,6 +26,10 @@ class NotRecordedError(RunError):
     """A program ran without being recorded, which its standard error told before it began."""
 
 
+class NothingRecordedError(RunError):
+    """A program failed before anything of it was recorded, so its run is not kept."""
+
+
 class UnavailableError(GpuprofError):
     """Something optional (a package, a device, a permission) is needed here and is not at hand."""
 

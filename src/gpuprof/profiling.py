@@ -11,7 +11,14 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from gpuprof.errors import GpuprofError, NotRecordedError, RecordingError, RunError, UnavailableError
+from gpuprof.errors import (
+    GpuprofError,
+    NothingRecordedError,
+    NotRecordedError,
+    RecordingError,
+    RunError,
+    UnavailableError,
+)
 from gpuprof.opened_run import PathLike, Run
 from gpuprof.record.device_samples import has_driver
 from gpuprof.record.python_stacks import NO_PYINSTRUMENT, has_pyinstrument
@@ -280,7 +287,10 @@ def _run_of(result: ProgramResult, before: Ceilings | None, *, keep_empty: bool)
         return error
     if not keep_empty and run.meta["totals"]["spans"] == 0:
         shutil.rmtree(result.run_path, ignore_errors=True)
-        return RunError("it failed before anything was recorded, and none is kept")
+        return NothingRecordedError(
+            "the program failed before anything was recorded, so no run is kept: "
+            "name one with --out to keep it"
+        )
     return run
 
 

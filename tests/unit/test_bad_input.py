@@ -290,6 +290,7 @@ def test_a_disk_that_is_full_when_the_tables_are_written(
         span_once("kept")
     assert len(warned) == 1
     check_message(warned[0].message, str(disk / "r.gpuprof"), "open it again")
+    assert "r.gpuprof: No space left on device; what was recorded is kept" in str(warned[0].message)
     with pytest.raises(gpuprof.RunError) as caught:
         _ = recording.run
     check_message(caught.value, str(disk / "r.gpuprof"))

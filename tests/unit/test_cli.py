@@ -432,7 +432,7 @@ def test_summary_says_what_is_lost_and_cannot_be_tricked_by_it(
         "totals": {"spans": 1, "dropped_events": 1_200, "damaged_events": 3, "unfinished_spans": 2},
         "damage": ["1-2.0.segment: cut short\x1b[2J"],
         "notes": ["the disk\nfailed"],
-        "processes": [{}, {}],
+        "processes": [{"process_id": 42}, {"process_id": 43}],
     }
     assert execute(["summary", "r"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -444,6 +444,15 @@ def test_summary_says_what_is_lost_and_cannot_be_tricked_by_it(
         "damage    1-2.0.segment: cut short\\x1b[2J",
     ]
     assert "note      the disk\\nfailed" in lines
+
+
+def test_a_process_in_parts_is_counted_once(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+    api.recorded.meta |= {"processes": [{"process_id": 42}, {"process_id": 43}, {"process_id": 42}]}
+    assert execute(["summary", "r"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].endswith(", 2 processes")
+    api.recorded.meta |= {"processes": [{"process_id": 42}] * 3}
+    assert execute(["summary", "r"]) == 0
+    assert "process" not in capsys.readouterr().out.splitlines()[1]
 
 
 SEGMENT, NAMES = "r/segments/1-2.0.segment", "r/segments/1-2.names"
@@ -505,6 +514,19 @@ def test_the_default_falls_back_and_says_so(
     assert f"note: no layer was recorded here, so this is the table by {by}" in capsys.readouterr().out
     assert execute(["summary", "r.gpuprof", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["summary"]["by"] == by
+
+
+def test_the_fallback_names_the_processes_that_have_layers(
+    api: FakeApi, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tree = make_tree("span", "process", "layer")
+    tree.parent[2:] = [-1, 2]
+    tree.process_id[2:] = 43
+    api.recorded.call_tree = tree
+    assert execute(["summary", "r.gpuprof", "--json"]) == 0
+    first, *others = json.loads(capsys.readouterr().out)["summary"]["notes"]
+    assert first == ("no layer was recorded in process 42, but in another (43), so this is the table by span")
+    assert any("--process takes an id or all" in note for note in others)
 
 
 def test_an_empty_run_and_an_asked_empty_table_say_why(

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -291,6 +292,28 @@ def test_real_extra_work_in_one_layer_is_what_changed_most(
     assert (first.calls_old, first.calls_new) == (60, 600)
     others = [row for row in found.changed if row.name not in ("3", "3.linear")]
     assert all(abs(row.change_ns) < first.change_ns / 4 for row in others)
+
+
+def record_training(path: Path, steps: int) -> gpuprof.Run:
+    torch = pytest.importorskip("torch")
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
+    with gpuprof.profile(model, out=path) as recording:
+        for _ in range(steps):
+            model(torch.ones(2, 4)).sum().backward()
+    return recording.run
+
+
+def calls_fact(page: Path) -> str:
+    found = re.search(r"<dt>Calls</dt><dd>(.*?)</dd>", page.read_text(encoding="utf-8"))
+    assert found is not None
+    return found[1]
+
+
+def test_the_page_counts_the_calls_of_each_side_as_the_page_of_each_run(tmp_path: Path) -> None:
+    old, new = (record_training(tmp_path / f"{steps}.gpuprof", steps) for steps in (2, 3))
+    alone = [calls_fact(run.flamegraph(tmp_path / "alone.html")) for run in (old, new)]
+    assert alone[0] != alone[1]
+    assert calls_fact(new.flamegraph(tmp_path / "both.html", against=old)) == " → ".join(alone)
 
 
 def test_a_recorded_run_against_itself_has_no_difference(

@@ -423,6 +423,11 @@ def test_facts_of_processes_become_those_of_the_run() -> None:
     assert with_child_facts(own, [silent], decoded(1)) is own
 
 
+def test_a_process_that_began_anew_is_one_process_in_notes() -> None:
+    twice = [{"process_id": 2, "notes": ["new"]}] * 2
+    assert with_child_facts({}, twice, decoded(1, 2, 2))["notes"] == ["process 2: new"]
+
+
 def test_damaged_facts_are_damage_of_the_run(tmp_path: Path) -> None:
     contents = [b"{", b"[]", b'{"process_id": "1"}', b"\xff", b'{"process_id": 4, "notes": {}, "rank": "x"}']
     for number, content in enumerate(contents):

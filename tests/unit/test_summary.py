@@ -298,6 +298,31 @@ def test_an_empty_table_says_why() -> None:
     assert str(summary).startswith("note: no layer was recorded")
 
 
+IN_CHILDREN = make_tree(
+    (0, "process", "python (10)", 1, 100, 100),
+    (0, "process", "worker (11)", 1, 50, 0),
+    (1, "layer", "Net", 1, 50, 50),
+    (0, "process", "worker (12)", 1, 5, 0),
+    (1, "span", "load", 1, 5, 5),
+    (0, "process", "worker (11)", 1, 20, 0),
+    (1, "layer", "Net", 1, 20, 20),
+)
+
+
+def test_an_empty_table_names_the_processes_that_have_rows() -> None:
+    mend = "summary(process=...) or --process takes an id or all"
+    for why_empty in (None, "torch was never imported"):
+        summary = summarize(IN_CHILDREN, "layer", why_empty=why_empty)
+        assert summary.rows == ()
+        assert summary.notes == (f"no layer was recorded in process 10, but in another (11): {mend}",)
+    (note,) = summarize(IN_CHILDREN, "span", process=11).notes
+    assert note == f"no span was recorded in process 11, but in another (12): {mend}"
+    both = summarize(PROCESSES, "span").notes[0]
+    assert both == f"no span was recorded in process 10, but in another (11): {mend}"
+    assert summarize(IN_CHILDREN, "layer", process="all").notes == ()
+    assert "doctor" in summarize(IN_CHILDREN, "operator", process="all").notes[0]
+
+
 def test_an_empty_tree_has_an_empty_summary() -> None:
     summary = summarize(make_tree(), "operator")
     assert (summary.rows, summary.total_ns, summary.processes) == ((), 0, ())

@@ -317,6 +317,18 @@ def test_a_damaged_table_leaves_the_flame_graph(record: Any, tmp_path: Path) -> 
     assert json.loads(script(page, "head"))["count"] > 1
 
 
+def test_a_disk_without_room_to_sort_leaves_the_flame_graph(record: Any, small_disk: Any) -> None:
+    def many_spans() -> None:
+        for number in range(20_000):
+            with gpuprof.span(f"number {number % 100}"):
+                pass
+
+    run = record(many_spans).run
+    reason = "could not be written: No space left on device; make room on the disk$"
+    with pytest.warns(RuntimeWarning, match=reason):
+        page_of(run, small_disk("800k"))
+
+
 def test_the_command_tells_that_there_is_no_timeline(record: Any, tmp_path: Path, capsys: Any) -> None:
     run = record(nested_program).run
     spoil_a_page(next((run.path / "spans").rglob("*.parquet")))

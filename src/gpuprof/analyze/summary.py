@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import textwrap
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
 
 from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.fold import Folded, fold, part_of
@@ -22,6 +24,9 @@ from gpuprof.analyze.text_table import (
 from gpuprof.analyze.weight import on_gpu
 from gpuprof.errors import RunError
 from gpuprof.run.format import KINDS
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
 
 # What a person asks for, and the kinds of node that answer it.
 MEMBER_KINDS: dict[str, tuple[str, ...]] = {
@@ -41,6 +46,9 @@ _NOTHING_RECORDED = {
     "kernel": "no GPU work was recorded here: `gpuprof doctor` tells what a recording of it needs",
     "python": "no Python function was recorded here: `gpuprof run --python` samples them",
 }
+
+
+_CHOICE = "summary(process=...) or --process takes an id or all"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +134,8 @@ class Summary:
     `rows` are ordered by own time, that on the GPU first where one was recorded. `total_ns` is
     everything recorded in the `processes` that were summarised, `covered_ns` the part of it inside
     any row: it is the sum of the rows' `own_ns`. `rest_ns` says where the difference of the two passed.
-    `notes` say what a reader must know about the numbers.
+    `notes` say what a reader must know about the numbers. `elsewhere` says which processes have rows where
+    these have none.
     """
 
     by: str
@@ -137,6 +146,7 @@ class Summary:
     notes: tuple[str, ...] = ()
     gpu_total_ns: int | None = None
     rest_ns: dict[str, int] = field(default_factory=dict)
+    elsewhere: str | None = None
 
     def __str__(self) -> str:
         return self.to_text()
@@ -249,9 +259,10 @@ def summarize(
     folded = fold(part, by, MEMBER_KINDS[by])
     gpu_total_ns = None if part.gpu_ns is None else int(part.gpu_ns.sum())
     rows = () if folded is None else _rows(folded, gpu_total_ns)
+    elsewhere = None if rows else _elsewhere(tree, by, chosen)
     if not rows:
         reason = f"no {by} was recorded here: {why_empty}" if why_empty else _NOTHING_RECORDED[by]
-        notes = (reason, *notes)
+        notes = (f"{elsewhere}: {_CHOICE}",) if elsewhere else (reason, *notes)
     return Summary(
         by=by,
         rows=rows,
@@ -261,14 +272,14 @@ def summarize(
         notes=notes,
         gpu_total_ns=gpu_total_ns,
         rest_ns={} if folded is None else folded.rest_ns,
+        elsewhere=elsewhere,
     )
 
 
 def _choose_processes(
     tree: CallTree, process: int | Literal["all"] | None
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    roots = tree.process_id[tree.parent < 0].tolist()
-    recorded = tuple(dict.fromkeys(int(pid) for pid in roots))
+    recorded = _distinct(tree.process_id[tree.parent < 0])
     if process == "all":
         return recorded, ()
     if process is not None:
@@ -279,10 +290,27 @@ def _choose_processes(
     others = recorded[1:]
     if not others:
         return recorded, ()
-    listed = ", ".join(map(str, others[:4])) + (", ..." if len(others) > 4 else "")
     count = "1 other process was" if len(others) == 1 else f"{len(others)} other processes were"
-    mend = "summary(process=...) or --process takes an id or all"
-    return recorded[:1], (f"{count} recorded ({listed}): {mend}",)
+    return recorded[:1], (f"{count} recorded ({_listed(others)}): {_CHOICE}",)
+
+
+def _elsewhere(tree: CallTree, by: str, chosen: tuple[int, ...]) -> str | None:
+    """Say which processes have the rows that the chosen one lacks; None where no other has any."""
+    members = np.isin(tree.kind, [KINDS.index(kind) for kind in MEMBER_KINDS[by]])
+    others = _distinct(tree.process_id[members & ~np.isin(tree.process_id, chosen)])
+    if not others:
+        return None
+    what = "GPU work" if by == "kernel" else "Python function" if by == "python" else by
+    count = "another" if len(others) == 1 else f"{len(others)} others"
+    return f"no {what} was recorded in process {chosen[0]}, but in {count} ({_listed(others)})"
+
+
+def _distinct(process_ids: npt.NDArray[np.int64]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys(process_ids.tolist()))
+
+
+def _listed(processes: tuple[int, ...]) -> str:
+    return ", ".join(map(str, processes[:4])) + (", ..." if len(processes) > 4 else "")
 
 
 def _rows(folded: Folded, gpu_total_ns: int | None) -> tuple[SummaryRow, ...]:

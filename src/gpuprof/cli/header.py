@@ -44,13 +44,18 @@ def outline(meta: Mapping[str, Any]) -> str:
 def _extent(meta: Mapping[str, Any], by: str = "") -> str:
     duration_ns = meta.get("duration_ns")
     words = [format_duration(duration_ns) + (by if duration_ns is not None else "")]
-    processes = len(meta.get("processes") or ())
+    processes = _process_count(meta)
     spans = (meta.get("totals") or {}).get("spans")
     if spans is not None:
         words.append(_counted(spans, "span"))
     if processes > 1:
         words.append(_counted(processes, "process", "es"))
     return ", ".join(words)
+
+
+def _process_count(meta: Mapping[str, Any]) -> int:
+    # A process that stopped for a recording of its own is listed once for each part.
+    return len({process.get("process_id") for process in meta.get("processes") or ()})
 
 
 def _counted(count: int, what: str, plural: str = "s") -> str:

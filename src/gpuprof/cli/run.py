@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from gpuprof.errors import NotRecordedError, RunError
+from gpuprof.errors import NothingRecordedError, NotRecordedError, RunError
 
 if TYPE_CHECKING:
     from gpuprof.api import Run
@@ -212,6 +212,8 @@ def _ending(recorded: Run | RunError) -> str:
     from gpuprof.analyze.text_table import escape_text
     from gpuprof.cli.header import outline
 
+    if isinstance(recorded, NothingRecordedError):
+        return str(recorded)
     if isinstance(recorded, RunError):
         return escape_text(f"the program ran, but there is no run of it: {recorded}")
     path = escape_text(str(recorded.path))

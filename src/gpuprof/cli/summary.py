@@ -141,5 +141,6 @@ def summarize_run(recorded: Run, by: SummaryKind | None, process: int | Literal[
     found = tables[-1]
     if not found.rows or found is tables[0]:
         return tables[0]
-    note = f"no layer was recorded here, so this is the table by {found.by}"
+    reason = tables[0].elsewhere or "no layer was recorded here"
+    note = f"{reason}, so this is the table by {found.by}"
     return dataclasses.replace(found, notes=(note, *found.notes))

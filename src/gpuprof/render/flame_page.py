@@ -103,7 +103,8 @@ def difference_page(new: Sequence[LoadedRun], old: Sequence[LoadedRun], weight: 
         notes=[*warnings_of(*metas), *single_run_note(new, old), *_all_notes([*new, *old])],
         views=views,
         first=first,
-        calls=call_count(shown.tree),
+        calls=_mean_calls(new),
+        old_calls=_mean_calls(old),
     )
 
 
@@ -148,6 +149,11 @@ def _mean_tree(runs: ComparedRuns) -> CallTree:
         own_ns=own.astype(np.int64),
         total_ns=total.astype(np.int64),
     )
+
+
+def _mean_calls(runs: Sequence[LoadedRun]) -> int:
+    # Of the runs' own trees, as on the page of each: the picture shows some pairs of calls as one.
+    return round(sum(call_count(tree) for _, tree in runs) / len(runs))
 
 
 def _names(runs: Sequence[LoadedRun]) -> str:

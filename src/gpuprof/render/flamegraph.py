@@ -97,6 +97,7 @@ def flamegraph_page(
     first: int = 0,
     colourings: Sequence[Colouring] = (),
     calls: int | None = None,
+    old_calls: int | None = None,
     measure: str = "Total time",
     slices: Slices | str | None = None,
 ) -> str:
@@ -106,8 +107,8 @@ def flamegraph_page(
     `views` and `colourings` are what the page can switch between, on the nodes of `tree`; the view with the
     number `first` is shown first. For a tree without views the widths are its times, and `measure` says what
     these are, as the heading of their sum. `calls` is the number of calls of the run, where the tree does not
-    tell it. `slices` are what the timeline shows, or why there is none. The text is meant to be written as
-    UTF-8.
+    tell it, `old_calls` that of the older side of a comparison. `slices` are what the timeline shows, or why
+    there is none. The text is meant to be written as UTF-8.
     """
     script = joined_scripts(_SCRIPTS)
     style = asset("page.css") + asset("timeline/timeline.css")
@@ -120,7 +121,7 @@ def flamegraph_page(
     calls = calls or 0
     view = views[first]
     tree = first_of(shown, view)
-    facts = {"first": first, "calls": calls, "states": list(STATES)}
+    facts = {"first": first, "calls": calls, "oldCalls": old_calls, "states": list(STATES)}
     head, columns = _embedded(tree, views, colourings, facts)
     timeline_head, timeline_columns = ("null", "")
     if slices is not None:
@@ -137,7 +138,7 @@ def flamegraph_page(
             "measure": escaped(view.facts["measure"]),
             "time": escaped(view.facts["time"]),
             "total": escaped(amount(_total_ns(tree), view.facts["unit"])),
-            "calls": f"{calls:,}",
+            "calls": f"{calls:,}" if old_calls is None else f"{old_calls:,} → {calls:,}",
             "static": _static_table(tree, calls, view.facts["unit"]),
             "head": head,
             "columns": columns,

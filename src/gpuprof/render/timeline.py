@@ -24,6 +24,7 @@ from gpuprof.render.slice_classes import SliceClasses, classes_of
 from gpuprof.render.slices import CATEGORIES, SliceSource, Track
 from gpuprof.render.stack_slices import count_stack_slices
 from gpuprof.render.track_names import UNITS, TrackNames
+from gpuprof.run.database import is_out_of_room
 from gpuprof.run.folder import RunFolder
 from gpuprof.run.format import KINDS
 
@@ -120,7 +121,9 @@ def read_timeline(run: RunFolder, folder: Path) -> Slices | str:
             finally:
                 source.close()
     except duckdb.Error as error:
-        return f"The timeline could not be read: {run.failure_of(error)}"
+        # What is sorted on the way may find no room where the page still does.
+        failed = "written" if is_out_of_room(error) else "read"
+        return f"The timeline could not be {failed}: {run.failure_of(error)}"
     except RunError as error:
         return f"The timeline could not be read: {error}"
 

@@ -74,16 +74,17 @@ def with_child_facts(
 
 
 def _new_notes(facts: dict[str, Any], children: list[dict[str, Any]]) -> list[str]:
-    processes: defaultdict[str, list[int]] = defaultdict(list)
+    # One that replaced its program by another (`exec`) has facts of both.
+    processes: defaultdict[str, set[int]] = defaultdict(set)
     for child in children:
         for line in child.get("notes", ()):
-            processes[str(line)].append(child["process_id"])
+            processes[str(line)].add(child["process_id"])
     known = facts.get("notes", ())
     return [f"{_named(who)}: {line}" for line, who in processes.items() if line not in known]
 
 
-def _named(processes: list[int]) -> str:
-    return f"process {processes[0]}" if len(processes) == 1 else f"{len(processes)} child processes"
+def _named(processes: set[int]) -> str:
+    return f"process {min(processes)}" if len(processes) == 1 else f"{len(processes)} child processes"
 
 
 def _joined_types(told: list[dict[str, Any]]) -> dict[str, Any] | None:

@@ -14,6 +14,7 @@ from gpuprof.errors import RunError
 from gpuprof.record.recording_folder import RECORDING_FILE
 from gpuprof.record.temporary import TemporaryFolder
 from gpuprof.run.database import connect as connect_database
+from gpuprof.run.database import is_out_of_room, reason_of
 from gpuprof.run.format import META_FILE, TABLES, check_meta, read_json
 from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.writer import close_run
@@ -99,7 +100,7 @@ class RunFolder:
             try:
                 connection.read_parquet(pattern, hive_partitioning=True).create_view(table)
             except duckdb.Error as error:
-                reason = _first_line(error).removeprefix("Invalid Input Error: ")
+                reason = reason_of(error).removeprefix("Invalid Input Error: ")
                 raise RunError(self._damaged(table, reason)) from None
         for table in TABLES.keys() - {*self.tables, "call_tree"}:
             columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TABLES[table].items())
@@ -131,7 +132,7 @@ class RunFolder:
             # The footers of the parts tell it; no row is read.
             ((held,),) = connection.execute("SELECT count(*) FROM spans").fetchall()
         except duckdb.Error as error:
-            raise RunError(self._damaged("spans", _first_line(error))) from None
+            raise RunError(self._damaged("spans", reason_of(error))) from None
         if held < told:
             raise RunError(
                 f"the table spans of {self.path} holds {held:,} of {told:,} rows: parts are missing; "
@@ -146,7 +147,7 @@ class RunFolder:
         try:
             yield
         except duckdb.Error as error:
-            unknown = f"the tables of {self.path} cannot be read ({_first_line(error)}); {_mend(error)}"
+            unknown = f"the tables of {self.path} cannot be read ({reason_of(error)}); {_mend(error)}"
             raise RunError(self._damage() or unknown) from None
 
     def failure_of(self, error: duckdb.Error) -> str:
@@ -154,7 +155,8 @@ class RunFolder:
 
         DuckDB names no table of which it cannot read a page, so all rows of all tables are read for it.
         """
-        return self._damage() or f"{_first_line(error)}; {_mend(error)}"
+        damage = None if is_out_of_room(error) else self._damage()
+        return damage or f"{reason_of(error)}; {_mend(error)}"
 
     def _damage(self) -> str | None:
         """Return what is wrong with the first table whose rows cannot all be read."""
@@ -169,15 +171,11 @@ class RunFolder:
                 try:
                     connection.execute(f"SELECT bit_xor(hash(COLUMNS(*))) FROM {table}").fetchall()  # noqa: S608
                 except duckdb.Error as error:
-                    return self._damaged(table, _first_line(error))
+                    return self._damaged(table, reason_of(error))
         return None
 
     def _damaged(self, table: str, reason: str) -> str:
         return f"the table {table} of {self.path} is damaged ({reason}): restore it from a copy"
-
-
-def _first_line(error: Exception) -> str:
-    return next(iter(str(error).splitlines()), "")
 
 
 def _mend(error: duckdb.Error) -> str:

@@ -13,6 +13,7 @@ from gpuprof.errors import RunError
 from gpuprof.record.recording_folder import LOCK_FILE, RECORDING_FILE, SEGMENTS, exclusive, write_json
 from gpuprof.run.child_facts import name_processes, read_child_facts, who_told_of_gpu, with_child_facts
 from gpuprof.run.database import connect as connect_database
+from gpuprof.run.database import reason_of
 from gpuprof.run.forked_gpu import with_forked
 from gpuprof.run.format import META_FILE, TABLES, check_version, read_json
 from gpuprof.run.meta import meta_of
@@ -92,7 +93,7 @@ def _write_tables(
                 closed=closed,
             )
     except duckdb.Error as error:
-        raise OSError(0, str(error).splitlines()[0]) from error
+        raise OSError(0, reason_of(error)) from error
     finally:
         connection.close()
         shutil.rmtree(target / SCRATCH, ignore_errors=True)

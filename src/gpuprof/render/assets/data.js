@@ -56,6 +56,7 @@ async function loadTree() {
     colourings: head.colourings,
     states: head.states,      // names of what a difference says of a node
     recorded: head.calls,     // calls of the run; the tree may show a pair of them as one
+    recordedOld: head.oldCalls,  // of the older side, null on the page of one run
     kind: columns.kind,
     name: columns.name,
     calls: columns.calls,

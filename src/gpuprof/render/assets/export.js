@@ -32,11 +32,16 @@ function downloadBlob(blob, ending) {
 function imageLines(app) {
   const { tree, view, found } = app;
   const notes = [...document.querySelectorAll(".notes li")].map((note) => note.textContent);
-  const facts = [`${tree.measure} ${wholeText(tree)}, ${counted(tree.recorded, "call")}`];
+  const facts = [`${tree.measure} ${wholeText(tree)}, ${recordedText(tree)}`];
   if (app.isZoomed()) facts.push(view.focus < 0 ? "zoomed" : `zoomed to ${shortName(tree, view.focus)}`);
   if (found.text) facts.push(`“${found.text}”: ${foundText(found, tree)}`);
   const subtitle = document.querySelector(".subtitle").textContent;
   return [subtitle, ...notes.slice(0, NOTE_LIMIT), facts.join(" · ")].filter(Boolean);
+}
+
+function recordedText({ recorded, recordedOld }) {
+  const calls = counted(recorded, "call");
+  return recordedOld === null ? calls : `${formatCount(recordedOld)} → ${calls}`;
 }
 
 // `x` and `y` are where the picture stands on the canvas.
