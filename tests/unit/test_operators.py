@@ -890,6 +890,23 @@ def python(program: str, *, cwd: Path, **environment: str) -> subprocess.Complet
 
 
 class TestOrderOfImports:
+    def test_small_operators_beside_a_layer_are_not_in_it(self, run_python: Any) -> None:
+        ended = run_python(
+            "-c",
+            """
+import torch, gpuprof
+model = torch.nn.Linear(3, 3)
+x = torch.ones(1, 3)
+with gpuprof.profile(model, out="r.gpuprof") as recording:
+    for _ in range(500):
+        model(x).sum()
+query = "SELECT parent.kind, sum(child.calls) FROM call_tree child JOIN call_tree parent"
+query += " ON child.parent_id = parent.node_id WHERE child.name = '{}' GROUP BY ALL"
+print(*(recording.run.sql(query.format(name)).fetchall() for name in ("aten::sum", "aten::linear")))
+""",
+        )
+        assert "[('process', 500)] [('layer', 500)]" in ended.stdout, ended.stderr
+
     def test_torch_first(self, tmp_path: Path) -> None:
         """Then torch.profiler records in our place, and the counts are the same."""
         program = """

@@ -15,6 +15,8 @@ import weakref
 from typing import Any, Protocol
 
 from gpuprof import _native
+from gpuprof.record.clock_marks import NAME as MARK
+from gpuprof.record.clock_marks import ClockMarks
 from gpuprof.record.collector import why_not_collecting
 from gpuprof.record.new_threads import NewThreads
 from gpuprof.record.profiler_guard import ProfilerGuard
@@ -221,6 +223,7 @@ class _TorchProfiler:
     def __init__(self) -> None:
         self._profiler: Any = None
         self._realtime_minus_monotonic_ns = 0
+        self._marks = ClockMarks()
         self._process_id = os.getpid()
         self._thread = threading.get_ident()
 
@@ -235,6 +238,7 @@ class _TorchProfiler:
         profiler = profile(use_kineto=True)
         profiler.__enter__()
         self._profiler = profiler
+        self._marks.take()
 
     def resume(self) -> None:
         """Stay off: what was recorded is handed over once."""
@@ -244,22 +248,31 @@ class _TorchProfiler:
 
         if self._profiler is None or threading.get_ident() != self._thread or os.getpid() != self._process_id:
             return False  # also in a forked child, where the profiler's own threads did not come along
+        self._marks.take()
         self._profiler.__exit__(None, None, None)
-        events = [event for event in self._profiler.kineto_results.events() if _is_operator(event)]
+        announced = [event for event in self._profiler.kineto_results.events() if _is_operator(event)]
+        events = [event for event in announced if event.name() != MARK]
         places: dict[str, int] = {}
         names = [places.setdefault(event.name(), len(places)) for event in events]
-        starts = np.array([event.start_ns() for event in events], dtype=np.int64)
+        to_monotonic = -self._realtime_minus_monotonic_ns
+        starts = to_monotonic + np.array([event.start_ns() for event in events], dtype=np.int64)
+        marks = [_bounds(event, to_monotonic) for event in announced if event.name() == MARK]
         _native.add_operators(
             np.array([event.device_resource_id() for event in events], dtype=np.uint32),
             list(places),
             np.array(names, dtype=np.int32),
-            starts - self._realtime_minus_monotonic_ns,
+            starts + self._marks.shifts_ns(starts, marks),
             np.array([event.duration_ns() for event in events], dtype=np.int64),
             np.array([max(0, event.sequence_nr()) for event in events], dtype=np.uint64),
             np.array([_forward_thread(event) for event in events], dtype=np.uint64),
         )
         self._profiler = None
         return True
+
+
+def _bounds(event: Any, shift_ns: int) -> tuple[int, int]:
+    start_ns = event.start_ns() + shift_ns
+    return start_ns, start_ns + event.duration_ns()
 
 
 def _is_operator(event: Any) -> bool:
