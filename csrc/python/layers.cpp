@@ -109,6 +109,7 @@ thread_local constinit bool inside_whole = false;
 // Only an interrupt, which was meant for the program, is left set.
 std::uint32_t discover_module(PyObject* module) noexcept {
     LayerState& layers = state();
+    const TracingPaused unseen;
     const Owned result(PyObject_CallFunctionObjArgs(layers.discover, module, nullptr));
     if (!result && PyErr_ExceptionMatches(PyExc_KeyboardInterrupt) != 0) return ModuleTable::unknown;
     PyErr_Clear();
@@ -123,6 +124,7 @@ bool hand_over_call(PyObject* const* args, std::size_t nargsf, PyObject* keyword
                     std::uint32_t name) noexcept {
     LayerState& layers = state();
     if (layers.take_call == nullptr) return true;
+    const TracingPaused unseen;
     const Py_ssize_t count = PyVectorcall_NARGS(nargsf) - 1;
     const Owned positional(PyTuple_New(count));
     const Owned named(PyDict_New());

@@ -39,6 +39,23 @@ class ErrorKeeper {
     PyObject *type_ = nullptr, *value_ = nullptr, *traceback_ = nullptr;
 };
 
+// Python code of ours that runs in between is not for the program's own profilers and tracers.
+class TracingPaused {
+  public:
+    TracingPaused() noexcept {
+#if PY_VERSION_HEX >= 0x030B0000  // CPython 3.10 has no way to
+        PyThreadState_EnterTracing(PyThreadState_Get());
+#endif
+    }
+    ~TracingPaused() {
+#if PY_VERSION_HEX >= 0x030B0000
+        PyThreadState_LeaveTracing(PyThreadState_Get());
+#endif
+    }
+    TracingPaused(const TracingPaused&) = delete;
+    TracingPaused& operator=(const TracingPaused&) = delete;
+};
+
 inline void set_function_vectorcall(PyObject* function, vectorcallfunc call) noexcept {
 #if PY_VERSION_HEX >= 0x030C0000
     PyFunction_SetVectorcall(reinterpret_cast<PyFunctionObject*>(function), call);

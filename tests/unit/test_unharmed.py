@@ -8,6 +8,7 @@ import gpuprof
 
 # isort: split
 import copy
+import cProfile
 import functools
 import gc
 import inspect
@@ -15,6 +16,7 @@ import io
 import multiprocessing
 import os
 import pickle
+import pstats
 import random
 import re
 import signal
@@ -565,6 +567,27 @@ class TestTransformations:
         by_process = Counter(span.process_id for span in spans_of(run, "layer") if span.name == "Mlp")
         assert by_process == {run.meta["process_id"]: 2, process_id: 1}
         assert announced(run, process_id)["aten::addmm"] == 2
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="CPython 3.10 cannot pause a profiler")
+@pytest.mark.parametrize("work", [False, True])
+def test_profilers_of_the_program_see_nothing_of_ours(work: bool) -> None:
+    models = [Mlp(), Mlp()]
+    x = torch.ones(2, 4)
+
+    def calls() -> set[tuple[str, int]]:
+        profiler = cProfile.Profile()
+        profiler.enable()
+        for model in models:
+            model(x)
+        profiler.disable()
+        found = pstats.Stats(profiler).stats  # type: ignore[attr-defined]
+        return {(f"{file}:{name}", row[0]) for (file, _, name), row in found.items()}
+
+    expected = calls()
+    seen: list[set[tuple[str, int]]] = []
+    record(lambda: seen.append(calls()), work=work)
+    assert seen == [expected]
 
 
 def replicate(model: nn.Module) -> nn.Module:
