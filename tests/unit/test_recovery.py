@@ -181,8 +181,8 @@ def test_an_interrupted_recovery_is_done_again(unclosed: Path, tmp_path: Path, r
     expected = recorded(gpuprof.open(copied)).rows
     for table in ("spans", "call_tree"):
         shutil.copytree(copied / table, unclosed / table)
-        (part,) = (unclosed / table).rglob("*.parquet")
-        part.rename(part.with_name("part-of-an-earlier-attempt.parquet"))
+        for number, part in enumerate(sorted((unclosed / table).rglob("*.parquet"))):
+            part.rename(part.with_name(f"part-of-an-earlier-attempt-{number}.parquet"))
     (unclosed / "meta.json.new").write_text("{")
     assert recorded(gpuprof.open(unclosed)).rows == expected
 
