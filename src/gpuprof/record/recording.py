@@ -88,9 +88,11 @@ class Recording:
             self._save(closed=False)
         except BaseException as error:
             # A disk may fill up between one file and the next: what has begun must not go on unseen.
-            self._stop_sources()
-            _native.stop_recording()
-            self._unlock()
+            try:
+                self._stop_sources()
+            finally:
+                _native.stop_recording()
+                self._unlock()
             if not isinstance(error, OSError):
                 raise
             raise RecordingError(f"cannot record into {self.path}: {error.strerror}") from None

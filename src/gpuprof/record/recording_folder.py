@@ -40,7 +40,8 @@ def create_folder(path: Path) -> None:
 
 def mark_refused(path: Path) -> None:
     """Leave word that the recording told why it could not begin; on a full disk nothing can be written."""
-    (path / RECORDING_FILE).unlink(missing_ok=True)
+    with contextlib.suppress(OSError):
+        (path / RECORDING_FILE).unlink()
     shutil.rmtree(path / SEGMENTS, ignore_errors=True)
 
 
