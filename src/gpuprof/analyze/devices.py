@@ -23,6 +23,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from gpuprof.errors import RunError
+from gpuprof.run.database import reason_of
 
 if TYPE_CHECKING:
     import duckdb
@@ -123,9 +124,8 @@ def device_use(
         metrics = run.sql(_METRICS_QUERY).fetchall()
         reasons = run.sql(_REASONS_QUERY).fetchall()
     except duckdb.Error as error:
-        reason = str(error).splitlines()[0]
         table = "the table samples" if path is None else f"the table samples of {path}"
-        raise RunError(f"{table} is damaged ({reason}): restore it from a copy") from None
+        raise RunError(f"{table} is damaged ({reason_of(error)}): restore it from a copy") from None
     by_device: dict[int, dict[str, _Metric]] = {}
     for device, metric, *figures in metrics:
         by_device.setdefault(device, {})[metric] = _Metric(*figures)

@@ -9,6 +9,7 @@ import numpy as np
 
 from gpuprof.analyze.call_tree import CallTree
 from gpuprof.errors import RunError
+from gpuprof.run.database import reason_of
 from gpuprof.run.folder import RunFolder
 from gpuprof.run.format import KINDS
 
@@ -28,9 +29,8 @@ def load_tree(run: RunFolder) -> CallTree:
             "total_ns, own_ns, threads, process_id, gpu_ns FROM call_tree ORDER BY node_id"
         ).fetchnumpy()
     except duckdb.Error as error:
-        reason = str(error).splitlines()[0]
         raise RunError(
-            f"the table call_tree of {run.path} is damaged ({reason}): restore it from a copy"
+            f"the table call_tree of {run.path} is damaged ({reason_of(error)}): restore it from a copy"
         ) from None
     places: dict[str, int] = {}
     name = np.array([places.setdefault(text, len(places)) for text in columns["name"]], dtype=np.int32)

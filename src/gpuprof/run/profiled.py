@@ -26,6 +26,7 @@ from gpuprof.record.supervise import (
     target_path,
 )
 from gpuprof.run.database import connect as connect_database
+from gpuprof.run.database import reason_of
 from gpuprof.run.format import KINDS, META_FILE, read_json
 from gpuprof.run.imports.import_facts import ImportFacts, imported_meta
 from gpuprof.run.imports.trace_file import import_trace
@@ -118,7 +119,7 @@ def _write_functions(functions: list[dict[str, Any]], path: Path) -> None:
         writer.write_function_calls(_call_columns(functions))
         writer.ensure_tables()
     except duckdb.Error as error:
-        raise RunError(f"cannot write {path}: {str(error).splitlines()[0]}; make room") from None
+        raise RunError(f"cannot write {path}: {reason_of(error)}; make room") from None
     finally:
         connection.close()
     shutil.rmtree(path / SEGMENTS, ignore_errors=True)

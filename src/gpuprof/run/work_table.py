@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpuprof.record.first_calls import COUNTER_FACTS, COUNTER_ROWS, WORK_FACTS, WORK_ROWS
 from gpuprof.record.recording_folder import write_json
 from gpuprof.run.database import connect as connect_database
+from gpuprof.run.database import reason_of
 from gpuprof.run.format import META_FILE, TABLES, read_json
 from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.processor import data_caches, usable_processors
@@ -85,7 +86,7 @@ def write_ceilings(run: Path, rows: Iterable[dict[str, Any]], facts: dict[str, A
         meta = read_json(run / META_FILE)
         write_json(run / META_FILE, {**meta, "ceilings": facts})
     except duckdb.Error as error:
-        raise OSError(0, str(error).splitlines()[0]) from error
+        raise OSError(0, reason_of(error)) from error
     finally:
         draft.unlink(missing_ok=True)
 

@@ -20,6 +20,7 @@ from gpuprof import _native
 from gpuprof.errors import RunError
 from gpuprof.record.recording_folder import SEGMENTS, create_folder, write_json
 from gpuprof.run.database import connect as connect_database
+from gpuprof.run.database import reason_of
 from gpuprof.run.format import KINDS, META_FILE
 from gpuprof.run.gpu_records import UNKNOWN, UNKNOWN_LONG
 from gpuprof.run.imports.import_facts import ImportFacts, imported_meta
@@ -311,8 +312,9 @@ def imported_run(path: str | os.PathLike[str]) -> Iterator[ImportedRun]:
         connection.close()
         shutil.rmtree(target, ignore_errors=True)
         if isinstance(error, duckdb.Error):
-            reason = str(error).splitlines()[0]
-            raise RunError(f"cannot write {target}: {reason}; make room, or name another folder") from None
+            raise RunError(
+                f"cannot write {target}: {reason_of(error)}; make room, or name another folder"
+            ) from None
         raise
     connection.close()
     shutil.rmtree(target / _SCRATCH, ignore_errors=True)
