@@ -28,6 +28,10 @@ ClockKind detect_clock() noexcept {
 
 const ClockKind clock_kind = detect_clock();
 
+std::uint64_t read_slow_ticks() noexcept {
+    return static_cast<std::uint64_t>(monotonic_ns());
+}
+
 ClockPoint sample_clock() noexcept {
     constexpr int attempts = 16;
     ClockPoint best;

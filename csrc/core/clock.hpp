@@ -27,17 +27,22 @@ inline std::int64_t monotonic_ns() noexcept {
     return static_cast<std::int64_t>(now.tv_sec) * 1'000'000'000 + now.tv_nsec;
 }
 
+// The counter of a machine that has none at a steady rate. Out of line: it would cost the others registers.
+std::uint64_t read_slow_ticks() noexcept;
+
 // rdtsc without a fence: 10 ns instead of rdtscp's 19, and what may slip past it is a few instructions.
 inline std::uint64_t read_ticks() noexcept {
-#if defined(__x86_64__) || defined(_M_X64)
-    if (clock_kind == ClockKind::tsc) [[likely]]
-        return __rdtsc();
-#elif defined(__aarch64__)
+#if defined(__aarch64__)
     std::uint64_t ticks;
     asm volatile("mrs %0, cntvct_el0" : "=r"(ticks));
     return ticks;
+#else
+#if defined(__x86_64__) || defined(_M_X64)
+    if (clock_kind == ClockKind::tsc) [[likely]]
+        return __rdtsc();
 #endif
-    return static_cast<std::uint64_t>(monotonic_ns());
+    return read_slow_ticks();
+#endif
 }
 
 // Both clocks at one instant: the tightest of several brackets, so that a preemption cannot skew it.

@@ -10,6 +10,7 @@
 
 #if defined(__linux__)
 #include <linux/membarrier.h>
+#include <sched.h>
 #include <sys/syscall.h>
 #endif
 
@@ -30,6 +31,12 @@ std::uint32_t system_thread_id() noexcept {
     return static_cast<std::uint32_t>(syscall(SYS_gettid));
 }
 
+bool has_another_processor() noexcept {
+    cpu_set_t allowed;
+    // Fails where there are more processors than the set has room for.
+    return sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) > 1;
+}
+
 void prepare_process_barrier() noexcept {
     syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED, 0, 0);
 }
@@ -45,6 +52,10 @@ std::uint32_t system_thread_id() noexcept {
     std::uint64_t id = 0;
     pthread_threadid_np(nullptr, &id);
     return static_cast<std::uint32_t>(id);
+}
+
+bool has_another_processor() noexcept {
+    return std::thread::hardware_concurrency() > 1;
 }
 
 void prepare_process_barrier() noexcept {}

@@ -11,11 +11,24 @@ std::uint32_t system_thread_id() noexcept;
 // The calling thread's name as the system knows it, at most 15 bytes and a zero.
 void system_thread_name(char (&text)[16]) noexcept;
 
+// Whether a thread that this one begins can run beside it.
+bool has_another_processor() noexcept;
+
 // Once per process, before the first process_barrier().
 void prepare_process_barrier() noexcept;
 
 // Orders everything before it, in this thread, against everything that any thread of the process does
 // after it was interrupted: the expensive half of a fence whose cheap half is a compiler barrier.
 void process_barrier() noexcept;
+
+// Fetches the cache line of an address that need not exist, to be written to. The compilers' own prefetch
+// falls back to one for reading where it knows no processor but the oldest of x86-64.
+inline void prefetch_for_writing(const void* address) noexcept {
+#if defined(__x86_64__)
+    asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(address)));
+#else
+    __builtin_prefetch(address, 1);
+#endif
+}
 
 }  // namespace gpuprof

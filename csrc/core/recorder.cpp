@@ -17,8 +17,6 @@ namespace gpuprof {
 
 namespace {
 
-constexpr std::uint32_t first_segment_chunks = 16;
-constexpr std::uint32_t largest_segment_chunks = 1024;
 constexpr std::ptrdiff_t smallest_spare_piece = 64;
 
 // Set once this thread's exit handlers ran: events of handlers that come later are not recorded, since
@@ -70,6 +68,7 @@ void Recorder::start(const std::string& folder, bool joins) {
         first_point_ = sample_clock();
         const TickScale scale(load_point_, first_point_);
         ticks_per_ns_guess_ = 1.0 / scale.ns_per_tick();
+        begin_segments(true);
         std::string names_path = file_path(".names");
         // A folder that cannot be written fails here, before anything is changed.
         if (!joins) make_first_files();
@@ -102,22 +101,15 @@ RecorderTotals Recorder::stop() noexcept {
     std::lock_guard registry(registry_);
     wait_for_writers();
     release_logs();
+    segments_.pause();
     std::lock_guard chunks(chunks_);
     totals.dropped_events = std::exchange(dropped_by_ended_threads_, 0);
     totals.storage_failed = !names_.close() || storage_failed_;
     totals.storage_error.swap(storage_error_);
-    const ClockPoint last = sample_clock();
-    for (auto& segment : segments_) {
-        segment->header().latest_point = last;
-        segment->header().dropped_events.store(0, std::memory_order_relaxed);
-        // The run may be read while a child of its process still records: what is mapped must not shrink.
-        segment->trim(is_child_ ? Segment::Size::kept : Segment::Size::cut);
-    }
-    if (!segments_.empty()) {
-        segments_.front()->header().dropped_events.store(totals.dropped_events, std::memory_order_relaxed);
-        segments_.front()->header().closed.store(1, std::memory_order_release);
-    }
-    segments_.clear();
+    // The run may be read while a child of its process still records: what is mapped must not shrink.
+    segments_.close(sample_clock(), totals.dropped_events,
+                    is_child_ ? Segment::Size::kept : Segment::Size::cut);
+    segments_.resume();
     spare_pieces_.clear();
     losses_.close();
     return totals;
@@ -178,14 +170,20 @@ void Recorder::detach_thread(ThreadLog* log) noexcept {
     delete log;
 }
 
+// What is left of emit_to where the thread's piece is full: the thread is busy.
+void Recorder::emit_to_next_piece(ThreadLog* log, EventKind kind, NameKey key, std::uint64_t ticks) noexcept {
+    if (refill(*log)) write_event(log->cursor++, kind, static_cast<std::uint32_t>(key), ticks);
+    log->busy.store(0, std::memory_order_release);
+}
+
 // Called by a busy thread, so the segments stay mapped until it returns.
 bool Recorder::refill(ThreadLog& log) noexcept {
-    std::lock_guard chunks(chunks_);
+    std::unique_lock chunks(chunks_);
     if (!active()) return false;
     Piece piece{};
     if (!storage_failed_) {
         try {
-            piece = next_piece();
+            piece = next_piece(chunks);
         } catch (const std::exception& error) {
             note_storage_failure(error.what());
         }
@@ -205,12 +203,13 @@ bool Recorder::refill(ThreadLog& log) noexcept {
 }
 
 void Recorder::add_thread(std::uint32_t system_id, const std::vector<Event>& events) {
-    std::lock_guard chunks(chunks_);
+    const std::lock_guard lifecycle(lifecycle_);  // taking a chunk may let go of chunks_
+    std::unique_lock chunks(chunks_);
     if (!active()) throw std::logic_error("no recording is active");
     const std::uint32_t number = added_thread_bit | ++threads_added_;
     std::uint32_t sequence = 0;
     for (std::size_t done = 0; done < events.size();) {
-        const Piece piece = next_piece();
+        const Piece piece = next_piece(chunks);
         write_event(piece.cursor, EventKind::thread, sequence++,
                     static_cast<std::uint64_t>(system_id) << 32 | number);
         const auto room = static_cast<std::size_t>(piece.limit - piece.cursor) - thread_mark_slots;
@@ -231,18 +230,14 @@ ProcessFile Recorder::process_file(const char* suffix) {
     return {file_path(suffix), process_key_};
 }
 
-Recorder::Piece Recorder::next_piece() {
+Recorder::Piece Recorder::next_piece(std::unique_lock<std::mutex>& chunks) {
     if (!spare_pieces_.empty()) {
         const Piece piece = spare_pieces_.back();
         spare_pieces_.pop_back();
         return piece;
     }
-    Event* chunk = segments_.empty() ? nullptr : segments_.back()->take_chunk();
-    if (chunk == nullptr) {
-        open_segment();
-        chunk = segments_.back()->take_chunk();
-    }
-    segments_.front()->header().latest_point = sample_clock();
+    if (segments_.empty()) open_segment();
+    Event* const chunk = segments_.take_chunk(chunks);
     return {chunk, chunk + chunk_events};
 }
 
@@ -251,7 +246,7 @@ Recorder::Piece Recorder::next_piece() {
 void Recorder::make_first_files() {
     const std::string losses = Losses::path_in(folder_);
     const bool is_new = ::access(losses.c_str(), F_OK) != 0;
-    if (is_new) const Segment without_chunks(losses, describe_segment(0));
+    if (is_new) const Segment without_chunks(losses, describe_process());
     try {
         open_segment();
     } catch (const std::exception&) {
@@ -260,13 +255,14 @@ void Recorder::make_first_files() {
     }
 }
 
-// Requires chunks_. Segments grow, so that a short recording reserves little and a long one maps rarely.
+// Requires chunks_.
+void Recorder::begin_segments(bool may_begin_thread) {
+    segments_.begin(file_path("."), describe_process(), may_begin_thread);
+}
+
+// Requires chunks_.
 void Recorder::open_segment() {
-    const auto index = static_cast<std::uint32_t>(segments_.size());
-    const std::uint32_t doublings = std::min(index, 6u);
-    const std::uint32_t chunk_count = std::min(first_segment_chunks << doublings, largest_segment_chunks);
-    const std::string path = file_path(("." + std::to_string(index) + ".segment").c_str());
-    segments_.push_back(std::make_unique<Segment>(path, describe_segment(chunk_count)));
+    segments_.open();
     names_.ensure_file();
 }
 
@@ -274,7 +270,7 @@ std::string Recorder::file_path(const char* suffix) const {
     return folder_ + "/" + std::to_string(getpid()) + "-" + std::to_string(process_key_) + suffix;
 }
 
-SegmentIdentity Recorder::describe_segment(std::uint32_t chunk_count) const noexcept {
+SegmentIdentity Recorder::describe_process() const noexcept {
     SegmentIdentity identity{};
     std::memcpy(identity.magic, segment_magic, sizeof(identity.magic));
     identity.version = segment_version;
@@ -282,8 +278,6 @@ SegmentIdentity Recorder::describe_segment(std::uint32_t chunk_count) const noex
     identity.process_id = static_cast<std::uint32_t>(getpid());
     identity.parent_process_id = static_cast<std::uint32_t>(getppid());
     identity.process_key = process_key_;
-    identity.segment_index = static_cast<std::uint32_t>(segments_.size());
-    identity.chunk_count = chunk_count;
     identity.first_point = first_point_;
     identity.ticks_per_ns_guess = ticks_per_ns_guess_;
     return identity;
@@ -306,19 +300,21 @@ void Recorder::count_dropped_event(ThreadLog& log) noexcept {
     if (segments_.empty())
         losses_.add_event(folder_);
     else
-        segments_.front()->header().dropped_events.fetch_add(1, std::memory_order_relaxed);
+        segments_.first().header().dropped_events.fetch_add(1, std::memory_order_relaxed);
 }
 
 void Recorder::before_fork() noexcept {
     Recorder& recorder = instance();
     recorder.lifecycle_.lock();
     recorder.registry_.lock();
+    recorder.segments_.pause();
     recorder.chunks_.lock();
     recorder.names_.mutex().lock();
 }
 
 void Recorder::after_fork_in_parent() noexcept {
     Recorder& recorder = instance();
+    recorder.segments_.resume();
     recorder.names_.mutex().unlock();
     recorder.chunks_.unlock();
     recorder.registry_.unlock();
@@ -341,8 +337,7 @@ void Recorder::become_child() noexcept {
     if (survivor != nullptr) logs_.push_back(survivor);
     release_logs();
     if (survivor != nullptr) survivor->system_id = system_thread_id();
-    for (auto& segment : segments_) segment->forget();
-    segments_.clear();
+    segments_.forget();
     spare_pieces_.clear();
     losses_.close();
     dropped_by_ended_threads_ = 0;
@@ -351,6 +346,7 @@ void Recorder::become_child() noexcept {
     is_child_ = true;
     first_point_ = sample_clock();
     try {
+        begin_segments(false);  // threads of a forked child are its own business
         names_.continue_in(file_path(".names"));
     } catch (const std::bad_alloc&) {
         storage_failed_ = true;

@@ -13,7 +13,8 @@
 #include "core/layout.hpp"
 #include "core/losses.hpp"
 #include "core/names.hpp"
-#include "core/segment.hpp"
+#include "core/platform.hpp"
+#include "core/segment_list.hpp"
 
 namespace gpuprof {
 
@@ -76,12 +77,16 @@ class Recorder {
     // Ends the recording of this process. Harmless when none is active.
     RecorderTotals stop() noexcept;
 
-    // Whether there is a recorder and it is active: does not make one.
+    // The recorder, or null where nobody has asked for it yet: does not make one.
+    static Recorder* existing() noexcept { return instance_.load(std::memory_order_acquire); }
     static bool is_recording() noexcept {
-        const Recorder* const made = instance_.load(std::memory_order_acquire);
+        const Recorder* const made = existing();
         return made != nullptr && made->active();
     }
-    bool active() const noexcept { return epoch_.load(std::memory_order_acquire) != no_epoch; }
+    bool active() const noexcept { return epoch() != no_epoch; }
+    // The generation of the recording that is active, or `no_epoch`: one number to compare a key with.
+    std::uint32_t epoch() const noexcept { return epoch_.load(std::memory_order_acquire); }
+    static constexpr std::uint32_t no_epoch = 0xFFFFFFFFu;
     // Counts recordings; ids of names are valid within one only.
     std::uint32_t generation() const noexcept { return generation_.load(std::memory_order_acquire); }
     static NameKey name_key(std::uint32_t generation, std::uint32_t name) noexcept {
@@ -119,15 +124,20 @@ class Recorder {
             return;
         log->busy.store(1, std::memory_order_relaxed);
         std::atomic_signal_fence(std::memory_order_seq_cst);
-        if (epoch_.load(std::memory_order_acquire) == generation_of(key)) [[likely]] {
-            if (log->cursor != log->limit || refill(*log)) [[likely]] {
-                write_event(log->cursor++, kind, static_cast<std::uint32_t>(key), ticks);
-            }
+        if (epoch() == generation_of(key)) [[likely]] {
+            if (log->cursor == log->limit) [[unlikely]]
+                return emit_to_next_piece(log, kind, key, ticks);
+            gpuprof::prefetch_for_writing(log->cursor + prefetched_events);
+            write_event(log->cursor++, kind, static_cast<std::uint32_t>(key), ticks);
         }
         log->busy.store(0, std::memory_order_release);
     }
 
   private:
+    // The memory of the next events was last written by the kernel, on another processor maybe: fetched a few
+    // cache lines ahead, it is there when its turn comes.
+    static constexpr std::ptrdiff_t prefetched_events = 32;
+
     Recorder();
     static Recorder& make_instance() noexcept;
 
@@ -147,14 +157,16 @@ class Recorder {
 
     ThreadLog* attach_thread() noexcept;
     void detach_thread(ThreadLog* log) noexcept;
+    void emit_to_next_piece(ThreadLog* log, EventKind kind, NameKey key, std::uint64_t ticks) noexcept;
     bool refill(ThreadLog& log) noexcept;
-    Piece next_piece();
+    Piece next_piece(std::unique_lock<std::mutex>& chunks);
+    void begin_segments(bool may_begin_thread);
     void open_segment();
     void make_first_files();
     void wait_for_writers() noexcept;
     void release_logs() noexcept;
     std::string file_path(const char* suffix) const;
-    SegmentIdentity describe_segment(std::uint32_t chunk_count) const noexcept;
+    SegmentIdentity describe_process() const noexcept;
     void note_storage_failure(const char* what) noexcept;
     void count_dropped_event(ThreadLog& log) noexcept;
 
@@ -167,7 +179,6 @@ class Recorder {
     static constinit std::atomic<Recorder*> instance_;
     static thread_local constinit ThreadLog* thread_log_;
 
-    static constexpr std::uint32_t no_epoch = 0xFFFFFFFFu;
     std::atomic<std::uint32_t> epoch_{no_epoch};  // the generation while a recording is active
     std::atomic<std::uint32_t> generation_{0};
     std::atomic<std::uint32_t> contexts_{0};
@@ -181,7 +192,7 @@ class Recorder {
 
     std::mutex chunks_;
     std::string folder_;
-    std::vector<std::unique_ptr<Segment>> segments_;
+    SegmentList segments_{chunks_};
     std::vector<Piece> spare_pieces_;
     Losses losses_;
     std::uint64_t process_key_ = 0;

@@ -81,14 +81,24 @@ Segment::~Segment() {
 }
 
 Event* Segment::take_chunk() noexcept {
-    const std::size_t offset = header_bytes + taken_ * chunk_bytes;
-    if (offset + chunk_bytes > size_) return nullptr;
+    if (taken_ == chunk_count()) return nullptr;
+    if (taken_ >= prepared_) prepare(taken_);
+    auto* const chunk = reinterpret_cast<Event*>(data_ + header_bytes + taken_ * chunk_bytes);
     header().chunks_taken.store(static_cast<std::uint32_t>(++taken_), std::memory_order_relaxed);
+    return chunk;
+}
+
+void Segment::prepare(std::size_t chunk) const noexcept {
 #if defined(MADV_POPULATE_WRITE)
     // One batched fault for the chunk instead of sixteen; kernels before 5.14 refuse, harmlessly.
-    madvise(data_ + offset, chunk_bytes, MADV_POPULATE_WRITE);
+    madvise(data_ + header_bytes + chunk * chunk_bytes, chunk_bytes, MADV_POPULATE_WRITE);
+#else
+    (void)chunk;
 #endif
-    return reinterpret_cast<Event*>(data_ + offset);
+}
+
+void Segment::remove_file() noexcept {
+    ::unlink(path_.c_str());
 }
 
 void Segment::trim(Size size) noexcept {

@@ -20,17 +20,29 @@ class Segment {
 
     // The next untouched chunk, or null when all are given out. Not thread-safe.
     Event* take_chunk() noexcept;
+
+    std::size_t chunk_count() const noexcept { return (size_ - header_bytes) / chunk_bytes; }
+    std::size_t taken_chunks() const noexcept { return taken_; }
+    // How many of the chunks that nobody took have their memory already.
+    std::size_t ready_chunks() const noexcept { return next_to_prepare() - taken_; }
+    std::size_t next_to_prepare() const noexcept { return prepared_ > taken_ ? prepared_ : taken_; }
+    // Has the kernel provide the memory of a chunk. May run while chunks are taken, that one too.
+    void prepare(std::size_t chunk) const noexcept;
+    void note_prepared(std::size_t chunk) noexcept { prepared_ = prepared_ > chunk ? prepared_ : chunk + 1; }
+
     SegmentHeader& header() noexcept { return *reinterpret_cast<SegmentHeader*>(data_); }
     // In a forked child the mapping does not exist any more.
     void forget() noexcept { data_ = nullptr; }
     // Gives back the blocks of chunks that nobody took, where the system can with the size `kept`.
     enum class Size { cut, kept };
     void trim(Size size) noexcept;
+    void remove_file() noexcept;
 
   private:
     std::byte* data_ = nullptr;
     std::size_t size_ = 0;
     std::size_t taken_ = 0;
+    std::size_t prepared_ = 0;  // chunks before this one were
     std::string path_;
 };
 

@@ -22,9 +22,9 @@ void leave_trace(ThreadLog& log, std::uint64_t ticks) noexcept;
 void probe_context() noexcept;
 
 // Returns the calling thread's log, which may be null.
-inline ThreadLog* note_context() noexcept {
+inline ThreadLog* note_context(Recorder& recorder) noexcept {
     PyThreadState* const state = PyThreadState_Get();
-    ThreadLog* const log = Recorder::instance().current_log();
+    ThreadLog* const log = recorder.current_log();
     if (log != nullptr && log->context_version != state->context_ver) [[unlikely]]
         switch_context(*log, state);
     return log;

@@ -166,7 +166,7 @@ PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nar
     const bool whole = (name & ModuleTable::whole_bit) != 0;
     name &= ~ModuleTable::flag_bits;
     const NameKey key = recorder.name_key(name);
-    recorder.emit_to(note_context(), EventKind::layer_begin, key, read_ticks());
+    recorder.emit_to(note_context(recorder), EventKind::layer_begin, key, read_ticks());
     const bool announced = tool_attached;
     if (announced) [[unlikely]]
         nvtx::push_range(recorder.name_text(name).c_str());
@@ -179,7 +179,7 @@ PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nar
     if (announced) [[unlikely]]
         nvtx::pop_range();
     const std::uint64_t ticks = read_ticks();
-    ThreadLog* const log = note_context();
+    ThreadLog* const log = note_context(recorder);
     if (end_node != first_node) [[unlikely]]
         autograd::note_layer_nodes(log, key, first_node, end_node);
     recorder.emit_to(log, EventKind::layer_end, key, ticks);

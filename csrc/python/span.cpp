@@ -12,10 +12,12 @@ namespace gpuprof::python {
 namespace {
 
 // A `with` line looks up __enter__ and __exit__ and binds both, and a bound method of CPython is a new
-// object each time, about 15 ns. Ours live inside the span: binding hands out the one that is there,
-// which owns a reference to its span for as long as somebody holds it.
+// object each time, about 15 ns. Ours live inside the span: binding hands out the one that is there. Either
+// the span keeps a reference to it, and then it is never freed before the span is, or it owns a reference to
+// its span for as long as somebody holds it.
 struct BoundMethod {
     PyObject_HEAD vectorcallfunc call;
+    bool kept_by_span;
 };
 
 struct Span {
@@ -23,15 +25,11 @@ struct Span {
     NameKey name_key;
     BoundMethod enter;
     BoundMethod exit;
+    Span** resting_place;  // null where it may not rest
 };
 
 PyTypeObject* span_type = nullptr;
 PyObject* decorate_hook = nullptr;  // gpuprof.record.decorate: wraps a function of any kind
-
-// Spans come and go with every `with` line: the last few are kept for reuse. Under the interpreter lock.
-constexpr int most_spare_spans = 32;
-PyObject* spare_spans[most_spare_spans];
-int spare_span_count = 0;
 
 // Literal names are the same object each time: their ids are found by address. The entry owns the name,
 // so an address cannot come to mean another text.
@@ -41,6 +39,11 @@ struct CachedName {
 };
 constexpr std::size_t cached_names = 256;
 CachedName name_cache[cached_names];
+
+std::size_t slot_of(const PyObject* name, std::size_t slots) noexcept {
+    const auto address = reinterpret_cast<std::uintptr_t>(name);
+    return (address >> 4 ^ address >> 12) % slots;
+}
 
 std::uint32_t intern_text(PyObject* text) noexcept {
     Py_ssize_t size = 0;
@@ -57,8 +60,7 @@ std::uint32_t intern_text(PyObject* text) noexcept {
 }
 
 NameKey look_up_key(PyObject* name, std::uint32_t generation) noexcept {
-    const auto address = reinterpret_cast<std::uintptr_t>(name);
-    CachedName& entry = name_cache[(address >> 4 ^ address >> 12) % cached_names];
+    CachedName& entry = name_cache[slot_of(name, cached_names)];
     if (entry.name == name && generation_of(entry.key) == generation) [[likely]]
         return entry.key;
     const NameKey key = Recorder::name_key(generation, intern_text(name));
@@ -69,36 +71,64 @@ NameKey look_up_key(PyObject* name, std::uint32_t generation) noexcept {
     return key;
 }
 
-inline NameKey name_key(Span* span) noexcept {
-    const std::uint32_t generation = Recorder::instance().generation();
-    if (generation_of(span->name_key) != generation) [[unlikely]]
-        span->name_key = look_up_key(span->name, generation);
+// The span's key of the recording that is active.
+inline NameKey current_key(Span* span, const Recorder& recorder) noexcept {
+    const std::uint32_t epoch = recorder.epoch();
+    if (generation_of(span->name_key) != epoch && epoch != Recorder::no_epoch) [[unlikely]]
+        span->name_key = look_up_key(span->name, epoch);
     return span->name_key;
 }
 
-void begin(Span* span) noexcept {
-    if (tool_attached) [[unlikely]]
-        push_range(span->name);
-    Recorder& recorder = Recorder::instance();
-    if (!recorder.active()) return;
-    ThreadLog* const log = note_context();
-    const NameKey key = name_key(span);
-    const std::uint64_t ticks = read_ticks();
-    recorder.emit_to(log, EventKind::span_begin, key, ticks);
-    if (log != nullptr && log->in_event_loop) [[unlikely]]
-        leave_trace(*log, ticks);
+[[gnu::noinline]] void emit_in_event_loop(ThreadLog& log, EventKind kind, NameKey key,
+                                          std::uint64_t ticks) noexcept {
+    Recorder::instance().emit_to(&log, kind, key, ticks);
+    leave_trace(log, ticks);
 }
 
-void end(Span* span) noexcept {
+inline void emit(Recorder& recorder, ThreadLog* log, EventKind kind, NameKey key,
+                 std::uint64_t ticks) noexcept {
+    if (log == nullptr) [[unlikely]]
+        return;
+    if (log->in_event_loop) [[unlikely]]
+        return emit_in_event_loop(*log, kind, key, ticks);
+    recorder.emit_to(log, kind, key, ticks);
+}
+
+inline PyObject* entered(Span* span) noexcept {
+    auto* const self = reinterpret_cast<PyObject*>(span);
+    Py_INCREF(self);
+    return self;
+}
+
+// Apart from begin() and end(), so that a span which nobody records saves no registers.
+[[gnu::noinline]] PyObject* record_begin(Span* span, Recorder& recorder) noexcept {
+    ThreadLog* const log = note_context(recorder);
+    const NameKey key = current_key(span, recorder);
+    emit(recorder, log, EventKind::span_begin, key, read_ticks());
+    return entered(span);
+}
+
+[[gnu::noinline]] PyObject* record_end(Span* span, Recorder& recorder) noexcept {
+    const std::uint64_t ticks = read_ticks();
+    ThreadLog* const log = note_context(recorder);
+    emit(recorder, log, EventKind::span_end, current_key(span, recorder), ticks);
+    Py_RETURN_NONE;
+}
+
+inline PyObject* begin(Span* span) noexcept {
+    if (tool_attached) [[unlikely]]
+        push_range(span->name);
+    Recorder* const recorder = Recorder::existing();
+    if (recorder == nullptr || !recorder->active()) return entered(span);
+    return record_begin(span, *recorder);
+}
+
+inline PyObject* end(Span* span) noexcept {
     if (tool_attached) [[unlikely]]
         nvtx::pop_range();
-    Recorder& recorder = Recorder::instance();
-    if (!recorder.active()) return;
-    const std::uint64_t ticks = read_ticks();
-    ThreadLog* const log = note_context();
-    recorder.emit_to(log, EventKind::span_end, name_key(span), ticks);
-    if (log != nullptr && log->in_event_loop) [[unlikely]]
-        leave_trace(*log, ticks);
+    Recorder* const recorder = Recorder::existing();
+    if (recorder == nullptr || !recorder->active()) Py_RETURN_NONE;
+    return record_end(span, *recorder);
 }
 
 template <BoundMethod Span::* method>
@@ -112,15 +142,11 @@ Span* span_of(PyObject* bound) noexcept {
 PyObject* call_enter(PyObject* self, PyObject* const*, std::size_t nargsf, PyObject*) noexcept {
     if (PyVectorcall_NARGS(nargsf) != 0) [[unlikely]]
         return PyErr_Format(PyExc_TypeError, "__enter__() takes no arguments");
-    Span* const span = span_of<&Span::enter>(self);
-    begin(span);
-    Py_INCREF(span);
-    return reinterpret_cast<PyObject*>(span);
+    return begin(span_of<&Span::enter>(self));
 }
 
 PyObject* call_exit(PyObject* self, PyObject* const*, std::size_t, PyObject*) noexcept {
-    end(span_of<&Span::exit>(self));
-    Py_RETURN_NONE;
+    return end(span_of<&Span::exit>(self));
 }
 
 template <BoundMethod Span::* method>
@@ -144,29 +170,66 @@ PyTypeObject bound_type(const char* name) noexcept {
 PyTypeObject enter_type = bound_type<&Span::enter>("gpuprof._native.span_enter");
 PyTypeObject exit_type = bound_type<&Span::exit>("gpuprof._native.span_exit");
 
-// An object that was given up and is used again.
-inline PyObject* revive(PyObject* object, PyTypeObject* type) noexcept {
+// An object that was given up, and kept its type, is used again.
+inline PyObject* revive(PyObject* object) noexcept {
 #if defined(Py_TRACE_REFS) || defined(Py_GIL_DISABLED)
-    return PyObject_Init(object, type);
+    return PyObject_Init(object, Py_TYPE(object));
 #else
-    // Without the call that PyObject_Init is: it stands twice in each `with` line.
-    Py_SET_TYPE(object, type);
+    // Without the call that PyObject_Init is: it stands in each `with` line.
     Py_SET_REFCNT(object, 1);
     return object;
 #endif
 }
 
 template <BoundMethod Span::* method>
-PyObject* bind(PyObject* span, PyTypeObject* type, vectorcallfunc call) noexcept {
-    BoundMethod* const bound = &(reinterpret_cast<Span*>(span)->*method);
-    auto* const object = reinterpret_cast<PyObject*>(bound);
-    if (bound->call != nullptr && Py_REFCNT(object) > 0) {
+PyObject* bind(Span* span, bool keep) noexcept {
+    BoundMethod& bound = span->*method;
+    auto* const object = reinterpret_cast<PyObject*>(&bound);
+    if (Py_REFCNT(object) > 0) {
         Py_INCREF(object);
         return object;
     }
-    bound->call = call;
-    Py_INCREF(span);
-    return revive(object, type);
+    revive(object);
+    bound.kept_by_span = keep;
+    Py_INCREF(keep ? object : reinterpret_cast<PyObject*>(span));
+    return object;
+}
+
+#if defined(Py_GIL_DISABLED)
+constexpr bool spans_keep_methods = false;  // counts are not to be changed by other threads' objects
+#else
+constexpr bool spans_keep_methods = true;
+#endif
+
+PyObject* bind_enter(Span* span) noexcept {
+    return bind<&Span::enter>(span, spans_keep_methods);
+}
+
+// The span of `with gpuprof.span("x"):` has no owner but this method until the block ends.
+PyObject* bind_exit(Span* span) noexcept {
+    const bool has_owner = Py_REFCNT(reinterpret_cast<PyObject*>(span)) > 1;
+    return bind<&Span::exit>(span, spans_keep_methods && has_owner);
+}
+
+bool is_held(const BoundMethod& bound) noexcept {
+    return bound.kept_by_span && Py_REFCNT(reinterpret_cast<const PyObject*>(&bound)) > 1;
+}
+
+// From now on the method owns its span; 0 where nobody holds it.
+int become_owner(BoundMethod& bound) noexcept {
+    if (!bound.kept_by_span) return 0;
+    bound.kept_by_span = false;
+    auto* const object = reinterpret_cast<PyObject*>(&bound);
+    Py_SET_REFCNT(object, Py_REFCNT(object) - 1);
+    return Py_REFCNT(object) > 0 ? 1 : 0;
+}
+
+// A span whose last reference is gone while somebody still holds a method of it: that keeps it now.
+void live_on(Span* span) noexcept {
+    const int owners = become_owner(span->enter) + become_owner(span->exit);
+    auto* const self = reinterpret_cast<PyObject*>(span);
+    revive(self);
+    Py_SET_REFCNT(self, owners);
 }
 
 // What stands in the type under __enter__ and __exit__: binds on an instance, and on the type is called
@@ -181,21 +244,15 @@ PyObject* bind_method(PyObject* self, PyObject* span, PyObject*) noexcept {
         Py_INCREF(self);
         return self;
     }
-    return reinterpret_cast<SpanMethod*>(self)->is_enter ? bind<&Span::enter>(span, &enter_type, call_enter)
-                                                         : bind<&Span::exit>(span, &exit_type, call_exit);
+    auto* const owner = reinterpret_cast<Span*>(span);
+    return reinterpret_cast<SpanMethod*>(self)->is_enter ? bind_enter(owner) : bind_exit(owner);
 }
 
 PyObject* call_unbound(PyObject* self, PyObject* const* args, std::size_t nargsf, PyObject*) noexcept {
     if (PyVectorcall_NARGS(nargsf) < 1 || Py_TYPE(args[0]) != span_type)
         return PyErr_Format(PyExc_TypeError, "the first argument must be a gpuprof.span");
     auto* const span = reinterpret_cast<Span*>(args[0]);
-    if (!reinterpret_cast<SpanMethod*>(self)->is_enter) {
-        end(span);
-        Py_RETURN_NONE;
-    }
-    begin(span);
-    Py_INCREF(span);
-    return reinterpret_cast<PyObject*>(span);
+    return reinterpret_cast<SpanMethod*>(self)->is_enter ? begin(span) : end(span);
 }
 
 PyTypeObject method_type = [] {
@@ -219,34 +276,55 @@ bool add_method(const char* name, bool is_enter) noexcept {
     return PyObject_SetAttrString(reinterpret_cast<PyObject*>(span_type), name, made.get()) == 0;
 }
 
-PyObject* make_span(PyObject* name) noexcept {
-    PyObject* self;
-    if (spare_span_count > 0) {
-        self = spare_spans[--spare_span_count];
-        revive(self, span_type);
-#if !defined(Py_TRACE_REFS) && !defined(Py_GIL_DISABLED)
-        Py_INCREF(span_type);
-#endif
-    } else {
-        self = span_type->tp_alloc(span_type, 0);
-        if (self == nullptr) return nullptr;
-    }
+// Spans come and go with every `with` line. Those that went wait for the next line of the same name, which
+// finds them with their name's id. Under the interpreter lock.
+constexpr std::size_t resting_places = 256;
+constexpr Py_ssize_t longest_resting_name = 256;
+Span* resting_spans[resting_places];
+
+// A span may keep its name for long: no large one, and none that is more than a text.
+Span** find_resting_place(PyObject* name) noexcept {
+    if (!PyUnicode_CheckExact(name) || PyUnicode_GET_LENGTH(name) > longest_resting_name) return nullptr;
+    return &resting_spans[slot_of(name, resting_places)];
+}
+
+[[gnu::noinline]] PyObject* allocate_span(PyObject* name) noexcept {
+    PyObject* const self = span_type->tp_alloc(span_type, 0);
+    if (self == nullptr) return nullptr;
     auto* const span = reinterpret_cast<Span*>(self);
     Py_INCREF(name);
     span->name = name;
-    span->name_key = NameKey{};
-    span->enter.call = span->exit.call = nullptr;
+    span->resting_place = find_resting_place(name);
+    span->enter.call = call_enter;
+    span->exit.call = call_exit;
+    Py_SET_TYPE(reinterpret_cast<PyObject*>(&span->enter), &enter_type);
+    Py_SET_TYPE(reinterpret_cast<PyObject*>(&span->exit), &exit_type);
     return self;
 }
 
-void free_span(PyObject* self) noexcept {
-    Py_CLEAR(reinterpret_cast<Span*>(self)->name);
-    PyTypeObject* const type = Py_TYPE(self);
-    if (spare_span_count < most_spare_spans)
-        spare_spans[spare_span_count++] = self;
-    else
-        type->tp_free(self);
+PyObject* make_span(PyObject* name) noexcept {
+    Span*& place = resting_spans[slot_of(name, resting_places)];
+    Span* const span = place;
+    if (span == nullptr || span->name != name) return allocate_span(name);
+    place = nullptr;
+    return revive(reinterpret_cast<PyObject*>(span));
+}
+
+[[gnu::noinline]] void release_span(Span* span) noexcept {
+    PyTypeObject* const type = Py_TYPE(reinterpret_cast<PyObject*>(span));
+    PyObject* const name = span->name;
+    type->tp_free(span);
+    Py_DECREF(name);
     Py_DECREF(type);
+}
+
+void free_span(PyObject* self) noexcept {
+    auto* const span = reinterpret_cast<Span*>(self);
+    if (is_held(span->enter) || is_held(span->exit)) [[unlikely]]
+        return live_on(span);
+    Span** const place = span->resting_place;
+    if (place == nullptr || *place != nullptr) return release_span(span);
+    *place = span;
 }
 
 PyObject* decorate(PyObject* function, PyObject* span) noexcept {
@@ -271,6 +349,8 @@ PyObject* make_or_decorate(PyObject* argument) noexcept {
 
 PyObject* span_vectorcall(PyObject*, PyObject* const* args, std::size_t nargsf, PyObject* keywords) noexcept {
     const Py_ssize_t positional = PyVectorcall_NARGS(nargsf);
+    if (keywords == nullptr && positional == 1) [[likely]]
+        return make_or_decorate(args[0]);
     const Py_ssize_t named = keywords != nullptr ? PyTuple_GET_SIZE(keywords) : 0;
     const bool by_keyword = positional == 0 && named == 1 &&
                             PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(keywords, 0), "name") == 0;
@@ -360,6 +440,8 @@ bool register_span(PyObject* module) noexcept {
     for (PyTypeObject* type : {&enter_type, &exit_type, &method_type})
         if (PyType_Ready(type) != 0) return false;
     if (!add_method("__enter__", true) || !add_method("__exit__", false)) return false;
+    span_type->tp_flags |= Py_TPFLAGS_IMMUTABLETYPE;
+    PyType_Modified(span_type);
     return PyModule_AddFunctions(module, span_functions) == 0;
 }
 

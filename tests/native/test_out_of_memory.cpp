@@ -14,8 +14,10 @@ namespace {
 
 // Counts down with each allocation of this thread; the one that meets zero fails.
 thread_local int allocations_left = -1;
+std::atomic<bool> no_memory{false};  // for any thread
 
 void* allocate(std::size_t size, std::size_t alignment) noexcept {
+    if (no_memory) return nullptr;
     if (allocations_left >= 0 && allocations_left-- == 0) return nullptr;
     return std::aligned_alloc(alignment, (size + alignment - 1) / alignment * alignment);
 }
@@ -126,15 +128,39 @@ TEST(threads_without_memory_for_their_log_are_not_recorded) {
     attach_threads(64, [](unsigned thread) { return thread % 2 == 0 ? 0 : -1; });
 }
 
+namespace {
+
+constexpr std::uint32_t first_segment_events = 16 * (chunk_events - thread_mark_slots);
+
+// The first event, with which the thread gets its log, has memory.
+void emit_without_memory(std::uint32_t events) {
+    emit(EventKind::span_begin, 1);
+    no_memory = true;
+    for (std::uint32_t i = 1; i < events; ++i) emit(EventKind::span_begin, 1);
+    no_memory = false;
+}
+
+}  // namespace
+
 TEST(a_segment_that_cannot_be_described_is_a_storage_failure) {
     const TemporaryFolder folder;
     start(folder);
-    constexpr std::uint32_t first_segment = 16 * (chunk_events - thread_mark_slots);
-    for (std::uint32_t i = 0; i < first_segment; ++i) emit(EventKind::span_begin, 1);
-    CHECK(fails_at(0, [] { emit(EventKind::span_begin, 1); }));
+    emit_without_memory(first_segment_events + 1);
     emit(EventKind::span_begin, 1);
     const RecorderTotals totals = Recorder::instance().stop();
     CHECK(totals.storage_failed);
     CHECK_EQ(totals.dropped_events, 2u);
-    CHECK_EQ(decode_folder(folder()).run.totals.events, first_segment);
+    CHECK_EQ(decode_folder(folder()).run.totals.events, first_segment_events);
+}
+
+// Whether the thread that opens segments ahead has tried by then or has not.
+TEST(a_segment_that_could_not_be_opened_ahead_is_opened_when_it_is_needed) {
+    const TemporaryFolder folder;
+    start(folder);
+    emit_without_memory(first_segment_events);
+    for (std::uint32_t i = 0; i < 4 * first_segment_events; ++i) emit(EventKind::span_begin, 1);
+    const RecorderTotals totals = Recorder::instance().stop();
+    CHECK(!totals.storage_failed);
+    CHECK_EQ(totals.dropped_events, 0u);
+    CHECK_EQ(decode_folder(folder()).run.totals.events, 5 * first_segment_events);
 }

@@ -13,6 +13,7 @@ import pickle
 import sys
 import threading
 import types
+import weakref
 from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
@@ -709,6 +710,8 @@ def test_a_span_shows_its_name_and_keeps_it() -> None:
         span.anything = 1
     with pytest.raises(TypeError):
         type("Child", (gpuprof.span,), {})
+    with pytest.raises(TypeError):
+        setattr(gpuprof.span, "__exit__", None)  # noqa: B010
 
 
 WRONG: dict[str, Program] = {
@@ -755,6 +758,76 @@ def test_bound_methods_outlive_their_span(record: Any) -> None:
         second()
 
     assert record(body).paths() == ["kept", "again"]
+
+
+def test_a_method_keeps_its_span_alive_when_all_else_let_go_of_it(record: Any) -> None:
+    def body() -> None:
+        span = gpuprof.span("used before")
+        with span:  # the span keeps both methods from here on
+            pass
+        enter, leave = span.__enter__, span.__exit__
+        both = span.__enter__, enter
+        del span, both
+        with contextlib.ExitStack() as stack:
+            for number in range(300):  # would take its place if it were free
+                stack.enter_context(gpuprof.span(f"other {number}"))
+        entered = enter()
+        assert entered.name == "used before"
+        del entered
+        leave(None, None, None)
+        enter()
+        del enter
+        leave(None, None, None)
+        del leave
+        with gpuprof.span("used before"):
+            pass
+
+    paths = record(body).paths()
+    assert [path for path in paths if not path.startswith("other")] == ["used before"] * 4
+
+
+def test_the_last_reference_goes_inside_the_block(record: Any) -> None:
+    def body() -> None:
+        spans = [gpuprof.span("listed")]
+        with spans[0]:
+            spans.clear()
+            with gpuprof.span("inside"):
+                gc.collect()
+        with gpuprof.span("listed") as span:
+            del span
+
+    assert record(body).paths() == ["listed", "listed/inside", "listed"]
+
+
+class Title(str):
+    __slots__ = ("__weakref__",)
+
+
+def test_spans_that_wait_for_their_next_use_keep_no_large_name_and_no_object() -> None:
+    large, kept = "a large name " * 100, sys.getrefcount
+    before = kept(large)
+    for _ in range(10):
+        with gpuprof.span(large):
+            pass
+    assert kept(large) == before
+    title = Title("a title")
+    reference = weakref.ref(title)
+    with gpuprof.span(title):
+        pass
+    del title
+    assert reference() is None
+
+
+def test_a_thousand_names_leave_a_bounded_number_of_spans() -> None:
+    names = [f"name {number}" for number in range(1_000)]
+    before = sum(map(sys.getrefcount, names))
+    for name in names:
+        with gpuprof.span(name), gpuprof.span(name):
+            pass
+    assert sum(map(sys.getrefcount, names)) - before <= 256
+    with gpuprof.span(names[-1]) as first, gpuprof.span(names[-1]) as second:
+        assert first is not second
+        assert first.name == second.name == names[-1]
 
 
 def use_spans(span: gpuprof.span, name: str, function: Any, count: int) -> None:

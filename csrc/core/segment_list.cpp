@@ -1,0 +1,200 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "core/segment_list.hpp"
+
+#include <signal.h>
+
+#include <algorithm>
+#include <new>
+#include <utility>
+
+#include "core/platform.hpp"
+
+namespace gpuprof {
+namespace {
+
+constexpr std::uint32_t first_segment_chunks = 16;
+constexpr std::uint32_t largest_segment_chunks = 1024;
+constexpr std::size_t chunks_before_thread = first_segment_chunks / 2;
+constexpr std::size_t chunks_ahead = 32;
+constexpr std::size_t stack_bytes = std::size_t{512} * 1024;
+
+// Signals of the program are for the program's threads.
+class SignalsBlocked {
+  public:
+    SignalsBlocked() noexcept {
+        sigset_t blocked;
+        sigfillset(&blocked);
+        for (const int fault : {SIGBUS, SIGFPE, SIGILL, SIGSEGV}) sigdelset(&blocked, fault);
+        pthread_sigmask(SIG_SETMASK, &blocked, &former_);
+    }
+    SignalsBlocked(const SignalsBlocked&) = delete;
+    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
+    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &former_, nullptr); }
+
+  private:
+    sigset_t former_{};
+};
+
+}  // namespace
+
+void SegmentList::begin(std::string stem, const SegmentIdentity& identity, bool may_begin_thread) {
+    stem_ = std::move(stem);
+    identity_ = identity;
+    may_begin_thread_ = may_begin_thread;
+    may_open_ahead_ = true;
+}
+
+// For the reader of a process that dies.
+void SegmentList::note_clock(const ClockPoint& now) noexcept {
+    segments_.front()->header().latest_point = now;
+}
+
+void SegmentList::open() {
+    segments_.push_back(make_segment());
+    may_open_ahead_ = true;
+}
+
+// Segments grow, so that a short recording reserves little and a long one maps rarely.
+std::unique_ptr<Segment> SegmentList::make_segment() const {
+    SegmentIdentity identity = identity_;
+    identity.segment_index = static_cast<std::uint32_t>(segments_.size());
+    const std::uint32_t doublings = std::min(identity.segment_index, 6u);
+    identity.chunk_count = std::min(first_segment_chunks << doublings, largest_segment_chunks);
+    return std::make_unique<Segment>(stem_ + std::to_string(identity.segment_index) + ".segment", identity);
+}
+
+Event* SegmentList::take_chunk(std::unique_lock<std::mutex>& lock) {
+    for (;;) {
+        if (Event* const chunk = segments_.empty() ? nullptr : segments_.back()->take_chunk()) {
+            if (!has_thread_) note_clock(sample_clock());
+            keep_ahead();
+            return chunk;
+        }
+        if (opening_)
+            opened_.wait(lock);
+        else if (next_ != nullptr)
+            segments_.push_back(std::move(next_));
+        else
+            open();
+    }
+}
+
+std::size_t SegmentList::ready_chunks() const noexcept {
+    return segments_.back()->ready_chunks() + (next_ != nullptr ? next_->ready_chunks() : 0);
+}
+
+void SegmentList::keep_ahead() noexcept {
+    if (has_thread_) {
+        if (ready_chunks() <= chunks_ahead / 2) work_.notify_one();
+    } else if (segments_.size() > 1 || segments_.back()->taken_chunks() >= chunks_before_thread) {
+        begin_thread();
+    }
+}
+
+void SegmentList::begin_thread() noexcept {
+    if (paused_ || !may_begin_thread_ || !has_another_processor()) return;
+    pthread_attr_t attributes;
+    if (pthread_attr_init(&attributes) != 0) return;
+    pthread_attr_setstacksize(&attributes, stack_bytes);
+    const auto run = [](void* list) noexcept -> void* {
+        static_cast<SegmentList*>(list)->prepare_chunks();
+        return nullptr;
+    };
+    {
+        const SignalsBlocked blocked;
+        has_thread_ = pthread_create(&thread_, &attributes, run, this) == 0;
+    }
+    pthread_attr_destroy(&attributes);
+    may_begin_thread_ = has_thread_;  // what was refused once is not asked for with each chunk
+}
+
+void SegmentList::prepare_chunks() noexcept {
+#if defined(__linux__)
+    pthread_setname_np(pthread_self(), "gpuprof-memory");
+#endif
+    std::unique_lock lock(guard_);
+    while (!paused_) {
+        if (Segment* const segment = segment_to_prepare(); segment != nullptr) {
+            const std::size_t chunk = segment->next_to_prepare();
+            lock.unlock();
+            segment->prepare(chunk);
+            lock.lock();
+            segment->note_prepared(chunk);
+        } else if (wants_next()) {
+            open_next(lock);
+        } else {
+            work_.wait(lock);
+            lock.unlock();
+            const ClockPoint now = sample_clock();
+            lock.lock();
+            note_clock(now);
+        }
+    }
+}
+
+Segment* SegmentList::segment_to_prepare() noexcept {
+    if (ready_chunks() >= chunks_ahead) return nullptr;
+    for (Segment* segment : {segments_.back().get(), next_.get()})
+        if (segment != nullptr && segment->next_to_prepare() < segment->chunk_count()) return segment;
+    return nullptr;
+}
+
+bool SegmentList::wants_next() const noexcept {
+    return next_ == nullptr && may_open_ahead_ && ready_chunks() < chunks_ahead;
+}
+
+void SegmentList::open_next(std::unique_lock<std::mutex>& lock) noexcept {
+    opening_ = true;
+    lock.unlock();
+    std::unique_ptr<Segment> made;
+    try {
+        made = make_segment();
+    } catch (const std::exception&) {
+        made = nullptr;  // whoever needs the segment will try again, and can report the error
+    }
+    lock.lock();
+    may_open_ahead_ = made != nullptr;
+    next_ = std::move(made);
+    opening_ = false;
+    opened_.notify_all();
+}
+
+void SegmentList::pause() noexcept {
+    {
+        const std::lock_guard lock(guard_);
+        paused_ = true;
+        if (!has_thread_) return;
+        work_.notify_one();
+    }
+    pthread_join(thread_, nullptr);
+    const std::lock_guard lock(guard_);
+    has_thread_ = false;
+}
+
+void SegmentList::close(const ClockPoint& last, std::uint64_t dropped_events, Segment::Size size) noexcept {
+    for (auto& segment : segments_) {
+        segment->header().latest_point = last;
+        segment->header().dropped_events.store(0, std::memory_order_relaxed);
+        segment->trim(size);
+    }
+    if (!segments_.empty()) {
+        first().header().dropped_events.store(dropped_events, std::memory_order_relaxed);
+        first().header().closed.store(1, std::memory_order_release);
+    }
+    segments_.clear();
+    if (next_ != nullptr) next_->remove_file();
+    next_ = nullptr;
+}
+
+void SegmentList::forget() noexcept {
+    for (auto& segment : segments_) segment->forget();
+    segments_.clear();
+    if (next_ != nullptr) next_->forget();
+    next_ = nullptr;
+    has_thread_ = false;
+    // Threads that waited here are not in this process, but the conditions still count them.
+    new (&work_) std::condition_variable;
+    new (&opened_) std::condition_variable;
+}
+
+}  // namespace gpuprof

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <pthread.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "core/layout.hpp"
+#include "core/segment.hpp"
+
+namespace gpuprof {
+
+// The segments that this process records into. The kernel takes some 25 us to provide the memory of a chunk,
+// as long as a thread needs to record 400 spans: a recording that has filled half of its first segment gets a
+// thread that has the next chunks provided before they are taken. Where it falls behind, or cannot be had,
+// the thread that takes a chunk waits for the kernel itself.
+//
+// Everything but pause() needs the mutex that was given to the constructor.
+class SegmentList {
+  public:
+    explicit SegmentList(std::mutex& guard) noexcept : guard_(guard) {}
+    SegmentList(const SegmentList&) = delete;
+    SegmentList& operator=(const SegmentList&) = delete;
+
+    // Segments are named `stem` and their number; the number and size in `identity` are filled in.
+    void begin(std::string stem, const SegmentIdentity& identity, bool may_begin_thread);
+    bool empty() const noexcept { return segments_.empty(); }
+    Segment& first() noexcept { return *segments_.front(); }
+    // Throws std::system_error.
+    void open();
+    // `lock` holds the mutex, and may let go of it meanwhile. Throws std::system_error.
+    Event* take_chunk(std::unique_lock<std::mutex>& lock);
+
+    // Ends the thread, if there is one, and waits for that; no other begins before resume().
+    void pause() noexcept;
+    void resume() noexcept { paused_ = false; }
+    // Requires pause(), and that nobody writes.
+    void close(const ClockPoint& last, std::uint64_t dropped_events, Segment::Size size) noexcept;
+    // In a forked child, where the mappings do not exist, after pause() in its parent.
+    void forget() noexcept;
+
+  private:
+    std::unique_ptr<Segment> make_segment() const;
+    void note_clock(const ClockPoint& now) noexcept;
+    void keep_ahead() noexcept;
+    void begin_thread() noexcept;
+    void prepare_chunks() noexcept;
+    void open_next(std::unique_lock<std::mutex>& lock) noexcept;
+    Segment* segment_to_prepare() noexcept;
+    std::size_t ready_chunks() const noexcept;
+    bool wants_next() const noexcept;
+
+    std::mutex& guard_;
+    std::string stem_;
+    SegmentIdentity identity_{};
+    std::vector<std::unique_ptr<Segment>> segments_;
+    std::unique_ptr<Segment> next_;  // opened ahead
+    std::condition_variable work_;
+    std::condition_variable opened_;
+    pthread_t thread_{};
+    bool has_thread_ = false;
+    bool may_begin_thread_ = false;
+    bool may_open_ahead_ = true;
+    bool paused_ = false;
+    bool opening_ = false;  // the thread is about to set next_
+};
+
+}  // namespace gpuprof
