@@ -166,7 +166,14 @@ def _slices(run: RunFolder, target: Path) -> Slices | str:
 
 def _write_page(target: Path, page: str) -> None:
     try:
-        target.write_text(page, encoding="utf-8")
+        with target.open("w", encoding="utf-8") as file:
+            try:
+                file.write(page)
+                file.flush()
+            except OSError:
+                if target.is_file():  # half a page looks like a whole one until it is opened
+                    target.unlink()
+                raise
     except OSError as error:
         raise RunError(f"cannot write {target}: {error.strerror}; name a file that can be written") from None
 

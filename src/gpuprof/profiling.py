@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, get_args
@@ -236,6 +236,7 @@ def run_program(
     counters: bool = False,
     profiler: Literal["torch", "pyinstrument", "cprofile"] | None = None,
     children: bool = False,
+    on_measuring: Callable[[], None] | None = None,
 ) -> tuple[int, Run | RunError]:
     """Run a script or module under a recording; returns its exit code and the run.
 
@@ -244,6 +245,7 @@ def run_program(
     default name, of a program that failed before anything was recorded, is not kept. `profiler` runs the
     program under that one alone: with "pyinstrument" as with `python` and no other source, with the others
     the run is made of what they write. `children` records the Python processes that it starts as well.
+    `on_measuring` is called before this machine's ceilings are measured for `work`, which takes seconds.
     """
     from gpuprof.record.supervise import run_program as supervise
     from gpuprof.record.supervise import target_path
@@ -269,10 +271,17 @@ def run_program(
         counters=counters,
         children=children,
     )
-    return result.exit_code, _run_of(result, before, keep_empty=out is not None or result.exit_code == 0)
+    keep_empty = out is not None or result.exit_code == 0
+    return result.exit_code, _run_of(result, before, on_measuring, keep_empty=keep_empty)
 
 
-def _run_of(result: ProgramResult, before: Ceilings | None, *, keep_empty: bool) -> Run | RunError:
+def _run_of(
+    result: ProgramResult,
+    before: Ceilings | None,
+    on_measuring: Callable[[], None] | None,
+    *,
+    keep_empty: bool,
+) -> Run | RunError:
     """Return the run that a program left, with its ceilings, or why there is none."""
     if result.was_refused:
         return NotRecordedError(f"the recording into {result.run_path} could not begin")
@@ -281,6 +290,8 @@ def _run_of(result: ProgramResult, before: Ceilings | None, *, keep_empty: bool)
         if run.meta.get("work"):
             from gpuprof.analyze.ceilings_of_run import add_ceilings
 
+            if on_measuring is not None:
+                on_measuring()
             add_ceilings(run.path, run.meta["work"], before)
             run = Run(result.run_path)
     except RunError as error:

@@ -277,6 +277,17 @@ def fill(file: Path) -> None:
             pass
 
 
+def test_a_page_that_has_no_room_leaves_no_half_of_itself(
+    small_disk: Callable[[str], Path], tmp_path: Path, record: Any
+) -> None:
+    record(span_once)
+    disk = small_disk("100k")
+    with pytest.raises(gpuprof.RunError) as caught:
+        gpuprof.open(tmp_path / "1.gpuprof").flamegraph(disk / "flame.html")
+    check_message(caught.value, str(disk / "flame.html"), "No space left")
+    assert list(disk.iterdir()) == []
+
+
 def test_a_disk_that_is_full_when_the_tables_are_written(
     small_disk: Callable[[str], Path], recorded: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

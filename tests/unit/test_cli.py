@@ -21,7 +21,7 @@ from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.summary import Summary, summarize
 from gpuprof.cli.flamegraph import default_output
 from gpuprof.cli.main import execute
-from gpuprof.cli.run import Program, split_program
+from gpuprof.cli.run import Program, split_program, tell_who_waits
 from gpuprof.errors import GpuprofError, RecordingError, RunError
 from gpuprof.run.format import KINDS
 
@@ -330,6 +330,7 @@ def test_run_passes_on_what_was_asked(api: FakeApi) -> None:
                 "counters": False,
                 "profiler": None,
                 "children": False,
+                "on_measuring": tell_who_waits,
             },
         ),
         (
@@ -347,6 +348,7 @@ def test_run_passes_on_what_was_asked(api: FakeApi) -> None:
                 "counters": False,
                 "profiler": None,
                 "children": False,
+                "on_measuring": tell_who_waits,
             },
         ),
     ]

@@ -709,3 +709,17 @@ def test_gpuprof_run_counts_what_the_program_called(
     rows = run.roofline().operators
     assert found(rows, "aten::addmm")[0].calls == 3
     assert found(rows, "aten::mm", "backward")[0].calls == 3
+
+
+@pytest.mark.parametrize("on_terminal", [True, False])
+def test_who_waits_at_a_terminal_is_told_what_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], on_terminal: bool
+) -> None:
+    (tmp_path / "train.py").write_text(
+        "import torch\ntorch.nn.Linear(8, 8)(torch.ones(2, 8))\n", encoding="utf-8"
+    )
+    monkeypatch.setattr("sys.stderr.isatty", lambda: on_terminal)
+    assert execute(["run", "--work", "--out", str(tmp_path / "r"), str(tmp_path / "train.py")]) == 0
+    lines = capsys.readouterr().err.splitlines()
+    assert [("measuring what this machine" in line) for line in lines] == [True, False][not on_terminal :]
+    assert str(tmp_path / "r") in lines[-1]

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -166,7 +167,15 @@ def _record(program: Program, options: Options) -> tuple[int, Run | RunError]:
         counters=options.counters,
         profiler=options.profiler,
         children=options.children,
+        on_measuring=tell_who_waits,
     )
+
+
+def tell_who_waits() -> None:
+    """Say on a terminal, where somebody waits, what takes so long after the program has ended."""
+    with contextlib.suppress(OSError, ValueError):
+        if sys.stderr.isatty():
+            click.echo("gpuprof: measuring what this machine can do at best, for gpuprof roofline", err=True)
 
 
 def _check_alone(options: Options) -> None:

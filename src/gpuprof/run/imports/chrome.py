@@ -60,7 +60,7 @@ def read_chrome(path: Path, run: ImportedRun) -> ImportFacts:
     reader.finish()
     sorter.add(*reader.take())
     told = reader.facts()
-    _refuse(path, told)
+    _refuse(path, told, cut or not told["is_whole"])
     return _facts(told, cut, sorter)
 
 
@@ -105,7 +105,7 @@ def _unpacked(raw: IO[bytes]) -> Iterator[bytes]:
         raise EOFError
 
 
-def _refuse(path: Path, told: dict[str, Any]) -> None:
+def _refuse(path: Path, told: dict[str, Any], cut: bool) -> None:
     what = "not a trace in Chrome's JSON format"
     if told["is_empty"]:
         raise RunError(f"{path} is empty: export the trace again")
@@ -113,6 +113,8 @@ def _refuse(path: Path, told: dict[str, Any]) -> None:
         raise RunError(f"{path} is {what}: {told['problem']}; name a trace of torch.profiler or Chrome")
     if not told["has_events"]:
         raise RunError(f"{path} is {what}: it has no traceEvents; name a trace of torch.profiler or Chrome")
+    if cut and told["events"] == 0:
+        raise RunError(f"{path} is cut off before its first event: export the trace again")
 
 
 def _facts(told: dict[str, Any], cut: bool, sorter: _Sorter) -> ImportFacts:
