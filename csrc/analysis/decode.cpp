@@ -176,13 +176,17 @@ class ThreadFeed {
     ThreadFeed(const ProcessCursor& cursor, SpanBuilder& builder, AddedEvents& added)
         : cursor_(cursor), builder_(builder), added_(added), last_(cursor.process.first_point.ticks) {}
 
+    // A thread leaves no gaps: what is missing between two events, or two pieces, was lost.
     void feed(const ThreadPiece& piece) {
-        std::uint64_t missing = 0;  // a thread leaves no gaps: what is missing between two events was lost
+        if (piece.sequence != next_sequence_) cut();
+        next_sequence_ = piece.sequence + 1;
+        std::uint64_t missing = 0;
         for (std::size_t i = 0; i < piece.events.size(); ++i) {
             if (piece.events[i].kind == 0) {
                 ++missing;
                 continue;
             }
+            if (missing > 0) cut();
             cursor_.totals.damaged_events += std::exchange(missing, 0);
             ++cursor_.totals.events;
             feed_event(piece.events, i);
@@ -191,6 +195,12 @@ class ThreadFeed {
     std::uint64_t last() const noexcept { return last_; }
 
   private:
+    // Nobody knows when what was open before a gap has ended: it ends where the gap begins.
+    void cut() {
+        added_.feed_until(last_, builder_);
+        builder_.finish(last_);
+    }
+
     void feed_event(std::span<const Event> events, std::size_t at) {
         const Event& event = events[at];
         switch (static_cast<EventKind>(event.kind)) {
@@ -236,6 +246,7 @@ class ThreadFeed {
     AddedEvents& added_;
     std::uint64_t last_;
     std::uint64_t original_node_ = 0;
+    std::uint32_t next_sequence_ = 0;
 };
 
 std::vector<PieceGroup> group_by_thread(const std::vector<ThreadPiece>& pieces) {

@@ -77,7 +77,7 @@ class SpanBuilder {
     void stop_range(std::uint32_t number, std::uint64_t ticks);
     // The operator that begins next evaluates this autograd node.
     void evaluate_node(std::uint64_t node_mark) noexcept { node_path_ = set_.forward.path_of(node_mark); }
-    // Closes what is open at `ticks`.
+    // Closes what is open at `ticks`: at the end, and before events that were lost.
     void finish(std::uint64_t ticks);
     // How long anything was open on this thread, in whatever task. After finish().
     std::uint64_t busy_ticks() const noexcept { return busy_ticks_; }

@@ -237,6 +237,42 @@ TEST(a_segment_that_is_gone_is_missed) {
     CHECK(spans.run.damage[0].find("1 segment is missing") != std::string::npos);
 }
 
+namespace {
+
+// Two spans are open when the events are lost that `lose` takes away; then one of them ends, and one is
+// whole.
+template <typename Lose>
+void check_spans_around_a_gap(Lose lose) {
+    FakeRecording recording;
+    const std::uint32_t outer = recording.name("outer"), inner = recording.name("inner");
+    recording.thread(1, 0);
+    recording.event(EventKind::span_begin, outer, 100);
+    recording.event(EventKind::span_begin, inner, 250);
+    lose(recording);
+    recording.event(EventKind::span_end, inner, 9'000);
+    recording.span(inner, 9'500, 9'600);
+    const TemporaryFolder folder;
+    recording.write(folder());
+    const Spans spans = decode_folder(folder());
+    REQUIRE(spans.rows.size() == 3);
+    std::map<std::int64_t, std::pair<std::string, std::int64_t>> found;
+    for (std::size_t row = 0; row < 3; ++row)
+        found[spans.rows.start_ns[row]] = {spans.name(row), spans.rows.duration_ns[row]};
+    CHECK(found[100] == std::pair(std::string("outer"), std::int64_t{150}));
+    CHECK(found[250] == std::pair(std::string("inner"), std::int64_t{0}));
+    CHECK(found[9'500] == std::pair(std::string("inner"), std::int64_t{100}));
+    CHECK_EQ(spans.run.totals.unfinished_spans, 2u);
+    CHECK_EQ(spans.run.totals.unmatched_ends, 1u);
+    CHECK(tree_is_sane(spans));
+}
+
+}  // namespace
+
+TEST(what_was_open_before_lost_events_ends_there) {
+    check_spans_around_a_gap([](FakeRecording& recording) { recording.thread(1, 2); });
+    check_spans_around_a_gap([](FakeRecording& recording) { recording.chunks().back().push_back(Event{}); });
+}
+
 TEST(damaged_counts_of_losses_are_told) {
     const TemporaryFolder folder;
     start(folder);
