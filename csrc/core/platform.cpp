@@ -11,6 +11,7 @@
 #if defined(__linux__)
 #include <linux/membarrier.h>
 #include <sched.h>
+#include <sys/resource.h>
 #include <sys/syscall.h>
 #endif
 
@@ -31,7 +32,10 @@ std::uint32_t system_thread_id() noexcept {
     return static_cast<std::uint32_t>(syscall(SYS_gettid));
 }
 
-bool has_another_processor() noexcept {
+bool may_begin_helper() noexcept {
+    if (sched_getscheduler(0) != SCHED_OTHER) return false;
+    // On Linux each thread has a nice value of its own: 0 is this thread, the process's id its main thread.
+    if (getpriority(PRIO_PROCESS, 0) > getpriority(PRIO_PROCESS, static_cast<id_t>(getpid()))) return false;
     cpu_set_t allowed;
     // Fails where there are more processors than the set has room for.
     return sched_getaffinity(0, sizeof(allowed), &allowed) != 0 || CPU_COUNT(&allowed) > 1;
@@ -54,7 +58,7 @@ std::uint32_t system_thread_id() noexcept {
     return static_cast<std::uint32_t>(id);
 }
 
-bool has_another_processor() noexcept {
+bool may_begin_helper() noexcept {
     return std::thread::hardware_concurrency() > 1;
 }
 

@@ -246,7 +246,7 @@ Recorder::Piece Recorder::next_piece(std::unique_lock<std::mutex>& chunks) {
 void Recorder::make_first_files() {
     const std::string losses = Losses::path_in(folder_);
     const bool is_new = ::access(losses.c_str(), F_OK) != 0;
-    if (is_new) const Segment without_chunks(losses, describe_process());
+    if (is_new) Segment(losses, describe_process()).open();
     try {
         open_segment();
     } catch (const std::exception&) {

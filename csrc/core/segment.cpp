@@ -47,13 +47,17 @@ void release_blocks(const std::string& path, std::size_t begin, std::size_t size
 
 }  // namespace
 
+Segment::Segment(std::string path, const SegmentIdentity& identity)
+    : size_(header_bytes + identity.chunk_count * chunk_bytes),
+      path_(std::move(path)),
+      unfinished_path_(path_ + ".new"),
+      identity_(identity) {}
+
 // Takes its name when its header is whole: a process that is killed in between leaves no segment that
 // looks damaged.
-Segment::Segment(const std::string& path, const SegmentIdentity& identity) : path_(path) {
-    const std::string unfinished = path + ".new";
-    const int file = ::open(unfinished.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
-    if (file < 0) throw std::system_error(errno, std::generic_category(), path);
-    size_ = header_bytes + identity.chunk_count * chunk_bytes;
+int Segment::try_open() noexcept {
+    const int file = ::open(unfinished_path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0644);
+    if (file < 0) return errno;
     int error = reserve_blocks(file, size_);
     void* mapping = MAP_FAILED;
     if (error == 0) {
@@ -64,16 +68,22 @@ Segment::Segment(const std::string& path, const SegmentIdentity& identity) : pat
     if (mapping != MAP_FAILED) {
         keep_out_of_children(mapping, size_);
         data_ = static_cast<std::byte*>(mapping);
-        header().identity = identity;
-        header().latest_point = identity.first_point;
-        header().checksum = fnv1a(&identity, sizeof(identity));
-        error = ::rename(unfinished.c_str(), path.c_str()) == 0 ? 0 : errno;
-        if (error != 0) munmap(mapping, size_);
+        header().identity = identity_;
+        header().latest_point = identity_.first_point;
+        header().checksum = fnv1a(&identity_, sizeof(identity_));
+        error = ::rename(unfinished_path_.c_str(), path_.c_str()) == 0 ? 0 : errno;
+        if (error != 0) {
+            munmap(mapping, size_);
+            data_ = nullptr;
+        }
     }
-    if (error != 0) {
-        ::unlink(unfinished.c_str());
-        throw std::system_error(error, std::generic_category(), path);
-    }
+    if (error != 0) ::unlink(unfinished_path_.c_str());
+    return error;
+}
+
+void Segment::open() {
+    if (const int error = try_open(); error != 0)
+        throw std::system_error(error, std::generic_category(), path_);
 }
 
 Segment::~Segment() {

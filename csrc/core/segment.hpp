@@ -12,11 +12,16 @@ namespace gpuprof {
 // hole on a full disk would be a SIGBUS in the measured program.
 class Segment {
   public:
-    // Throws std::system_error with the path when the file cannot be made or its blocks reserved.
-    Segment(const std::string& path, const SegmentIdentity& identity);
+    // Makes no file yet.
+    Segment(std::string path, const SegmentIdentity& identity);
     Segment(const Segment&) = delete;
     Segment& operator=(const Segment&) = delete;
     ~Segment();
+
+    // Makes the file and reserves its blocks; returns errno, or 0. Neither allocates nor frees memory.
+    int try_open() noexcept;
+    // The same; throws std::system_error with the path.
+    void open();
 
     // The next untouched chunk, or null when all are given out. Not thread-safe.
     Event* take_chunk() noexcept;
@@ -40,10 +45,12 @@ class Segment {
 
   private:
     std::byte* data_ = nullptr;
-    std::size_t size_ = 0;
+    std::size_t size_;
     std::size_t taken_ = 0;
     std::size_t prepared_ = 0;  // chunks before this one were
     std::string path_;
+    std::string unfinished_path_;
+    SegmentIdentity identity_;
 };
 
 }  // namespace gpuprof

@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "core/segment_list.hpp"
 
-#include <signal.h>
-
 #include <algorithm>
 #include <new>
 #include <utility>
 
+#include "core/clock.hpp"
 #include "core/platform.hpp"
+#include "core/signals_blocked.hpp"
 
 namespace gpuprof {
 namespace {
@@ -16,24 +16,8 @@ constexpr std::uint32_t first_segment_chunks = 16;
 constexpr std::uint32_t largest_segment_chunks = 1024;
 constexpr std::size_t chunks_before_thread = first_segment_chunks / 2;
 constexpr std::size_t chunks_ahead = 32;
+constexpr std::int64_t clock_interval_ns = 50'000'000;
 constexpr std::size_t stack_bytes = std::size_t{512} * 1024;
-
-// Signals of the program are for the program's threads.
-class SignalsBlocked {
-  public:
-    SignalsBlocked() noexcept {
-        sigset_t blocked;
-        sigfillset(&blocked);
-        for (const int fault : {SIGBUS, SIGFPE, SIGILL, SIGSEGV}) sigdelset(&blocked, fault);
-        pthread_sigmask(SIG_SETMASK, &blocked, &former_);
-    }
-    SignalsBlocked(const SignalsBlocked&) = delete;
-    SignalsBlocked& operator=(const SignalsBlocked&) = delete;
-    ~SignalsBlocked() { pthread_sigmask(SIG_SETMASK, &former_, nullptr); }
-
-  private:
-    sigset_t former_{};
-};
 
 }  // namespace
 
@@ -45,17 +29,22 @@ void SegmentList::begin(std::string stem, const SegmentIdentity& identity, bool 
 }
 
 // For the reader of a process that dies.
-void SegmentList::note_clock(const ClockPoint& now) noexcept {
-    segments_.front()->header().latest_point = now;
+void SegmentList::note_clock() noexcept {
+    const std::int64_t now_ns = monotonic_ns();
+    if (has_thread_ && now_ns - clock_noted_ns_ < clock_interval_ns) return;
+    clock_noted_ns_ = now_ns;
+    first().header().latest_point = sample_clock();
 }
 
 void SegmentList::open() {
-    segments_.push_back(make_segment());
+    std::unique_ptr<Segment> segment = described_ != nullptr ? std::move(described_) : describe_next();
+    segment->open();
+    segments_.push_back(std::move(segment));
     may_open_ahead_ = true;
 }
 
 // Segments grow, so that a short recording reserves little and a long one maps rarely.
-std::unique_ptr<Segment> SegmentList::make_segment() const {
+std::unique_ptr<Segment> SegmentList::describe_next() {
     SegmentIdentity identity = identity_;
     identity.segment_index = static_cast<std::uint32_t>(segments_.size());
     const std::uint32_t doublings = std::min(identity.segment_index, 6u);
@@ -66,7 +55,7 @@ std::unique_ptr<Segment> SegmentList::make_segment() const {
 Event* SegmentList::take_chunk(std::unique_lock<std::mutex>& lock) {
     for (;;) {
         if (Event* const chunk = segments_.empty() ? nullptr : segments_.back()->take_chunk()) {
-            if (!has_thread_) note_clock(sample_clock());
+            note_clock();
             keep_ahead();
             return chunk;
         }
@@ -83,8 +72,16 @@ std::size_t SegmentList::ready_chunks() const noexcept {
     return segments_.back()->ready_chunks() + (next_ != nullptr ? next_->ready_chunks() : 0);
 }
 
+// The thread itself allocates nothing: its first allocation would cost the program 64 MiB of address space.
 void SegmentList::keep_ahead() noexcept {
     if (has_thread_) {
+        if (next_ == nullptr && described_ == nullptr && !opening_) {
+            try {
+                described_ = describe_next();
+            } catch (const std::bad_alloc&) {
+                return;  // the next chunk's taker tries again
+            }
+        }
         if (ready_chunks() <= chunks_ahead / 2) work_.notify_one();
     } else if (segments_.size() > 1 || segments_.back()->taken_chunks() >= chunks_before_thread) {
         begin_thread();
@@ -92,7 +89,7 @@ void SegmentList::keep_ahead() noexcept {
 }
 
 void SegmentList::begin_thread() noexcept {
-    if (paused_ || !may_begin_thread_ || !has_another_processor()) return;
+    if (paused_ || !may_begin_thread_ || !may_begin_helper()) return;
     pthread_attr_t attributes;
     if (pthread_attr_init(&attributes) != 0) return;
     pthread_attr_setstacksize(&attributes, stack_bytes);
@@ -124,10 +121,6 @@ void SegmentList::prepare_chunks() noexcept {
             open_next(lock);
         } else {
             work_.wait(lock);
-            lock.unlock();
-            const ClockPoint now = sample_clock();
-            lock.lock();
-            note_clock(now);
         }
     }
 }
@@ -140,21 +133,18 @@ Segment* SegmentList::segment_to_prepare() noexcept {
 }
 
 bool SegmentList::wants_next() const noexcept {
-    return next_ == nullptr && may_open_ahead_ && ready_chunks() < chunks_ahead;
+    return next_ == nullptr && described_ != nullptr && may_open_ahead_ && ready_chunks() < chunks_ahead;
 }
 
 void SegmentList::open_next(std::unique_lock<std::mutex>& lock) noexcept {
+    std::unique_ptr<Segment> segment = std::move(described_);
     opening_ = true;
     lock.unlock();
-    std::unique_ptr<Segment> made;
-    try {
-        made = make_segment();
-    } catch (const std::exception&) {
-        made = nullptr;  // whoever needs the segment will try again, and can report the error
-    }
+    const int error = segment->try_open();
     lock.lock();
-    may_open_ahead_ = made != nullptr;
-    next_ = std::move(made);
+    // Where that failed, whoever needs the segment will try again, and can report the error.
+    may_open_ahead_ = error == 0;
+    (error == 0 ? next_ : described_) = std::move(segment);
     opening_ = false;
     opened_.notify_all();
 }
@@ -183,14 +173,16 @@ void SegmentList::close(const ClockPoint& last, std::uint64_t dropped_events, Se
     }
     segments_.clear();
     if (next_ != nullptr) next_->remove_file();
-    next_ = nullptr;
+    next_.reset();
+    described_.reset();
 }
 
 void SegmentList::forget() noexcept {
     for (auto& segment : segments_) segment->forget();
     segments_.clear();
     if (next_ != nullptr) next_->forget();
-    next_ = nullptr;
+    next_.reset();
+    described_.reset();
     has_thread_ = false;
     // Threads that waited here are not in this process, but the conditions still count them.
     new (&work_) std::condition_variable;

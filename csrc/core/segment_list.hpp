@@ -45,8 +45,8 @@ class SegmentList {
     void forget() noexcept;
 
   private:
-    std::unique_ptr<Segment> make_segment() const;
-    void note_clock(const ClockPoint& now) noexcept;
+    std::unique_ptr<Segment> describe_next();
+    void note_clock() noexcept;
     void keep_ahead() noexcept;
     void begin_thread() noexcept;
     void prepare_chunks() noexcept;
@@ -59,10 +59,12 @@ class SegmentList {
     std::string stem_;
     SegmentIdentity identity_{};
     std::vector<std::unique_ptr<Segment>> segments_;
-    std::unique_ptr<Segment> next_;  // opened ahead
+    std::unique_ptr<Segment> described_;  // without a file yet
+    std::unique_ptr<Segment> next_;       // opened ahead
     std::condition_variable work_;
     std::condition_variable opened_;
     pthread_t thread_{};
+    std::int64_t clock_noted_ns_ = 0;
     bool has_thread_ = false;
     bool may_begin_thread_ = false;
     bool may_open_ahead_ = true;

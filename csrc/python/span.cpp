@@ -28,6 +28,13 @@ struct Span {
     Span** resting_place;  // null where it may not rest
 };
 
+// Whether a count of references is a number and no more: it may be set, and an object may rest without any.
+#if defined(Py_TRACE_REFS) || defined(Py_GIL_DISABLED)
+constexpr bool counts_are_plain = false;
+#else
+constexpr bool counts_are_plain = true;
+#endif
+
 PyTypeObject* span_type = nullptr;
 PyObject* decorate_hook = nullptr;  // gpuprof.record.decorate: wraps a function of any kind
 
@@ -195,20 +202,14 @@ PyObject* bind(Span* span, bool keep) noexcept {
     return object;
 }
 
-#if defined(Py_GIL_DISABLED)
-constexpr bool spans_keep_methods = false;  // counts are not to be changed by other threads' objects
-#else
-constexpr bool spans_keep_methods = true;
-#endif
-
 PyObject* bind_enter(Span* span) noexcept {
-    return bind<&Span::enter>(span, spans_keep_methods);
+    return bind<&Span::enter>(span, counts_are_plain);
 }
 
 // The span of `with gpuprof.span("x"):` has no owner but this method until the block ends.
 PyObject* bind_exit(Span* span) noexcept {
     const bool has_owner = Py_REFCNT(reinterpret_cast<PyObject*>(span)) > 1;
-    return bind<&Span::exit>(span, spans_keep_methods && has_owner);
+    return bind<&Span::exit>(span, counts_are_plain && has_owner);
 }
 
 bool is_held(const BoundMethod& bound) noexcept {
@@ -284,7 +285,8 @@ Span* resting_spans[resting_places];
 
 // A span may keep its name for long: no large one, and none that is more than a text.
 Span** find_resting_place(PyObject* name) noexcept {
-    if (!PyUnicode_CheckExact(name) || PyUnicode_GET_LENGTH(name) > longest_resting_name) return nullptr;
+    if (!counts_are_plain || !PyUnicode_CheckExact(name) || PyUnicode_GET_LENGTH(name) > longest_resting_name)
+        return nullptr;
     return &resting_spans[slot_of(name, resting_places)];
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thread that has the kernel provide memory ahead of a recording that needs much of it.
+#include <sys/resource.h>
+
 #include <atomic>
 #include <csignal>
 #include <fstream>
@@ -65,6 +67,36 @@ TEST(a_recording_on_one_processor_begins_no_thread) {
     }).join();
     CHECK_EQ(Recorder::instance().stop().dropped_events, 0u);
     CHECK_EQ(decode_folder(folder()).run.totals.events, 20 * piece_events);
+}
+
+// It would be put behind others as well, while whoever records waits for it.
+TEST(a_thread_of_low_priority_begins_none) {
+    const TemporaryFolder folder;
+    start(folder);
+    std::thread([] {
+        CHECK_EQ(setpriority(PRIO_PROCESS, 0, 19), 0);
+        emit_pieces(20);
+        CHECK(preparing_threads().empty());
+    }).join();
+    emit_pieces(1);
+    await_preparing_thread();
+    CHECK_EQ(Recorder::instance().stop().dropped_events, 0u);
+}
+
+// As while a child of a closed run stops: what it had opened ahead goes.
+TEST(a_reader_beside_a_process_that_stops_sees_no_damage) {
+    const TemporaryFolder folder;
+    std::atomic<bool> done{false};
+    std::thread reader([&] {
+        while (!done) CHECK_EQ(read_folder(folder()).damage.size(), 0u);
+    });
+    for (int i = 0; i < 20; ++i) {
+        Recorder::instance().start(folder(), true);
+        emit_pieces(9);
+        Recorder::instance().stop();
+    }
+    done = true;
+    reader.join();
 }
 
 TEST(the_thread_ends_with_the_recording_and_leaves_no_file) {
