@@ -19,7 +19,8 @@ pybind11_add_module(_native
     csrc/python/layers.cpp
     csrc/python/quiet_call.cpp
     csrc/python/ranges.cpp
-    csrc/python/span.cpp)
+    csrc/python/span.cpp
+    csrc/python/span_events.cpp)
 target_link_libraries(_native PRIVATE gpuprof_analysis gpuprof_cpu gpuprof_gpu_ceilings)
 target_compile_definitions(_native PRIVATE
     GPUPROF_VERSION="${SKBUILD_PROJECT_VERSION}"

@@ -3,30 +3,12 @@
 // number of times at once: nested, recursive, on several threads and in several tasks.
 #include <cstddef>
 
-#include "core/recorder.hpp"
 #include "python/context.hpp"
 #include "python/python_api.hpp"
-#include "python/ranges.hpp"
+#include "python/span_events.hpp"
 
 namespace gpuprof::python {
 namespace {
-
-// A `with` line looks up __enter__ and __exit__ and binds both, and a bound method of CPython is a new
-// object each time, about 15 ns. Ours live inside the span: binding hands out the one that is there. Either
-// the span keeps a reference to it, and then it is never freed before the span is, or it owns a reference to
-// its span for as long as somebody holds it.
-struct BoundMethod {
-    PyObject_HEAD vectorcallfunc call;
-    bool kept_by_span;
-};
-
-struct Span {
-    PyObject_HEAD PyObject* name;
-    NameKey name_key;
-    BoundMethod enter;
-    BoundMethod exit;
-    Span** resting_place;  // null where it may not rest
-};
 
 // Whether a count of references is a number and no more: it may be set, and an object may rest without any.
 #if defined(Py_TRACE_REFS) || defined(Py_GIL_DISABLED)
@@ -37,106 +19,6 @@ constexpr bool counts_are_plain = true;
 
 PyTypeObject* span_type = nullptr;
 PyObject* decorate_hook = nullptr;  // gpuprof.record.decorate: wraps a function of any kind
-
-// Literal names are the same object each time: their ids are found by address. The entry owns the name,
-// so an address cannot come to mean another text.
-struct CachedName {
-    PyObject* name;
-    NameKey key;
-};
-constexpr std::size_t cached_names = 256;
-CachedName name_cache[cached_names];
-
-std::size_t slot_of(const PyObject* name, std::size_t slots) noexcept {
-    const auto address = reinterpret_cast<std::uintptr_t>(name);
-    return (address >> 4 ^ address >> 12) % slots;
-}
-
-std::uint32_t intern_text(PyObject* text) noexcept {
-    Py_ssize_t size = 0;
-    if (const char* bytes = PyUnicode_AsUTF8AndSize(text, &size); bytes != nullptr)
-        return Recorder::instance().intern({bytes, static_cast<std::size_t>(size)});
-    PyErr_Clear();  // lone surrogates: shown escaped
-    const Owned encoded(PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace"));
-    if (!encoded) {
-        PyErr_Clear();
-        return 0;
-    }
-    return Recorder::instance().intern(
-        {PyBytes_AS_STRING(encoded.get()), static_cast<std::size_t>(PyBytes_GET_SIZE(encoded.get()))});
-}
-
-NameKey look_up_key(PyObject* name, std::uint32_t generation) noexcept {
-    CachedName& entry = name_cache[slot_of(name, cached_names)];
-    if (entry.name == name && generation_of(entry.key) == generation) [[likely]]
-        return entry.key;
-    const NameKey key = Recorder::name_key(generation, intern_text(name));
-    PyObject* const former = entry.name;
-    Py_INCREF(name);
-    entry = {name, key};
-    Py_XDECREF(former);
-    return key;
-}
-
-// The span's key of the recording that is active.
-inline NameKey current_key(Span* span, const Recorder& recorder) noexcept {
-    const std::uint32_t epoch = recorder.epoch();
-    if (generation_of(span->name_key) != epoch && epoch != Recorder::no_epoch) [[unlikely]]
-        span->name_key = look_up_key(span->name, epoch);
-    return span->name_key;
-}
-
-[[gnu::noinline]] void emit_in_event_loop(ThreadLog& log, EventKind kind, NameKey key,
-                                          std::uint64_t ticks) noexcept {
-    Recorder::instance().emit_to(&log, kind, key, ticks);
-    leave_trace(log, ticks);
-}
-
-inline void emit(Recorder& recorder, ThreadLog* log, EventKind kind, NameKey key,
-                 std::uint64_t ticks) noexcept {
-    if (log == nullptr) [[unlikely]]
-        return;
-    if (log->in_event_loop) [[unlikely]]
-        return emit_in_event_loop(*log, kind, key, ticks);
-    recorder.emit_to(log, kind, key, ticks);
-}
-
-inline PyObject* entered(Span* span) noexcept {
-    auto* const self = reinterpret_cast<PyObject*>(span);
-    Py_INCREF(self);
-    return self;
-}
-
-// Apart from begin() and end(), so that a span which nobody records saves no registers.
-[[gnu::noinline]] PyObject* record_begin(Span* span, Recorder& recorder) noexcept {
-    ThreadLog* const log = note_context(recorder);
-    const NameKey key = current_key(span, recorder);
-    emit(recorder, log, EventKind::span_begin, key, read_ticks());
-    return entered(span);
-}
-
-[[gnu::noinline]] PyObject* record_end(Span* span, Recorder& recorder) noexcept {
-    const std::uint64_t ticks = read_ticks();
-    ThreadLog* const log = note_context(recorder);
-    emit(recorder, log, EventKind::span_end, current_key(span, recorder), ticks);
-    Py_RETURN_NONE;
-}
-
-inline PyObject* begin(Span* span) noexcept {
-    if (tool_attached) [[unlikely]]
-        push_range(span->name);
-    Recorder* const recorder = Recorder::existing();
-    if (recorder == nullptr || !recorder->active()) return entered(span);
-    return record_begin(span, *recorder);
-}
-
-inline PyObject* end(Span* span) noexcept {
-    if (tool_attached) [[unlikely]]
-        nvtx::pop_range();
-    Recorder* const recorder = Recorder::existing();
-    if (recorder == nullptr || !recorder->active()) Py_RETURN_NONE;
-    return record_end(span, *recorder);
-}
 
 template <BoundMethod Span::* method>
 Span* span_of(PyObject* bound) noexcept {
@@ -149,11 +31,11 @@ Span* span_of(PyObject* bound) noexcept {
 PyObject* call_enter(PyObject* self, PyObject* const*, std::size_t nargsf, PyObject*) noexcept {
     if (PyVectorcall_NARGS(nargsf) != 0) [[unlikely]]
         return PyErr_Format(PyExc_TypeError, "__enter__() takes no arguments");
-    return begin(span_of<&Span::enter>(self));
+    return begin_span(span_of<&Span::enter>(self));
 }
 
 PyObject* call_exit(PyObject* self, PyObject* const*, std::size_t, PyObject*) noexcept {
-    return end(span_of<&Span::exit>(self));
+    return end_span(span_of<&Span::exit>(self));
 }
 
 template <BoundMethod Span::* method>
@@ -253,7 +135,7 @@ PyObject* call_unbound(PyObject* self, PyObject* const* args, std::size_t nargsf
     if (PyVectorcall_NARGS(nargsf) < 1 || Py_TYPE(args[0]) != span_type)
         return PyErr_Format(PyExc_TypeError, "the first argument must be a gpuprof.span");
     auto* const span = reinterpret_cast<Span*>(args[0]);
-    return reinterpret_cast<SpanMethod*>(self)->is_enter ? begin(span) : end(span);
+    return reinterpret_cast<SpanMethod*>(self)->is_enter ? begin_span(span) : end_span(span);
 }
 
 PyTypeObject method_type = [] {

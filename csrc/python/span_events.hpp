@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+// The span object, and what is recorded where one begins and ends.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "core/recorder.hpp"
+#include "python/python_api.hpp"
+#include "python/ranges.hpp"
+
+namespace gpuprof::python {
+
+// A `with` line looks up __enter__ and __exit__ and binds both, and a bound method of CPython is a new
+// object each time, about 15 ns. Ours live inside the span: binding hands out the one that is there. Either
+// the span keeps a reference to it, and then it is never freed before the span is, or it owns a reference to
+// its span for as long as somebody holds it.
+struct BoundMethod {
+    PyObject_HEAD vectorcallfunc call;
+    bool kept_by_span;
+};
+
+struct Span {
+    PyObject_HEAD PyObject* name;
+    NameKey name_key;
+    BoundMethod enter;
+    BoundMethod exit;
+    Span** resting_place;  // null where it may not rest
+};
+
+// Where an object that is found by the address of its name stands among `slots`.
+inline std::size_t slot_of(const PyObject* name, std::size_t slots) noexcept {
+    const auto address = reinterpret_cast<std::uintptr_t>(name);
+    return (address >> 4 ^ address >> 12) % slots;
+}
+
+inline PyObject* entered(Span* span) noexcept {
+    auto* const self = reinterpret_cast<PyObject*>(span);
+    Py_INCREF(self);
+    return self;
+}
+
+// Apart from begin_span() and end_span(), so that a span which nobody records saves no registers. Return what
+// the method of the `with` line returns.
+PyObject* record_begin(Span* span, Recorder& recorder) noexcept;
+PyObject* record_end(Span* span, Recorder& recorder) noexcept;
+
+inline PyObject* begin_span(Span* span) noexcept {
+    if (tool_attached) [[unlikely]]
+        push_range(span->name);
+    Recorder* const recorder = Recorder::existing();
+    if (recorder == nullptr || !recorder->active()) return entered(span);
+    return record_begin(span, *recorder);
+}
+
+inline PyObject* end_span(Span* span) noexcept {
+    if (tool_attached) [[unlikely]]
+        nvtx::pop_range();
+    Recorder* const recorder = Recorder::existing();
+    if (recorder == nullptr || !recorder->active()) Py_RETURN_NONE;
+    return record_end(span, *recorder);
+}
+
+}  // namespace gpuprof::python
