@@ -11,6 +11,8 @@
 #include <system_error>
 #include <utility>
 
+#include "core/signals_blocked.hpp"
+
 namespace gpuprof {
 namespace {
 
@@ -20,6 +22,8 @@ int reserve_blocks(int file, std::size_t size) noexcept {
     if (fcntl(file, F_PREALLOCATE, &store) == -1) return errno;
     return ftruncate(file, static_cast<off_t>(size)) == 0 ? 0 : errno;
 #else
+    // On tmpfs of older kernels a signal ends it at once, and would each time for a program with a timer.
+    const SignalsBlocked blocked;
     return posix_fallocate(file, 0, static_cast<off_t>(size));
 #endif
 }

@@ -7,7 +7,8 @@
 
 namespace gpuprof {
 
-// The program's signals are for its own threads: a thread that is made while this lives takes none of them.
+// The calling thread takes no signal while this lives, and a thread that is made meanwhile never does: the
+// program's signals are for its own threads.
 class SignalsBlocked {
   public:
     SignalsBlocked() noexcept {
