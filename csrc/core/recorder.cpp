@@ -249,6 +249,7 @@ void Recorder::make_first_files() {
     if (is_new) Segment(losses, describe_process()).open();
     try {
         open_segment();
+        segments_.prepare_newest();
     } catch (const std::exception&) {
         if (is_new) ::unlink(losses.c_str());
         throw;

@@ -43,6 +43,15 @@ void SegmentList::open() {
     may_open_ahead_ = true;
 }
 
+void SegmentList::prepare_newest() noexcept {
+    Segment& newest = *segments_.back();
+    while (newest.next_to_prepare() < newest.chunk_count()) {
+        const std::size_t chunk = newest.next_to_prepare();
+        newest.prepare(chunk);
+        newest.note_prepared(chunk);
+    }
+}
+
 // Segments grow, so that a short recording reserves little and a long one maps rarely.
 std::unique_ptr<Segment> SegmentList::describe_next() {
     SegmentIdentity identity = identity_;

@@ -16,9 +16,9 @@
 namespace gpuprof {
 
 // The segments that this process records into. The kernel takes some 25 us to provide the memory of a chunk,
-// as long as a thread needs to record 400 spans: a recording that has filled half of its first segment gets a
-// thread that has the next chunks provided before they are taken. Where it falls behind, or cannot be had,
-// the thread that takes a chunk waits for the kernel itself.
+// as long as a thread needs to record 400 spans. That of the first segment is there before the recording
+// begins, and one that has filled half of it gets a thread that has the next chunks provided before they are
+// taken. Where it falls behind, or cannot be had, the thread that takes a chunk waits for the kernel itself.
 //
 // Everything but pause() needs the mutex that was given to the constructor.
 class SegmentList {
@@ -33,6 +33,8 @@ class SegmentList {
     Segment& first() noexcept { return *segments_.front(); }
     // Throws std::system_error.
     void open();
+    // Has the memory of the newest segment provided now, before there is anything to measure.
+    void prepare_newest() noexcept;
     // `lock` holds the mutex, and may let go of it meanwhile. Throws std::system_error.
     Event* take_chunk(std::unique_lock<std::mutex>& lock);
 

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The thread that has the kernel provide memory ahead of a recording that needs much of it.
+#include <sys/mman.h>
 #include <sys/resource.h>
 
 #include <atomic>
@@ -44,6 +45,31 @@ std::string status_line(const fs::path& task, std::string_view key) {
     for (std::string line; std::getline(status, line);)
         if (line.starts_with(key)) return line.substr(key.size());
     return {};
+}
+
+// How much of this process's mapped segments has memory, in KiB.
+std::size_t resident_segments_kib() {
+    std::ifstream maps("/proc/self/smaps");
+    std::size_t found = 0;
+    bool is_segment = false;
+    for (std::string line; std::getline(maps, line);) {
+        if (line.find('-') < line.find(' ')) is_segment = line.ends_with(".segment");
+        if (is_segment && line.starts_with("Rss:")) found += std::stoul(line.substr(4));
+    }
+    return found;
+}
+
+bool kernel_provides_memory_on_request() {
+    alignas(4096) static char page[4096];
+    return madvise(page, sizeof(page), MADV_POPULATE_WRITE) == 0;
+}
+
+TEST(the_memory_of_the_first_events_is_there_before_them) {
+    if (!kernel_provides_memory_on_request()) return;
+    const TemporaryFolder folder;
+    start(folder);
+    CHECK(resident_segments_kib() >= 16 * chunk_bytes / 1024);
+    Recorder::instance().stop();
 }
 
 TEST(a_short_recording_begins_no_thread) {
