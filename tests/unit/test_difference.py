@@ -6,6 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import re
+import time
 from pathlib import Path
 
 import numpy as np
@@ -248,24 +249,34 @@ def test_what_is_not_alike_is_told_in_one_line() -> None:
 # ---- recorded runs -------------------------------------------------------------------------------
 
 
-def record_steps(path: Path, *, slow: bool, steps: int = 60) -> gpuprof.Run:
+STEPS, SLOW_S = 60, 0.015
+
+
+def record_steps(path: Path, *, slow: bool, steps: int = STEPS) -> gpuprof.Run:
     torch = pytest.importorskip("torch")
     torch.set_num_threads(1)  # threads that wait for one another on a busy machine are slow at random
+
+    class Linear(torch.nn.Linear):
+        lasts_s = 0.0
+
+        def forward(self, x: object) -> object:
+            # By the clock: a busy machine makes work slow at random, and in the middle of a run.
+            until = time.perf_counter() + self.lasts_s
+            y = super().forward(x)
+            while time.perf_counter() < until:
+                y = super().forward(x)
+            return y
 
     class Block(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
-            self.linear = torch.nn.Linear(512, 512)
-            self.repeats = 1
+            self.linear = Linear(512, 512)
 
         def forward(self, x: object) -> object:
-            for _ in range(self.repeats):
-                y = self.linear(x)
-            return y
+            return self.linear(x)
 
     model = torch.nn.Sequential(*(Block() for _ in range(6)))
-    # The extra work takes much longer than all the rest, and than a busy machine makes a program wait.
-    model[3].repeats = 40 if slow else 1
+    model[3].linear.lasts_s = SLOW_S if slow else 0.0
     x = torch.randn(128, 512)
     model(x)
     with gpuprof.profile(model, out=path) as recording, torch.no_grad():
@@ -290,7 +301,8 @@ def test_real_extra_work_in_one_layer_is_what_changed_most(
     assert (first.name, first.state) == ("3.linear", "slower")
     assert first.low_ns is not None
     assert first.low_ns > 0
-    assert (first.calls_old, first.calls_new) == (60, 2400)
+    assert (first.calls_old, first.calls_new) == (STEPS, STEPS)
+    assert first.change_ns > 0.9 * STEPS * SLOW_S * 1e9
     others = [row for row in found.changed if row.name not in ("3", "3.linear")]
     assert all(abs(row.change_ns) < first.change_ns / 4 for row in others)
 
