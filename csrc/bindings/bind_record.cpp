@@ -100,10 +100,10 @@ void link_gpu_work(const std::string& kind, std::uint64_t id, std::uint64_t copy
     if (kind == "launch")
         recorder.emit(EventKind::launch, recorder.name_key(static_cast<std::uint32_t>(id)));
     else if (kind == "graph_node")
-        recorder.emit_to(recorder.current_log(), EventKind::graph_node, none, id);
+        Recorder::emit_to(recorder.current_log(), EventKind::graph_node, none, id);
     else if (kind == "graph_clone") {
-        recorder.emit_to(recorder.current_log(), EventKind::graph_clone, none, id);
-        recorder.emit_to(recorder.current_log(), EventKind::graph_clone_of, none, copy);
+        Recorder::emit_to(recorder.current_log(), EventKind::graph_clone, none, id);
+        Recorder::emit_to(recorder.current_log(), EventKind::graph_clone_of, none, copy);
     } else
         throw py::value_error("kind is launch, graph_node or graph_clone");
 }
@@ -157,7 +157,7 @@ void bind_record(py::module_& module) {
     module.def("link_gpu_work", &link_gpu_work, py::arg("kind"), py::arg("number"), py::arg("copy") = 0);
     module.def(
         "intern", [](const std::string& text) { return Recorder::instance().intern(text); }, py::arg("text"));
-    module.def("is_recording", [] { return Recorder::instance().active(); });
+    module.def("is_recording", [] { return Recorder::active(); });
     module.def("start_detached", &start_detached_program, py::arg("arguments"), py::arg("environment"),
                py::arg("standard_input"));
     module.def("adopts_orphans", &adopts_orphans);

@@ -118,8 +118,8 @@ void untie() noexcept {
 void note_layer_nodes(ThreadLog* log, NameKey key, std::uint64_t first, std::uint64_t end) noexcept {
     constexpr std::uint64_t most = std::numeric_limits<std::uint32_t>::max();
     const auto count = static_cast<std::uint32_t>(std::min(end - first, most));
-    Recorder::instance().emit_to(log, EventKind::layer_nodes, Recorder::name_key(generation_of(key), count),
-                                 node_mark(functions.thread(), first));
+    Recorder::emit_to(log, EventKind::layer_nodes, Recorder::name_key(generation_of(key), count),
+                      node_mark(functions.thread(), first));
 }
 
 void note_current_node() noexcept {
@@ -132,8 +132,8 @@ void note_current_node() noexcept {
     // Nodes that add to a parameter's gradient belong to no call: all have the largest number.
     if (sequence == std::numeric_limits<std::uint64_t>::max()) return;
     Recorder& recorder = Recorder::instance();
-    recorder.emit_to(recorder.current_log(), EventKind::backward_node, recorder.name_key(0),
-                     node_mark(thread, sequence));
+    Recorder::emit_to(recorder.current_log(), EventKind::backward_node, recorder.name_key(0),
+                      node_mark(thread, sequence));
 }
 
 }  // namespace gpuprof::autograd

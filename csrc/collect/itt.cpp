@@ -185,7 +185,7 @@ std::atomic<ContextProbe> context_probe{nullptr};  // set while other threads ma
 std::atomic<bool> attached{false};
 
 void task_begin(const Domain* domain, Identifier, Identifier, StringHandle* handle) noexcept {
-    if (handle == nullptr || !Recorder::instance().active() || !is_recorded(domain)) return;
+    if (handle == nullptr || !Recorder::active() || !is_recorded(domain)) return;
     if (const ContextProbe probe = context_probe.load(std::memory_order_acquire); probe != nullptr) probe();
     if (autograd::nodes_are_tied.load(std::memory_order_acquire) && is_evaluation(handle))
         autograd::note_current_node();
@@ -194,7 +194,7 @@ void task_begin(const Domain* domain, Identifier, Identifier, StringHandle* hand
 
 void task_end(const Domain* domain) noexcept {
     Recorder& recorder = Recorder::instance();
-    if (recorder.active() && is_recorded(domain))
+    if (Recorder::active() && is_recorded(domain))
         recorder.emit(EventKind::operator_end, recorder.name_key(0));
 }
 

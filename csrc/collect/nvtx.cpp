@@ -68,7 +68,7 @@ bool was_left_out(const Domain& domain, int level) noexcept {
 
 void recorder_emit(EventKind kind, std::uint32_t name, std::uint64_t ticks) noexcept {
     Recorder& recorder = Recorder::instance();
-    recorder.emit_to(recorder.current_log(), kind, recorder.name_key(name), ticks);
+    Recorder::emit_to(recorder.current_log(), kind, recorder.name_key(name), ticks);
 }
 
 void emit(EventKind kind, std::uint32_t name, std::uint64_t ticks) noexcept {
@@ -100,14 +100,14 @@ void emit_start(std::uint64_t range, std::uint32_t name) noexcept {
 
 int push(void* handle, const Attributes* attributes) noexcept {
     Domain& domain = domain_of(handle);
-    if (Recorder::is_recording()) emit_begin(attributes_id(domain, attributes));
+    if (Recorder::active()) emit_begin(attributes_id(domain, attributes));
     return enter(domain);
 }
 
 int pop(void* handle) noexcept {
     Domain& domain = domain_of(handle);
     const int level = leave(domain);
-    if (was_left_out(domain, level) || !Recorder::is_recording()) return level;
+    if (was_left_out(domain, level) || !Recorder::active()) return level;
     const std::uint64_t ticks = read_ticks();
     emit(EventKind::range_end, domain_id(domain), ticks);
     return level;
@@ -115,18 +115,17 @@ int pop(void* handle) noexcept {
 
 void mark(void* handle, const Attributes* attributes) noexcept {
     Domain& domain = domain_of(handle);
-    if (Recorder::is_recording()) emit_mark(domain, attributes_id(domain, attributes));
+    if (Recorder::active()) emit_mark(domain, attributes_id(domain, attributes));
 }
 
 std::uint64_t start(void* handle, const Attributes* attributes) noexcept {
     const std::uint64_t range = next_range.fetch_add(1, std::memory_order_relaxed);
-    if (Recorder::is_recording()) emit_start(range, attributes_id(domain_of(handle), attributes));
+    if (Recorder::active()) emit_start(range, attributes_id(domain_of(handle), attributes));
     return range;
 }
 
 void stop(void*, std::uint64_t range) noexcept {
-    if (Recorder::is_recording())
-        emit(EventKind::range_stop, static_cast<std::uint32_t>(range), read_ticks());
+    if (Recorder::active()) emit(EventKind::range_stop, static_cast<std::uint32_t>(range), read_ticks());
 }
 
 // ---- the functions of the interface: the default domain
@@ -137,13 +136,12 @@ int push_ex(const Attributes* attributes) noexcept {
 
 int push_narrow(const char* message) noexcept {
     const int level = enter(default_domain);
-    if (Recorder::is_recording() && !leave_out(level, message))
-        emit_begin(narrow_id(default_domain, message));
+    if (Recorder::active() && !leave_out(level, message)) emit_begin(narrow_id(default_domain, message));
     return level;
 }
 
 int push_wide(const wchar_t* message) noexcept {
-    if (Recorder::is_recording()) emit_begin(wide_id(default_domain, message));
+    if (Recorder::active()) emit_begin(wide_id(default_domain, message));
     return enter(default_domain);
 }
 
@@ -156,11 +154,11 @@ void mark_ex(const Attributes* attributes) noexcept {
 }
 
 void mark_narrow(const char* message) noexcept {
-    if (Recorder::is_recording()) emit_mark(default_domain, narrow_id(default_domain, message));
+    if (Recorder::active()) emit_mark(default_domain, narrow_id(default_domain, message));
 }
 
 void mark_wide(const wchar_t* message) noexcept {
-    if (Recorder::is_recording()) emit_mark(default_domain, wide_id(default_domain, message));
+    if (Recorder::active()) emit_mark(default_domain, wide_id(default_domain, message));
 }
 
 std::uint64_t start_ex(const Attributes* attributes) noexcept {
@@ -169,13 +167,13 @@ std::uint64_t start_ex(const Attributes* attributes) noexcept {
 
 std::uint64_t start_narrow(const char* message) noexcept {
     const std::uint64_t range = next_range.fetch_add(1, std::memory_order_relaxed);
-    if (Recorder::is_recording()) emit_start(range, narrow_id(default_domain, message));
+    if (Recorder::active()) emit_start(range, narrow_id(default_domain, message));
     return range;
 }
 
 std::uint64_t start_wide(const wchar_t* message) noexcept {
     const std::uint64_t range = next_range.fetch_add(1, std::memory_order_relaxed);
-    if (Recorder::is_recording()) emit_start(range, wide_id(default_domain, message));
+    if (Recorder::active()) emit_start(range, wide_id(default_domain, message));
     return range;
 }
 

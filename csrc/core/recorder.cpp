@@ -41,6 +41,7 @@ struct ThreadExit {
 };
 
 constinit std::atomic<Recorder*> Recorder::instance_{nullptr};
+constinit std::atomic<std::uint32_t> Recorder::epoch_{no_epoch};
 
 Recorder& Recorder::make_instance() noexcept {
     // Never destroyed: threads may still emit while the process ends.
@@ -129,7 +130,7 @@ void Recorder::release_logs() noexcept {
         log->cursor = log->limit = nullptr;
         log->dropped = 0;
         log->pieces = 0;
-        log->context_version = 0;
+        log->context_version = log->plain_version = 0;
         log->context_id = 0;
         log->context_parent = 0;
         log->in_event_loop = false;
@@ -170,10 +171,11 @@ void Recorder::detach_thread(ThreadLog* log) noexcept {
     delete log;
 }
 
-// What is left of emit_to where the thread's piece is full: the thread is busy.
-void Recorder::emit_to_next_piece(ThreadLog* log, EventKind kind, NameKey key, std::uint64_t ticks) noexcept {
-    if (refill(*log)) write_event(log->cursor++, kind, static_cast<std::uint32_t>(key), ticks);
-    log->busy.store(0, std::memory_order_release);
+// What is left of try_emit where the thread's piece is full: the thread is busy.
+bool Recorder::emit_to_next_piece(ThreadLog& log, EventKind kind, NameKey key, std::uint64_t ticks) noexcept {
+    if (instance().refill(log)) write_event(log.cursor++, kind, static_cast<std::uint32_t>(key), ticks);
+    log.busy.store(0, std::memory_order_release);
+    return true;
 }
 
 // Called by a busy thread, so the segments stay mapped until it returns.
@@ -188,7 +190,7 @@ bool Recorder::refill(ThreadLog& log) noexcept {
             note_storage_failure(error.what());
         }
     }
-    if (storage_failed_) {
+    if (piece.cursor == nullptr) {
         count_dropped_event(log);
         return false;
     }

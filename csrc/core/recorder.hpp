@@ -31,6 +31,8 @@ struct alignas(64) ThreadLog {
     std::uint64_t context_version = 0;
     std::uint32_t context_id = 0;
     std::uint32_t context_parent = 0;
+    // The same while a span needs no more than its event, 0 in an event loop, where it leaves a trace.
+    std::uint64_t plain_version = 0;
     bool in_event_loop = false;
     std::uint32_t pieces = 0;
     std::uint32_t system_id = 0;
@@ -77,15 +79,9 @@ class Recorder {
     // Ends the recording of this process. Harmless when none is active.
     RecorderTotals stop() noexcept;
 
-    // The recorder, or null where nobody has asked for it yet: does not make one.
-    static Recorder* existing() noexcept { return instance_.load(std::memory_order_acquire); }
-    static bool is_recording() noexcept {
-        const Recorder* const made = existing();
-        return made != nullptr && made->active();
-    }
-    bool active() const noexcept { return epoch() != no_epoch; }
+    static bool active() noexcept { return epoch() != no_epoch; }
     // The generation of the recording that is active, or `no_epoch`: one number to compare a key with.
-    std::uint32_t epoch() const noexcept { return epoch_.load(std::memory_order_acquire); }
+    static std::uint32_t epoch() noexcept { return epoch_.load(std::memory_order_acquire); }
     static constexpr std::uint32_t no_epoch = 0xFFFFFFFFu;
     // Counts recordings; ids of names are valid within one only.
     std::uint32_t generation() const noexcept { return generation_.load(std::memory_order_acquire); }
@@ -104,6 +100,8 @@ class Recorder {
         ThreadLog* log = thread_log_;
         return log != nullptr ? log : attach_thread();
     }
+    // The same, or null where the thread has none yet.
+    static ThreadLog* existing_log() noexcept { return thread_log_; }
 
     // Adds events of a thread that another tool recorded, in time order, while the recording is active.
     // Throws std::system_error when the disk is full.
@@ -119,18 +117,24 @@ class Recorder {
     void emit(EventKind kind, NameKey key) noexcept { emit_to(current_log(), kind, key, read_ticks()); }
 
     // `log` is current_log() of the calling thread, `key` a name_key().
-    void emit_to(ThreadLog* log, EventKind kind, NameKey key, std::uint64_t ticks) noexcept {
-        if (log == nullptr) [[unlikely]]
-            return;
-        log->busy.store(1, std::memory_order_relaxed);
+    static void emit_to(ThreadLog* log, EventKind kind, NameKey key, std::uint64_t ticks) noexcept {
+        if (log != nullptr) [[likely]]
+            static_cast<void>(try_emit(*log, kind, key, ticks));
+    }
+
+    // The same; false where the key is not of the recording that is active.
+    static bool try_emit(ThreadLog& log, EventKind kind, NameKey key, std::uint64_t ticks) noexcept {
+        log.busy.store(1, std::memory_order_relaxed);
         std::atomic_signal_fence(std::memory_order_seq_cst);
-        if (epoch() == generation_of(key)) [[likely]] {
-            if (log->cursor == log->limit) [[unlikely]]
+        const bool is_current = epoch() == generation_of(key);
+        if (is_current) [[likely]] {
+            if (log.cursor == log.limit) [[unlikely]]
                 return emit_to_next_piece(log, kind, key, ticks);
-            gpuprof::prefetch_for_writing(log->cursor + prefetched_events);
-            write_event(log->cursor++, kind, static_cast<std::uint32_t>(key), ticks);
+            gpuprof::prefetch_for_writing(log.cursor + prefetched_events);
+            write_event(log.cursor++, kind, static_cast<std::uint32_t>(key), ticks);
         }
-        log->busy.store(0, std::memory_order_release);
+        log.busy.store(0, std::memory_order_release);
+        return is_current;
     }
 
   private:
@@ -157,7 +161,7 @@ class Recorder {
 
     ThreadLog* attach_thread() noexcept;
     void detach_thread(ThreadLog* log) noexcept;
-    void emit_to_next_piece(ThreadLog* log, EventKind kind, NameKey key, std::uint64_t ticks) noexcept;
+    static bool emit_to_next_piece(ThreadLog& log, EventKind kind, NameKey key, std::uint64_t ticks) noexcept;
     bool refill(ThreadLog& log) noexcept;
     Piece next_piece(std::unique_lock<std::mutex>& chunks);
     void begin_segments(bool may_begin_thread);
@@ -178,8 +182,8 @@ class Recorder {
     friend struct ThreadExit;
     static constinit std::atomic<Recorder*> instance_;
     static thread_local constinit ThreadLog* thread_log_;
+    static constinit std::atomic<std::uint32_t> epoch_;  // the generation while a recording is active
 
-    std::atomic<std::uint32_t> epoch_{no_epoch};  // the generation while a recording is active
     std::atomic<std::uint32_t> generation_{0};
     std::atomic<std::uint32_t> contexts_{0};
 

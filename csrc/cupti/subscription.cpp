@@ -24,7 +24,7 @@ void note_launch(const abi::CallbackData& call) noexcept {
 
 void emit_node(EventKind kind, std::uint64_t node) noexcept {
     Recorder& recorder = Recorder::instance();
-    recorder.emit_to(recorder.current_log(), kind, recorder.name_key(0), node);
+    Recorder::emit_to(recorder.current_log(), kind, recorder.name_key(0), node);
 }
 
 void note_graph_node(std::uint32_t id, const abi::ResourceData& resource) noexcept {

@@ -100,8 +100,7 @@ void enter_task(ThreadLog& log, TaskId task) noexcept {
     if (task.id == log.context_id) return;
     log.context_id = task.id;
     log.context_parent = task.parent;
-    Recorder::instance().emit_to(&log, EventKind::context, Recorder::name_key(task.generation, task.parent),
-                                 task.id);
+    Recorder::emit_to(&log, EventKind::context, Recorder::name_key(task.generation, task.parent), task.id);
 }
 
 }  // namespace
@@ -120,7 +119,7 @@ void probe_context() noexcept {
 
 void switch_context(ThreadLog& log, PyThreadState* state) noexcept {
     Recorder& recorder = Recorder::instance();
-    if (!recorder.active()) return;
+    if (!Recorder::active()) return;
     ErrorKeeper keep_error;
     const std::uint32_t generation = recorder.generation();
     const Owned seen = find_mark(generation);
@@ -133,10 +132,11 @@ void switch_context(ThreadLog& log, PyThreadState* state) noexcept {
         // Outside an event loop no traces are left, and the mark would grow old: any time is as good.
         if (!set_mark(state, task, log.in_event_loop ? read_ticks() : any_time)) return;
         if (task.parent != 0)
-            recorder.emit_to(&log, EventKind::task_start, Recorder::name_key(generation, 0), mark->ticks);
+            Recorder::emit_to(&log, EventKind::task_start, Recorder::name_key(generation, 0), mark->ticks);
     }
     seen_entry(state->context) = {state->context, task};
     log.context_version = state->context_ver;
+    log.plain_version = log.in_event_loop ? 0 : log.context_version;
     enter_task(log, task);
 }
 

@@ -150,7 +150,7 @@ PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nar
     LayerState& layers = state();
     Recorder& recorder = Recorder::instance();
     const vectorcallfunc original = layers.original;
-    if (!recorder.active() || PyVectorcall_NARGS(nargsf) == 0)
+    if (!Recorder::active() || PyVectorcall_NARGS(nargsf) == 0)
         return original(callable, args, nargsf, keywords);
     std::uint32_t name = layers.modules.find(args[0]);
     if (inside_whole) return original(callable, args, nargsf, keywords);
@@ -166,7 +166,7 @@ PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nar
     const bool whole = (name & ModuleTable::whole_bit) != 0;
     name &= ~ModuleTable::flag_bits;
     const NameKey key = recorder.name_key(name);
-    recorder.emit_to(note_context(recorder), EventKind::layer_begin, key, read_ticks());
+    Recorder::emit_to(note_context(recorder), EventKind::layer_begin, key, read_ticks());
     const bool announced = tool_attached;
     if (announced) [[unlikely]]
         nvtx::push_range(recorder.name_text(name).c_str());
@@ -182,7 +182,7 @@ PyObject* call_module(PyObject* callable, PyObject* const* args, std::size_t nar
     ThreadLog* const log = note_context(recorder);
     if (end_node != first_node) [[unlikely]]
         autograd::note_layer_nodes(log, key, first_node, end_node);
-    recorder.emit_to(log, EventKind::layer_end, key, ticks);
+    Recorder::emit_to(log, EventKind::layer_end, key, ticks);
     return result;
 }
 

@@ -7,6 +7,15 @@
 
 namespace gpuprof::python {
 
+// The state of the thread that holds the interpreter lock, which may be another one before 3.12.
+inline PyThreadState* present_thread_state() noexcept {
+#if PY_VERSION_HEX >= 0x030D0000
+    return PyThreadState_GetUnchecked();
+#else
+    return _PyThreadState_UncheckedGet();
+#endif
+}
+
 // A reference that is given back at the end of the scope.
 class Owned {
   public:

@@ -11,12 +11,7 @@ namespace {
 // that of whichever thread holds the lock; equal to this thread's own it is only while this thread does.
 PyThreadState* state_with_lock() noexcept {
     PyThreadState* const own = PyGILState_GetThisThreadState();
-#if PY_VERSION_HEX >= 0x030D0000
-    PyThreadState* const present = PyThreadState_GetUnchecked();
-#else
-    PyThreadState* const present = _PyThreadState_UncheckedGet();
-#endif
-    return own == present ? own : nullptr;
+    return own == present_thread_state() ? own : nullptr;
 }
 
 // Whoever announces a range does not expect Python code to run meanwhile. Until 3.11 making an object may
@@ -50,8 +45,8 @@ void emit_range(EventKind kind, std::uint32_t name, std::uint64_t ticks) noexcep
         const CollectionPause pause;
         switch_context(*log, state);
     }
-    recorder.emit_to(log, kind, recorder.name_key(name), ticks);
-    if (state == nullptr || !log->in_event_loop || !recorder.active()) return;
+    Recorder::emit_to(log, kind, recorder.name_key(name), ticks);
+    if (state == nullptr || !log->in_event_loop || !Recorder::active()) return;
     const CollectionPause pause;
     leave_trace(*log, ticks);
 }

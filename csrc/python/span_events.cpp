@@ -41,42 +41,61 @@ NameKey look_up_key(PyObject* name, std::uint32_t generation) noexcept {
     return key;
 }
 
-// The span's key of the recording that is active.
-inline NameKey current_key(Span* span, const Recorder& recorder) noexcept {
-    const std::uint32_t epoch = recorder.epoch();
-    if (generation_of(span->name_key) != epoch && epoch != Recorder::no_epoch) [[unlikely]]
+// Whether a span's event on the calling thread takes no more than its sixteen bytes.
+inline bool is_plain(const ThreadLog* log) noexcept {
+    return log != nullptr && present_thread_state()->context_ver == log->plain_version;
+}
+
+// What the first event of a thread, of a recording and of an asynchronous task needs. May return null.
+ThreadLog* prepare_log(Span* span) noexcept {
+    ThreadLog* const log = note_context(Recorder::instance());
+    const std::uint32_t epoch = Recorder::epoch();
+    if (generation_of(span->name_key) != epoch && epoch != Recorder::no_epoch)
         span->name_key = look_up_key(span->name, epoch);
-    return span->name_key;
+    return log;
 }
 
-[[gnu::noinline]] void emit_in_event_loop(ThreadLog& log, EventKind kind, NameKey key,
-                                          std::uint64_t ticks) noexcept {
-    Recorder::instance().emit_to(&log, kind, key, ticks);
-    leave_trace(log, ticks);
+void emit_with_trace(ThreadLog* log, EventKind kind, NameKey key, std::uint64_t ticks) noexcept {
+    Recorder::emit_to(log, kind, key, ticks);
+    if (log != nullptr && log->in_event_loop) leave_trace(*log, ticks);
 }
 
-inline void emit(Recorder& recorder, ThreadLog* log, EventKind kind, NameKey key,
-                 std::uint64_t ticks) noexcept {
-    if (log == nullptr) [[unlikely]]
-        return;
-    if (log->in_event_loop) [[unlikely]]
-        return emit_in_event_loop(*log, kind, key, ticks);
-    recorder.emit_to(log, kind, key, ticks);
+[[gnu::noinline]] void record_first_begin(Span* span) noexcept {
+    ThreadLog* const log = prepare_log(span);
+    emit_with_trace(log, EventKind::span_begin, span->name_key, read_ticks());
+}
+
+[[gnu::noinline]] void record_first_end(Span* span, std::uint64_t ticks) noexcept {
+    ThreadLog* const log = prepare_log(span);
+    emit_with_trace(log, EventKind::span_end, span->name_key, ticks);
 }
 
 }  // namespace
 
-[[gnu::noinline]] PyObject* record_begin(Span* span, Recorder& recorder) noexcept {
-    ThreadLog* const log = note_context(recorder);
-    const NameKey key = current_key(span, recorder);
-    emit(recorder, log, EventKind::span_begin, key, read_ticks());
+[[gnu::noinline]] PyObject* record_begin(Span* span) noexcept {
+    ThreadLog* const log = Recorder::existing_log();
+    if (!is_plain(log) || !Recorder::try_emit(*log, EventKind::span_begin, span->name_key, read_ticks()))
+        [[unlikely]]
+        record_first_begin(span);
     return entered(span);
 }
 
-[[gnu::noinline]] PyObject* record_end(Span* span, Recorder& recorder) noexcept {
+[[gnu::noinline]] PyObject* record_end(Span* span) noexcept {
     const std::uint64_t ticks = read_ticks();
-    ThreadLog* const log = note_context(recorder);
-    emit(recorder, log, EventKind::span_end, current_key(span, recorder), ticks);
+    ThreadLog* const log = Recorder::existing_log();
+    if (!is_plain(log) || !Recorder::try_emit(*log, EventKind::span_end, span->name_key, ticks)) [[unlikely]]
+        record_first_end(span, ticks);
+    Py_RETURN_NONE;
+}
+
+[[gnu::noinline, gnu::cold]] PyObject* announce_begin(Span* span) noexcept {
+    push_range(span->name);
+    return Recorder::active() ? record_begin(span) : entered(span);
+}
+
+[[gnu::noinline, gnu::cold]] PyObject* announce_end(Span* span) noexcept {
+    nvtx::pop_range();
+    if (Recorder::active()) return record_end(span);
     Py_RETURN_NONE;
 }
 

@@ -40,25 +40,24 @@ inline PyObject* entered(Span* span) noexcept {
     return self;
 }
 
-// Apart from begin_span() and end_span(), so that a span which nobody records saves no registers. Return what
-// the method of the `with` line returns.
-PyObject* record_begin(Span* span, Recorder& recorder) noexcept;
-PyObject* record_end(Span* span, Recorder& recorder) noexcept;
+// Return what the method of the `with` line returns. They stand apart, and are called last, so that a span
+// which nobody records or hears of saves no registers.
+PyObject* record_begin(Span* span) noexcept;
+PyObject* record_end(Span* span) noexcept;
+PyObject* announce_begin(Span* span) noexcept;
+PyObject* announce_end(Span* span) noexcept;
 
 inline PyObject* begin_span(Span* span) noexcept {
     if (tool_attached) [[unlikely]]
-        push_range(span->name);
-    Recorder* const recorder = Recorder::existing();
-    if (recorder == nullptr || !recorder->active()) return entered(span);
-    return record_begin(span, *recorder);
+        return announce_begin(span);
+    return Recorder::active() ? record_begin(span) : entered(span);
 }
 
 inline PyObject* end_span(Span* span) noexcept {
     if (tool_attached) [[unlikely]]
-        nvtx::pop_range();
-    Recorder* const recorder = Recorder::existing();
-    if (recorder == nullptr || !recorder->active()) Py_RETURN_NONE;
-    return record_end(span, *recorder);
+        return announce_end(span);
+    if (Recorder::active()) return record_end(span);
+    Py_RETURN_NONE;
 }
 
 }  // namespace gpuprof::python

@@ -366,7 +366,7 @@ TEST(the_binding_may_write_the_events_of_ranges) {
     nvtx::set_range_emitter([](EventKind kind, std::uint32_t name, std::uint64_t ticks) noexcept {
         ++asked;
         Recorder& recorder = Recorder::instance();
-        recorder.emit_to(recorder.current_log(), kind, recorder.name_key(name), ticks);
+        Recorder::emit_to(recorder.current_log(), kind, recorder.name_key(name), ticks);
     });
     Copy::push("idle");
     Copy::pop();

@@ -157,7 +157,7 @@ TEST(stop_without_a_start_and_events_without_a_recording) {
     CHECK_EQ(totals.dropped_events, 0u);
     CHECK(!totals.storage_failed);
     emit_numbered_spans(10);
-    CHECK(!Recorder::instance().active());
+    CHECK(!Recorder::active());
     const TemporaryFolder folder;
     start(folder);
     Recorder::instance().stop();
@@ -177,7 +177,7 @@ TEST(a_second_start_is_refused_and_disturbs_nothing) {
     }
     CHECK(refused);
     CHECK(other.files(".segment").empty());
-    CHECK(Recorder::instance().active());
+    CHECK(Recorder::active());
     run_in_threads(1, [](unsigned) { emit_numbered_spans(3); });
     Recorder::instance().stop();
     check_whole(folder, 2, 3);
@@ -217,7 +217,7 @@ TEST(a_folder_that_cannot_be_written) {
             message = error.what();
         }
         CHECK(message.find(path) != std::string::npos);
-        CHECK(!Recorder::instance().active());
+        CHECK(!Recorder::active());
         CHECK_EQ(Recorder::instance().generation(), generation);
         emit_numbered_spans(10);
         CHECK_EQ(Recorder::instance().stop().dropped_events, 0u);

@@ -218,6 +218,23 @@ def test_contexts_that_are_copied_by_hand(record: Any) -> None:
     assert paths["again"] in ("outer/again", "outer/deeper/again")
 
 
+def test_a_thread_whose_span_another_recorded_first_tells_its_context_again(record: Any) -> None:
+    """The second recording knows nothing of the first one's contexts."""
+    span = gpuprof.span("outer")
+
+    def once() -> None:
+        with span:
+            pass
+
+    def body() -> None:
+        in_a_fresh_thread(once)
+        with span:
+            contextvars.copy_context().run(span_once, "inside")
+
+    record(once)
+    assert sorted(record(body).paths()) == ["outer", "outer", "outer/inside"]
+
+
 def test_a_context_entered_many_times_is_one_task(record: Any) -> None:
     span = gpuprof.span("step")
 
