@@ -959,6 +959,16 @@ print(seen == expected)
         assert backward == "[('backward',)]"
         assert seen == "True"
 
+    def test_kineto_says_nothing_among_the_programs_output(self, tmp_path: Path) -> None:
+        program = """
+import torch, gpuprof
+for number in range(2):
+    with gpuprof.profile(out=f"r{number}.gpuprof"):
+        torch.zeros(1)
+"""
+        result = python(program, cwd=tmp_path)
+        assert (result.stdout, result.stderr) == ("", "")
+
     def test_torch_imported_inside_the_recording(self, tmp_path: Path) -> None:
         program = """
 import gpuprof

@@ -18,6 +18,7 @@ from gpuprof import _native
 from gpuprof.record.clock_marks import NAME as MARK
 from gpuprof.record.clock_marks import ClockMarks
 from gpuprof.record.collector import why_not_collecting
+from gpuprof.record.kineto import quiet_kineto
 from gpuprof.record.new_threads import NewThreads
 from gpuprof.record.profiler_guard import ProfilerGuard
 
@@ -236,7 +237,8 @@ class _TorchProfiler:
         clock = _native.clock_info()
         self._realtime_minus_monotonic_ns = clock["realtime_ns"] - clock["monotonic_ns"]
         profiler = profile(use_kineto=True)
-        profiler.__enter__()
+        with quiet_kineto():
+            profiler.__enter__()
         self._profiler = profiler
         self._marks.take()
 

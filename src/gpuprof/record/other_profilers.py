@@ -7,25 +7,24 @@ What the profiler knows is written when the program ends in order; one that is k
 from __future__ import annotations
 
 import atexit
-import contextlib
 import functools
 import json
 import os
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType
 from typing import Any
 
 from gpuprof.record.frame_text import frame_text, is_hidden
 from gpuprof.record.import_hook import ImportHook
+from gpuprof.record.kineto import quiet_kineto
 from gpuprof.record.profiler_guard import ProfilerGuard
 
 TORCH_RESULT = "trace.json"
 CPROFILE_RESULT = "functions.json"
 NOTES_RESULT = "notes.json"
-_LOG_LEVEL = "KINETO_LOG_LEVEL"
 # From 3.12 on cProfile has a place of its own, for all threads; before, one that all profilers share.
 _ONE_PLACE = sys.version_info >= (3, 12)
 
@@ -75,7 +74,7 @@ class _TorchProfile:
 
         self._profile = profiler.profile()
         self._guard.install()
-        with _quiet_kineto():
+        with quiet_kineto():
             self._guard.unguarded(self._profile.start)
 
     def end(self) -> list[str]:
@@ -101,19 +100,6 @@ class _TorchProfile:
         # What a forked child inherited is in the way of its own profiler, and its parent's to write.
         if os.getpid() == self._process_id:
             profile.export_chrome_trace(str(self._path))
-
-
-@contextlib.contextmanager
-def _quiet_kineto() -> Iterator[None]:
-    """Have Kineto write no log among the program's output; it reads the level where it begins."""
-    if _LOG_LEVEL in os.environ:
-        yield
-        return
-    os.environ[_LOG_LEVEL] = "99"
-    try:
-        yield
-    finally:
-        os.environ.pop(_LOG_LEVEL, None)
 
 
 def _begin_torch(folder: Path) -> Callable[[], list[str]]:
