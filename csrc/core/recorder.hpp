@@ -122,8 +122,10 @@ class Recorder {
             static_cast<void>(try_emit(*log, kind, key, ticks));
     }
 
-    // The same; false where the key is not of the recording that is active.
-    static bool try_emit(ThreadLog& log, EventKind kind, NameKey key, std::uint64_t ticks) noexcept {
+    // The same; false where the key is not of the recording that is active. Left alone the compiler shares
+    // one copy among its many callers, most of which are rare.
+    [[gnu::always_inline]] static bool try_emit(ThreadLog& log, EventKind kind, NameKey key,
+                                                std::uint64_t ticks) noexcept {
         log.busy.store(1, std::memory_order_relaxed);
         std::atomic_signal_fence(std::memory_order_seq_cst);
         const bool is_current = epoch() == generation_of(key);
