@@ -143,14 +143,15 @@ def profile(
 ) -> Profile:
     """Record what runs inside the `with` block.
 
-    `modules` are the models whose layers are wanted; without any, every module that is called is named
-    by itself. `out` is the run's folder, which must not exist; without it the run lives in a temporary
-    folder as long as the `Run` object. `gpu` is for device samples so far: "auto" takes them where an
-    NVIDIA driver is. `python` samples the stacks of Python's functions, which then stand above the layers and
-    operators that they called. `work` keeps the arguments of each model's first call, and counts its FLOPs
-    and bytes after the block has ended, for `run.roofline()`; the block itself runs as without. `ceilings`
-    says what `run.roofline()` holds them against: the best ever seen here ("cached"), or what
-    it could do right before and after the block ("around", two seconds each), which a shared machine needs.
+    `modules` are the models whose layers are wanted; without any, every module that is called is named by
+    itself. `out` is the run's folder, which must not exist; without it the run lives in a temporary
+    folder as long as the `Run` object. `gpu` is for device samples, and for what a GPU itself does:
+    "auto" takes both where an NVIDIA driver is, False leaves them out. `python` samples the stacks of
+    Python's functions, which then stand above the layers and operators that they called. `work` keeps the
+    arguments of each model's first call, and counts its FLOPs and bytes after the block has ended, for
+    `run.roofline()`; the block itself runs as without. `ceilings` says what `run.roofline()` holds them
+    against: the best ever seen here ("cached"), or what it could do right before and after the block
+    ("around", two seconds each), which a shared machine needs.
     `counters` does as `work`, and makes these calls once more to read the GPU's hardware counters: bytes that
     its memory moved, tensor operations. Where they cannot be had, a note in the run says why. Raises
     RecordingError, or UnavailableError for what this version or machine lacks.
@@ -194,6 +195,8 @@ def _look_before(which: WhichCeilings) -> Ceilings | None:
 
 
 def _refuse_unavailable(*, gpu: Literal["auto"] | bool, python: bool) -> None:
+    if gpu not in ("auto", True, False):
+        raise RecordingError(f'profile(gpu={gpu!r}) must be "auto", True or False')
     if gpu is True and not has_driver():
         raise UnavailableError("profile(gpu=True) finds no NVIDIA driver here: leave it out, or install one")
     if python and not has_pyinstrument():

@@ -392,6 +392,8 @@ def test_stub_gpu_as_it_was_asked_for(stub: Stub, tmp_path: Path, monkeypatch: p
     monkeypatch.setattr("gpuprof.profiling.has_driver", lambda: False)
     with pytest.raises(gpuprof.UnavailableError, match="no NVIDIA driver") as caught:
         gpuprof.profile(gpu=True)
+    with pytest.raises(gpuprof.RecordingError, match=r"'maybe'.* must be"):
+        gpuprof.profile(gpu="maybe")  # type: ignore[arg-type]
     assert len(str(caught.value).splitlines()) == 1
 
 

@@ -133,6 +133,15 @@ def test_the_program_finds_what_python_gives(facts: Path, same_as_python: Any, w
     same_as_python(*words)
 
 
+def test_files_that_the_shell_opened_are_the_programs(tmp_path: Path, same_as_python: Any) -> None:
+    """As in `program.py 5>log` or `program.py <(command)`."""
+    (tmp_path / "reads.py").write_text("import os, sys\nprint(os.pread(int(sys.argv[1]), 99, 0))\n")
+    (tmp_path / "given").write_text("what the shell gave")
+    with (tmp_path / "given").open("rb") as given:
+        done = same_as_python("reads.py", str(given.fileno()), pass_fds=[given.fileno()])
+    assert b"what the shell gave" in done.stdout
+
+
 def test_an_absolute_path_is_the_same(facts: Path, same_as_python: Any) -> None:
     done = same_as_python(str(facts / "elsewhere/deep/main.py"))
     assert json.loads(done.stdout)["path"][0] == str(facts / "elsewhere/deep")

@@ -89,7 +89,7 @@ class ProgramCommand(click.Command):
 )
 @click.option("--no-operators", is_flag=True, help="Leave out PyTorch's operators.")
 @click.option("--no-layers", is_flag=True, help="Leave out the models' layers.")
-@click.option("--no-gpu", is_flag=True, help="Leave out samples of the GPUs.")
+@click.option("--no-gpu", is_flag=True, help="Leave out samples of the GPUs, and what they do.")
 @click.option(
     "--work", is_flag=True, help="Count FLOPs and bytes after the program has ended, for gpuprof roofline."
 )

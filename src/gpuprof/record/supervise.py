@@ -143,7 +143,8 @@ def free_name(stem: str) -> Path:
 
 def run_command(command: list[str], environment: dict[str, str]) -> int:
     """Run a command to its end, signals passed on; returns its exit code as a shell has it."""
-    process = subprocess.Popen(command, env=environment)
+    # What the shell opened for the program beyond the three standard files is its, too.
+    process = subprocess.Popen(command, env=environment, close_fds=False)
     with _signals_for(process):
         code = process.wait()
     return code if code >= 0 else 128 - code
