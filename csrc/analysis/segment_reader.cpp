@@ -131,9 +131,12 @@ void read_segment(std::unique_ptr<MappedFile> file, RecordedProcess& process, co
     process.files.push_back(std::move(file));
 }
 
-std::vector<RecordedName> read_names(const std::string& path, std::vector<std::string>& damage) {
+std::vector<RecordedName> read_names(const std::string& path, bool has_events,
+                                     std::vector<std::string>& damage) {
     const MappedFile file(path);
     std::vector<RecordedName> names;
+    // A process without events may be just making it, or was killed meanwhile.
+    if (file.size() == 0 && !has_events) return names;
     if (file.size() < sizeof(names_magic) ||
         std::memcmp(file.data(), names_magic, sizeof(names_magic)) != 0) {
         damage.push_back(path + ": not a names file; its names are lost");
@@ -263,11 +266,13 @@ RecordedFolder read_folder(const std::string& folder) {
     }
     for (auto& [key, process] : processes) {
         const auto stem = std::to_string(process.process_id) + "-" + std::to_string(process.process_key);
+        const bool has_events = !process.pieces.empty();
         try {
-            process.names = read_names((fs::path(folder) / (stem + ".names")).string(), result.damage);
+            const std::string path = (fs::path(folder) / (stem + ".names")).string();
+            process.names = read_names(path, has_events, result.damage);
         } catch (const std::system_error& error) {
             // A process that was killed before its first event may have no names file yet.
-            if (!process.pieces.empty()) result.damage.emplace_back(error.what());
+            if (has_events) result.damage.emplace_back(error.what());
         }
         miss_segments(process, result.damage);
         sort_pieces(process);

@@ -129,6 +129,17 @@ TEST(a_names_file_that_is_lost) {
     CHECK(spans.rows.size() > 2000);
 }
 
+// A process makes the file and then writes into it; it may be read, or killed, in between.
+TEST(a_names_file_that_is_just_being_made) {
+    const TemporaryFolder folder;
+    const FakeRecording recording;
+    recording.write(folder());
+    write_file(folder / (recording.stem() + ".names"), {});
+    const RecordedFolder recorded = read_folder(folder());
+    REQUIRE(recorded.processes.size() == 1);
+    CHECK_EQ(recorded.damage.size(), 0u);
+}
+
 TEST(empty_and_missing_folders) {
     const TemporaryFolder folder;
     const Spans spans = decode_folder(folder());
