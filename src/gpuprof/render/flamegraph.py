@@ -11,11 +11,12 @@ from __future__ import annotations
 import base64
 import gzip
 import html
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from gpuprof.analyze.difference import STATES
+from gpuprof.analyze.fold import listed_layers
 from gpuprof.analyze.text_table import quoted_if_blank
 from gpuprof.render.flame_views import Colouring, View, first_of
 from gpuprof.render.page import (
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
 _SCRIPTS = (
     "format.js",
     "names.js",
+    "models.js",
     "data.js",
     "weights.js",
     "layout.js",
@@ -229,24 +231,42 @@ def _static_table(tree: CallTree, calls: int, unit: str) -> str:
         return "<p>This run holds no calls, so there is nothing to show.</p>"
     total = _total_ns(tree) or 1
     rows = []
-    for node, own, calls in _largest(tree):
+    largest = _largest(tree)
+    for node, name, own, calls in largest[:_STATIC_ROWS]:
         cells = (
-            f'<th scope="row">{html.escape(_label(tree, node))}</th><td>{KINDS[tree.kind[node]]}</td>'
-            f"<td>{amount(own, unit)}</td><td>{100 * own / total:.1f}%</td><td>{calls:,}</td>"
-            f"<td>{html.escape(_path(tree, node))}</td>"
+            f'<th scope="row">{html.escape(name)}</th><td>{KINDS[tree.kind[node]]}</td>'
+            f"<td>{amount(own, unit)}</td><td>{100 * own / total:.1f}%</td>"
+            f"<td>{f'{calls:,}' if calls else '–'}</td><td>{html.escape(_path(tree, node))}</td>"
         )
         rows.append(f"<tr>{cells}</tr>")
     titles = ("Name", "Kind", "Own time" if unit == "ns" else "Own", "Share", "Calls", "Path of the hottest")
     head = "".join(f'<th scope="col">{name}</th>' for name in titles)
     return (
         "<p>The picture needs JavaScript. These calls took the most time of their own:</p>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>{_left_out(largest, total)}"
     )
 
 
-def _largest(tree: CallTree) -> list[tuple[int, int, int]]:
-    """Return hottest node, own ns and calls of the pairs of name and kind with the most own time."""
+def _left_out(largest: Sequence[_Hottest], total: int) -> str:
+    left = largest[_STATIC_ROWS:]
+    if not left:
+        return ""
+    share = 100 * sum(each.own for each in left) / total
+    return f"<p>{len(left):,} more have {share:.1f}% of the own time.</p>"
+
+
+class _Hottest(NamedTuple):
+    node: int
+    name: str
+    own: int
+    calls: int
+
+
+def _largest(tree: CallTree) -> list[_Hottest]:
+    """Return the pairs of name and kind, those with the most own time first, with the hottest node of each."""
     key = tree.name.astype(np.int64) * len(KINDS) + tree.kind
+    layers = listed_layers(tree)
+    key[layers.nodes] = len(tree.names) * len(KINDS) + layers.group
     _, first, group = np.unique(key, return_index=True, return_inverse=True)
     own = np.zeros(len(first), dtype=np.int64)
     calls = np.zeros(len(first), dtype=np.int64)
@@ -254,8 +274,13 @@ def _largest(tree: CallTree) -> list[tuple[int, int, int]]:
     np.add.at(calls, group, tree.calls)
     by_heat = np.lexsort((-tree.own_ns, group))
     hottest = by_heat[np.searchsorted(group[by_heat], np.arange(len(first)))]
-    order = np.argsort(-own, kind="stable")[:_STATIC_ROWS]
-    return [(int(hottest[i]), int(own[i]), int(calls[i])) for i in order]
+    layer_of = dict(zip(layers.nodes.tolist(), layers.group.tolist(), strict=True))
+    found = []
+    for group in np.argsort(-own, kind="stable").tolist():
+        node = int(hottest[group])
+        name = readable(layers.names[layer_of[node]]) if node in layer_of else _label(tree, node)
+        found.append(_Hottest(node, quoted_if_blank(name), int(own[group]), int(calls[group])))
+    return found
 
 
 def _label(tree: CallTree, node: int) -> str:

@@ -46,7 +46,7 @@ async function loadTree() {
   const buffer = head.gzip ? await inflate(bytes) : bytes.buffer;
   const columns = splitColumns(buffer, head.count, head.columns);
   packed.remove();  // megabytes of text that nobody needs again
-  return {
+  return noteModels({
     count: head.count,
     kinds: head.kinds,
     names: head.names,
@@ -62,5 +62,5 @@ async function loadTree() {
     calls: columns.calls,
     threads: columns.threads,
     parent: restoreParent(columns.up),
-  };
+  });
 }

@@ -245,12 +245,12 @@ function buildChangeCards(app, groups) {
     const name = newElement("span", undefined, "name");
     setBreakable(name, group.text);
     button.type = "button";
-    button.title = `Highlight ${fullName(app.tree, group.node)}`;
+    button.title = `Highlight ${hasModelName(app.tree, group.node) ? group.text : fullName(app.tree, group.node)}`;
     button.append(
       name,
       newElement("span", formatChange(changeOf(group)), "share"), " ",
       newElement("span", `${formatRatio(group.change.old, group.change.new)}, ${verdictText(group)}`, "verdict"));
-    button.addEventListener("click", () => toggleSearch(app, exactQuery(shortName(app.tree, group.node))));
+    button.addEventListener("click", () => toggleSearch(app, exactQuery(listedName(app.tree, group.node))));
     const item = newElement("li");
     item.append(button);
     return item;

@@ -162,7 +162,7 @@ function tellingNames(tree, nodes) {
 }
 
 function listForms(tree, node) {
-  const name = shownName(tree, node);
+  const name = quotedIfBlank(listedName(tree, node));
   return kindName(tree, node) === "kernel" ? signaturesOf(name) : [name];
 }
 

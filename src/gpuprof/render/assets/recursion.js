@@ -11,6 +11,11 @@ function hasRecursion(tree) {
   return false;
 }
 
+// The run's own tree, on whose nodes the timeline's slices stand.
+function fullTree({ tree }) {
+  return tree.full ?? tree;
+}
+
 function foldRecursion(full) {
   const { groupOf, groups } = groupRecursion(full);
   const order = preOrder(groups);
@@ -31,7 +36,7 @@ function foldRecursion(full) {
   folded.threads = new Int32Array(folded.count);
   folded.placeOf.forEach((at, node) => { folded.threads[at] = Math.max(folded.threads[at], full.threads[node]); });
   folded.columns = foldedColumns(folded);
-  return folded;
+  return noteModels(folded);
 }
 
 // A group for each cell of the folded tree. Only beneath a folded call are siblings of one name put together:

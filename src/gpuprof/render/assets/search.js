@@ -15,20 +15,20 @@ function compileQuery(text) {
   }
 }
 
-const NO_SEARCH = { text: "", names: null, marks: null, count: 0, calls: 0, ns: 0, share: 0, invalid: false };
+const NO_SEARCH = { text: "", marks: null, count: 0, calls: 0, ns: 0, share: 0, invalid: false };
 
 // A text that finds exactly the names that are shown as `name`.
 function exactQuery(name) {
   return `/^${name.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&")}$/`;
 }
 
-// `names` tells for each name whether it matches, `marks` has a 1 for each matching node. `ns` counts a
-// match inside another match once. A process is no call.
+// `marks` has a 1 for each matching node. `ns` counts a match inside another match once. A process is no call.
 function searchTree(tree, text) {
   if (!text) return NO_SEARCH;
   const test = compileQuery(text);
   if (!test) return { ...NO_SEARCH, text, invalid: true };
   const names = tree.names.map((name) => test(name) || test(withoutPrefix(name)));
+  const isListedSo = modelNameTest(tree, test);
   const process = tree.kinds.indexOf("process");
   const marks = new Uint8Array(tree.count);
   let count = 0;
@@ -36,7 +36,7 @@ function searchTree(tree, text) {
   let ns = 0;
   let covered = 0;  // nodes below this index are inside the last outermost match
   for (let node = 0; node < tree.count; node++) {
-    if (!names[tree.name[node]]) continue;
+    if (!names[tree.name[node]] && !isListedSo(node)) continue;
     marks[node] = 1;
     count++;
     if (tree.kind[node] !== process) calls += tree.calls[node];
@@ -44,7 +44,7 @@ function searchTree(tree, text) {
     covered = tree.end[node];
     ns += tree.width[node];
   }
-  return { text, names, marks, count, calls, ns, share: tree.whole > 0 ? ns / tree.whole : 0, invalid: false };
+  return { text, marks, count, calls, ns, share: tree.whole > 0 ? ns / tree.whole : 0, invalid: false };
 }
 
 function foundText(found, tree) {

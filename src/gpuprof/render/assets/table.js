@@ -3,11 +3,12 @@
 const TABLE_ROWS = 200;
 const CARDS = 5;
 
-// One group for each pair of name and kind, largest own time first.
+// One group for each pair of name and kind, of layers for each in a model; largest own time first.
 function groupByName(tree) {
   const groups = new Map();
   for (let node = 0; node < tree.count; node++) {
-    const key = tree.name[node] * tree.kinds.length + tree.kind[node];
+    const model = kindName(tree, node) === "layer" ? tree.roots[node] + 1 : 0;
+    const key = (model * tree.names.length + tree.name[node]) * tree.kinds.length + tree.kind[node];
     let group = groups.get(key);
     if (!group) {
       group = { node, own: 0, total: 0, calls: 0, covered: 0, text: "", row: null, change: newChange() };
@@ -73,8 +74,8 @@ function sortTable(app, table, index) {
 
 // The names that the search found, the largest own times of them, in the order that was asked for.
 function showRows(app, table) {
-  const { names } = app.found;
-  const matching = names ? table.groups.filter(({ node }) => names[app.tree.name[node]]) : table.groups;
+  const { marks } = app.found;
+  const matching = marks ? table.groups.filter(({ node }) => marks[node]) : table.groups;
   const shown = matching.slice(0, TABLE_ROWS);
   document.getElementById("caption").textContent = captionText(app, table, matching.length);
   showOrder(table);
@@ -88,8 +89,8 @@ function captionText(app, table, matching) {
   const sides = app.tree.diff ? ", before and now" : "";
   const meaning = `Own ${app.tree.time} of each name, all its calls together${sides}.`;
   const largest = matching > TABLE_ROWS ? ` Shown are the ${formatCount(TABLE_ROWS)} largest.` : "";
-  const { names, text } = app.found;
-  if (!names) return (largest ? `${formatCount(matching)} names. ` : "") + meaning + largest;
+  const { marks, text } = app.found;
+  if (!marks) return (largest ? `${formatCount(matching)} names. ` : "") + meaning + largest;
   if (!matching) return `No name matches “${text}”. ${meaning}`;
   const verb = matching === 1 ? "matches" : "match";
   return `${formatCount(matching)} of ${counted(table.groups.length, "name")} ${verb} “${text}”. ${meaning}${largest}`;
@@ -134,7 +135,7 @@ function nameCell(tree, group, kind) {
   const name = newElement("span");
   setBreakable(name, group.text);
   cell.scope = "row";
-  cell.title = fullName(tree, group.node);
+  cell.title = hasModelName(tree, group.node) ? group.text : fullName(tree, group.node);
   cell.append(name, newElement("small", kind));
   return cell;
 }
@@ -174,7 +175,7 @@ function buildCards(app, groups) {
   // Time outside all spans is a cell, a row and in the legend; a card would only say that a program starts.
   const calls = groups.filter((group) => group.own > 0 && kindName(app.tree, group.node) !== "process");
   const cards = calls.slice(0, CARDS).map((group) => {
-    const full = fullName(app.tree, group.node);
+    const full = hasModelName(app.tree, group.node) ? group.text : fullName(app.tree, group.node);
     const button = newElement("button");
     const name = newElement("span", undefined, "name");
     setBreakable(name, group.text);
@@ -185,7 +186,7 @@ function buildCards(app, groups) {
       newElement("span", formatShare(group.own, app.tree.whole), "share"), " ",
       newElement("span", formatAmount(app.tree, group.own), "time"),
       shareBar(app, group));
-    button.addEventListener("click", () => toggleSearch(app, exactQuery(shortName(app.tree, group.node))));
+    button.addEventListener("click", () => toggleSearch(app, exactQuery(listedName(app.tree, group.node))));
     const item = newElement("li");
     item.append(button);
     return item;

@@ -12,16 +12,19 @@ function searchMarks(app) {
   const { timeline, found } = app;
   const test = found.invalid ? null : compileQuery(found.text);
   const names = Uint8Array.from(timeline.names, (name) => (test && (test(name) || test(withoutPrefix(name))) ? 1 : 0));
-  return newMarks(timeline, true, timeline.classes.name.map((name) => names[name]), `“${found.text}”`);
+  const isListedSo = test ? modelNameTest(fullTree(app), test) : () => false;
+  const { name, node } = timeline.classes;
+  const marked = name.map((id, number) => (names[id] || (node[number] >= 0 && isListedSo(node[number])) ? 1 : 0));
+  return newMarks(timeline, true, marked, `“${found.text}”`);
 }
 
 // A cell's calls; of a cell that only groups others, the calls of those next beneath it.
 function callMarks(app, node) {
   const { timeline, tree } = app;
   const marked = new Uint8Array(timeline.classes.count);
-  for (const each of nodesOfCell(app, node)) markClasses(timeline.classes, tree.full ?? tree, each, marked);
+  for (const each of nodesOfCell(app, node)) markClasses(timeline.classes, fullTree(app), each, marked);
   const isShared = marked.some((isMarked, number) => isMarked && timeline.cellsOfClass[number] > 1);
-  return { ...newMarks(timeline, false, marked, shortName(tree, node)), isShared };
+  return { ...newMarks(timeline, false, marked, listedName(tree, node)), isShared };
 }
 
 function markClasses(classes, tree, node, marked) {

@@ -68,18 +68,27 @@ function rangeTotals(app, { low, high }) {
   const { classes } = timeline;
   const { ns, calls } = classTotals(timeline, low, high);
   const own = classOwn(app, ns);
+  const tree = fullTree(app);
   timeline.outermost ??= outermostClasses(classes);
   const groups = new Map();
   for (let number = 0; number < classes.count; number++) {
     if (!calls[number]) continue;
-    const key = classes.name[number] * app.tree.kinds.length + classes.kind[number];
-    const group = groups.get(key) ?? { name: timeline.names[classes.name[number]], kind: app.tree.kinds[classes.kind[number]], own: 0, total: 0, calls: 0 };
+    const kind = app.tree.kinds[classes.kind[number]];
+    const model = kind === "layer" && classes.node[number] >= 0 ? tree.roots[classes.node[number]] + 1 : 0;
+    const key = (model * timeline.names.length + classes.name[number]) * app.tree.kinds.length + classes.kind[number];
+    const group = groups.get(key) ?? { name: classListName(app, number), kind, own: 0, total: 0, calls: 0 };
     group.own += own[number];
     group.calls += calls[number];
     if (timeline.outermost[number]) group.total += ns[number];
     groups.set(key, group);
   }
   return [...groups.values()].sort((a, b) => b.own - a.own || b.total - a.total);
+}
+
+function classListName(app, number) {
+  const { names, classes: { name, node } } = app.timeline;
+  const tree = fullTree(app);
+  return node[number] >= 0 && hasModelName(tree, node[number]) ? underRoot(tree, node[number]) : names[name[number]];
 }
 
 function showRange(app) {
