@@ -5,8 +5,10 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
+from typing import Any
 
 import gpuprof
+import pytest
 from gpuprof.run.database import connect
 
 PACKAGE = Path(gpuprof.__file__).parent
@@ -42,3 +44,49 @@ def test_connections_share_nothing() -> None:
     first, second = connect(), connect()
     first.execute("CREATE TABLE numbers AS SELECT 1 AS value")
     assert second.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
+
+
+FORKS = """
+import gc, os, sys, gpuprof
+with gpuprof.profile(out=sys.argv[1]) as recording:
+    with gpuprof.span("x"):
+        pass
+
+def ask(run):
+    return run.sql("SELECT count(*) FROM spans").fetchall()
+
+class Owner:
+    pass
+
+run, lost = recording.run, Owner()
+lost.itself, lost.run = lost, gpuprof.open(sys.argv[1])
+assert ask(run) == ask(lost.run) == [(1,)]
+relation = run.sql("FROM spans")
+del lost
+child = os.fork()
+if child == 0:
+    {in_child}
+    sys.exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert ask(run) == [(1,)]
+assert len(relation.fetchall()) == 1
+"""
+
+
+@pytest.mark.parametrize(
+    "in_child",
+    [
+        "pass",
+        "gc.collect()",
+        "del run, relation, recording; gc.collect()",
+        "assert ask(run) == [(1,)]",
+        "assert ask(gpuprof.open(sys.argv[1])) == [(1,)]",
+        "grandchild = os.fork(); grandchild or sys.exit(0); assert os.waitpid(grandchild, 0)[1] == 0",
+    ],
+)
+def test_a_forked_child_lets_go_of_runs_that_its_parent_has_open(
+    run_python: Any, tmp_path: Path, in_child: str
+) -> None:
+    """DuckDB's threads are not in the child, where the end of a database would wait for them and crash."""
+    ended = run_python("-c", FORKS.format(in_child=in_child), tmp_path / "r.gpuprof")
+    assert ended.returncode == 0, ended.stderr

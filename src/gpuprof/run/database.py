@@ -5,12 +5,38 @@ from __future__ import annotations
 
 import errno
 import os
-from typing import TYPE_CHECKING
+import weakref
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     import duckdb
 
+_Handle = TypeVar("_Handle", bound=object)
+
 _NO_ROOM = os.strerror(errno.ENOSPC)
+
+_handles: weakref.WeakValueDictionary[int, object] = weakref.WeakValueDictionary()
+
+
+def left_to_parent(handle: _Handle) -> _Handle:
+    """Return `handle`, a connection or what holds one, which no forked child will ever destroy.
+
+    A database that ends waits for its threads, which a child does not have: it would crash there, be it only
+    as the child exits.
+    """
+    _handles[id(handle)] = handle
+    return handle
+
+
+def _leave_to_parent() -> None:
+    import ctypes  # NumPy has it already, which DuckDB imports
+
+    for handle in list(_handles.values()):
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(handle))
+    _handles.clear()
+
+
+os.register_at_fork(after_in_child=_leave_to_parent)
 
 
 def connect(threads: int | None = None) -> duckdb.DuckDBPyConnection:
@@ -20,7 +46,8 @@ def connect(threads: int | None = None) -> duckdb.DuckDBPyConnection:
     """
     import duckdb
 
-    connection = duckdb.connect(":memory:", config={} if threads is None else {"threads": threads})
+    config = {} if threads is None else {"threads": threads}
+    connection = left_to_parent(duckdb.connect(":memory:", config=config))
     # Drawn on standard output during queries of more than two seconds, in the midst of --json.
     connection.execute("SET enable_progress_bar = false")
     return connection

@@ -14,7 +14,7 @@ from gpuprof.errors import RunError
 from gpuprof.record.recording_folder import RECORDING_FILE
 from gpuprof.record.temporary import TemporaryFolder
 from gpuprof.run.database import connect as connect_database
-from gpuprof.run.database import is_out_of_room, reason_of
+from gpuprof.run.database import is_out_of_room, left_to_parent, reason_of
 from gpuprof.run.format import META_FILE, TABLES, check_meta, read_json
 from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.writer import close_run
@@ -38,6 +38,7 @@ class RunFolder:
         self._data = self.path
         self.meta: dict[str, Any] = self._read_meta()
         self._connection: duckdb.DuckDBPyConnection | None = None
+        self._connected_process = 0
         self._opening = threading.Lock()
         self._plain: PlainPath | None = None
         self._has_all_spans = False
@@ -48,7 +49,7 @@ class RunFolder:
         The tables present are `run.tables`; others of the format are empty. Raises duckdb.Error for a query
         that is wrong.
         """
-        return self._cursor().sql(query)
+        return left_to_parent(self._cursor().sql(query))
 
     @property
     def tables(self) -> list[str]:
@@ -58,9 +59,10 @@ class RunFolder:
     def _cursor(self) -> duckdb.DuckDBPyConnection:
         """Return a connection of the caller's own, since one refuses a second thread."""
         with self._opening:
-            if self._connection is None:
-                self._connection = self.connect()
-            return self._connection.cursor()
+            # A forked child has none of the threads that its parent's connection counts on.
+            if self._connection is None or self._connected_process != os.getpid():
+                self._connection, self._connected_process = self.connect(), os.getpid()
+            return left_to_parent(self._connection.cursor())
 
     def _read_meta(self) -> dict[str, Any]:
         if not self.path.is_dir():
