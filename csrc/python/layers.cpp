@@ -269,7 +269,7 @@ PyObject* release_layers(PyObject*, PyObject*) noexcept {
 
 PyMethodDef layer_functions[] = {
     {"add_layer", add_layer, METH_VARARGS, nullptr},
-    {"is_layer", is_layer, METH_O, nullptr},
+    {"is_layer", is_layer, METH_O, "is_layer(module, /)\n--\n\n"},
     {"intercept_layers", intercept_layers, METH_VARARGS, nullptr},
     {"release_layers", release_layers, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},

@@ -66,7 +66,7 @@ PyObject* nvtx_attachments(PyObject*, PyObject*) noexcept {
 }
 
 PyMethodDef range_functions[] = {
-    {"attach_nvtx_tool", attach_nvtx_tool, METH_O, nullptr},
+    {"attach_nvtx_tool", attach_nvtx_tool, METH_O, "attach_nvtx_tool(path, /)\n--\n\n"},
     {"nvtx_attachments", nvtx_attachments, METH_NOARGS, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };

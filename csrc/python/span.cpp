@@ -311,7 +311,7 @@ PyObject* set_decorate_hook(PyObject*, PyObject* hook) noexcept {
 }
 
 PyMethodDef span_functions[] = {
-    {"_set_decorate_hook", set_decorate_hook, METH_O, nullptr},
+    {"_set_decorate_hook", set_decorate_hook, METH_O, "_set_decorate_hook(hook, /)\n--\n\n"},
     {nullptr, nullptr, 0, nullptr},
 };
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import gpuprof
 import pytest
 from pages import state
+
+import gpuprof
 
 torch = pytest.importorskip("torch", reason="the models are PyTorch's")
 

