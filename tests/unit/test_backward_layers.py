@@ -432,6 +432,7 @@ class TestWhatCannotBeProven:
     @staticmethod
     def readings() -> tuple[Any, ...]:
         """What is seen of two nodes of this PyTorch."""
+        record(lambda: None, Mlp())  # the first recording of a process finds PyTorch's library
         leaf = torch.ones(1, requires_grad=True)
         before = _native.autograd_ask()
         first = leaf * 2
@@ -441,7 +442,6 @@ class TestWhatCannotBeProven:
         return before, _native.autograd_ask(), alone, *nodes
 
     def test_the_layout_is_found_again(self) -> None:
-        record(lambda: None, Mlp())
         assert find_layout(*self.readings()) == backward_layers._Proven.layout
 
     @pytest.mark.parametrize("word", range(1, 8))
