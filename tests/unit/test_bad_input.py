@@ -10,6 +10,7 @@ import os
 import random
 import shutil
 import subprocess
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -648,6 +649,63 @@ def test_a_later_part_replaced_by_garbage(damaged: Path, name: str) -> None:
     check_message(caught.value, str(damaged), part.name, "restore")
 
 
+@pytest.mark.parametrize("place", range(1, 20))
+def test_a_changed_byte_is_noticed_wherever_it_stands(damaged: Path, place: int) -> None:
+    """DuckDB reads another number there, if it can unpack the page that the byte is in."""
+    file = parquet_of(damaged, "call_tree")
+    data = bytearray(file.read_bytes())
+    data[4 + place * (len(data) - 8) // 20] ^= 0x10
+    file.write_bytes(data)
+    with pytest.raises(gpuprof.RunError) as caught:
+        gpuprof.open(damaged).summary(by="span")
+    check_message(caught.value, str(damaged), "call_tree", file.name, "not as it was written", "restore")
+
+
+def test_a_part_of_another_run_is_noticed(damaged: Path, copy_of: Callable[[], Path]) -> None:
+    other = parquet_of(gpuprof.open(copy_of()).path, "call_tree")
+    shutil.copy(other, parquet_of(damaged, "call_tree"))
+    with pytest.raises(gpuprof.RunError, match="not as it was written"):
+        gpuprof.open(damaged).summary(by="span")
+
+
+def test_a_part_that_is_missing_is_named(damaged: Path) -> None:
+    part = parquet_of(damaged, "samples")
+    part.unlink()
+    with pytest.raises(gpuprof.RunError) as caught:
+        gpuprof.open(damaged).sql("FROM spans")
+    check_message(caught.value, str(damaged), f"samples/rank=0/{part.name} is missing", "restore")
+
+
+def test_a_table_that_was_taken_out_on_purpose_is_empty(damaged: Path) -> None:
+    shutil.rmtree(damaged / "samples")
+    assert gpuprof.open(damaged).sql("FROM samples").fetchall() == []
+
+
+def test_a_part_that_was_added_by_hand_is_read(damaged: Path) -> None:
+    part = parquet_of(damaged, "spans")
+    shutil.copy(part, part.with_name("part-9-000009.parquet"))
+    assert gpuprof.open(damaged).sql("SELECT count(*) FROM spans").fetchall() == [(4_000,)]
+
+
+@pytest.mark.parametrize("hidden", ["spans", "spans/rank=0", "file"])
+def test_what_may_not_be_read_is_not_called_damaged(closed: Path, run_python: Any, hidden: str) -> None:
+    with tempfile.TemporaryDirectory(prefix="gpuprof-test-") as folder:
+        Path(folder).chmod(0o755)
+        path = Path(shutil.copytree(closed, Path(folder) / "r.gpuprof"))
+        secret = parquet_of(path, "spans") if hidden == "file" else path / hidden
+        secret.chmod(0)
+        program = (
+            "import os, sys, duckdb, numpy, gpuprof, gpuprof.run.folder\n"
+            "os.geteuid() or os.seteuid(65534)\n"
+            "try:\n    gpuprof.open(sys.argv[1]).sql('FROM spans')\n"
+            "except gpuprof.RunError as error:\n    print(error)\n"
+        )
+        done = run_python("-c", program, path)
+        secret.chmod(0o755)
+    told = f"cannot read {secret}: Permission denied; ask its owner for the right\n"
+    assert done.stdout == told, done.stderr
+
+
 @pytest.mark.parametrize("make", [lambda part: part.symlink_to("gone"), lambda part: part.mkdir()])
 def test_a_part_that_cannot_be_opened(damaged: Path, make: Callable[[Path], None]) -> None:
     part = parquet_of(damaged, "spans").with_name("part-9-000009.parquet")
@@ -733,7 +791,7 @@ def test_any_other_table_that_is_missing_is_empty(damaged: Path, capsys: pytest.
 def test_spans_with_other_columns_are_refused_in_one_line(
     damaged: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    change_meta(damaged, work={"given": []})
+    change_meta(damaged, work={"given": []}, parts={})
     duckdb.sql("SELECT 1 AS other FROM range(2000)").write_parquet(str(parquet_of(damaged, "spans")))
     line = refused(capsys, "summary", damaged)
     assert f"the tables of {damaged} cannot be read" in line
@@ -741,7 +799,8 @@ def test_spans_with_other_columns_are_refused_in_one_line(
 
 
 def lose_a_part(run: Path) -> None:
-    """Write the spans of a run as two parts, and take the second away."""
+    """Write the spans of a run as two parts, and take the second away; older runs tell nothing of parts."""
+    change_meta(run, parts={})
     whole = parquet_of(run, "spans")
     rows = duckdb.read_parquet(str(whole), hive_partitioning=False)
     rows.limit(1_500).write_parquet(str(whole.with_name("part-9-000001.parquet")))
@@ -786,7 +845,7 @@ def write_work(run: Path) -> None:
     rows = duckdb.read_parquet(str(spans), hive_partitioning=False).select("* REPLACE ('layer' AS kind)")
     rows.write_parquet(str(run / "draft"))
     (run / "draft").replace(spans)
-    change_meta(run, work={"given": []})
+    change_meta(run, work={"given": []}, parts={})
 
 
 @pytest.mark.parametrize(

@@ -16,14 +16,12 @@ from gpuprof.record.temporary import TemporaryFolder
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import is_out_of_room, left_to_parent, reason_of
 from gpuprof.run.format import META_FILE, TABLES, check_meta, read_json
+from gpuprof.run.parts import problem_of_parts
 from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.writer import close_run
 
 if TYPE_CHECKING:
     import duckdb
-
-# A Parquet file begins and ends with it (parquet.apache.org/docs/file-format).
-_MAGIC = b"PAR1"
 
 
 class RunFolder:
@@ -42,6 +40,7 @@ class RunFolder:
         self._opening = threading.Lock()
         self._plain: PlainPath | None = None
         self._has_all_spans = False
+        self._checked: set[str] = set()  # tables whose parts were
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
         """Ask the run's tables; returns a DuckDB relation (`.df()`, `.fetchall()`, `.pl()`, ...).
@@ -113,15 +112,12 @@ class RunFolder:
         return connection
 
     def _check_parts(self, table: str) -> None:
-        """Raise RunError where a part was cut short or overwritten: DuckDB looks at the first alone."""
-        for part in sorted((self._data / table).rglob("*.parquet")):
-            name = part.relative_to(self._data)
-            try:
-                is_whole = _is_whole(part)
-            except OSError as error:
-                raise RunError(self._damaged(table, f"{name}: {error.strerror}")) from None
-            if not is_whole:
-                raise RunError(self._damaged(table, f"{name} is no whole Parquet file"))
+        """Raise RunError where a part is missing, or is not as it was written."""
+        if table in self._checked:
+            return
+        if problem := problem_of_parts(self._data, table, self.meta.get("parts") or {}):
+            raise RunError(self._damaged(table, problem))
+        self._checked.add(table)
 
     def _check_spans(self, connection: duckdb.DuckDBPyConnection) -> None:
         """Raise RunError where parts of the spans are missing: what is left looks like a smaller run."""
@@ -186,13 +182,3 @@ def _mend(error: duckdb.Error) -> str:
     # Where what is sorted on the disk has no room: of files, of memory and of transactions.
     is_full = isinstance(error, duckdb.OperationalError)
     return "make room on the disk" if is_full else "restore the run from a copy"
-
-
-def _is_whole(part: Path) -> bool:
-    with part.open("rb") as file:
-        begin = file.read(len(_MAGIC))
-        file.seek(0, os.SEEK_END)
-        if file.tell() < 3 * len(_MAGIC):
-            return False
-        file.seek(-len(_MAGIC), os.SEEK_END)
-        return begin == _MAGIC == file.read()

@@ -195,6 +195,7 @@ _META_TYPES: dict[str, type] = {
     "layer_types": dict,
     "gpu": dict,
     "stacks": dict,
+    "parts": dict,
 }
 # Null where the run has nothing of the kind.
 _MAY_BE_NULL = ("work", "ceilings", "counters", "layer_types", "gpu", "stacks")

@@ -17,7 +17,7 @@ import numpy as np
 from gpuprof.errors import RecordingError, RunError
 from gpuprof.record.launch import environment_for
 from gpuprof.record.other_profilers import CPROFILE_RESULT, NOTES_RESULT, TORCH_RESULT
-from gpuprof.record.recording_folder import SEGMENTS, create_folder, write_json
+from gpuprof.record.recording_folder import SEGMENTS, create_folder
 from gpuprof.record.supervise import (
     ProgramResult,
     program_command,
@@ -31,6 +31,7 @@ from gpuprof.run.format import KINDS, META_FILE, read_json
 from gpuprof.run.imports.import_facts import ImportFacts, imported_meta
 from gpuprof.run.imports.trace_file import import_trace
 from gpuprof.run.machine import describe_machine
+from gpuprof.run.parts import write_meta
 from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.table_writer import TableWriter
 
@@ -100,7 +101,7 @@ def _write_run(profiler: str, result: Path, draft: Path, command: list[str]) -> 
     notes = result.with_name(NOTES_RESULT)
     if notes.exists():
         told["notes"] = [*meta["notes"], *json.loads(notes.read_text(encoding="utf-8"))]
-    write_json(draft / META_FILE, {**meta, **told})
+    write_meta(draft, {**meta, **told})
 
 
 def _write_functions(functions: list[dict[str, Any]], path: Path) -> None:
@@ -130,7 +131,7 @@ def _write_functions(functions: list[dict[str, Any]], path: Path) -> None:
         "cProfile counts calls and times of functions and no instants: there are no spans, and the tree has "
         "one level"
     )
-    write_json(path / META_FILE, imported_meta(facts, [process], origin_ns=0, gpu=None))
+    write_meta(path, imported_meta(facts, [process], origin_ns=0, gpu=None))
 
 
 def _flat_tree(functions: list[dict[str, Any]]) -> dict[str, Any]:

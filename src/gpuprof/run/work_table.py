@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.record.first_calls import COUNTER_FACTS, COUNTER_ROWS, WORK_FACTS, WORK_ROWS
-from gpuprof.record.recording_folder import write_json
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import reason_of
 from gpuprof.run.format import META_FILE, TABLES, read_json
+from gpuprof.run.parts import write_meta
 from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.processor import data_caches, usable_processors
 
@@ -84,7 +84,7 @@ def write_ceilings(run: Path, rows: Iterable[dict[str, Any]], facts: dict[str, A
             target = plain.path / "ceilings" / "rank=0" / "part-measured.parquet"
             table.write_parquet(str(target), compression="zstd")
         meta = read_json(run / META_FILE)
-        write_json(run / META_FILE, {**meta, "ceilings": facts})
+        write_meta(run, {**meta, "ceilings": facts})
     except duckdb.Error as error:
         raise OSError(0, reason_of(error)) from error
     finally:

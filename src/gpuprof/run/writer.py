@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuprof import _native
 from gpuprof.errors import RunError
-from gpuprof.record.recording_folder import LOCK_FILE, RECORDING_FILE, SEGMENTS, exclusive, write_json
+from gpuprof.record.recording_folder import LOCK_FILE, RECORDING_FILE, SEGMENTS, exclusive
 from gpuprof.run.child_facts import name_processes, read_child_facts, who_told_of_gpu, with_child_facts
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import reason_of
@@ -18,6 +18,7 @@ from gpuprof.run.forked_gpu import with_forked
 from gpuprof.run.format import META_FILE, TABLES, check_version, read_json
 from gpuprof.run.meta import meta_of
 from gpuprof.run.part_writers import PartWriters
+from gpuprof.run.parts import write_meta
 from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.python_tree import with_last_samples
 from gpuprof.run.quick_switching import quick_switching
@@ -61,8 +62,7 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
             decoded["damage"] += damage
             facts = with_child_facts(facts, children, decoded)
             facts = with_forked(facts, path / SEGMENTS, joined=who_told_of_gpu(children))
-            meta = meta_of(facts, decoded, sampled, path)
-            write_json(target / META_FILE, meta)
+            meta = write_meta(target, meta_of(facts, decoded, sampled, path))
         except OSError as error:
             raise RunError(
                 f"cannot write the tables of {path}: {error.strerror}; what was recorded is kept: "

@@ -18,12 +18,13 @@ import numpy as np
 
 from gpuprof import _native
 from gpuprof.errors import RunError
-from gpuprof.record.recording_folder import SEGMENTS, create_folder, write_json
+from gpuprof.record.recording_folder import SEGMENTS, create_folder
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import reason_of
-from gpuprof.run.format import KINDS, META_FILE
+from gpuprof.run.format import KINDS
 from gpuprof.run.gpu_records import UNKNOWN, UNKNOWN_LONG
 from gpuprof.run.imports.import_facts import ImportFacts, imported_meta
+from gpuprof.run.parts import write_meta
 from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.table_writer import TableWriter
 
@@ -153,8 +154,7 @@ class ImportedRun:
         meta = imported_meta(
             facts, [process for process, _ in processes], origin_ns=self._origin_ns, gpu=self._gpu_counts()
         )
-        write_json(self._target / META_FILE, meta)
-        return meta
+        return write_meta(self._target, meta)
 
     def _write_spans(
         self,

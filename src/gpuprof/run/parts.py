@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The Parquet files of a run, and what `meta.json` tells of each, by which a reader knows them again."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+from typing import Any
+
+from gpuprof.errors import RunError
+from gpuprof.record.recording_folder import write_json
+from gpuprof.run.format import META_FILE, TABLES
+
+# A Parquet file begins and ends with it (parquet.apache.org/docs/file-format).
+_MAGIC = b"PAR1"
+_BLOCK_BYTES = 1 << 20
+# Of a larger file only the size is held against what is told: to read a gigabyte takes a second.
+_MOST_BYTES = 1 << 28
+
+
+def write_meta(run: Path, meta: dict[str, Any]) -> dict[str, Any]:
+    """Write `meta.json` of a run whose tables are on the disk; returns all of it. Raises OSError."""
+    parts = {
+        part.relative_to(run).as_posix(): {"bytes": part.stat().st_size, "crc32": _checksum(part)}
+        for table in sorted(TABLES)
+        for part in _parts_of(run / table)
+    }
+    whole = {**meta, "parts": parts}
+    write_json(run / META_FILE, whole)
+    return whole
+
+
+def problem_of_parts(run: Path, table: str, told: dict[str, Any]) -> str | None:
+    """Return in a few words what is wrong with the files of a table, None where nothing is.
+
+    `told` is what `meta.json` tells of the run's parts; of those that were added by hand it tells nothing.
+    DuckDB notices that a part was cut short where it is the first, and a changed byte where what it stands in
+    cannot be unpacked. Raises RunError where a file may not be read.
+    """
+    missing = {name for name in told if name.startswith(f"{table}/")}
+    try:
+        for part in _parts_of(run / table):
+            name = part.relative_to(run).as_posix()
+            missing.discard(name)
+            if problem := _problem_of(part, told.get(name)):
+                return f"{name} {problem}"
+    except PermissionError as error:
+        raise RunError(
+            f"cannot read {error.filename}: {error.strerror}; ask its owner for the right"
+        ) from None
+    except OSError as error:
+        return f"{Path(str(error.filename)).relative_to(run).as_posix()}: {error.strerror}"
+    return f"{min(missing)} is missing" if missing else None
+
+
+def _parts_of(folder: Path) -> list[Path]:
+    def refuse(error: OSError) -> None:
+        raise error
+
+    return sorted(
+        Path(root, name)
+        for root, folders, files in os.walk(folder, onerror=refuse)
+        for name in (*folders, *files)
+        if name.endswith(".parquet")
+    )
+
+
+def _problem_of(part: Path, told: object) -> str | None:
+    if not _is_whole(part):
+        return "is no whole Parquet file"
+    if not isinstance(told, dict):
+        return None
+    size = part.stat().st_size
+    is_same = size == told.get("bytes") and (size > _MOST_BYTES or _checksum(part) == told.get("crc32"))
+    return None if is_same else "is not as it was written"
+
+
+def _is_whole(part: Path) -> bool:
+    with part.open("rb") as file:
+        begin = file.read(len(_MAGIC))
+        file.seek(0, os.SEEK_END)
+        if file.tell() < 3 * len(_MAGIC):
+            return False
+        file.seek(-len(_MAGIC), os.SEEK_END)
+        return begin == _MAGIC == file.read()
+
+
+def _checksum(part: Path) -> int:
+    checksum = 0
+    with part.open("rb") as file:
+        while block := file.read(_BLOCK_BYTES):
+            checksum = zlib.crc32(block, checksum)
+    return checksum
