@@ -8,6 +8,7 @@ import gpuprof
 
 # isort: split
 import gc
+import itertools
 import sys
 import threading
 import weakref
@@ -121,6 +122,15 @@ class TestBesideStackSamples:
         assert [note for note in run.meta["notes"] if "stacks of threads" in note]
 
 
+# Where another thread was profiled a moment ago, CPython from 3.12 on tells the function of a new one that the
+# call which set it has ended.
+FIRST_EVENTS = ("call",) if sys.version_info < (3, 12) else ("call", "c_return")
+
+
+def without_late_returns(events: list[Event]) -> list[Event]:
+    return list(itertools.dropwhile(lambda event: event[0] == "c_return" in FIRST_EVENTS, events))
+
+
 class TestBesideAFunctionOfTheProgram:
     def test_both_work(self) -> None:
         def seen_by(watch: Callable[[Callable[[], None]], Any]) -> list[Event]:
@@ -141,7 +151,7 @@ class TestBesideAFunctionOfTheProgram:
         in_recording = seen_by(lambda program: runs.append(record(program)))
         alone = seen_by(lambda program: program())
         # Turning the announcements off at the end of the thread is not for the program's function.
-        assert in_recording == alone
+        assert without_late_returns(in_recording) == without_late_returns(alone)
         assert ("call", "cosine") in in_recording
         assert announced(runs[0])["aten::cos"] == 1
         assert runs[0].meta.get("notes", []) == []
@@ -168,7 +178,8 @@ class TestBesideAFunctionOfTheProgram:
 
         def program() -> None:
             in_thread(cosine)
-            assert calls == ["call"]
+            assert len(calls) == 1
+            assert calls[0] in FIRST_EVENTS
 
         threading.setprofile(once)
         assert announced(record(program))["aten::cos"] == 1

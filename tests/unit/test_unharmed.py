@@ -587,7 +587,8 @@ def test_profilers_of_the_program_see_nothing_of_ours(work: bool) -> None:
     expected = calls()
     seen: list[set[tuple[str, int]]] = []
     record(lambda: seen.append(calls()), work=work)
-    assert seen == [expected]
+    (found,) = seen
+    assert sorted(found ^ expected) == []
 
 
 def replicate(model: nn.Module) -> nn.Module:
