@@ -67,11 +67,21 @@ class Run:
         return load_tree(self._folder)
 
     @quick_switching()
-    def summary(self, by: SummaryKind = "layer", *, process: int | Literal["all"] | None = None) -> Summary:
+    def summary(
+        self, by: SummaryKind | None = None, *, process: int | Literal["all"] | None = None
+    ) -> Summary:
         """Time by layer, operator or span; prints as a table, and has `rows` and `to_dict()`.
 
-        `process` is a process id or "all"; without it, the process that started the recording.
+        Without `by`, the first of layer, operator, span, python and kernel that has rows. `process` is a
+        process id or "all"; without it, the process that started the recording. Raises RunError.
         """
+        from gpuprof.analyze.summary import first_with_rows
+
+        if by is not None:
+            return self._summary(by, process)
+        return first_with_rows(lambda kind: self._summary(kind, process))
+
+    def _summary(self, by: str, process: int | Literal["all"] | None) -> Summary:
         from gpuprof.analyze.summary import summarize
 
         table = summarize(

@@ -18,7 +18,7 @@ import pytest
 
 import gpuprof
 from gpuprof.analyze.call_tree import CallTree
-from gpuprof.analyze.summary import Summary, summarize
+from gpuprof.analyze.summary import Summary, first_with_rows, summarize
 from gpuprof.cli.flamegraph import default_output
 from gpuprof.cli.main import execute
 from gpuprof.cli.run import Program, split_program, tell_who_waits
@@ -84,7 +84,9 @@ class FakeRun:
         self.call_tree = make_tree(*kinds)
         self.drawn: list[Path] = []
 
-    def summary(self, by: str = "layer", *, process: Any = None) -> Summary:
+    def summary(self, by: str | None = None, *, process: Any = None) -> Summary:
+        if by is None:
+            return first_with_rows(lambda kind: self.summary(kind, process=process))
         return summarize(self.call_tree, by, process)
 
 

@@ -122,8 +122,8 @@ class TestBesideStackSamples:
         assert [note for note in run.meta["notes"] if "stacks of threads" in note]
 
 
-# Where another thread was profiled a moment ago, CPython from 3.12 on tells the function of a new one that the
-# call which set it has ended.
+# Where another thread was profiled a moment ago, CPython from 3.12 on tells the function of a new one of the
+# end of the call that set it.
 FIRST_EVENTS = ("call",) if sys.version_info < (3, 12) else ("call", "c_return")
 
 

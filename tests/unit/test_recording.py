@@ -489,3 +489,12 @@ def test_the_call_tree_merges_by_path(record: Any) -> None:
         [(process, "a", 2, True), (process, "b", 1, True), ("a", "x", 4, True), ("b", "x", 2, True)]
     )
     assert {row.name: row.calls for row in run.summary(by="span").rows} == {"a": 2, "b": 1, "x": 6}
+
+
+def test_without_a_wish_the_table_shows_what_there_is(tmp_path: Path) -> None:
+    with gpuprof.profile(out=tmp_path / "r.gpuprof", **QUIET) as recording, gpuprof.span("load"):
+        pass
+    table = recording.run.summary()
+    assert (table.by, [row.name for row in table.rows]) == ("span", ["load"])
+    assert table.notes[0] == "no layer was recorded here, so this is the table by span"
+    assert recording.run.summary("layer").rows == ()

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 import gpuprof
-from gpuprof.cli.summary import summarize_run
 from gpuprof.errors import RecordingError
 from gpuprof.record import other_profilers
 from gpuprof.run import profiled
@@ -118,7 +117,7 @@ def test_pyinstrument(run: Run, tmp_path: Path) -> None:
     assert recorded.meta["totals"]["spans"] == 0
     assert recorded.meta["stacks"]["samples"] > 0
     assert "inner (program.py:5)" in {row.name for row in recorded.summary("python").rows}
-    assert summarize_run(recorded, None, None).by == "python"
+    assert recorded.summary().by == "python"
 
 
 def test_cprofile(run: Run, tmp_path: Path) -> None:
@@ -134,7 +133,7 @@ def test_cprofile(run: Run, tmp_path: Path) -> None:
     )
     assert called.fetchall() == [(3,)]
     assert not any("gpuprof/" in name for name in rows)
-    assert summarize_run(recorded, None, None).by == "python"
+    assert recorded.summary().by == "python"
     assert any("no instants" in note for note in recorded.meta["notes"])
     recorded.flamegraph(tmp_path / "flame.html")
 

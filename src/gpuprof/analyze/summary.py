@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 import textwrap
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -26,6 +26,8 @@ from gpuprof.errors import RunError
 from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy.typing as npt
 
 # What a person asks for, and the kinds of node that answer it.
@@ -36,6 +38,8 @@ MEMBER_KINDS: dict[str, tuple[str, ...]] = {
     "kernel": ("kernel", "transfer"),
     "python": ("python",),
 }
+# Whoever does not say what gets the first of these that has rows.
+_DEFAULT_ORDER = ("layer", "operator", "span", "python", "kernel")
 DEFAULT_TOP = 30
 TABLE_WIDTH = 100
 
@@ -235,6 +239,20 @@ def _columns(by: str, rows: tuple[SummaryRow, ...]) -> tuple[list[Column], list[
     ]
     worth = [(column, cells) for column, cells, shown in every if shown]
     return [column for column, _ in worth], [cells for _, cells in worth]
+
+
+def first_with_rows(summarized: Callable[[str], Summary]) -> Summary:
+    """Return the table by layer, or where that has no rows the next kind's that has, with a note."""
+    by_layer = found = summarized(_DEFAULT_ORDER[0])
+    for kind in _DEFAULT_ORDER[1:]:
+        if found.rows:
+            break
+        found = summarized(kind)
+    if not found.rows or found is by_layer:
+        return by_layer
+    reason = by_layer.elsewhere or "no layer was recorded here"
+    note = f"{reason}, so this is the table by {found.by}"
+    return replace(found, notes=(note, *found.notes))
 
 
 def summarize(

@@ -12,10 +12,7 @@ import click
 if TYPE_CHECKING:
     from gpuprof.analyze.devices import DeviceUse
     from gpuprof.analyze.difference import Scaling
-    from gpuprof.analyze.summary import Summary
     from gpuprof.api import Run, SummaryKind
-
-DEFAULT_ORDER: tuple[SummaryKind, ...] = ("layer", "operator", "span", "python", "kernel")
 
 
 def _parse_process(
@@ -81,7 +78,7 @@ def summary(
     if scale != "none":
         raise click.UsageError("--scale is for a comparison: add --against OLD, or leave it out.")
     recorded = api.open(runs[0])
-    table = summarize_run(recorded, by, process)
+    table = recorded.summary(by, process=process)
     devices = _devices(recorded)
     if as_json:
         values = {
@@ -129,18 +126,3 @@ def _devices(recorded: Run) -> list[DeviceUse]:
 
     described = recorded.meta.get("devices")
     return device_use(recorded, described, path=recorded.path) if described else []
-
-
-def summarize_run(recorded: Run, by: SummaryKind | None, process: int | Literal["all"] | None) -> Summary:
-    """Return the asked table, or without an ask the first of `DEFAULT_ORDER` that has rows."""
-    if by is not None:
-        return recorded.summary(by, process=process)
-    tables = [recorded.summary(DEFAULT_ORDER[0], process=process)]
-    while not tables[-1].rows and len(tables) < len(DEFAULT_ORDER):
-        tables.append(recorded.summary(DEFAULT_ORDER[len(tables)], process=process))
-    found = tables[-1]
-    if not found.rows or found is tables[0]:
-        return tables[0]
-    reason = tables[0].elsewhere or "no layer was recorded here"
-    note = f"{reason}, so this is the table by {found.by}"
-    return dataclasses.replace(found, notes=(note, *found.notes))
