@@ -12,6 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from pages import READ_PIXEL, background, cell_of, click, make_page, next_frames, state
+from run_edits import forget_parts
 from trace_readers import read_chrome
 
 import gpuprof
@@ -502,6 +503,7 @@ def gpu_html(tmp_path: Path) -> str:
         "(100 + i)::DOUBLE AS value FROM range(10) AS readings(i)"
     )
     part.unlink()
+    forget_parts(run.path)
     connection.execute(f"COPY samples TO '{part}' (FORMAT parquet)")
     connection.close()
     return page_text(gpuprof.open(run.path))

@@ -12,6 +12,7 @@ from typing import Any
 
 import duckdb
 import pytest
+from run_edits import forget_parts
 from trace_readers import Trace, read_chrome, read_perfetto, read_speedscope
 
 import gpuprof
@@ -177,6 +178,7 @@ def write_samples(run: gpuprof.Run) -> None:
     folder = run.path / "samples" / "rank=0"
     for part in folder.glob("*.parquet"):
         part.unlink()
+    forget_parts(run.path)
     readings = "(5, 0, 'power_w', 70), (5, 1, 'temperature_c', 40)"
     rows = f"VALUES (20::BIGINT, 0::INTEGER, 'power_w', 71.5::DOUBLE), {readings}"
     query = f"SELECT * FROM ({rows}) AS rows(t_ns, device, metric, value)"
@@ -315,6 +317,7 @@ def test_spans_of_other_columns_are_no_matter_of_room(record: Any, tmp_path: Pat
     duckdb.sql("SELECT 1 AS other FROM range(16)").write_parquet(
         str(next((run.path / "spans").rglob("*.parquet")))
     )
+    forget_parts(run.path)
     with pytest.raises(RunError, match=r"cannot export .*Binder Error.*; restore the run from a copy$"):
         gpuprof.open(run.path).export(tmp_path / "t.parquet")
 

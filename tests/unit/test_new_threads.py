@@ -258,8 +258,9 @@ class TestNewThreads:
     def test_what_the_programs_function_raises_reaches_the_thread(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        def own(*_: object) -> None:
-            raise KeyError
+        def own(_: Any, event: str, __: Any) -> None:
+            if event == "call":
+                raise KeyError
 
         raised: list[type[BaseException]] = []
         called: list[str] = []

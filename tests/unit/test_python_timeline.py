@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from page_reader import PageTimeline, script, timeline_of
+from run_edits import forget_parts
 
 import gpuprof
 from gpuprof.render import timeline as timeline_module
@@ -133,5 +134,6 @@ def test_a_run_without_paths_has_its_timeline(run: gpuprof.Run, tmp_path: Path) 
     for other in (copy / "spans").rglob("*.parquet"):
         if other != part:
             other.unlink()
+    forget_parts(copy)
     page = gpuprof.open(copy).flamegraph(tmp_path / "page.html").read_text(encoding="utf-8")
     assert len(timeline_of(page).slices) > 15

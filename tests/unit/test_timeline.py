@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from page_reader import PageTimeline, script, timeline_of
+from run_edits import forget_parts
 
 import gpuprof
 from gpuprof.cli.main import execute
@@ -266,6 +267,7 @@ def write_samples(run: gpuprof.Run, rows: list[tuple[int, int, str, float]]) -> 
 
     part = next((run.path / "samples").rglob("*.parquet"))
     part.unlink()
+    forget_parts(run.path)
     connection = duckdb.connect()
     columns = ", ".join(f"{name} {kind}" for name, kind in TABLES["samples"].items())
     connection.execute(f"CREATE TABLE samples ({columns})")
@@ -332,6 +334,7 @@ def test_a_disk_without_room_to_sort_leaves_the_flame_graph(record: Any, small_d
 def test_the_command_tells_that_there_is_no_timeline(record: Any, tmp_path: Path, capsys: Any) -> None:
     run = record(nested_program).run
     spoil_a_page(next((run.path / "spans").rglob("*.parquet")))
+    forget_parts(run.path)
     assert execute(["flamegraph", str(run.path), "-o", str(tmp_path / "page.html")]) == 0
     output = capsys.readouterr()
     assert output.out == f"{tmp_path}/page.html\n"

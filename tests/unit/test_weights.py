@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from run_edits import forget_parts
 
 import gpuprof
 from gpuprof.analyze.call_tree import CallTree
@@ -115,6 +116,7 @@ def test_a_run_without_paths_has_neither_wall_time_nor_intervals(record: Any) ->
     assert rows == []
     run.sql(f"SELECT {names} FROM spans").write_parquet(str(target.with_name("old.parquet")))
     target.unlink()
+    forget_parts(run.path)
     old = gpuprof.open(run.path)
     assert load_calls(old._folder, old.call_tree) is None
     assert [weight.name for weight in weights_of(old._folder, old.call_tree)] == ["cpu"]
