@@ -21,6 +21,7 @@ import pytest
 import gpuprof
 from gpuprof import _native
 from gpuprof.run.format import TABLES
+from gpuprof.run.parts import write_meta
 
 QUIET = {"layers": False, "operators": False}
 RUN = ("-m", "gpuprof", "run")
@@ -678,7 +679,9 @@ def test_a_part_that_is_missing_is_named(damaged: Path) -> None:
 
 def test_a_table_that_was_taken_out_on_purpose_is_empty(damaged: Path) -> None:
     shutil.rmtree(damaged / "samples")
-    assert gpuprof.open(damaged).sql("FROM samples").fetchall() == []
+    run = gpuprof.open(damaged)
+    assert run.sql("FROM samples").fetchall() == []
+    assert "samples/rank=0" not in str(write_meta(damaged, run.meta)["parts"])
 
 
 def test_a_part_that_was_added_by_hand_is_read(damaged: Path) -> None:

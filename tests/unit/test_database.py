@@ -47,6 +47,13 @@ def test_connections_share_nothing() -> None:
     assert second.execute("SELECT count(*) FROM duckdb_tables()").fetchone() == (0,)
 
 
+def test_a_statement_without_rows(tmp_path: Path) -> None:
+    with gpuprof.profile(out=tmp_path / "r.gpuprof", layers=False, operators=False) as recording:
+        pass
+    recording.run.sql("CREATE TABLE mine (number INT)")
+    assert recording.run.sql("SELECT 1").fetchall() == [(1,)]
+
+
 FORKS = """
 import gc, os, sys, gpuprof
 with gpuprof.profile(out=sys.argv[1]) as recording:

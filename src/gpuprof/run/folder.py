@@ -48,7 +48,8 @@ class RunFolder:
         The tables present are `run.tables`; others of the format are empty. Raises duckdb.Error for a query
         that is wrong.
         """
-        return left_to_parent(self._cursor().sql(query))
+        found = self._cursor().sql(query)
+        return found if found is None else left_to_parent(found)  # a statement such as CREATE has no rows
 
     @property
     def tables(self) -> list[str]:

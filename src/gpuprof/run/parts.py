@@ -24,6 +24,7 @@ def write_meta(run: Path, meta: dict[str, Any]) -> dict[str, Any]:
     parts = {
         part.relative_to(run).as_posix(): {"bytes": part.stat().st_size, "crc32": _checksum(part)}
         for table in sorted(TABLES)
+        if (run / table).is_dir()
         for part in _parts_of(run / table)
     }
     whole = {**meta, "parts": parts}
@@ -50,7 +51,8 @@ def problem_of_parts(run: Path, table: str, told: dict[str, Any]) -> str | None:
             f"cannot read {error.filename}: {error.strerror}; ask its owner for the right"
         ) from None
     except OSError as error:
-        return f"{Path(str(error.filename)).relative_to(run).as_posix()}: {error.strerror}"
+        name = Path(error.filename).relative_to(run).as_posix() if error.filename else table
+        return f"{name}: {error.strerror}"
     return f"{min(missing)} is missing" if missing else None
 
 
