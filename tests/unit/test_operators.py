@@ -681,6 +681,12 @@ class TestProfilersOfTheProgram:
         assert recording.run.meta["complete"] is True
         assert announced(record(step))["aten::addmm"] == 2
 
+        def program() -> None:
+            torch_profile(step)
+            torch.zeros(1).exp()
+
+        assert announced(record(program))["aten::exp"] == 1
+
     def test_many_recordings(self) -> None:
         step = small_step()
         counts = [announced(record(step)) for _ in range(5)]

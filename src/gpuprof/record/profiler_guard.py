@@ -34,6 +34,8 @@ class ProfilerGuard:
     def install(self) -> None:
         """Put the guard before PyTorch's functions; harmless when it is there already."""
         if self not in _installed:
+            # A profiler that was counted as it began may have ended while nobody was here.
+            self._state = threading.local()
             _installed.append(self)
             _wrap_functions()
 
