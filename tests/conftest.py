@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recording a few lines, running programs, and disks that are full or read-only."""
+"""Recording a few lines, running programs, a run left unclosed, and disks that are full or read-only."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from unclosed_run import UNCLOSED
 
 import gpuprof
 from gpuprof import _native
@@ -122,6 +124,28 @@ def run_python(tmp_path: Path) -> RunPython:
         return subprocess.run([sys.executable, *map(str, words)], **settings)
 
     return run_python
+
+
+@pytest.fixture(scope="session")
+def unclosed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was never closed, for all tests: change a copy."""
+    folder = tmp_path_factory.mktemp("unclosed")
+    command = [sys.executable, "-c", UNCLOSED]
+    subprocess.run(command, cwd=folder, check=True, env=environment(), timeout=LONGEST_PROGRAM_S)
+    return folder / "r.gpuprof"
+
+
+@pytest.fixture
+def copy_of(unclosed: Path, tmp_path: Path) -> Callable[[], Path]:
+    """`copy_of()` is a fresh copy of the run that was never closed."""
+    count = 0
+
+    def make() -> Path:
+        nonlocal count
+        count += 1
+        return Path(shutil.copytree(unclosed, tmp_path / f"copy-{count}.gpuprof"))
+
+    return make
 
 
 @pytest.fixture

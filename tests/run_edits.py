@@ -1,14 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Changes to a closed run that its reader shall not refuse."""
+"""The files of a closed run, and changes to them."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
+
+
+def parquet_of(run: Path, table: str) -> Path:
+    (file,) = (run / table).rglob("*.parquet")
+    return file
+
+
+def change_meta(run: Path, **values: Any) -> None:
+    file = run / "meta.json"
+    meta = json.loads(file.read_text(encoding="utf-8"))
+    file.write_text(json.dumps({**meta, **values}), encoding="utf-8")
 
 
 def forget_parts(run: Path) -> None:
     """Have `meta.json` tell nothing of the run's files, as in runs of earlier versions."""
-    file = run / "meta.json"
-    meta = json.loads(file.read_text(encoding="utf-8"))
-    file.write_text(json.dumps({**meta, "parts": {}}), encoding="utf-8")
+    change_meta(run, parts={})

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pages import state
+from pages import make_page, state
 
 import gpuprof
 
@@ -71,13 +71,22 @@ def test_the_search_finds_the_listed_names(open_page: Any, html: str, text: str,
     assert state(page, "timeline.marked") == calls
 
 
-def test_a_card_highlights_the_layer_of_its_model_alone(open_page: Any, html: str) -> None:
-    page = open_page(html)
-    page.evaluate("window.__gpuprof.search('')")
-    card = page.locator("#hot button[title^='Highlight Generator/net.']").first
-    if card.count() == 0:
-        pytest.skip("operators alone were among the five hottest")
-    card.click()
+def test_a_card_highlights_the_layer_of_its_model_alone(open_page: Any) -> None:
+    models = [
+        (-1, "process", "python train.py", 1, 0),
+        (0, "layer", "Generator", 4, 10),
+        (1, "layer", "net.0", 4, 40),
+        (0, "layer", "Discriminator", 3, 20),
+        (3, "layer", "net.0", 3, 30),
+    ]
+    page = open_page(make_page(models))
+    assert page.locator("#hot button .name").all_inner_texts() == [
+        "Generator/net.0",
+        "Discriminator/net.0",
+        "Discriminator",
+        "Generator",
+    ]
+    page.locator("#hot button[title^='Highlight Generator/net.0 ']").click()
     assert "4 calls" in page.locator("#found").inner_text()
 
 

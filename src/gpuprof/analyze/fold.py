@@ -140,26 +140,6 @@ def grouped(part: Part, by: str, kinds: tuple[str, ...]) -> Grouping | None:
 
 
 @dataclass(frozen=True, slots=True)
-class ListedLayers:
-    """The layers of a tree as a list shows them: `nodes`, their index into `names`, and these.
-
-    Names hold their model where layers of several models have the same path.
-    """
-
-    nodes: Ints
-    group: Ints
-    names: list[str]
-
-
-def listed_layers(tree: CallTree) -> ListedLayers:
-    """Return the layers of all processes."""
-    part = part_of(tree, tuple(np.unique(tree.process_id).tolist()))
-    nodes = np.flatnonzero(part.kind == _LAYER)
-    keys, group = _keys(part, nodes, _subtree_ends(part.parent), "layer")
-    return ListedLayers(nodes, group, _display_names(part.names, keys, "layer"))
-
-
-@dataclass(frozen=True, slots=True)
 class _Groups:
     """Nodes by key: `group` and `outermost` have one element a member, `kind` one a group."""
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from gpuprof.analyze.difference import STATES
-from gpuprof.analyze.fold import listed_layers
+from gpuprof.analyze.fold import grouped, part_of
 from gpuprof.analyze.text_table import quoted_if_blank
 from gpuprof.render.flame_views import Colouring, View, first_of
 from gpuprof.render.page import (
@@ -266,8 +266,10 @@ class _Hottest(NamedTuple):
 def _largest(tree: CallTree) -> list[_Hottest]:
     """Return the pairs of name and kind with the hottest node of each, those with the most own time first."""
     key = tree.name.astype(np.int64) * len(KINDS) + tree.kind
-    layers = listed_layers(tree)
-    key[layers.nodes] = len(tree.names) * len(KINDS) + layers.group
+    is_layer = tree.kind == KINDS.index("layer")
+    layers = grouped(part_of(tree, tuple(np.unique(tree.process_id).tolist())), "layer", ("layer",))
+    if layers is not None:
+        key[is_layer] = len(tree.names) * len(KINDS) + layers.holder[is_layer]
     _, first, group = np.unique(key, return_index=True, return_inverse=True)
     own = np.zeros(len(first), dtype=np.int64)
     calls = np.zeros(len(first), dtype=np.int64)
@@ -275,12 +277,13 @@ def _largest(tree: CallTree) -> list[_Hottest]:
     np.add.at(calls, group, tree.calls)
     by_heat = np.lexsort((-tree.own_ns, group))
     hottest = by_heat[np.searchsorted(group[by_heat], np.arange(len(first)))]
-    layer_of = dict(zip(layers.nodes.tolist(), layers.group.tolist(), strict=True))
     found = []
     for group in np.argsort(-own, kind="stable").tolist():
         node = int(hottest[group])
-        name = readable(layers.names[layer_of[node]]) if node in layer_of else _label(tree, node)
-        found.append(_Hottest(node, quoted_if_blank(name), int(own[group]), int(calls[group])))
+        name = _label(tree, node)
+        if layers is not None and is_layer[node]:
+            name = quoted_if_blank(readable(layers.names[int(layers.holder[node])]))
+        found.append(_Hottest(node, name, int(own[group]), int(calls[group])))
     return found
 
 

@@ -245,7 +245,7 @@ function buildChangeCards(app, groups) {
     const name = newElement("span", undefined, "name");
     setBreakable(name, group.text);
     button.type = "button";
-    button.title = `Highlight ${hasModelName(app.tree, group.node) ? group.text : fullName(app.tree, group.node)}`;
+    button.title = `Highlight ${fullListedName(app.tree, group.node)}`;
     button.append(
       name,
       newElement("span", formatChange(changeOf(group)), "share"), " ",

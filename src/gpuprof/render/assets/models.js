@@ -42,6 +42,21 @@ function hasModelName(tree, node) {
   return tree.namesModels && kindName(tree, node) === "layer";
 }
 
+// What a title writes of a node of a list: as `listedName`, with nothing left out.
+function fullListedName(tree, node) {
+  return hasModelName(tree, node) ? underRoot(tree, node) : fullName(tree, node);
+}
+
+// Names of one kind are one row of a list, of layers those of one model. `lists` has the names and kinds.
+function rowKey({ names, kinds }, model, name, kind) {
+  return (model * names.length + name) * kinds.length + kind;
+}
+
+// The model that a row of this node is for; 0 where a row is for all.
+function rowModel(tree, node) {
+  return kindName(tree, node) === "layer" ? tree.roots[node] + 1 : 0;
+}
+
 function listedName(tree, node) {
   return hasModelName(tree, node) ? underRoot(tree, node) : shortName(tree, node);
 }

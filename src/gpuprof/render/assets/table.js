@@ -7,8 +7,7 @@ const CARDS = 5;
 function groupByName(tree) {
   const groups = new Map();
   for (let node = 0; node < tree.count; node++) {
-    const model = kindName(tree, node) === "layer" ? tree.roots[node] + 1 : 0;
-    const key = (model * tree.names.length + tree.name[node]) * tree.kinds.length + tree.kind[node];
+    const key = rowKey(tree, rowModel(tree, node), tree.name[node], tree.kind[node]);
     let group = groups.get(key);
     if (!group) {
       group = { node, own: 0, total: 0, calls: 0, covered: 0, text: "", row: null, change: newChange() };
@@ -135,7 +134,7 @@ function nameCell(tree, group, kind) {
   const name = newElement("span");
   setBreakable(name, group.text);
   cell.scope = "row";
-  cell.title = hasModelName(tree, group.node) ? group.text : fullName(tree, group.node);
+  cell.title = fullListedName(tree, group.node);
   cell.append(name, newElement("small", kind));
   return cell;
 }
@@ -175,12 +174,11 @@ function buildCards(app, groups) {
   // Time outside all spans is a cell, a row and in the legend; a card would only say that a program starts.
   const calls = groups.filter((group) => group.own > 0 && kindName(app.tree, group.node) !== "process");
   const cards = calls.slice(0, CARDS).map((group) => {
-    const full = hasModelName(app.tree, group.node) ? group.text : fullName(app.tree, group.node);
     const button = newElement("button");
     const name = newElement("span", undefined, "name");
     setBreakable(name, group.text);
     button.type = "button";
-    button.title = `Highlight ${full} (${kindName(app.tree, group.node)})`;
+    button.title = `Highlight ${fullListedName(app.tree, group.node)} (${kindName(app.tree, group.node)})`;
     button.append(
       name,
       newElement("span", formatShare(group.own, app.tree.whole), "share"), " ",
