@@ -2,7 +2,8 @@
 #include "bindings/bindings.hpp"
 #include "python/python_api.hpp"
 
-PYBIND11_MODULE(_native, module) {
+// Python finds `PyInit__native` below, which calls the one that is made here.
+PYBIND11_MODULE(_native_of_main_interpreter, module) {
     module.doc() = "The native core of gpuprof.";
     namespace hot = gpuprof::python;
     for (auto* registrar : {&hot::register_context, &hot::register_span, &hot::register_layers,
@@ -17,4 +18,15 @@ PYBIND11_MODULE(_native, module) {
     gpuprof::bindings::bind_bench(module);
     gpuprof::bindings::bind_ceilings(module);
     gpuprof::bindings::bind_traces(module);
+}
+
+// From 3.12 on Python refuses such a module by itself. Before, the first lines of pybind11 would wait there
+// for the interpreter lock, which their own thread holds.
+extern "C" PYBIND11_EXPORT PyObject* PyInit__native() {
+    if (PyInterpreterState_Get() != PyInterpreterState_Main()) {
+        PyErr_SetString(PyExc_ImportError,
+                        "module gpuprof._native does not support loading in subinterpreters");
+        return nullptr;
+    }
+    return PyInit__native_of_main_interpreter();
 }

@@ -280,6 +280,31 @@ def test_pythons_functions_are_seen_in_a_process_without_spans(tmp_path: Path, r
 # --- a process that joins ------------------------------------------------------------------------
 
 
+IN_SUBINTERPRETER = """
+import importlib, sys, gpuprof
+names = ("_interpreters", "_xxsubinterpreters")
+found = [name for name in names if importlib.util.find_spec(name)]
+interpreters = importlib.import_module(found[0])
+inside = interpreters.create()
+interpreters.run_string(inside, "print('inside', flush=True)")
+code = "try: from gpuprof import profile\\nexcept ImportError as error: print(error, flush=True)"
+interpreters.run_string(inside, code)
+interpreters.destroy(inside)
+with gpuprof.span("after it"): pass
+"""
+
+
+def test_a_process_with_a_subinterpreter_goes_on(tmp_path: Path, run_python: Any) -> None:
+    """Python begins it as it begins a process, with our folder on its path. The recording is not for it."""
+    (tmp_path / "child.py").write_text(IN_SUBINTERPRETER)
+    main = "import subprocess, sys\nsys.exit(subprocess.run([sys.executable, 'child.py']).returncode)"
+    (tmp_path / "main.py").write_text(main)
+    done = run_python(*RUN, "--children", "--out", "r.gpuprof", "main.py")
+    told = "module gpuprof._native does not support loading in subinterpreters"
+    assert (done.returncode, done.stdout.splitlines()) == (0, ["inside", told]), done.stderr
+    assert gpuprof.open(tmp_path / "r.gpuprof").sql("SELECT name FROM spans").fetchall() == [("after it",)]
+
+
 def test_a_process_that_joins_leaves_nothing_without_events(tmp_path: Path) -> None:
     _native.start_recording(str(tmp_path), joins=True)
     _native.stop_recording()
