@@ -156,6 +156,7 @@ def profile(
     its memory moved, tensor operations. Where they cannot be had, a note in the run says why. Raises
     RecordingError, or UnavailableError for what this version or machine lacks.
     """
+    _check_switches(layers=layers, operators=operators, python=python, work=work, counters=counters)
     _refuse_unavailable(gpu=gpu, python=python)
     if ceilings not in get_args(WhichCeilings):
         raise RecordingError(f'profile(ceilings={ceilings!r}) must be "cached" or "around"')
@@ -194,6 +195,13 @@ def _look_before(which: WhichCeilings) -> Ceilings | None:
     return look_before()
 
 
+def _check_switches(**switches: bool) -> None:
+    for name, value in switches.items():
+        # Anything else is true or false, too, such as the text "no".
+        if value not in (True, False):
+            raise RecordingError(f"profile({name}={value!r}) must be True or False")
+
+
 def _refuse_unavailable(*, gpu: Literal["auto"] | bool, python: bool) -> None:
     if gpu not in ("auto", True, False):
         raise RecordingError(f'profile(gpu={gpu!r}) must be "auto", True or False')
@@ -204,6 +212,8 @@ def _refuse_unavailable(*, gpu: Literal["auto"] | bool, python: bool) -> None:
 
 
 def _check_out(out: PathLike) -> None:
+    if out == "":
+        raise RecordingError('profile(out="") names no folder: give it a name, or leave it out')
     try:
         Path(out)
     except TypeError:

@@ -91,6 +91,20 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, name: str, words: list[str
     span_once()
 
 
+@pytest.mark.parametrize("name", ["layers", "operators", "python", "work", "counters"])
+@pytest.mark.parametrize("value", ["no", 3, None])
+def test_what_is_no_switch_is_refused(name: str, value: Any) -> None:
+    with pytest.raises(gpuprof.RecordingError) as caught:
+        gpuprof.profile(**{name: value})
+    check_message(caught.value, f"profile({name}={value!r}) must be True or False")
+
+
+def test_a_folder_without_a_name_is_refused() -> None:
+    with pytest.raises(gpuprof.RecordingError) as caught:
+        gpuprof.profile(out="", **QUIET)
+    check_message(caught.value, 'profile(out="") names no folder')
+
+
 @pytest.mark.parametrize("out", [5, b"r.gpuprof", ["r.gpuprof"]])
 def test_what_is_no_path_is_refused(out: Any) -> None:
     with pytest.raises(gpuprof.RecordingError) as caught:
