@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from gpuprof.analyze.ceiling_rows import Ceiling, Ceilings
 from gpuprof.analyze.roofline.counted import CountedRow, Reuse
 from gpuprof.analyze.roofline.device_work import Piece
@@ -33,6 +35,13 @@ def machine(*more: Ceiling, **options: Any) -> Machine:
 def ceilings() -> Ceilings:
     rows = tuple(row for row in CEILINGS if row.resource != "page_fault")
     return Ceilings(rows, "2030-01-02T03:04:05+00:00", {"processor": "by hand"})
+
+
+def know_ceilings(monkeypatch: pytest.MonkeyPatch, *page_faults: dict[str, Any]) -> None:
+    """Have runs with counted work take these: measuring a machine takes seconds, and gigabytes."""
+    monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.load_ceilings", lambda: (ceilings(), False))
+    monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.measure_ceilings", lambda quick: ceilings())
+    monkeypatch.setattr("gpuprof.record.work.first_pass.page_fault_costs", lambda: list(page_faults))
 
 
 def counted(operator: str = "aten::add", **values: Any) -> CountedRow:

@@ -18,7 +18,7 @@ import gpuprof
 
 # isort: split
 import torch
-from roofline_rows import ceilings
+from roofline_rows import know_ceilings
 from torch_models import Mlp
 
 from gpuprof.cli.main import execute
@@ -88,9 +88,7 @@ def fake(monkeypatch: pytest.MonkeyPatch) -> FakeCounters:
 
 @pytest.fixture(autouse=True)
 def _known_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test measures this machine."""
-    monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.load_ceilings", lambda: (ceilings(), False))
-    monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.measure_ceilings", lambda quick: ceilings())
+    know_ceilings(monkeypatch)
 
 
 def profiled(folder: Path, **options: Any) -> gpuprof.Run:

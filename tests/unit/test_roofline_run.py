@@ -21,7 +21,7 @@ import gpuprof
 
 # isort: split
 import torch
-from roofline_rows import ceilings
+from roofline_rows import ceilings, know_ceilings
 from torch import nn
 from torch_models import ConvNet, Mlp, Transformer, make_input
 
@@ -37,11 +37,8 @@ Profiled = Callable[..., gpuprof.Run]
 
 @pytest.fixture(autouse=True)
 def _known_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test measures this machine."""
-    monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.load_ceilings", lambda: (ceilings(), False))
-    monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.measure_ceilings", lambda quick: ceilings())
     fault = {"resource": "page_fault", "value": 500.0, "spread": 0.01, "method": "known"}
-    monkeypatch.setattr("gpuprof.record.work.first_pass.page_fault_costs", lambda: [fault])
+    know_ceilings(monkeypatch, fault)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from roofline_rows import know_ceilings
 from run_edits import forget_parts
 
 import gpuprof
@@ -133,9 +134,11 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> gpuprof.Run:
     x = torch.randn(16, 32)
     model(x).sum().backward()
     out = tmp_path_factory.mktemp("counted") / "run.gpuprof"
-    with gpuprof.profile(model, out=out, work=True) as recording:
-        for _ in range(4):
-            model(x).sum().backward()
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        know_ceilings(monkeypatch)
+        with gpuprof.profile(model, out=out, work=True) as recording:
+            for _ in range(4):
+                model(x).sum().backward()
     return recording.run
 
 

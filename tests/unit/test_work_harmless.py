@@ -14,16 +14,13 @@ import gpuprof
 
 # isort: split
 import torch
-from roofline_rows import ceilings
+from roofline_rows import know_ceilings
 from torch import nn
 
 
 @pytest.fixture(autouse=True)
 def _known_ceilings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test measures this machine."""
-    monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.load_ceilings", lambda: (ceilings(), False))
-    monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.measure_ceilings", lambda quick: ceilings())
-    monkeypatch.setattr("gpuprof.record.work.first_pass.page_fault_costs", list)
+    know_ceilings(monkeypatch)
 
 
 class Once(nn.Module):
