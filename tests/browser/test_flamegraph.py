@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -249,12 +250,36 @@ def test_the_address_restores_the_view(open_page: Any, page: Any) -> None:
     assert cells(again) == cells(page)
 
 
+def test_the_address_restores_a_stretch_that_no_cell_fills(open_page: Any, page: Any) -> None:
+    click(page, 2)
+    page.locator("#canvas").hover(position={"x": 300, "y": 10})
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -300)
+    page.keyboard.up("Control")
+    page.wait_for_url(re.compile("window="))
+    fragment = page.evaluate("location.hash")
+    again = open_page(make_page(STEP), fragment=fragment)
+    for mine, sent in zip(cells(again), cells(page), strict=True):
+        assert (mine["node"], mine["x"], mine["width"]) == (
+            sent["node"],
+            pytest.approx(sent["x"]),
+            pytest.approx(sent["width"]),
+        )
+    page.locator("#reset").click()
+    assert "window=" not in page.evaluate("location.hash")
+
+
 @pytest.mark.parametrize(
-    "fragment", ["#zoom=99999", "#zoom=-5", "#zoom=1.5", "#zoom=x", "#%%%", "#search=/(/"]
+    "fragment",
+    [
+        *("#zoom=99999", "#zoom=-5", "#zoom=1.5", "#zoom=x", "#%%%", "#search=/(/"),
+        *("#window=x", "#window=0.5", "#window=0.5-0.1", "#window=0.5-7", "#window=-1-1", "#window="),
+    ],
 )
-def test_a_broken_address_is_ignored(open_page: Any, fragment: str) -> None:
-    page = open_page(make_page(STEP), fragment=fragment)
-    assert state(page, "zoomed") == -1
+def test_a_broken_address_is_ignored(open_page: Any, page: Any, fragment: str) -> None:
+    again = open_page(make_page(STEP), fragment=fragment)
+    assert state(again, "zoomed") == -1
+    assert cells(again) == cells(page)
 
 
 # ---- search ----------------------------------------------------------------------------------

@@ -69,7 +69,7 @@ function sizeStage(app) {
   app.stage.style.height = `${height + 2}px`;
 }
 
-function setWindow(app, low, high, focus) {
+function setWindow(app, low, high, focus, save = saveState) {
   const { whole } = app.tree;
   const size = Math.min(Math.max(high - low, 1), whole);
   const start = Math.min(Math.max(low, 0), whole - size);
@@ -77,7 +77,7 @@ function setWindow(app, low, high, focus) {
   document.getElementById("reset").disabled = !app.isZoomed();
   showTooltip(app, null);
   showCrumbs(app);
-  saveState(app);
+  save(app);
   app.redraw();
 }
 
@@ -117,7 +117,7 @@ function zoomAround(app, at, factor, focus = app.view.focus) {
   // The zoomed node may leave the window; the nearest ancestor that fills it is the new focus.
   let node = focus;
   while (node >= 0 && !contains(app, node, start, start + size)) node = app.tree.parent[node];
-  setWindow(app, start, start + size, node);
+  setWindow(app, start, start + size, node, saveSoon);
 }
 
 function contains(app, node, low, high) {
@@ -196,6 +196,7 @@ function saveState(app) {
   clearTimeout(app.saveTimer);
   const state = new URLSearchParams();
   if (app.view.focus >= 0) state.set("zoom", app.view.focus);
+  if (!isFilled(app)) state.set("window", windowText(app));
   if (app.found.text) state.set("search", app.found.text);
   if (app.flame) state.set("flame", "1");
   if (app.order !== "recorded") state.set("order", app.order);
@@ -211,6 +212,23 @@ function saveState(app) {
   } catch {
     // Sandboxed frames and browsers that saw too many changes refuse; the view works without.
   }
+}
+
+// Whether the window is just that of the zoomed node, or of everything.
+function isFilled({ tree, place, view }) {
+  const low = view.focus < 0 ? 0 : place.x[view.focus];
+  const high = view.focus < 0 ? tree.whole : low + tree.width[view.focus];
+  return Math.max(Math.abs(view.low - low), Math.abs(view.high - high)) <= 1e-9 * tree.whole;
+}
+
+// In parts of the whole, which has another size where the widths are bytes or launches.
+function windowText({ tree, view }) {
+  return [view.low, view.high].map((at) => (at / tree.whole).toFixed(12)).join("-");
+}
+
+function restoreWindow(app, text) {
+  const [low, high] = (text ?? "").split("-").map((part) => Number(part) * app.tree.whole);
+  if (low >= 0 && low < high && high <= app.tree.whole) setWindow(app, low, high, app.view.focus);
 }
 
 // Runs before `started`, so that restoring one part does not overwrite the others in the address.
@@ -230,6 +248,7 @@ function restoreState(app) {
   };
   zoomTo(app, nodeIn("zoom"));
   select(app, nodeIn("cell") >= 0 ? nodeIn("cell") : nodeIn("zoom"));
+  restoreWindow(app, state.get("window"));
   if (app.timeline) readTimelineState(app, state);
   clearTimeout(app.saveTimer);
   app.started = true;
