@@ -47,7 +47,7 @@ function fullListedName(tree, node) {
   return hasModelName(tree, node) ? underRoot(tree, node) : fullName(tree, node);
 }
 
-// Names of one kind are one row of a list, of layers those of one model. `lists` has the names and kinds.
+// Equal names of one kind are one row of a list, those of layers for each model; from numbers, to be quick.
 function rowKey({ names, kinds }, model, name, kind) {
   return (model * names.length + name) * kinds.length + kind;
 }

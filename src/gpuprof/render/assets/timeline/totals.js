@@ -74,7 +74,7 @@ function rangeTotals(app, { low, high }) {
   for (let number = 0; number < classes.count; number++) {
     if (!calls[number]) continue;
     const kind = app.tree.kinds[classes.kind[number]];
-    const model = classes.node[number] >= 0 ? rowModel(tree, classes.node[number]) : 0;
+    const model = kind === "layer" && classes.node[number] >= 0 ? rowModel(tree, classes.node[number]) : 0;
     const key = rowKey({ names: timeline.names, kinds: tree.kinds }, model, classes.name[number], classes.kind[number]);
     const group = groups.get(key) ?? { name: classListName(app, number), kind, own: 0, total: 0, calls: 0 };
     group.own += own[number];
