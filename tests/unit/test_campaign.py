@@ -420,6 +420,13 @@ def test_more_launches_are_advised_than_were_made() -> None:
     assert launches_to_settle(one, 0.01) == 11
 
 
+@pytest.mark.parametrize(("low", "high"), [(1e-300, 1e300), (5e-324, 1.5e308), (0.0, 1.5e308), (0.0, 2.0)])
+def test_an_interval_that_tells_nothing_is_not_settled_by_launches(low: float, high: float) -> None:
+    """Two launches of each side may leave one, where a machine is disturbed."""
+    one = {**compare([1.0, 1.1], [1.0, 1.2]).to_dict(), "low": low, "high": high}
+    assert launches_to_settle(one, 0.01) is None
+
+
 def test_what_is_worse_in_the_answers_of_the_choice_is_named() -> None:
     worse = answers(
         metrics=[

@@ -27,7 +27,7 @@ def launches_to_settle(comparison: Mapping[str, Any], margin: float) -> int | No
         return max(10, made + 1)
     change = abs(math.log(comparison["ratio"]))
     distance = abs(change - math.log1p(margin))
-    if distance <= 0:
+    if distance <= 0 or math.isinf(variation):
         return None
     needed = launches_needed(variation, math.expm1(distance))
     needed = max(needed, made + 1)
@@ -35,10 +35,15 @@ def launches_to_settle(comparison: Mapping[str, Any], margin: float) -> int | No
 
 
 def variation_of(comparison: Mapping[str, Any]) -> float | None:
-    """Return the coefficient of variation between launches that the interval of a comparison tells."""
+    """Return the coefficient of variation between launches that the interval of a comparison tells.
+
+    None where there is no interval, infinite for one that begins at zero, as that of two launches may.
+    """
     old, new = comparison["old_launches"], comparison["new_launches"]
     if comparison["low"] is None or comparison["high"] is None or min(old, new) < 2:
         return None
-    half = math.log(comparison["high"] / comparison["low"]) / 2
+    if comparison["low"] <= 0:
+        return math.inf
+    half = (math.log(comparison["high"]) - math.log(comparison["low"])) / 2
     error = half / float(student_quantile(comparison["level"], np.array([old + new - 2.0]))[0])
     return error / math.sqrt(1 / old + 1 / new)
