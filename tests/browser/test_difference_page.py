@@ -56,11 +56,11 @@ def sample(tree: CallTree, seed: int, factors: dict[int, float], missing: int) -
     )
 
 
-def difference_html(*, against_itself: bool = False) -> str:
+def difference_html(*, against_itself: bool = False, now: dict[int, float] = NOW) -> str:
     tree = make_tree(ROWS)
     shown = placed_tree(tree)
     old = sample(tree, 1, {}, NEW_CELL)
-    new = old if against_itself else sample(tree, 2, NOW, GONE_CELL)
+    new = old if against_itself else sample(tree, 2, now, GONE_CELL)
     views = [difference_view("cpu", compare([new], [old], scaling), repeated=HOSTILE) for scaling in SCALINGS]
     return flamegraph_page(
         shown, title="b against a", subtitle="new: b · old: a", notes=[HOSTILE], views=views, calls=241
@@ -155,6 +155,29 @@ def test_details_give_both_sides_the_change_and_the_interval(page: Any) -> None:
     text = page.locator("#details").inner_text()
     assert "own interval unavailable" in text
     assert "own verdict not judged" in text
+
+
+def row_cells(page: Any, name: str) -> list[str]:
+    row = page.locator("#rows tr", has=page.locator("th span").get_by_text(name, exact=True))
+    texts: list[str] = row.locator("td").all_inner_texts()
+    return texts
+
+
+def test_what_is_too_small_to_be_judged_is_not_called_judged(page: Any) -> None:
+    page.evaluate(f"window.__gpuprof.select({STEP_CELL})")
+    text = page.locator("#details").inner_text()
+    assert "own interval unavailable" in text
+    assert "own verdict too small to be judged" in text
+    assert row_cells(page, "step")[2] == "too small"
+    assert row_cells(page, "fc1")[2] == "no difference"
+
+
+def test_a_manyfold_is_told_as_such(open_page: Any) -> None:
+    page = open_page(difference_html(now={SLOWER_CELL: 1_234.0, FASTER_CELL: 5.0}))
+    ratio = row_cells(page, "fc2")[5]
+    assert ratio.endswith("×")
+    assert float(ratio.rstrip("×").replace(",", "")) == pytest.approx(1_234, rel=0.01)
+    assert row_cells(page, HOSTILE)[5].endswith("%")
 
 
 def test_hostile_names_are_text(page: Any) -> None:

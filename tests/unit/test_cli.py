@@ -22,6 +22,7 @@ from gpuprof.analyze.summary import Summary, first_with_rows, summarize
 from gpuprof.cli.flamegraph import default_output
 from gpuprof.cli.main import execute
 from gpuprof.cli.run import Program, split_program, tell_who_waits
+from gpuprof.cli.summary import summary
 from gpuprof.errors import GpuprofError, RecordingError, RunError
 from gpuprof.run.format import KINDS
 
@@ -179,6 +180,25 @@ def test_no_verb_is_bad_usage() -> None:
     assert "Usage: gpuprof" in done.stderr
 
 
+SIDES = {
+    "new --against old": (["new"], ["old"]),
+    "--against old new": (["new"], ["old"]),
+    "--against=old new": (["new"], ["old"]),
+    "new new2 --against old old2 old3": (["new", "new2"], ["old", "old2", "old3"]),
+    "new --against old --against old2": (["new"], ["old", "old2"]),
+    "new --against=old old2 --top 3 --by layer": (["new"], ["old", "old2"]),
+    "--top 3 new --against old old2 --against old3 - --json": (["new"], ["old", "old2", "old3", "-"]),
+    "new --against old --against -old2": (["new"], ["old", "-old2"]),
+}
+
+
+@pytest.mark.parametrize("line", SIDES)
+def test_runs_behind_against_are_older_ones(line: str) -> None:
+    context = summary.make_context("summary", line.split())
+    new, old = SIDES[line]
+    assert (list(context.params["runs"]), list(context.params["against"])) == (new, old)
+
+
 @pytest.mark.parametrize(
     ("arguments", "word"),
     [
@@ -192,6 +212,10 @@ def test_no_verb_is_bad_usage() -> None:
         (["summary", "r", "--scale", "total"], "--scale is for a comparison"),
         (["summary", "r", "--against", "r2", "--process", "1"], "leave --process out"),
         (["flamegraph", "r", "r2"], "add --against OLD"),
+        (["summary", "--against", "old", "old2", "new"], "is new new or old? Name the new runs first"),
+        (["summary", "--against", "old", "--against", "old2", "new", "new2"], "is new2 new or old?"),
+        (["summary", "new", "--against", "old", "--by", "layer", "old2"], "is old2 new or old?"),
+        (["flamegraph", "new", "--against", "old", "--", "-old2"], "is -old2 new or old?"),
         (["run"], "Nothing to run"),
         (["run", "-m"], "Nothing to run"),
         (["run", "--"], "Nothing to run"),

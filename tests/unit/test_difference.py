@@ -29,6 +29,7 @@ from gpuprof.analyze.difference import (
     Sample,
     compare,
 )
+from gpuprof.analyze.difference_summary import DifferenceRow, DifferenceSummary
 from gpuprof.analyze.statistics import (
     discoveries,
     plain_means,
@@ -305,6 +306,17 @@ def test_real_extra_work_in_one_layer_is_what_changed_most(
     assert first.change_ns > 0.9 * STEPS * SLOW_S * 1e9
     others = [row for row in found.changed if row.name not in ("3", "3.linear")]
     assert all(abs(row.change_ns) < first.change_ns / 4 for row in others)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "text"),
+    [(None, "-"), (0.5, "+50.0%"), (-1.0, "-100.0%"), (8.9, "+890.0%"), (1086.99, "1,088x")],
+)
+def test_a_manyfold_is_told_as_such(ratio: float | None, text: str) -> None:
+    old = 0.0 if ratio is None else 1e6
+    new = 1e6 if ratio is None else old * (1 + ratio)
+    row = DifferenceRow("fc", "layer", "slower", old, new, new - old, None, None, 1, 1)
+    assert f" {text} " in str(DifferenceSummary("layer", "none", (row,), 0.05, "by hand", old, new))
 
 
 def record_training(path: Path, steps: int) -> gpuprof.Run:

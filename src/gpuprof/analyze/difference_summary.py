@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder
 
 _CHANGED = ("slower", "faster", "new", "gone")
+_MANYFOLD = 10  # from here on a ratio is told as such, not in per cent
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,11 +207,17 @@ def _cells(row: DifferenceRow) -> list[str]:
         format_duration(row.old_ns),
         format_duration(row.new_ns),
         _signed(row.change_ns),
-        "-" if row.ratio is None else f"{row.ratio:+.1%}",
+        _ratio_text(row.ratio),
         interval,
         calls[0] if calls[0] == calls[1] else f"{calls[0]} > {calls[1]}",
         row.state,
     ]
+
+
+def _ratio_text(ratio: float | None) -> str:
+    if ratio is None:
+        return "-"
+    return f"{ratio:+.1%}" if ratio < _MANYFOLD - 1 else f"{1 + ratio:,.0f}x"
 
 
 def _signed(ns: float) -> str:

@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuprof.cli.sides import SidesCommand, check_sides
+
 if TYPE_CHECKING:
     from gpuprof.analyze.weights import WeightName
     from gpuprof.api import Run
 
 
-@click.command("flamegraph", short_help="Write the page of a run, or of what changed between runs.")
+@click.command(
+    "flamegraph", cls=SidesCommand, short_help="Write the page of a run, or of what changed between runs."
+)
 @click.argument("runs", metavar="R...", nargs=-1, required=True)
 @click.option("-o", "--output", metavar="F.html", help="File to write; the default is the run's name, .html.")
 @click.option(
     "--against",
     metavar="OLD",
     multiple=True,
-    help="Show what changed since this run; give it again for more runs of the old side.",
+    help="Show what changed since this run; more runs behind it are older ones, too.",
 )
 @click.option(
     "--weight",
@@ -55,14 +59,6 @@ def _write_page(path: Path, run: Run, weight: WeightName | None) -> None:
     left_out = api.write_flamegraph(path, run, weight=weight)
     if left_out is not None:
         click.echo(f"gpuprof: {escape_text(left_out)}", err=True)
-
-
-def check_sides(runs: tuple[str, ...], against: tuple[str, ...]) -> None:
-    """Refuse several runs that nothing is held against."""
-    if len(runs) > 1 and not against:
-        raise click.UsageError(
-            f"{len(runs)} runs are named and no older one: add --against OLD, or name one run."
-        )
 
 
 def default_output(run: Path) -> Path:

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from gpuprof.cli.sides import SidesCommand, check_sides
+
 if TYPE_CHECKING:
     from gpuprof.analyze.devices import DeviceUse
     from gpuprof.analyze.difference import Scaling
@@ -28,7 +30,7 @@ def _parse_process(
     return int(value)
 
 
-@click.command("summary", short_help="Print where the time of a run went, or what changed.")
+@click.command("summary", cls=SidesCommand, short_help="Print where the time of a run went, or what changed.")
 @click.argument("runs", metavar="R...", nargs=-1, required=True)
 @click.option(
     "--by", type=click.Choice(["layer", "operator", "kernel", "span", "python"]), help="Rows of the table."
@@ -44,7 +46,7 @@ def _parse_process(
     "--against",
     metavar="OLD",
     multiple=True,
-    help="Tell what changed since this run; give it again for more runs of the old side.",
+    help="Tell what changed since this run; more runs behind it are older ones, too.",
 )
 @click.option(
     "--scale",
@@ -67,7 +69,6 @@ def summary(
     With --against, R is one new run or several, and the table tells what changed and what is chance.
     """
     from gpuprof import api
-    from gpuprof.cli.flamegraph import check_sides
 
     check_sides(runs, against)
     if against:

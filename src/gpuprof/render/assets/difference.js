@@ -11,6 +11,8 @@ const CHANGE_TEXTS = {
   slower: "slower", faster: "faster", same: "no difference beyond chance",
   new: "new", gone: "gone", unknown: "not judged: too few calls",
 };
+const TOO_SMALL = "too small to be judged";
+const MANYFOLD = 10;  // from here on a ratio is told as such, not in per cent
 // A sign before the name, so that nothing rests on the colour alone.
 const CHANGE_MARKS = { slower: "▲", faster: "▼", new: "+", gone: "−" };
 const HATCHED = ["new", "gone", "unknown"];
@@ -133,6 +135,7 @@ function formatChange(ns) {
 
 function formatRatio(old, now) {
   if (!(old > 0)) return now > 0 ? "new" : "–";
+  if (now / old >= MANYFOLD) return `${formatCount(Math.round(now / old))}×`;
   const percent = (100 * (now - old)) / old;
   return `${percent > 0 ? "+" : percent < 0 ? "−" : ""}${NUMBERS[1].format(Math.abs(percent))}%`;
 }
@@ -154,14 +157,25 @@ function differenceFacts(tree, node) {
     const [old, now] = [change.old[node], change.new[node]];
     facts.push([title, `${sidesText({ old, new: now })}, ${formatChange(now - old)} (${formatRatio(old, now)})`]);
     facts.push([`${title} interval`, intervalText(change, node)]);
-    facts.push([`${title} verdict`, CHANGE_TEXTS[tree.states[change.state[node]]]]);
+    facts.push([`${title} verdict`, CHANGE_TEXTS[judgedState(tree, change, node)] ?? TOO_SMALL]);
   }
   facts.push(["Calls", `${formatCount(callsOld[node])} → ${formatCount(callsNew[node])}`]);
   return facts;
 }
 
-function intervalText({ low, high }, node) {
-  if (!(low[node] <= high[node])) return "unavailable";
+// What takes too little of the whole takes no part in the tests: that is no difference, but none that was judged.
+function judgedState(tree, change, node) {
+  const state = tree.states[change.state[node]];
+  return state === "same" && !hasInterval(change, node) ? "small" : state;
+}
+
+function hasInterval({ low, high }, node) {
+  return low[node] <= high[node];
+}
+
+function intervalText(change, node) {
+  const { low, high } = change;
+  if (!hasInterval(change, node)) return "unavailable";
   return `${formatChange(low[node])} to ${formatChange(high[node])}`;
 }
 
@@ -175,7 +189,7 @@ function newChange() {
 function addChange(tree, group, node) {
   const { own, callsOld, callsNew } = tree.diff;
   const { change } = group;
-  const state = tree.states[own.state[node]];
+  const state = judgedState(tree, own, node);
   change.old += own.old[node];
   change.new += own.new[node];
   change.callsOld += callsOld[node];
@@ -199,7 +213,7 @@ function verdictText(group) {
   const { states } = group.change;
   const all = [...states.values()].reduce((sum, count) => sum + count, 0);
   const parts = STANDING.filter((name) => states.has(name)).map((name) => `${states.get(name)} ${name}`);
-  if (!parts.length) return states.has("same") ? "no difference" : "not judged";
+  if (!parts.length) return states.has("same") ? "no difference" : states.has("unknown") ? "not judged" : "too small";
   return all === 1 ? parts[0].slice(2) : `${parts.join(", ")} of ${all}`;
 }
 
