@@ -654,6 +654,10 @@ def test_the_default_page_stands_beside_the_run(run: str, page: str) -> None:
     assert default_output(Path(run)) == Path(page)
 
 
+def test_the_default_page_of_a_comparison_is_not_that_of_the_new_run() -> None:
+    assert default_output(Path("a/b.gpuprof"), Path("c/d.gpuprof")) == Path("a/b-against-d.html")
+
+
 def test_a_run_opened_as_the_current_folder_has_a_page_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

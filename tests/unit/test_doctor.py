@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 
 from gpuprof import doctor
+from gpuprof.cli.main import execute
 from gpuprof.doctor import Check, asked, examine, extras, frameworks, host, is_broken, nvidia, probes
 from gpuprof.doctor.check import version_numbers
 
@@ -474,6 +475,31 @@ def test_the_command_on_this_machine_prints_json_and_fitting_exit_code() -> None
         check for check in values["checks"] if check["required"] and check["status"] in ("missing", "problem")
     ]
     assert values["ok"] == (not broken)
+
+
+@pytest.mark.parametrize(
+    ("checks", "code", "verdict"),
+    [
+        ([], 0, "gpuprof can record here."),
+        ([Check("folder", "problem", "full")], 0, "gpuprof can record, but for the problem above."),
+        (
+            [Check(name, "problem", "full") for name in "ab"],
+            0,
+            "gpuprof can record, but for the problems above.",
+        ),
+        ([Check("core", "problem", "broken", required=True)], 1, "gpuprof cannot work here as it is."),
+    ],
+)
+def test_the_last_line_is_what_the_others_say(
+    checks: list[Check],
+    code: int,
+    verdict: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(doctor, "examine", lambda: [Check("Python", "ok", "3"), *checks])
+    assert execute(["doctor"]) == code
+    assert capsys.readouterr().out.splitlines()[-1] == verdict
 
 
 # ---- extras ----------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
@@ -92,8 +92,17 @@ def _print_checks(as_json: bool) -> int:
     else:
         for check in checks:
             click.echo(_line(check, widest=max(len(check.name) for check in checks)))
-        click.echo("\ngpuprof can record here." if healthy else "\ngpuprof cannot work here as it is.")
+        click.echo(f"\n{_verdict(checks, healthy=healthy)}")
     return 0 if healthy else EXIT_BROKEN
+
+
+def _verdict(checks: Sequence[Check], *, healthy: bool) -> str:
+    if not healthy:
+        return "gpuprof cannot work here as it is."
+    problems = sum(check.status == "problem" for check in checks)
+    if problems:
+        return f"gpuprof can record, but for {'the problem' if problems == 1 else 'the problems'} above."
+    return "gpuprof can record here."
 
 
 def _line(check: Check, widest: int) -> str:

@@ -42,10 +42,11 @@ def flamegraph(
 
     check_sides(runs, against)
     new = [api.open(run) for run in runs]
-    path = Path(output) if output is not None else default_output(new[0].path)
+    old = [api.open(run) for run in against]
+    path = Path(output) if output is not None else default_output(*(run.path for run in (*new[:1], *old[:1])))
     check_output(path)
-    if against:
-        api.flamegraph_difference(path, new, [api.open(run) for run in against], weight=weight)
+    if old:
+        api.flamegraph_difference(path, new, old, weight=weight)
     else:
         _write_page(path, new[0], weight)
     click.echo(path)
@@ -61,10 +62,14 @@ def _write_page(path: Path, run: Run, weight: WeightName | None) -> None:
         click.echo(f"gpuprof: {escape_text(left_out)}", err=True)
 
 
-def default_output(run: Path) -> Path:
-    """Return the page's path beside the run: demo.gpuprof gives demo.html."""
-    run = run.resolve() if run.name in ("", "..") else run
-    return run.with_name(run.name.removesuffix(".gpuprof") + ".html")
+def default_output(run: Path, old: Path | None = None) -> Path:
+    """Return the page's path beside the run: demo.gpuprof gives demo.html, or demo-against-old.html."""
+    stems = [_named(path).name.removesuffix(".gpuprof") for path in (run, old) if path is not None]
+    return _named(run).with_name("-against-".join(stems) + ".html")
+
+
+def _named(run: Path) -> Path:
+    return run.resolve() if run.name in ("", "..") else run
 
 
 def check_output(path: Path) -> None:
