@@ -48,7 +48,7 @@ venv: $(VENV)/.ready
 
 $(VENV)/.tools:
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet "scikit-build-core>=0.10" "pybind11>=2.13" "cmake>=3.20" ninja
+	$(BIN)/pip install --quiet "scikit-build-core>=0.10" "pybind11>=3.0" "cmake>=3.20" ninja
 	touch $@
 
 $(VENV)/.ready: $(NATIVE) | $(VENV)/.tools

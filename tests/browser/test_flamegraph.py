@@ -267,13 +267,36 @@ def test_the_address_restores_a_stretch_that_no_cell_fills(open_page: Any, page:
         )
     page.locator("#reset").click()
     assert "window=" not in page.evaluate("location.hash")
+    page.go_back()
+    page.wait_for_url(re.compile("window="))
+
+
+def test_an_address_may_select_a_cell_outside_of_what_it_zooms_to(open_page: Any) -> None:
+    page = open_page(make_page(STEP), fragment="#zoom=3&window=0.2_0.3&cell=6")
+    assert state(page, "zoomed") == 3
+    assert [cell["node"] for cell in cells(page)][-1] < 5
+
+
+def test_the_address_restores_a_short_stretch_of_a_long_run(open_page: Any) -> None:
+    """Two cells of a millisecond in a run of a day."""
+    rows: Any = [(-1, "process", "p", 1, 0), (0, "span", "day", 1, 86_400_000)]
+    rows += [(0, "span", "short", 1, 0), (2, "span", "a", 1, 1), (2, "span", "b", 1, 1)]
+    page = open_page(make_page(rows), fragment="#zoom=2")
+    page.locator("#canvas").hover(position={"x": 300, "y": 10})
+    page.keyboard.down("Control")
+    page.mouse.wheel(0, -300)
+    page.keyboard.up("Control")
+    page.wait_for_url(re.compile("window="))
+    sent = [(cell["node"], round(cell["width"])) for cell in cells(page)]
+    again = open_page(make_page(rows), fragment=page.evaluate("location.hash"))
+    assert [(cell["node"], round(cell["width"])) for cell in cells(again)] == sent
 
 
 @pytest.mark.parametrize(
     "fragment",
     [
         *("#zoom=99999", "#zoom=-5", "#zoom=1.5", "#zoom=x", "#%%%", "#search=/(/"),
-        *("#window=x", "#window=0.5", "#window=0.5-0.1", "#window=0.5-7", "#window=-1-1", "#window="),
+        *("#window=x", "#window=0.5", "#window=0.5_0.1", "#window=0.5_7", "#window=-1_1", "#window="),
     ],
 )
 def test_a_broken_address_is_ignored(open_page: Any, page: Any, fragment: str) -> None:

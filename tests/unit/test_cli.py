@@ -656,6 +656,12 @@ def test_the_default_page_stands_beside_the_run(run: str, page: str) -> None:
 
 def test_the_default_page_of_a_comparison_is_not_that_of_the_new_run() -> None:
     assert default_output(Path("a/b.gpuprof"), Path("c/d.gpuprof")) == Path("a/b-against-d.html")
+    assert default_output(Path("a/b.gpuprof"), Path("d" * 250)) == Path("a/b.html")
+
+
+def test_help_is_given_however_runs_are_ordered(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["flamegraph", "new", "--against", "old", "-o", "file", "old2", "--help"]) == 0
+    assert "Usage: gpuprof flamegraph" in capsys.readouterr().out
 
 
 def test_a_run_opened_as_the_current_folder_has_a_page_too(

@@ -90,6 +90,11 @@ def test_the_marks_of_contexts_cannot_be_made() -> None:
         _native.ContextMark()
 
 
+def test_everything_is_of_the_module_that_can_be_imported() -> None:
+    assert _native.__name__ == "gpuprof._native"
+    assert {_native.SliceLanes.__module__, _native.start_recording.__module__} == {"gpuprof._native"}
+
+
 def test_what_the_functions_return() -> None:
     assert set(_native.clock_info()) == {"clock", "monotonic_ns", "realtime_ns"}
     assert _native.build_info()["version"] == gpuprof.__version__

@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuprof.cli.sides import SidesCommand, check_sides
+
+LONGEST_NAME = 255  # bytes, on all usual file systems
 
 if TYPE_CHECKING:
     from gpuprof.analyze.weights import WeightName
@@ -19,7 +22,9 @@ if TYPE_CHECKING:
     "flamegraph", cls=SidesCommand, short_help="Write the page of a run, or of what changed between runs."
 )
 @click.argument("runs", metavar="R...", nargs=-1, required=True)
-@click.option("-o", "--output", metavar="F.html", help="File to write; the default is the run's name, .html.")
+@click.option(
+    "-o", "--output", metavar="F.html", help="File to write; default: the run's name, or NEW-against-OLD."
+)
 @click.option(
     "--against",
     metavar="OLD",
@@ -65,7 +70,8 @@ def _write_page(path: Path, run: Run, weight: WeightName | None) -> None:
 def default_output(run: Path, old: Path | None = None) -> Path:
     """Return the page's path beside the run: demo.gpuprof gives demo.html, or demo-against-old.html."""
     stems = [_named(path).name.removesuffix(".gpuprof") for path in (run, old) if path is not None]
-    return _named(run).with_name("-against-".join(stems) + ".html")
+    name = "-against-".join(stems) + ".html"
+    return _named(run).with_name(name if len(os.fsencode(name)) <= LONGEST_NAME else f"{stems[0]}.html")
 
 
 def _named(run: Path) -> Path:

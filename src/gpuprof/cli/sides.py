@@ -15,6 +15,8 @@ class SidesCommand(click.Command):
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Read the command line as click does, with the older runs named one by one."""
+        if not set(args).isdisjoint(ctx.help_option_names):
+            return super().parse_args(ctx, args)
         valued = {
             name
             for parameter in self.params

@@ -184,7 +184,7 @@ function setOrder(app, order) {
 // ---- the state in the address, so that a link leads to what its sender saw ----
 
 const SAVE_DELAY = 250;  // ms; browsers refuse an address that changes with every key that is held
-const STEPS = ["zoom", "view", "time", "range"];  // what the browser's back button goes back over
+const STEPS = ["zoom", "window", "view", "time", "range"];  // what the browser's back button goes back over
 
 function saveSoon(app) {
   clearTimeout(app.saveTimer);
@@ -218,17 +218,18 @@ function saveState(app) {
 function isFilled({ tree, place, view }) {
   const low = view.focus < 0 ? 0 : place.x[view.focus];
   const high = view.focus < 0 ? tree.whole : low + tree.width[view.focus];
-  return Math.max(Math.abs(view.low - low), Math.abs(view.high - high)) <= 1e-9 * tree.whole;
+  return Math.max(Math.abs(view.low - low), Math.abs(view.high - high)) <= 1e-4 * (view.high - view.low);
 }
 
 // In parts of the whole, which has another size where the widths are bytes or launches.
 function windowText({ tree, view }) {
-  return [view.low, view.high].map((at) => (at / tree.whole).toFixed(12)).join("-");
+  return [view.low, view.high].map((at) => at / tree.whole).join("_");
 }
 
-function restoreWindow(app, text) {
-  const [low, high] = (text ?? "").split("-").map((part) => Number(part) * app.tree.whole);
-  if (low >= 0 && low < high && high <= app.tree.whole) setWindow(app, low, high, app.view.focus);
+// The selected cell may be outside of it, and of the zoomed one.
+function restoreWindow(app, text, focus) {
+  const [low, high] = (text ?? "").split("_").map((part) => Number(part) * app.tree.whole);
+  if (low >= 0 && low < high && high <= app.tree.whole) setWindow(app, low, high, focus);
 }
 
 // Runs before `started`, so that restoring one part does not overwrite the others in the address.
@@ -248,7 +249,7 @@ function restoreState(app) {
   };
   zoomTo(app, nodeIn("zoom"));
   select(app, nodeIn("cell") >= 0 ? nodeIn("cell") : nodeIn("zoom"));
-  restoreWindow(app, state.get("window"));
+  restoreWindow(app, state.get("window"), nodeIn("zoom"));
   if (app.timeline) readTimelineState(app, state);
   clearTimeout(app.saveTimer);
   app.started = true;
