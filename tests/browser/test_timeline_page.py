@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from pages import READ_PIXEL, background, cell_of, click, make_page, next_frames, state
-from run_edits import forget_parts
+from run_edits import forget_parts, parquet_of
 from trace_readers import read_chrome
 
 import gpuprof
@@ -495,7 +495,7 @@ def gpu_html(tmp_path: Path) -> str:
     run = gpuprof.import_trace(path, tmp_path / "gpu.gpuprof")
     import duckdb
 
-    part = next((run.path / "samples").rglob("*.parquet"))
+    part = parquet_of(run.path, "samples")
     connection = duckdb.connect()
     connection.execute(
         "CREATE TABLE samples AS "

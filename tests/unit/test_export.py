@@ -12,7 +12,7 @@ from typing import Any
 
 import duckdb
 import pytest
-from run_edits import forget_parts
+from run_edits import forget_parts, parquet_of
 from trace_readers import Trace, read_chrome, read_perfetto, read_speedscope
 
 import gpuprof
@@ -287,7 +287,7 @@ def test_a_failed_export_leaves_the_older_file(record: Any, tmp_path: Path) -> N
     run = record(nested_program).run
     target = tmp_path / "t.json"
     target.write_text("older")
-    part = next((run.path / "spans").rglob("*.parquet"))
+    part = parquet_of(run.path, "spans")
     content = bytearray(part.read_bytes())
     content[8 : len(content) // 2] = b"\xff" * (len(content) // 2 - 8)
     part.write_bytes(content)
@@ -314,9 +314,7 @@ def test_an_export_to_a_full_disk_asks_for_room(record: Any, small_disk: Any, si
 
 def test_spans_of_other_columns_are_no_matter_of_room(record: Any, tmp_path: Path) -> None:
     run = record(nested_program).run
-    duckdb.sql("SELECT 1 AS other FROM range(16)").write_parquet(
-        str(next((run.path / "spans").rglob("*.parquet")))
-    )
+    duckdb.sql("SELECT 1 AS other FROM range(16)").write_parquet(str(parquet_of(run.path, "spans")))
     forget_parts(run.path)
     with pytest.raises(RunError, match=r"cannot export .*Binder Error.*; restore the run from a copy$"):
         gpuprof.open(run.path).export(tmp_path / "t.parquet")

@@ -8,11 +8,13 @@ import gpuprof
 
 # isort: split
 import threading
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
 import torch
+from torch.autograd import profiler_legacy
 from torch_models import announced, layer_calls, record, shown_counts, small_step, torch_profile
 
 pytestmark = [
@@ -23,6 +25,21 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::FutureWarning"),
     pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),
 ]
+
+
+def seen_alike(profiled: Callable[[], Any]) -> Any:
+    """Check that it sees the same in a recording, which goes on after it; returns what it sees."""
+    expected = profiled()
+    seen = []
+
+    def program() -> None:
+        seen.append(profiled())
+        torch.zeros(1).exp()
+
+    run = record(program)
+    assert seen == [expected]
+    assert announced(run)["aten::exp"] == 1
+    return expected
 
 
 class TestProfilersOfTheProgram:
@@ -76,24 +93,16 @@ class TestProfilersOfTheProgram:
         assert announced(run)["aten::cos"] == 3
         assert announced(run)["aten::exp"] == 1
 
-    def test_autograd_profiler(self) -> None:
+    @pytest.mark.parametrize("kind", [torch.autograd.profiler.profile, profiler_legacy.profile])
+    def test_autograd_profiler(self, kind: Any) -> None:
         step = small_step()
 
         def profiled() -> dict[str, int]:
-            with torch.autograd.profiler.profile() as profiler:
+            with kind() as profiler:
                 step()
             return {event.key: event.count for event in profiler.key_averages()}
 
-        expected = profiled()
-        seen = []
-
-        def program() -> None:
-            seen.append(profiled())
-            torch.zeros(1).exp()
-
-        run = record(program)
-        assert seen == [expected]
-        assert announced(run)["aten::exp"] == 1
+        seen_alike(profiled)
 
     def test_schedule(self) -> None:
         step = small_step()
@@ -111,17 +120,7 @@ class TestProfilersOfTheProgram:
                     profiler.step()
             return cycles
 
-        expected = scheduled()
-        assert len(expected) == 2
-        seen = []
-
-        def program() -> None:
-            seen.append(scheduled())
-            torch.zeros(1).exp()
-
-        run = record(program)
-        assert seen == [expected]
-        assert announced(run)["aten::exp"] == 1
+        assert len(seen_alike(scheduled)) == 2
 
     def test_one_that_fails(self) -> None:
         def program() -> None:
@@ -151,37 +150,7 @@ class TestProfilersOfTheProgram:
                 outcome.append(str(error).splitlines()[:1])
             return outcome
 
-        expected = nested()
-        seen = []
-
-        def program() -> None:
-            seen.append(nested())
-            torch.zeros(1).exp()
-
-        run = record(program)
-        assert seen == [expected]
-        assert announced(run)["aten::exp"] == 1
-
-    def test_legacy_profiler(self) -> None:
-        from torch.autograd import profiler_legacy
-
-        step = small_step()
-
-        def profiled() -> dict[str, int]:
-            with profiler_legacy.profile() as profiler:
-                step()
-            return {event.key: event.count for event in profiler.key_averages()}
-
-        expected = profiled()
-        seen = []
-
-        def program() -> None:
-            seen.append(profiled())
-            torch.zeros(1).exp()
-
-        run = record(program)
-        assert seen == [expected]
-        assert announced(run)["aten::exp"] == 1
+        seen_alike(nested)
 
     def test_one_that_cannot_begin_or_end(self, monkeypatch: pytest.MonkeyPatch) -> None:
         """PyTorch 2.4 raises where profilers that were nested end."""
@@ -237,16 +206,7 @@ class TestProfilersOfTheProgram:
                 return type(error)
             return None
 
-        expected = emit()
-        seen = []
-
-        def program() -> None:
-            seen.append(emit())
-            torch.zeros(1).exp()
-
-        run = record(program)
-        assert seen == [expected]
-        assert announced(run)["aten::exp"] == 1
+        seen_alike(emit)
 
     def test_in_a_thread_of_the_program(self) -> None:
         step = small_step()

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from page_reader import PageTimeline, script, timeline_of
-from run_edits import forget_parts
+from run_edits import forget_parts, parquet_of
 
 import gpuprof
 from gpuprof.render import timeline as timeline_module
@@ -125,7 +125,7 @@ def test_a_run_without_paths_has_its_timeline(run: gpuprof.Run, tmp_path: Path) 
         to.parent.mkdir(parents=True, exist_ok=True)
         if file.is_file():
             to.write_bytes(file.read_bytes())
-    part = next((copy / "spans").rglob("*.parquet"))
+    part = parquet_of(copy, "spans")
     rows: Any = duckdb.sql(
         f"SELECT * EXCLUDE (path_id) FROM read_parquet('{part}', hive_partitioning = false)"
     )

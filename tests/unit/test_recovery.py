@@ -161,34 +161,34 @@ def test_a_run_that_a_forked_child_opens_is_refused(tmp_path: Path, recorded: An
 
 
 @pytest.fixture
-def unclosed(tmp_path: Path, run_python: Any) -> Path:
+def killed(tmp_path: Path, run_python: Any) -> Path:
     kill_in_the_middle(tmp_path, run_python, 500, 2)
     return tmp_path / "r.gpuprof"
 
 
-def test_recovering_twice_gives_the_same(unclosed: Path, tmp_path: Path, recorded: Any) -> None:
-    copied = Path(shutil.copytree(unclosed, tmp_path / "copied.gpuprof"))
-    first = recorded(gpuprof.open(unclosed))
-    assert {path.name for path in unclosed.iterdir()} == {*TABLES, "meta.json"}
-    again, other = recorded(gpuprof.open(unclosed)), recorded(gpuprof.open(copied))
+def test_recovering_twice_gives_the_same(killed: Path, tmp_path: Path, recorded: Any) -> None:
+    copied = Path(shutil.copytree(killed, tmp_path / "copied.gpuprof"))
+    first = recorded(gpuprof.open(killed))
+    assert {path.name for path in killed.iterdir()} == {*TABLES, "meta.json"}
+    again, other = recorded(gpuprof.open(killed)), recorded(gpuprof.open(copied))
     assert (again.rows, again.run.meta) == (first.rows, first.run.meta)
     assert (other.rows, other.run.meta) == (first.rows, first.run.meta)
     assert first.totals["spans"] == len(first.rows) >= 1_000
 
 
-def test_an_interrupted_recovery_is_done_again(unclosed: Path, tmp_path: Path, recorded: Any) -> None:
-    copied = Path(shutil.copytree(unclosed, tmp_path / "copied.gpuprof"))
+def test_an_interrupted_recovery_is_done_again(killed: Path, tmp_path: Path, recorded: Any) -> None:
+    copied = Path(shutil.copytree(killed, tmp_path / "copied.gpuprof"))
     expected = recorded(gpuprof.open(copied)).rows
     for table in ("spans", "call_tree"):
-        shutil.copytree(copied / table, unclosed / table)
-        for number, part in enumerate(sorted((unclosed / table).rglob("*.parquet"))):
+        shutil.copytree(copied / table, killed / table)
+        for number, part in enumerate(sorted((killed / table).rglob("*.parquet"))):
             part.rename(part.with_name(f"part-of-an-earlier-attempt-{number}.parquet"))
-    (unclosed / "meta.json.new").write_text("{")
-    assert recorded(gpuprof.open(unclosed)).rows == expected
+    (killed / "meta.json.new").write_text("{")
+    assert recorded(gpuprof.open(killed)).rows == expected
 
 
 def test_a_run_on_a_read_only_medium(
-    unclosed: Path,
+    killed: Path,
     read_only: Callable[[Path], Path],
     recorded: Any,
     tmp_path: Path,
@@ -197,35 +197,35 @@ def test_a_run_on_a_read_only_medium(
     scratch = tmp_path / "scratch"
     scratch.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(scratch))
-    view = read_only(unclosed)
-    before = {path: path.stat().st_mtime_ns for path in unclosed.rglob("*")}
+    view = read_only(killed)
+    before = {path: path.stat().st_mtime_ns for path in killed.rglob("*")}
     first, second = recorded(gpuprof.open(view)), recorded(gpuprof.open(view))
     assert first.rows == second.rows
     assert first.run.meta == second.run.meta
     assert first.run.meta["complete"] is False
     assert "inner" in str(first.run.summary(by="span"))
-    assert {path: path.stat().st_mtime_ns for path in unclosed.rglob("*")} == before
+    assert {path: path.stat().st_mtime_ns for path in killed.rglob("*")} == before
     del first, second
     gc.collect()
     assert list(scratch.iterdir()) == []
     monkeypatch.undo()
-    assert len(recorded(gpuprof.open(unclosed)).rows) >= 1_000
+    assert len(recorded(gpuprof.open(killed)).rows) >= 1_000
 
 
 def test_a_closed_run_on_a_read_only_medium(
-    unclosed: Path, read_only: Callable[[Path], Path], recorded: Any
+    killed: Path, read_only: Callable[[Path], Path], recorded: Any
 ) -> None:
-    expected = recorded(gpuprof.open(unclosed)).rows
-    assert recorded(gpuprof.open(read_only(unclosed))).rows == expected
+    expected = recorded(gpuprof.open(killed)).rows
+    assert recorded(gpuprof.open(read_only(killed))).rows == expected
 
 
-def test_many_threads_open_an_unclosed_run(unclosed: Path, recorded: Any) -> None:
+def test_many_threads_open_an_unclosed_run(killed: Path, recorded: Any) -> None:
     meet, counts, errors = threading.Barrier(4), [], []
 
     def work() -> None:
         meet.wait(30)
         try:
-            counts.append(len(recorded(gpuprof.open(unclosed)).rows))
+            counts.append(len(recorded(gpuprof.open(killed)).rows))
         except gpuprof.RunError as error:
             errors.append(error)  # somebody else is at it: said in one line
 
@@ -236,11 +236,11 @@ def test_many_threads_open_an_unclosed_run(unclosed: Path, recorded: Any) -> Non
         thread.join()
     assert len(counts) + len(errors) == 4
     assert counts
-    expected = len(recorded(gpuprof.open(unclosed)).rows)
+    expected = len(recorded(gpuprof.open(killed)).rows)
     assert expected >= 1_000
     assert set(counts) == {expected}
     for error in errors:
-        check_busy(error, unclosed)
+        check_busy(error, killed)
 
 
 def test_a_killed_program_with_children_keeps_theirs_too(

@@ -22,6 +22,7 @@ import gpuprof
 # isort: split
 import torch
 from roofline_rows import ceilings, know_ceilings
+from run_edits import change_meta
 from torch import nn
 from torch_models import ConvNet, Mlp, Transformer, make_input
 
@@ -407,10 +408,8 @@ def test_inputs_that_cannot_be_asked_do_not_reach_the_program(
 def test_without_usable_notes_of_inputs_durations_tell(profiled: Profiled, given: object) -> None:
     model = Mlp(8).eval()
     run = profiled(lambda: [model(torch.ones(2, 8)) for _ in range(3)], model)
-    meta = json.loads((run.path / "meta.json").read_text(encoding="utf-8"))
-    meta["work"]["given"] = given
-    (run.path / "meta.json").write_text(json.dumps(meta), encoding="utf-8")
-    assert found(gpuprof.open(run.path).roofline().operators, "aten::addmm")
+    changed = with_meta(run, work={**run.meta["work"], "given": given})
+    assert found(changed.roofline().operators, "aten::addmm")
 
 
 def test_inputs_that_were_written_to_are_told(profiled: Profiled) -> None:
@@ -497,8 +496,7 @@ def test_which_measurement_was_disturbed_is_told(
 
 def with_meta(run: gpuprof.Run, **values: Any) -> gpuprof.Run:
     """The run with other facts in its meta.json."""
-    path = run.path / "meta.json"
-    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **values}), encoding="utf-8")
+    change_meta(run.path, **values)
     return gpuprof.open(run.path)
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from page_reader import PageTimeline, script, timeline_of
-from run_edits import forget_parts
+from run_edits import forget_parts, parquet_of
 
 import gpuprof
 from gpuprof.cli.main import execute
@@ -265,7 +265,7 @@ def test_a_weight_without_a_call_leaves_its_slices(tmp_path: Path, gpu_run: gpup
 def write_samples(run: gpuprof.Run, rows: list[tuple[int, int, str, float]]) -> None:
     import duckdb
 
-    part = next((run.path / "samples").rglob("*.parquet"))
+    part = parquet_of(run.path, "samples")
     part.unlink()
     forget_parts(run.path)
     connection = duckdb.connect()
@@ -312,7 +312,7 @@ def test_a_run_with_too_many_slices_says_how_to_see_them(
 
 def test_a_damaged_table_leaves_the_flame_graph(record: Any, tmp_path: Path) -> None:
     run = record(nested_program).run
-    next((run.path / "spans").rglob("*.parquet")).write_bytes(b"no table")
+    parquet_of(run.path, "spans").write_bytes(b"no table")
     with pytest.warns(RuntimeWarning, match="could not be read: the table spans of "):
         page = page_of(run, tmp_path)
     assert "could not be read" in json.loads(script(page, "timeline-head"))["left_out"]
@@ -333,7 +333,7 @@ def test_a_disk_without_room_to_sort_leaves_the_flame_graph(record: Any, small_d
 
 def test_the_command_tells_that_there_is_no_timeline(record: Any, tmp_path: Path, capsys: Any) -> None:
     run = record(nested_program).run
-    spoil_a_page(next((run.path / "spans").rglob("*.parquet")))
+    spoil_a_page(parquet_of(run.path, "spans"))
     forget_parts(run.path)
     assert execute(["flamegraph", str(run.path), "-o", str(tmp_path / "page.html")]) == 0
     output = capsys.readouterr()

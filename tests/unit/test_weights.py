@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import pytest
 from roofline_rows import know_ceilings
-from run_edits import forget_parts
+from run_edits import forget_parts, parquet_of
 
 import gpuprof
 from gpuprof.analyze.call_tree import CallTree
@@ -112,7 +112,7 @@ def test_calls_add_up_to_the_tree(record: Any) -> None:
 def test_a_run_without_paths_has_neither_wall_time_nor_intervals(record: Any) -> None:
     run = record(lambda: None).run
     names = ", ".join(name for name in run.sql("FROM spans").columns if name not in ("path_id", "rank"))
-    target = next((run.path / "spans").rglob("*.parquet"))
+    target = parquet_of(run.path, "spans")
     rows = run.sql(f"SELECT {names} FROM spans").fetchall()
     assert rows == []
     run.sql(f"SELECT {names} FROM spans").write_parquet(str(target.with_name("old.parquet")))

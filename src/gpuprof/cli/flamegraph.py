@@ -11,11 +11,11 @@ import click
 
 from gpuprof.cli.sides import SidesCommand, check_sides
 
-LONGEST_NAME = 255  # bytes, on all usual file systems
-
 if TYPE_CHECKING:
     from gpuprof.analyze.weights import WeightName
     from gpuprof.api import Run
+
+_LONGEST_NAME = 255  # bytes, on all usual file systems
 
 
 @click.command(
@@ -71,7 +71,7 @@ def default_output(run: Path, old: Path | None = None) -> Path:
     """Return the page's path beside the run: demo.gpuprof gives demo.html, or demo-against-old.html."""
     stems = [_named(path).name.removesuffix(".gpuprof") for path in (run, old) if path is not None]
     name = "-against-".join(stems) + ".html"
-    return _named(run).with_name(name if len(os.fsencode(name)) <= LONGEST_NAME else f"{stems[0]}.html")
+    return _named(run).with_name(name if len(os.fsencode(name)) <= _LONGEST_NAME else f"{stems[0]}.html")
 
 
 def _named(run: Path) -> Path:
