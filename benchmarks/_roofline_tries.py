@@ -16,7 +16,7 @@ from torch import nn
 
 from gpuprof.analyze.ceiling_rows import MOST_DRIFT, Drift
 from gpuprof.analyze.roofline.rows import Roofline
-from gpuprof.bench.machine_state import MachineUse, read_state, use_between
+from gpuprof.bench.measure.host import MachineUse, read_state, use_between
 
 TRIES = 6
 # Of one processor's time, or of all processors'.

@@ -22,9 +22,9 @@ import numpy as np
 
 from benchmarks._machine import describe_machine
 from gpuprof.bench.benchmark import plan_for
-from gpuprof.bench.comparison import compare, log_ratio
-from gpuprof.bench.launches import run_launches
-from gpuprof.bench.settings import Settings
+from gpuprof.bench.config import Settings
+from gpuprof.bench.workers.launches import run_launches
+from gpuprof.stats.ratio_test import compare, log_ratio
 
 
 def work() -> float:

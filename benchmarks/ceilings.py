@@ -40,8 +40,8 @@ from benchmarks._machine import describe_code, describe_machine, load_average
 from benchmarks._output import show
 from gpuprof import _native
 from gpuprof.analyze.ceilings import DRAM_OVER_CACHE, LEAST_DRAM_ARRAY_BYTES
-from gpuprof.bench.statistics import quantile_of
 from gpuprof.run.processor import data_caches, usable_processors
+from gpuprof.stats.quantiles import quantile_of
 
 LONGEST_STREAM_S = 120
 _VECTOR_BYTES = {

@@ -29,7 +29,7 @@ if __name__ == "__main__":
 import gpuprof
 from benchmarks._machine import describe_code, describe_machine
 from benchmarks._measure import Figure
-from gpuprof.bench.call_timer import CallTimer
+from gpuprof.bench.measure.timer import CallTimer
 
 CALLS = 100_000
 PYTEST_FILE = """

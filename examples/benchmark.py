@@ -7,9 +7,9 @@ import torch
 
 import gpuprof
 from gpuprof.bench.benchmark import plan_for
-from gpuprof.bench.comparison import compare
-from gpuprof.bench.launches import run_launches
-from gpuprof.bench.settings import Settings
+from gpuprof.bench.config import Settings
+from gpuprof.bench.workers.launches import run_launches
+from gpuprof.stats.ratio_test import compare
 
 BATCH, WIDTH = 8, 256
 

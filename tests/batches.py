@@ -7,12 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from gpuprof.bench.job import JobSettings
-from gpuprof.bench.measurement import Measurement
-from gpuprof.bench.result import Launch
-from gpuprof.bench.session import BatchResult
-from gpuprof.bench.settings import Settings
-from gpuprof.bench.system import SystemDescription
+from gpuprof.bench.config import Settings
+from gpuprof.bench.frameworks.protocol import SystemDescription
+from gpuprof.bench.measure.measurement import Measurement
+from gpuprof.bench.results.result import Launch
+from gpuprof.bench.workers.job import JobSettings
+from gpuprof.bench.workers.session import BatchResult
 
 
 def batch_of(*launches: list[float], batch_size: int = 4, **extra: Any) -> BatchResult:

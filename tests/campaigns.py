@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from batches import batch_of
 
-from gpuprof.bench.campaign.plan import CampaignPlan, Variant
-from gpuprof.bench.campaign.runner import CampaignResult, VariantResult
-from gpuprof.bench.job import JobSettings
-from gpuprof.bench.session import SessionResult
-from gpuprof.bench.spec import SystemSpec
+from gpuprof.bench.compare.plan import CampaignPlan, Variant
+from gpuprof.bench.compare.runner import CampaignResult, VariantResult
+from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.workers.job import JobSettings
+from gpuprof.bench.workers.session import SessionResult
 from gpuprof.errors import BenchmarkError
 
 Milliseconds = Sequence[list[float]]

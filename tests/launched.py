@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from gpuprof.bench.system import MemoryReading, SystemDescription
+from gpuprof.bench.frameworks.protocol import MemoryReading, SystemDescription
 
 _calls = 0
 

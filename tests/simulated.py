@@ -7,11 +7,11 @@ from collections.abc import Callable
 from itertools import count
 from typing import Any
 
-from gpuprof.bench.flags import flags_of
-from gpuprof.bench.measure import measure
-from gpuprof.bench.measurement import Measurement
-from gpuprof.bench.settings import Settings
-from gpuprof.bench.system import MemoryReading, SystemDescription
+from gpuprof.bench.config import Settings
+from gpuprof.bench.frameworks.protocol import MemoryReading, SystemDescription
+from gpuprof.bench.measure.diagnostics import flags_of
+from gpuprof.bench.measure.measure import measure
+from gpuprof.bench.measure.measurement import Measurement
 
 MS = 1_000_000
 

@@ -23,7 +23,7 @@ from gpuprof.record.ranges import attach_tool
 
 if TYPE_CHECKING:
     from gpuprof.analyze.work import Work
-    from gpuprof.bench.result import Result
+    from gpuprof.bench.results.result import Result
 
 __all__ = [
     "BenchmarkError",
@@ -108,7 +108,7 @@ def benchmark(
     fails; its `result` holds what was measured before.
     """
     from gpuprof.bench.benchmark import benchmark_here, benchmark_in_launches
-    from gpuprof.bench.settings import Settings
+    from gpuprof.bench.config import Settings
 
     if isinstance(launches, bool) or not isinstance(launches, int) or launches < 1:
         raise BenchmarkError(f"launches={launches!r} cannot be measured: give a whole number from 1")

@@ -48,7 +48,7 @@ class WorkError(GpuprofError):
 class BenchmarkError(GpuprofError):
     """A benchmark could not be made or was cut short.
 
-    `result` is what was measured until then (a `gpuprof.bench.result.Result`), None where nothing was.
+    `result` is what was measured until then (`gpuprof.bench.results.result.Result`), None where nothing was.
     """
 
     def __init__(self, message: str, result: Any = None) -> None:

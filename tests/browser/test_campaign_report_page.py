@@ -10,11 +10,11 @@ import pytest
 from campaign_documents import HOSTILE, document, everything_failed, failed
 from pages import background, next_frames
 
-from gpuprof.bench.campaign_report import write_report
-from gpuprof.bench.campaign_report.page import report_page
-from gpuprof.bench.campaign_report.pdf import find_chromium
-from gpuprof.bench.campaign_report.reading import report_of
-from gpuprof.bench.campaign_report.sections import content_of
+from gpuprof.bench.report import write_report
+from gpuprof.bench.report.model import report_of
+from gpuprof.bench.report.pdf import find_chromium
+from gpuprof.bench.report.sections import content_of
+from gpuprof.bench.report.writers import report_page
 from gpuprof.errors import UnavailableError
 
 pytest.importorskip("plotly", reason="no plotly: `pip install 'gpuprof-native[report]'`")

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
 from gpuprof.bench.accuracy.classes import ClassificationSum
+from gpuprof.bench.accuracy.locations import plain
 from gpuprof.bench.accuracy.numerics import NumericsSum
-from gpuprof.bench.accuracy.places import plain
-from gpuprof.bench.accuracy.proportions import PairedCounts, change_of, mcnemar, paired_difference
+from gpuprof.stats.proportions import PairedCounts, change_of, mcnemar, paired_difference
 
 ANY = st.floats(width=32)
 ORDINARY = st.floats(-1e6, 1e6, width=32)

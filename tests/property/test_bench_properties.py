@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuprof.bench.comparison import bootstrap_ratio, cliffs_delta, compare
-from gpuprof.bench.flags import sample_flags, two_peaks
-from gpuprof.bench.statistics import interval_ranks, quantile_of, samples_needed, summarize
+from gpuprof.bench.measure.diagnostics import sample_flags, two_peaks
+from gpuprof.stats.quantiles import interval_ranks, quantile_of, samples_needed, summarize
+from gpuprof.stats.ratio_test import bootstrap_ratio, cliffs_delta, compare
 
 TIMES = st.floats(1e-7, 1e3, allow_nan=False)
 SAMPLES = st.lists(TIMES, min_size=1, max_size=400).map(np.array)

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof.analyze.call_tree import CallTree
-from gpuprof.analyze.statistics import discoveries, plain_means, student_p_value, student_quantile, welch
 from gpuprof.analyze.union_tree import union_of
 from gpuprof.analyze.wall import covered_ns
+from gpuprof.stats.significance import discoveries, plain_means, student_p_value, student_quantile, welch
 
 INTERVAL = st.tuples(st.integers(0, 3), st.integers(0, 50), st.integers(0, 20))
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from gpuprof.bench.accuracy.classes import ClassificationSum
-from gpuprof.bench.accuracy.proportions import PairedCounts, change_of, mcnemar, paired_difference, wilson
 from gpuprof.errors import BenchmarkError
+from gpuprof.stats.proportions import PairedCounts, change_of, mcnemar, paired_difference, wilson
 
 
 def scores_of(answers, classes, size=1.0):

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from gpuprof.bench.accuracy.arrays import named_arrays
+from gpuprof.bench.accuracy.locations import NotFiniteCount, Place, plain
 from gpuprof.bench.accuracy.numerics import NumericsSum
-from gpuprof.bench.accuracy.places import NotFiniteCount, Place, plain
 
 
 def summed(*pairs):

@@ -9,8 +9,15 @@ pytest.importorskip("torch", reason="tensors are rounded")
 
 import torch
 
-from gpuprof.bench.accuracy.rounding import rounded, rounding_copy
-from gpuprof.bench.accuracy.tolerance import UNIT_ROUNDOFF, allowance, coarsest, judge, known_dtype
+from gpuprof.bench.accuracy.tolerance import (
+    UNIT_ROUNDOFF,
+    allowance,
+    coarsest,
+    judge,
+    known_dtype,
+    rounded,
+    rounding_copy,
+)
 from gpuprof.errors import BenchmarkError
 
 

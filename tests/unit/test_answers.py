@@ -12,23 +12,23 @@ import numpy as np
 import pytest
 
 from gpuprof.bench import Metric
-from gpuprof.bench.campaign.accuracy_document import accuracy_document
-from gpuprof.bench.campaign.accuracy_run import compare_accuracy, open_plan_dataset
-from gpuprof.bench.campaign.answer_job import run_answer_job
-from gpuprof.bench.campaign.answers import (
+from gpuprof.bench.accuracy.metrics import as_metric, evaluate_metrics, load_metric
+from gpuprof.bench.compare.accuracy import accuracy_document, compare_accuracy, open_plan_dataset
+from gpuprof.bench.compare.answers import (
     FailedAnswers,
+    StoredAnswers,
     compare_answers,
+    read_answers,
     record_all,
     record_answers,
     reference_spec,
 )
-from gpuprof.bench.campaign.dataset import Dataset, open_dataset
-from gpuprof.bench.campaign.plan import AccuracyPlan, CampaignPlan, Variant
-from gpuprof.bench.campaign.stored_answers import StoredAnswers, read_answers
-from gpuprof.bench.data import InputSpec
-from gpuprof.bench.metrics import as_metric, evaluate_metrics, load_metric
-from gpuprof.bench.recipes import with_recipe
-from gpuprof.bench.spec import SystemSpec
+from gpuprof.bench.compare.answers_job import run_answer_job
+from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
+from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.models.data import InputSpec
+from gpuprof.bench.models.dataset import Dataset, open_dataset
+from gpuprof.bench.models.recipes import with_recipe
 from gpuprof.errors import BenchmarkError
 
 MODELS = Path(__file__).with_name("answer_models.py")
@@ -370,7 +370,7 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     def run(job: Any, *, time_limit_s: float, on_event: Any) -> None:
         run_answer_job(job, lambda event, **values: on_event({"event": event, **values}))
 
-    monkeypatch.setattr("gpuprof.bench.campaign.answers.run_launch", run)
+    monkeypatch.setattr("gpuprof.bench.compare.answers.run_launch", run)
 
 
 def plan_of(file: Path, *factories: str, **more: Any) -> CampaignPlan:
@@ -417,7 +417,7 @@ def test_a_reference_that_fails_is_a_note_and_one_that_runs_judges(
     found = compare_accuracy(plan, tmp_path / "one")
     assert (found.of["half"]["tolerance"], found.of["original"]["tolerance"]) == ("within", "within")
     assert found.notes == ()
-    reference = "gpuprof.bench.campaign.accuracy_run.reference_spec"
+    reference = "gpuprof.bench.compare.accuracy.reference_spec"
     monkeypatch.setattr(reference, lambda spec: spec_of("raising"))
     failed = compare_accuracy(plan, tmp_path / "two")
     assert failed.of["half"]["tolerance"] is None

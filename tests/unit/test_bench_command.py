@@ -81,7 +81,7 @@ def test_every_second_launch_takes_the_sizes_backwards(run_python: Any, tmp_path
 
 ORDER = """
 import sys
-from gpuprof.bench import session
+from gpuprof.bench.workers import session
 from gpuprof.cli.main import execute
 file, order = session.Session._file, []
 def filing(self, launch, batch_size, *rest):
@@ -278,7 +278,7 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path: Path, way: str, code: in
 # Ends itself as a terminal would, once the second batch size has been prepared.
 INTERRUPTED = """
 import os, signal, sys
-from gpuprof.bench import session
+from gpuprof.bench.workers import session
 from gpuprof.cli.main import execute
 take = session.Session.take
 def taking(self, launch, event):

@@ -8,8 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from gpuprof.analyze.statistics import plain_means, student_quantile, welch
-from gpuprof.bench.comparison import (
+from gpuprof.stats.ratio_test import (
     bootstrap_ratio,
     cliffs_delta,
     compare,
@@ -19,6 +18,7 @@ from gpuprof.bench.comparison import (
     launches_to_settle,
     log_ratio,
 )
+from gpuprof.stats.significance import plain_means, student_quantile, welch
 
 DIFFERENT = ("slower", "faster")
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuprof.bench.data import InputSpec, Pipeline, make_source, shape_text
+from gpuprof.bench.models.data import InputSpec, Pipeline, make_source, shape_text
 from gpuprof.errors import BenchmarkError
 
 

@@ -16,15 +16,16 @@ import pytest
 from batches import batch_of
 
 import gpuprof.bench
-from gpuprof.bench import energy, memory, profile_run, results
-from gpuprof.bench.job import JobSettings
-from gpuprof.bench.memory import host_peak_bytes, host_resident_bytes, parse_bytes
-from gpuprof.bench.report import energy_notes, notes_of, results_table, to_markdown
-from gpuprof.bench.results import COLUMNS, ResultFiles, Stamp, document_of, row_of, to_csv, to_json
-from gpuprof.bench.session import Session, SessionResult
-from gpuprof.bench.settings import Settings
-from gpuprof.bench.spec import SystemSpec
-from gpuprof.bench.startup import startup_of
+from gpuprof.bench.config import Settings, SystemSpec
+from gpuprof.bench.measure import energy, memory
+from gpuprof.bench.measure.memory import host_peak_bytes, host_resident_bytes, parse_bytes
+from gpuprof.bench.measure.startup import startup_of
+from gpuprof.bench.results import files as results
+from gpuprof.bench.results.files import COLUMNS, ResultFiles, Stamp, document_of, row_of, to_csv, to_json
+from gpuprof.bench.results.text import energy_notes, notes_of, results_table, to_markdown
+from gpuprof.bench.workers import job
+from gpuprof.bench.workers.job import JobSettings
+from gpuprof.bench.workers.session import Session, SessionResult
 from gpuprof.errors import BenchmarkError
 from gpuprof.record.device_sampler import METRICS, pack_head, pack_record
 
@@ -296,4 +297,4 @@ def test_energy_without_a_driver_is_unavailable_and_not_zero(monkeypatch: pytest
 def test_a_run_beside_a_benchmark_has_calls_enough(
     asked: int | None, done: int, elapsed_s: float, goes_on: bool
 ) -> None:
-    assert profile_run._goes_on(asked, done, elapsed_s) is goes_on
+    assert job._goes_on(asked, done, elapsed_s) is goes_on

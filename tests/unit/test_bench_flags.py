@@ -13,11 +13,11 @@ import pytest
 from simulated import MS, FakeClock, SimulatedSystem, flag_names, measured
 
 import gpuprof
-from gpuprof.bench import caches, machine_state
-from gpuprof.bench.flags import flags_of, machine_flags, two_peaks
-from gpuprof.bench.machine_state import MachineUse
-from gpuprof.bench.measure import measure
-from gpuprof.bench.settings import Settings
+from gpuprof.bench.config import Settings
+from gpuprof.bench.measure import host, timer
+from gpuprof.bench.measure.diagnostics import flags_of, machine_flags, two_peaks
+from gpuprof.bench.measure.host import MachineUse
+from gpuprof.bench.measure.measure import measure
 
 
 def test_drift_is_flagged() -> None:
@@ -101,10 +101,10 @@ def test_the_processor_states_that_cannot_be_read_are_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("_PROCESSORS", "_STATISTICS", "_PROCESSOR_FILES"):
-        monkeypatch.setattr(machine_state, name, tmp_path / "nothing")
-    state = machine_state.read_state()
+        monkeypatch.setattr(host, name, tmp_path / "nothing")
+    state = host.read_state()
     assert (state.busy_s, state.stolen_s, state.frequency_mhz) == (None, None, None)
-    use = machine_state.use_between(state, machine_state.read_state())
+    use = host.use_between(state, host.read_state())
     assert (use.others_cpus, use.stolen_share, use.frequency_after_mhz) == (None, None, None)
 
 
@@ -112,21 +112,21 @@ def test_processor_times_are_read_from_the_first_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     statistics = tmp_path / "stat"
-    monkeypatch.setattr(machine_state, "_STATISTICS", statistics)
-    monkeypatch.setattr(machine_state.os, "sysconf", lambda name: 100)
+    monkeypatch.setattr(host, "_STATISTICS", statistics)
+    monkeypatch.setattr(host.os, "sysconf", lambda name: 100)
     # user nice system idle iowait irq softirq steal guest guest_nice
     statistics.write_text("cpu 100 20 30 4000 500 6 7 800 0 0\ncpu0 1 2 3\n", encoding="ascii")
-    state = machine_state.read_state()
+    state = host.read_state()
     assert (state.busy_s, state.stolen_s) == (pytest.approx(1.63), pytest.approx(8.0))
 
 
 def test_the_largest_cache_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(caches, "_CACHES", tmp_path)
-    assert caches.last_level_cache_bytes() is None
+    monkeypatch.setattr(timer, "_CACHES", tmp_path)
+    assert timer.last_level_cache_bytes() is None
     for index, size in enumerate(("32K", "1024K", "32M", "odd")):
         (tmp_path / f"index{index}").mkdir()
         (tmp_path / f"index{index}" / "size").write_text(size, encoding="ascii")
-    assert caches.last_level_cache_bytes() == 32 << 20
+    assert timer.last_level_cache_bytes() == 32 << 20
     touched = gpuprof.benchmark(len, [1], caches="cold", iterations=3, warmup=1)
     assert len(touched.samples) == 3
     assert any("cold" in note for note in touched.measurements[0].notes)

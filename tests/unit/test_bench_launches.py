@@ -15,10 +15,10 @@ import launched
 import pytest
 
 import gpuprof
-from gpuprof.bench.launches import Outcome, launch_order, run_launches
-from gpuprof.bench.plan import LAUNCH_VARIABLE, Plan, find_named, name_of
-from gpuprof.bench.result import Result
-from gpuprof.bench.settings import Settings
+from gpuprof.bench.config import Settings
+from gpuprof.bench.models.importing import LAUNCH_VARIABLE, Plan, find_named, name_of
+from gpuprof.bench.results.result import Result
+from gpuprof.bench.workers.launches import Outcome, launch_order, run_launches
 from gpuprof.errors import BenchmarkError
 
 FEW = Settings(iterations=40, warmup=5)

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from gpuprof import _native
-from gpuprof.bench.call_timer import CallTimer, null_call_ns
+from gpuprof.bench.measure.timer import CallTimer, null_call_ns
 
 CLOCKS = {"native": time.perf_counter_ns, "python": lambda: time.perf_counter_ns()}
 

@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from simulated import MS, FakeClock, SimulatedSystem, flag_names, measured
 
-from gpuprof.bench.call_timer import CallTimer
-from gpuprof.bench.flags import flags_of
-from gpuprof.bench.measure import measure
-from gpuprof.bench.settings import Settings
-from gpuprof.bench.statistics import quantile_of
+from gpuprof.bench.config import Settings
+from gpuprof.bench.measure.diagnostics import flags_of
+from gpuprof.bench.measure.measure import measure
+from gpuprof.bench.measure.timer import CallTimer
 from gpuprof.errors import BenchmarkError, UnavailableError
+from gpuprof.stats.quantiles import quantile_of
 
 
 def test_a_spin_of_fixed_length_is_measured_exactly() -> None:

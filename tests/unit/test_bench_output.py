@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from batches import batch_of
 
-from gpuprof.bench import results
 from gpuprof.bench.benchmark_run import Finding, Request
-from gpuprof.bench.job import JobSettings
-from gpuprof.bench.session import SessionResult
-from gpuprof.bench.spec import SystemSpec
+from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.results import files as results
+from gpuprof.bench.workers.job import JobSettings
+from gpuprof.bench.workers.session import SessionResult
 from gpuprof.cli import bench as command
 from gpuprof.cli.main import EXIT_BROKEN_PIPE, execute
 from gpuprof.cli.seldom_lines import SeldomLines

@@ -14,16 +14,14 @@ from typing import Any
 
 import pytest
 
-from gpuprof.bench import process
-from gpuprof.bench.child_process import Death
+from gpuprof.bench.config import Settings, SystemSpec
 from gpuprof.bench.failures import DoesNotFitError, TimeLimitError
-from gpuprof.bench.job import JobSettings
-from gpuprof.bench.memory import bytes_as_asked, memory_kills, parse_bytes
-from gpuprof.bench.process import _Listener
-from gpuprof.bench.sample_stream import SampleSender, SamplesSoFar
-from gpuprof.bench.session import Session
-from gpuprof.bench.settings import Settings
-from gpuprof.bench.spec import SystemSpec
+from gpuprof.bench.measure.memory import bytes_as_asked, memory_kills, parse_bytes
+from gpuprof.bench.workers import launcher
+from gpuprof.bench.workers.job import JobSettings
+from gpuprof.bench.workers.launcher import Death, _Listener
+from gpuprof.bench.workers.samples import SampleSender, SamplesSoFar
+from gpuprof.bench.workers.session import Session
 from gpuprof.errors import BenchmarkError
 
 MODELS = Path(__file__).with_name("bench_models.py")
@@ -58,7 +56,7 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Any:
         child: Any = opened[-1]
         return _Listener(child, read_end, limit_s, limits_whole=limits_whole), child
 
-    monkeypatch.setattr(process.os, "kill", kill)
+    monkeypatch.setattr(launcher.os, "kill", kill)
     yield start
     for each in opened:
         os.close(each.write_end)
@@ -158,7 +156,7 @@ def test_samples_of_a_launch_that_hangs_are_kept_and_its_size_is_not_tried_again
             began.append((launch, event["batch_size"]))
 
     session = Session(spec, settings, watch)
-    monkeypatch.setattr(process, "QUIET_S", 0.5)
+    monkeypatch.setattr(launcher, "QUIET_S", 0.5)
     found = session.run(launches=3, time_limit_s=1.0)
     assert isinstance(found.failure, TimeLimitError)
     (batch,) = found.batches
@@ -172,7 +170,7 @@ def test_a_long_fixed_warm_up_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> Non
     events: list[str] = []
     spec = SystemSpec(f"{MODELS}:slow", input_shape=(3,))
     settings = JobSettings((1,), Settings(iterations=3, warmup=12))
-    monkeypatch.setattr(process, "QUIET_S", 0.0)
+    monkeypatch.setattr(launcher, "QUIET_S", 0.0)
     # 12 calls of 0.1 s each, with no more than 0.9 s between two signs of life.
     session = Session(spec, settings, lambda launch, event: events.append(event["event"]))
     found = session.run(time_limit_s=0.9)
@@ -201,9 +199,9 @@ def test_samples_are_sent_at_once_and_then_every_second() -> None:
 
 PARENT = """
 import sys
-from gpuprof.bench.job import JobSettings
-from gpuprof.bench.session import Session
-from gpuprof.bench.spec import SystemSpec
+from gpuprof.bench.workers.job import JobSettings
+from gpuprof.bench.workers.session import Session
+from gpuprof.bench.config import SystemSpec
 Session(SystemSpec(sys.argv[1]), JobSettings((1,))).run()
 """
 
@@ -237,7 +235,7 @@ WATCHING = """
 import fcntl, sys, threading
 if "thread" in sys.argv:
     del fcntl.F_SETSIG
-from gpuprof.bench.parent_watch import end_with_parent
+from gpuprof.bench.workers.worker import end_with_parent
 end_with_parent(0)
 print("watching", flush=True)
 threading.Event().wait(60)
@@ -287,7 +285,7 @@ def test_memory_that_ends_names_the_budget_that_was_asked_for(
     def end(job: Any, **_options: Any) -> None:
         raise DoesNotFitError(line)
 
-    monkeypatch.setattr("gpuprof.bench.session.run_launch", end)
+    monkeypatch.setattr("gpuprof.bench.workers.session.run_launch", end)
     job = JobSettings((1,), Settings(iterations=20, warmup=1), 1536 << 20)
     failure = Session(SystemSpec("m"), job).run().failure
     assert isinstance(failure, DoesNotFitError)

@@ -15,10 +15,10 @@ import pytest
 from simulated import MS, FakeClock, SimulatedSystem
 
 import gpuprof
-from gpuprof.bench.environment import describe_environment
-from gpuprof.bench.measure import measure
-from gpuprof.bench.result import Launch, Result
-from gpuprof.bench.settings import Settings
+from gpuprof.bench.config import Settings
+from gpuprof.bench.measure.host import describe_environment
+from gpuprof.bench.measure.measure import measure
+from gpuprof.bench.results.result import Launch, Result
 from gpuprof.errors import BenchmarkError
 
 

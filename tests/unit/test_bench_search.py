@@ -10,12 +10,12 @@ from batches import batch_of
 
 from gpuprof.bench import benchmark_run
 from gpuprof.bench.benchmark_run import Benchmark, Finding, Request
-from gpuprof.bench.job import JobSettings
-from gpuprof.bench.report import finding_notes, notes_of
-from gpuprof.bench.scaling import Outcome, knee, largest_batch
-from gpuprof.bench.session import SessionResult
-from gpuprof.bench.spec import SystemSpec
-from gpuprof.bench.target import parse_target
+from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.measure.scaling import Outcome, knee, largest_batch
+from gpuprof.bench.results.target import parse_target
+from gpuprof.bench.results.text import finding_notes, notes_of
+from gpuprof.bench.workers.job import JobSettings
+from gpuprof.bench.workers.session import SessionResult
 from gpuprof.errors import BenchmarkError
 
 

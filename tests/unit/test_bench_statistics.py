@@ -9,8 +9,8 @@ from fractions import Fraction
 import numpy as np
 import pytest
 
-from gpuprof.bench.pooling import PooledSamples
-from gpuprof.bench.statistics import (
+from gpuprof.stats.quantiles import (
+    PooledSamples,
     interval_ranks,
     quantile_of,
     relative_drift,

@@ -15,8 +15,8 @@ import numpy as np
 import pytest
 
 import gpuprof.bench
-from gpuprof.bench import results
-from gpuprof.bench.plan import LAUNCH_VARIABLE
+from gpuprof.bench.models.importing import LAUNCH_VARIABLE
+from gpuprof.bench.results import files as results
 from gpuprof.errors import BenchmarkError
 
 MODELS = Path(__file__).with_name("bench_models.py")
@@ -110,7 +110,7 @@ def test_samples_before_an_interrupt_are_kept(tmp_path: Path) -> None:
 
     model = tmp_path / "interrupted.py"
     model.write_text("def build():\n    return call\n")
-    from gpuprof.bench.plan import module_of_file
+    from gpuprof.bench.models.importing import module_of_file
 
     module_of_file(model).call = call
     options = {**HERE, "measurement_iterations": 100}
@@ -175,7 +175,7 @@ def test_parameters_that_cannot_be_are_refused_before_anything_is_measured(
 
 def test_the_time_of_a_device_is_taken_behind_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stub test: a device whose clock says 2 ms for each call."""
-    from gpuprof.bench.systems.python_system import PythonSystem
+    from gpuprof.bench.frameworks.python import PythonSystem
 
     (without,) = gpuprof.bench.run_inference_benchmark("python", DOUBLED, **HERE)
     assert (without.device_s, without.enqueue_s) == (None, None)

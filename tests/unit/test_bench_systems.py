@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuprof.bench.checks import answer
-from gpuprof.bench.models import build_torch, parse_model
-from gpuprof.bench.spec import SystemSpec
-from gpuprof.bench.systems import framework_name, make_system, wrap_model
+from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.frameworks import framework_name, make_system, wrap_model
+from gpuprof.bench.measure.checks import answer
+from gpuprof.bench.models.sources import build_torch, parse_model
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 
 torch = pytest.importorskip("torch")
@@ -183,7 +183,7 @@ def test_own_networks_have_the_published_sizes() -> None:
 def test_flax_networks_have_them_too() -> None:
     import jax
 
-    from gpuprof.bench.models import build_flax
+    from gpuprof.bench.models.sources import build_flax
 
     counts = {}
     for name in ("resnet50", "vit_b_16"):
@@ -220,7 +220,7 @@ def test_flax_modules_take_channels_last() -> None:
 
 
 def build_named(name: str) -> Any:
-    from gpuprof.bench.models import build_flax
+    from gpuprof.bench.models.sources import build_flax
 
     return build_flax(name)
 

@@ -13,18 +13,15 @@ import numpy as np
 import pytest
 from campaigns import campaign_of, launches
 
-from gpuprof.bench.campaign.compared import compare_variants
-from gpuprof.bench.campaign.document import document_of
-from gpuprof.bench.campaign.figure_text import points_text, speedup_text
-from gpuprof.bench.campaign.findings import find
-from gpuprof.bench.campaign.pareto import pareto
-from gpuprof.bench.campaign.plan import Variant
-from gpuprof.bench.campaign.settling import launches_to_settle, variation_of
-from gpuprof.bench.campaign.text import document_text
-from gpuprof.bench.comparison import compare
-from gpuprof.bench.flags import Flag
-from gpuprof.bench.spec import SystemSpec
-from gpuprof.bench.target import parse_target
+from gpuprof.bench.compare.advice import find, launches_to_settle, points_text, speedup_text, variation_of
+from gpuprof.bench.compare.document import document_of, pareto
+from gpuprof.bench.compare.figures import compare_variants
+from gpuprof.bench.compare.plan import Variant
+from gpuprof.bench.compare.text import document_text
+from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.measure.diagnostics import Flag
+from gpuprof.bench.results.target import parse_target
+from gpuprof.stats.ratio_test import compare
 
 AT = datetime.datetime(2026, 2, 3, 12, tzinfo=datetime.timezone.utc)
 
@@ -54,7 +51,7 @@ def answers(**changes: Any) -> dict[str, Any]:
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave out the bootstrap, which takes most of the time and which no verdict rests on."""
-    monkeypatch.setattr("gpuprof.bench.comparison.bootstrap_ratio", lambda *_, **__: (None, 1.0, None))
+    monkeypatch.setattr("gpuprof.stats.ratio_test.bootstrap_ratio", lambda *_, **__: (None, 1.0, None))
 
 
 def verdicts(ratio: float, campaigns: int = 100) -> list[str | None]:
@@ -470,7 +467,7 @@ def test_a_target_and_own_metrics_stand_below_the_table() -> None:
 
 def test_a_busy_machine_is_said_first(monkeypatch: pytest.MonkeyPatch) -> None:
     flag = Flag("other load", "other processes kept 1.1 of 2 processors busy")
-    for place in ("result", "campaign.figures"):
+    for place in ("results.result", "compare.figures"):
         monkeypatch.setattr(f"gpuprof.bench.{place}.flags_of", lambda *_: (flag,))
     found = document({"old": OLD, "new": FASTER}, answers={"new": answers()})
     assert found["summary"]["headline"].endswith("The machine was busy meanwhile.")

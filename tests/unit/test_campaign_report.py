@@ -23,11 +23,11 @@ import pytest
 from campaign_documents import HOSTILE, accuracy_of, document, everything_failed, failed, variant
 from campaigns import campaign_of, launches
 
-from gpuprof.bench.campaign.document import document_of
-from gpuprof.bench.campaign_report import read_document, write_report
-from gpuprof.bench.campaign_report.reading import Interval, report_of
-from gpuprof.bench.campaign_report.sections import Content, content_of
-from gpuprof.bench.campaign_report.words import interval, number, points, spread, time
+from gpuprof.bench.compare.document import document_of
+from gpuprof.bench.report import read_document, write_report
+from gpuprof.bench.report.formatting import interval, number, points, spread, time
+from gpuprof.bench.report.model import Interval, report_of
+from gpuprof.bench.report.sections import Content, content_of
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 
 BLACK_LIST = ("\x00", "\n", "\r", "\u202e", "\u2066", "\u200f")
@@ -625,7 +625,7 @@ def test_without_jinja2_or_plotly_the_other_formats_are_written(
 def test_formats_that_need_no_package_import_none(run_python: Any, tmp_path: Path) -> None:
     code = (
         "import sys, json, pathlib\n"
-        "from gpuprof.bench.campaign_report import write_report\n"
+        "from gpuprof.bench.report import write_report\n"
         f"document = json.loads(pathlib.Path({str(tmp_path / 'in.json')!r}).read_text())\n"
         f"write_report(document, ['md', 'csv', 'json'], pathlib.Path({str(tmp_path)!r}), 'out')\n"
         "print(sorted({'jinja2', 'plotly', 'torch', 'duckdb'} & set(sys.modules)))"
@@ -672,7 +672,7 @@ def browser_that(tmp_path: Path, does: str) -> str:
 def test_a_browser_that_never_ends_is_ended_with_what_it_started(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpuprof.bench.campaign_report.pdf import print_pdf
+    from gpuprof.bench.report.pdf import print_pdf
 
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -690,7 +690,7 @@ def test_a_browser_that_never_ends_is_ended_with_what_it_started(
 
 
 def test_a_browser_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpuprof.bench.campaign_report.pdf import print_pdf
+    from gpuprof.bench.report.pdf import print_pdf
 
     monkeypatch.setenv("GPUPROF_CHROMIUM", browser_that(tmp_path, "echo no usable sandbox >&2; exit 1"))
     with pytest.raises(BenchmarkError, match="printed nothing; it last said: no usable sandbox"):

@@ -16,14 +16,12 @@ import numpy as np
 import pytest
 from batches import batch_of
 
-from gpuprof.bench.campaign.campaign import Finished, carry_out, file_name, run_comparison
-from gpuprof.bench.campaign.journal import Entry, Journal, mark_finished
-from gpuprof.bench.campaign.plan import AccuracyPlan, CampaignPlan, Variant
-from gpuprof.bench.campaign.runner import Campaign
-from gpuprof.bench.job import JobSettings
-from gpuprof.bench.session import Session
-from gpuprof.bench.settings import Settings
-from gpuprof.bench.spec import SystemSpec
+from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
+from gpuprof.bench.compare.run import Finished, carry_out, file_name, run_comparison
+from gpuprof.bench.compare.runner import Campaign, Entry, Journal, mark_finished
+from gpuprof.bench.config import Settings, SystemSpec
+from gpuprof.bench.workers.job import JobSettings
+from gpuprof.bench.workers.session import Session
 from gpuprof.cli.compare import _exit as exit_for
 from gpuprof.cli.main import execute
 from gpuprof.errors import BenchmarkError
@@ -178,7 +176,7 @@ def test_what_cannot_be_compared_does_not_take_the_measurements_with_it(
     def fail(*_: Any, **__: Any) -> None:
         raise BenchmarkError("the data set is gone")
 
-    monkeypatch.setattr("gpuprof.bench.campaign.campaign.compare_accuracy", fail)
+    monkeypatch.setattr("gpuprof.bench.compare.run.compare_accuracy", fail)
     found = carry_out(plan(variant("one"), launches=1, accuracy=AccuracyPlan()), tmp_path).document
     assert found["variants"][0]["status"] == "measured"
     assert found["variants"][0]["accuracy_unavailable"] == "the data set is gone"
@@ -246,7 +244,7 @@ def test_a_termination_while_the_report_is_written_leaves_what_goes_on(
     def killed(*_: Any) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
 
-    monkeypatch.setattr("gpuprof.bench.campaign_report.write_report", killed)
+    monkeypatch.setattr("gpuprof.bench.report.write_report", killed)
     before = signal.getsignal(signal.SIGTERM)
     assert execute(command("--output-dir", str(tmp_path))) == 143
     assert signal.getsignal(signal.SIGTERM) is before

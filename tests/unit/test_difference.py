@@ -30,7 +30,8 @@ from gpuprof.analyze.difference import (
     compare,
 )
 from gpuprof.analyze.difference_summary import DifferenceRow, DifferenceSummary
-from gpuprof.analyze.statistics import (
+from gpuprof.cli.main import execute
+from gpuprof.stats.significance import (
     discoveries,
     plain_means,
     student_p_value,
@@ -38,7 +39,6 @@ from gpuprof.analyze.statistics import (
     trimmed_means,
     welch,
 )
-from gpuprof.cli.main import execute
 
 SLOW_LAYER = 17
 ANCESTORS = {PROCESS, STEP, MODEL}

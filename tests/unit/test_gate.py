@@ -12,15 +12,14 @@ import numpy as np
 import pytest
 from batches import batch_of
 
-from gpuprof.bench.comparison import compare
-from gpuprof.bench.gate import GateRow, judge
-from gpuprof.bench.gate_table import name_parts
-from gpuprof.bench.results import Stamp, document_of, to_json
-from gpuprof.bench.stored import Configuration, read_stored
+from gpuprof.bench.gate.gate import GateRow, judge, name_parts
+from gpuprof.bench.results.files import Stamp, document_of, to_json
+from gpuprof.bench.results.stored import Configuration, read_stored
 from gpuprof.cli.main import execute
 from gpuprof.errors import BenchmarkError
 from gpuprof.run.imports.import_facts import ImportFacts
 from gpuprof.run.imports.imported_run import imported_run, kind_code
+from gpuprof.stats.ratio_test import compare
 
 STAMP = Stamp("2026-02-03T12:00:00+00:00", "abc")
 Write = Callable[..., Path]

@@ -16,14 +16,13 @@ import numpy as np
 import pytest
 from batches import batch_of
 
-from gpuprof.bench.change_points import find_change_points
-from gpuprof.bench.file_levels import Levels, files_to_settle, margin_to_settle
-from gpuprof.bench.history import DatedResults, History, read_history
-from gpuprof.bench.history_gate import judge_history
-from gpuprof.bench.results import Stamp, document_of, to_json
-from gpuprof.bench.stored import Configuration
+from gpuprof.bench.gate.history import judge_history
+from gpuprof.bench.results.files import Stamp, document_of, to_json
+from gpuprof.bench.results.stored import Configuration, DatedResults, History, read_history
 from gpuprof.cli.main import execute
 from gpuprof.errors import BenchmarkError
+from gpuprof.stats.change_points import find_change_points
+from gpuprof.stats.ratio_test import Levels, files_to_settle, margin_to_settle
 
 FIRST_DAY = datetime(2026, 2, 1, tzinfo=timezone.utc)
 MODEL = Configuration("pytorch", "net", "cpu", "float32", "3x8x8", 4)
@@ -153,7 +152,7 @@ def test_the_spread_between_files_is_in_the_interval(
 
 def test_launches_alone_would_raise_false_alarms() -> None:
     """What the spread between files prevents: one file against another, launch by launch."""
-    from gpuprof.bench.comparison import log_ratio
+    from gpuprof.stats.ratio_test import log_ratio
 
     generator, found = np.random.default_rng(46), 0
     for _ in range(200):
@@ -167,7 +166,7 @@ def test_launches_alone_would_raise_false_alarms() -> None:
 def few_permutations(monkeypatch: pytest.MonkeyPatch) -> None:
     """For simulations: the level stays, decisions become a little coarser."""
     quick = partial(find_change_points, permutations=199)
-    monkeypatch.setattr("gpuprof.bench.history_gate.find_change_points", quick)
+    monkeypatch.setattr("gpuprof.bench.gate.history.find_change_points", quick)
 
 
 def verdicts(levels: np.ndarray, change: float, repeats: int = 25) -> list[str]:

@@ -16,11 +16,12 @@ PACKAGE = Path(gpuprof.__file__).parent
 BASE = {"errors", "_native"}
 # What the files of each part of the package may import from the others. What is missing may import nothing.
 MAY_IMPORT: dict[str, set[str]] = {
+    "stats": BASE,
     "record": BASE,
     "run": {"record", *BASE},
-    "analyze": {"record", "run", *BASE},
+    "analyze": {"stats", "record", "run", *BASE},
     "render": {"record", "run", "analyze", *BASE},
-    "bench": {"record", "run", "analyze", "render", *BASE},
+    "bench": {"stats", "record", "run", "analyze", "render", *BASE},
     "doctor": {"record", "run", "bench", *BASE},
     "opened_run": {"record", "run", "analyze", "render", *BASE},
     "profiling": {"opened_run", "record", "run", "analyze", *BASE},

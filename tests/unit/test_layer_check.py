@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("torch", reason="layers are those of PyTorch modules")
 
-from gpuprof.bench.campaign.accuracy_run import compare_accuracy
-from gpuprof.bench.campaign.layer_check import can_be_compared, run_layer_job
-from gpuprof.bench.campaign.plan import AccuracyPlan, CampaignPlan, Variant
-from gpuprof.bench.spec import SystemSpec
+from gpuprof.bench.compare.accuracy import compare_accuracy
+from gpuprof.bench.compare.layer_job import can_be_compared, run_layer_job
+from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
+from gpuprof.bench.config import SystemSpec
 
 MODELS = Path(__file__).with_name("bench_models.py")
 

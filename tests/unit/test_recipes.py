@@ -11,10 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuprof.bench.checks import answer
-from gpuprof.bench.recipes import RECIPES, RecipeChoice, batch_sizes, parse_recipe, with_recipe
-from gpuprof.bench.spec import SystemSpec
-from gpuprof.bench.systems import FRAMEWORKS, make_system, wrap_model
+from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.frameworks import FRAMEWORKS, make_system, wrap_model
+from gpuprof.bench.measure.checks import answer
+from gpuprof.bench.models.recipes import RECIPES, RecipeChoice, batch_sizes, parse_recipe, with_recipe
 from gpuprof.errors import BenchmarkError, UnavailableError
 
 torch = pytest.importorskip("torch")
@@ -359,7 +359,7 @@ def test_quantized_layers_are_refused_on_a_gpu(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_builds_without_kernels_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpuprof.bench.recipes import quantization
+    from gpuprof.bench.frameworks import quantization
 
     monkeypatch.setitem(__import__("sys").modules, "torch.ao.quantization", None)
     with pytest.raises(UnavailableError, match=r"has no torch\.ao\.quantization any more: pip install"):

@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from benchmarks._roofline_tries import _drifts, _neighbours, until_undisturbed
 from benchmarks.roofline_cases import exit_code
-from gpuprof.bench.machine_state import MachineUse
+from gpuprof.bench.measure.host import MachineUse
 
 BUSY = ["other programs took 0.9 processors"]
 

@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 from batches import batch_of
 
-from gpuprof.bench import self_check as module
-from gpuprof.bench.comparison import compare, launches_needed, smallest_change
-from gpuprof.bench.launches import Launches, Outcome, launch_order
-from gpuprof.bench.result import Launch
-from gpuprof.bench.self_check import Campaign, Replays, SelfCheck, Sight, self_check
-from gpuprof.bench.statistics import exact_share
+from gpuprof.bench.measure import self_check as module
+from gpuprof.bench.measure.self_check import Campaign, Replays, SelfCheck, Sight, self_check
+from gpuprof.bench.results.result import Launch
+from gpuprof.bench.workers.launches import Launches, Outcome, launch_order
 from gpuprof.cli.main import execute
 from gpuprof.errors import BenchmarkError
+from gpuprof.stats.quantiles import exact_share
+from gpuprof.stats.ratio_test import compare, launches_needed, smallest_change
 
 
 class Played:

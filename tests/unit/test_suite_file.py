@@ -10,9 +10,8 @@ from typing import Any
 
 import pytest
 
-from gpuprof.bench.campaign.plan import CampaignPlan, Variant, parse_variants
-from gpuprof.bench.campaign.suite_file import read_suite
-from gpuprof.bench.spec import SystemSpec
+from gpuprof.bench.compare.plan import CampaignPlan, Variant, parse_variants, read_suite
+from gpuprof.bench.config import SystemSpec
 from gpuprof.errors import BenchmarkError
 
 WHOLE = """

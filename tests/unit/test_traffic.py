@@ -12,19 +12,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuprof.bench.campaign import traffic as module
-from gpuprof.bench.campaign.plan import Variant
-from gpuprof.bench.campaign.traffic import (
+from gpuprof.bench.compare import traffic as module
+from gpuprof.bench.compare.plan import Variant, parse_split
+from gpuprof.bench.compare.traffic import (
     CONTROL,
     TrafficSettings,
     copied,
     measure_traffic,
-    parse_split,
     request_order,
 )
-from gpuprof.bench.campaign.traffic_advice import Failures
-from gpuprof.bench.campaign.traffic_figures import ArmRequests, Traffic, TrafficLaunch
-from gpuprof.bench.spec import SystemSpec
+from gpuprof.bench.compare.traffic_result import ArmRequests, Failures, Traffic, TrafficLaunch
+from gpuprof.bench.config import SystemSpec
 from gpuprof.errors import BenchmarkError
 
 MODELS = Path(__file__).with_name("bench_models.py")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from gpuprof.analyze.blocks import Blocks
-from gpuprof.analyze.statistics import Contrast, discoveries, plain_means, trimmed_means, welch
+from gpuprof.stats.significance import Contrast, discoveries, plain_means, trimmed_means, welch
 
 if TYPE_CHECKING:
     import numpy.typing as npt

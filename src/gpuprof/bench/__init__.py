@@ -7,16 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpuprof.bench.accuracy.layers import compare_layers
+    from gpuprof.bench.accuracy.metrics import Metric
     from gpuprof.bench.accuracy.outputs_comparison import compare_outputs
-    from gpuprof.bench.campaign.campaign import run_comparison
-    from gpuprof.bench.campaign.plan import AccuracyPlan, CampaignPlan, Variant
-    from gpuprof.bench.campaign.suite_file import read_suite
-    from gpuprof.bench.data import Pipeline
-    from gpuprof.bench.metrics import Metric
-    from gpuprof.bench.recipes import RECIPES, Recipe, with_recipe
-    from gpuprof.bench.results import read_results
-    from gpuprof.bench.spec import SystemSpec
-    from gpuprof.bench.startup import measure_startup
+    from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant, read_suite
+    from gpuprof.bench.compare.run import run_comparison
+    from gpuprof.bench.config import SystemSpec
+    from gpuprof.bench.measure.startup import measure_startup
+    from gpuprof.bench.models.data import Pipeline
+    from gpuprof.bench.models.recipes import RECIPES, Recipe, with_recipe
+    from gpuprof.bench.results.files import read_results
     from gpuprof.bench.suite import (
         BenchmarkConfig,
         SuiteError,
@@ -25,25 +24,25 @@ if TYPE_CHECKING:
     )
 
 _PLACES = {
-    "RECIPES": "recipes",
-    "AccuracyPlan": "campaign.plan",
+    "RECIPES": "models.recipes",
+    "AccuracyPlan": "compare.plan",
     "BenchmarkConfig": "suite",
-    "CampaignPlan": "campaign.plan",
-    "Metric": "metrics",
-    "Pipeline": "data",
-    "Recipe": "recipes",
+    "CampaignPlan": "compare.plan",
+    "Metric": "accuracy.metrics",
+    "Pipeline": "models.data",
+    "Recipe": "models.recipes",
     "SuiteError": "suite",
-    "SystemSpec": "spec",
-    "Variant": "campaign.plan",
+    "SystemSpec": "config",
+    "Variant": "compare.plan",
     "compare_layers": "accuracy.layers",
     "compare_outputs": "accuracy.outputs_comparison",
-    "measure_startup": "startup",
-    "read_results": "results",
-    "read_suite": "campaign.suite_file",
+    "measure_startup": "measure.startup",
+    "read_results": "results.files",
+    "read_suite": "compare.plan",
     "run_benchmark_suite": "suite",
-    "run_comparison": "campaign.campaign",
+    "run_comparison": "compare.run",
     "run_inference_benchmark": "suite",
-    "with_recipe": "recipes",
+    "with_recipe": "models.recipes",
 }
 __all__ = [
     "RECIPES",

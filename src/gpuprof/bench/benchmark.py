@@ -7,14 +7,14 @@ from dataclasses import asdict
 from typing import Any
 
 from gpuprof import _native
-from gpuprof.bench.callable_system import CallableSystem
-from gpuprof.bench.environment import describe_environment
-from gpuprof.bench.flags import Flag
-from gpuprof.bench.launches import TIME_LIMIT_S, run_launches
-from gpuprof.bench.measure import measure
-from gpuprof.bench.plan import Plan, name_of
-from gpuprof.bench.result import Launch, Result
-from gpuprof.bench.settings import Settings
+from gpuprof.bench.config import Settings
+from gpuprof.bench.measure.callable import CallableSystem
+from gpuprof.bench.measure.diagnostics import Flag
+from gpuprof.bench.measure.host import describe_environment
+from gpuprof.bench.measure.measure import measure
+from gpuprof.bench.models.importing import Plan, name_of
+from gpuprof.bench.results.result import Launch, Result
+from gpuprof.bench.workers.launches import TIME_LIMIT_S, run_launches
 from gpuprof.errors import BenchmarkError
 
 
@@ -81,4 +81,4 @@ def plan_for(
         "inputs": None if inputs is None else name_of(inputs, "the inputs (a function that makes them)"),
         "name": name,
     }
-    return Plan("gpuprof.bench.launch:make_callable", arguments, settings or Settings())
+    return Plan("gpuprof.bench.workers.job:make_callable", arguments, settings or Settings())

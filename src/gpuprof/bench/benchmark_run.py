@@ -10,18 +10,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpuprof.bench.config import Settings, SystemSpec
 from gpuprof.bench.failures import DoesNotFitError
-from gpuprof.bench.job import JobSettings
-from gpuprof.bench.report import throughputs, to_markdown
-from gpuprof.bench.results import ResultFiles, Stamp, document_of, row_of, to_csv, to_json
-from gpuprof.bench.scaling import LargestBatch, Outcome, knee, largest_batch
-from gpuprof.bench.session import Session, SessionResult, Watcher
-from gpuprof.bench.settings import Settings
-from gpuprof.bench.spec import SystemSpec
-from gpuprof.bench.startup import Startup, measure_startup
-from gpuprof.bench.statistics import samples_needed
-from gpuprof.bench.target import Target, Verdict
+from gpuprof.bench.measure.scaling import LargestBatch, Outcome, knee, largest_batch
+from gpuprof.bench.measure.startup import Startup, measure_startup
+from gpuprof.bench.results.files import ResultFiles, Stamp, document_of, row_of, to_csv, to_json
+from gpuprof.bench.results.target import Target, Verdict
+from gpuprof.bench.results.text import throughputs, to_markdown
+from gpuprof.bench.workers.job import JobSettings
+from gpuprof.bench.workers.session import Session, SessionResult, Watcher
 from gpuprof.errors import GpuprofError
+from gpuprof.stats.quantiles import samples_needed
 
 Probed = Callable[[int, Outcome], None]
 # A search looks at many sizes: shortly, and longer and in more launches only near the limit. Launches differ

@@ -13,14 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof.bench.benchmark_run import now, stamp_of
-from gpuprof.bench.job import JobSettings
-from gpuprof.bench.process import refuse_in_launch
-from gpuprof.bench.report import notes_of, results_table, title_of, to_markdown
-from gpuprof.bench.results import FORMATS, ResultFiles, document_of, row_of, to_csv, to_json
-from gpuprof.bench.session import BatchResult, Session, SessionResult
-from gpuprof.bench.settings import Settings
-from gpuprof.bench.spec import DEVICES, DTYPES, SystemSpec
-from gpuprof.bench.systems import make_system
+from gpuprof.bench.config import DEVICES, DTYPES, Settings, SystemSpec
+from gpuprof.bench.frameworks import make_system
+from gpuprof.bench.results.files import FORMATS, ResultFiles, document_of, row_of, to_csv, to_json
+from gpuprof.bench.results.text import notes_of, results_table, title_of, to_markdown
+from gpuprof.bench.workers.job import JobSettings
+from gpuprof.bench.workers.launcher import refuse_in_launch
+from gpuprof.bench.workers.session import BatchResult, Session, SessionResult
 from gpuprof.errors import BenchmarkError, GpuprofError
 
 PathText = str | os.PathLike[str]

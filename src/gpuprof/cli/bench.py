@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuprof.bench.spec import DEVICES, DTYPES
+from gpuprof.bench.config import DEVICES, DTYPES
 from gpuprof.cli.options import numbers, seconds
 from gpuprof.cli.termination import EXIT_TERMINATED, terminated_like_interrupted
 from gpuprof.errors import BenchmarkError, GpuprofError
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import datetime
 
     from gpuprof.bench.benchmark_run import Benchmark, Finding, Request
-    from gpuprof.bench.results import ResultFiles
+    from gpuprof.bench.results.files import ResultFiles
 
 EXIT_MISSED, EXIT_INCONCLUSIVE = 1, 3
 UNTIL_MEMORY_ENDS = tuple(1 << power for power in range(11))
@@ -125,7 +125,7 @@ def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -
 def bench(model: str, *, output_dir: str, formats: tuple[str, ...], as_json: bool, **asked: Any) -> None:
     """Measure MODEL: a name (resnet50, vit_b_16), file.py:factory, or a file (.pt2, .pt, .onnx, .engine)."""
     from gpuprof.bench.benchmark_run import now
-    from gpuprof.bench.results import ResultFiles
+    from gpuprof.bench.results.files import ResultFiles
 
     at = now()
     request = _request(model, asked)
@@ -155,14 +155,13 @@ def bench(model: str, *, output_dir: str, formats: tuple[str, ...], as_json: boo
 def _request(model: str, asked: dict[str, Any]) -> Request:
     """Turn options into a request; what can be refused without starting anything is refused here."""
     from gpuprof.bench.benchmark_run import Request
-    from gpuprof.bench.job import JobSettings
-    from gpuprof.bench.memory import parse_bytes
-    from gpuprof.bench.models import parse_model
-    from gpuprof.bench.recipes import with_recipe
-    from gpuprof.bench.settings import settings_for
-    from gpuprof.bench.spec import SystemSpec
-    from gpuprof.bench.systems import framework_name
-    from gpuprof.bench.target import parse_target
+    from gpuprof.bench.config import SystemSpec, settings_for
+    from gpuprof.bench.frameworks import framework_name
+    from gpuprof.bench.measure.memory import parse_bytes
+    from gpuprof.bench.models.recipes import with_recipe
+    from gpuprof.bench.models.sources import parse_model
+    from gpuprof.bench.results.target import parse_target
+    from gpuprof.bench.workers.job import JobSettings
 
     parse_model(model, trust_pickle=asked["trust_pickle"])
     keys = ("device", "dtype", "input_shape", "data", "seed", "trust_pickle")
@@ -259,7 +258,7 @@ def _hand_out(finding: Finding, files: ResultFiles, at: datetime.datetime, *, as
     Neither is lost by the other's failure: a full disk, or a pipe that nobody reads.
     """
     from gpuprof.bench.benchmark_run import write_finding
-    from gpuprof.bench.report import finding_notes
+    from gpuprof.bench.results.text import finding_notes
 
     if not finding.session.batches:
         files.discard()
@@ -279,8 +278,8 @@ def _print(
 ) -> None:
     from gpuprof.analyze.text_table import escape_text
     from gpuprof.bench.benchmark_run import stamp_of
-    from gpuprof.bench.report import notes_of, results_table, title_of
-    from gpuprof.bench.results import document_of, to_json
+    from gpuprof.bench.results.files import document_of, to_json
+    from gpuprof.bench.results.text import notes_of, results_table, title_of
 
     session = finding.session
     if as_json:

@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuprof.analyze.text_table import escape_text
-from gpuprof.bench.spec import DEVICES, DTYPES
+from gpuprof.bench.config import DEVICES, DTYPES
 from gpuprof.cli.options import numbers, seconds, share
 from gpuprof.cli.termination import EXIT_TERMINATED, terminated_like_interrupted
 from gpuprof.errors import BenchmarkError, GpuprofError
 
 if TYPE_CHECKING:
-    from gpuprof.bench.campaign.campaign import Finished
-    from gpuprof.bench.campaign.plan import CampaignPlan
+    from gpuprof.bench.compare.plan import CampaignPlan
+    from gpuprof.bench.compare.run import Finished
 
 REPORTS = ("html", "md", "json", "csv", "pdf")
 EXIT_MISSED, EXIT_INCONCLUSIVE = 1, 3
@@ -126,19 +126,17 @@ def compare(variants: str, *, output_dir: str | None, reports: tuple[str, ...], 
 @_output_options
 def suite(suite_file: str, *, output_dir: str | None, reports: tuple[str, ...], **asked: Any) -> None:
     """Measure the variants of SUITE.toml, as gpuprof compare does. What was cut off goes on."""
-    from gpuprof.bench.campaign.suite_file import read_suite
+    from gpuprof.bench.compare.plan import read_suite
 
     _run(read_suite(Path(suite_file)), output_dir, reports, asked)
 
 
 def _plan(variants: str, asked: dict[str, Any]) -> CampaignPlan:
-    from gpuprof.bench.campaign.plan import AccuracyPlan, CampaignPlan, parse_variants
-    from gpuprof.bench.campaign.traffic import parse_split
-    from gpuprof.bench.memory import parse_bytes
-    from gpuprof.bench.settings import settings_for
-    from gpuprof.bench.spec import SystemSpec
-    from gpuprof.bench.systems import framework_name
-    from gpuprof.bench.target import parse_target
+    from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, parse_split, parse_variants
+    from gpuprof.bench.config import SystemSpec, settings_for
+    from gpuprof.bench.frameworks import framework_name
+    from gpuprof.bench.measure.memory import parse_bytes
+    from gpuprof.bench.results.target import parse_target
 
     like = SystemSpec(
         model="",
@@ -177,11 +175,11 @@ def _plan(variants: str, asked: dict[str, Any]) -> CampaignPlan:
 
 
 def _run(plan: CampaignPlan, output_dir: str | None, reports: tuple[str, ...], asked: dict[str, Any]) -> None:
-    from gpuprof.bench.campaign.campaign import carry_out, file_name
+    from gpuprof.bench.compare.run import carry_out, file_name
 
     if asked["fresh"] and asked["resume"]:
         raise click.UsageError("--fresh and --resume contradict each other: take one.")
-    from gpuprof.bench.campaign_report import check_formats
+    from gpuprof.bench.report import check_formats
 
     check_formats(reports)
     folder = Path("results") / file_name(plan.name) if output_dir is None else Path(output_dir)
@@ -201,10 +199,10 @@ def _run(plan: CampaignPlan, output_dir: str | None, reports: tuple[str, ...], a
 
 
 def _hand_out(finished: Finished, folder: Path, reports: tuple[str, ...], *, as_json: bool) -> None:
-    from gpuprof.bench.campaign.campaign import REPORT_NAME
-    from gpuprof.bench.campaign.journal import mark_finished
-    from gpuprof.bench.campaign.text import document_text
-    from gpuprof.bench.campaign_report import write_report
+    from gpuprof.bench.compare.run import REPORT_NAME
+    from gpuprof.bench.compare.runner import mark_finished
+    from gpuprof.bench.compare.text import document_text
+    from gpuprof.bench.report import write_report
 
     document = finished.document
     failure: GpuprofError | None = None

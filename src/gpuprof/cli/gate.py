@@ -14,10 +14,9 @@ from gpuprof.cli.options import share
 if TYPE_CHECKING:
     from gpuprof.analyze.difference_summary import DifferenceSummary
     from gpuprof.api import Run, SummaryKind
-    from gpuprof.bench.gate import Gate
-    from gpuprof.bench.history import DatedResults
-    from gpuprof.bench.history_gate import HistoryGate
-    from gpuprof.bench.stored import StoredResults
+    from gpuprof.bench.gate.gate import Gate
+    from gpuprof.bench.gate.history import HistoryGate
+    from gpuprof.bench.results.stored import DatedResults, StoredResults
 
     Results = StoredResults | DatedResults
     AnyGate = Gate | HistoryGate
@@ -93,8 +92,8 @@ def gate(
 def _with_baseline(
     baseline: str, candidate: str, margin: float, any_machine: bool
 ) -> tuple[AnyGate, Results, Results]:
-    from gpuprof.bench.gate import judge
-    from gpuprof.bench.stored import read_stored
+    from gpuprof.bench.gate.gate import judge
+    from gpuprof.bench.results.stored import read_stored
 
     old, new = read_stored(Path(baseline)), read_stored(Path(candidate))
     return judge(old, new, margin=margin, any_machine=any_machine), old, new
@@ -104,8 +103,8 @@ def _with_history(
     history: tuple[str, ...], candidates: tuple[str, ...], margin: float, any_machine: bool
 ) -> tuple[AnyGate, Results, Results]:
     """Judge by a history; the runs that are compared are the newest ones on either side."""
-    from gpuprof.bench.history import read_history
-    from gpuprof.bench.history_gate import judge_history
+    from gpuprof.bench.gate.history import judge_history
+    from gpuprof.bench.results.stored import read_history
 
     read = read_history(history, [Path(each) for each in candidates], any_machine=any_machine)
     found = judge_history(read, margin=margin)

@@ -41,7 +41,7 @@ def extras() -> Iterator[Check]:
 
 def browser() -> Iterator[Check]:
     """Tell whether reports can be printed as PDF."""
-    from gpuprof.bench.campaign_report.pdf import find_chromium
+    from gpuprof.bench.report.pdf import find_chromium
     from gpuprof.errors import GpuprofError
 
     try:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.bench.outputs import as_array
+from gpuprof.bench.measure.outputs import as_array
 
 if TYPE_CHECKING:
     import numpy.typing as npt

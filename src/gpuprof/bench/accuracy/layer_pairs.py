@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from gpuprof.bench.accuracy.arrays import NamedArray, named_arrays
-from gpuprof.bench.accuracy.places import NotFiniteCount
+from gpuprof.bench.accuracy.locations import NotFiniteCount
 from gpuprof.bench.accuracy.variants import copied
 
 ROOT = "(model)"

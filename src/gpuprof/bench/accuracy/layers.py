@@ -7,12 +7,47 @@ local error is its own. Beside it stands the accumulated error, of the optimized
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuprof.bench.accuracy.layer_figures import LayersComparison
-from gpuprof.bench.accuracy.layer_run import LayerRun
-from gpuprof.bench.accuracy.tolerance import known_dtype
-from gpuprof.bench.accuracy.variants import is_module, unharmed
+from gpuprof.bench.accuracy.arrays import Outputs, named_arrays
+from gpuprof.bench.accuracy.layer_figures import LayerComparison, LayersComparison, LayerVerdict
+from gpuprof.bench.accuracy.layer_pairs import (
+    ROOT,
+    Call,
+    OriginSearch,
+    is_above,
+    is_called,
+    is_compiled,
+    layers_of,
+    paths_of,
+    uncompiled,
+    watched,
+    without_compiled_code,
+)
+from gpuprof.bench.accuracy.numerics import NumericsSum
+from gpuprof.bench.accuracy.tolerance import (
+    SLACK,
+    UNIT_ROUNDOFF,
+    allowance,
+    coarsest,
+    is_coarser,
+    known_dtype,
+    rounding_copy,
+)
+from gpuprof.bench.accuracy.variants import (
+    Variant,
+    copied,
+    copied_to,
+    double_precision,
+    in_double,
+    is_module,
+    kept_random_states,
+    no_gradients,
+    unharmed,
+)
+from gpuprof.bench.failures import reason_of
 from gpuprof.errors import BenchmarkError
 from gpuprof.record.call_arguments import CallArguments, arguments
 
@@ -49,3 +84,229 @@ def compare_layers(
         run.run_optimized(given)
         run.run_baseline(given)
     return run.result()
+
+
+class LayerRun:
+    """Both models' layers, what the optimized ones returned, and what was found so far."""
+
+    def __init__(self, baseline: Any, optimized: Any, tolerance: float | None, dtype: str | None) -> None:
+        self._models = baseline, optimized
+        self._baseline, self._optimized = layers_of(baseline), layers_of(optimized)
+        self._partners, self._baseline_paths = paths_of(optimized), paths_of(baseline)
+        self._high: Any = None
+        self._reference: dict[str, Any] = {}
+        self._rounding: dict[str, dict[str, Any]] = {}
+        self._tolerance, self._dtype = tolerance, dtype
+        self._returned: dict[tuple[str, int], Outputs] = {}
+        self._found: list[LayerComparison] = []
+        self._origins = OriginSearch(), OriginSearch()
+        self._notes: list[str] = []
+        self._is_compiled = any(map(is_compiled, self._models))
+        if self._is_compiled:
+            self._notes.append(
+                "compiled modules were run without their compiled code: hooks see no layers in it"
+            )
+
+    def add_reference(self, baseline: Any) -> None:
+        """Copy the baseline to float64; where it cannot be copied, a note says so."""
+        try:
+            high = double_precision(baseline).eval()
+        except BenchmarkError as error:
+            self._notes.append(f"no reference: {error}")
+            return
+        self._high, self._reference = high, paths_of(high)
+
+    def run_optimized(self, inputs: Any) -> None:
+        """Run the optimized model and keep what its layers return."""
+
+        def see(call: Call) -> None:
+            self._origins[1].see(call)
+            self._returned[call.path, call.ordinal] = _kept(call.output)
+
+        self._run("optimized", self._models[1], self._optimized, inputs, see)
+
+    def run_baseline(self, inputs: Any) -> None:
+        """Run the baseline, and the optimized model's layers beside it."""
+
+        def see(call: Call) -> None:
+            self._origins[0].see(call)
+            if call.path in self._partners:
+                self._found.append(self._compared(call))
+
+        self._run("baseline", self._models[0], self._baseline, inputs, see)
+
+    def _run(
+        self, name: str, model: Any, layers: Mapping[str, Any], inputs: Any, see: Callable[[Call], None]
+    ) -> None:
+        variant = Variant(name, uncompiled(model), mend="hand over inputs that both models take")
+        with watched(layers, see), without_compiled_code(self._is_compiled):
+            variant(inputs, batch=1)
+
+    def _compared(self, call: Call) -> LayerComparison:
+        partner = self._partners[call.path]
+        own = _kept(call.output)
+        dtype = self._dtype or _dtype_of(partner, own)
+        local = _local_error(partner, call, own)
+        reference = self._reference.get(call.path)
+        # Not measured where it decides nothing: a layer that returns the same bits is within.
+        allowed = self._allowed(reference, call, own, dtype) if local.error != 0 else None
+        accumulated = self._accumulated(call, own)
+        verdict, reason = _verdict(local, allowed)
+        return LayerComparison(
+            path=call.path,
+            ordinal=call.ordinal,
+            type=type(call.module).__name__,
+            optimized_type=type(partner).__name__,
+            is_leaf=next(call.module.children(), None) is None,
+            dtype=dtype,
+            local_error=local.error,
+            allowed=allowed,
+            accumulated_error=accumulated,
+            verdict=verdict,
+            reason=reason,
+        )
+
+    def _allowed(self, reference: Any, call: Call, own: Outputs, dtype: str | None) -> float | None:
+        if self._tolerance is not None:
+            return self._tolerance
+        if dtype is None:
+            return None
+        own_dtype = _dtype_of(call.module, own)
+        if reference is not None and own_dtype is not None:
+            inputs = in_double((call.args, call.kwargs))
+            true, _ = _outputs_of(reference, inputs)
+            error = None if true is None else _relative_error(true, own)
+            if true is not None and error is not None:
+                rounding = self._rounding_error(call.path, inputs, true, (own_dtype, dtype))
+                return allowance(error, own_dtype, dtype, rounding)
+        return SLACK * UNIT_ROUNDOFF[dtype] + 128 * UNIT_ROUNDOFF["float32"]
+
+    def _rounding_error(self, path: str, inputs: Any, true: Outputs, dtypes: tuple[str, str]) -> float | None:
+        """Return the error of the layer that rounds as the optimized one's type does, where it is coarser."""
+        if not is_coarser(dtypes[1], dtypes[0]):
+            return None
+        if dtypes[1] not in self._rounding:
+            self._rounding[dtypes[1]] = paths_of(rounding_copy(self._high, dtypes[1]))
+        found, _ = _outputs_of(self._rounding[dtypes[1]][path], inputs)
+        return None if found is None else _relative_error(true, found)
+
+    def _accumulated(self, call: Call, own: Outputs) -> float | None:
+        theirs = self._returned.pop((call.path, call.ordinal), None)
+        return None if theirs is None else _relative_error(own, theirs)
+
+    def result(self) -> LayersComparison:
+        """Return what was found."""
+        called = {each.path for each in self._found}
+        both = [path for path, each in self._baseline.items() if path in self._partners and is_called(each)]
+        if not called - {ROOT}:
+            self._notes.append("no layer below the model was called in a way that hooks see")
+        return LayersComparison(
+            layers=_with_compensation(self._found),
+            only_baseline=tuple(path for path in self._baseline if path not in self._partners),
+            only_optimized=tuple(path for path in self._optimized if path not in self._baseline_paths),
+            not_called=tuple(path for path in both if path not in called),
+            nan=self._origins[1].nan,
+            infinite=self._origins[1].infinite,
+            baseline_nan=self._origins[0].nan,
+            baseline_infinite=self._origins[0].infinite,
+            notes=tuple(self._notes),
+        )
+
+
+def _kept(output: Any) -> Outputs:
+    """Return copies: the next layer may work in place."""
+    return named_arrays(copied(output))
+
+
+def _outputs_of(module: Any, inputs: tuple[Any, Any]) -> tuple[Outputs | None, str]:
+    """Run a layer on a copy of another's inputs; returns why not where it fails."""
+    with no_gradients(), kept_random_states(0):
+        try:
+            args, kwargs = copied_to(inputs, module)
+            return named_arrays(module(*args, **kwargs)), ""
+        except Exception as error:
+            return None, f"failed on the baseline's inputs: {reason_of(error)}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Local:
+    """A layer's own error. Without one, `departs` says whether that speaks against the layer."""
+
+    error: float | None
+    departs: bool = False
+    reason: str = ""
+
+
+def _local_error(partner: Any, call: Call, own: Outputs) -> _Local:
+    theirs, why = _outputs_of(partner, (call.args, call.kwargs))
+    if theirs is None:
+        return _Local(None, reason=why)
+    if not own.arrays:
+        return _Local(None, reason="returns nothing that has plain values")
+    shapes = [{name: each.values.shape for name, each in side.arrays.items()} for side in (own, theirs)]
+    if shapes[0] != shapes[1]:
+        both = f"{_shapes(own)}, and {_shapes(theirs)} in the optimized model"
+        return _Local(None, departs=True, reason=f"returns other shapes: {both}")
+    error = _relative_error(own, theirs)
+    if error is None:
+        return _Local(None, departs=True, reason="NaN or infinity on one side, or a baseline of zeros")
+    return _Local(error)
+
+
+def _shapes(outputs: Outputs) -> str:
+    return (
+        ", ".join(f"{name} {tuple(each.values.shape)}" for name, each in outputs.arrays.items()) or "nothing"
+    )
+
+
+def _relative_error(old: Outputs, new: Outputs) -> float | None:
+    """Return the largest relative error of the outputs; None where an element is finite on one side only."""
+    errors = []
+    for name, each in old.arrays.items():
+        other = new.arrays.get(name)
+        if other is None or other.values.shape != each.values.shape:
+            return None
+        sums = NumericsSum(name)
+        sums.add(each.values, other.values)
+        figures = sums.result()
+        if figures.baseline_not_finite.count != figures.optimized_not_finite.count:
+            return None
+        errors.append(sums.relative_l2)
+    known = [error for error in errors if error is not None]
+    return max(known) if known and len(known) == len(errors) else None
+
+
+def _dtype_of(module: Any, outputs: Outputs) -> str | None:
+    names = [str(each.dtype).removeprefix("torch.") for each in module.parameters()]
+    names += [each.dtype for each in outputs.arrays.values()] if not names else []
+    return coarsest([each for each in names if "float" in each])
+
+
+def _verdict(local: _Local, allowed: float | None) -> tuple[LayerVerdict, str]:
+    if local.error is None:
+        return ("departs" if local.departs else "unknown"), local.reason
+    if local.error == 0:
+        return "within", ""
+    if allowed is None:
+        return "unknown", "the type that it computes in is not known: name it with optimized_dtype="
+    if local.error <= allowed:
+        return "within", ""
+    return "departs", f"{local.error / allowed:.3g} times what is allowed"
+
+
+def _with_compensation(found: list[LayerComparison]) -> tuple[LayerComparison, ...]:
+    """Mark layers whose departure does not show in a module around them, such as those of a fused pair."""
+    fine = {each.path for each in found if each.verdict == "within"}
+    fine -= {each.path for each in found if each.verdict != "within"}
+    marked = []
+    for each in found:
+        around = [path for path in fine if is_above(path, each.path)] if each.verdict == "departs" else []
+        if around:
+            reason = f"{each.reason}, but {_innermost(around)} around it does not depart"
+            each = replace(each, verdict="compensated", reason=reason)
+        marked.append(each)
+    return tuple(marked)
+
+
+def _innermost(paths: list[str]) -> str:
+    return max(paths, key=lambda path: -1 if path == ROOT else len(path))

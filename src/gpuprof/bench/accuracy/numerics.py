@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.bench.accuracy.places import NotFinite, NotFiniteCount, Place, place_of
+from gpuprof.bench.accuracy.locations import NotFinite, NotFiniteCount, Place, place_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt

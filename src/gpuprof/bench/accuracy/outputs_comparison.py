@@ -9,12 +9,17 @@ from typing import Any
 
 from gpuprof.bench.accuracy.arrays import NamedArray, Outputs
 from gpuprof.bench.accuracy.batches import Batch, Batches
-from gpuprof.bench.accuracy.class_figures import Classification
-from gpuprof.bench.accuracy.classes import ClassificationSum
+from gpuprof.bench.accuracy.classes import Classification, ClassificationSum
+from gpuprof.bench.accuracy.locations import plain
 from gpuprof.bench.accuracy.numerics import Numerics, NumericsSum
-from gpuprof.bench.accuracy.places import plain
-from gpuprof.bench.accuracy.rounding import rounding_copy
-from gpuprof.bench.accuracy.tolerance import Tolerance, coarsest, is_coarser, judge, known_dtype
+from gpuprof.bench.accuracy.tolerance import (
+    Tolerance,
+    coarsest,
+    is_coarser,
+    judge,
+    known_dtype,
+    rounding_copy,
+)
 from gpuprof.bench.accuracy.variants import Variant, double_precision, unharmed
 from gpuprof.errors import BenchmarkError
 

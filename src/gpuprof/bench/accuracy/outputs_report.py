@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 from gpuprof.analyze.text_table import Column, escape_text, format_share, text_table
 
 if TYPE_CHECKING:
-    from gpuprof.bench.accuracy.class_figures import ClassFigures, Classification
+    from gpuprof.bench.accuracy.classes import ClassFigures, Classification
+    from gpuprof.bench.accuracy.label_permutation import SwappedClasses
     from gpuprof.bench.accuracy.numerics import Numerics
     from gpuprof.bench.accuracy.outputs_comparison import OutputComparison
-    from gpuprof.bench.accuracy.swapped import SwappedClasses
     from gpuprof.bench.accuracy.tolerance import Tolerance
 
 WIDTH = 100

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measures of quality that the user writes: a function of outputs and labels, or a subclass of Metric."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+from gpuprof.bench.failures import place_of, reason_of
+from gpuprof.bench.models.importing import find_named
+from gpuprof.errors import BenchmarkError
+
+if TYPE_CHECKING:
+    from gpuprof.bench.compare.answers import StoredAnswers
+
+
+Better = Literal["higher", "lower"]
+
+
+class Metric:
+    """One figure of a variant's answers. Fill `name`, `better` and `compute`."""
+
+    name: str = ""
+    better: Better = "higher"
+
+    def compute(self, outputs: Any, labels: Any) -> float:
+        """Return the figure.
+
+        `outputs` is the array of all samples' outputs, or a dictionary of arrays where the model has several;
+        `labels` is the data set's array, None where it has none. Neither may be written to.
+        """
+        raise NotImplementedError
+
+
+class _FunctionMetric(Metric):
+    def __init__(self, function: Callable[[Any, Any], Any], better: Better) -> None:
+        self._function = function
+        self.name, self.better = function.__name__, better
+
+    def compute(self, outputs: Any, labels: Any) -> float:
+        found: float = self._function(outputs, labels)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class MetricValue:
+    """A metric of a variant and of the baseline. None is what it did not give; then `note` says why."""
+
+    name: str
+    value: float | None
+    baseline: float | None
+    better: Better
+    note: str | None = None
+
+
+def _quiet() -> contextlib.AbstractContextManager[Any]:
+    """Send what a metric prints to standard error: standard output may be somebody's JSON."""
+    return contextlib.redirect_stdout(sys.stderr)
+
+
+def load_metric(text: str) -> Metric:
+    """Return the metric that `file.py:name` or `package.module:name` names. Raises BenchmarkError.
+
+    A function, whose attribute `better` may be "lower", a subclass of Metric, or an object of one.
+    """
+    try:
+        with _quiet():
+            found = find_named(text)
+            if isinstance(found, type) and issubclass(found, Metric):
+                found = found()
+    except BenchmarkError:
+        raise
+    except (Exception, SystemExit) as error:
+        raise BenchmarkError(
+            f"the metric {text} raised {reason_of(error)} at {place_of(error)}: mend it first"
+        ) from error
+    return as_metric(found, text)
+
+
+def as_metric(found: Any, text: str = "") -> Metric:
+    """Return an object as a metric: itself, or a function of outputs and labels. Raises BenchmarkError."""
+    where = text or str(getattr(found, "__name__", type(found).__name__))
+    metric = found
+    if not isinstance(found, Metric):
+        if not callable(found) or isinstance(found, type):
+            raise BenchmarkError(
+                f"the metric {where} is {type(found).__name__}: name a function of outputs and labels, or a "
+                "subclass of gpuprof.bench.Metric"
+            )
+        metric = _FunctionMetric(found, getattr(found, "better", "higher"))
+    if metric.better not in ("higher", "lower"):
+        raise BenchmarkError(f"the metric {where}: better is {metric.better!r}: write 'higher' or 'lower'")
+    if not metric.name:
+        metric.name = type(metric).__name__
+    return metric  # type: ignore[no-any-return]
+
+
+def evaluate_metrics(
+    metrics: Sequence[Metric], baseline: StoredAnswers, variant: StoredAnswers
+) -> tuple[MetricValue, ...]:
+    """Return each metric of both. One that raises, or gives no number, is a note and no exception."""
+    return tuple(_evaluated(metric, baseline, variant) for metric in metrics)
+
+
+def _evaluated(metric: Metric, baseline: StoredAnswers, variant: StoredAnswers) -> MetricValue:
+    old, problem = _figure(metric, baseline)
+    new, new_problem = (old, problem) if baseline is variant else _figure(metric, variant)
+    return MetricValue(metric.name, new, old, metric.better, new_problem or problem)
+
+
+def _figure(metric: Metric, answers: StoredAnswers) -> tuple[float | None, str | None]:
+    where = f"metric {metric.name} of {answers.name}"
+    try:
+        outputs, labels = answers.arrays(), answers.labels
+        for each in (*outputs.values(), labels):
+            if each is not None:
+                each.flags.writeable = False
+        only = next(iter(outputs.values())) if len(outputs) == 1 else outputs
+        with _quiet():
+            found = float(metric.compute(only, labels))
+    except (Exception, SystemExit) as error:
+        return None, f"{where}: it raised {reason_of(error)} at {place_of(error)}"
+    return (found, None) if math.isfinite(found) else (None, f"{where}: it is {found}")

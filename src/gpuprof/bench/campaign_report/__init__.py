@@ -1,6 +1,0 @@
-# SPDX-License-Identifier: Apache-2.0
-"""The report of a comparison: one document of plain data as HTML, Markdown, CSV, JSON and PDF."""
-
-from gpuprof.bench.campaign_report.files import FORMATS, check_formats, read_document, write_report
-
-__all__ = ["FORMATS", "check_formats", "read_document", "write_report"]

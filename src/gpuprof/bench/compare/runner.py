@@ -1,0 +1,404 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs a comparison: process runs of all variants in a random and counterbalanced order, with a journal.
+
+A variant that fails to load, crashes or hangs does not affect the others. A completed process run is in the
+journal and is not measured again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+import numpy as np
+
+from gpuprof.bench.compare.plan import CampaignPlan, Variant
+from gpuprof.bench.measure.host import describe_environment
+from gpuprof.bench.workers.launcher import Event, refuse_in_launch
+from gpuprof.bench.workers.launches import launch_order
+from gpuprof.bench.workers.session import Session, SessionResult
+from gpuprof.errors import BenchmarkError
+
+
+class CampaignWatcher(Protocol):
+    """Who is told how far a comparison is: `done` of `planned` launches, and what the running one does."""
+
+    def __call__(self, variant: str, done: int, planned: int, event: Event) -> None:
+        """Take one event of a launch; the event `ended` is the last."""
+        ...
+
+
+def _ignore(variant: str, done: int, planned: int, event: Event) -> None:  # noqa: ARG001
+    return None
+
+
+@dataclass(slots=True)
+class VariantResult:
+    """What was measured of a variant; `run` is the recorded run beside it."""
+
+    variant: Variant
+    session: SessionResult
+    run: Path | None = None
+    run_unavailable: str | None = None
+
+
+@dataclass(slots=True)
+class CampaignResult:
+    """What was measured of all variants, in the plan's order.
+
+    `launches_kept` came from an earlier time, `kept` of them of each variant.
+    """
+
+    plan: CampaignPlan
+    variants: list[VariantResult] = field(default_factory=list)
+    launches_done: int = 0
+    launches_kept: int = 0
+    kept: dict[str, int] = field(default_factory=dict)
+    measured_s: float = 0.0
+
+    @property
+    def baseline(self) -> VariantResult:
+        """What the others are held against."""
+        return self.of(self.plan.baseline.name)
+
+    def of(self, name: str) -> VariantResult:
+        """Return a variant's results."""
+        return next(each for each in self.variants if each.variant.name == name)
+
+
+class Campaign:
+    """Measures what a plan says; `result` holds what there is, at each moment."""
+
+    def __init__(self, plan: CampaignPlan, folder: Path, watch: CampaignWatcher = _ignore) -> None:
+        self.plan, self.folder = plan, folder
+        self.result = CampaignResult(plan)
+        self._watch = watch
+        self._sessions: dict[str, Session] = {}
+        self._fingerprints: dict[str, str] = {}
+        for variant in plan.variants:
+            session = Session(variant.spec, plan.job_of(variant), self._watching(variant))
+            self._sessions[variant.name] = session
+            self.result.variants.append(VariantResult(variant, session.result))
+
+    @property
+    def planned(self) -> int:
+        """How many launches there are in all, those of an earlier time among them."""
+        return self.plan.launches * len(self.plan.variants)
+
+    def run(self, journal: Journal) -> CampaignResult:
+        """Measure what is not in the journal. Failures are in the result; an interrupt goes through.
+
+        Raises BenchmarkError where a model's file changes meanwhile.
+        """
+        refuse_in_launch()
+        self._fingerprints = {each.name: self.plan.fingerprint(each) for each in self.plan.variants}
+        self._restore(journal)
+        try:
+            for variant, launch in self._order():
+                if (self._fingerprints[variant.name], launch) not in journal.entries:
+                    self._launch(journal, variant, launch)
+        finally:
+            for each in self.result.variants:
+                for batch in each.session.batches:
+                    batch.launches.sort(key=lambda launch: launch.position)
+        if self.plan.profile:
+            self._record_runs()
+        return self.result
+
+    def _order(self) -> Iterator[tuple[Variant, int]]:
+        """Yield each launch, numbered within its variant."""
+        variants = {each.name: each for each in self.plan.variants}
+        counts = dict.fromkeys(variants, 0)
+        for name in launch_order(list(variants), self.plan.launches, self.plan.seed):
+            counts[name] += 1
+            yield variants[name], counts[name]
+
+    def _restore(self, journal: Journal) -> None:
+        for variant in self.plan.variants:
+            for launch in range(1, self.plan.launches + 1):
+                entry = journal.restored((self._fingerprints[variant.name], launch))
+                if entry is not None:
+                    self._restore_one(journal, variant, entry)
+                    self.result.launches_kept += 1
+                    self.result.kept[variant.name] = self.result.kept.get(variant.name, 0) + 1
+                    self.result.launches_done += 1
+                    self.result.measured_s += entry.took_s
+
+    def _restore_one(self, journal: Journal, variant: Variant, entry: Entry) -> None:
+        try:
+            self._sessions[variant.name].restore(entry.noted)
+        except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
+            raise BenchmarkError(
+                f"{journal.path}: launch {entry.key[1]} of {variant.name} is damaged: add --fresh to measure "
+                "all of it again, or name another --output-dir"
+            ) from error
+
+    def _launch(self, journal: Journal, variant: Variant, launch: int) -> None:
+        session = self._sessions[variant.name]
+        begin_s = time.monotonic()
+        session.run(launches=1, first=launch, time_limit_s=self.plan.time_limit_s)
+        took_s = time.monotonic() - begin_s
+        self.result.launches_done += 1
+        self.result.measured_s += took_s
+        self._refuse_changed(variant)
+        noted = session.noted(launch)
+        if noted["failure"] is None and noted["batches"]:
+            journal.add(Entry(self._fingerprints[variant.name], variant.name, noted, took_s))
+        self._watch(
+            variant.name, self.result.launches_done, self.planned, {"event": "ended", **_short(noted)}
+        )
+
+    def _refuse_changed(self, variant: Variant) -> None:
+        """Two programs are not launches of one variant."""
+        if self.plan.fingerprint(variant) != self._fingerprints[variant.name]:
+            raise BenchmarkError(
+                f"{variant.name}: {variant.spec.model} has changed while it was measured: the same command "
+                "measures it again, and keeps what the others gave"
+            )
+
+    def _record_runs(self) -> None:
+        for each in self.result.variants:
+            if each.session.batches:
+                self._record_run(each)
+
+    def _record_run(self, each: VariantResult) -> None:
+        import shutil
+
+        session = self._sessions[each.variant.name]
+        run = self.folder / "runs" / f"{file_name(each.variant.name)}.gpuprof"
+        try:
+            shutil.rmtree(run, ignore_errors=True)
+            run.parent.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            each.run_unavailable = f"{run.parent} cannot be made: {error.strerror}"
+            return
+        failure, launch = session.result.failure, self.plan.launches + 1
+        session.record_profile(str(run), launch, self.plan.time_limit_s, work=True)
+        # That there is no run says nothing against the figures.
+        session.result.failure = failure
+        each.run = run if session.result.profile is not None else None
+        each.run_unavailable = session.noted(launch)["failure"]
+
+    def _watching(self, variant: Variant) -> Any:
+        def watch(_launch: int, event: Event) -> None:
+            self._watch(variant.name, self.result.launches_done, self.planned, event)
+
+        return watch
+
+
+def _short(noted: dict[str, Any]) -> dict[str, Any]:
+    sizes = [each["batch_size"] for each in noted["batches"]]
+    return {
+        "failure": noted["failure"],
+        "batch_sizes": sizes,
+        "skipped": not sizes and noted["failure"] is None,
+    }
+
+
+def file_name(name: str) -> str:
+    """Return a name that any file system takes; two names that become alike are told apart by a number."""
+    import zlib
+
+    plain = "".join(each if each.isascii() and (each.isalnum() or each in "-_.") else "_" for each in name)
+    is_same = name and plain == name and not plain.startswith(".") and len(plain) <= 60
+    return (
+        plain
+        if is_same
+        else f"{plain[:50].lstrip('.')}-{zlib.crc32(name.encode(errors='surrogateescape')):08x}"
+    )
+
+
+FORMAT_VERSION = 1
+FILE_NAME = "journal.jsonl"
+_END = {"kind": "end"}
+_MACHINE = ("processor", "architecture", "cores", "usable_cores", "python", "versions", "variables")
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A launch of a variant that came to its end: `noted` is what Session.restore takes."""
+
+    fingerprint: str
+    variant: str
+    noted: Mapping[str, Any]
+    took_s: float
+
+    @property
+    def key(self) -> tuple[str, int]:
+        """What is measured once."""
+        return self.fingerprint, int(self.noted["launch"])
+
+    def without_samples(self) -> Entry:
+        """Return what tells that there is one: the samples of all launches fill memory."""
+        return dataclasses.replace(self, noted={"launch": self.noted["launch"]})
+
+
+class Journal:
+    """The launches of one folder. Only one process writes at a time.
+
+    One whose comparison had come to its end begins anew, unless `resume` is set; one that was cut off goes
+    on, unless `fresh` is.
+    """
+
+    def __init__(self, folder: Path, *, fresh: bool = False, resume: bool = False) -> None:
+        self.path = folder / FILE_NAME
+        self.entries: dict[tuple[str, int], Entry] = {}
+        self._fresh, self._resume = fresh, resume
+        self._file: IO[bytes] | None = None
+
+    @contextlib.contextmanager
+    def opened(self) -> Iterator[Journal]:
+        """Read what there is and stay open for more. Raises BenchmarkError."""
+        with contextlib.ExitStack() as stack:
+            with self._told():
+                self.path.parent.mkdir(parents=True, exist_ok=True)
+                # Not truncated on opening: the lock comes first.
+                file = stack.enter_context(self.path.open("ab+"))
+                _lock(file, self.path)
+                self._file = file
+                self._begin()
+            try:
+                yield self
+            finally:
+                self._file = None
+
+    @contextlib.contextmanager
+    def _told(self) -> Iterator[None]:
+        """Say what cannot be written. What else is done while it is open has words of its own."""
+        try:
+            yield
+        except OSError as error:
+            raise BenchmarkError(
+                f"{self.path} cannot be written ({error.strerror}): name a folder that can, by --output-dir"
+            ) from error
+
+    def add(self, entry: Entry) -> None:
+        """Keep a launch, on the disk too."""
+        self.entries[entry.key] = entry.without_samples()
+        self._write(
+            {
+                "fingerprint": entry.fingerprint,
+                "variant": entry.variant,
+                "took_s": entry.took_s,
+                "noted": entry.noted,
+            }
+        )
+
+    def restored(self, key: tuple[str, int]) -> Entry | None:
+        """Return a launch of an earlier time, once: its samples are then held by who asked."""
+        entry = self.entries.get(key)
+        if entry is not None:
+            self.entries[key] = entry.without_samples()
+        return entry
+
+    def _begin(self) -> None:
+        assert self._file is not None
+        has_ended = _has_ended(self._file)
+        self._file.seek(0)
+        head = self._file.readline()
+        if self._fresh or not head.endswith(b"\n") or (has_ended and not self._resume):
+            self._file.truncate(0)
+            self._write({"format": FORMAT_VERSION, "kind": "journal", "machine": _machine()})
+            return
+        self._check(head)
+        whole = len(head)
+        for number, line in enumerate(self._file, 2):
+            if not line.endswith(b"\n"):
+                self._file.truncate(whole)
+                break
+            whole += len(line)
+            plain = self._plain(line, number)
+            if plain != _END:
+                entry = self._entry(plain, number)
+                self.entries[entry.key] = entry
+
+    def _check(self, head: bytes) -> None:
+        found = self._plain(head, 1)
+        if found.get("kind") != "journal" or found.get("format") != FORMAT_VERSION:
+            raise BenchmarkError(f"{self.path} is no journal of this version: {_mend()}")
+        here, there = _machine(), found.get("machine")
+        other = sorted(name for name in here if not isinstance(there, dict) or there.get(name) != here[name])
+        if other:
+            raise BenchmarkError(
+                f"{self.path} was begun on another machine or with other versions ({', '.join(other)}): "
+                f"{_mend()}"
+            )
+
+    def _entry(self, found: Mapping[str, Any], number: int) -> Entry:
+        try:
+            entry = Entry(found["fingerprint"], found["variant"], found["noted"], found["took_s"])
+            entry.key  # noqa: B018 - raises where it has none
+            _compact(entry.noted)
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
+            raise self._damaged(number) from error
+        return entry
+
+    def _plain(self, line: bytes, number: int) -> dict[str, Any]:
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            raise self._damaged(number) from error
+        if not isinstance(found, dict):
+            raise self._damaged(number)
+        return found
+
+    def _damaged(self, number: int) -> BenchmarkError:
+        return BenchmarkError(f"{self.path}, line {number}: damaged: remove the line, or {_mend()}")
+
+    def _write(self, plain: Mapping[str, Any]) -> None:
+        assert self._file is not None
+        line = json.dumps(plain, allow_nan=False, default=str).encode() + b"\n"
+        with self._told():
+            self._file.write(line)
+            self._file.flush()
+            os.fsync(self._file.fileno())
+
+
+def mark_finished(folder: Path) -> None:
+    """Note that a comparison and its report are written: the next one in the folder begins anew."""
+    with Journal(folder, resume=True).opened() as journal:
+        journal._write(_END)
+
+
+def _has_ended(file: IO[bytes]) -> bool:
+    end = b"\n" + json.dumps(_END).encode() + b"\n"
+    file.seek(max(0, file.seek(0, os.SEEK_END) - len(end)))
+    return file.read() == end
+
+
+def _compact(noted: Mapping[str, Any]) -> None:
+    """Hold samples as numbers of 8 bytes: as objects of Python, those of many launches fill memory."""
+    for each in noted["batches"]:
+        measured = each.get("launch", {}).get("measurement") or {}
+        for name in ("samples_ns", "enqueue_ns"):
+            if measured.get(name) is not None:
+                measured[name] = np.asarray(measured[name], dtype=np.int64)
+
+
+def _mend() -> str:
+    return "add --fresh to measure all of it again, or name another --output-dir"
+
+
+def _machine() -> dict[str, Any]:
+    environment = describe_environment()
+    # Through JSON, since it is compared with what was read from there.
+    found: dict[str, Any] = json.loads(json.dumps({name: environment.get(name) for name in _MACHINE}))
+    return found
+
+
+def _lock(file: IO[bytes], path: Path) -> None:
+    import fcntl
+
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise BenchmarkError(
+            f"{path} is being written by another comparison: wait for its end, or name another --output-dir"
+        ) from error

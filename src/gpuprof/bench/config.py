@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The configuration of a measurement: the system to measure and the settings of the timing loop.
+
+Plain values, since they go to worker processes as JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Literal
+
+from gpuprof.errors import BenchmarkError
+
+Mode = Literal["latency", "throughput"]
+Caches = Literal["warm", "cold"]
+
+
+LONGEST_WARMUP_S = 10.0
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What is measured and when it is enough. Raises BenchmarkError for what makes no sense.
+
+    `mode`: latency waits after each call and a sample is a call; throughput waits once after a window of
+    calls and a sample is the mean call of a window (`window_calls` of them; None fits them to 20 ms).
+    `caches`: cold flushes the caches before each call, outside the timed part.
+    `iterations`: calls to measure; None measures until the interval of `quantile` is narrower than
+    `precision` times its value, or for `duration_s` (None: 10 s without iterations, no limit with them).
+    `warmup`: calls before; None warms up until it has settled, `warmup_limit_s` at most.
+    `collect_garbage`: leave Python's collector on inside the timed part.
+    `check_outputs`: look for NaN and infinity in the outputs of a call before and of one after.
+    """
+
+    mode: Mode = "latency"
+    caches: Caches = "warm"
+    iterations: int | None = None
+    duration_s: float | None = None
+    quantile: float = 0.5
+    precision: float = 0.01
+    warmup: int | None = None
+    warmup_limit_s: float = LONGEST_WARMUP_S
+    window_calls: int | None = None
+    collect_garbage: bool = False
+    check_outputs: bool = False
+
+    def __post_init__(self) -> None:
+        checks = (
+            (self.mode in ("latency", "throughput"), "mode", "latency or throughput"),
+            (self.caches in ("warm", "cold"), "caches", "warm or cold"),
+            (_is_count(self.iterations, 1), "iterations", "a whole number from 1"),
+            (_is_time(self.duration_s), "duration_s", "seconds above 0"),
+            (_is_time(self.warmup_limit_s), "warmup_limit_s", "seconds above 0"),
+            (_is_share(self.quantile), "quantile", "a share between 0 and 1, such as 0.99"),
+            (_is_share(self.precision), "precision", "a share between 0 and 1, such as 0.01"),
+            (_is_count(self.warmup, 0), "warmup", "a whole number from 0"),
+            (_is_count(self.window_calls, 1), "window_calls", "a whole number from 1"),
+        )
+        for is_right, name, wanted in checks:
+            if not is_right:
+                raise BenchmarkError(f"{name}={getattr(self, name)!r} cannot be measured: give {wanted}")
+        if self.mode == "throughput" and self.caches == "cold":
+            raise BenchmarkError(
+                "caches='cold' with mode='throughput': a window of calls is warm; take latency"
+            )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Settings:
+        """Return the settings of `to_dict()`. Raises BenchmarkError for names that are none."""
+        unknown = set(data) - {field.name for field in fields(cls)}
+        if unknown:
+            raise BenchmarkError(f"unknown settings {', '.join(sorted(unknown))}: leave them out")
+        return cls(**data)
+
+
+def settings_for(iterations: int | None, warmup: int | None, duration_s: float | None) -> Settings:
+    """Return the settings of a command; a short duration limits the warm-up to twice it, 2 s at the least."""
+    limit_s = LONGEST_WARMUP_S if duration_s is None else min(LONGEST_WARMUP_S, max(2.0, 2 * duration_s))
+    return Settings(iterations=iterations, warmup=warmup, duration_s=duration_s, warmup_limit_s=limit_s)
+
+
+def _is_count(value: object, least: int) -> bool:
+    return value is None or (isinstance(value, int) and not isinstance(value, bool) and value >= least)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _is_time(value: float | None) -> bool:
+    return value is None or (_is_number(value) and 0 < value < float("inf"))
+
+
+def _is_share(value: float) -> bool:
+    return _is_number(value) and 0 < value < 1
+
+
+DTYPES = ("float32", "float16", "bfloat16", "float64", "int8", "int32", "int64")
+DEVICES = ("auto", "cpu", "cuda", "mps", "tpu")
+
+
+@dataclass(frozen=True, slots=True)
+class SystemSpec:
+    """A model, the framework that runs it, and its inputs.
+
+    `framework` is a name of `systems.FRAMEWORKS`, or "auto" for what suits the model. `input_shape` is that
+    of one sample, None for the model's own. `dtype` None is the model's own, float32 where it has none.
+    `data` is "synthetic", a folder of images in class folders, or a `.npz` file. `recipe` is a name of
+    `recipes.RECIPES` with its options, such as "pruned:0.5"; `recipes.with_recipe` sets what belongs to it.
+    """
+
+    model: str
+    framework: str = "auto"
+    device: str = "auto"
+    dtype: str | None = None
+    input_shape: tuple[int, ...] | None = None
+    data: str = "synthetic"
+    seed: int = 0
+    trust_pickle: bool = False
+    recipe: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what `from_dict` reads."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> SystemSpec:
+        """Read what `to_dict` wrote, from JSON too, where tuples are lists."""
+        shape = values.get("input_shape")
+        return cls(**{**values, "input_shape": None if shape is None else tuple(shape)})

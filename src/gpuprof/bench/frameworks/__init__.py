@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The frameworks: which there are, which suits a model, and how its system is made.
+
+A framework's package is imported when its system is loaded, not before.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import sys
+from typing import Any
+
+from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.frameworks.base import FrameworkSystem
+from gpuprof.bench.models.recipes import with_recipe
+from gpuprof.bench.models.sources import ModelKind, ModelSource, call_factory, parse_model
+from gpuprof.errors import BenchmarkError
+
+# Name: (module, class).
+FRAMEWORKS: dict[str, tuple[str, str]] = {
+    "pytorch": ("torch", "TorchSystem"),
+    "torch-compile": ("torch", "TorchCompileSystem"),
+    "torchscript": ("torch", "TorchScriptSystem"),
+    "torch-export": ("torch", "TorchExportSystem"),
+    "onnxruntime": ("onnx", "OnnxRuntimeSystem"),
+    "jax": ("jax", "JaxSystem"),
+    "tensorrt": ("tensorrt", "TensorRtSystem"),
+    "python": ("python", "PythonSystem"),
+}
+ALIASES = {
+    "torch": "pytorch",
+    "eager": "pytorch",
+    "torch.compile": "torch-compile",
+    "torch_compile": "torch-compile",
+    "torch.export": "torch-export",
+    "torch_export": "torch-export",
+    "onnx": "onnxruntime",
+    "ort": "onnxruntime",
+    "flax": "jax",
+    "trt": "tensorrt",
+    "callable": "python",
+}
+_BY_KIND: dict[ModelKind, str] = {
+    "name": "pytorch",
+    "pickle": "pytorch",
+    "torchscript": "torchscript",
+    "torch-export": "torch-export",
+    "onnx": "onnxruntime",
+    "tensorrt": "tensorrt",
+}
+
+
+def framework_name(text: str) -> str:
+    """Return a framework's own name, or "auto". Raises BenchmarkError with names that are near."""
+    name = ALIASES.get(text.lower(), text.lower())
+    if name in FRAMEWORKS or name == "auto":
+        return name
+    near = difflib.get_close_matches(name, [*FRAMEWORKS, *ALIASES], 2)
+    guess = f": did you mean {' or '.join(near)}?" if near else ""
+    raise BenchmarkError(f"no framework {text!r}{guess}; there are {', '.join(FRAMEWORKS)}")
+
+
+def make_system(spec: SystemSpec, *, data: Any = None) -> FrameworkSystem:
+    """Make the system of a spec; runs a factory, loads nothing else. Raises BenchmarkError."""
+    if spec.recipe is not None:
+        spec = with_recipe(spec, spec.recipe)
+    source = parse_model(spec.model, trust_pickle=spec.trust_pickle)
+    framework = framework_name(spec.framework)
+    model = call_factory(source, spec.seed) if source.kind == "factory" else None
+    if framework == "auto":
+        framework = _BY_KIND.get(source.kind) or framework_of(model)
+    return system_class(framework)(spec, source, model=model, data=data)
+
+
+def wrap_model(model: Any, spec: SystemSpec, *, data: Any = None) -> FrameworkSystem:
+    """Make the system of an object that is at hand. Raises BenchmarkError where no framework takes it."""
+    framework = framework_name(spec.framework)
+    source = ModelSource("factory", spec.model, spec.model)
+    return system_class(framework_of(model) if framework == "auto" else framework)(
+        spec, source, model=model, data=data
+    )
+
+
+def system_class(framework: str) -> type[FrameworkSystem]:
+    """Return a framework's class."""
+    module, name = FRAMEWORKS[framework]
+    found: type[FrameworkSystem] = getattr(
+        importlib.import_module(f"gpuprof.bench.frameworks.{module}"), name
+    )
+    return found
+
+
+def framework_of(model: Any) -> str:
+    """Say which framework an object belongs to. What is none of theirs is a callable."""
+    if isinstance(model, tuple) and len(model) == 2:
+        model = model[0]
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(model, torch.nn.Module):
+        return "torchscript" if isinstance(model, torch.jit.ScriptModule) else "pytorch"
+    linen = sys.modules.get("flax.linen")
+    if linen is not None and isinstance(model, linen.Module):
+        return "jax"
+    return "python"

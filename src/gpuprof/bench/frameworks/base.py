@@ -1,0 +1,324 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the systems share: optional packages, the life of inputs, and failures in words."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from gpuprof.bench.failures import explain_run
+from gpuprof.bench.frameworks.protocol import MemoryReading, SystemDescription
+from gpuprof.bench.measure.memory import HostPeak, device_used_bytes, limit_host_memory
+from gpuprof.bench.models.data import DataSource, InputSpec, make_source, shape_text
+from gpuprof.bench.models.recipes import (
+    CALIBRATION_BATCH,
+    RecipeChoice,
+    batch_sizes,
+    calibration_text,
+    choice_of,
+)
+from gpuprof.bench.models.sources import ModelSource
+from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
+from gpuprof.run.machine import describe_machine
+
+if TYPE_CHECKING:
+    from gpuprof.bench.config import SystemSpec
+
+
+def require(module: str, framework: str, install: str) -> Any:
+    """Import an optional package. Raises UnavailableError with the command that installs it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        if error.name is not None and error.name.split(".")[0] == module.split(".", maxsplit=1)[0]:
+            raise UnavailableError(f"{framework} is not installed: pip install {install}") from error
+        raise UnavailableError(
+            f"{framework} is installed and cannot be imported ({error}): "
+            f"pip install --force-reinstall {install}"
+        ) from error
+
+
+@functools.cache
+def processor_name() -> str:
+    """Return the name of the processor, or that of its architecture."""
+    machine = describe_machine()
+    return str(machine["processor"] or machine["architecture"])
+
+
+class FrameworkSystem:
+    """A system of one framework. Children fill `_load`, `_place`, `_call`, and what differs from a CPU.
+
+    `model` is what a factory handed over; None has the source read. `data` is the caller's iterable.
+    """
+
+    framework = ""
+    # Module, what messages call it, and what pip installs; None where nothing is needed.
+    package: tuple[str, str, str] | None = None
+    dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16", "float64")
+
+    def __init__(self, spec: SystemSpec, source: ModelSource, *, model: Any = None, data: Any = None) -> None:
+        self.spec = spec
+        self.source = source
+        self.model: Any = model
+        self.arguments: tuple[Any, ...] = ()
+        self.batch_size = 0
+        self.compile_s: float | None = None
+        self.device_type = "cpu"
+        self.details: dict[str, str] = {}
+        self._host_peak = HostPeak()
+        self._make_inputs: Any = None
+        if isinstance(model, tuple) and len(model) == 2 and callable(model[1]):
+            self.model, self._make_inputs = model
+        self._is_callers_data = data is not None
+        self._data: DataSource = make_source(spec.data if data is None else data, spec.seed)
+
+    # --- the protocol ---
+
+    def import_framework(self) -> None:
+        """Import the framework's package, so that `load` does not pay for it. Raises UnavailableError."""
+        if self.package is not None:
+            require(*self.package)
+
+    def load(self) -> None:
+        """Build or read the model and place it on the device."""
+        if self.dtype not in self.dtypes:
+            raise BenchmarkError(
+                f"{self.framework} cannot run in {self.dtype}: take --dtype {', '.join(self.dtypes)}"
+            )
+        self._load()
+
+    def prepare(self, batch_size: int) -> None:
+        """Make one batch on the device, and compile for it where the framework does that ahead."""
+        if batch_size < 1:
+            raise BenchmarkError(f"a batch of {batch_size} holds no samples: batch sizes begin at 1")
+        self.arguments = ()
+        self.batch_size = batch_size
+        self.reset_peak()
+        try:
+            self.arguments = self._batch(batch_size)
+            self._compile_timed()
+        except GpuprofError:
+            raise
+        except Exception as error:
+            raise self.explained(error) from error
+
+    def run(self) -> object:
+        """Enqueue one call."""
+        return self._call(*self.arguments)
+
+    def synchronize(self) -> None:
+        """Wait for nothing: on a CPU a call has ended when it returns."""
+
+    def waiting(self) -> Callable[[], object] | None:
+        """Return what waits for the device, None where a call has ended when it returns."""
+        return None if self.device_type == "cpu" else self.synchronize
+
+    def memory(self) -> MemoryReading:
+        """Return the host's peak since `prepare`, and what the device holds."""
+        is_cuda = self.device_type == "cuda"
+        return MemoryReading(
+            self._allocator_peak(), device_used_bytes() if is_cuda else None, self._host_peak.read()
+        )
+
+    def call_on_device_s(self) -> float | None:
+        """Make one call and return the seconds that the device worked; None where it does not tell."""
+        return None
+
+    def close(self) -> None:
+        """Let go of the model and its inputs."""
+        self.model, self.arguments = None, ()
+
+    def describe(self) -> SystemDescription:
+        """Return what is measured."""
+        return SystemDescription(
+            framework=self.framework,
+            model=self.source.name,
+            device=self._device_name(),
+            device_type=self.device_type,
+            dtype=self.dtype,
+            input_shape=self._inputs().shape,
+            model_bytes=self._model_bytes(),
+            parameters=self._parameters(),
+            details={**self.details, **self._tokens(), **self._recipe()},
+        )
+
+    def limit_memory(self, budget_bytes: int | None) -> int | None:
+        """Let allocations beyond the budget, or what there is, fail; returns what is left, if known."""
+        return limit_host_memory(budget_bytes) if self.device_type == "cpu" else None
+
+    def readable(self, outputs: Any) -> Any:
+        """Return outputs as something whose numbers can be looked at."""
+        return outputs
+
+    @property
+    def makes_inputs(self) -> bool:
+        """Whether the factory's own function makes the inputs."""
+        return self._make_inputs is not None
+
+    def computes_in(self) -> str | None:
+        """Return the type whose roundoff the outputs have; None where that of the weights is all."""
+        choice = self.choice
+        if choice is not None and choice.recipe.computes_in is not None:
+            return choice.recipe.computes_in
+        return "int8" if self.dtype == "int8" else None
+
+    def feed(self, array: Any) -> None:
+        """Put other samples in the place of the prepared ones: as many, of the same shape.
+
+        None draws anew from the factory's own function.
+        """
+        if array is None:
+            self.arguments = self._batch(self.batch_size)
+            return
+        self.check_one_input()
+        self.arguments = (self._place(array),)
+
+    def check_one_input(self) -> None:
+        """Raise BenchmarkError where a data set's samples cannot be all that a call takes."""
+        if len(self.arguments) != 1:
+            raise BenchmarkError(
+                f"{self.source.text} takes {len(self.arguments)} inputs, and a data set has one: "
+                "compare it on synthetic data, which its factory makes"
+            )
+
+    def input_spec(self) -> InputSpec:
+        """Return the shape of one sample; after `load`, of some models after `prepare`."""
+        return self._inputs()
+
+    @property
+    def fixed_batch_size(self) -> int | None:
+        """The only batch size that a file takes; None where any will do. After `load`."""
+        return None
+
+    # --- what children fill ---
+
+    def _load(self) -> None:
+        raise NotImplementedError
+
+    def _place(self, array: Any) -> Any:
+        return array
+
+    def _adapted(self, made: Any) -> Any:
+        """Return an input of the factory's own function on the device, in the type that was asked for."""
+        return made
+
+    # Whether `_compile` makes code, so that its time is that of compiling.
+    compiles = False
+
+    def _compile(self) -> None:
+        """Nothing is compiled ahead, unless a child does."""
+
+    def _call(self, *arguments: Any) -> object:
+        return self.model(*arguments)
+
+    def _inputs(self) -> InputSpec:
+        if self._make_inputs is not None and self.arguments:
+            first = self.arguments[0]
+            is_whole = "int" in str(getattr(first, "dtype", ""))
+            # Drawn by the factory's own function: only that they are whole numbers is known.
+            return InputSpec(tuple(getattr(first, "shape", (0,)))[1:], 0 if is_whole else None)
+        return InputSpec(self._named_shape())
+
+    def _device_name(self) -> str:
+        return processor_name()
+
+    def _allocator_peak(self) -> int | None:
+        return None
+
+    def reset_peak(self) -> None:
+        """Let the peaks of memory begin anew."""
+        self._host_peak.reset()
+
+    def _model_bytes(self) -> int | None:
+        return (
+            None
+            if self.source.path is None or self.source.kind == "factory"
+            else self.source.path.stat().st_size
+        )
+
+    def _parameters(self) -> int | None:
+        return None
+
+    # --- shared ---
+
+    def _compile_timed(self) -> None:
+        begin_s = time.perf_counter()
+        self._compile()
+        self.compile_s = time.perf_counter() - begin_s if self.compiles else None
+
+    def _tokens(self) -> dict[str, str]:
+        inputs = self._inputs()
+        return {"tokens_per_sample": str(math.prod(inputs.shape))} if inputs.is_whole else {}
+
+    def _recipe(self) -> dict[str, str]:
+        choice = self.choice
+        if choice is None:
+            return {}
+        return {"recipe": str(self.spec.recipe), "technique": choice.technique}
+
+    @property
+    def choice(self) -> RecipeChoice | None:
+        """The recipe that was asked for; None without one."""
+        return choice_of(self.spec)
+
+    def calibration(self, choice: RecipeChoice) -> Sequence[tuple[Any, ...]]:
+        """Return batches of the samples that a recipe calibrates with."""
+        kept, largest = self._data, self.fixed_batch_size or CALIBRATION_BATCH
+        if choice.data is not None or not self._is_callers_data:
+            # A source of its own: what is measured begins with the first sample all the same.
+            self._data = make_source(choice.data or self.spec.data, self.spec.seed)
+        try:
+            sizes = batch_sizes(choice.samples, largest, is_fixed=self.fixed_batch_size is not None)
+            found = [self._batch(size) for size in sizes]
+        finally:
+            self._data = kept
+        data = "data_source" if self._is_callers_data else self.spec.data
+        self.details["calibration"] = calibration_text(sum(sizes), choice.data or data)
+        return found
+
+    @property
+    def dtype(self) -> str:
+        """The type that was asked for, or float32."""
+        return self.spec.dtype or "float32"
+
+    def explained(self, error: BaseException) -> BenchmarkError:
+        """Return what the model raised on its batch as one line with the mend."""
+        recipe = "" if self.spec.recipe is None else f" with --recipe {self.spec.recipe}"
+        return explain_run(
+            error,
+            what=f"{self.source.name} in {self.framework}{recipe}",
+            batch_size=self.batch_size,
+            shape=shape_text((self.batch_size, *self._inputs().shape)),
+            dtype=self.dtype,
+        )
+
+    def _batch(self, batch_size: int) -> tuple[Any, ...]:
+        if self._make_inputs is not None:
+            made = self._make_inputs(batch_size)
+            return tuple(map(self._adapted, made if isinstance(made, tuple) else (made,)))
+        return (self._place(self._data.batch(batch_size, self._inputs())),)
+
+    def _named_shape(self) -> tuple[int, ...]:
+        if self.spec.input_shape is not None:
+            return self.spec.input_shape
+        if self._make_inputs is not None:
+            return ()
+        raise BenchmarkError(
+            f"{self.source.text}: the shape of its input is not known: name that of one sample, "
+            "as in --input-shape 3,224,224"
+        )
+
+    def _refuse_device(self, has: Mapping[str, bool]) -> str:
+        """Return the device to use: the asked one, or the first that is there. Raises BenchmarkError."""
+        asked = self.spec.device
+        there = [name for name, is_there in has.items() if is_there]
+        if asked == "auto" and there:
+            return there[0]
+        if asked not in there:
+            mend = f"take --device {' or '.join(there)}" if there else f"it needs {' or '.join(has)}"
+            raise BenchmarkError(f"--device {asked}: {self.framework} finds no such device here: {mend}")
+        return asked

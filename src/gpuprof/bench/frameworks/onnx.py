@@ -1,0 +1,256 @@
+# SPDX-License-Identifier: Apache-2.0
+"""ONNX Runtime: an .onnx file, or a PyTorch model that is exported first.
+
+On CUDA inputs and outputs are bound to the device; **that path has not run on a GPU yet**.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuprof.bench.failures import explain_run, reason_of
+from gpuprof.bench.frameworks.base import FrameworkSystem, require
+from gpuprof.bench.frameworks.torch import TorchSystem, quiet
+from gpuprof.bench.models.data import InputSpec
+from gpuprof.errors import BenchmarkError, UnavailableError
+
+if TYPE_CHECKING:
+    from gpuprof.bench.models.recipes import RecipeChoice
+
+
+_DTYPE_OF_TYPE = {
+    "tensor(float)": "float32",
+    "tensor(float16)": "float16",
+    "tensor(bfloat16)": "bfloat16",
+    "tensor(double)": "float64",
+    "tensor(int8)": "int8",
+    "tensor(uint8)": "uint8",
+    "tensor(int32)": "int32",
+    "tensor(int64)": "int64",
+}
+_INT8_OPERATORS = (b"DequantizeLinear", b"MatMulInteger", b"ConvInteger", b"QLinearConv", b"QLinearMatMul")
+_WEIGHTS_BESIDE = (".data", "_data")
+TOKENS = 1_000  # whole numbers are drawn below this where a file does not tell its vocabulary
+_QUIET_LOG = 3  # errors and worse
+
+
+class OnnxRuntimeSystem(FrameworkSystem):
+    """A session on one provider, in the order of work that the runtime's defaults give."""
+
+    framework = "onnxruntime"
+    package = ("onnxruntime", "ONNX Runtime", "onnxruntime")
+    dtypes = ("float32", "float16", "float64", "int8", "int32", "int64")
+    # Parameters and bytes of what was exported or quantized.
+    _counts: tuple[int | None, int | None] = (None, None)
+
+    def _load(self) -> None:
+        self.runtime = require(*self.package)
+        has_cuda = "CUDAExecutionProvider" in self.runtime.get_available_providers()
+        self.device_type = self._refuse_device({"cuda": has_cuda, "cpu": True})
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._feeds: dict[str, Any] = {}
+        self._binding: Any = None
+        path = self.source.path if self.source.kind == "onnx" else self._exported()
+        self._open(str(path))
+        self._check_dtype()
+        choice = self.choice
+        if choice is not None and "quantize-onnx" in choice.recipe.changes:
+            self._open(str(self._quantized(Path(str(path)), choice)))
+        self.details["onnxruntime"] = self.runtime.__version__
+        self.details["provider"] = self.session.get_providers()[0]
+
+    def _open(self, path: str) -> None:
+        self.session = self._session(path)
+        self._input = self.session.get_inputs()[0]
+        self._file_dtype = _DTYPE_OF_TYPE.get(self._input.type, self._input.type)
+
+    def _quantized(self, path: Path, choice: RecipeChoice) -> Path:
+        """Write the file quantized, for as long as this system lives."""
+        from gpuprof.bench.frameworks.quantization import quantize_file
+
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="gpuprof-onnx-")
+        names = [each.name for each in self.session.get_inputs()]
+        batches = [
+            dict(zip(names, (_as_array(each) for each in batch), strict=True))
+            for batch in self.calibration(choice)
+        ]
+        made = Path(self._folder.name, "model-int8.onnx")
+        self.details |= quantize_file(path, made, batches, self.source.text)
+        self._counts = self._counts[0], made.stat().st_size
+        return made
+
+    def _session(self, path: str) -> Any:
+        options = self.runtime.SessionOptions()
+        options.log_severity_level = _QUIET_LOG
+        provider = "CUDAExecutionProvider" if self.device_type == "cuda" else "CPUExecutionProvider"
+        try:
+            return self.runtime.InferenceSession(path, options, providers=[provider])
+        except Exception as error:
+            if self.source.kind == "onnx":
+                raise BenchmarkError(
+                    f"{self.source.text}: ONNX Runtime cannot run it on {self.device_type} "
+                    f"({reason_of(error)}): check the file, or take another --device"
+                ) from error
+            raise explain_run(
+                error,
+                what=f"{self.source.name} in ONNX Runtime",
+                batch_size=1,
+                shape="its own shape",
+                dtype=self.dtype,
+            ) from error
+
+    def _check_dtype(self) -> None:
+        if self.source.kind == "onnx" and self.spec.dtype not in (None, self._file_dtype):
+            raise BenchmarkError(
+                f"--dtype {self.spec.dtype}: {self.source.text} takes {self._file_dtype}: leave --dtype out"
+            )
+
+    # --- from PyTorch ---
+
+    def _exported(self) -> Path:
+        """Write the model as ONNX with a free batch size, for as long as this system lives."""
+        if self.source.kind not in ("name", "factory", "pickle"):
+            raise BenchmarkError(f"{self.source.text}: ONNX Runtime reads .onnx files: leave --framework out")
+        for module in ("onnx", "onnxscript"):
+            require(module, f"{module}, which exports PyTorch models,", "onnx onnxscript")
+        system = TorchSystem(_on_cpu(self.spec), self.source, model=self.model)
+        system._make_inputs = self._make_inputs
+        system.load()
+        self.details |= {f"exported_{key}": value for key, value in system.details.items()}
+        self._folder = tempfile.TemporaryDirectory(prefix="gpuprof-onnx-")
+        path = Path(self._folder.name, "model.onnx")
+        self._export(system, path)
+        # What a table shows is the module's; its weights are not needed any more.
+        self._counts = system._parameters(), system._model_bytes()
+        self._inputs_of_module, self._dtype_of_module = system._inputs(), system.dtype
+        system.close()
+        self.model = None
+        return path
+
+    def _export(self, system: TorchSystem, path: Path) -> None:
+        system.prepare(2)  # two, since one is taken for a constant
+        torch = system.torch
+        batch = torch.export.Dim("batch", min=1, max=1 << 20)
+        shapes = tuple({0: batch} for _ in system.arguments)
+        try:
+            with quiet(), torch.no_grad():
+                torch.onnx.export(
+                    system.model,
+                    system.arguments,
+                    str(path),
+                    dynamo=True,
+                    dynamic_shapes=shapes,
+                    verbose=False,
+                )
+        except ImportError as error:
+            raise UnavailableError(
+                f"exporting to ONNX needs {error.name}: pip install onnx onnxscript"
+            ) from error
+        except Exception as error:
+            raise BenchmarkError(
+                f"{self.source.text} cannot be exported to ONNX ({reason_of(error)}): hand over an .onnx file"
+            ) from error
+
+    # --- the protocol ---
+
+    @property
+    def dtype(self) -> str:
+        """The type of the first input, or of the exported module."""
+        module_dtype: str | None = getattr(self, "_dtype_of_module", None)
+        return module_dtype or getattr(self, "_file_dtype", None) or super().dtype
+
+    def _inputs(self) -> InputSpec:
+        inputs: InputSpec | None = getattr(self, "_inputs_of_module", None)
+        if inputs is not None:
+            return inputs
+        values = TOKENS if "int" in self.dtype else None
+        shape = self._input.shape[1:]
+        if self.spec.input_shape is None and all(isinstance(size, int) and size > 0 for size in shape):
+            return InputSpec(tuple(shape), values)
+        return InputSpec(self._named_shape(), values)
+
+    def _place(self, array: Any) -> Any:
+        return array.astype(self._file_dtype)
+
+    def _compile(self) -> None:
+        inputs = self.session.get_inputs()
+        if len(inputs) != len(self.arguments):
+            raise BenchmarkError(
+                f"{self.source.text} takes {len(inputs)} inputs ({', '.join(each.name for each in inputs)})"
+                " and gpuprof makes one: hand over a factory of a callable and a function of inputs"
+            )
+        arrays = [_as_array(each) for each in self.arguments]
+        self.arguments = tuple(arrays)
+        self._feeds = {each.name: array for each, array in zip(inputs, arrays, strict=True)}
+        self._binding = self._bind() if self.device_type == "cuda" else None
+
+    def _bind(self) -> Any:
+        binding = self.session.io_binding()
+        for name, array in self._feeds.items():
+            binding.bind_ortvalue_input(name, self.runtime.OrtValue.ortvalue_from_numpy(array, "cuda", 0))
+        for output in self.session.get_outputs():
+            binding.bind_output(output.name, "cuda", 0)
+        return binding
+
+    def _call(self, *_arguments: Any) -> object:
+        if self._binding is None:
+            return self.session.run(None, self._feeds)
+        self.session.run_with_iobinding(self._binding)
+        return self._binding.get_outputs()
+
+    def feed(self, array: Any) -> None:
+        """Put other samples in the place of the prepared ones, bound as they were."""
+        super().feed(array)
+        self._compile()
+
+    def computes_in(self) -> str | None:
+        """Look for whole numbers in the file too, which its inputs do not tell of."""
+        found = super().computes_in()
+        if found is None and self.source.kind == "onnx":
+            data = Path(str(self.source.path)).read_bytes()
+            found = "int8" if any(each in data for each in _INT8_OPERATORS) else None
+        return found
+
+    @property
+    def fixed_batch_size(self) -> int | None:
+        """The batch size of the file's first input, where that is a number."""
+        size = self._input.shape[0] if self._input.shape else None
+        return size if isinstance(size, int) and size > 0 else None
+
+    def synchronize(self) -> None:
+        """Wait for the bound outputs."""
+        binding = getattr(self, "_binding", None)
+        if binding is not None:
+            binding.synchronize_outputs()
+
+    def close(self) -> None:
+        """Let go of the session and of the exported file."""
+        super().close()
+        self.session = self._binding = None
+        self._feeds = {}
+        folder = getattr(self, "_folder", None)
+        if folder is not None:
+            folder.cleanup()
+
+    def _parameters(self) -> int | None:
+        return self._counts[0]
+
+    def _model_bytes(self) -> int | None:
+        if self._counts[1] is not None or self.source.path is None or self.source.kind != "onnx":
+            return self._counts[1]
+        # Exporters put the weights of larger models beside the file.
+        beside = (Path(f"{self.source.path}{ending}") for ending in _WEIGHTS_BESIDE)
+        files = [self.source.path, *(each for each in beside if each.is_file())]
+        return sum(each.stat().st_size for each in files)
+
+
+def _as_array(value: Any) -> Any:
+    return value.numpy() if hasattr(value, "numpy") else value
+
+
+def _on_cpu(spec: Any) -> Any:
+    import dataclasses
+
+    return dataclasses.replace(spec, device="cpu", framework="pytorch")

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Python callable or a torch.nn.Module with its inputs, as a system that is loaded and prepared."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from gpuprof.bench.frameworks.protocol import MemoryReading, SystemDescription
+from gpuprof.bench.measure.outputs import fingerprint
+from gpuprof.errors import BenchmarkError
+from gpuprof.record.call_arguments import arguments
+from gpuprof.record.collector import why_not_collecting
+
+
+class CallableSystem:
+    """Calls `target` with `inputs`; None is no argument at all (see `gpuprof.benchmark`)."""
+
+    def __init__(self, target: Any, inputs: Any = None, *, name: str | None = None) -> None:
+        if not callable(target) or isinstance(target, type):
+            described = f"the class {target.__name__}" if isinstance(target, type) else type(target).__name__
+            raise BenchmarkError(f"benchmark() calls what it measures, and {described} is nothing to call")
+        self._args, self._kwargs = ((), {}) if inputs is None else arguments(inputs)
+        self._target = target
+        self._name = name or str(getattr(target, "__qualname__", type(target).__name__))
+        # Without arguments the callable itself: nothing stands between it and the loop.
+        self.run: Callable[[], object] = (
+            partial(target, *self._args, **self._kwargs) if self._args or self._kwargs else target
+        )
+
+    def describe(self) -> SystemDescription:
+        """Return the callable's name and where it runs."""
+        tensor = self._tensor()
+        details = {}
+        if self._is_module():
+            torch = sys.modules["torch"]
+            details["mode"] = "training" if self._target.training else "evaluation"
+            details["gradients"] = "recorded" if torch.is_grad_enabled() else "off"
+            details["threads"] = str(torch.get_num_threads())
+            if why_not_collecting() is None:
+                details["operators"] = "announced to gpuprof's collector, as after any `import gpuprof`"
+        device = "cpu" if tensor is None else str(tensor.device)
+        return SystemDescription(
+            framework="pytorch" if tensor is not None else "python",
+            model=self._name,
+            device=device,
+            device_type=device.partition(":")[0],
+            dtype="" if tensor is None else str(tensor.dtype).removeprefix("torch."),
+            details=details,
+        )
+
+    def load(self) -> None:
+        """Do nothing: a callable is loaded."""
+
+    def prepare(self, batch_size: int) -> None:
+        """Do nothing: the inputs were given."""
+
+    def synchronize(self) -> None:
+        """Wait for the device on which the parameters and inputs are."""
+        wait = self.waiting()
+        if wait is not None:
+            wait()
+
+    def waiting(self) -> Callable[[], object] | None:
+        """Return what waits for the device, None where a call is done when it returns."""
+        tensor = self._tensor()
+        torch: Any = sys.modules.get("torch")
+        if torch is None:
+            return None
+        if tensor is not None and tensor.device.type == "cuda":
+            return partial(torch.cuda.synchronize, tensor.device)
+        if tensor is not None and tensor.device.type == "mps":
+            return partial(torch.mps.synchronize)
+        # A function may hide its model: whoever has used CUDA is waited for.
+        return partial(torch.cuda.synchronize) if torch.cuda.is_initialized() else None
+
+    def memory(self) -> MemoryReading:
+        """Return nothing known."""
+        return MemoryReading()
+
+    def close(self) -> None:
+        """Do nothing: the callable belongs to the caller."""
+
+    def inputs_fingerprint(self) -> int:
+        """Return a checksum of the inputs' values."""
+        return fingerprint([list(self._args), self._kwargs])
+
+    def _is_module(self) -> bool:
+        torch: Any = sys.modules.get("torch")
+        return torch is not None and isinstance(self._target, torch.nn.Module)
+
+    def _tensor(self) -> Any:
+        """Return a parameter of the model or a tensor of the inputs; None where there is none."""
+        torch: Any = sys.modules.get("torch")
+        if torch is None:
+            return None
+        values = [*self._target.parameters()] if self._is_module() else []
+        values += [*self._args, *self._kwargs.values()]
+        return next((value for value in values if isinstance(value, torch.Tensor)), None)

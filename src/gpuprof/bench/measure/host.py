@@ -1,0 +1,242 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The host: its description, its state during a measurement, and the resources that a process used.
+
+None is unavailable.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+from gpuprof.run.machine import describe_machine
+
+_GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
+_DISTRIBUTIONS = ("gpuprof-native", "numpy", "torch", "onnxruntime", "jax", "jaxlib", "tensorrt")
+_THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
+_GIT_LIMIT_S = 10
+
+
+def describe_environment() -> dict[str, Any]:
+    """Return machine, versions, threads, revision of the working directory and date; None is unavailable."""
+    torch = sys.modules.get("torch")
+    return {
+        **describe_machine(),
+        "usable_cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else None,
+        "governor": _governor(),
+        "load_average": os.getloadavg()[0] if hasattr(os, "getloadavg") else None,
+        "python": platform.python_version(),
+        "versions": {name: found for name in _DISTRIBUTIONS if (found := _version(name)) is not None},
+        "threads": None if torch is None else torch.get_num_threads(),
+        "variables": {name: os.environ[name] for name in _THREAD_VARIABLES if name in os.environ},
+        "revision": _git("rev-parse", "HEAD"),
+        "changed_files": _changed_files(),
+        "date": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+    }
+
+
+def _version(distribution: str) -> str | None:
+    try:
+        return version(distribution)
+    except PackageNotFoundError:
+        return None
+
+
+def _governor() -> str | None:
+    try:
+        return _GOVERNOR.read_text(encoding="ascii").strip()
+    except OSError:
+        return None
+
+
+def _changed_files() -> bool | None:
+    status = _git("status", "--porcelain", "--untracked-files=no")
+    return None if status is None else bool(status)
+
+
+def _git(*words: str) -> str | None:
+    """Return what git says of the working directory; None without git, and outside a repository."""
+    command = ["git", *words]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_GIT_LIMIT_S)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.strip()
+
+
+_PROCESSOR_FILES = Path("/sys/devices/system/cpu")
+_PROCESSORS = Path("/proc/cpuinfo")
+_STATISTICS = Path("/proc/stat")
+# The places in the first line of /proc/stat (proc_stat(5)).
+_IDLE, _WAITING, _STOLEN, _KINDS = 3, 4, 7, 8
+
+
+@dataclass(frozen=True, slots=True)
+class MachineState:
+    """Counters at one moment."""
+
+    at_ns: int
+    own_cpu_s: float
+    involuntary_switches: int | None
+    busy_s: float | None
+    stolen_s: float | None
+    frequency_mhz: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class MachineUse:
+    """What happened between two moments.
+
+    `others_cpus` is how many processors' worth of time other processes of the machine used (other
+    containers of it among them), `stolen_share` the share of the processors' time that the hypervisor gave
+    to others. Frequencies are means over the processors at the start and at the end.
+    """
+
+    elapsed_s: float
+    processors: int
+    involuntary_switches: int | None
+    others_cpus: float | None
+    stolen_share: float | None
+    frequency_before_mhz: float | None
+    frequency_after_mhz: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> MachineUse:
+        """Return what `to_dict()` described."""
+        return cls(**data)
+
+
+def read_state() -> MachineState:
+    """Read the counters now."""
+    busy, stolen = _processor_times()
+    times = os.times()
+    return MachineState(
+        at_ns=time.monotonic_ns(),
+        own_cpu_s=times.user + times.system + times.children_user + times.children_system,
+        involuntary_switches=_involuntary_switches(),
+        busy_s=busy,
+        stolen_s=stolen,
+        frequency_mhz=_frequency_mhz(),
+    )
+
+
+def use_between(before: MachineState, after: MachineState) -> MachineUse:
+    """Return what the machine did from one moment to another."""
+    elapsed = max((after.at_ns - before.at_ns) / 1e9, 1e-9)
+    processors = os.cpu_count() or 1
+    busy, stolen = _rise(before.busy_s, after.busy_s), _rise(before.stolen_s, after.stolen_s)
+    own = after.own_cpu_s - before.own_cpu_s
+    switches = _rise(before.involuntary_switches, after.involuntary_switches)
+    return MachineUse(
+        elapsed_s=elapsed,
+        processors=processors,
+        involuntary_switches=None if switches is None else int(switches),
+        others_cpus=None if busy is None else max(0.0, busy - own) / elapsed,
+        stolen_share=None if stolen is None else stolen / (elapsed * processors),
+        frequency_before_mhz=before.frequency_mhz,
+        frequency_after_mhz=after.frequency_mhz,
+    )
+
+
+def _rise(before: float | None, after: float | None) -> float | None:
+    return None if before is None or after is None else after - before
+
+
+def _involuntary_switches() -> int | None:
+    try:
+        import resource
+    except ImportError:
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
+
+
+def _processor_times() -> tuple[float | None, float | None]:
+    """Return the seconds that all processors were busy, and those that were stolen from them."""
+    try:
+        words = _STATISTICS.read_text(encoding="ascii").split("\n", 1)[0].split()
+        ticks = [int(word) for word in words[1 : 1 + _KINDS]]
+        per_second = os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError):
+        return None, None
+    if words[0] != "cpu" or len(ticks) < _KINDS:
+        return None, None
+    idle = ticks[_IDLE] + ticks[_WAITING] + ticks[_STOLEN]
+    return (sum(ticks) - idle) / per_second, ticks[_STOLEN] / per_second
+
+
+def _frequency_mhz() -> float | None:
+    found = [*_scaling_mhz()] or [*_reported_mhz()]
+    return sum(found) / len(found) if found else None
+
+
+def _scaling_mhz() -> Iterator[float]:
+    for path in _PROCESSOR_FILES.glob("cpu[0-9]*/cpufreq/scaling_cur_freq"):
+        with contextlib.suppress(OSError, ValueError):
+            yield int(path.read_text(encoding="ascii")) / 1e3
+
+
+def _reported_mhz() -> Iterator[float]:
+    """Yield what /proc/cpuinfo tells of each processor, which in a virtual machine may never change."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in _PROCESSORS.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("cpu MHz"):
+                yield float(line.partition(":")[2])
+
+
+IO = Path("/proc/self/io")
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Between two moments: processors kept busy (1.0 is one of them), and bytes of this process's disk I/O.
+
+    None is what the system does not tell.
+    """
+
+    wall_s: float
+    cpu_share: float | None
+    read_bytes: int | None
+    written_bytes: int | None
+
+
+class UsageMeter:
+    """Counts from where it is made."""
+
+    def __init__(self) -> None:
+        self._wall_s, self._cpu_s, self._io = time.monotonic(), _cpu_s(), _io()
+
+    def read(self) -> Usage:
+        """Return what was used until now."""
+        wall_s, io = time.monotonic() - self._wall_s, _io()
+        share = (_cpu_s() - self._cpu_s) / wall_s if wall_s > 0 else None
+        read, written = (None if io is None or self._io is None else io[i] - self._io[i] for i in (0, 1))
+        return Usage(wall_s, share, read, written)
+
+
+def _cpu_s() -> float:
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def _io(path: Path = IO) -> tuple[int, int] | None:
+    try:
+        lines = path.read_text(encoding="ascii").splitlines()
+        values = dict(line.split(": ") for line in lines)
+        return int(values["read_bytes"]), int(values["write_bytes"])
+    except (OSError, KeyError, ValueError):
+        return None

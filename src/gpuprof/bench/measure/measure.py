@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Measuring one configuration in this process: warm up, sample until it is enough, keep everything."""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuprof.bench.config import Settings
+from gpuprof.bench.measure.callable import CallableSystem
+from gpuprof.bench.measure.host import read_state, use_between
+from gpuprof.bench.measure.measurement import Measurement, StoppedBy
+from gpuprof.bench.measure.outputs import find_not_finite
+from gpuprof.bench.measure.timer import Call, CallTimer, Clock, cache_flusher, null_call_ns
+from gpuprof.bench.measure.warmup import WarmupRun
+from gpuprof.errors import BenchmarkError, GpuprofError
+from gpuprof.stats.quantiles import quantile_of, samples_needed
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+
+Progress = Callable[[list[int], list[int] | None, int], None]
+
+DURATION_S = 10.0
+_HERE = Path(__file__).parent
+_LEAST_SAMPLES = 50
+_LEAST_NS = 250_000_000
+_MOST_SAMPLES = 1_000_000
+_WINDOW_NS = 20_000_000
+_FEWEST_WINDOWS = 30
+_GROWTH = 1.25
+_CHUNK_NS = 50_000_000
+_MOST_IN_CHUNK = 50_000
+# Objects that the collector would have looked at, had it been on.
+_GARBAGE = 50_000
+
+
+def measure(
+    system: Any,
+    settings: Settings | None = None,
+    *,
+    clock: Clock = time.perf_counter_ns,
+    flush: Call | None = None,
+    progress: Progress | None = None,
+    warming: Callable[[int], None] | None = None,
+) -> Measurement:
+    """Measure a loaded and prepared system, or a callable without arguments.
+
+    What is measured before a call fails, or before Ctrl-C, is kept: see `failure` and `stopped_by`.
+    `clock` returns nanoseconds. `flush` empties the caches for cold calls, and is needed where the system is
+    not on a CPU. `progress` gets new samples now and then, outside the timed part, and `warming` before that
+    how many calls have warmed up.
+    """
+    return _Measuring(system, settings or Settings(), clock, flush, progress, warming).run()
+
+
+class _Measuring:
+    """One measurement while it is made."""
+
+    def __init__(
+        self,
+        system: Any,
+        settings: Settings,
+        clock: Clock,
+        flush: Call | None,
+        progress: Progress | None,
+        warming: Callable[[int], None] | None,
+    ) -> None:
+        if not hasattr(system, "run"):
+            system = CallableSystem(system)
+        self._settings = settings
+        self._clock = clock
+        self._progress = progress
+        self._warming = warming
+        before = flush or _flusher(system) if settings.caches == "cold" else None
+        self._timer = CallTimer(system.run, _waiting(system), clock, before)
+        self._wall: list[int] = []
+        self._enqueue: list[int] = []
+        self._calls_per_sample = settings.window_calls or 1
+        self._stop: tuple[StoppedBy, str] = ("failure", "the first call failed")
+        self._failure: str | None = None
+        self._began = self._ended = clock()
+        self._next_check = max(_LEAST_SAMPLES, samples_needed(settings.quantile))
+
+    def run(self) -> Measurement:
+        settings, timer = self._settings, self._timer
+        timer_ns = null_call_ns(timer)
+        limit_s, warming = settings.warmup_limit_s, self._warming
+        warmup = WarmupRun(timer, calls=settings.warmup, limit_s=limit_s, progress=warming)
+        state = read_state()
+        try:
+            with _collector(on=settings.collect_garbage):
+                self._check_outputs("before")
+                warmup.run()
+                self._calls_per_sample = self._window(warmup.usual_ns)
+                state = read_state()
+                self._sample(warmup.usual_ns * self._calls_per_sample)
+                self._check_outputs("after")
+        except KeyboardInterrupt:
+            self._stop = ("interrupted", f"interrupted after {len(self._wall):,} samples")
+        except Exception as error:
+            self._failure = _described(error, len(self._wall))
+            self._stop = ("failure", self._failure)
+        return Measurement(
+            settings=settings,
+            wall_ns=np.array(self._wall, dtype=np.int64),
+            enqueue_ns=None if timer.synchronize is None else np.array(self._enqueue, dtype=np.int64),
+            calls_per_sample=self._calls_per_sample,
+            warmup=warmup.report(),
+            stopped_by=self._stop[0],
+            stop_reason=self._stop[1],
+            failure=self._failure,
+            timer_ns=timer_ns,
+            elapsed_s=(self._ended - self._began) / 1e9,
+            machine=use_between(state, read_state()),
+            notes=self._notes(),
+        )
+
+    def _notes(self) -> tuple[str, ...]:
+        collector = "on" if self._settings.collect_garbage else "off"
+        notes = [f"Python's garbage collector: {collector} inside the timed part"]
+        if self._settings.caches == "cold":
+            notes.append("cold: caches flushed before each call, outside the timed part")
+        return tuple(notes)
+
+    def _check_outputs(self, when: str) -> None:
+        if not self._settings.check_outputs:
+            return
+        outputs = self._timer.run()
+        if self._timer.synchronize is not None:
+            self._timer.synchronize()
+        found = find_not_finite(outputs)
+        if found is not None:
+            raise BenchmarkError(f"{found} of a call {when} the measurement: its time says nothing")
+
+    def _window(self, usual_ns: float) -> int:
+        settings = self._settings
+        if settings.mode == "latency":
+            return 1
+        fitting = settings.window_calls or max(2, round(_WINDOW_NS / max(usual_ns, 1.0)))
+        if settings.iterations is not None and settings.window_calls is None:
+            fitting = max(1, min(fitting, settings.iterations // _FEWEST_WINDOWS))
+        return fitting
+
+    def _sample(self, sample_ns: float) -> None:
+        self._began = self._ended = self._clock()
+        stop = None
+        while stop is None:
+            self._take(sample_ns)
+            sample_ns = float(np.median(self._wall[-100:]))
+            stop = self._enough()
+        self._stop = stop
+
+    def _take(self, sample_ns: float) -> None:
+        # Without a warm-up nobody knows yet how long a sample takes.
+        fitting = _CHUNK_NS / max(sample_ns, 1.0) if self._wall or sample_ns else 1
+        count = int(min(fitting, _MOST_IN_CHUNK, self._wanted() - len(self._wall)))
+        timer = self._timer
+        try:
+            timer.take(max(1, count), self._calls_per_sample)
+        finally:
+            self._wall += timer.wall_ns
+            if timer.synchronize is not None:
+                self._enqueue += timer.enqueue_ns
+            self._ended = self._clock()
+        if self._progress is not None:
+            waits = timer.synchronize is not None
+            self._progress(timer.wall_ns, timer.enqueue_ns if waits else None, self._calls_per_sample)
+        if not self._settings.collect_garbage and gc.get_count()[0] > _GARBAGE:
+            gc.collect()
+
+    def _wanted(self) -> int:
+        iterations = self._settings.iterations
+        return _MOST_SAMPLES if iterations is None else -(-iterations // self._calls_per_sample)
+
+    def _enough(self) -> tuple[StoppedBy, str] | None:
+        settings, count = self._settings, len(self._wall)
+        elapsed_ns = self._ended - self._began
+        if settings.iterations is not None and count >= self._wanted():
+            return "iterations", f"{settings.iterations:,} iterations were asked for"
+        if settings.iterations is None and elapsed_ns >= _LEAST_NS and count >= self._next_check:
+            self._next_check = int(count * _GROWTH) + 1
+            if (width := self._width()) is not None and width <= settings.precision:
+                return "precision", f"the interval of p{_percent(settings.quantile)} is {width:.2%} wide"
+        limit_s = settings.duration_s or (DURATION_S if settings.iterations is None else None)
+        if limit_s is not None and elapsed_ns >= limit_s * 1e9:
+            return "time limit", self._at_limit(limit_s)
+        if count >= _MOST_SAMPLES:
+            return "most samples", f"{_MOST_SAMPLES:,} samples are the most that are kept"
+        return None
+
+    def _width(self) -> float | None:
+        found = quantile_of(_seconds(self._wall, self._calls_per_sample), self._settings.quantile)
+        return None if found is None else found.relative_width
+
+    def _at_limit(self, limit_s: float) -> str:
+        settings = self._settings
+        if settings.iterations is not None:
+            return f"{limit_s:g} s were over before {settings.iterations:,} iterations"
+        width = self._width()
+        wide = "insufficient samples" if width is None else f"{width:.2%} wide"
+        return f"{limit_s:g} s were over: the interval of p{_percent(settings.quantile)} is {wide}"
+
+
+def _seconds(wall_ns: list[int], calls: int) -> npt.NDArray[np.float64]:
+    return np.array(wall_ns, dtype=np.float64) / (1e9 * calls)
+
+
+def _percent(quantile: float) -> str:
+    return f"{quantile * 100:.6g}"
+
+
+def _waiting(system: Any) -> Call | None:
+    waiting = getattr(system, "waiting", None)
+    found: Call | None = waiting() if callable(waiting) else system.synchronize
+    return found
+
+
+def _flusher(system: Any) -> Call:
+    device_type = system.describe().device_type
+    if device_type != "cpu":
+        raise BenchmarkError(f"cold calls on {device_type} need a way to flush its caches: measure warm ones")
+    return cache_flusher()
+
+
+def _described(error: Exception, samples: int) -> str:
+    """Return one line: what was raised, where in the caller's code, and how far the measurement was."""
+    lines = str(error).strip().splitlines()
+    what = lines[0] if lines else "no message"
+    if isinstance(error, GpuprofError):
+        return what
+    trace = error.__traceback__
+    place = ""
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if Path(code.co_filename).parent != _HERE:
+            place = f" at {code.co_filename}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return f"the call raised {type(error).__name__}: {what}{place}, after {samples:,} samples"
+
+
+@contextmanager
+def _collector(*, on: bool) -> Iterator[None]:
+    """Keep Python's garbage collector out of the timed part, unless it is wanted there."""
+    was_on = gc.isenabled()
+    gc.collect()
+    if on:
+        gc.enable()
+    else:
+        gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+        else:
+            gc.disable()

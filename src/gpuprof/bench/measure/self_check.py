@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparing a program with itself on this machine: how often that is called different, and what can be seen.
+
+Real launches of one small workload, in the random order of every comparison. What share of a planted
+slow-down is found is counted, not only computed: windows of consecutive launches are dealt out to two sides
+in such orders again and again, and the figures of one side are made larger.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuprof.analyze.text_table import wrapped
+from gpuprof.bench.benchmark import plan_for
+from gpuprof.bench.config import Settings
+from gpuprof.bench.workers.launches import Outcome, launch_order, run_launches
+from gpuprof.bench.workers.samples import INTERRUPTED
+from gpuprof.errors import BenchmarkError
+from gpuprof.stats.quantiles import CONFIDENCE, exact_share
+from gpuprof.stats.ratio_test import MARGIN, compare, smallest_change
+from gpuprof.stats.significance import plain_means, welch
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+
+LAUNCHES = 5
+SECONDS = 60.0
+SIDES = (10, 20)
+POWER = 0.8
+_LEAST_CAMPAIGNS = 2
+_REPLAYS = 400
+_SETTINGS = Settings(iterations=40, warmup=20)
+_TIME_LIMIT_S = 60.0
+Progress = Callable[[int, int, float], None]
+
+_INPUT = np.random.default_rng(0).random(100_000, dtype=np.float32)
+
+
+def workload() -> float:
+    """Compute for some milliseconds on one thread: a function of each element, a sum, and a sort."""
+    values = np.exp(np.tanh(_INPUT) * np.sin(_INPUT))
+    return float(np.sort(values[:30_000])[0] + values.sum())
+
+
+@dataclass(frozen=True, slots=True)
+class Campaign:
+    """Launches of two sides that are one and the same, in seconds; `order` are all of them as they came."""
+
+    first: tuple[float, ...]
+    second: tuple[float, ...]
+    order: tuple[float, ...]
+    whole: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """How many of how many."""
+
+    count: int
+    total: int
+
+    def __str__(self) -> str:
+        low, high = exact_share(self.count, self.total)
+        return f"{self.count} of {self.total} ({low:.0%} to {high:.0%})"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON, with the interval of Clopper and Pearson."""
+        low, high = exact_share(self.count, self.total)
+        return {"count": self.count, "total": self.total, "low": low, "high": high}
+
+
+@dataclass(frozen=True, slots=True)
+class Sight:
+    """What so many launches a side show: the smallest slow-down with a power of 80%, computed and counted.
+
+    `found` is the share of replays in which that slow-down, planted, was called slower, and `counted` the
+    slow-down that 80% of them find; `false_alarms` the share in which without any the sides were called
+    different. None where there were too few launches.
+    """
+
+    launches: int
+    smallest: float
+    found: float | None = None
+    counted: float | None = None
+    false_alarms: float | None = None
+
+
+@dataclass(frozen=True)
+class SelfCheck:
+    """What this machine's launches say of comparisons on it."""
+
+    campaigns: tuple[Campaign, ...]
+    margin: float = MARGIN
+    failures: tuple[str, ...] = ()
+    interrupted: bool = False
+    seconds: float = 0.0
+
+    @property
+    def whole(self) -> list[Campaign]:
+        """The campaigns that came to their end."""
+        return [each for each in self.campaigns if each.whole]
+
+    def called_different(self, margin: float) -> Share | None:
+        """How many campaigns were called different; None where none came to its end."""
+        pairs = [(each.first, each.second) for each in self.whole]
+        if not pairs:
+            return None
+        verdicts = [compare(*pair, margin=margin).verdict for pair in pairs]
+        return Share(sum(each in ("slower", "faster") for each in verdicts), len(pairs))
+
+    @property
+    def launches(self) -> list[float]:
+        """All launches in the order of their making."""
+        return [each for campaign in self.campaigns for each in campaign.order]
+
+    @property
+    def variation(self) -> float | None:
+        """The standard deviation of the logarithms of a campaign's launches; None for too few."""
+        logs = [np.log(each.order) for each in self.campaigns]
+        freedom = sum(len(each) - 1 for each in logs if len(each))
+        if freedom < 1:
+            return None
+        squares = sum(float(((each - each.mean()) ** 2).sum()) for each in logs if len(each))
+        return math.sqrt(squares / freedom)
+
+    @property
+    def variation_of_all(self) -> float | None:
+        """That of all launches; larger where the machine changes from campaign to campaign."""
+        launches = self.launches
+        return float(np.log(launches).std(ddof=1)) if len(launches) > 1 else None
+
+    @cached_property
+    def sights(self) -> list[Sight]:
+        """What 10 and 20 launches a side would show here."""
+        variation = self.variation
+        if variation is None:
+            return []
+        return [_sight(self.launches, variation, each, self.margin) for each in SIDES]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        different, at_zero = self.called_different(self.margin), self.called_different(0.0)
+        return {
+            "margin": self.margin,
+            "campaigns": len(self.whole),
+            "launches_per_side": LAUNCHES,
+            "called_different": None if different is None else different.to_dict(),
+            "called_different_without_margin": None if at_zero is None else at_zero.to_dict(),
+            "variation_between_launches": self.variation,
+            "variation_of_all_launches": self.variation_of_all,
+            "smallest_change": [
+                {
+                    "launches_per_side": each.launches,
+                    "power": POWER,
+                    "smallest_change": each.smallest,
+                    "planted_found_share": each.found,
+                    "smallest_change_counted": each.counted,
+                    "false_alarm_share": each.false_alarms,
+                }
+                for each in self.sights
+            ],
+            "launches_s": [list(each.order) for each in self.campaigns],
+            "failures": list(self.failures),
+            "interrupted": self.interrupted,
+            "seconds": self.seconds,
+        }
+
+    def __str__(self) -> str:
+        lines = [*_alarm_lines(self), *_variation_lines(self), *_sight_lines(self)]
+        if self.failures:
+            lines.append(f"failed launches: {len(self.failures)}, first: {self.failures[0]}")
+        if self.interrupted:
+            lines.append("interrupted: this is what there was until then")
+        return "\n".join(wrapped(each) for each in lines)
+
+
+def self_check(
+    *,
+    seconds: float = SECONDS,
+    campaigns: int | None = None,
+    launches: int = LAUNCHES,
+    margin: float = MARGIN,
+    seed: int = 0,
+    progress: Progress | None = None,
+    clock_s: Callable[[], float] = time.monotonic,
+) -> SelfCheck:
+    """Compare the workload with itself for about so many seconds, or in so many campaigns.
+
+    `progress(launches, campaigns, seconds)` is called after each launch with what is done. Ctrl-C keeps what
+    there is. Raises BenchmarkError where no launch gave a figure.
+    """
+    began = clock_s()
+    done: list[Campaign] = []
+    failures: list[str] = []
+    interrupted = False
+    plan = plan_for(workload, settings=_SETTINGS)
+    count = 0
+
+    def made(_outcome: Outcome, _done: int, _planned: int) -> None:
+        nonlocal count
+        count += 1
+        if progress is not None:
+            progress(count, len(done), clock_s() - began)
+
+    while not interrupted and _has_time(clock_s() - began, len(done), seconds, campaigns):
+        made_now = run_launches(
+            {"A": plan, "A again": plan},
+            launches,
+            seed=seed + len(done),
+            time_limit_s=_TIME_LIMIT_S,
+            progress=made,
+        )
+        interrupted = made_now.interrupted
+        failures += [failure for each in made_now.outcomes if (failure := _failure(each)) is not None]
+        done.append(_campaign(made_now.outcomes, launches))
+    if failures and not any(each.order for each in done):
+        raise BenchmarkError(f"no launch of the self-check gave a figure: {failures[0]}")
+    kept = tuple(each for each in done if each.order)
+    return SelfCheck(kept, margin, tuple(failures), interrupted, clock_s() - began)
+
+
+def _has_time(elapsed_s: float, done: int, seconds: float, campaigns: int | None) -> bool:
+    if campaigns is not None:
+        return done < campaigns
+    return done < _LEAST_CAMPAIGNS or elapsed_s * (done + 1) / done <= seconds
+
+
+def _failure(outcome: Outcome) -> str | None:
+    """Return why a launch failed; None where it did not, or where it was interrupted."""
+    failure = outcome.launch.failure
+    return None if failure == INTERRUPTED else failure
+
+
+def _campaign(outcomes: Sequence[Outcome], launches: int) -> Campaign:
+    """Return the launches that came to their end; without one of them a campaign is not whole."""
+    sides: dict[str, list[float]] = {"A": [], "A again": []}
+    order = []
+    for outcome in outcomes:
+        measured = outcome.launch.measurement
+        if measured is not None and outcome.launch.failure is None and len(measured.wall_ns):
+            order.append(float(np.median(measured.samples)))
+            sides[outcome.name].append(order[-1])
+    whole = all(len(each) == launches for each in sides.values())
+    return Campaign(tuple(sides["A"]), tuple(sides["A again"]), tuple(order), whole)
+
+
+def _sight(launches: Sequence[float], variation: float, side: int, margin: float) -> Sight:
+    smallest = smallest_change(variation, side, margin=margin, power=POWER)
+    if len(launches) < 2 * side:
+        return Sight(side, smallest)
+    replays = Replays.of(launches, side)
+    return Sight(
+        launches=side,
+        smallest=smallest,
+        found=replays.slower(1 + smallest, margin),
+        counted=replays.smallest(margin),
+        false_alarms=replays.slower(1.0, margin) + replays.faster(margin),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """Comparisons of consecutive launches, dealt out to two sides in the order of a comparison.
+
+    The difference of the sides' logarithms and half of its 95% interval, for each.
+    """
+
+    difference: Floats
+    half: Floats
+
+    @classmethod
+    def of(cls, launches: Sequence[float], side: int, *, count: int = _REPLAYS) -> Replays:
+        """Deal out launches, so many a side, from evenly spread places on."""
+        figures = np.log(launches)
+        begins = np.linspace(0, len(figures) - 2 * side, count).round().astype(int)
+        windows = figures[begins[:, None] + np.arange(2 * side)]
+        orders = np.array([launch_order(["old", "new"], side, seed) for seed in range(count)])
+        old, new = (windows[orders == name].reshape(count, side) for name in ("old", "new"))
+        found = welch(plain_means(new), plain_means(old))
+        return cls(found.difference, found.half_width(1 - CONFIDENCE))
+
+    def slower(self, factor: float, margin: float) -> float:
+        """Return the share that is called slower where the figures of one side are so much larger."""
+        return float((self._needed(margin) < math.log(factor)).mean())
+
+    def faster(self, margin: float) -> float:
+        """Return the share that is called faster without anything planted."""
+        return float((self.difference + self.half < -math.log1p(margin)).mean())
+
+    def smallest(self, margin: float) -> float:
+        """Return the slow-down that as many find as the power says."""
+        return math.expm1(max(0.0, float(np.quantile(self._needed(margin), POWER))))
+
+    def _needed(self, margin: float) -> Floats:
+        needed: Floats = math.log1p(margin) + self.half - self.difference
+        return needed
+
+
+def _alarm_lines(check: SelfCheck) -> list[str]:
+    different, at_zero = check.called_different(check.margin), check.called_different(0.0)
+    if different is None or at_zero is None:
+        return [f"false alarms: not known, no comparison of {LAUNCHES} + {LAUNCHES} launches came to its end"]
+    return [
+        f"false alarms: {different} comparisons of a program with itself, {LAUNCHES} + {LAUNCHES} launches "
+        f"each, were called different with the margin of {check.margin:.1%}, {at_zero} with none, where 5% "
+        "are expected; 95% intervals"
+    ]
+
+
+def _variation_lines(check: SelfCheck) -> list[str]:
+    variation, of_all = check.variation, check.variation_of_all
+    if variation is None or of_all is None:
+        return ["variation between launches: not known, there were too few"]
+    count = len(check.launches)
+    drift = f"; {of_all:.2%} over the whole time" if of_all > 1.2 * variation else ""
+    return [f"variation between launches: {variation:.2%} ({count} launches){drift}"]
+
+
+def _sight_lines(check: SelfCheck) -> list[str]:
+    lines = []
+    for each in check.sights:
+        shown = (
+            f"{each.launches} launches a side show a slow-down of {each.smallest:.1%} in {POWER:.0%} of cases"
+        )
+        if each.found is None or each.counted is None or each.false_alarms is None:
+            lines.append(f"{shown}, by the variation; counting it needs {2 * each.launches} launches")
+            continue
+        bursts = " (launches that vary in bursts: go by the count)" if each.found < POWER - 0.1 else ""
+        lines.append(
+            f"{shown}, by the variation; planted into {_REPLAYS} replays of the launches it was found in "
+            f"{each.found:.0%}, and in {POWER:.0%} one of {each.counted:.1%}{bursts}; without any, "
+            f"{each.false_alarms:.1%} were called different"
+        )
+    return lines

@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Start-up: from the start of a process to its first answer, cold and warm, in parts.
+
+Cold means that the files of the framework and of the model are not in the system's page cache (as far as the
+system lets go of them: pages that other processes map stay) and that compilers find no cache of theirs. A
+process is started twice: the first time cold, the second time with what the first one left.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import itertools
+import os
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.frameworks import FRAMEWORKS, framework_name, system_class
+from gpuprof.bench.models.sources import parse_model
+from gpuprof.bench.workers.job import JobSettings
+from gpuprof.bench.workers.launcher import Event, run_launch
+
+# Where compilers keep what they made, by the variables that move it.
+_CACHE_VARIABLES = (
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TRITON_CACHE_DIR",
+    "JAX_COMPILATION_CACHE_DIR",
+    "CUDA_CACHE_PATH",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Startup:
+    """Seconds from the start of a process to its first answer; the parts add up to `total_s`.
+
+    `interpreter_s` until Python runs our code, `import_s` the framework, `load_s` the model onto the device,
+    `compile_s` making the inputs and compiling for them, `first_run_s` the first call.
+    """
+
+    interpreter_s: float
+    import_s: float
+    load_s: float
+    compile_s: float
+    first_run_s: float
+
+    @property
+    def total_s(self) -> float:
+        """From the start to the first answer."""
+        return self.interpreter_s + self.import_s + self.load_s + self.compile_s + self.first_run_s
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the parts and the total."""
+        parts = ("interpreter_s", "import_s", "load_s", "compile_s", "first_run_s", "total_s")
+        return {name: getattr(self, name) for name in parts}
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, float]) -> Startup:
+        """Return what `to_dict()` described."""
+        return cls(**{name: value for name, value in data.items() if name != "total_s"})
+
+
+def startup_of(events: Sequence[Event]) -> Startup | None:
+    """Read the parts out of a launch's events; None where it gave no answer."""
+    first: dict[str, int] = {}
+    for event in events:
+        first.setdefault(event["event"], event["t_ns"])
+        if event["event"] == "up":
+            first["up"] = event["up_ns"]
+    names = ("started", "up", "imported", "loaded", "prepared", "answered")
+    if any(name not in first for name in names):
+        return None
+    marks = [first[name] for name in names]
+    return Startup(*((end - begin) / 1e9 for begin, end in itertools.pairwise(marks)))
+
+
+def measure_startup(
+    spec: SystemSpec, *, batch_size: int = 1, time_limit_s: float = 600.0
+) -> dict[str, Startup | None]:
+    """Start the system twice in fresh processes: `cold`, then `warm`. Raises GpuprofError."""
+    found: dict[str, Startup | None] = {}
+    with tempfile.TemporaryDirectory(prefix="gpuprof-startup-") as caches:
+        environment = {name: str(Path(caches, name)) for name in _CACHE_VARIABLES}
+        forget_files(files_of(spec))
+        for state in ("cold", "warm"):
+            found[state] = _start(spec, batch_size, time_limit_s, environment)
+    return found
+
+
+def _start(
+    spec: SystemSpec, batch_size: int, time_limit_s: float, environment: Mapping[str, str]
+) -> Startup | None:
+    settings = JobSettings(batch_sizes=(batch_size,), only_first_answer=True)
+    job: dict[str, Any] = {"spec": spec.to_dict(), "settings": settings.to_dict()}
+    events: list[Event] = []
+    run_launch(job, time_limit_s=time_limit_s, on_event=events.append, environment=environment)
+    return startup_of(events)
+
+
+def files_of(spec: SystemSpec) -> Iterator[Path]:
+    """Yield the files that a start reads: those of the framework's package, and the model's."""
+    source = parse_model(spec.model, trust_pickle=spec.trust_pickle)
+    if source.path is not None:
+        yield source.path
+    framework = framework_name(spec.framework)
+    for name in [framework] if framework in FRAMEWORKS else ["pytorch"]:
+        package = system_class(name).package
+        found = importlib.util.find_spec(package[0]) if package is not None else None
+        for folder in (found.submodule_search_locations or []) if found is not None else []:
+            yield from (path for path in Path(folder).rglob("*") if path.is_file())
+
+
+def forget_files(files: Iterator[Path]) -> int:
+    """Ask the system to drop files from its page cache; returns how many it was asked for."""
+    if not hasattr(os, "posix_fadvise"):
+        return 0
+    asked = 0
+    for path in files:
+        with contextlib.suppress(OSError), path.open("rb") as file:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            asked += 1
+    return asked

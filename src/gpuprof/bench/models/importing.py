@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a launch is told: plain data that goes through a pipe as JSON. Nothing is pickled."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpuprof.bench.config import Settings
+from gpuprof.errors import BenchmarkError
+
+LAUNCH_VARIABLE = "GPUPROF_BENCH_LAUNCH"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One configuration for fresh processes.
+
+    `factory` names a function, as `package.module:function` or `path/to/file.py:function`; called with
+    `arguments` it returns a system (gpuprof.bench.frameworks.protocol) that is not loaded yet. `arguments`
+    are plain data.
+    """
+
+    factory: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    settings: Settings = field(default_factory=Settings)
+    batch_size: int | None = None
+
+    def check(self, name: str) -> None:
+        """Raise BenchmarkError for arguments that are no plain data."""
+        try:
+            json.dumps(self.to_dict())
+        except (TypeError, ValueError) as error:
+            raise BenchmarkError(
+                f"the arguments of {name} cannot go to a launch: {error}; give plain data"
+            ) from error
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {
+            "factory": self.factory,
+            "arguments": dict(self.arguments),
+            "settings": self.settings.to_dict(),
+            "batch_size": self.batch_size,
+            "path": sys.path,
+        }
+
+
+def find_named(name: str) -> Any:
+    """Return the object that `module:name` or `file.py:name` names. Raises BenchmarkError."""
+    source, _, attribute = name.rpartition(":")
+    if not source or not attribute:
+        raise BenchmarkError(f"{name!r} names nothing: write package.module:function or file.py:function")
+    try:
+        found = module_of_file(Path(source)) if source.endswith(".py") else importlib.import_module(source)
+    except (ImportError, OSError) as error:
+        raise BenchmarkError(f"cannot import {source} for {name!r}: {error}; check the name") from error
+    for part in attribute.split("."):
+        if not hasattr(found, part):
+            raise BenchmarkError(f"{source} has no {attribute!r}: check the name")
+        found = getattr(found, part)
+    return found
+
+
+def module_of_file(path: Path) -> Any:
+    """Import a file, once. What it raises goes through."""
+    # Files of one name in several folders are several modules.
+    name = f"gpuprof_benchmarked_{path.stem}_{zlib.crc32(os.fsencode(path.resolve())):08x}"
+    if name in sys.modules:
+        return sys.modules[name]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ImportError("this is no Python file")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    sys.path.insert(0, str(path.resolve().parent))
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module
+
+
+def name_of(function: Any, what: str) -> str:
+    """Return the name by which a fresh process finds a function. Raises BenchmarkError for one without."""
+    module, attribute = getattr(function, "__module__", None), getattr(function, "__qualname__", None)
+    found: Any = sys.modules.get(module or "")
+    for part in (attribute or "").split("."):
+        found = getattr(found, part, None)
+    if found is not function or module is None or attribute is None:
+        raise BenchmarkError(
+            f"launches start fresh processes, which find {what} by its name only: pass a function that "
+            "stands at the top of a module, or launches=1"
+        )
+    if module != "__main__":
+        return f"{module}:{attribute}"
+    file = getattr(sys.modules["__main__"], "__file__", None)
+    if file is None:
+        raise BenchmarkError(f"launches cannot import {what} from this session: put it into a file")
+    return f"{Path(file).resolve()}:{attribute}"

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Models by name, by `file.py:factory` and by file. Nothing is downloaded: weights are random.
+
+Nothing is unpickled unless the user says so. A factory is the user's code and is run.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+import importlib.util
+import random
+import sys
+import zipfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from gpuprof.bench.failures import place_of, reason_of
+from gpuprof.bench.models.importing import module_of_file
+from gpuprof.errors import BenchmarkError, UnavailableError
+
+ModelKind = Literal["name", "factory", "torchscript", "torch-export", "onnx", "tensorrt", "pickle"]
+
+_KIND_OF_SUFFIX: dict[str, ModelKind] = {
+    ".onnx": "onnx",
+    ".pt2": "torch-export",
+    ".pt": "torchscript",
+    ".pth": "torchscript",
+    ".ts": "torchscript",
+    ".engine": "tensorrt",
+    ".plan": "tensorrt",
+    ".pkl": "pickle",
+    ".pickle": "pickle",
+}
+NEAR_NAMES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSource:
+    """Where a model comes from. `text` is what the user wrote, `name` what tables show."""
+
+    kind: ModelKind
+    text: str
+    name: str
+    path: Path | None = None
+    attribute: str = ""
+
+
+def parse_model(text: str, *, trust_pickle: bool = False) -> ModelSource:
+    """Say what `text` names; reads a file's head, imports nothing. Raises BenchmarkError."""
+    file, separator, attribute = text.rpartition(":")
+    if separator and file.endswith(".py"):
+        return _factory(Path(file), attribute, text)
+    path = Path(text)
+    if path.suffix == ".py":
+        raise BenchmarkError(f"{text} is a file of Python: name the factory in it, as in {text}:build")
+    if path.suffix not in _KIND_OF_SUFFIX:
+        if path.is_file():
+            endings = " ".join(sorted(_KIND_OF_SUFFIX))
+            raise BenchmarkError(
+                f"{text}: no kind of file that can be read: take {endings} or file.py:factory"
+            )
+        return ModelSource("name", text, text)
+    if not path.is_file():
+        raise BenchmarkError(f"{text}: there is no such file")
+    kind = _KIND_OF_SUFFIX[path.suffix]
+    if kind == "torchscript" and not _is_torchscript(path):
+        kind = "pickle"
+    # torch.export.load unpickles too where its strict reader gives up.
+    if kind in ("pickle", "torch-export") and not trust_pickle:
+        raise BenchmarkError(
+            f"{text} holds pickled objects, which can run any code when they are read: save the model as "
+            "ONNX, or add --trust-pickle if you know who made it (in Python, trust_pickle=True)"
+        )
+    return ModelSource(kind, text, path.name, path)
+
+
+def _factory(path: Path, attribute: str, text: str) -> ModelSource:
+    if not path.is_file():
+        raise BenchmarkError(f"{path}: there is no such file")
+    if not attribute.isidentifier():
+        raise BenchmarkError(f"{text}: name a function after the colon, as in {path}:build")
+    return ModelSource("factory", text, f"{path.stem}:{attribute}", path, attribute)
+
+
+def _is_torchscript(path: Path) -> bool:
+    """Whether a file of PyTorch holds a program; a pickled object holds none."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            return any("/code/" in name for name in archive.namelist())
+    except (zipfile.BadZipFile, OSError):
+        return False
+
+
+# --- factories -----------------------------------------------------------------------------------
+
+
+def call_factory(source: ModelSource, seed: int = 0) -> Any:
+    """Import the file of a factory and call it. Raises BenchmarkError for whatever it raises.
+
+    Generators are seeded before the call: variants of one model that are made in several processes have the
+    same random weights.
+    """
+    assert source.path is not None
+    module = _import_file(source.path)
+    factory = getattr(module, source.attribute, None)
+    if not callable(factory):
+        near = [name for name, each in vars(module).items() if callable(each) and name[0] != "_"]
+        raise BenchmarkError(
+            f"{source.path} has no function {source.attribute}{_near(source.attribute, near)}"
+        )
+    try:
+        return _seeded(factory, seed)
+    except Exception as error:
+        raise BenchmarkError(
+            f"the factory {source.text} raised {reason_of(error)} at {place_of(error)}: mend it first"
+        ) from error
+
+
+def _seeded(factory: Callable[[], Any], seed: int) -> Any:
+    had_torch = "torch" in sys.modules
+    _seed_generators(seed)
+    found = factory()
+    if had_torch or "torch" not in sys.modules or not _has_drawn(sys.modules["torch"]):
+        return found
+    # The factory itself imported PyTorch, and drew its weights from a generator that nobody had seeded.
+    del found
+    _seed_generators(seed)
+    return factory()
+
+
+def _has_drawn(torch: Any) -> bool:
+    """Whether random numbers have been drawn since PyTorch was imported or seeded."""
+    fresh = torch.Generator().manual_seed(torch.initial_seed())
+    return not torch.equal(fresh.get_state(), torch.default_generator.get_state())
+
+
+def _seed_generators(seed: int) -> None:
+    """Seed Python's generator, and those of what has been imported."""
+    random.seed(seed)
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if numpy is not None:
+        numpy.random.seed(seed % (1 << 32))
+    if torch is not None:
+        torch.manual_seed(seed)
+
+
+def _import_file(path: Path) -> Any:
+    try:
+        return module_of_file(path)
+    except Exception as error:
+        where = place_of(error)
+        raise BenchmarkError(f"{path} raised {reason_of(error)} at {where}: mend it first") from error
+
+
+def _near(name: str, known: list[str]) -> str:
+    near = difflib.get_close_matches(name, known, NEAR_NAMES, cutoff=0.5)
+    return f": did you mean {', '.join(near)}?" if near else ""
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class NamedModel:
+    """A model that a name stands for. `input_shape` is that of one sample, `tokens` the vocabulary."""
+
+    model: Any
+    library: str
+    input_shape: tuple[int, ...]
+    tokens: int | None = None
+
+
+class _Library:
+    """Where names come from: what it has, and how it builds one."""
+
+    def __init__(
+        self, module: str, names: Callable[[], list[str]], build: Callable[[str], NamedModel]
+    ) -> None:
+        self.module = module
+        self.names = names
+        self.build = build
+
+    @property
+    def is_here(self) -> bool:
+        return importlib.util.find_spec(self.module) is not None
+
+
+IMAGE = (3, 224, 224)
+SEQUENCE = (128,)
+OWN = ("resnet50", "vit_b_16")
+
+
+def _version(module: str) -> str:
+    return f"{module} {getattr(importlib.import_module(module), '__version__', 'of unknown version')}"
+
+
+def _torchvision_names() -> list[str]:
+    models: Any = importlib.import_module("torchvision.models")
+    return list(models.list_models(module=models))
+
+
+def _build_torchvision(name: str) -> NamedModel:
+    models: Any = importlib.import_module("torchvision.models")
+    options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
+    shape = (3, 299, 299) if name == "inception_v3" else IMAGE
+    return NamedModel(models.get_model(name, weights=None, **options), _version("torchvision"), shape)
+
+
+def _timm_names() -> list[str]:
+    timm: Any = importlib.import_module("timm")
+    return list(timm.list_models())
+
+
+def _build_timm(name: str) -> NamedModel:
+    timm: Any = importlib.import_module("timm")
+    model = timm.create_model(name, pretrained=False)
+    shape = tuple(model.pretrained_cfg.get("input_size", IMAGE))
+    return NamedModel(model, _version("timm"), shape)
+
+
+def _transformers_names() -> list[str]:
+    auto: Any = importlib.import_module("transformers.models.auto.configuration_auto")
+    return list(auto.CONFIG_MAPPING_NAMES)
+
+
+def _build_transformers(name: str) -> NamedModel:
+    transformers: Any = importlib.import_module("transformers")
+    config = transformers.AutoConfig.for_model(name)
+    model = transformers.AutoModel.from_config(config)
+    vocabulary = getattr(config, "vocab_size", None)
+    if vocabulary is None:
+        size = getattr(config, "image_size", 224)
+        return NamedModel(model, _version("transformers"), (3, size, size))
+    return NamedModel(model, _version("transformers"), SEQUENCE, vocabulary)
+
+
+def _build_own(name: str) -> NamedModel:
+    file = {"resnet50": "torch_resnet", "vit_b_16": "torch_vit"}[name]
+    networks = importlib.import_module(f"gpuprof.bench.models.networks.{file}")
+    return NamedModel(getattr(networks, name)(), "gpuprof's own", IMAGE)
+
+
+TORCH_LIBRARIES = {
+    "torchvision": _Library("torchvision", _torchvision_names, _build_torchvision),
+    "timm": _Library("timm", _timm_names, _build_timm),
+    "transformers": _Library("transformers", _transformers_names, _build_transformers),
+    "gpuprof": _Library("gpuprof", lambda: list(OWN), _build_own),
+}
+
+
+def build_torch(text: str) -> NamedModel:
+    """Build the PyTorch model that a name stands for: `resnet50`, or `timm:resnet50` of one library.
+
+    The libraries are asked in the order of TORCH_LIBRARIES, those that are installed. Raises BenchmarkError.
+    """
+    library, separator, name = text.partition(":")
+    if separator and library not in TORCH_LIBRARIES:
+        raise BenchmarkError(f"{text}: no library {library!r}: take one of {', '.join(TORCH_LIBRARIES)}")
+    asked = [library] if separator else list(TORCH_LIBRARIES)
+    name = name if separator else text
+    here = [TORCH_LIBRARIES[each] for each in asked if TORCH_LIBRARIES[each].is_here]
+    if not here:
+        raise UnavailableError(f"{text}: {library} is not installed: pip install {library}")
+    known: list[str] = []
+    broken: list[str] = []
+    for each in here:
+        try:
+            names = each.names()
+        except Exception as error:
+            # Built for another PyTorch, as a rule. Another library may have the model all the same.
+            broken.append(f"{each.module} cannot be imported ({reason_of(error)})")
+            continue
+        if name in names:
+            return _built(each, name, text)
+        known += names
+    if separator and broken:
+        raise UnavailableError(f"{text}: {broken[0]}: install the version that fits your PyTorch")
+    raise unknown_name(text, known, broken)
+
+
+def _built(library: _Library, name: str, text: str) -> NamedModel:
+    try:
+        return library.build(name)
+    except Exception as error:
+        raise BenchmarkError(
+            f"{text}: {library.module} cannot build it without weights ({reason_of(error)}): "
+            "name a factory instead, as in file.py:build"
+        ) from error
+
+
+def build_flax(name: str) -> NamedModel:
+    """Build the flax model that a name stands for. Raises BenchmarkError."""
+    if name not in OWN:
+        raise unknown_name(name, list(OWN))
+    file = {"resnet50": "flax_resnet", "vit_b_16": "flax_vit"}[name]
+    networks = importlib.import_module(f"gpuprof.bench.models.networks.{file}")
+    return NamedModel(getattr(networks, name)(), f"gpuprof's own, {_version('flax')}", (224, 224, 3))
+
+
+def unknown_name(text: str, known: list[str], broken: Sequence[str] = ()) -> BenchmarkError:
+    """Return the error for a name that no library has, with those that are near."""
+    near = _near(text, known) or f": known are {', '.join(sorted(known)[:8])}"
+    why = "".join(f"; {line}" for line in broken)
+    return BenchmarkError(f"unknown model {text!r}{near}; or name file.py:factory or .onnx{why}")

@@ -1,0 +1,283 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Result files: CSV with a row a batch size, JSON with every sample, Markdown; a reader for data frames.
+
+An empty cell is what is unavailable, or what too few samples tell nothing of; the JSON says which.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import io
+import itertools
+import json
+import os
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuprof.bench.models.data import shape_text
+from gpuprof.bench.results.result import Result
+from gpuprof.bench.results.target import QUANTILES
+from gpuprof.bench.workers.session import BatchResult
+from gpuprof.errors import BenchmarkError, UnavailableError
+from gpuprof.stats.quantiles import samples_needed
+
+if TYPE_CHECKING:
+    import pandas
+
+
+FORMAT_VERSION = 1
+FORMATS = ("csv", "json", "md")
+DEFAULT_FOLDER = "results/raw"
+# The contract's columns, in its order; others come after them.
+COLUMNS = (
+    "framework", "model", "device", "device_type", "batch_size", "input_shape", "dtype",
+    "latency_p50_ms", "latency_p95_ms", "latency_p99_ms", "latency_mean_ms", "latency_std_ms",
+    "latency_min_ms", "latency_max_ms", "throughput_ips", "memory_mb", "compilation_time_ms",
+    "timestamp", "git_commit",
+)  # fmt: skip
+MORE_COLUMNS = (
+    "latency_p90_ms", "latency_p50_low_ms", "latency_p50_high_ms", "samples", "launches", "tokens_per_s",
+    "memory_kind", "allocator_peak_bytes", "device_used_bytes", "host_peak_bytes", "model_bytes",
+    "parameters", "energy_per_sample_j", "power_mean_w", "utilization_mean_percent", "cpu_share",
+    "read_bytes", "written_bytes", "first_call_ms", "enqueue_p50_ms", "device_p50_ms", "recipe",
+)  # fmt: skip
+
+
+_FORMULA = ("=", "+", "-", "@", "\t")
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """When something was measured, and of which revision of the user's code; None outside a repository."""
+
+    timestamp: str
+    git_commit: str | None
+
+
+def row_of(batch: BatchResult, stamp: Stamp) -> dict[str, Any]:
+    """Return the CSV row of one batch size, None where a figure is missing."""
+    result, system = batch.result, batch.description
+    rate = result.items_per_s
+    row: dict[str, Any] = {
+        "framework": system.framework,
+        "model": system.model,
+        "device": system.device,
+        "device_type": system.device_type,
+        "batch_size": batch.batch_size,
+        "input_shape": None if system.input_shape is None else shape_text(system.input_shape),
+        "dtype": system.dtype,
+        "throughput_ips": rate,
+        "tokens_per_s": batch.tokens_per_s(rate),
+        "samples": len(result.samples),
+        "launches": len(result.measurements),
+        "recipe": system.details.get("recipe"),
+        "model_bytes": system.model_bytes,
+        "parameters": system.parameters,
+        "compilation_time_ms": _ms(batch.middle("compile_s")),
+        "first_call_ms": _ms(batch.middle("first_call_s")),
+        "enqueue_p50_ms": _ms(batch.enqueue_s),
+        "device_p50_ms": _ms(batch.device_s),
+        **asdict(stamp),
+        **_memory(batch),
+        **_latency(result),
+        **{name: batch.middle("usage", name) for name in ("cpu_share", "read_bytes", "written_bytes")},
+        **{name: batch.middle("energy", name) for name in _ENERGY},
+    }
+    return {name: row[name] for name in (*COLUMNS, *MORE_COLUMNS)}
+
+
+_ENERGY = ("energy_per_sample_j", "power_mean_w", "utilization_mean_percent")
+
+
+def _latency(result: Result) -> dict[str, float | None]:
+    summary = result.summary
+    found: dict[str, float | None] = {
+        f"latency_{name}_ms": _ms(result.quantile(q)) for name, q in QUANTILES.items()
+    }
+    plain = {"mean": "mean", "std": "std", "min": "minimum", "max": "maximum"}
+    found |= {f"latency_{name}_ms": _ms(getattr(summary, field, None)) for name, field in plain.items()}
+    median = result.estimate(0.5)
+    found["latency_p50_low_ms"] = None if median is None else _ms(median.low)
+    found["latency_p50_high_ms"] = None if median is None else _ms(median.high)
+    return found
+
+
+def _ms(seconds: float | None) -> float | None:
+    return None if seconds is None else seconds * 1e3
+
+
+def _memory(batch: BatchResult) -> dict[str, Any]:
+    """Return the three figures of memory, and the one that stands for the system with its kind."""
+    peak = batch.largest("memory", "allocator_peak_bytes")
+    host, is_after_larger = batch.host_peak
+    host_kind = "host peak, after larger batches" if is_after_larger else "host peak"
+    shown, kind = (peak, "allocator peak") if peak is not None else (host, host_kind)
+    return {
+        "memory_mb": None if shown is None else shown / 1e6,
+        "memory_kind": None if shown is None else kind,
+        "allocator_peak_bytes": peak,
+        "device_used_bytes": batch.largest("memory", "device_used_bytes"),
+        "host_peak_bytes": host,
+    }
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+class ResultFiles:
+    """The files of one benchmark, `benchmark_results_YYYYmmdd_HHMMSS.csv` and so on. They overwrite none."""
+
+    def __init__(self, folder: Path, formats: Sequence[str], now: datetime) -> None:
+        self._formats = list(dict.fromkeys(formats))
+        self.stem = self._reserve(folder, f"benchmark_results_{now:%Y%m%d_%H%M%S}")
+
+    def _reserve(self, folder: Path, name: str) -> Path:
+        """Make the first file, so that no other benchmark takes the name; raises BenchmarkError."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            for number in itertools.count(1):
+                stem = folder / (name if number == 1 else f"{name}_{number}")
+                if any(_with_ending(stem, ending).exists() for ending in FORMATS):
+                    continue
+                try:
+                    self.path_of(self._formats[0], stem).touch(exist_ok=False)
+                except FileExistsError:
+                    continue
+                return stem
+        except OSError as error:
+            raise BenchmarkError(
+                f"--output-dir {folder}: cannot be written ({error.strerror}): name a folder that can"
+            ) from error
+        raise AssertionError("unreachable")
+
+    def path_of(self, ending: str, stem: Path | None = None) -> Path:
+        """Return the path of one format."""
+        return _with_ending(self.stem if stem is None else stem, ending)
+
+    def discard(self) -> None:
+        """Give the name back where nothing was measured."""
+        self.path_of(self._formats[0]).unlink(missing_ok=True)
+
+    @property
+    def paths(self) -> list[Path]:
+        """Where the formats go that are wanted."""
+        return [self.path_of(ending) for ending in self._formats]
+
+    def write(self, texts: dict[str, str]) -> list[Path]:
+        """Write the formats that are wanted; returns their paths.
+
+        Raises BenchmarkError where one cannot be written, behind the others.
+        """
+        failures = []
+        for ending, path in zip(self._formats, self.paths, strict=True):
+            try:
+                write_whole(path, texts[ending])
+            except OSError as error:
+                failures.append(f"cannot write {path}: {error.strerror or error}; make room")
+        if failures:
+            with contextlib.suppress(OSError):
+                self._give_back()
+            raise BenchmarkError("; ".join(failures))
+        return self.paths
+
+    def _give_back(self) -> None:
+        """Remove the file that holds the name where nothing was written to it."""
+        first = self.paths[0]
+        if first.stat().st_size == 0:
+            first.unlink()
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Replace a file as a whole; raises OSError. Names that are no UTF-8 are written escaped."""
+    draft = path.with_name(f".{path.name}.new")
+    try:
+        draft.write_text(text, encoding="utf-8", errors="backslashreplace")
+        draft.replace(path)
+    except OSError:
+        with contextlib.suppress(OSError):
+            draft.unlink(missing_ok=True)
+        raise
+
+
+def _with_ending(stem: Path, ending: str) -> Path:
+    return stem.with_name(f"{stem.name}.{ending}")
+
+
+def to_csv(rows: Iterable[dict[str, Any]], columns: Sequence[str] = (*COLUMNS, *MORE_COLUMNS)) -> str:
+    """Return the rows as CSV with a head; a missing value is an empty cell."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows({name: _cell(value) for name, value in row.items()} for row in rows)
+    return text.getvalue()
+
+
+def _cell(value: Any) -> Any:
+    """Put a quote before a text that a spreadsheet would run as a formula; a text is one line."""
+    if not isinstance(value, str):
+        return value
+    line = " ".join(value.splitlines())
+    return f"'{line}" if line.startswith(_FORMULA) else line
+
+
+def to_json(document: dict[str, Any]) -> str:
+    """Return the document with everything."""
+    return json.dumps(document, indent=1, allow_nan=False, default=str) + "\n"
+
+
+def document_of(batches: Sequence[BatchResult], stamp: Stamp, **more: Any) -> dict[str, Any]:
+    """Return everything as plain values: the row of each batch size, why cells are empty, all samples."""
+    results = []
+    for batch in batches:
+        result = batch.result
+        results.append(
+            {"row": row_of(batch, stamp), "insufficient": _insufficient(result), **result.to_dict()}
+        )
+    return {"format": FORMAT_VERSION, **asdict(stamp), **more, "results": results}
+
+
+def _insufficient(result: Result) -> dict[str, str]:
+    """Return for each quantile that the samples do not suffice for why that is."""
+    count = result.count
+    return {
+        f"latency_{name}_ms": f"insufficient (n={count}, needs {samples_needed(q)})"
+        for name, q in QUANTILES.items()
+        if result.estimate(q) is None
+    }
+
+
+def read_results(path: str | os.PathLike[str]) -> pandas.DataFrame:
+    """Read a result file (.csv), or all of a folder, as a pandas frame: a row for each batch size.
+
+    An empty cell is NaN. Raises BenchmarkError where there are no results, UnavailableError without pandas.
+    """
+    try:
+        import pandas
+    except ImportError as error:
+        raise UnavailableError("reading results as a data frame needs pandas: pip install pandas") from error
+    place = Path(path)
+    files = _filled(place) if place.is_dir() else [place]
+    if not files:
+        raise BenchmarkError(f"{place} holds no benchmark_results_*.csv with results: name another folder")
+    frames = [_read_one(pandas, file) for file in files]
+    return frames[0] if len(frames) == 1 else pandas.concat(frames, ignore_index=True)
+
+
+def _filled(folder: Path) -> list[Path]:
+    """Return the result files of a folder; an empty one is of a benchmark that is not done."""
+    return [path for path in sorted(folder.glob("benchmark_results_*.csv")) if path.stat().st_size]
+
+
+def _read_one(pandas: Any, file: Path) -> Any:
+    try:
+        frame = pandas.read_csv(file)
+    except (OSError, ValueError) as error:
+        raise BenchmarkError(f"{file}: no result file that can be read ({error})") from error
+    missing = [name for name in COLUMNS if name not in frame.columns]
+    if missing:
+        raise BenchmarkError(f"{file}: no result file: the column {missing[0]} is missing")
+    return frame

@@ -1,0 +1,318 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Result files read back: one file with its machine, and the history of many files in the order of time."""
+
+from __future__ import annotations
+
+import glob
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gpuprof.bench.measure.measurement import ENDED_EARLY
+from gpuprof.bench.results.files import FORMAT_VERSION
+from gpuprof.bench.results.result import Result
+from gpuprof.errors import BenchmarkError
+
+_MACHINE = ("processor", "architecture", "cores", "usable_cores")
+
+
+class Configuration(NamedTuple):
+    """What makes two results comparable; None where a system does not tell it."""
+
+    framework: str | None
+    model: str | None
+    device_type: str | None
+    dtype: str | None
+    input_shape: str | None
+    batch_size: int | None
+
+    def __str__(self) -> str:
+        words = (self.model, self.framework, self.device_type, self.dtype, self.input_shape)
+        size = "" if self.batch_size is None else f", batch {self.batch_size}"
+        return " ".join(word for word in words if word) + size
+
+
+@dataclass(frozen=True, slots=True)
+class StoredResults:
+    """The results of one file, by configuration, and the run beside them, where there is one."""
+
+    path: Path
+    results: dict[Configuration, Result]
+    timestamp: str
+    machine: dict[str, Any]
+    data: str | None
+    versions: dict[str, str]
+    profile: Path | None
+    revision: str | None = None
+
+
+def read_stored(path: Path) -> StoredResults:
+    """Read the JSON of a benchmark. Raises BenchmarkError for any other file."""
+    document = _document(path)
+    try:
+        results = {_configuration(each["row"]): Result.from_dict(each) for each in document["results"]}
+        environment: Mapping[str, Any] = document["results"][0]["environment"] if results else {}
+        first: Mapping[str, Any] = document["results"][0] if results else {}
+        described = first.get("description") or {}
+        machine = {name: environment.get(name) for name in _MACHINE}
+        machine |= {
+            "device": described.get("device"),
+            "threads": (described.get("details") or {}).get("threads"),
+        }
+        data = ((document.get("asked") or {}).get("spec") or {}).get("data")
+        versions = {str(key): str(value) for key, value in (environment.get("versions") or {}).items()}
+        timestamp = str(document["timestamp"])
+    except BenchmarkError:
+        raise
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BenchmarkError(f"{path}: its results cannot be read ({error!r}): measure again") from error
+    if not results:
+        raise BenchmarkError(f"{path} holds no results: measure again")
+    profile, revision = _profile(path, document), document.get("git_commit")
+    return StoredResults(
+        path, results, timestamp, machine, data, versions, profile, revision and str(revision)
+    )
+
+
+def _document(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise BenchmarkError(f"{path} cannot be read ({error.strerror}): name a result file") from error
+    except ValueError as error:
+        raise BenchmarkError(
+            f"{path} is no result file: it holds no JSON; name the .json of gpuprof bench"
+        ) from error
+    except RecursionError as error:
+        raise BenchmarkError(f"{path} is no result file: it is nested too deep") from error
+    if not isinstance(document, dict) or not isinstance(document.get("results"), list):
+        raise BenchmarkError(f"{path} is no result file: name the .json of gpuprof bench")
+    if document.get("format") != FORMAT_VERSION:
+        raise BenchmarkError(
+            f"{path} has format {document.get('format')!r}, and this version reads {FORMAT_VERSION}: "
+            "measure again, or upgrade gpuprof"
+        )
+    return document
+
+
+def _configuration(row: Mapping[str, Any]) -> Configuration:
+    return Configuration(*(row[name] for name in Configuration._fields))
+
+
+def _profile(path: Path, document: Mapping[str, Any]) -> Path | None:
+    """Return the run beside the results, where it still is or has moved with them."""
+    told = document.get("profile")
+    if not isinstance(told, str):
+        return None
+    found = (place for place in (Path(told), path.with_name(Path(told).name)) if place.is_dir())
+    return next(found, None)
+
+
+def launch_medians_s(result: Result) -> list[float]:
+    """Return the median seconds of a call for each launch that came to its end."""
+    return [
+        float(np.median(each.samples))
+        for each in result.measurements
+        if len(each.wall_ns) and each.stopped_by not in ENDED_EARLY
+    ]
+
+
+def ended_early(result: Result) -> int:
+    """Return how many launches did not come to their end: they count in no comparison."""
+    return len(result.launches) - len(launch_medians_s(result))
+
+
+_NAMED = 3  # files in one line, before "and N more"
+
+
+@dataclass(frozen=True, slots=True)
+class DatedResults:
+    """What one result file says: the median of each launch, by configuration, and how it was measured."""
+
+    path: Path
+    timestamp: str
+    at: datetime
+    revision: str | None
+    machine: dict[str, Any]
+    data: str | None
+    versions: dict[str, str]
+    profile: Path | None
+    launches_s: dict[Configuration, tuple[float, ...]]
+    ways: Mapping[Configuration, tuple[str, str]]
+
+    def __str__(self) -> str:
+        revision = f" ({self.revision[:10]})" if self.revision else ""
+        return f"{self.timestamp}{revision}"
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON: which file this is."""
+        return {"path": str(self.path), "timestamp": self.timestamp, "revision": self.revision}
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """Files in the order of time, what they are held against, and what is to be said of the choice."""
+
+    files: tuple[DatedResults, ...]
+    candidates: tuple[DatedResults, ...]
+    notes: tuple[str, ...]
+
+
+def read_history(places: Sequence[str], candidates: Sequence[Path], *, any_machine: bool = False) -> History:
+    """Read the files that folders, patterns and names stand for, and the candidates.
+
+    Candidates among them, copies of files and what is newer than the first candidate are left out. Raises
+    BenchmarkError for files that cannot be read, and for such of other machines (unless `any_machine`) or
+    that were measured otherwise.
+    """
+    new = sorted(_read_all(candidates, "--candidate"), key=lambda each: each.at)
+    paths, notes = _without_empty(_paths(places))
+    own = {each.path.resolve() for each in new}
+    read = _read_all([path for path in paths if path.resolve() not in own], "--history")
+    ordered = sorted(read, key=lambda each: (each.at, str(each.path)))
+    kept, more = _earlier(ordered, new)
+    if not kept:
+        raise BenchmarkError(
+            f"--history {' '.join(places)} holds no results from before {new[0].path} ({new[0].timestamp}): "
+            "name the folder of older results"
+        )
+    notes += more + _machines([*kept, *new[:-1]], new[-1], any_machine)
+    _check_ways([*kept, *new[:-1]], new[-1])
+    return History(tuple(kept), tuple(new), tuple(notes))
+
+
+def _paths(places: Sequence[str]) -> list[Path]:
+    """Return the files that places stand for, each once. Raises BenchmarkError for a place without any."""
+    found: dict[Path, Path] = {}
+    for place in places:
+        path = Path(place)
+        if path.is_dir():
+            files = sorted(path.glob("*.json"))
+        elif path.exists():
+            files = [path]
+        else:
+            files = [Path(each) for each in sorted(glob.glob(place, recursive=True))]  # noqa: PTH207 - absolute ones too
+        if not files:
+            raise BenchmarkError(f"--history {place}: no result file there: name a folder or 'FOLDER/*.json'")
+        found |= {file.resolve(): file for file in files}
+    return list(found.values())
+
+
+def _without_empty(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
+    kept = [path for path in paths if not (path.is_file() and path.stat().st_size == 0)]
+    left_out = len(list(paths)) - len(kept)
+    return kept, [f"{left_out} empty left out: of benchmarks that have not ended"] if left_out else []
+
+
+def _read_all(paths: Iterable[Path], option: str) -> list[DatedResults]:
+    """Read files; all that cannot be read are named in one line."""
+    found, failures = [], []
+    for path in paths:
+        try:
+            found.append(_dated(read_stored(path)))
+        except BenchmarkError as error:
+            failures.append(str(error))
+    if failures:
+        raise BenchmarkError(f"{option}: {_some(failures)}; mend or move these away")
+    return found
+
+
+def _dated(stored: StoredResults) -> DatedResults:
+    launches_s = {each: tuple(launch_medians_s(result)) for each, result in stored.results.items()}
+    empty = next((each for each, figures in launches_s.items() if not figures), None)
+    if empty is not None:
+        raise BenchmarkError(f"{stored.path}: no launch of {empty} came to its end: measure it again")
+    ways = {each: (result.settings.mode, result.settings.caches) for each, result in stored.results.items()}
+    return DatedResults(
+        path=stored.path,
+        timestamp=stored.timestamp,
+        at=_time(stored),
+        revision=stored.revision,
+        machine=stored.machine,
+        data=stored.data,
+        versions=stored.versions,
+        profile=stored.profile,
+        launches_s=launches_s,
+        ways=ways,
+    )
+
+
+def _time(stored: StoredResults) -> datetime:
+    text = stored.timestamp
+    try:
+        at = datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
+    except ValueError:
+        raise BenchmarkError(f"{stored.path}: its time stamp {text!r} is none: measure it again") from None
+    return at if at.tzinfo is not None else at.replace(tzinfo=timezone.utc)
+
+
+def _earlier(
+    ordered: Sequence[DatedResults], new: Sequence[DatedResults]
+) -> tuple[list[DatedResults], list[str]]:
+    """Leave out copies, and what is newer than the first candidate."""
+    copies = {(each.at, tuple(each.launches_s.items())) for each in new}
+    kept, copied, newer = [], 0, 0
+    for each in ordered:
+        content = (each.at, tuple(each.launches_s.items()))
+        if content in copies:
+            copied += 1
+        elif each.at > new[0].at:
+            newer += 1
+        else:
+            copies.add(content)
+            kept.append(each)
+    notes = [f"{copied} left out: copies of other files"] if copied else []
+    return kept, notes + ([f"{newer} left out: newer than the candidate"] if newer else [])
+
+
+def _machines(files: Sequence[DatedResults], new: DatedResults, any_machine: bool) -> list[str]:
+    others = [each for each in files if each.machine != new.machine]
+    if not others:
+        return []
+    first = others[0]
+    told = "; ".join(
+        f"{name} {first.machine[name]} and {new.machine[name]}"
+        for name in new.machine
+        if first.machine[name] != new.machine[name]
+    )
+    what = f"{_some(_files(others))} {'was' if len(others) == 1 else 'were'} measured on another machine"
+    if any_machine:
+        return [f"{what} than the candidate ({told})"]
+    raise BenchmarkError(
+        f"{what} or with other threads than {new.path} ({told}): leave these out of --history, or add "
+        "--any-machine"
+    )
+
+
+def _check_ways(files: Sequence[DatedResults], new: DatedResults) -> None:
+    """Raise BenchmarkError where files were measured with other data, or in another mode."""
+    ways: tuple[tuple[str, Callable[[DatedResults], bool]], ...] = (
+        ("other data", lambda each: each.data != new.data),
+        ("another mode or other caches", lambda each: _differs(each, new)),
+    )
+    for what, is_other in ways:
+        others = [each for each in files if is_other(each)]
+        if others:
+            raise BenchmarkError(
+                f"{_some(_files(others))} {'was' if len(others) == 1 else 'were'} measured with {what} than "
+                f"{new.path}: leave these out, or measure alike"
+            )
+
+
+def _differs(one: DatedResults, other: DatedResults) -> bool:
+    return any(one.ways[each] != other.ways[each] for each in one.ways.keys() & other.ways.keys())
+
+
+def _files(files: Iterable[DatedResults]) -> list[str]:
+    return [str(each.path) for each in files]
+
+
+def _some(texts: Sequence[str]) -> str:
+    """Return the first few in one line, and how many more there are."""
+    more = len(texts) - _NAMED
+    return "; ".join(texts[:_NAMED]) + (f"; and {more} more" if more > 0 else "")

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A target such as `p99<20ms`, held against a figure with its interval."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuprof.bench.results.result import Result
+from gpuprof.errors import BenchmarkError
+from gpuprof.stats.quantiles import probability_of_at_least
+
+Verdict = Literal["met", "missed", "inconclusive"]
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
+QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+_NAMES = (*QUANTILES, "mean", "max")
+_LEVEL = 0.025  # one tail of a 95% interval
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """An upper bound of a latency."""
+
+    figure: str
+    limit_s: float
+    text: str
+
+    @property
+    def share(self) -> float | None:
+        """The quantile, None for mean and maximum."""
+        return QUANTILES.get(self.figure)
+
+    def scaled(self, factor: float) -> Target:
+        """Return the target with another limit."""
+        return dataclasses.replace(self, limit_s=self.limit_s * factor)
+
+    def verdict(self, result: Result) -> Verdict:
+        """Say whether the whole interval lies on one side of the limit.
+
+        A maximum has no interval: it is what was seen. Where the samples are too few for one, it may still
+        be sure that the target is missed.
+        """
+        if self.figure == "max":
+            return self._verdict_of_maximum(result)
+        share = self.share
+        estimate = result.mean_estimate if share is None else result.estimate(share)
+        if estimate is None:
+            return "missed" if share is not None and self._too_many_beyond(result, share) else "inconclusive"
+        if estimate.high is not None and estimate.high < self.limit_s:
+            return "met"
+        if estimate.low is not None and estimate.low >= self.limit_s:
+            return "missed"
+        return "inconclusive"
+
+    def _verdict_of_maximum(self, result: Result) -> Verdict:
+        summary = result.summary
+        if summary is None:
+            return "inconclusive"
+        return "met" if summary.maximum < self.limit_s else "missed"
+
+    def _too_many_beyond(self, result: Result, share: float) -> bool:
+        """Whether so many samples beyond the limit are improbable, were the quantile below it."""
+        beyond = int((result.samples >= self.limit_s).sum())
+        return beyond > 0 and probability_of_at_least(beyond, len(result.samples), 1 - share) <= _LEVEL
+
+
+def parse_target(text: str) -> Target:
+    """Read `p99<20ms`. Raises BenchmarkError."""
+    match = re.fullmatch(r"\s*([a-z]+\d*)\s*<=?\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s)\s*", text)
+    if match is None or match[1] not in _NAMES or float(match[2]) == 0:
+        raise BenchmarkError(
+            f"--slo {text!r} is no target: write one of {', '.join(_NAMES)} and a time, as in 'p99<20ms'"
+        )
+    return Target(match[1], float(match[2]) * _SECONDS[match[3]], text.strip())

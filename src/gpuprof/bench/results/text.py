@@ -1,0 +1,312 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Results as text: a table of at most 100 columns, notes, and Markdown."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from gpuprof.analyze.text_table import (
+    Column,
+    escape_text,
+    format_bytes,
+    format_duration,
+    format_quantity,
+    text_table,
+)
+from gpuprof.bench.measure.scaling import KNEE_SHARE, LargestBatch, knee
+from gpuprof.bench.measure.startup import Startup
+from gpuprof.bench.models.data import shape_text
+from gpuprof.bench.results.files import Stamp
+from gpuprof.bench.results.target import QUANTILES
+from gpuprof.bench.workers.session import BatchResult, SessionResult
+from gpuprof.stats.quantiles import samples_needed
+
+if TYPE_CHECKING:
+    from gpuprof.bench.benchmark_run import Finding
+    from gpuprof.bench.results.result import Result
+    from gpuprof.stats.quantiles import Estimate
+
+
+WIDTH = 100
+UNAVAILABLE = "unavailable"
+_PARTS = {"compile_s": "inputs and compiling"}
+
+
+def title_of(session: SessionResult) -> str:
+    """Return what was measured, and where, on one line."""
+    system = session.batches[0].description
+    shape = "" if system.input_shape is None else f", inputs of {shape_text(system.input_shape)}"
+    size = "" if system.parameters is None else f", {format_quantity(system.parameters)} parameters"
+    where = f"{system.device} ({system.device_type})"
+    technique = "" if "technique" not in system.details else f", {system.details['technique']}"
+    return f"{system.model} in {system.framework}: {system.dtype}{technique}{shape}{size}, on {where}"
+
+
+def results_table(batches: Sequence[BatchResult], width: int = WIDTH) -> str:
+    """Return one line for each batch size. `-` is no figure: too few samples, or nothing to be had."""
+    titles, rows = _cells(batches)
+    return text_table([Column(title) for title in titles], rows, width)
+
+
+def _cells(batches: Sequence[BatchResult]) -> tuple[list[str], list[list[str]]]:
+    """Return the titles, and the cells of each batch size; a column without any figure is left out."""
+    rows = [_figures(batch) for batch in batches]
+    titles = [title for title in rows[0] if title != "compile" or any(row[title] != "-" for row in rows)]
+    return titles, [[row[title] for title in titles] for row in rows]
+
+
+def _figures(batch: BatchResult) -> dict[str, str]:
+    result, summary = batch.result, batch.result.summary
+    memory = batch.largest("memory", "allocator_peak_bytes") or batch.host_peak[0]
+    return {
+        "batch": str(batch.batch_size),
+        "p50": _time(result.quantile(0.5)),
+        "its interval": _interval(result.estimate(0.5)),
+        "p90": _time(result.quantile(0.9)),
+        "p95": _time(result.quantile(0.95)),
+        "p99": _time(result.quantile(0.99)),
+        "mean": _time(None if summary is None else summary.mean),
+        "samples/s": format_quantity(result.items_per_s),
+        "memory": "-" if memory is None else format_bytes(memory),
+        "compile": _time(batch.middle("compile_s")),
+        "n": f"{len(result.samples):,}",
+    }
+
+
+def _interval(found: Estimate | None) -> str:
+    """Return both ends, with the unit once where it is the same."""
+    if found is None or found.low is None or found.high is None:
+        return "-"
+    low, high = _time(found.low), _time(found.high)
+    number, _, unit = low.partition(" ")
+    return f"{number}-{high}" if high.endswith(f" {unit}") else f"{low}-{high}"
+
+
+def _time(seconds: float | None) -> str:
+    return "-" if seconds is None else format_duration(seconds * 1e9)
+
+
+def notes_of(session: SessionResult) -> list[str]:
+    """Return what stands below the table: the start, the knee, what is missing, what to doubt."""
+    if not session.batches:
+        return []
+    notes = _startup_notes(session.startups)
+    notes += _knee_notes(session.batches)
+    notes += _device_notes(session.batches)
+    notes += [f"energy: {line}" for line in energy_notes(session.batches)]
+    notes += _insufficient_notes(session.batches)
+    return list(dict.fromkeys([*notes, *_flag_notes(session.batches)]))
+
+
+def _flag_notes(batches: Sequence[BatchResult]) -> Iterator[str]:
+    """Yield each kind of flag once, with its first evidence; the JSON has all of them."""
+    kinds: dict[str, list[tuple[int, str]]] = {}
+    for batch in batches:
+        for flag in batch.result.flags:
+            kinds.setdefault(flag.name, []).append((batch.batch_size, flag.line))
+    for name, found in kinds.items():
+        size, line = found[0]
+        more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
+        yield f"! {name}: batch size {size}: {line}{more}"
+
+
+def _startup_notes(startups: Sequence[Startup]) -> list[str]:
+    if not startups:
+        return []
+    middle = sorted(startups, key=lambda each: each.total_s)[len(startups) // 2]
+    of = "the middle one of " + str(len(startups)) if len(startups) > 1 else "one"
+    return [f"start to first answer, caches as found, {of}: {startup_text(middle)}"]
+
+
+def startup_text(startup: Startup) -> str:
+    """Return a start-up on one line, with its parts."""
+    parts = startup.to_dict()
+    total = parts.pop("total_s")
+    shown = ", ".join(
+        f"{_PARTS.get(name, name.removesuffix('_s').replace('_', ' '))} {_time(value)}"
+        for name, value in parts.items()
+    )
+    return f"{_time(total)} ({shown})"
+
+
+def _knee_notes(batches: Sequence[BatchResult]) -> list[str]:
+    rates = throughputs(batches)
+    found = knee(rates)
+    if found is None and len(rates) < 3:
+        return []
+    if found is None:
+        return [f"knee: none within the sizes measured: batch size {max(rates)} still gives more"]
+    return [f"knee: batch size {found}, the smallest with {KNEE_SHARE:.0%} of the best throughput"]
+
+
+def _device_notes(batches: Sequence[BatchResult]) -> Iterator[str]:
+    """Yield for each batch size the three times of a call: all of it, the device's, the host's."""
+    for batch in batches:
+        if batch.description.device_type == "cpu":
+            continue
+        parts = {"wall": batch.result.quantile(0.5), "device": batch.device_s, "enqueue": batch.enqueue_s}
+        shown = ", ".join(
+            f"{name} {UNAVAILABLE if value is None else _time(value)}" for name, value in parts.items()
+        )
+        yield f"a call at batch size {batch.batch_size}: {shown} (medians)"
+
+
+def throughputs(batches: Sequence[BatchResult]) -> dict[int, float]:
+    """Return samples per second by batch size."""
+    rates = {batch.batch_size: batch.result.items_per_s for batch in batches}
+    return {size: rate for size, rate in rates.items() if rate is not None}
+
+
+def energy_notes(batches: Sequence[BatchResult]) -> list[str]:
+    """Return the energy of a sample for each batch size, or once that there is none and why."""
+    notes = []
+    for batch in batches:
+        readings = [launch.extra.get("energy") for launch in batch.launches]
+        told = [each for each in readings if each is not None]
+        joules = batch.middle("energy", "energy_per_sample_j")
+        if joules is not None:
+            notes.append(f"{joules:.3g} J a sample at batch size {batch.batch_size}, idle taken off")
+        else:
+            why = told[0]["unavailable"] if told else "no device with a counter that gpuprof reads"
+            notes.append(f"{UNAVAILABLE} ({why})")
+    return list(dict.fromkeys(notes))
+
+
+def _insufficient_notes(batches: Sequence[BatchResult]) -> list[str]:
+    found = []
+    for name, share in QUANTILES.items():
+        short = [batch for batch in batches if batch.result.estimate(share) is None]
+        if short:
+            counts = ", ".join(str(batch.result.count) for batch in short)
+            found.append(f"{name}: insufficient (n={counts}; it needs {samples_needed(share)})")
+    return found
+
+
+def to_markdown(session: SessionResult, stamp: Stamp, more: Sequence[str] = ()) -> str:
+    """Return the table and its notes as Markdown."""
+    titles, cells = _cells(session.batches)
+    rows = [titles, ["---:"] * len(titles), *([escaped_markdown(cell) for cell in row] for row in cells)]
+    table = [f"| {' | '.join(row)} |" for row in rows]
+    commit = stamp.git_commit or UNAVAILABLE
+    notes = [*notes_of(session), *more, f"measured {stamp.timestamp}, git revision {commit}"]
+    listed = [f"- {escaped_markdown(note)}" for note in notes]
+    return "\n".join([f"# {escaped_markdown(title_of(session))}", "", *table, "", *listed, ""])
+
+
+def escaped_markdown(text: str) -> str:
+    """Return text on one line that Markdown shows as it is."""
+    return "".join(f"\\{each}" if each in "\\`*_{}[]<>#|" else each for each in " ".join(text.split()))
+
+
+def finding_notes(finding: Finding) -> list[str]:
+    """Return what a benchmark found beside its batch sizes: verdicts, the largest batch, starts, a run."""
+    notes = [f"batch size {size}: the target is {verdict}" for size, verdict in finding.verdicts.items()]
+    if finding.memory_ended is not None:
+        notes.append(f"memory ended: {finding.memory_ended}")
+    if finding.largest is not None:
+        notes.append(_largest_note(finding.largest))
+    for name, startup in finding.startup.items():
+        notes.append(f"{name} start: {UNAVAILABLE if startup is None else startup_text(startup)}")
+    if finding.session.profile is not None:
+        notes.append(f"profile: gpuprof flamegraph {finding.session.profile}")
+    return notes
+
+
+def _largest_note(found: LargestBatch) -> str:
+    size = found.batch_size
+    larger = "larger ones" if size else "batch size 1"
+    reasons = {
+        "missed": f"{larger} missed the target",
+        "open": "whether larger ones meet the target is open"
+        if size
+        else "whether batch size 1 does is open",
+        "does not fit": f"{larger} did not fit",
+        "failed": f"{larger} failed",
+    }
+    note = f"largest batch size: {size or 'none'} ({reasons.get(str(found.why), 'no larger one was tried')})"
+    open_sizes = ", ".join(map(str, found.open_sizes))
+    return f"{note}; open: {open_sizes}, whose intervals lie on both sides of it" if open_sizes else note
+
+
+_WIDTH = 100
+_COLUMNS = (Column("", right=False), Column("time"), Column("95% interval"), Column("width"))
+
+
+def result_table(result: Result) -> str:
+    """Return the figures, how they came about, and what speaks against them."""
+    lines = [escape_text(result.name), "", text_table(_COLUMNS, [*_quantile_rows(result)])]
+    lines.append("")
+    for line in (*_figure_lines(result), *_origin_lines(result)):
+        lines += textwrap.wrap(line, _WIDTH, subsequent_indent="  ")
+    for flag in result.flags:
+        lines += textwrap.wrap(f"! {escape_text(str(flag))}", _WIDTH, subsequent_indent="  ")
+    return "\n".join(lines)
+
+
+def _quantile_rows(result: Result) -> Iterator[tuple[str, str, str, str]]:
+    from gpuprof.bench.results.result import QUANTILES
+
+    for quantile in QUANTILES:
+        name = f"p{quantile * 100:.6g}"
+        found = result.estimate(quantile)
+        if found is None:
+            needed = f"needs {samples_needed(quantile):,}"
+            yield name, f"insufficient (n={result.count:,})", needed, "-"
+            continue
+        width = found.relative_width
+        ends = f"{_seconds(found.low)} to {_seconds(found.high)}"
+        yield name, _seconds(found.value), ends, _width(width)
+
+
+def _figure_lines(result: Result) -> Iterator[str]:
+    figures = result.summary
+    if figures is None:
+        yield "no samples"
+        return
+    parts = [f"mean {_seconds(figures.mean)}", f"std {_seconds(figures.std)}"]
+    parts += [
+        f"min {_seconds(figures.minimum)}",
+        f"max {_seconds(figures.maximum)}",
+        f"spread {figures.spread:.1%}",
+    ]
+    yield "  ".join(parts)
+    rate = f"{result.calls_per_s:,.4g} calls/s, one after the other"
+    yield rate if result.items_per_s is None else f"{rate}, {result.items_per_s:,.4g} items/s"
+
+
+def _origin_lines(result: Result) -> Iterator[str]:
+    settings, measured = result.settings, result.measurements
+    calls = sum(each.calls for each in measured)
+    kinds = f"{settings.mode} mode, {settings.caches} caches"
+    yield f"{len(result.samples):,} samples of {calls:,} calls in {_launches(len(result.launches))}, {kinds}"
+    if measured and measured[0].calls_per_sample > 1:
+        yield f"each sample is the mean of {measured[0].calls_per_sample:,} calls: quantiles are of those"
+    for launch in result.launches[:1]:
+        each = launch.measurement
+        if each is not None:
+            yield f"warm-up: {each.warmup}"
+            yield f"stopped: {escape_text(each.stop_reason)}"
+            first = None if each.warmup is None else each.warmup.first_call_s
+            parts = {
+                "load": launch.extra.get("load_s"),
+                "prepare": launch.extra.get("prepare_s"),
+                "first call": first,
+            }
+            yield "  ".join(f"{name} {_seconds(value)}" for name, value in parts.items() if value is not None)
+            yield f"a call that does nothing reads {_seconds(each.timer_ns / 1e9)}; {'; '.join(each.notes)}"
+
+
+def _launches(count: int) -> str:
+    return "1 launch" if count == 1 else f"{count:,} launches"
+
+
+def _width(width: float | None) -> str:
+    if width is None:
+        return "-"
+    return f"{width:.2%}" if width < 1 else f"{width:.1f}x"
+
+
+def _seconds(seconds: float | None) -> str:
+    return "?" if seconds is None else format_duration(seconds * 1e9)

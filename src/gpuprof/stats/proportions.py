@@ -1,0 +1,145 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Statistics of right and wrong answers that two variants gave to the same samples."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+from typing import Any, Literal
+
+from gpuprof.stats.quantiles import CONFIDENCE
+
+ChangeVerdict = Literal["lower", "higher", "same", "inconclusive"]
+
+
+@dataclass(frozen=True, slots=True)
+class PairedCounts:
+    """Samples by who was right: both, the baseline alone, the optimized variant alone, neither."""
+
+    both: int
+    baseline_only: int
+    optimized_only: int
+    neither: int
+
+    @property
+    def count(self) -> int:
+        """All samples."""
+        return self.both + self.baseline_only + self.optimized_only + self.neither
+
+    @property
+    def baseline(self) -> float:
+        """The share that the baseline had right."""
+        return (self.both + self.baseline_only) / self.count
+
+    @property
+    def optimized(self) -> float:
+        """The share that the optimized variant had right."""
+        return (self.both + self.optimized_only) / self.count
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """The optimized variant's share of right answers less the baseline's, with its 95% interval.
+
+    *same*: the whole interval lies within the margin; *lower*, *higher*: it lies on one side of 0 (and not
+    within the margin); else *inconclusive*. `p_value` is McNemar's.
+    """
+
+    low: float
+    value: float
+    high: float
+    p_value: float
+    margin: float
+    verdict: ChangeVerdict
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        names = ("low", "value", "high", "p_value", "margin", "verdict")
+        return {name: _finite(getattr(self, name)) for name in names}
+
+    def __str__(self) -> str:
+        return (
+            f"{self.verdict}: {self.value:+.2%} ({self.low:+.2%} to {self.high:+.2%}, p={self.p_value:.2g})"
+        )
+
+
+def _finite(value: Any) -> Any:
+    # JSON knows no NaN and no infinity.
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def change_of(counts: PairedCounts, margin: float, confidence: float = CONFIDENCE) -> Change:
+    """Judge how the share of right answers changed."""
+    low, high = paired_difference(counts, confidence)
+    verdict: ChangeVerdict = "inconclusive"
+    if -margin < low and high < margin:
+        verdict = "same"
+    elif high < 0:
+        verdict = "lower"
+    elif low > 0:
+        verdict = "higher"
+    value = counts.optimized - counts.baseline
+    return Change(low, value, high, mcnemar(counts.baseline_only, counts.optimized_only), margin, verdict)
+
+
+def mcnemar(baseline_only: int, optimized_only: int) -> float:
+    """Return the exact two-sided p-value of McNemar's test (Psychometrika 12, 1947).
+
+    Of the samples that one variant alone had right, each has it by chance with 1/2 where the variants are
+    equally good: min(1, 2 P(B(n, 1/2) <= the smaller)).
+    """
+    count, smaller = baseline_only + optimized_only, min(baseline_only, optimized_only)
+    if count == 0:
+        return 1.0
+    logarithms = [_log_binomial(count, each) for each in range(smaller + 1)]
+    largest = max(logarithms)
+    total = math.fsum(math.exp(each - largest) for each in logarithms)
+    return min(1.0, 2 * math.exp(largest - count * math.log(2)) * total)
+
+
+def _log_binomial(count: int, chosen: int) -> float:
+    return math.lgamma(count + 1) - math.lgamma(chosen + 1) - math.lgamma(count - chosen + 1)
+
+
+def wilson(right: int, count: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Return the score interval of a proportion (Wilson, JASA 22, 1927)."""
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    share = right / count
+    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
+    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
+    # At 0 and 1 the ends are exact, where rounding would let the interval miss its own value.
+    return (0.0 if right == 0 else middle - half, 1.0 if right == count else middle + half)
+
+
+def paired_difference(counts: PairedCounts, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Return the interval of the optimized share less the baseline's, for the same samples.
+
+    Newcombe (Statistics in Medicine 17, 1998, 2635-2650), method 10: the distances of both shares from the
+    ends of their Wilson intervals, put together as correlated errors. The correlation is that of the
+    fourfold table, with his correction for continuity.
+    """
+    total = counts.count
+    optimized, baseline = counts.optimized, counts.baseline
+    low_o, high_o = wilson(counts.both + counts.optimized_only, total, confidence)
+    low_b, high_b = wilson(counts.both + counts.baseline_only, total, confidence)
+    correlation = _corrected_correlation(counts)
+
+    def together(one: float, other: float) -> float:
+        return math.sqrt(max(0.0, one * one - 2 * correlation * one * other + other * other))
+
+    difference = optimized - baseline
+    low = difference - together(optimized - low_o, high_b - baseline)
+    high = difference + together(high_o - optimized, baseline - low_b)
+    return max(low, -1.0), min(high, 1.0)
+
+
+def _corrected_correlation(counts: PairedCounts) -> float:
+    both, one, other, neither = counts.both, counts.baseline_only, counts.optimized_only, counts.neither
+    margins = (both + one) * (other + neither) * (both + other) * (one + neither)
+    if margins == 0:
+        return 0.0
+    excess: float = both * neither - one * other
+    if excess > 0:
+        excess = max(excess - counts.count / 2, 0.0)
+    return excess / math.sqrt(margins)

@@ -1,0 +1,375 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Quantiles with intervals, summaries and drift, of one process run and pooled over several.
+
+No sample is removed or smoothed: an outlier is a sample like any other. In pooled figures each process run
+has the same weight, however many samples it gave. Comparisons of two configurations are in ratio_test.py.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gpuprof.stats.significance import student_quantile
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+
+CONFIDENCE = 0.95
+# More deviations from the mean, and larger powers of e, than a double can tell from none or all.
+LARGEST_LOGARITHM = 40.0
+_MOST_BLOCKS = 200
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A quantile's value, and the ends of its interval; an end is None where the samples give none."""
+
+    low: float | None
+    value: float
+    high: float | None
+
+    @property
+    def relative_width(self) -> float | None:
+        """The interval's width as a share of the value; None where an end is missing."""
+        if self.low is None or self.high is None or self.value <= 0:
+            return None
+        return (self.high - self.low) / self.value
+
+
+def samples_needed(quantile: float, confidence: float = CONFIDENCE) -> int:
+    """Return the fewest samples that bound a quantile on both sides.
+
+    The widest interval there is, from the smallest sample to the largest, misses the quantile when all
+    samples lie on one side of it: with a probability of q^n + (1 - q)^n.
+    """
+    _check_share(quantile)
+    count = 2
+    extreme = max(quantile, 1 - quantile)
+    count = max(count, math.floor(math.log(1 - confidence) / math.log(extreme)))
+    while quantile**count + (1 - quantile) ** count > 1 - confidence:
+        count += 1
+    return count
+
+
+def interval_ranks(count: int, quantile: float, confidence: float = CONFIDENCE) -> tuple[int, int] | None:
+    """Return the ranks (from 1) of the samples between which a quantile lies; None where n is too small.
+
+    How many of n independent samples lie below the quantile q is binomial, B(n, q), whatever their
+    distribution (David and Nagaraja, Order Statistics, 3rd ed., 7.1). With equal tails the ranks are the
+    quantiles of B at (1 - confidence) / 2 and (1 + confidence) / 2, plus 1. Where one of them lies outside
+    the samples, the interval begins or ends at the outermost sample, and the other tail gets what is left.
+    """
+    if count < samples_needed(quantile, confidence):
+        return None
+    tail = (1 - confidence) / 2
+    low = _binomial_quantile(count, quantile, tail)
+    high = _binomial_quantile(count, quantile, 1 - tail) + 1
+    if low < 1:
+        beyond = (1 - quantile) ** count
+        low, high = 1, _binomial_quantile(count, quantile, confidence + beyond) + 1
+    elif high > count:
+        beyond = quantile**count
+        low, high = _binomial_quantile(count, quantile, 1 - confidence - beyond), count
+    return max(low, 1), min(high, count)
+
+
+def quantile_of(samples: Floats, quantile: float, confidence: float = CONFIDENCE) -> Estimate | None:
+    """Return a quantile of independent samples with its interval; None where the samples do not suffice.
+
+    The value interpolates between neighbouring order statistics (Hyndman and Fan's type 7, American
+    Statistician 50, 1996).
+    """
+    _check_share(quantile)
+    ranks = interval_ranks(len(samples), quantile, confidence)
+    return None if ranks is None else _between(samples, quantile, ranks)
+
+
+def _between(samples: Floats, quantile: float, ranks: tuple[int, int]) -> Estimate:
+    low, high = ranks
+    wanted = [rank - 1 for rank in ranks if 1 <= rank <= len(samples)]
+    ordered = np.partition(samples, wanted) if wanted else samples
+    value = float(np.quantile(samples, quantile))
+    return Estimate(
+        min(float(ordered[low - 1]), value) if low >= 1 else None,
+        value,
+        max(float(ordered[high - 1]), value) if high <= len(samples) else None,
+    )
+
+
+def _check_share(quantile: float) -> None:
+    if not 0 < quantile < 1:
+        raise ValueError(f"a quantile lies between 0 and 1, as 0.99 does: not {quantile}")
+
+
+@lru_cache(maxsize=64)
+def _cumulative_binomial(count: int, share: float) -> tuple[int, Floats]:
+    """Return the first k that matters, and P(B <= k) from there on.
+
+    From the ratios pmf(k + 1) / pmf(k) = (n - k) / (k + 1) * q / (1 - q), which do not overflow.
+    """
+    mean, deviation = count * share, math.sqrt(count * share * (1 - share))
+    first = max(0, math.floor(mean - LARGEST_LOGARITHM * (deviation + 1)))
+    last = min(count, math.ceil(mean + LARGEST_LOGARITHM * (deviation + 1)))
+    k = np.arange(first, last, dtype=np.float64)
+    logarithms = np.concatenate(([0.0], np.cumsum(np.log((count - k) / (k + 1) * share / (1 - share)))))
+    masses = np.exp(logarithms - logarithms.max())
+    return first, np.cumsum(masses) / masses.sum()
+
+
+def _binomial_quantile(count: int, share: float, probability: float) -> int:
+    """Return the smallest k with P(B <= k) >= probability."""
+    first, cumulative = _cumulative_binomial(count, share)
+    place: int = np.searchsorted(cumulative, probability).item()
+    return first + min(place, len(cumulative) - 1)
+
+
+def probability_of_at_least(beyond: int, count: int, share: float) -> float:
+    """Return the probability that at least `beyond` of `count` independent samples lie in a share of them."""
+    first, cumulative = _cumulative_binomial(count, share)
+    place = beyond - 1 - first
+    if place < 0:
+        return 1.0
+    return 1 - float(cumulative[place]) if place < len(cumulative) else 0.0
+
+
+@lru_cache(maxsize=256)
+def exact_share(count: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Return the interval of a share by inverting both binomial tails (Clopper and Pearson, 1934)."""
+    tail = (1 - confidence) / 2
+    low = _share_at(lambda share: probability_of_at_least(count, total, share) > tail) if count else 0.0
+    if count == total:
+        return low, 1.0
+    return low, _share_at(lambda share: 1 - probability_of_at_least(count + 1, total, share) <= tail)
+
+
+def _share_at(is_above: Callable[[float], bool]) -> float:
+    """Return where a condition that holds for large shares begins to, by bisection."""
+    low, high = 0.0, 1.0
+    for _ in range(50):
+        middle = (low + high) / 2
+        low, high = (low, middle) if is_above(middle) else (middle, high)
+    return (low + high) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class SummaryFigures:
+    """Plain figures of samples, in the unit of the samples; `std` is None for one sample."""
+
+    count: int
+    mean: float
+    std: float | None
+    minimum: float
+    maximum: float
+    median: float
+    first_quartile: float
+    third_quartile: float
+
+    @property
+    def spread(self) -> float:
+        """The interquartile range as a share of the median; outliers do not move it."""
+        return (self.third_quartile - self.first_quartile) / self.median if self.median > 0 else 0.0
+
+
+def summarize(samples: Floats) -> SummaryFigures | None:
+    """Return the figures of samples, None where there are none. `std` has n - 1 in its denominator."""
+    if not len(samples):
+        return None
+    first, median, third = (float(value) for value in np.quantile(samples, (0.25, 0.5, 0.75)))
+    return SummaryFigures(
+        count=len(samples),
+        mean=float(samples.mean()),
+        std=float(samples.std(ddof=1)) if len(samples) > 1 else None,
+        minimum=float(samples.min()),
+        maximum=float(samples.max()),
+        median=median,
+        first_quartile=first,
+        third_quartile=third,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Slope:
+    """A trend's slope with its 95% interval."""
+
+    low: float
+    value: float
+    high: float
+
+
+def theil_sen(places: Floats, values: Floats, confidence: float = CONFIDENCE) -> Slope | None:
+    """Return the median of the slopes between all pairs of points; None for fewer than four points.
+
+    The interval is Sen's (JASA 63, 1968): the slopes at the ranks (N -+ z sigma) / 2, where N is the number
+    of pairs and sigma^2 = n (n - 1) (2 n + 5) / 18 is the variance of Kendall's S.
+    """
+    count = len(values)
+    if count < 4:
+        return None
+    first, second = np.triu_indices(count, 1)
+    slopes = np.sort((values[second] - values[first]) / (places[second] - places[first]))
+    z = NormalDist().inv_cdf((1 + confidence) / 2)
+    wide = z * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
+    low = max(math.floor((len(slopes) - wide) / 2), 1)
+    high = min(math.ceil((len(slopes) + wide) / 2) + 1, len(slopes))
+    return Slope(float(slopes[low - 1]), float(np.median(slopes)), float(slopes[high - 1]))
+
+
+def relative_drift(samples: Floats) -> Slope | None:
+    """Return by what share of the median the samples rose from the first to the last, in their order.
+
+    The trend of the medians of up to 200 blocks, so that its cost does not grow with the square of n.
+    """
+    middle = float(np.median(samples)) if len(samples) else 0.0
+    if middle <= 0:
+        return None
+    blocks = np.array_split(samples, min(len(samples), _MOST_BLOCKS))
+    medians = np.array([float(np.median(block)) for block in blocks]) / middle
+    return theil_sen(np.linspace(0.0, 1.0, len(medians)), medians)
+
+
+WIDEST_FACTOR = 10.0  # of an end to the value; what lies further is not told
+
+
+class PooledSamples:
+    """Samples of launches in order, with weights: those of a launch add up to its share.
+
+    `shares` are relative, 1 for each launch where None. `count` is how many samples of one weight would tell
+    as much (Kish, Survey Sampling, 1965): all of them where the launches are of one length, else fewer.
+    """
+
+    def __init__(self, launches: Sequence[Floats], shares: Sequence[float] | None = None) -> None:
+        given = [1.0] * len(launches) if shares is None else shares
+        filled = [(launch, share) for launch, share in zip(launches, given, strict=True) if len(launch)]
+        self.launches = [launch for launch, _ in filled]
+        whole = sum(share for _, share in filled)
+        self._shares = np.array([share / whole for _, share in filled])
+        values = np.concatenate([np.zeros(0), *self.launches])
+        lengths = [len(launch) for launch in self.launches]
+        weights = np.repeat(self._shares / np.maximum(lengths, 1), lengths)
+        order = np.argsort(values, kind="stable")
+        self.samples, self._weights = values[order], weights[order]
+        self._until = np.cumsum(self._weights)
+        squares = float((weights**2).sum())
+        self.count = int(1 / squares + 1e-6) if len(values) else 0
+
+    def value(self, quantile: float) -> float:
+        """Return a quantile, interpolated as by `quantile_of` where all weights are one."""
+        ends = (self._weights[0] + self._weights[-1]) / 2
+        if len(self.samples) == 1 or ends >= 1:
+            return float(self.samples[0])
+        places = (self._until - (self._weights + self._weights[0]) / 2) / (1 - ends)
+        return float(np.interp(quantile, places, self.samples))
+
+    def quantile(self, quantile: float, confidence: float = CONFIDENCE) -> Estimate | None:
+        """Return a quantile with its interval; None where the samples do not suffice.
+
+        Samples of one launch are alike, so the interval comes from how the launches differ: Student's, on the
+        logarithms of the launches' own quantiles, around the value of all samples. It is never narrower than
+        for independent samples, and has no ends where these would lie beyond WIDEST_FACTOR. Launches that are
+        too short for a quantile of their own get Woodruff's.
+        """
+        if len(self.launches) < 2:
+            return quantile_of(self.launches[0], quantile, confidence) if self.launches else None
+        ranks = interval_ranks(self.count, quantile, confidence)
+        if ranks is None:
+            return None
+        figures = [
+            found.value for launch in self.launches if (found := quantile_of(launch, quantile, confidence))
+        ]
+        if len(figures) < len(self.launches) or min(figures) <= 0:
+            return self._woodruff(quantile, ranks, confidence)
+        value = self.value(quantile)
+        low, high = self._student_ends(value, figures, confidence)
+        if low is None or high is None:
+            return Estimate(None, value, None)
+        return self._around(value, min(self._at_rank(ranks[0]), low), max(self._at_rank(ranks[1]), high))
+
+    def mean(self, confidence: float = CONFIDENCE) -> Estimate | None:
+        """Return the mean with Student's interval, over the launches, or the samples of a single one."""
+        if len(self.samples) < 2:
+            return None
+        value = float((self._weights * self.samples).sum())
+        if len(self.launches) < 2:
+            half = student(1 - confidence, len(self.samples) - 1) * float(self.samples.std(ddof=1))
+            half /= math.sqrt(len(self.samples))
+            return Estimate(value - half, value, value + half)
+        figures = [float(launch.mean()) for launch in self.launches]
+        if min(figures) <= 0:
+            return None
+        return self._around(value, *self._student_ends(value, figures, confidence))
+
+    def summary(self) -> SummaryFigures | None:
+        """Return plain figures; None without samples."""
+        if not len(self.samples):
+            return None
+        mean = float((self._weights * self.samples).sum())
+        freedom = 1 - float((self._weights**2).sum())
+        squares = float((self._weights * (self.samples - mean) ** 2).sum())
+        first, median, third = (self.value(each) for each in (0.25, 0.5, 0.75))
+        return SummaryFigures(
+            count=len(self.samples),
+            mean=mean,
+            std=math.sqrt(squares / freedom) if len(self.samples) > 1 else None,
+            minimum=float(self.samples[0]),
+            maximum=float(self.samples[-1]),
+            median=median,
+            first_quartile=first,
+            third_quartile=third,
+        )
+
+    def _student_ends(
+        self, value: float, figures: Sequence[float], confidence: float
+    ) -> tuple[float, float] | tuple[None, None]:
+        deviation = float(np.log(figures).std(ddof=1))
+        half = student(1 - confidence, len(figures) - 1) * deviation / math.sqrt(len(figures))
+        # Two launches that differ give ends from nanoseconds to ages: those are no figures for anybody.
+        if half > math.log(WIDEST_FACTOR):
+            return None, None
+        return value * math.exp(-half), value * math.exp(half)
+
+    def _woodruff(self, quantile: float, ranks: tuple[int, int], confidence: float) -> Estimate:
+        """Return the interval of Woodruff (JASA 47, 1952) with the launches as clusters.
+
+        The share of each launch's samples that lie below the value varies between launches; that spread,
+        times Student's t, is the half width of the share, and the interval lies between the quantiles at
+        both ends of it. An end beyond the samples is None.
+        """
+        value, clusters = self.value(quantile), len(self.launches)
+        below = np.array([np.mean(launch <= value) for launch in self.launches])
+        residuals = self._shares * (below - float((self._shares * below).sum()))
+        error = math.sqrt(clusters / (clusters - 1) * float((residuals**2).sum()))
+        half = student(1 - confidence, clusters - 1) * error
+        low = min(ranks[0], math.floor(self.count * (quantile - half)))
+        high = max(ranks[1], math.ceil(self.count * (quantile + half)) + 1)
+        return self._around(
+            value,
+            self._at_rank(low) if low >= 1 else None,
+            self._at_rank(high) if high <= self.count else None,
+        )
+
+    def _at_rank(self, rank: int) -> float:
+        """Return the sample that has a rank (from 1) among `count` samples of one weight."""
+        place = int(np.searchsorted(self._until, (rank - 0.5) / self.count))
+        return float(self.samples[min(place, len(self.samples) - 1)])
+
+    @staticmethod
+    def _around(value: float, low: float | None, high: float | None) -> Estimate:
+        return Estimate(
+            None if low is None else min(low, value), value, None if high is None else max(high, value)
+        )
+
+
+@lru_cache(maxsize=64)
+def student(level: float, freedom: float) -> float:
+    """Return one quantile of Student's t, which takes a while to find and is often asked for again."""
+    return float(student_quantile(level, np.array([float(freedom)]))[0])

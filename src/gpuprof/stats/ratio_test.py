@@ -1,0 +1,466 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether one configuration is faster than another, with launches as the unit of sampling.
+
+The samples of one launch share its memory layout, its neighbours and its clock: 10,000 of them are one
+draw, not 10,000. So each launch counts with one figure, its median as a rule, and what is compared are
+the figures of launches that were made in a random, counterbalanced order.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from gpuprof.stats.quantiles import CONFIDENCE, student
+from gpuprof.stats.significance import discoveries, plain_means, student_p_value, welch
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+
+Verdict = Literal["slower", "faster", "same", "inconclusive"]
+MARGIN = 0.01
+_RESAMPLES = 4_000
+_LARGEST_EXPONENT = 700.0  # of a double; two launches that differ much ask for more
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """How the new configuration's launches compare with the old one's.
+
+    `ratio` is new time over old time: above 1 is slower. `low` and `high` are the ends of its interval,
+    which has a confidence of 1 - `level`; `p_value` is that of a ratio of 1. `ratio_of_medians` is the same
+    question without a normal distribution, with a bootstrap interval. None stands for what too few launches
+    do not tell.
+    """
+
+    verdict: Verdict
+    reason: str
+    margin: float
+    old_launches: int
+    new_launches: int
+    ratio: float
+    low: float | None
+    high: float | None
+    level: float
+    p_value: float | None
+    same_p_value: float | None
+    ratio_of_medians: tuple[float | None, float, float | None]
+    hedges_g: float | None
+    cliffs_delta: float
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        return {**asdict(self), "ratio_of_medians": list(self.ratio_of_medians)}
+
+    def __str__(self) -> str:
+        between = "" if self.low is None else f" ({self.low:.4f} to {self.high:.4f})"
+        return f"{self.verdict}: {self.ratio:.4f}x{between}; {self.reason}"
+
+
+@dataclass(frozen=True, slots=True)
+class LogRatio:
+    """An estimated logarithm of new time over old time, its standard error and degrees of freedom."""
+
+    value: float
+    error: float
+    freedom: float
+    p_value: float
+
+    @classmethod
+    def of(cls, value: float, error: float, freedom: float) -> LogRatio:
+        """Return an estimate with the two-sided p-value of Student's t."""
+        exact = 0.0 if value == 0 else math.inf
+        t = abs(value) / error if error > 0 else exact
+        return cls(value, error, freedom, float(student_p_value(np.array([t]), np.array([freedom]))[0]))
+
+    def interval(self, level: float) -> tuple[float, float]:
+        """Return the ends of the ratio's interval, at a confidence of 1 - `level`."""
+        half = student(level, self.freedom) * self.error
+        return math.exp(self.value - half), math.exp(min(self.value + half, _LARGEST_EXPONENT))
+
+    def same_p_value(self, margin: float) -> float:
+        """Return the larger p-value of the two one-sided tests (Schuirmann, J. Pharmacok. 15, 1987)."""
+        edge = math.log1p(margin)
+        return max(self._one_sided(edge - self.value), self._one_sided(edge + self.value))
+
+    def _one_sided(self, distance: float) -> float:
+        if self.error == 0:
+            return 0.0 if distance > 0 else 1.0
+        t = distance / self.error
+        both = float(student_p_value(np.array([abs(t)]), np.array([self.freedom]))[0])
+        return both / 2 if t > 0 else 1 - both / 2
+
+
+def compare(
+    old: Sequence[float], new: Sequence[float], *, margin: float = MARGIN, confidence: float = CONFIDENCE
+) -> Comparison:
+    """Compare the figures of two configurations' launches, one figure a launch, in seconds.
+
+    *Slower* and *faster* need the whole interval of the ratio beyond the practical margin; *same* needs both
+    one-sided tests to hold it inside; else it is *inconclusive*. Raises ValueError for what cannot be times.
+    """
+    return compare_many({"": (old, new)}, margin=margin, confidence=confidence)[""]
+
+
+def compare_many(
+    metrics: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    *,
+    margin: float = MARGIN,
+    confidence: float = CONFIDENCE,
+) -> dict[str, Comparison]:
+    """Compare several metrics at once, each as (old, new); of the differences found, few are false.
+
+    Benjamini and Hochberg's procedure bounds the share of false ones by 1 - `confidence`; each interval is
+    as wide as the level at which its difference was found (Benjamini and Yekutieli).
+    """
+    if not 0 <= margin < 1:
+        raise ValueError(f"the practical margin is a share of the time, as 0.01 is: not {margin}")
+    figures = {name: (_times(old), _times(new)) for name, (old, new) in metrics.items()}
+    ratios = {name: log_ratio(*pair) for name, pair in figures.items()}
+    judged = judge_ratios(ratios, dict.fromkeys(ratios, margin), confidence=confidence)
+    return {
+        name: _comparison(*pair, ratios[name], judged[name], 1 - confidence) for name, pair in figures.items()
+    }
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """A verdict on one ratio, and the interval, at a confidence of 1 - `level`, that it rests on."""
+
+    verdict: Verdict
+    reason: str
+    margin: float
+    low: float | None
+    high: float | None
+    level: float
+    same_p_value: float | None
+
+
+def judge_ratios(
+    ratios: Mapping[str, LogRatio | None], margins: Mapping[str, float], *, confidence: float = CONFIDENCE
+) -> dict[str, Judgement]:
+    """Judge several ratios at once, each by its practical margin; None is one that nobody can judge."""
+    known = [name for name, ratio in ratios.items() if ratio is not None]
+    p_values = np.array([ratio.p_value for ratio in ratios.values() if ratio is not None])
+    stands, level = discoveries(p_values, 1 - confidence)
+    different = {name for name, is_so in zip(known, stands, strict=True) if is_so}
+    judged = {}
+    for name, ratio in ratios.items():
+        margin = margins[name]
+        low, high = (None, None) if ratio is None else ratio.interval(level)
+        same = None if ratio is None else ratio.same_p_value(margin)
+        is_same = same is not None and same <= 1 - confidence
+        verdict, reason = _judge(low, high, name in different, margin, is_same)
+        judged[name] = Judgement(verdict, reason, margin, low, high, level, same)
+    return judged
+
+
+def log_ratio(old: Floats, new: Floats) -> LogRatio | None:
+    """Compare logarithms of times by Welch's test; None where an arm has fewer than two launches.
+
+    Of logarithms, since a launch's disturbances multiply its time, and since a ratio and its inverse are
+    then judged alike.
+    """
+    if min(len(old), len(new)) < 2:
+        return None
+    found = welch(plain_means(np.log(new)[None, :]), plain_means(np.log(old)[None, :]))
+    return LogRatio(
+        *(float(part[0]) for part in (found.difference, found.error, found.freedom, found.p_value))
+    )
+
+
+def _times(figures: Sequence[float]) -> Floats:
+    times = np.asarray(figures, dtype=np.float64)
+    if not len(times):
+        raise ValueError("there is no launch to compare: measure both configurations")
+    if not (np.isfinite(times).all() and (times > 0).all()):
+        raise ValueError("the figures of launches are times above 0; at least one is not")
+    return times
+
+
+def _comparison(
+    old: Floats,
+    new: Floats,
+    ratio: LogRatio | None,
+    judged: Judgement,
+    same_level: float,
+) -> Comparison:
+    return Comparison(
+        verdict=judged.verdict,
+        reason=judged.reason,
+        margin=judged.margin,
+        old_launches=len(old),
+        new_launches=len(new),
+        ratio=math.exp(float(np.log(new).mean() - np.log(old).mean())),
+        low=judged.low,
+        high=judged.high,
+        level=judged.level,
+        p_value=None if ratio is None else ratio.p_value,
+        same_p_value=judged.same_p_value,
+        ratio_of_medians=bootstrap_ratio(old, new, confidence=1 - same_level),
+        hedges_g=hedges_g(old, new),
+        cliffs_delta=cliffs_delta(old, new),
+    )
+
+
+def _judge(
+    low: float | None, high: float | None, differs: bool, margin: float, is_same: bool
+) -> tuple[Verdict, str]:
+    beyond = f"the practical margin of {margin:.1%}" if margin else "1"
+    if low is None or high is None:
+        return "inconclusive", "one launch tells nothing of how launches differ: take 10 of each"
+    if differs and low > 1 + margin:
+        return "slower", f"the whole interval lies above {beyond}"
+    if differs and high < 1 / (1 + margin):
+        return "faster", f"the whole interval lies below {beyond}"
+    if is_same:
+        return "same", f"both one-sided tests keep the ratio within {beyond}"
+    return "inconclusive", f"the interval reaches across {beyond}: more launches make it narrower"
+
+
+def hedges_g(old: Floats, new: Floats) -> float | None:
+    """Return the difference of the means in pooled standard deviations; None for too few or no spread.
+
+    Hedges (J. Educ. Stat. 6, 1981): Cohen's d times 1 - 3 / (4 f - 1), with f = n_old + n_new - 2.
+    """
+    freedom = len(old) + len(new) - 2
+    if min(len(old), len(new)) < 2:
+        return None
+    squares = old.var(ddof=1) * (len(old) - 1) + new.var(ddof=1) * (len(new) - 1)
+    pooled = math.sqrt(squares / freedom)
+    return float((new.mean() - old.mean()) / pooled * (1 - 3 / (4 * freedom - 1))) if pooled > 0 else None
+
+
+def cliffs_delta(old: Floats, new: Floats) -> float:
+    """Return how much oftener a new launch is slower than an old one than faster: -1 to 1.
+
+    Cliff (Psychol. Bull. 114, 1993): P(new > old) - P(new < old), over all pairs.
+    """
+    return float(np.sign(new[:, None] - old[None, :]).mean())
+
+
+def bootstrap_ratio(
+    old: Floats, new: Floats, *, confidence: float = CONFIDENCE, resamples: int = _RESAMPLES, seed: int = 0
+) -> tuple[float | None, float, float | None]:
+    """Return the ratio of the medians with its bias-corrected and accelerated bootstrap interval.
+
+    Efron (JASA 82, 1987), for two samples: both are resampled, and the acceleration comes from the
+    jackknife of each (Efron and Tibshirani, An Introduction to the Bootstrap, 14.3 and 8.3). The ends are
+    None for fewer than four launches in an arm, where resampling makes no sense.
+    """
+    value = float(np.median(new) / np.median(old))
+    if min(len(old), len(new)) < 4:
+        return None, value, None
+    generator = np.random.default_rng(seed)
+    drawn = _resampled_medians(new, resamples, generator) / _resampled_medians(old, resamples, generator)
+    below = float(np.mean(drawn < value) + np.mean(drawn == value) / 2)
+    if not 0 < below < 1:
+        return None, value, None
+    normal = NormalDist()
+    bias, acceleration = normal.inv_cdf(below), _acceleration(old, new)
+    ends = []
+    for tail in ((1 - confidence) / 2, (1 + confidence) / 2):
+        z = bias + normal.inv_cdf(tail)
+        ends.append(normal.cdf(bias + z / (1 - acceleration * z)))
+    low, high = (float(end) for end in np.quantile(drawn, ends))
+    return min(low, value), value, max(high, value)
+
+
+def _resampled_medians(samples: Floats, resamples: int, generator: np.random.Generator) -> Floats:
+    picks = generator.integers(0, len(samples), (resamples, len(samples)))
+    drawn = np.sort(samples[picks], axis=1)
+    middle = len(samples) // 2
+    return np.asarray((drawn[:, middle] + drawn[:, (len(samples) - 1) // 2]) / 2)
+
+
+def _acceleration(old: Floats, new: Floats) -> float:
+    """Return sum(u^3) / (6 sum(u^2)^1.5) over the influences u of both arms' launches."""
+    old_median, new_median = float(np.median(old)), float(np.median(new))
+    influences = [
+        _influence(np.array([new_median / np.median(np.delete(old, each)) for each in range(len(old))])),
+        _influence(np.array([np.median(np.delete(new, each)) / old_median for each in range(len(new))])),
+    ]
+    together = np.concatenate(influences)
+    squares = float((together**2).sum())
+    return float((together**3).sum()) / (6 * squares**1.5) if squares > 0 else 0.0
+
+
+def _influence(left_out: Floats) -> Floats:
+    influence: Floats = (len(left_out) - 1) * (left_out.mean() - left_out) / len(left_out)
+    return influence
+
+
+def launches_needed(
+    variation: float, change: float, *, margin: float = 0.0, level: float = 0.05, power: float = 0.8
+) -> int:
+    """Return the launches of each configuration that show a change, by the normal approximation.
+
+    2 ((z_a + z_b) cv / ln((1 + d) / (1 + m)))^2 + 1, where cv is the coefficient of variation between
+    launches, and m the practical margin beyond which the whole interval has to lie. Raises ValueError for a
+    change within the margin, which no number of launches shows.
+    """
+    beyond = math.log1p(change) - math.log1p(margin)
+    if beyond <= 0:
+        raise ValueError(f"a change of {change:.2%} is within the margin of {margin:.2%}: nothing shows it")
+    normal = NormalDist()
+    z = normal.inv_cdf(1 - level / 2) + normal.inv_cdf(power)
+    return math.ceil(2 * (z * variation / beyond) ** 2 + 1)
+
+
+def launches_to_settle(
+    variation: float, margin: float, *, level: float = 0.05, power: float = 0.8
+) -> int | None:
+    """Return the launches of each configuration that settle a comparison, as far as launches can.
+
+    As many as show, with this power, both that equal times are *same* (two one-sided tests at `level`,
+    2 ((z_a + z_(b/2)) cv / ln(1 + m))^2 + 1) and that times beyond twice the margin differ. None without a
+    margin, within which nothing can be *same*. A ratio near the margin itself takes more.
+    """
+    if margin <= 0:
+        return None
+    normal = NormalDist()
+    z = normal.inv_cdf(1 - level) + normal.inv_cdf((1 + power) / 2)
+    same = math.ceil(2 * (z * variation / math.log1p(margin)) ** 2 + 1)
+    return max(same, launches_needed(variation, 2 * margin, margin=margin, level=level, power=power))
+
+
+def smallest_change(
+    variation: float, launches: int, *, margin: float = 0.0, level: float = 0.05, power: float = 0.8
+) -> float:
+    """Return the slow-down that so many launches of each show: `launches_needed` turned round."""
+    if launches < 2:
+        raise ValueError(f"{launches} launches tell nothing of how launches differ: take 2 at the least")
+    normal = NormalDist()
+    z = normal.inv_cdf(1 - level / 2) + normal.inv_cdf(power)
+    return (1 + margin) * math.exp(z * variation * math.sqrt(2 / (launches - 1))) - 1
+
+
+# Fewer files of a segment tell too little of their spread: then all segments tell it together.
+ENOUGH_FILES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Variance:
+    """An estimated variance and its degrees of freedom."""
+
+    value: float
+    freedom: float
+
+
+@dataclass(frozen=True, slots=True)
+class Levels:
+    """A series of files, the logarithms of each one's launches, cut where its level changes."""
+
+    files: tuple[Floats, ...]
+    changes: tuple[int, ...]
+
+    @property
+    def segments(self) -> list[tuple[int, int]]:
+        """The first file of each segment, and that behind its last."""
+        return list(itertools.pairwise([0, *self.changes, len(self.files)]))
+
+    @property
+    def figures(self) -> Floats:
+        """One figure a file."""
+        return np.array([each.mean() for each in self.files])
+
+    @property
+    def last(self) -> tuple[int, int]:
+        """The segment that is the baseline."""
+        return self.segments[-1]
+
+    def between_files(self, *, of_last: bool = True) -> Variance | None:
+        """Return the variance between files of one segment; None where there are too few files.
+
+        Of the last segment alone where that has enough files, else of all segments together.
+        """
+        begin, end = self.last
+        chosen = [self.last] if of_last and end - begin >= ENOUGH_FILES else self.segments
+        return _within([self.figures[a:b] for a, b in chosen])
+
+    def change(self, number: int) -> LogRatio | None:
+        """Return by how much the level changes between two segments; None where no spread is known."""
+        spread = self.between_files(of_last=False)
+        (a, b), (c, d) = self.segments[number : number + 2]
+        if spread is None:
+            return None
+        figures = self.figures
+        error = math.sqrt(spread.value * (1 / (b - a) + 1 / (d - c)))
+        return LogRatio.of(float(figures[c:d].mean() - figures[a:b].mean()), error, spread.freedom)
+
+    def against(self, candidates: Sequence[Floats]) -> LogRatio | None:
+        """Hold new files against the last segment; None where no spread between files is known."""
+        spread = _with_candidates(self.between_files(), candidates)
+        if spread is None:
+            return None
+        begin, end = self.last
+        new = np.array([each.mean() for each in candidates])
+        variance = spread.value * (1 / (end - begin) + 1 / len(new))
+        more = self._more(candidates)
+        whole = variance + more.value
+        parts = variance**2 / spread.freedom + more.value**2 / more.freedom
+        freedom = whole**2 / parts if parts > 0 else spread.freedom
+        return LogRatio.of(float(new.mean() - self.figures[begin:end].mean()), math.sqrt(whole), freedom)
+
+    def _more(self, candidates: Sequence[Floats]) -> Variance:
+        """Return what the candidates' launches vary more than the launches of the baseline's files do."""
+        own = [self.files[place] for place in range(*self.last)]
+        usual = _within(own)
+        accounted = 0.0 if usual is None else usual.value * float(np.mean([1 / len(each) for each in own]))
+        known = [each for each in (usual, _within(candidates)) if each is not None]
+        if not known:
+            return Variance(0.0, 1.0)
+        # A few launches that happen to agree are no better than launches were so far.
+        found = max(known, key=lambda each: each.value)
+        each_file = [max(0.0, found.value / len(each) - accounted) for each in candidates]
+        return Variance(sum(each_file) / len(candidates) ** 2, found.freedom)
+
+
+def _with_candidates(spread: Variance | None, candidates: Sequence[Floats]) -> Variance | None:
+    if len(candidates) < 2 or spread is None:
+        return spread
+    figures = np.array([each.mean() for each in candidates])
+    freedom = spread.freedom + len(figures) - 1
+    squares = spread.value * spread.freedom + float(((figures - figures.mean()) ** 2).sum())
+    return Variance(squares / freedom, freedom)
+
+
+def _within(groups: Sequence[Floats]) -> Variance | None:
+    """Return the variance within groups, one for all; None where no group has two."""
+    freedom = sum(len(each) - 1 for each in groups)
+    if not freedom:
+        return None
+    return Variance(sum(float(((each - each.mean()) ** 2).sum()) for each in groups) / freedom, freedom)
+
+
+def files_to_settle(
+    variation: float, files: int, margin: float, *, level: float = 0.05, power: float = 0.8
+) -> int | None:
+    """Return the candidate files that settle a comparison with a level of so many files.
+
+    As many as show that equal times are *same*. None where no number of them does.
+    """
+    left = _precision(variation, margin, level, power) - 1 / files
+    return max(1, math.ceil(1 / left)) if left > 0 else None
+
+
+def margin_to_settle(variation: float, files: int, *, level: float = 0.05, power: float = 0.8) -> float:
+    """Return the margin within which one candidate file shows that equal times are *same*."""
+    normal = NormalDist()
+    z = normal.inv_cdf(1 - level) + normal.inv_cdf((1 + power) / 2)
+    return math.expm1(z * variation * math.sqrt(1 + 1 / files))
+
+
+def _precision(variation: float, margin: float, level: float, power: float) -> float:
+    normal = NormalDist()
+    z = normal.inv_cdf(1 - level) + normal.inv_cdf((1 + power) / 2)
+    return (math.log1p(margin) / (z * variation)) ** 2 if variation > 0 else math.inf
