@@ -21,6 +21,7 @@ from gpuprof.errors import (
 )
 from gpuprof.opened_run import PathLike, Run
 from gpuprof.record.device_samples import has_driver
+from gpuprof.record.options import GpuOption, RecordingOptions, WhichCeilings
 from gpuprof.record.python_stacks import NO_PYINSTRUMENT, has_pyinstrument
 from gpuprof.record.recording import Recording, pause_for_program, resume_after
 from gpuprof.record.recording_folder import create_folder
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.ceiling_rows import Ceilings
     from gpuprof.record.supervise import ProgramResult
 
-WhichCeilings = Literal["cached", "around"]
+_SWITCHES = ("layers", "operators", "python", "work", "counters")
 
 
 class Profile:
@@ -135,7 +136,7 @@ def profile(
     out: PathLike | None = None,
     layers: bool = True,
     operators: bool = True,
-    gpu: Literal["auto"] | bool = "auto",
+    gpu: GpuOption = "auto",
     python: bool = False,
     work: bool = False,
     ceilings: WhichCeilings = "cached",
@@ -156,17 +157,16 @@ def profile(
     its memory moved, tensor operations. Where they cannot be had, a note in the run says why. Raises
     RecordingError, or UnavailableError for what this version or machine lacks.
     """
-    _check_switches(layers=layers, operators=operators, python=python, work=work, counters=counters)
-    _refuse_unavailable(gpu=gpu, python=python)
-    if ceilings not in get_args(WhichCeilings):
-        raise RecordingError(f'profile(ceilings={ceilings!r}) must be "cached" or "around"')
-    if ceilings == "around" and not (work or counters):
-        raise RecordingError('profile(ceilings="around") is for the roofline: add work=True')
-    if (work or counters) and not (layers and operators):
-        option = "work" if work else "counters"
-        raise RecordingError(
-            f"profile({option}=True) joins work to layers and operators: leave both switched on"
-        )
+    options = RecordingOptions(
+        layers=layers,
+        operators=operators,
+        gpu=gpu,
+        python=python,
+        work=work,
+        ceilings=ceilings,
+        counters=counters,
+    )
+    _check_options(options)
     _check_modules(modules)
     if out is not None:
         _check_out(out)
@@ -174,17 +174,25 @@ def profile(
     if out is None:
         temporary = TemporaryFolder()
         out = temporary.path / "run.gpuprof"
-    recording = Recording(
-        Path(out),
-        modules=modules,
-        layers=layers,
-        operators=operators,
-        gpu=gpu,
-        python=python,
-        work=work,
-        counters=counters,
-    )
+    recording = Recording(Path(out), options, modules=modules)
     return Profile(recording, temporary=temporary, ceilings=ceilings)
+
+
+def _check_options(options: RecordingOptions) -> None:
+    for name in _SWITCHES:
+        # Anything else is true or false, too, such as the text "no".
+        if (value := getattr(options, name)) not in (True, False):
+            raise RecordingError(f"profile({name}={value!r}) must be True or False")
+    _refuse_unavailable(options)
+    if options.ceilings not in get_args(WhichCeilings):
+        raise RecordingError(f'profile(ceilings={options.ceilings!r}) must be "cached" or "around"')
+    if options.ceilings == "around" and not options.counts_work:
+        raise RecordingError('profile(ceilings="around") is for the roofline: add work=True')
+    if options.counts_work and not (options.layers and options.operators):
+        option = "work" if options.work else "counters"
+        raise RecordingError(
+            f"profile({option}=True) joins work to layers and operators: leave both switched on"
+        )
 
 
 def _look_before(which: WhichCeilings) -> Ceilings | None:
@@ -195,19 +203,12 @@ def _look_before(which: WhichCeilings) -> Ceilings | None:
     return look_before()
 
 
-def _check_switches(**switches: bool) -> None:
-    for name, value in switches.items():
-        # Anything else is true or false, too, such as the text "no".
-        if value not in (True, False):
-            raise RecordingError(f"profile({name}={value!r}) must be True or False")
-
-
-def _refuse_unavailable(*, gpu: Literal["auto"] | bool, python: bool) -> None:
-    if gpu not in ("auto", True, False):
-        raise RecordingError(f'profile(gpu={gpu!r}) must be "auto", True or False')
-    if gpu is True and not has_driver():
+def _refuse_unavailable(options: RecordingOptions) -> None:
+    if options.gpu not in ("auto", True, False):
+        raise RecordingError(f'profile(gpu={options.gpu!r}) must be "auto", True or False')
+    if options.gpu is True and not has_driver():
         raise UnavailableError("profile(gpu=True) finds no NVIDIA driver here: leave it out, or install one")
-    if python and not has_pyinstrument():
+    if options.python and not has_pyinstrument():
         raise UnavailableError(f"profile(python=True): {NO_PYINSTRUMENT}")
 
 
@@ -238,52 +239,33 @@ def run_program(
     target: str,
     arguments: Sequence[str] = (),
     *,
+    options: RecordingOptions | None = None,
     is_module: bool = False,
     out: Path | None = None,
-    layers: bool = True,
-    operators: bool = True,
-    gpu: Literal["auto"] | bool = "auto",
-    python: bool = False,
-    work: bool = False,
-    ceilings: WhichCeilings = "cached",
-    counters: bool = False,
-    profiler: Literal["torch", "pyinstrument", "cprofile"] | None = None,
-    children: bool = False,
     on_measuring: Callable[[], None] | None = None,
 ) -> tuple[int, Run | RunError]:
     """Run a script or module under a recording; returns its exit code and the run.
 
     When the run could not be written the error stands in its place: the program ran all the same. It is a
     NotRecordedError where the recording could not begin, which standard error told. A run that has the
-    default name, of a program that failed before anything was recorded, is not kept. `profiler` runs the
-    program under that one alone: with "pyinstrument" as with `python` and no other source, with the others
-    the run is made of what they write. `children` records the Python processes that it starts as well.
+    default name, of a program that failed before anything was recorded, is not kept. `options.profiler` runs
+    the program under that one alone: with "pyinstrument" as with `python` and no other source, with the
+    others the run is made of what they write.
     `on_measuring` is called before this machine's ceilings are measured for `work`, which takes seconds.
     """
     from gpuprof.record.supervise import run_program as supervise
     from gpuprof.record.supervise import target_path
 
-    if profiler == "pyinstrument":
-        layers, operators, gpu, python = False, False, False, True
-    elif profiler is not None:
-        return _run_under(profiler, target, arguments, is_module=is_module, out=out)
+    options = options or RecordingOptions()
+    if options.profiler == "pyinstrument":
+        options = options.stacks_only()
+    elif options.profiler is not None:
+        return _run_under(options.profiler, target, arguments, is_module=is_module, out=out)
 
     # What cannot be run is refused below, without having been waited for.
     can_run = not target_path(target, is_module=is_module, out=out).exists()
-    before = _look_before(ceilings) if can_run else None
-    result = supervise(
-        target,
-        arguments,
-        is_module=is_module,
-        out=out,
-        layers=layers,
-        operators=operators,
-        gpu=gpu,
-        python=python,
-        work=work,
-        counters=counters,
-        children=children,
-    )
+    before = _look_before(options.ceilings) if can_run else None
+    result = supervise(target, arguments, options, is_module=is_module, out=out)
     keep_empty = out is not None or result.exit_code == 0
     return result.exit_code, _run_of(result, before, on_measuring, keep_empty=keep_empty)
 

@@ -24,6 +24,7 @@ from gpuprof.cli.main import execute
 from gpuprof.cli.run import Program, split_program, tell_who_waits
 from gpuprof.cli.summary import summary
 from gpuprof.errors import GpuprofError, RecordingError, RunError
+from gpuprof.record.options import RecordingOptions
 from gpuprof.run.format import KINDS
 
 
@@ -340,43 +341,16 @@ def test_everything_after_the_program_is_its_own(
 def test_run_passes_on_what_was_asked(api: FakeApi) -> None:
     assert execute(["run", "--no-operators", "--out", "r.gpuprof", "t.py", "--out", "mine", "--help"]) == 0
     assert execute(["run", "--no-layers", "--no-gpu", "-m", "pkg", "--json"]) == 0
+    shared = {"on_measuring": tell_who_waits}
+    without_operators = RecordingOptions(operators=False)
+    without_layers = RecordingOptions(layers=False, gpu=False)
     assert api.calls == [
         (
             "t.py",
             ["--out", "mine", "--help"],
-            {
-                "is_module": False,
-                "out": Path("r.gpuprof"),
-                "layers": True,
-                "operators": False,
-                "gpu": "auto",
-                "python": False,
-                "work": False,
-                "ceilings": "cached",
-                "counters": False,
-                "profiler": None,
-                "children": False,
-                "on_measuring": tell_who_waits,
-            },
+            {"is_module": False, "out": Path("r.gpuprof"), "options": without_operators, **shared},
         ),
-        (
-            "pkg",
-            ["--json"],
-            {
-                "is_module": True,
-                "out": None,
-                "layers": False,
-                "operators": True,
-                "gpu": False,
-                "python": False,
-                "work": False,
-                "ceilings": "cached",
-                "counters": False,
-                "profiler": None,
-                "children": False,
-                "on_measuring": tell_who_waits,
-            },
-        ),
+        ("pkg", ["--json"], {"is_module": True, "out": None, "options": without_layers, **shared}),
     ]
 
 

@@ -34,6 +34,7 @@ from torch_models import (
 )
 
 from gpuprof.api import run_program
+from gpuprof.record.options import RecordingOptions
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
@@ -447,7 +448,9 @@ class TestDeletedModels:
 def run_script(tmp_path: Path, source: str, *arguments: str, **options: Any) -> tuple[int, gpuprof.Run]:
     script = tmp_path / "script.py"
     script.write_text(textwrap.dedent(source))
-    code, run = run_program(str(script), arguments, out=tmp_path / "run.gpuprof", **options)
+    code, run = run_program(
+        str(script), arguments, options=RecordingOptions(**options), out=tmp_path / "run.gpuprof"
+    )
     assert isinstance(run, gpuprof.Run)
     return code, run
 

@@ -18,6 +18,7 @@ import gpuprof
 from gpuprof import _native
 from gpuprof.cli.run import run as run_command
 from gpuprof.record.children import CHILDREN_VARIABLE, STARTUP_FOLDER, join_run, offer_run
+from gpuprof.record.options import RecordingOptions
 from gpuprof.record.python_stacks import has_pyinstrument
 from gpuprof.run.child_facts import name_processes, read_child_facts, who_told_of_gpu, with_child_facts
 
@@ -334,7 +335,7 @@ def test_a_run_that_is_gone_loses_events_and_harms_nobody(tmp_path: Path) -> Non
     assert _native.stop_recording()["storage_failed"]
 
 
-OFFERED = {"out": "", "layers": True, "operators": False, "gpu": False, "python": False}
+OFFERED = RecordingOptions(operators=False, gpu=False)
 
 
 @pytest.mark.parametrize("facts", [None, "[]", '{"process_id": 1}', '{"process_id": 0, "closed": false}'])
@@ -343,7 +344,7 @@ def test_only_a_run_that_is_being_recorded_is_joined(
 ) -> None:
     for name in ("PYTHONPATH", CHILDREN_VARIABLE):
         monkeypatch.setenv(name, "")
-    offer_run({**OFFERED, "out": str(tmp_path)})
+    offer_run(tmp_path, OFFERED)
     if facts is not None:
         (tmp_path / "recording.json").write_text(facts)
     join_run()
@@ -357,7 +358,7 @@ def test_only_a_run_that_is_being_recorded_is_joined(
 def test_a_gpuprof_of_another_version_stays_away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("PYTHONPATH", CHILDREN_VARIABLE):
         monkeypatch.setenv(name, "")
-    offer_run({**OFFERED, "out": str(tmp_path)})
+    offer_run(tmp_path, OFFERED)
     (tmp_path / "recording.json").write_text(json.dumps({"process_id": os.getpid(), "closed": False}))
     offered = json.loads(os.environ[CHILDREN_VARIABLE])
     for text in (json.dumps({**offered, "gpuprof": "0.0.1"}), "{", "", "{}"):
@@ -371,9 +372,9 @@ def unjoinable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A run that is being recorded and offered, but for one word without which nothing can begin."""
     for name in ("PYTHONPATH", CHILDREN_VARIABLE):
         monkeypatch.setenv(name, "")
-    offer_run({**OFFERED, "out": str(tmp_path)})
+    offer_run(tmp_path, OFFERED)
     offered = json.loads(os.environ[CHILDREN_VARIABLE])
-    del offered["layers"]
+    del offered["options"]
     monkeypatch.setenv(CHILDREN_VARIABLE, json.dumps(offered))
     (tmp_path / "recording.json").write_text(json.dumps({"process_id": os.getpid(), "closed": False}))
     (tmp_path / "segments").mkdir()
@@ -386,7 +387,7 @@ def test_what_keeps_a_process_out_of_a_run_is_a_note_in_it(unjoinable: Path) -> 
     children, damage = read_child_facts(unjoinable / "segments")
     assert damage == []
     facts = with_child_facts({"notes": ["known"]}, children, decoded())
-    assert facts["notes"] == ["known", f"process {os.getpid()}: it could not be recorded: KeyError: 'layers'"]
+    assert facts["notes"] == ["known", f"process {os.getpid()}: it could not be recorded: KeyError: 'options'"]
 
 
 def test_a_note_that_cannot_be_left_harms_nobody(unjoinable: Path) -> None:
@@ -401,7 +402,7 @@ def test_a_recording_that_cannot_begin_is_a_note_in_the_run(
     for name in ("PYTHONPATH", CHILDREN_VARIABLE):
         monkeypatch.setenv(name, "")
     with gpuprof.profile(out=tmp_path / "r", layers=False, operators=False, gpu=False) as profile:
-        offer_run({**OFFERED, "out": str(tmp_path / "r")})
+        offer_run(tmp_path / "r", OFFERED)
         join_run()  # in this very process, which has a recording already
     (note,) = [line for line in profile.run.meta["notes"] if "could not be recorded" in line]
     begin = f"process {os.getpid()}: it could not be recorded: RecordingError: a recording is active"

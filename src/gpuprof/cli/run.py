@@ -7,11 +7,12 @@ import contextlib
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING
 
 import click
 
 from gpuprof.errors import NothingRecordedError, NotRecordedError, RunError
+from gpuprof.record.options import OtherProfiler, RecordingOptions, WhichCeilings
 
 if TYPE_CHECKING:
     from gpuprof.api import Run
@@ -26,27 +27,6 @@ class Program:
     target: str
     arguments: list[str]
     is_module: bool
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the words before the program say, each named as click names it."""
-
-    out: str | None
-    no_operators: bool
-    no_layers: bool
-    no_gpu: bool
-    work: bool
-    ceilings: Literal["cached", "around"]
-    counters: bool
-    children: bool
-    python_stacks: bool
-    profiler: Literal["torch", "pyinstrument", "cprofile"] | None
-
-    @property
-    def counts_work(self) -> bool:
-        """Whether the roofline can be made of the run."""
-        return self.work or self.counters
 
 
 def split_program(words: list[str], takes_value: frozenset[str]) -> tuple[list[str], Program | None]:
@@ -105,25 +85,51 @@ class ProgramCommand(click.Command):
     help="As --work, and read the GPU's hardware counters: bytes of its memory, tensor operations.",
 )
 @click.option("--children", is_flag=True, help="Record the Python processes that it starts as well.")
-@click.option("--python", "python_stacks", is_flag=True, help="Sample the stacks of Python's functions.")
+@click.option("--python", is_flag=True, help="Sample the stacks of Python's functions.")
 @click.option(
     "--profiler",
     type=click.Choice(["torch", "pyinstrument", "cprofile"]),
     help="Run under this profiler alone, in place of gpuprof's own recording.",
 )
 @click.pass_context
-def run(context: click.Context, /, **given: Any) -> None:
+def run(
+    context: click.Context,
+    /,
+    *,
+    out: str | None,
+    no_operators: bool,
+    no_layers: bool,
+    no_gpu: bool,
+    work: bool,
+    ceilings: WhichCeilings,
+    counters: bool,
+    children: bool,
+    python: bool,
+    profiler: OtherProfiler | None,
+) -> None:
     """Run a Python program and record where its time goes.
 
     Everything after SCRIPT.py or MODULE belongs to the program. Its output, its exit code and its
     traceback stay as they are; gpuprof adds one line on standard error at the end.
     """
-    options = Options(**given)
+    options = RecordingOptions(
+        operators=not no_operators,
+        layers=not no_layers,
+        gpu=False if no_gpu else "auto",
+        work=work,
+        ceilings=ceilings,
+        counters=counters,
+        children=children,
+        python=python,
+        profiler=profiler,
+    )
     program: Program | None = context.meta[_PROGRAM]
     if program is None:
         raise click.UsageError("Nothing to run: name a script, or a module after -m.")
+    if out == "":
+        raise click.UsageError("--out is empty: name the folder to write, or leave it out.")
     _check(options)
-    exit_code, recorded = _record(program, options)
+    exit_code, recorded = _record(program, options, out)
     # Where nobody reads standard error any more, the program's exit code counts all the same.
     with contextlib.suppress(OSError):
         if options.counters and (missing := _missing_counters(recorded)):
@@ -133,40 +139,30 @@ def run(context: click.Context, /, **given: Any) -> None:
     context.exit(exit_code)
 
 
-def _check(options: Options) -> None:
+def _check(options: RecordingOptions) -> None:
     """Refuse options that do not go together, or that nothing here can do."""
-    if options.counts_work and (options.no_layers or options.no_operators):
+    if options.counts_work and not (options.layers and options.operators):
         option = "--work" if options.work else "--counters"
         raise click.UsageError(f"{option} joins work to layers and operators: leave --no-... out.")
-    if options.out == "":
-        raise click.UsageError("--out is empty: name the folder to write, or leave it out.")
     if options.profiler is not None:
         _check_alone(options)
     if options.ceilings == "around" and not options.counts_work:
         raise click.UsageError("--ceilings around is for the roofline: add --work.")
-    if options.counters and options.no_gpu:
+    if options.counters and options.gpu is False:
         raise click.UsageError("--counters reads those of the GPU: leave --no-gpu out.")
-    if options.python_stacks or options.profiler == "pyinstrument":
-        _check_pyinstrument("--python" if options.python_stacks else "--profiler pyinstrument")
+    if options.python or options.profiler == "pyinstrument":
+        _check_pyinstrument("--python" if options.python else "--profiler pyinstrument")
 
 
-def _record(program: Program, options: Options) -> tuple[int, Run | RunError]:
+def _record(program: Program, options: RecordingOptions, out: str | None) -> tuple[int, Run | RunError]:
     from gpuprof import api
 
     return api.run_program(
         program.target,
         program.arguments,
+        options=options,
         is_module=program.is_module,
-        out=Path(options.out) if options.out is not None else None,
-        layers=not options.no_layers,
-        operators=not options.no_operators,
-        gpu=False if options.no_gpu else "auto",
-        python=options.python_stacks,
-        work=options.work,
-        ceilings=options.ceilings,
-        counters=options.counters,
-        profiler=options.profiler,
-        children=options.children,
+        out=None if out is None else Path(out),
         on_measuring=tell_who_waits,
     )
 
@@ -178,12 +174,12 @@ def tell_who_waits() -> None:
             click.echo("gpuprof: measuring what this machine can do at best, for gpuprof roofline", err=True)
 
 
-def _check_alone(options: Options) -> None:
+def _check_alone(options: RecordingOptions) -> None:
     others = {
-        "--python": options.python_stacks,
-        "--no-operators": options.no_operators,
-        "--no-layers": options.no_layers,
-        "--no-gpu": options.no_gpu,
+        "--python": options.python,
+        "--no-operators": not options.operators,
+        "--no-layers": not options.layers,
+        "--no-gpu": options.gpu is False,
         "--work": options.work,
         "--counters": options.counters,
         "--children": options.children,

@@ -20,6 +20,7 @@ from typing import Any
 from gpuprof import _native
 from gpuprof.record.collector import offer_collector
 from gpuprof.record.forked_gpu import at_end_of_child
+from gpuprof.record.options import RecordingOptions
 from gpuprof.record.recording import Recording, record_program, told
 from gpuprof.record.recording_folder import RECORDING_FILE, SEGMENTS, write_json
 
@@ -27,7 +28,6 @@ CHILDREN_VARIABLE = "GPUPROF_CHILDREN"
 STARTUP_FOLDER = Path(__file__).with_name("startup")
 FACTS_SUFFIX = ".facts"
 
-_SOURCES = ("layers", "operators", "gpu", "python")
 _HELPER = "multiprocessing.resource_tracker"
 
 
@@ -36,11 +36,11 @@ def python_path(former: str | None) -> str:
     return os.pathsep.join([str(STARTUP_FOLDER), *([former] if former else [])])
 
 
-def offer_run(options: dict[str, Any]) -> None:
+def offer_run(run: Path, options: RecordingOptions) -> None:
     """Have the Python processes that this one starts record into the run that it has begun."""
     offered = {
-        **{source: options[source] for source in _SOURCES},
-        "run": options["out"],
+        "options": options.for_child().to_plain(),
+        "run": str(run),
         "process_id": os.getpid(),
         "gpuprof": _native.build_info()["version"],
         "rank": _rank(),
@@ -106,9 +106,10 @@ def _may_join(offered: dict[str, Any]) -> bool:
 
 
 def _join(offered: dict[str, Any]) -> None:
-    if offered["operators"]:
+    options = RecordingOptions.from_plain(offered["options"])
+    if options.operators:
         offer_collector()
-    recording = ChildRecording(offered)
+    recording = ChildRecording(Path(offered["run"]), options, rank_around=offered["rank"])
     os.environ[CHILDREN_VARIABLE] = json.dumps({**offered, "rank": _rank()})
     record_program(recording)
     stop_at_exit(recording)
@@ -117,9 +118,9 @@ def _join(offered: dict[str, Any]) -> None:
 class ChildRecording(Recording):
     """This process's part of a run. Like a forked child's it leaves nothing where there were no events."""
 
-    def __init__(self, offered: dict[str, Any]) -> None:
-        super().__init__(Path(offered["run"]), **{source: offered[source] for source in _SOURCES})
-        self._rank_around = offered["rank"]
+    def __init__(self, run: Path, options: RecordingOptions, *, rank_around: int | None) -> None:
+        super().__init__(run, options)
+        self._rank_around = rank_around
         self._facts_file = _new_facts_file(self.path / SEGMENTS)
 
     def _take_folder(self) -> None:
@@ -127,7 +128,7 @@ class ChildRecording(Recording):
 
     def _start_native(self) -> None:
         _native.start_recording(os.fsencode(self.path / SEGMENTS), joins=True)
-        if self._python:
+        if self._options.python:
             # Where Python's stacks stand in the tree even a process without events has its place.
             _native.make_recording_files()
 

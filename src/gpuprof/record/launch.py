@@ -18,6 +18,7 @@ from typing import Any
 from gpuprof.errors import GpuprofError
 from gpuprof.record.children import CHILDREN_VARIABLE, STARTUP_FOLDER, offer_run, python_path, stop_at_exit
 from gpuprof.record.collector import offer_collector
+from gpuprof.record.options import RecordingOptions
 from gpuprof.record.other_profilers import begin_profiler
 from gpuprof.record.recording import Recording, record_program
 from gpuprof.record.recording_folder import mark_refused
@@ -25,11 +26,11 @@ from gpuprof.record.recording_folder import mark_refused
 OPTIONS_VARIABLE = "GPUPROF_RUN"
 
 
-def environment_for(options: dict[str, Any]) -> dict[str, str]:
+def environment_for(described: dict[str, Any]) -> dict[str, str]:
     """Return the environment in which a new Python process begins a recording by itself."""
     former = _own_python_path()
-    described = json.dumps({**options, "PYTHONPATH": former})
-    environment = {**os.environ, "PYTHONPATH": python_path(former), OPTIONS_VARIABLE: described}
+    text = json.dumps({**described, "PYTHONPATH": former})
+    environment = {**os.environ, "PYTHONPATH": python_path(former), OPTIONS_VARIABLE: text}
     environment.pop(CHILDREN_VARIABLE, None)  # this program's run is another than the one around it
     return environment
 
@@ -44,23 +45,16 @@ def _own_python_path() -> str | None:
 
 def begin() -> None:
     """Begin the recording that the environment describes. Says so in a line when it cannot."""
-    options: dict[str, Any] = json.loads(os.environ.pop(OPTIONS_VARIABLE))
-    _restore("PYTHONPATH", options["PYTHONPATH"])
-    if "profiler" in options:
-        begin_profiler(options["profiler"], Path(options["results"]))
+    described: dict[str, Any] = json.loads(os.environ.pop(OPTIONS_VARIABLE))
+    _restore("PYTHONPATH", described["PYTHONPATH"])
+    if "profiler" in described:
+        begin_profiler(described["profiler"], Path(described["results"]))
         return
-    if options["operators"]:
+    options = RecordingOptions.from_plain(described["options"])
+    if options.operators:
         offer_collector()
-    recording = Recording(
-        Path(options["out"]),
-        layers=options["layers"],
-        operators=options["operators"],
-        gpu=options["gpu"],
-        python=options["python"],
-        work=options["work"],
-        counters=options["counters"],
-    )
-    recording.command = [sys.executable, options["target"], *options["arguments"]]
+    recording = Recording(Path(described["out"]), options)
+    recording.command = [sys.executable, described["target"], *described["arguments"]]
     try:
         record_program(recording)
     except (GpuprofError, OSError) as error:
@@ -70,8 +64,8 @@ def begin() -> None:
         mark_refused(recording.path)
         return
     stop_at_exit(recording)
-    if options["children"]:
-        offer_run(options)
+    if options.children:
+        offer_run(recording.path, options)
 
 
 def _mend(error: GpuprofError | OSError) -> str:

@@ -12,7 +12,7 @@ import os
 import platform
 import sys
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 from gpuprof import _native
 from gpuprof.errors import RecordingError
@@ -23,6 +23,7 @@ from gpuprof.record.import_hook import ImportHook
 from gpuprof.record.kernels import KernelSource
 from gpuprof.record.layers import LayerSource
 from gpuprof.record.operators import OperatorSource
+from gpuprof.record.options import RecordingOptions
 from gpuprof.record.python_stacks import PythonStackSource
 from gpuprof.record.ranges import range_source, tool_notes
 from gpuprof.record.recording_folder import RECORDING_FILE, SEGMENTS, FolderLock, write_json
@@ -41,24 +42,17 @@ class Recording:
     """Sources switched on, from `start` to `stop`. One at a time in a process."""
 
     def __init__(
-        self,
-        path: Path,
-        *,
-        modules: tuple[Any, ...] = (),
-        layers: bool = True,
-        operators: bool = True,
-        gpu: Literal["auto"] | bool = "auto",
-        python: bool = False,
-        work: bool = False,
-        counters: bool = False,
+        self, path: Path, options: RecordingOptions | None = None, *, modules: tuple[Any, ...] = ()
     ) -> None:
         self.path = path
-        self._counters = counters
-        self._python = python
-        self._gpu = gpu
-        self._first_calls = FirstCalls() if work or counters else None
+        self._options = options = options or RecordingOptions()
+        self._first_calls = FirstCalls() if options.counts_work else None
         self._modules = modules
-        self._wanted = {"layers": layers, "operators": operators, "kernels": gpu is not False}
+        self._wanted = {
+            "layers": options.layers,
+            "operators": options.operators,
+            "kernels": options.gpu is not False,
+        }
         self._sources: dict[str, _Source] = {}
         self._methods: dict[str, str] = {"spans": "on", "nvtx": range_source()}
         if self._first_calls is not None:
@@ -138,7 +132,7 @@ class Recording:
         if os.getpid() != self._process_id:
             return
         self._methods["nvtx"] = range_source(ended=True)
-        if self._counters:
+        if self._options.counters:
             self._methods["counters"] = "off: the work could not be counted either"
         if totals["storage_failed"]:
             self._note(
@@ -163,7 +157,7 @@ class Recording:
 
                 for line in count_first_calls(first, self.path / SEGMENTS):
                     self._note(line)
-                if self._counters:
+                if self._options.counters:
                     self._measure_counters(first)
         except KeyboardInterrupt:
             self.was_interrupted = True
@@ -176,7 +170,7 @@ class Recording:
     def _no_work(self, reason: str) -> None:
         self._note(f"work was not counted: {reason}")
         self._methods["work"] = f"off: {reason}"
-        if self._counters:
+        if self._options.counters:
             self._methods["counters"] = f"off: {reason}"
 
     def _measure_counters(self, first: FirstCalls) -> None:
@@ -211,7 +205,7 @@ class Recording:
 
     def _start_sources(self) -> None:
         self._start_samples()
-        if self._python:
+        if self._options.python:
             stacks = PythonStackSource(self.path / SEGMENTS)
             self._start_source("python", stacks)
             self._take_facts(stacks)
@@ -228,7 +222,7 @@ class Recording:
 
     def _start_samples(self) -> None:
         # First, since its process has to be up before it reads; so it is also the last to be stopped.
-        self._start_source("samples", DeviceSampleSource(self.path / SEGMENTS, wanted=self._gpu))
+        self._start_source("samples", DeviceSampleSource(self.path / SEGMENTS, wanted=self._options.gpu))
 
     def _torch_imported(self) -> None:
         if os.getpid() == self._process_id and _native.is_recording():

@@ -17,10 +17,10 @@ from dataclasses import dataclass
 from importlib.machinery import PathFinder
 from pathlib import Path
 from types import FrameType
-from typing import Literal
 
 from gpuprof.errors import RecordingError
 from gpuprof.record.launch import environment_for
+from gpuprof.record.options import RecordingOptions
 from gpuprof.record.recording_folder import (
     LOCK_FILE,
     RECORDING_FILE,
@@ -47,16 +47,10 @@ class ProgramResult:
 def run_program(
     target: str,
     arguments: Sequence[str],
+    options: RecordingOptions,
     *,
     is_module: bool,
     out: Path | None = None,
-    layers: bool = True,
-    operators: bool = True,
-    gpu: Literal["auto"] | bool = "auto",
-    python: bool = False,
-    work: bool = False,
-    counters: bool = False,
-    children: bool = False,
 ) -> ProgramResult:
     """Run a script, or a module by its name, with `arguments`; its streams are this process's own.
 
@@ -65,20 +59,14 @@ def run_program(
     """
     path = target_path(target, is_module=is_module, out=out)
     create_folder(path)
-    options = {
+    described = {
         "out": str(path.resolve()),
-        "layers": layers,
-        "operators": operators,
-        "gpu": gpu,
-        "python": python,
-        "work": work,
-        "counters": counters,
-        "children": children,
+        "options": options.to_plain(),
         "target": target,
         "arguments": list(arguments),
     }
     command = program_command(target, arguments, is_module=is_module)
-    exit_code = run_command(command, environment_for(options))
+    exit_code = run_command(command, environment_for(described))
     was_refused = is_marked_refused(path)
     if not (path / RECORDING_FILE).exists():
         remove_unused(path)

@@ -35,6 +35,7 @@ from gpuprof.bench.measure.memory import bytes_as_asked, memory_failures
 from gpuprof.bench.models.importing import find_named
 from gpuprof.bench.workers.samples import SampleSender, Send
 from gpuprof.errors import BenchmarkError, GpuprofError
+from gpuprof.record.options import RecordingOptions
 from gpuprof.record.recording import Recording
 from gpuprof.record.recording_folder import create_folder
 from gpuprof.run.writer import close_run
@@ -245,7 +246,7 @@ def record_run(system: FrameworkSystem, path: Path, calls: int | None = None, *,
     """
     create_folder(path)
     modules = _modules(system)
-    recording = Recording(path, modules=modules, work=work and bool(modules))
+    recording = Recording(path, RecordingOptions(work=work and bool(modules)), modules=modules)
     try:
         recording.start()
     except BaseException:

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of a recording, the same for a block, a program and the processes that it starts."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias
+
+GpuOption: TypeAlias = Literal["auto"] | bool
+WhichCeilings: TypeAlias = Literal["cached", "around"]
+OtherProfiler: TypeAlias = Literal["torch", "pyinstrument", "cprofile"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordingOptions:
+    """What a recording takes.
+
+    `gpu` is for device samples and GPU records: "auto" takes both where an NVIDIA driver is. `ceilings` are
+    those that `work` is compared with. `children` are Python processes that a program starts. `profiler`
+    replaces the recording by that profiler alone.
+    """
+
+    layers: bool = True
+    operators: bool = True
+    gpu: GpuOption = "auto"
+    python: bool = False
+    work: bool = False
+    ceilings: WhichCeilings = "cached"
+    counters: bool = False
+    children: bool = False
+    profiler: OtherProfiler | None = None
+
+    @property
+    def counts_work(self) -> bool:
+        """Whether the first calls of models are kept and counted."""
+        return self.work or self.counters
+
+    def stacks_only(self) -> RecordingOptions:
+        """Return the options of a recording that samples Python's stacks and nothing else."""
+        return dataclasses.replace(
+            self, layers=False, operators=False, gpu=False, python=True, work=False, counters=False
+        )
+
+    def for_child(self) -> RecordingOptions:
+        """Return the options of a process that the program starts: its work is not counted."""
+        return dataclasses.replace(self, work=False, counters=False)
+
+    def to_plain(self) -> dict[str, Any]:
+        """Return plain data for JSON, which `from_plain` reads."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> RecordingOptions:
+        """Read what `to_plain` wrote. Raises TypeError for names that are no options."""
+        return cls(**plain)
