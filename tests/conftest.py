@@ -28,6 +28,11 @@ with contextlib.suppress(ImportError):
 LONGEST_PROGRAM_S = 60
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Add the option that writes golden files again."""
+    parser.addoption("--update-golden", action="store_true", help="write the golden files of tests/golden")
+
+
 class Row(NamedTuple):
     """One row of `spans`."""
 
