@@ -19,7 +19,6 @@ import time
 from collections.abc import Mapping
 from html.parser import HTMLParser
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -87,7 +86,7 @@ def normalized(text: str, facts: Mapping[str, str]) -> str:
 def shortened(value: Any) -> Any:
     """Replace long lists of numbers by their count and by two sums."""
     if isinstance(value, Mapping):
-        return {key: shortened(each) for key, each in value.items()}
+        return {key: shortened(each) for key, each in value.items() if not _is_of_torch(key, value)}
     if not isinstance(value, list):
         return value
     if len(value) > LONGEST_LIST and all(type(each) in (int, float) for each in value):
@@ -95,6 +94,11 @@ def shortened(value: Any) -> Any:
         total, moment = sum(each for _, each in finite), sum(place * each for place, each in finite)
         return f"{len(value)} numbers, {len(finite)} finite, sum {total:.6g}, sum by place {moment:.6g}"
     return [shortened(each) for each in value]
+
+
+def _is_of_torch(key: str, around: Mapping[str, Any]) -> bool:
+    """Whether this is a fact of the machine that only a process with PyTorch knows."""
+    return key == "threads" and "usable_cores" in around
 
 
 def invent_machine(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -117,8 +121,9 @@ def invent_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "x86_64")
     monkeypatch.setattr(platform, "python_version", lambda: "3.12.1")
     _invent_versions(monkeypatch)
-    # Whether another test has imported it must not show. An import of it fails from here on.
-    monkeypatch.setitem(sys.modules, "torch", None)
+    if "torch" in sys.modules:
+        # Another test has imported it; else the threads are those that a process run reports.
+        monkeypatch.setattr(sys.modules["torch"], "get_num_threads", lambda: 4)
     monkeypatch.setattr(time, "monotonic", lambda: 1000.0)
     monkeypatch.setattr(time, "monotonic_ns", lambda: 0)
     for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CUDA_VISIBLE_DEVICES"):
@@ -132,13 +137,23 @@ _VERSIONS = {"gpuprof-native": "0.0.1", "numpy": "2.0.0"}
 _HIDDEN_PACKAGES = ("torch", "onnxruntime", "jax", "jaxlib", "tensorrt")
 
 
+class _Distribution:
+    """An installed package with an invented version."""
+
+    def __init__(self, real: importlib.metadata.Distribution, version: str) -> None:
+        self._real, self.version = real, version
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._real, name)
+
+
 def _invent_versions(monkeypatch: pytest.MonkeyPatch) -> None:
     real = importlib.metadata.distribution
 
     def distribution(name: str) -> Any:
         if name in _HIDDEN_PACKAGES:
             raise importlib.metadata.PackageNotFoundError(name)
-        return SimpleNamespace(version=_VERSIONS[name]) if name in _VERSIONS else real(name)
+        return _Distribution(real(name), _VERSIONS[name]) if name in _VERSIONS else real(name)
 
     monkeypatch.setattr(importlib.metadata, "distribution", distribution)
 
