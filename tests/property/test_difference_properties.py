@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.union_tree import union_of
 from gpuprof.analyze.wall import covered_ns
-from gpuprof.stats.significance import discoveries, plain_means, student_p_value, student_quantile, welch
+from gpuprof.stats.distributions import student_p_value, student_quantile
+from gpuprof.stats.significance import discoveries, plain_means, welch
 
 INTERVAL = st.tuples(st.integers(0, 3), st.integers(0, 50), st.integers(0, 20))
 

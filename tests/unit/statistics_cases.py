@@ -10,12 +10,18 @@ from typing import Any
 import numpy as np
 
 from gpuprof.stats.change_points import find_change_points
-from gpuprof.stats.proportions import PairedCounts, change_of, mcnemar, paired_difference, wilson
+from gpuprof.stats.distributions import probability_of_at_least, student_p_value, student_quantile
+from gpuprof.stats.proportions import (
+    PairedCounts,
+    change_of,
+    exact_share,
+    mcnemar,
+    paired_difference,
+    wilson,
+)
 from gpuprof.stats.quantiles import (
     PooledSamples,
-    exact_share,
     interval_ranks,
-    probability_of_at_least,
     quantile_of,
     relative_drift,
     samples_needed,
@@ -39,8 +45,6 @@ from gpuprof.stats.ratio_test import (
 from gpuprof.stats.significance import (
     discoveries,
     plain_means,
-    student_p_value,
-    student_quantile,
     trimmed_means,
     welch,
 )

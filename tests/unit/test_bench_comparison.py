@@ -8,6 +8,7 @@ import math
 import numpy as np
 import pytest
 
+from gpuprof.stats.distributions import student_quantile
 from gpuprof.stats.ratio_test import (
     bootstrap_ratio,
     cliffs_delta,
@@ -18,7 +19,7 @@ from gpuprof.stats.ratio_test import (
     launches_to_settle,
     log_ratio,
 )
-from gpuprof.stats.significance import plain_means, student_quantile, welch
+from gpuprof.stats.significance import plain_means, welch
 
 DIFFERENT = ("slower", "faster")
 

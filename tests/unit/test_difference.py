@@ -31,11 +31,10 @@ from gpuprof.analyze.difference import (
 )
 from gpuprof.analyze.difference_summary import DifferenceRow, DifferenceSummary
 from gpuprof.cli.main import execute
+from gpuprof.stats.distributions import student_p_value, student_quantile
 from gpuprof.stats.significance import (
     discoveries,
     plain_means,
-    student_p_value,
-    student_quantile,
     trimmed_means,
     welch,
 )

@@ -17,7 +17,7 @@ from gpuprof.bench.results.result import Launch
 from gpuprof.bench.workers.launches import Launches, Outcome, launch_order
 from gpuprof.cli.main import execute
 from gpuprof.errors import BenchmarkError
-from gpuprof.stats.quantiles import exact_share
+from gpuprof.stats.proportions import exact_share
 from gpuprof.stats.ratio_test import compare, launches_needed, smallest_change
 
 

@@ -16,10 +16,12 @@ from gpuprof.bench.models.importing import Plan, name_of
 from gpuprof.bench.results.result import Launch, Result
 from gpuprof.bench.workers.launches import TIME_LIMIT_S, run_launches
 from gpuprof.errors import BenchmarkError
+from gpuprof.stats.distributions import require_scipy
 
 
 def benchmark_here(target: Any, inputs: Any, settings: Settings, name: str | None) -> Result:
     """Measure in this process. Raises BenchmarkError; its `result` holds what was measured before."""
+    require_scipy()
     system = CallableSystem(target, inputs, name=name)
     before = system.inputs_fingerprint()
     measured = measure(system, settings)

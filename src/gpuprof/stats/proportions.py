@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Any, Literal
 
+from gpuprof.stats.distributions import scipy_module
 from gpuprof.stats.quantiles import CONFIDENCE
 
 ChangeVerdict = Literal["lower", "higher", "same", "inconclusive"]
@@ -87,29 +87,24 @@ def mcnemar(baseline_only: int, optimized_only: int) -> float:
     """Return the exact two-sided p-value of McNemar's test (Psychometrika 12, 1947).
 
     Of the samples that one variant alone had right, each has it by chance with 1/2 where the variants are
-    equally good: min(1, 2 P(B(n, 1/2) <= the smaller)).
+    equally good.
     """
-    count, smaller = baseline_only + optimized_only, min(baseline_only, optimized_only)
-    if count == 0:
-        return 1.0
-    logarithms = [_log_binomial(count, each) for each in range(smaller + 1)]
-    largest = max(logarithms)
-    total = math.fsum(math.exp(each - largest) for each in logarithms)
-    return min(1.0, 2 * math.exp(largest - count * math.log(2)) * total)
-
-
-def _log_binomial(count: int, chosen: int) -> float:
-    return math.lgamma(count + 1) - math.lgamma(chosen + 1) - math.lgamma(count - chosen + 1)
+    count = baseline_only + optimized_only
+    return float(scipy_module("stats").binomtest(baseline_only, count).pvalue) if count else 1.0
 
 
 def wilson(right: int, count: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
     """Return the score interval of a proportion (Wilson, JASA 22, 1927)."""
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    share = right / count
-    middle = (share + z * z / (2 * count)) / (1 + z * z / count)
-    half = z * math.sqrt(share * (1 - share) / count + z * z / (4 * count * count)) / (1 + z * z / count)
-    # At 0 and 1 the ends are exact, where rounding would let the interval miss its own value.
-    return (0.0 if right == 0 else middle - half, 1.0 if right == count else middle + half)
+    found = scipy_module("stats").binomtest(right, count).proportion_ci(confidence, method="wilson")
+    return float(found.low), float(found.high)
+
+
+def exact_share(count: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
+    """Return the interval of a share by inverting both binomial tails (Clopper and Pearson, 1934)."""
+    special, tail = scipy_module("special"), (1 - confidence) / 2
+    low = special.betaincinv(count, total - count + 1, tail) if count else 0.0
+    high = special.betaincinv(count + 1, total - count, 1 - tail) if count < total else 1.0
+    return float(low), float(high)
 
 
 def paired_difference(counts: PairedCounts, confidence: float = CONFIDENCE) -> tuple[float, float]:

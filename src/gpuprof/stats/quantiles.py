@@ -11,12 +11,16 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuprof.stats.significance import student_quantile
+from gpuprof.stats.distributions import (
+    approximate_binomial_quantile,
+    binomial_quantile,
+    scipy_module,
+    student_quantile,
+)
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -25,8 +29,6 @@ if TYPE_CHECKING:
 
 
 CONFIDENCE = 0.95
-# More deviations from the mean, and larger powers of e, than a double can tell from none or all.
-LARGEST_LOGARITHM = 40.0
 _MOST_BLOCKS = 200
 
 
@@ -61,7 +63,13 @@ def samples_needed(quantile: float, confidence: float = CONFIDENCE) -> int:
     return count
 
 
-def interval_ranks(count: int, quantile: float, confidence: float = CONFIDENCE) -> tuple[int, int] | None:
+@lru_cache(maxsize=256)
+def interval_ranks(
+    count: int,
+    quantile: float,
+    confidence: float = CONFIDENCE,
+    binomial: Callable[[int, float, float], int] = binomial_quantile,
+) -> tuple[int, int] | None:
     """Return the ranks (from 1) of the samples between which a quantile lies; None where n is too small.
 
     How many of n independent samples lie below the quantile q is binomial, B(n, q), whatever their
@@ -72,14 +80,14 @@ def interval_ranks(count: int, quantile: float, confidence: float = CONFIDENCE) 
     if count < samples_needed(quantile, confidence):
         return None
     tail = (1 - confidence) / 2
-    low = _binomial_quantile(count, quantile, tail)
-    high = _binomial_quantile(count, quantile, 1 - tail) + 1
+    low = binomial(count, quantile, tail)
+    high = binomial(count, quantile, 1 - tail) + 1
     if low < 1:
         beyond = (1 - quantile) ** count
-        low, high = 1, _binomial_quantile(count, quantile, confidence + beyond) + 1
+        low, high = 1, binomial(count, quantile, confidence + beyond) + 1
     elif high > count:
         beyond = quantile**count
-        low, high = _binomial_quantile(count, quantile, 1 - confidence - beyond), count
+        low, high = binomial(count, quantile, 1 - confidence - beyond), count
     return max(low, 1), min(high, count)
 
 
@@ -91,6 +99,13 @@ def quantile_of(samples: Floats, quantile: float, confidence: float = CONFIDENCE
     """
     _check_share(quantile)
     ranks = interval_ranks(len(samples), quantile, confidence)
+    return None if ranks is None else _between(samples, quantile, ranks)
+
+
+def quantile_so_far(samples: Floats, quantile: float) -> Estimate | None:
+    """Return `quantile_of` while samples are being taken: without SciPy, with ranks that may be one off."""
+    _check_share(quantile)
+    ranks = interval_ranks(len(samples), quantile, binomial=approximate_binomial_quantile)
     return None if ranks is None else _between(samples, quantile, ranks)
 
 
@@ -109,56 +124,6 @@ def _between(samples: Floats, quantile: float, ranks: tuple[int, int]) -> Estima
 def _check_share(quantile: float) -> None:
     if not 0 < quantile < 1:
         raise ValueError(f"a quantile lies between 0 and 1, as 0.99 does: not {quantile}")
-
-
-@lru_cache(maxsize=64)
-def _cumulative_binomial(count: int, share: float) -> tuple[int, Floats]:
-    """Return the first k that matters, and P(B <= k) from there on.
-
-    From the ratios pmf(k + 1) / pmf(k) = (n - k) / (k + 1) * q / (1 - q), which do not overflow.
-    """
-    mean, deviation = count * share, math.sqrt(count * share * (1 - share))
-    first = max(0, math.floor(mean - LARGEST_LOGARITHM * (deviation + 1)))
-    last = min(count, math.ceil(mean + LARGEST_LOGARITHM * (deviation + 1)))
-    k = np.arange(first, last, dtype=np.float64)
-    logarithms = np.concatenate(([0.0], np.cumsum(np.log((count - k) / (k + 1) * share / (1 - share)))))
-    masses = np.exp(logarithms - logarithms.max())
-    return first, np.cumsum(masses) / masses.sum()
-
-
-def _binomial_quantile(count: int, share: float, probability: float) -> int:
-    """Return the smallest k with P(B <= k) >= probability."""
-    first, cumulative = _cumulative_binomial(count, share)
-    place: int = np.searchsorted(cumulative, probability).item()
-    return first + min(place, len(cumulative) - 1)
-
-
-def probability_of_at_least(beyond: int, count: int, share: float) -> float:
-    """Return the probability that at least `beyond` of `count` independent samples lie in a share of them."""
-    first, cumulative = _cumulative_binomial(count, share)
-    place = beyond - 1 - first
-    if place < 0:
-        return 1.0
-    return 1 - float(cumulative[place]) if place < len(cumulative) else 0.0
-
-
-@lru_cache(maxsize=256)
-def exact_share(count: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Return the interval of a share by inverting both binomial tails (Clopper and Pearson, 1934)."""
-    tail = (1 - confidence) / 2
-    low = _share_at(lambda share: probability_of_at_least(count, total, share) > tail) if count else 0.0
-    if count == total:
-        return low, 1.0
-    return low, _share_at(lambda share: 1 - probability_of_at_least(count + 1, total, share) <= tail)
-
-
-def _share_at(is_above: Callable[[float], bool]) -> float:
-    """Return where a condition that holds for large shares begins to, by bisection."""
-    low, high = 0.0, 1.0
-    for _ in range(50):
-        middle = (low + high) / 2
-        low, high = (low, middle) if is_above(middle) else (middle, high)
-    return (low + high) / 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,19 +174,12 @@ class Slope:
 def theil_sen(places: Floats, values: Floats, confidence: float = CONFIDENCE) -> Slope | None:
     """Return the median of the slopes between all pairs of points; None for fewer than four points.
 
-    The interval is Sen's (JASA 63, 1968): the slopes at the ranks (N -+ z sigma) / 2, where N is the number
-    of pairs and sigma^2 = n (n - 1) (2 n + 5) / 18 is the variance of Kendall's S.
+    The interval is Sen's (JASA 63, 1968).
     """
-    count = len(values)
-    if count < 4:
+    if len(values) < 4:
         return None
-    first, second = np.triu_indices(count, 1)
-    slopes = np.sort((values[second] - values[first]) / (places[second] - places[first]))
-    z = NormalDist().inv_cdf((1 + confidence) / 2)
-    wide = z * math.sqrt(count * (count - 1) * (2 * count + 5) / 18)
-    low = max(math.floor((len(slopes) - wide) / 2), 1)
-    high = min(math.ceil((len(slopes) + wide) / 2) + 1, len(slopes))
-    return Slope(float(slopes[low - 1]), float(np.median(slopes)), float(slopes[high - 1]))
+    found = scipy_module("stats").theilslopes(values, places, alpha=confidence)
+    return Slope(float(found.low_slope), float(found.slope), float(found.high_slope))
 
 
 def relative_drift(samples: Floats) -> Slope | None:
@@ -300,7 +258,9 @@ class PooledSamples:
             return None
         value = float((self._weights * self.samples).sum())
         if len(self.launches) < 2:
-            half = student(1 - confidence, len(self.samples) - 1) * float(self.samples.std(ddof=1))
+            half = float(student_quantile(1 - confidence, len(self.samples) - 1)) * float(
+                self.samples.std(ddof=1)
+            )
             half /= math.sqrt(len(self.samples))
             return Estimate(value - half, value, value + half)
         figures = [float(launch.mean()) for launch in self.launches]
@@ -331,7 +291,7 @@ class PooledSamples:
         self, value: float, figures: Sequence[float], confidence: float
     ) -> tuple[float, float] | tuple[None, None]:
         deviation = float(np.log(figures).std(ddof=1))
-        half = student(1 - confidence, len(figures) - 1) * deviation / math.sqrt(len(figures))
+        half = float(student_quantile(1 - confidence, len(figures) - 1)) * deviation / math.sqrt(len(figures))
         # Two launches that differ give ends from nanoseconds to ages: those are no figures for anybody.
         if half > math.log(WIDEST_FACTOR):
             return None, None
@@ -348,7 +308,7 @@ class PooledSamples:
         below = np.array([np.mean(launch <= value) for launch in self.launches])
         residuals = self._shares * (below - float((self._shares * below).sum()))
         error = math.sqrt(clusters / (clusters - 1) * float((residuals**2).sum()))
-        half = student(1 - confidence, clusters - 1) * error
+        half = float(student_quantile(1 - confidence, clusters - 1)) * error
         low = min(ranks[0], math.floor(self.count * (quantile - half)))
         high = max(ranks[1], math.ceil(self.count * (quantile + half)) + 1)
         return self._around(
@@ -367,9 +327,3 @@ class PooledSamples:
         return Estimate(
             None if low is None else min(low, value), value, None if high is None else max(high, value)
         )
-
-
-@lru_cache(maxsize=64)
-def student(level: float, freedom: float) -> float:
-    """Return one quantile of Student's t, which takes a while to find and is often asked for again."""
-    return float(student_quantile(level, np.array([float(freedom)]))[0])

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
@@ -17,8 +18,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gpuprof.stats.quantiles import CONFIDENCE, student
-from gpuprof.stats.significance import discoveries, plain_means, student_p_value, welch
+from gpuprof.stats.distributions import scipy_module, student_p_value, student_quantile
+from gpuprof.stats.quantiles import CONFIDENCE
+from gpuprof.stats.significance import discoveries, plain_means, welch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -80,11 +82,11 @@ class LogRatio:
         """Return an estimate with the two-sided p-value of Student's t."""
         exact = 0.0 if value == 0 else math.inf
         t = abs(value) / error if error > 0 else exact
-        return cls(value, error, freedom, float(student_p_value(np.array([t]), np.array([freedom]))[0]))
+        return cls(value, error, freedom, float(student_p_value(np.float64(t), np.float64(freedom))))
 
     def interval(self, level: float) -> tuple[float, float]:
         """Return the ends of the ratio's interval, at a confidence of 1 - `level`."""
-        half = student(level, self.freedom) * self.error
+        half = float(student_quantile(level, self.freedom)) * self.error
         return math.exp(self.value - half), math.exp(min(self.value + half, _LARGEST_EXPONENT))
 
     def same_p_value(self, margin: float) -> float:
@@ -96,7 +98,7 @@ class LogRatio:
         if self.error == 0:
             return 0.0 if distance > 0 else 1.0
         t = distance / self.error
-        both = float(student_p_value(np.array([abs(t)]), np.array([self.freedom]))[0])
+        both = float(student_p_value(np.float64(abs(t)), np.float64(self.freedom)))
         return both / 2 if t > 0 else 1 - both / 2
 
 
@@ -253,50 +255,34 @@ def bootstrap_ratio(
 ) -> tuple[float | None, float, float | None]:
     """Return the ratio of the medians with its bias-corrected and accelerated bootstrap interval.
 
-    Efron (JASA 82, 1987), for two samples: both are resampled, and the acceleration comes from the
-    jackknife of each (Efron and Tibshirani, An Introduction to the Bootstrap, 14.3 and 8.3). The ends are
-    None for fewer than four launches in an arm, where resampling makes no sense.
+    Efron (JASA 82, 1987), for two samples. The ends are None for fewer than four launches in an arm, where
+    resampling makes no sense, and where the resamples give no interval.
     """
     value = float(np.median(new) / np.median(old))
     if min(len(old), len(new)) < 4:
         return None, value, None
-    generator = np.random.default_rng(seed)
-    drawn = _resampled_medians(new, resamples, generator) / _resampled_medians(old, resamples, generator)
-    below = float(np.mean(drawn < value) + np.mean(drawn == value) / 2)
-    if not 0 < below < 1:
+    if np.ptp(old) == np.ptp(new) == 0:
+        return value, value, value
+    with warnings.catch_warnings():
+        # That there is no interval is in the result.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        found = scipy_module("stats").bootstrap(
+            (new, old),
+            _ratio_of_medians,
+            n_resamples=resamples,
+            confidence_level=confidence,
+            method="BCa",
+            rng=np.random.default_rng(seed),
+        )
+    low, high = (float(end) for end in found.confidence_interval)
+    if not (math.isfinite(low) and math.isfinite(high)):
         return None, value, None
-    normal = NormalDist()
-    bias, acceleration = normal.inv_cdf(below), _acceleration(old, new)
-    ends = []
-    for tail in ((1 - confidence) / 2, (1 + confidence) / 2):
-        z = bias + normal.inv_cdf(tail)
-        ends.append(normal.cdf(bias + z / (1 - acceleration * z)))
-    low, high = (float(end) for end in np.quantile(drawn, ends))
     return min(low, value), value, max(high, value)
 
 
-def _resampled_medians(samples: Floats, resamples: int, generator: np.random.Generator) -> Floats:
-    picks = generator.integers(0, len(samples), (resamples, len(samples)))
-    drawn = np.sort(samples[picks], axis=1)
-    middle = len(samples) // 2
-    return np.asarray((drawn[:, middle] + drawn[:, (len(samples) - 1) // 2]) / 2)
-
-
-def _acceleration(old: Floats, new: Floats) -> float:
-    """Return sum(u^3) / (6 sum(u^2)^1.5) over the influences u of both arms' launches."""
-    old_median, new_median = float(np.median(old)), float(np.median(new))
-    influences = [
-        _influence(np.array([new_median / np.median(np.delete(old, each)) for each in range(len(old))])),
-        _influence(np.array([np.median(np.delete(new, each)) / old_median for each in range(len(new))])),
-    ]
-    together = np.concatenate(influences)
-    squares = float((together**2).sum())
-    return float((together**3).sum()) / (6 * squares**1.5) if squares > 0 else 0.0
-
-
-def _influence(left_out: Floats) -> Floats:
-    influence: Floats = (len(left_out) - 1) * (left_out.mean() - left_out) / len(left_out)
-    return influence
+def _ratio_of_medians(new: Floats, old: Floats, axis: int) -> Floats:
+    ratio: Floats = np.median(new, axis=axis) / np.median(old, axis=axis)
+    return ratio
 
 
 def launches_needed(

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from gpuprof.stats.distributions import student_p_value, student_quantile
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -20,10 +21,6 @@ if TYPE_CHECKING:
     Flags = npt.NDArray[np.bool_]
 
 TRIMMED_SHARE = 0.2  # of the samples, at each end
-_STEPS_OF_FRACTION = 300
-_MOST_NEWTON_STEPS = 300
-_LARGEST_T = 1e12
-_SMALLEST = 1e-300
 _STRONGEST_CORRELATION = 0.75
 
 
@@ -101,75 +98,6 @@ def welch(new: Means, old: Means) -> Contrast:
     exact = np.where(difference == 0, 0.0, math.inf)
     t = np.divide(np.abs(difference), error, out=exact, where=error > 0)
     return Contrast(difference, error, freedom, student_p_value(t, freedom))
-
-
-def student_p_value(t: Floats, freedom: Floats) -> Floats:
-    """Return how probable a t at least as far from 0 is: I_x(freedom / 2, 1 / 2), x = f / (f + t^2)."""
-    finite = np.where(np.isinf(t), 0.0, t)
-    x = np.where(np.isinf(t), 0.0, freedom / (freedom + finite**2))
-    return _incomplete_beta(freedom / 2, x)
-
-
-def student_quantile(level: float, freedom: Floats) -> Floats:
-    """Return the t that is exceeded on either side with a probability of `level`, by Newton's method.
-
-    The probability falls ever more slowly with t, and the normal quantile lies below Student's: from there
-    each step stays below the root, so none can go astray.
-    """
-    shared, place = np.unique(np.round(freedom, 3), return_inverse=True)
-    wanted = min(max(level, _SMALLEST), 1.0)
-    t = np.full(len(shared), -NormalDist().inv_cdf(wanted / 2))
-    for _ in range(_MOST_NEWTON_STEPS):
-        step = (student_p_value(t, shared) - wanted) / (2 * _student_density(t, shared))
-        t = t + np.maximum(step, 0.0)
-        if bool((step <= 1e-14 * t).all()):
-            break
-    found: Floats = np.minimum(t, _LARGEST_T)[place.reshape(-1)]
-    return found
-
-
-def _student_density(t: Floats, freedom: Floats) -> Floats:
-    half = [math.lgamma((f + 1) / 2) - math.lgamma(f / 2) for f in freedom.tolist()]
-    scale = np.exp(np.array(half)) / np.sqrt(math.pi * freedom)
-    return np.asarray(scale * np.exp(-(freedom + 1) / 2 * np.log1p(t**2 / freedom)))
-
-
-def _incomplete_beta(a: Floats, x: Floats) -> Floats:
-    """Return I_x(a, 1/2) by its continued fraction (NIST Handbook, 8.17.22), evaluated from the front."""
-    b = 0.5
-    mirrored = x > (a + 1) / (a + b + 2)
-    first = np.where(mirrored, b, a)
-    second = np.where(mirrored, a, b)
-    at = np.clip(np.where(mirrored, 1 - x, x), 0.0, 1.0)
-    beta = np.array([math.lgamma(p) + math.lgamma(b) - math.lgamma(p + b) for p in a.tolist()])
-    with np.errstate(divide="ignore", under="ignore"):
-        front = np.exp(first * np.log(at) + second * np.log1p(-at) - beta) / first
-    value = np.where(at <= 0, 0.0, front * _fraction(first, second, at))
-    found: Floats = np.clip(np.where(mirrored, 1 - value, value), 0.0, 1.0)
-    return found
-
-
-def _fraction(a: Floats, b: Floats, x: Floats) -> Floats:
-    """Lentz's method, as Thompson and Barnett modified it (J. Comput. Phys. 64, 1986)."""
-    c = np.ones_like(x)
-    d = 1 / _not_zero(1 - (a + b) * x / (a + 1))
-    value = d.copy()
-    for m in range(1, _STEPS_OF_FRACTION):
-        even = m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m))
-        odd = -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1))
-        for term in (even, odd):
-            d = 1 / _not_zero(1 + term * d)
-            c = _not_zero(1 + term / c)
-            step = c * d
-            value = value * step
-        if bool((np.abs(step - 1) < 1e-13).all()):
-            break
-    return np.asarray(value)
-
-
-def _not_zero(values: Floats) -> Floats:
-    kept: Floats = np.where(np.abs(values) < _SMALLEST, _SMALLEST, values)
-    return kept
 
 
 def discoveries(p_values: Floats, rate: float) -> tuple[Flags, float]:

@@ -11,11 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-import numpy as np
-
 from gpuprof.bench.compare.figures import NOT_MEASURED, OF_THE_MACHINE
+from gpuprof.stats.distributions import student_quantile
 from gpuprof.stats.ratio_test import launches_needed
-from gpuprof.stats.significance import student_quantile
 
 Plain = dict[str, Any]
 _SHOWN_CLASSES = 5
@@ -473,7 +471,7 @@ def variation_of(comparison: Mapping[str, Any]) -> float | None:
     if comparison["low"] <= 0:
         return math.inf
     half = (math.log(comparison["high"]) - math.log(comparison["low"])) / 2
-    error = half / float(student_quantile(comparison["level"], np.array([old + new - 2.0]))[0])
+    error = half / float(student_quantile(comparison["level"], old + new - 2.0))
     return error / math.sqrt(1 / old + 1 / new)
 
 

@@ -18,7 +18,8 @@ import numpy as np
 
 from gpuprof.analyze.text_table import Column, format_count, text_table, wrapped
 from gpuprof.bench.gate.gate import interval_text, time_text
-from gpuprof.stats.quantiles import CONFIDENCE, Estimate, PooledSamples, exact_share, samples_needed
+from gpuprof.stats.proportions import exact_share
+from gpuprof.stats.quantiles import CONFIDENCE, Estimate, PooledSamples, samples_needed
 from gpuprof.stats.ratio_test import Judgement, LogRatio, judge_ratios
 
 if TYPE_CHECKING:

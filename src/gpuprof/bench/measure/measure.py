@@ -20,7 +20,7 @@ from gpuprof.bench.measure.outputs import find_not_finite
 from gpuprof.bench.measure.timer import Call, CallTimer, Clock, cache_flusher, null_call_ns
 from gpuprof.bench.measure.warmup import WarmupRun
 from gpuprof.errors import BenchmarkError, GpuprofError
-from gpuprof.stats.quantiles import quantile_of, samples_needed
+from gpuprof.stats.quantiles import quantile_so_far, samples_needed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -197,7 +197,7 @@ class _Measuring:
         return None
 
     def _width(self) -> float | None:
-        found = quantile_of(_seconds(self._wall, self._calls_per_sample), self._settings.quantile)
+        found = quantile_so_far(_seconds(self._wall, self._calls_per_sample), self._settings.quantile)
         return None if found is None else found.relative_width
 
     def _at_limit(self, limit_s: float) -> str:

@@ -23,7 +23,8 @@ from gpuprof.bench.config import Settings
 from gpuprof.bench.workers.launches import Outcome, launch_order, run_launches
 from gpuprof.bench.workers.samples import INTERRUPTED
 from gpuprof.errors import BenchmarkError
-from gpuprof.stats.quantiles import CONFIDENCE, exact_share
+from gpuprof.stats.proportions import exact_share
+from gpuprof.stats.quantiles import CONFIDENCE
 from gpuprof.stats.ratio_test import MARGIN, compare, smallest_change
 from gpuprof.stats.significance import plain_means, welch
 

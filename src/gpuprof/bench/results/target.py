@@ -10,7 +10,7 @@ from typing import Literal
 
 from gpuprof.bench.results.result import Result
 from gpuprof.errors import BenchmarkError
-from gpuprof.stats.quantiles import probability_of_at_least
+from gpuprof.stats.distributions import probability_of_at_least
 
 Verdict = Literal["met", "missed", "inconclusive"]
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}

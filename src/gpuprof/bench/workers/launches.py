@@ -15,6 +15,7 @@ from gpuprof.bench.results.result import Launch, Result
 from gpuprof.bench.workers.launcher import Event, refuse_in_launch, run_launch
 from gpuprof.bench.workers.samples import INTERRUPTED, SamplesSoFar
 from gpuprof.errors import BenchmarkError, GpuprofError
+from gpuprof.stats.distributions import require_scipy
 
 TIME_LIMIT_S = 600.0
 
@@ -78,6 +79,7 @@ def run_launches(
     started and returns what there is, with `interrupted` set. Raises BenchmarkError inside a launch.
     """
     refuse_in_launch()
+    require_scipy()
     if launches < 1 or not time_limit_s > 0:
         raise BenchmarkError(
             f"{launches} launches of {time_limit_s} s: give at least one, and a time above 0"

@@ -26,6 +26,7 @@ from gpuprof.bench.workers.job import JobSettings, measure_system
 from gpuprof.bench.workers.launcher import Event, run_launch
 from gpuprof.bench.workers.samples import INTERRUPTED, SamplesSoFar
 from gpuprof.errors import BenchmarkError, GpuprofError
+from gpuprof.stats.distributions import require_scipy
 
 TIME_LIMIT_S = 600.0
 # Enough to hold the first answer of a launch: what comes later is no start-up.
@@ -153,6 +154,7 @@ class Session:
     def __init__(
         self, spec: SystemSpec, settings: JobSettings, watch: Watcher = _ignore, *, in_process: bool = False
     ) -> None:
+        require_scipy()  # before anything is measured that could not be evaluated
         self.result = SessionResult(spec, settings)
         self._watch = watch
         self._in_process = in_process

@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Student's and the binomial distribution, over SciPy's special functions.
+
+SciPy is imported where it is called: it takes longer to import than all of gpuprof, and a process that
+measures a model must not hold its memory.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+from statistics import NormalDist
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuprof.errors import UnavailableError
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    Floats = npt.NDArray[np.float64]
+
+_NO_SCIPY = "SciPy is not installed, which statistics need: pip install 'gpuprof-native[bench]'"
+# Finite also where the level is 0, so that an error of 0 still gives an interval without width.
+_LARGEST_T = 1e12
+_SMALLEST = 1e-100
+
+
+def require_scipy() -> None:
+    """Raise UnavailableError where SciPy is not installed; imports nothing."""
+    if importlib.util.find_spec("scipy") is None:
+        raise UnavailableError(_NO_SCIPY)
+
+
+def scipy_module(name: str) -> Any:
+    """Import a module of SciPy. Raises UnavailableError."""
+    try:
+        return importlib.import_module(f"scipy.{name}")
+    except ImportError as error:
+        raise UnavailableError(_NO_SCIPY) from error
+
+
+def student_p_value(t: Floats, freedom: Floats) -> Floats:
+    """Return how probable a t at least as far from 0 is, for each t from 0 on."""
+    found: Floats = 2 * scipy_module("special").stdtr(freedom, -t)
+    return found
+
+
+def student_quantile(level: float, freedom: Floats | float) -> Floats:
+    """Return the t that is exceeded on either side with a probability of `level`, at most 1e12."""
+    tail = min(max(level, _SMALLEST), 1.0) / 2
+    found: Floats = np.minimum(-scipy_module("special").stdtrit(freedom, tail), _LARGEST_T)
+    return found
+
+
+def binomial_quantile(count: int, share: float, probability: float) -> int:
+    """Return the smallest k with P(B(count, share) <= k) >= probability."""
+    if probability <= 0:
+        return 0
+    special = scipy_module("special")
+    found = float(special.bdtrik(min(probability, 1.0), count, share))
+    k = min(max(math.ceil(found), 0), count)
+    # The inverse is rounded: the distribution itself decides.
+    while k > 0 and special.bdtr(k - 1, count, share) >= probability:
+        k -= 1
+    while k < count and special.bdtr(k, count, share) < probability:
+        k += 1
+    return k
+
+
+def approximate_binomial_quantile(count: int, share: float, probability: float) -> int:
+    """Return `binomial_quantile` up to one, without SciPy: Cornish and Fisher's expansion with the skewness.
+
+    Of a count below `samples_needed`, or a probability of 0 or 1, it says nothing.
+    """
+    z = NormalDist().inv_cdf(min(max(probability, 1e-12), 1 - 1e-12))
+    spread = z * math.sqrt(count * share * (1 - share))
+    found = count * share + spread + (z * z - 1) * (1 - 2 * share) / 6 - 0.5
+    return min(max(math.ceil(found), 0), count)
+
+
+def probability_of_at_least(beyond: int, count: int, share: float) -> float:
+    """Return the probability that at least `beyond` of `count` independent samples lie in a share of them."""
+    if beyond <= 0 or beyond > count:
+        return 1.0 if beyond <= 0 else 0.0
+    return float(scipy_module("special").bdtrc(beyond - 1, count, share))
