@@ -130,23 +130,6 @@ def test_the_ratio_and_its_inverse_agree() -> None:
     assert there.low == pytest.approx(1 / (back.high or math.nan))
 
 
-def test_bootstrap_is_scipys() -> None:
-    stats = pytest.importorskip("scipy.stats", reason="SciPy's bootstrap is the oracle")
-    generator = np.random.default_rng(37)
-    old, new = generator.lognormal(0, 0.1, 30), generator.lognormal(0.05, 0.1, 25)
-    low, value, high = bootstrap_ratio(old, new, resamples=20_000)
-    expected = stats.bootstrap(
-        (new, old),
-        lambda a, b, axis: np.median(a, axis=axis) / np.median(b, axis=axis),
-        n_resamples=20_000,
-        method="BCa",
-        rng=np.random.default_rng(1),
-    ).confidence_interval
-    assert value == pytest.approx(np.median(new) / np.median(old))
-    assert low == pytest.approx(expected.low, rel=0.01)
-    assert high == pytest.approx(expected.high, rel=0.01)
-
-
 def test_bootstrap_covers() -> None:
     generator = np.random.default_rng(38)
     covered = 0

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -161,10 +162,20 @@ def test_smallest_change_turns_launches_needed_round() -> None:
 
 
 @pytest.mark.parametrize(("count", "total"), [(0, 10), (1, 7), (10, 10), (37, 400), (0, 3000)])
-def test_the_interval_of_a_share_is_scipys(count: int, total: int) -> None:
-    stats = pytest.importorskip("scipy.stats", reason="SciPy's exact interval is the oracle")
-    expected = stats.binomtest(count, total).proportion_ci(0.95, method="exact")
-    assert exact_share(count, total) == pytest.approx((expected.low, expected.high), abs=1e-9)
+def test_beyond_the_interval_of_a_share_lie_tails_of_2_5_percent(count: int, total: int) -> None:
+    low, high = exact_share(count, total)
+    assert low <= count / total <= high
+    if count:
+        assert 1 - at_most(count - 1, total, low) == pytest.approx(0.025)
+    if count < total:
+        assert at_most(count, total, high) == pytest.approx(0.025)
+    assert (low == 0, high == 1) == (count == 0, count == total)
+
+
+def at_most(count: int, total: int, share: float) -> float:
+    return math.fsum(
+        math.comb(total, each) * share**each * (1 - share) ** (total - each) for each in range(count + 1)
+    )
 
 
 def test_it_ends_in_time_or_after_so_many_campaigns(play: Callable[..., Played]) -> None:
