@@ -38,12 +38,47 @@ def test_difference(golden: GoldenFiles, gpuprof: Run, scale: str) -> None:
         golden.check("difference/operator.txt", str(gpuprof(*words, "--by", "operator")))
 
 
-def test_incomplete_run(golden: GoldenFiles, gpuprof: Run) -> None:
-    meta = json.loads(Path("new.gpuprof/meta.json").read_text(encoding="utf-8"))
-    meta |= {"complete": False, "notes": ["the program was ended by SIGKILL"]}
-    meta["totals"] |= {"dropped_events": 12, "unfinished_spans": 3}
-    Path("new.gpuprof/meta.json").write_text(json.dumps(meta), encoding="utf-8")
-    golden.check("summary/incomplete.txt", str(gpuprof("summary", "new.gpuprof", "--top", "3")))
+DAMAGE = [
+    "recording/7-0.segment: its last clock point is damaged",
+    "recording/7-1.segment: cut short, 12 events are lost",
+    "recording/8-0.segment: its header is damaged; its events are lost",
+    "recording/8-1.segment: a copy of a segment that was read already; it is left out",
+    "recording/7.names: damaged after 40 names",
+    "process 9: 2 segments are missing",
+    "recording/lost: its header is damaged; what other processes lost is not known",
+]
+RECORDS = {"dropped": 3, "unfinished": 1, "truncated": 1, "lost_records": 4, "problem": "CUPTI_ERROR_UNKNOWN"}
+LAYERS = {"method": "CUDA events", "untimed": 2, "unfinished": 1, "lost_records": 0}
+INCOMPLETE: dict[str, dict[str, Any]] = {
+    "complete": {"complete": False, "notes": ["the program was ended by SIGKILL"]},
+    "totals": {
+        "totals": {"dropped_events": 12, "damaged_events": 1, "unmatched_ends": 1, "unfinished_spans": 3}
+    },
+    "damage": {"complete": False, "damage": DAMAGE},
+    "gpu_records": {"gpu": RECORDS},
+    "gpu_layers": {"gpu": LAYERS},
+}
+
+
+@pytest.mark.parametrize("what", INCOMPLETE)
+def test_incomplete_run(golden: GoldenFiles, gpuprof: Run, what: str) -> None:
+    """The facts of format 1, which are still shown."""
+    write_meta(dict(INCOMPLETE[what]))
+    golden.check(f"incomplete/{what}.txt", str(gpuprof("summary", "new.gpuprof", "--top", "2")))
+
+
+def test_page_of_an_incomplete_run(golden: GoldenFiles, gpuprof: Run) -> None:
+    write_meta(INCOMPLETE["damage"] | INCOMPLETE["gpu_records"])
+    gpuprof("flamegraph", "new.gpuprof")
+    page = PageOutline(Path("new.html").read_text(encoding="utf-8")).text
+    golden.check("incomplete/page.txt", page.partition("\nh2:")[0] + "\n")
+
+
+def write_meta(changes: dict[str, Any]) -> None:
+    file = Path("new.gpuprof/meta.json")
+    meta = json.loads(file.read_text(encoding="utf-8"))
+    totals = {**meta["totals"], **changes.pop("totals", {})}
+    file.write_text(json.dumps({**meta, "totals": totals, **changes}), encoding="utf-8")
 
 
 @pytest.mark.parametrize("run", ["new", "gpu"])

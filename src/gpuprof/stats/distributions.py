@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
 
-_NO_SCIPY = "SciPy is not installed, which statistics need: pip install 'gpuprof-native[bench]'"
+_NO_SCIPY = "statistics need SciPy, which is not installed; hint: pip install 'gpuprof-native[bench]'"
 # Finite also where the level is 0, so that an error of 0 still gives an interval without width.
 _LARGEST_T = 1e12
 _SMALLEST = 1e-100
