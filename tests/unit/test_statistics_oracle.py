@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics against results that were kept: those of an implementation by hand, before SciPy took its place.
+"""Statistics against the recorded results of the implementation that SciPy replaced.
 
 Of each case `statistics_oracle.json` has the function, its arguments and the result.
 """

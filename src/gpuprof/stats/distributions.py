@@ -55,34 +55,34 @@ def student_quantile(level: float, freedom: Floats | float) -> Floats:
     return found
 
 
-def binomial_quantile(count: int, share: float, probability: float) -> int:
-    """Return the smallest k with P(B(count, share) <= k) >= probability."""
+def binomial_quantile(count: int, fraction: float, probability: float) -> int:
+    """Return the smallest k with P(B(count, fraction) <= k) >= probability."""
     if probability <= 0:
         return 0
     special = scipy_module("special")
-    found = float(special.bdtrik(min(probability, 1.0), count, share))
+    found = float(special.bdtrik(min(probability, 1.0), count, fraction))
     k = min(max(math.ceil(found), 0), count)
     # The inverse is rounded: the distribution itself decides.
-    while k > 0 and special.bdtr(k - 1, count, share) >= probability:
+    while k > 0 and special.bdtr(k - 1, count, fraction) >= probability:
         k -= 1
-    while k < count and special.bdtr(k, count, share) < probability:
+    while k < count and special.bdtr(k, count, fraction) < probability:
         k += 1
     return k
 
 
-def approximate_binomial_quantile(count: int, share: float, probability: float) -> int:
+def approximate_binomial_quantile(count: int, fraction: float, probability: float) -> int:
     """Return `binomial_quantile` up to one, without SciPy: Cornish and Fisher's expansion with the skewness.
 
     Of a count below `samples_needed`, or a probability of 0 or 1, it says nothing.
     """
     z = NormalDist().inv_cdf(min(max(probability, 1e-12), 1 - 1e-12))
-    spread = z * math.sqrt(count * share * (1 - share))
-    found = count * share + spread + (z * z - 1) * (1 - 2 * share) / 6 - 0.5
+    deviation = z * math.sqrt(count * fraction * (1 - fraction))
+    found = count * fraction + deviation + (z * z - 1) * (1 - 2 * fraction) / 6 - 0.5
     return min(max(math.ceil(found), 0), count)
 
 
-def probability_of_at_least(beyond: int, count: int, share: float) -> float:
-    """Return the probability that at least `beyond` of `count` independent samples lie in a share of them."""
+def probability_of_at_least(beyond: int, count: int, fraction: float) -> float:
+    """Return the probability that at least `beyond` of `count` samples fall into a fraction of all."""
     if beyond <= 0 or beyond > count:
         return 1.0 if beyond <= 0 else 0.0
-    return float(scipy_module("special").bdtrc(beyond - 1, count, share))
+    return float(scipy_module("special").bdtrc(beyond - 1, count, fraction))
