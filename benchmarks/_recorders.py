@@ -43,7 +43,7 @@ def gpuprof_on(
 def _check(meta: dict[str, Any], wanted: dict[str, bool]) -> None:
     """Refuse to report the cost of something that was not done."""
     sources = meta["sources"]
-    missing = [name for name, on in wanted.items() if on and str(sources[name]).startswith("off")]
+    missing = [name for name, on in wanted.items() if on and sources[name]["state"] == "off"]
     if missing:
         raise RuntimeError(f"gpuprof did not record {', '.join(missing)}: {sources}")
     if not meta["complete"]:

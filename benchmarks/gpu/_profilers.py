@@ -51,7 +51,7 @@ class _Gpuprof:
     def stop(self) -> dict[str, Any]:
         self._profile.__exit__(None, None, None)
         meta = self._profile.run.meta
-        if off := [name for name in self._wanted if str(meta["sources"][name]).startswith("off")]:
+        if off := [name for name in self._wanted if meta["sources"][name]["state"] == "off"]:
             raise RuntimeError(f"gpuprof did not record {', '.join(off)}: {meta['sources']}")
         size = sum(file.stat().st_size for file in self._path.rglob("*") if file.is_file())
         shutil.rmtree(self._path)

@@ -34,7 +34,7 @@ struct DecodedRun {
     std::vector<RecordedName> names;  // run-wide; scopes are run-wide ids too, id i at index i - 1
     std::vector<DecodedProcess> processes;
     std::vector<DecodedThread> threads;
-    std::vector<std::string> damage;
+    std::vector<Damage> damage;
     std::int64_t origin_monotonic_ns = 0;
     double ns_per_tick = 1.0;
 };

@@ -54,7 +54,7 @@ bool is_plausible(const SegmentIdentity& identity, const ClockPoint& last) noexc
 }
 
 void adopt_header(RecordedProcess& process, const SegmentHeader& header, const std::string& path,
-                  std::vector<std::string>& damage) {
+                  std::vector<Damage>& damage) {
     const SegmentIdentity& identity = header.identity;
     process.process_id = identity.process_id;
     process.parent_process_id = identity.parent_process_id;
@@ -64,7 +64,7 @@ void adopt_header(RecordedProcess& process, const SegmentHeader& header, const s
     if (process.segments.empty()) process.latest_point = identity.first_point;
     process.segments.push_back(identity.segment_index);
     if (!is_plausible(identity, header.latest_point))
-        damage.push_back(path + ": its last clock point is damaged");
+        damage.push_back({DamageKind::clock_point, path});
     else if (header.latest_point.ticks > process.latest_point.ticks)
         process.latest_point = header.latest_point;
     process.closed = process.closed || header.closed.load(std::memory_order_relaxed) == 1;
@@ -113,15 +113,14 @@ void collect_pieces(std::span<const Event> chunk, bool taken, RecordedProcess& p
 }
 
 void read_segment(std::unique_ptr<MappedFile> file, RecordedProcess& process, const std::string& path,
-                  std::vector<std::string>& damage) {
+                  std::vector<Damage>& damage) {
     const auto& header = *reinterpret_cast<const SegmentHeader*>(file->data());
     adopt_header(process, header, path, damage);
     const std::size_t taken =
         std::min(header.chunks_taken.load(std::memory_order_relaxed), header.identity.chunk_count);
     const std::size_t present = (file->size() - header_bytes) / sizeof(Event);
     if (present < taken * chunk_events)
-        damage.push_back(path + ": cut short, " + std::to_string(taken * chunk_events - present) +
-                         " places for events are missing");
+        damage.push_back({DamageKind::segment_cut_short, path, taken * chunk_events - present});
     const auto* events = reinterpret_cast<const Event*>(file->data() + header_bytes);
     for (std::size_t first = 0; first < present; first += chunk_events) {
         const std::span chunk(events + first, std::min(chunk_events, present - first));
@@ -132,14 +131,14 @@ void read_segment(std::unique_ptr<MappedFile> file, RecordedProcess& process, co
 }
 
 std::vector<RecordedName> read_names(const std::string& path, bool has_events,
-                                     std::vector<std::string>& damage) {
+                                     std::vector<Damage>& damage) {
     const MappedFile file(path);
     std::vector<RecordedName> names;
     // A process without events may be just making it, or was killed meanwhile.
     if (file.size() == 0 && !has_events) return names;
     if (file.size() < sizeof(names_magic) ||
         std::memcmp(file.data(), names_magic, sizeof(names_magic)) != 0) {
-        damage.push_back(path + ": not a names file; its names are lost");
+        damage.push_back({DamageKind::names_no_file, path});
         return names;
     }
     std::size_t at = sizeof(names_magic);
@@ -149,7 +148,7 @@ std::vector<RecordedName> read_names(const std::string& path, bool has_events,
         if (has_head) std::memcpy(&head, file.data() + at, sizeof(head));
         at += sizeof(head);
         if (!has_head || head.length > longest_name_bytes || at + head.length > file.size()) {
-            damage.push_back(path + ": damaged after " + std::to_string(names.size()) + " names");
+            damage.push_back({DamageKind::names_cut, path, names.size()});
             break;
         }
         names.push_back(
@@ -166,19 +165,23 @@ void sort_pieces(RecordedProcess& process) {
     });
 }
 
+Damage unreadable(const std::string& path, const std::system_error& error) {
+    return {DamageKind::unreadable, path, 0, 0, error.code().message()};
+}
+
 using ProcessMap = std::map<std::pair<std::uint64_t, std::uint32_t>, RecordedProcess>;
 
-void read_one(const fs::path& path, ProcessMap& processes, std::vector<std::string>& damage) {
+void read_one(const fs::path& path, ProcessMap& processes, std::vector<Damage>& damage) {
     auto file = std::make_unique<MappedFile>(path.string());
     const SegmentHeader* header = valid_header(*file);
     if (header == nullptr) {
-        damage.push_back(path.string() + ": its header is damaged; its events are lost");
+        damage.push_back({DamageKind::segment_header, path.string()});
         return;
     }
     RecordedProcess& process = processes[{header->identity.process_key, header->identity.process_id}];
     const std::uint32_t index = header->identity.segment_index;
     if (std::ranges::find(process.segments, index) != process.segments.end()) {
-        damage.push_back(path.string() + ": a copy of a segment that was read already; it is left out");
+        damage.push_back({DamageKind::segment_copy, path.string()});
         return;
     }
     read_segment(std::move(file), process, path.string(), damage);
@@ -190,24 +193,21 @@ void read_losses(const std::string& path, RecordedFolder& result) {
     const MappedFile file(path);
     const SegmentHeader* header = valid_header(file);
     if (header == nullptr) {
-        result.damage.push_back(path + ": its header is damaged; what other processes lost is not known");
+        result.damage.push_back({DamageKind::losses_header, path});
         return;
     }
     result.dropped_events = header->dropped_events.load(std::memory_order_relaxed);
     const std::uint32_t processes = header->chunks_taken.load(std::memory_order_relaxed);
     if (processes > 0)
-        result.damage.push_back("no room for the events of " + std::to_string(processes) +
-                                (processes == 1 ? " process" : " processes") +
-                                " that the program started; they are lost");
+        result.damage.push_back({DamageKind::no_room, {}, processes});
 }
 
 // A segment that is gone takes its events along; the last one of a process nobody misses.
-void miss_segments(const RecordedProcess& process, std::vector<std::string>& damage) {
+void miss_segments(const RecordedProcess& process, std::vector<Damage>& damage) {
     if (process.segments.empty()) return;
     const std::size_t expected = std::size_t{std::ranges::max(process.segments)} + 1;
     if (const std::size_t missing = expected - process.segments.size(); missing > 0)
-        damage.push_back("process " + std::to_string(process.process_id) + ": " + std::to_string(missing) +
-                         (missing == 1 ? " segment is" : " segments are") + " missing; the events are lost");
+        damage.push_back({DamageKind::segments_missing, {}, missing, process.process_id});
 }
 
 }  // namespace
@@ -256,23 +256,23 @@ RecordedFolder read_folder(const std::string& folder) {
             // One that was opened ahead goes when its process stops. A gap is noticed below.
             std::error_code ignored;
             if (!fs::exists(fs::symlink_status(path, ignored))) continue;
-            result.damage.emplace_back(error.what());
+            result.damage.push_back(unreadable(path.string(), error));
         }
     }
     try {
         read_losses(Losses::path_in(folder), result);
     } catch (const std::system_error& error) {
-        result.damage.emplace_back(error.what());
+        result.damage.push_back(unreadable(Losses::path_in(folder), error));
     }
     for (auto& [key, process] : processes) {
         const auto stem = std::to_string(process.process_id) + "-" + std::to_string(process.process_key);
         const bool has_events = !process.pieces.empty();
+        const std::string path = (fs::path(folder) / (stem + ".names")).string();
         try {
-            const std::string path = (fs::path(folder) / (stem + ".names")).string();
             process.names = read_names(path, has_events, result.damage);
         } catch (const std::system_error& error) {
             // A process that was killed before its first event may have no names file yet.
-            if (has_events) result.damage.emplace_back(error.what());
+            if (has_events) result.damage.push_back(unreadable(path, error));
         }
         miss_segments(process, result.damage);
         sort_pieces(process);

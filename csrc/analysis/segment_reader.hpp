@@ -64,9 +64,31 @@ struct RecordedProcess {
     std::vector<std::uint32_t> segments;  // indices of those that were read
 };
 
+enum class DamageKind : std::uint8_t {
+    clock_point,
+    segment_cut_short,
+    segment_header,
+    segment_copy,
+    segments_missing,
+    names_no_file,
+    names_cut,
+    losses_header,
+    no_room,
+    unreadable,
+};
+
+// What of a recording's files is missing or cannot be read.
+struct Damage {
+    DamageKind kind;
+    std::string file;          // empty where it is no single one
+    std::uint64_t count = 0;   // of what the kind counts, else 0
+    std::uint32_t process_id = 0;
+    std::string error{};       // of the system, where the file is unreadable
+};
+
 struct RecordedFolder {
     std::vector<RecordedProcess> processes;  // in the order of their start
-    std::vector<std::string> damage;         // a line for each file that could not be read whole
+    std::vector<Damage> damage;
     std::uint64_t dropped_events = 0;        // of processes that could make no file
 };
 

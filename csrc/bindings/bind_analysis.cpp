@@ -100,6 +100,33 @@ py::dict to_dict(const DecodeTotals& totals) {
     return result;
 }
 
+// The values of gpuprof.record.facts.DamageCode.
+const char* code_of(DamageKind kind) {
+    switch (kind) {
+        case DamageKind::clock_point: return "clock_point";
+        case DamageKind::segment_cut_short: return "segment_cut_short";
+        case DamageKind::segment_header: return "segment_header";
+        case DamageKind::segment_copy: return "segment_copy";
+        case DamageKind::segments_missing: return "segments_missing";
+        case DamageKind::names_no_file: return "names_no_file";
+        case DamageKind::names_cut: return "names_cut";
+        case DamageKind::losses_header: return "losses_header";
+        case DamageKind::no_room: return "no_room";
+        case DamageKind::unreadable: break;
+    }
+    return "unreadable";
+}
+
+py::dict to_dict(const Damage& damage) {
+    py::dict result;
+    result["code"] = code_of(damage.kind);
+    result["file"] = to_text(damage.file);
+    result["count"] = damage.count;
+    result["process_id"] = damage.process_id;
+    result["error"] = to_text(damage.error);
+    return result;
+}
+
 py::dict to_dict(const DecodedRun& run) {
     py::dict result;
     result["totals"] = to_dict(run.totals);
@@ -118,7 +145,7 @@ py::dict to_dict(const DecodedRun& run) {
         entry["name"] = to_text(thread.name);
         threads.append(entry);
     }
-    for (const std::string& line : run.damage) damage.append(to_text(line));
+    for (const Damage& each : run.damage) damage.append(to_dict(each));
     result["names"] = names;
     result["processes"] = processes;
     result["name_ids"] = name_ids;

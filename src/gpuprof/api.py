@@ -75,9 +75,9 @@ def count_work(model: Any, inputs: Any = (), *, backward: bool = False, fake: bo
     try:
         counted = count_operators(model, inputs, backward=backward, fake=fake)
     except PassError as failure:
-        work = Work(tuple(failure.counted.rows), tuple(failure.counted.notes))
+        work = Work(tuple(failure.counted.rows), tuple(failure.counted.unknown))
         raise WorkError(failure.reason, work) from failure.__cause__
-    return Work(tuple(counted.rows), tuple(counted.notes))
+    return Work(tuple(counted.rows), tuple(counted.unknown))
 
 
 def benchmark(

@@ -15,7 +15,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from gpuprof.errors import RunError
+from gpuprof.record.facts import Damage, Method, Note, SourceStatus
+from gpuprof.run.facts import damage_in, notes_of, statuses_of
 from gpuprof.run.quick_switching import quick_switching
+from gpuprof.text.facts import loss_text, method_text, reason_text
 
 if TYPE_CHECKING:
     import duckdb
@@ -59,6 +62,21 @@ class Run:
         """Names of the tables that `sql` can ask."""
         return self._folder.tables
 
+    @property
+    def sources(self) -> dict[str, SourceStatus]:
+        """The status of each source: whether it recorded, by which method, or why not."""
+        return statuses_of(self.meta)
+
+    @property
+    def notes(self) -> list[Note]:
+        """What a reader must know besides the figures."""
+        return notes_of(self.meta)
+
+    @property
+    def damage(self) -> list[Damage]:
+        """What is missing from the run's files."""
+        return damage_in(self.meta)
+
     @cached_property
     def call_tree(self) -> CallTree:
         """All calls merged by path, with calls, total and own nanoseconds."""
@@ -91,7 +109,7 @@ class Run:
             from gpuprof.run.losses import losses
 
             note = "this run is incomplete: it holds what could be recovered"
-            if lost := ", ".join(losses(self.meta)):
+            if lost := ", ".join(loss_text(each.code.value, each.count) for each in losses(self.meta)):
                 note += f"; lost: {lost}"
             table = dataclasses.replace(table, notes=(*table.notes, note))
         if by == "layer" and self.meta.get("work") and table.processes == (self.meta.get("process_id"),):
@@ -103,10 +121,12 @@ class Run:
 
     def _why_off(self, source: str) -> str | None:
         """Return why a source recorded nothing, as the run tells it."""
-        method = str(self.meta.get("sources", {}).get(source, ""))
-        if method.startswith("CUDA events"):
-            return f"GPU times are of layers only ({method})"
-        return method.removeprefix("off: ") if method.startswith("off: ") else None
+        status = statuses_of(self.meta).get(source)
+        if status is None:
+            return None
+        if status.method is Method.CUDA_EVENTS:
+            return f"GPU times are of layers only ({method_text(status.to_plain())})"
+        return None if status.is_on else reason_text(status.to_plain())
 
     def flamegraph(
         self, path: PathLike, *, weight: WeightName | None = None, against: Run | Sequence[Run] = ()

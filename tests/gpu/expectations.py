@@ -18,7 +18,7 @@ def rows(run: gpuprof.Run, query: str) -> list[tuple[object, ...]]:
 def is_whole(run: gpuprof.Run) -> None:
     """Nothing is missing, and the run says so."""
     gpu = run.meta["gpu"]
-    assert run.meta["sources"]["kernels"].startswith("CUPTI"), run.meta["sources"]
+    assert run.sources["kernels"].method == "cupti", run.sources
     unwanted = {key: gpu[key] for key in ("dropped", "unfinished", "unknown", "truncated", "lost_records")}
     assert not any(unwanted.values()), unwanted
     assert run.meta["complete"], run.meta["notes"]
@@ -84,9 +84,8 @@ def graph_from_before(run: gpuprof.Run) -> None:
         "WHERE call_tree.kind = 'kernel'",
     )
     assert above == [("replays",)]
-    notes = [note for note in run.meta["notes"] if note.startswith("captured while the GPU was not recorded")]
-    assert len(notes) == 1
-    assert f": {name};" in notes[0]
+    (note,) = [note for note in run.notes if note.code == "foreign_graphs"]
+    assert [f"CUDA graph {number}" for number in note.values["graphs"]] == [name]
 
 
 def restarts(runs: list[gpuprof.Run]) -> None:
@@ -112,7 +111,7 @@ def forked(run: gpuprof.Run, child: int) -> None:
 
 
 def without_gpu(run: gpuprof.Run) -> None:
-    assert run.meta["sources"]["kernels"] == "off: not wanted"
+    assert run.sources["kernels"].reason == "not_wanted"
     assert run.meta["gpu"] is None
     assert rows(run, "SELECT count(*) FROM kernels") == [(0,)]
     assert rows(run, "SELECT count(*) FROM samples") == [(0,)]
@@ -156,7 +155,7 @@ def long_run(run: gpuprof.Run, launched: int, recording_bytes: int) -> None:
 
 def device_samples(run: gpuprof.Run) -> None:
     """The device was busy for some seconds."""
-    assert run.meta["sources"]["samples"].startswith("nvml, every "), run.meta["sources"]
+    assert run.sources["samples"].method == "nvml", run.sources
     query = "SELECT metric, list(value ORDER BY t_ns) FROM samples WHERE device = 0 GROUP BY metric"
     found: dict[str, list[float]] = dict(run.sql(query).fetchall())
     assert max(found["utilization_percent"]) > 50

@@ -59,10 +59,10 @@ def test_profiler_inside_a_recording(program: Any) -> None:
     assert ran.facts["theirs"] == 20
     ((count,),) = ran.run.sql("SELECT count(*) FROM kernels").fetchall()
     assert count == 40
-    assert any("profiler of PyTorch" in note for note in ran.run.meta["notes"])
+    assert "gpu_stepped_back" in [note.code for note in ran.run.notes]
 
 
 def test_recording_inside_a_profiler(program: Any) -> None:
     ran = program("inside_torch_profiler")
     assert ran.facts["theirs"] == 60
-    assert "a profiler of PyTorch is active" in ran.run.meta["sources"]["kernels"]
+    assert ran.run.sources["kernels"].reason == "profiler_active"

@@ -17,10 +17,10 @@ def measured(cuda: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
     from start_program import start_program
 
     ran = start_program("counters", tmp_path_factory.mktemp("counters"), ELEMENTS, SIZE, timeout=300)
-    source = str(ran.run.meta["sources"]["counters"])
-    if "no permission" in source:
-        pytest.skip(f"no counters: {source}")
-    assert not source.startswith("off"), ran.run.meta["notes"]
+    status = ran.run.sources["counters"]
+    if "no permission" in str(status.values.get("detail")):
+        pytest.skip(f"no counters: {status}")
+    assert status.is_on, ran.run.notes
     return ran
 
 

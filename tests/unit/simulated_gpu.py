@@ -14,6 +14,7 @@ from roofline_rows import CACHES, CEILINGS, far
 
 from gpuprof.analyze.ceiling_rows import Ceiling
 from gpuprof.analyze.roofline.counted import Reuse
+from gpuprof.record.facts import Method, SourceStatus
 from gpuprof.run.format import META_FILE, TABLES
 
 DEVICE = "cuda:0"
@@ -252,12 +253,12 @@ class SimulatedRun:
         gpu = {"roots": {"Net": DEVICE}, "devices": devices, "tf32": self.tf32} if devices else None
         work = {"roots": ["Net"], "threads": 4, "page_faults": [], "given": [], "caches": CACHES, "gpu": gpu}
         return {
-            "format_version": 1,
+            "format_version": 2,
             "process_id": PROCESS,
             "processes": [{"process_id": PROCESS, "name": "simulated"}],
             "threads": [{"process_id": PROCESS, "thread_id": 1, "name": "main"}],
             "totals": {"spans": len(self.spans)},
-            "sources": {"kernels": "simulated"},
+            "sources": {"kernels": SourceStatus.on(Method.TEXT, text="simulated").to_plain()},
             "machine": {},
             "versions": {},
             "duration_ns": self.now_ns,

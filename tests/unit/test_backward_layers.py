@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 # Before torch, which looks for the collector of its operators while it is imported.
+from run_codes import source_code
+
 import gpuprof
 
 # isort: split
@@ -105,7 +107,7 @@ class TestAgreementWithTheGraph:
         make_model, make = CASES[case]
         program = Pass(make_model().train(), make())
         run = record(program, program.model)
-        assert run.meta["sources"]["backward_layers"] == TIED
+        assert source_code(run.meta, "backward_layers") == TIED
         found = evaluations(run)
         assert found == program.expected
         assert len(layers_of(found)) > 2
@@ -154,13 +156,13 @@ import torch, gpuprof
 import autograd_oracle as tests, torch_models as models
 program = tests.Pass(models.MODELS["transformer"](), models.make_input("transformer"))
 run = models.record(program, program.model)
-print(run.meta["sources"]["operators"].split(",")[0], "|", run.meta["sources"]["backward_layers"])
+print(run.sources["operators"].method.value, "|", run.sources["backward_layers"].method.value)
 print(tests.evaluations(run) == program.expected, len(program.expected) > 30)
 """
         result = run_python("-W", "ignore", "-c", program)
         assert result.returncode == 0, result.stderr
         assert result.stdout.splitlines() == [
-            "torch.profiler | sequence numbers that torch.profiler tells",
+            "torch_profiler | sequence_numbers",
             "True True",
         ]
 
@@ -389,7 +391,7 @@ import duckdb  # some versions of it begin a thread where they are imported
 before = len(os.listdir("/proc/self/task"))
 with gpuprof.profile(torch.nn.Linear(2, 2)) as recording:
     assert len(os.listdir("/proc/self/task")) == before
-print(recording.run.meta["sources"]["backward_layers"])
+print(recording.run.sources["backward_layers"].method.value)
 """
         result = run_python("-W", "ignore", "-c", program)
         assert result.returncode == 0, result.stderr
@@ -402,7 +404,7 @@ print(recording.run.meta["sources"]["backward_layers"])
         result = run_python("-m", "gpuprof", "run", "--out", "r.gpuprof", "program.py")
         assert result.returncode == 0, result.stderr
         run = gpuprof.open(tmp_path / "r.gpuprof")
-        assert run.meta["sources"]["backward_layers"] == TIED
+        assert source_code(run.meta, "backward_layers") == TIED
         assert evaluations(run)[("Sequential", "0"), "AddmmBackward0"] == 1
 
     def test_a_forked_child_trains(self, run_python: Any) -> None:
@@ -483,9 +485,8 @@ class TestWhatCannotBeProven:
         monkeypatch.setattr(backward_layers, "_FIRST_WORD", 8)
         program = Pass(Mlp(), small_input())
         run = record(program, program.model)
-        assert run.meta["sources"]["backward_layers"] == (
-            "off: the number of a node is not where it is looked for in this PyTorch"
-        )
+        assert source_code(run.meta, "backward_layers") == "off: autograd_layout"
+        assert run.sources["backward_layers"].values == {"what": "number"}
         found = evaluations(run)
         assert layers_of(found) == {()}
         assert found.total() == program.expected.total()
@@ -501,12 +502,12 @@ class TestWhatCannotBeProven:
         model, sources = Mlp(), []
 
         def hook(_: torch.Tensor) -> None:
-            sources.append(record(lambda: None, model).meta["sources"]["backward_layers"])
+            sources.append(source_code(record(lambda: None, model).meta, "backward_layers"))
 
         output = model(small_input())
         output.register_hook(hook)
         output.sum().backward()
-        assert sources == ["off: the recording began inside a backward pass"]
+        assert sources == ["off: autograd_in_backward"]
 
     def test_a_dispatch_mode_sees_nothing_of_us(self, monkeypatch: pytest.MonkeyPatch) -> None:
         from torch.utils._python_dispatch import TorchDispatchMode
@@ -522,7 +523,7 @@ class TestWhatCannotBeProven:
         with Seen():
             run = record(lambda: None, model)
         assert names == []
-        assert "a dispatch mode was active" in run.meta["sources"]["backward_layers"]
+        assert source_code(run.meta, "backward_layers") == "off: autograd_dispatch_mode"
 
     def test_the_search_is_in_no_recording(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(backward_layers._Proven, "layout", None)

@@ -24,6 +24,7 @@ from gpuprof.cli.main import execute
 from gpuprof.cli.run import Program, split_program, tell_who_waits
 from gpuprof.cli.summary import summary
 from gpuprof.errors import GpuprofError, RecordingError, RunError
+from gpuprof.record.facts import Damage, DamageCode, Method, NoteCode, Reason, SourceStatus, note
 from gpuprof.record.options import RecordingOptions
 from gpuprof.run.format import KINDS
 
@@ -63,7 +64,11 @@ META = {
     "duration_ns": 4_210_000_000,
     "machine": {"system": "Linux 6.18", "processor": "AMD EPYC", "cores": 4, "memory_bytes": 25_300_000_000},
     "versions": {"python": "3.11.7", "torch": None},
-    "sources": {"spans": "on", "layers": "intercepted calls", "operators": "off: torch was never imported"},
+    "sources": {
+        "spans": SourceStatus.on(Method.RECORDED).to_plain(),
+        "layers": SourceStatus.on(Method.INTERCEPTED_CALLS).to_plain(),
+        "operators": SourceStatus.off(Reason.TORCH_NOT_IMPORTED).to_plain(),
+    },
     "totals": {
         "events": 20,
         "spans": 10_000,
@@ -415,7 +420,7 @@ def test_summary_prints_facts_and_a_table(api: FakeApi, capsys: pytest.CaptureFi
     lines = capsys.readouterr().out.splitlines()
     assert lines[:8] == [
         "run       demo.gpuprof (complete)",
-        "recorded  4.21 s by the clock, 10,000 spans",
+        "recorded  4.21 s wall time, 10,000 spans",
         "machine   AMD EPYC, 4 cores, 25.3 GB memory, Linux 6.18",
         "versions  gpuprof 0.1.0, python 3.11.7",
         "sources   spans, layers; no operators (torch was never imported)",
@@ -432,20 +437,20 @@ def test_summary_says_what_is_lost_and_cannot_be_tricked_by_it(
     api.recorded.meta |= {
         "complete": False,
         "totals": {"spans": 1, "dropped_events": 1_200, "damaged_events": 3, "unfinished_spans": 2},
-        "damage": ["1-2.0.segment: cut short\x1b[2J"],
-        "notes": ["the disk\nfailed"],
+        "damage": [Damage(DamageCode.SEGMENT_CUT_SHORT, "1-2.0\x1b[2J.segment", 9).to_plain()],
+        "notes": [note(NoteCode.DISK_FAILED, error="no\nroom").to_plain()],
         "processes": [{"process_id": 42}, {"process_id": 43}],
     }
     assert execute(["summary", "r"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "run       demo.gpuprof (incomplete: it holds what could be recovered)"
-    assert lines[1] == "recorded  4.21 s by the clock, 1 span, 2 processes"
+    assert lines[1] == "recorded  4.21 s wall time, 1 span, 2 processes"
     assert lines[5:8] == [
         "lost      1,200 events dropped, 3 events damaged, 2 spans cut off at the end, events of 1 damaged",
         "          segment",
-        "damage    1-2.0.segment: cut short\\x1b[2J",
+        "damage    1-2.0\\x1b[2J.segment: cut short, 9 places for events are missing",
     ]
-    assert "note      the disk\\nfailed" in lines
+    assert "note      the disk failed while recording (no\\nroom): events are missing" in lines
 
 
 def test_a_process_in_parts_is_counted_once(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
@@ -463,25 +468,29 @@ SEGMENT, NAMES = "r/segments/1-2.0.segment", "r/segments/1-2.names"
 @pytest.mark.parametrize(
     ("damage", "lost"),
     [
-        ([f"{SEGMENT}: its header is damaged; its events are lost"], "events of 1 damaged segment"),
+        ([Damage(DamageCode.SEGMENT_HEADER, SEGMENT)], "events of 1 damaged segment"),
         (
-            [f"{SEGMENT}: its last clock point is damaged", f"{SEGMENT}: cut short, 9 places"],
+            [Damage(DamageCode.CLOCK_POINT, SEGMENT), Damage(DamageCode.SEGMENT_CUT_SHORT, SEGMENT, 9)],
             "events of 1 damaged segment",
         ),
-        ([f"{SEGMENT}: its last clock point is damaged"], "nothing that is known of"),
-        ([f"{SEGMENT}: a copy of a segment that was read already"], "nothing that is known of"),
-        ([f"{NAMES}: No such file or directory"], "names of 1 process"),
+        ([Damage(DamageCode.CLOCK_POINT, SEGMENT)], "unknown"),
+        ([Damage(DamageCode.SEGMENT_COPY, SEGMENT)], "unknown"),
+        ([Damage(DamageCode.UNREADABLE, NAMES, values={"error": "no such file"})], "names of 1 process"),
         (
-            [f"{NAMES}: damaged after 3 names", f"{SEGMENT}: cut short", "r/9.names: not a names file"],
+            [
+                Damage(DamageCode.NAMES_CUT, NAMES, 3),
+                Damage(DamageCode.SEGMENT_CUT_SHORT, SEGMENT, 1),
+                Damage(DamageCode.NAMES_NO_FILE, "r/9.names"),
+            ],
             "events of 1 damaged segment, names of 2 processes",
         ),
-        (["process 7: 2 segments are missing; the events are lost"], "events of 2 missing segments"),
+        ([Damage(DamageCode.SEGMENTS_MISSING, None, 2, {"process_id": 7})], "events of 2 missing segments"),
     ],
 )
 def test_summary_says_what_damaged_files_cost(
-    api: FakeApi, capsys: pytest.CaptureFixture[str], damage: list[str], lost: str
+    api: FakeApi, capsys: pytest.CaptureFixture[str], damage: list[Damage], lost: str
 ) -> None:
-    api.recorded.meta |= {"complete": False, "damage": damage}
+    api.recorded.meta |= {"complete": False, "damage": [each.to_plain() for each in damage]}
     assert execute(["summary", "r"]) == 0
     assert f"\nlost      {lost}\n" in capsys.readouterr().out
 

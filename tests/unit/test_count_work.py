@@ -227,7 +227,9 @@ def test_a_formula_that_fails_makes_the_operator_unknown(monkeypatch: pytest.Mon
     monkeypatch.setattr(mode, "find_formula", broken)
     work = gpuprof.count_work(torch.relu, torch.ones(3))
     assert (work.flops, list(work.unknown)) == (None, ["aten::relu"])
-    assert [note for note in work.notes if "aten::relu" in note and "KeyError" in note]
+    (failure,) = work.failures
+    assert failure.operator == "aten::relu"
+    assert failure.error.startswith("KeyError")
 
 
 @pytest.mark.parametrize(

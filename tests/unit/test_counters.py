@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_codes import damage_codes, source_code
 
 # Before torch, which looks for the collector of its operators while it is imported.
 import gpuprof
@@ -113,7 +114,11 @@ def rows(run: gpuprof.Run) -> list[tuple[Any, ...]]:
 
 def test_each_kernel_stands_with_the_operator_that_launched_it(fake: FakeCounters, tmp_path: Path) -> None:
     run = profiled(tmp_path)
-    assert run.meta["sources"]["counters"] == "CUPTI 13.0, GH100, 1 pass"
+    counters = run.sources["counters"]
+    assert (counters.method, counters.values) == (
+        "range_profiler",
+        {"version": "13.0", "chip": "GH100", "passes": 1},
+    )
     assert run.meta["counters"]["metrics"] == fake.metrics
     assert fake.calls == ["open", "begin", "end", "close"]
     assert fake.types == [["tf32"]]
@@ -163,10 +168,9 @@ def roofline_counters(run: gpuprof.Run) -> dict[tuple[str, int], float]:
 def test_refused_permission_is_one_line_and_the_run_is_whole(fake: FakeCounters, tmp_path: Path) -> None:
     fake.begin_reason = NO_PERMISSION
     run = profiled(tmp_path)
-    assert run.meta["sources"]["counters"] == f"off: {NO_PERMISSION}"
-    assert [note for note in run.meta["notes"] if "counters" in note] == [
-        f"hardware counters were not read: {NO_PERMISSION}"
-    ]
+    assert source_code(run.meta, "counters") == "off: counters_refused"
+    assert run.sources["counters"].values == {"detail": NO_PERMISSION}
+    assert run.meta["notes"] == []
     assert fake.calls[-1] == "close"
     assert run.meta["complete"]
     assert run.meta["counters"] is None
@@ -179,10 +183,11 @@ def test_a_failure_at_the_end_leaves_no_values(fake: FakeCounters, tmp_path: Pat
     fake.end_reason = "CUPTI measured 3 kernels of 4: they cannot be told apart"
     run = profiled(tmp_path)
     assert rows(run) == []
-    assert f"hardware counters of Mlp were not read: {fake.end_reason}" in run.meta["notes"]
+    (note,) = run.notes
+    assert (note.code, note.values) == ("counters_not_read", {"root": "Mlp", "detail": fake.end_reason})
 
 
-def test_a_failure_of_ours_is_a_note(
+def test_a_failure_of_ours_is_the_reason(
     fake: FakeCounters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(segments: Path) -> list[str]:
@@ -190,21 +195,15 @@ def test_a_failure_of_ours_is_a_note(
 
     monkeypatch.setattr(counters_pass, "_types", broken)
     run = profiled(tmp_path)
-    assert run.meta["sources"]["counters"] == "off: ValueError: broken"
-    assert "hardware counters were not read: ValueError: broken" in run.meta["notes"]
+    assert source_code(run.meta, "counters") == "off: failed"
+    assert run.sources["counters"].values == {"error": "ValueError: broken"}
     assert run.meta["work"] is not None
 
 
-def test_without_a_gpu_one_note_tells_and_the_rest_is_as_usual(tmp_path: Path) -> None:
+def test_without_a_gpu_there_is_a_reason_and_the_rest_is_as_usual(tmp_path: Path) -> None:
     run = profiled(tmp_path)
-    reason = str(run.meta["sources"]["counters"]).removeprefix("off: ")
-    assert reason in (
-        "this build of torch has no CUDA: use a build of torch for CUDA on a machine with an NVIDIA GPU",
-        "the program never initialised CUDA: move the model to the GPU",
-    )
-    assert [note for note in run.meta["notes"] if "counters" in note] == [
-        f"hardware counters were not read: {reason}"
-    ]
+    assert run.sources["counters"].reason in ("torch_without_cuda", "no_model_on_gpu")
+    assert run.meta["notes"] == []
     assert run.meta["complete"]
     assert run.meta["work"] is not None
     assert rows(run) == []
@@ -222,7 +221,7 @@ def test_damaged_counters_are_told_and_the_rest_is_kept(
 
     monkeypatch.setattr(counters_pass, "json", Json)
     run = profiled(tmp_path)
-    assert any("hardware counters are damaged" in line for line in run.meta["damage"])
+    assert damage_codes(run.meta) == ["counters"]
     assert run.meta["work"] is not None
 
 
@@ -240,7 +239,7 @@ def test_run_without_torch_tells_why_there_are_no_counters(
     first, last = captured.err.splitlines()
     assert first == "gpuprof: no hardware counters: torch was never imported"
     assert last.startswith("gpuprof: wrote ")
-    assert gpuprof.open(tmp_path / "run").meta["sources"]["counters"] == "off: torch was never imported"
+    assert source_code(gpuprof.open(tmp_path / "run").meta, "counters") == "off: torch_not_imported"
 
 
 @pytest.mark.parametrize(
@@ -302,7 +301,7 @@ def measure(name, **settings):
         columns = "layer, ordinal, operator, kernel, value, counter"
         rows = run.sql(f"SELECT {columns} FROM counters WHERE metric = 'dram_bytes'").fetchall()
         meta = {key: run.meta[key] for key in ("counters", "notes", "complete")}
-        source, subscribers = run.meta["sources"]["counters"], cupti().stub_count(b"subscribers")
+        source, subscribers = run.sources["counters"].to_plain(), cupti().stub_count(b"subscribers")
         return {**meta, "rows": rows, "source": source, "subscribers": subscribers}
 
 cupti()
@@ -322,10 +321,11 @@ def test_stub_from_the_kernel_to_the_table(program: Any) -> None:
         ["Net", 0, "stub::work", kernel, 100.0, "dram__bytes.sum"],
         ["Net", 1, "stub::work", kernel, 101.0, "dram__bytes.sum"],
     ]
-    assert whole["source"] == "CUPTI 13.0, STUB100, 1 pass"
+    assert whole["source"]["values"] == {"version": "13.0", "chip": "STUB100", "passes": 1}
     assert whole["counters"]["passes"] == 1
-    assert refused["source"].startswith("off: no permission to read the GPU's counters (error 35)")
-    assert len([note for note in refused["notes"] if "counters" in note]) == 1
+    assert refused["source"]["reason"] == "counters_refused"
+    assert "error 35" in refused["source"]["values"]["detail"]
+    assert refused["notes"] == []
     assert refused["rows"] == []
     # A chip without the counter has the row, and no value.
     assert [row[4:] for row in again["rows"]] == [[None, None], [None, None]]

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from run_codes import note_codes, source_code
+
 LAYERS_WITHOUT_CUPTI = """
 initialise()
 cupti().stub_set(b"cuptiSubscribe", ctypes.c_int64(39))
@@ -51,9 +53,9 @@ tell_tables(recording.run)
 recording.run.flamegraph("page.html", weight="gpu")
 """
     )
-    method = facts["sources"]["kernels"]
-    assert method.startswith("CUDA events per layer: another tool uses CUPTI")
-    assert method in " ".join(facts["header"].split())
+    status = facts["sources"]["kernels"]
+    assert (status["method"], status["reason"]) == ("cuda_events", "gpu_refused")
+    assert status["values"]["detail"] in " ".join(facts["header"].split())
     assert facts["layers"] == {
         "Works": [30_000, 2_000],
         "inner.0": [12_000, 4_000],
@@ -63,11 +65,11 @@ recording.run.flamegraph("page.html", weight="gpu")
     assert (facts["kernels"], facts["gpu_ns"]) == (0, 30_000)
     assert "another tool uses CUPTI" in facts["kernel"][0]
     gpu = facts["gpu"]
-    assert gpu["method"] == "CUDA events per layer"
+    assert gpu["method"] == "cuda_events"
     assert (gpu["layers"], gpu["untimed"], gpu["captured"], gpu["unfinished"]) == (8, 0, 0, 0)
     assert gpu["clock_error_ns"] >= 0
     assert facts["complete"] is True
-    assert any("whole layers" in note for note in facts["notes"])
+    assert "gpu_times_of_layers" in note_codes(facts)
 
 
 def test_a_layer_on_a_stream_of_its_own_is_not_taken_from_those_around_it(program: Any) -> None:
@@ -111,7 +113,7 @@ tell_tables(recording.run)
 """
     )
     assert (facts["gpu"]["layers"], facts["gpu"]["untimed"]) == (0, 4)
-    assert any("4 calls of layers were not timed" in note for note in facts["notes"])
+    assert {"count": 4} in [note["values"] for note in facts["notes"] if note["code"] == "layers_not_timed"]
     assert facts["complete"] is False
 
 
@@ -147,7 +149,7 @@ with gpuprof.profile(model, out="a", operators=False) as recording:
 tell_tables(recording.run)
 """
     )
-    assert len([note for note in facts["notes"] if "error 700" in note]) == 1
+    assert len([note for note in facts["notes"] if "error 700" in str(note["values"])]) == 1
 
 
 def test_where_layers_are_not_recorded_none_is_timed(program: Any) -> None:
@@ -159,7 +161,7 @@ with gpuprof.profile(out="a", layers=False, operators=False) as recording:
 tell(recording.run)
 """
     )
-    assert facts["sources"]["kernels"].startswith("off: another tool uses CUPTI")
+    assert source_code(facts, "kernels") == "off: gpu_refused"
     assert facts["gpu"] is None
 
 
@@ -178,5 +180,5 @@ assert cuda.stub_cuda_count(b"events") == cuda.stub_cuda_count(b"streams") == 0
 tell_tables(recording.run)
 """
     )
-    assert facts["sources"]["kernels"].startswith("CUDA events")
+    assert source_code(facts, "kernels") == "cuda_events"
     assert facts["gpu"]["layers"] == 12

@@ -43,7 +43,7 @@ METAS: dict[str, tuple[bytes, str]] = {
     "not an object": (b"[1, 2]", "meta.json"),
     "a number": (b"5", "meta.json"),
     "deep": (b"[" * 100_000, "meta.json"),
-    "a newer version": (b'{"format_version": 2}', "upgrade"),
+    "a newer version": (b'{"format_version": 3}', "upgrade"),
     "a far newer version": (b'{"format_version": 1e300}', "format_version"),
     "no version": (b"{}", "format_version"),
     "a version of text": (b'{"format_version": "1"}', "format_version"),

@@ -35,7 +35,7 @@ def test_a_truncated_segment(copy_of: Callable[[], Path], size: int) -> None:
     run = gpuprof.open(path)
     assert run.meta["complete"] is False
     assert len(run.meta["damage"]) == 1
-    assert segment.name in run.meta["damage"][0]
+    assert run.meta["damage"][0]["file"].endswith(segment.name)
     ((count,),) = run.sql("SELECT count(*) FROM spans").fetchall()
     assert 0 <= count <= max(0, (size - 4096) // 16)
     assert count >= (size - 4096) // 40 - 2_000 if size > 4096 else count == 0

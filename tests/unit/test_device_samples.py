@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_codes import damage_codes, note_codes, source_code
 
 import gpuprof
 from gpuprof import _native
@@ -189,7 +190,7 @@ def test_stub_readings_become_the_table(stub: Stub, tmp_path: Path) -> None:
     ]
     inside = f"t_ns BETWEEN 0 AND {run.meta['duration_ns']}"
     assert run.sql(f"SELECT count(*) FROM samples WHERE NOT ({inside})").fetchall() == [(0,)]
-    assert run.meta["sources"]["samples"] == "nvml, every 20 ms"
+    assert run.sources["samples"].values == {"period_ns": 20_000_000}
     assert (run.meta["complete"], run.meta["damage"]) == (True, [])
 
 
@@ -267,13 +268,14 @@ def test_stub_a_device_that_is_lost_ends_and_the_others_go_on(stub: Stub, tmp_pa
     run = record_readings(stub, tmp_path / "r.gpuprof", last=5)
     assert metrics(run, 0) == {"power_w": [1, 2]}
     assert len(metrics(run, 1)["power_w"]) >= 6
-    assert "device 0 (Stub 100) answered no more (NVML error 15)" in run.meta["notes"]
+    (note,) = run.notes
+    assert (note.code, note.values) == ("device_lost", {"device": "device 0 (Stub 100)", "error": 15})
     assert run.meta["complete"] is True
 
 
 @pytest.mark.parametrize(
     ("devices", "more", "reason"),
-    [([], {}, "off: NVML finds no device"), ([ONE], {"init": 18}, "off: NVML error 18")],
+    [([], {}, "NVML finds no device"), ([ONE], {"init": 18}, "NVML error 18")],
 )
 def test_stub_nvml_that_does_not_work(
     stub: Stub, tmp_path: Path, devices: list[Any], more: Any, reason: str
@@ -284,7 +286,8 @@ def test_stub_nvml_that_does_not_work(
         source = recording._recording._sources["samples"]
         select.select([source._leash], [], [], LONGEST_WAIT_S)  # the sampler ends by itself
     run = recording.run
-    assert run.meta["sources"]["samples"] == reason
+    status = run.sources["samples"]
+    assert (status.reason, status.values) == ("nvml_failed", {"error": reason})
     assert (run.meta["devices"], run.meta["complete"]) == ([], True)
     assert run.sql("SELECT count(*) FROM samples").fetchall() == [(0,)]
 
@@ -293,7 +296,7 @@ def test_stub_a_recording_that_ends_before_the_first_reading(stub: Stub, tmp_pat
     stub.play({**ONE, "nvmlDeviceGetName": ["hang"]})
     with gpuprof.profile(out=tmp_path / "r.gpuprof", **QUIET) as recording:
         pass
-    assert recording.run.meta["sources"]["samples"].startswith("off: no reading was taken")
+    assert source_code(recording.run.meta, "samples") == "off: no_reading"
     assert recording.run.meta["complete"] is True
 
 
@@ -303,8 +306,7 @@ def test_stub_a_driver_that_hangs_holds_nobody(stub: Stub, tmp_path: Path) -> No
         sampler = stub.wait_for_reading(2)
     wait_for_end_of(sampler)
     assert metrics(recording.run)["power_w"] == [1, 2]
-    (damage,) = recording.run.meta["damage"]
-    assert damage.endswith("the device samples end before the recording does")
+    assert damage_codes(recording.run.meta) == ["samples_end_early"]
     assert recording.run.meta["complete"] is False
 
 
@@ -334,7 +336,7 @@ def test_without_a_driver_nothing_happens(
     with gpuprof.profile(out=tmp_path / "r.gpuprof", **QUIET) as recording:
         pass
     meta = recording.run.meta
-    assert (meta["sources"]["samples"], meta["devices"], meta["notes"]) == ("off: no NVIDIA driver", [], [])
+    assert (source_code(meta, "samples"), meta["devices"], meta["notes"]) == ("off: no_driver", [], [])
     assert recording.run.sql("SELECT count(*) FROM samples").fetchall() == [(0,)]
 
 
@@ -388,7 +390,7 @@ def test_stub_gpu_as_it_was_asked_for(stub: Stub, tmp_path: Path, monkeypatch: p
     assert metrics(recording.run)
     with gpuprof.profile(out=tmp_path / "2.gpuprof", gpu=False, **QUIET) as recording:
         pass
-    assert recording.run.meta["sources"]["samples"] == "off: not wanted"
+    assert source_code(recording.run.meta, "samples") == "off: not_wanted"
     monkeypatch.setattr("gpuprof.profiling.has_driver", lambda: False)
     with pytest.raises(gpuprof.UnavailableError, match="no NVIDIA driver") as caught:
         gpuprof.profile(gpu=True)
@@ -403,8 +405,7 @@ def test_a_sampler_that_cannot_be_started_is_a_reason(
     monkeypatch.setattr(sys, "executable", "/nowhere/python3")
     with gpuprof.profile(out=tmp_path / "r.gpuprof", **QUIET) as recording:
         pass
-    reason = recording.run.meta["sources"]["samples"]
-    assert reason.startswith("off: FileNotFoundError")
+    assert recording.run.sources["samples"].values["error"].startswith("FileNotFoundError")
     assert recording.run.meta["complete"] is True
 
 
@@ -430,7 +431,7 @@ def test_stub_the_sampler_is_killed(stub: Stub, tmp_path: Path) -> None:
         wait_for_end_of(sampler)
     run = recording.run
     assert metrics(run)["power_w"][:3] == [100, 200, 300]
-    assert "end before the recording does" in run.meta["damage"][0]
+    assert damage_codes(run.meta) == ["samples_end_early"]
     assert run.meta["complete"] is False
 
 
@@ -585,7 +586,7 @@ if {reused}:
     assert (output, errors, process.returncode) == ("", "", 0)
     wait_for_end_of(sampler)
     run = gpuprof.open(tmp_path / "r.gpuprof")
-    assert "the program closed what ends the device samples: they may end early" in run.meta["notes"]
+    assert note_codes(run.meta) == ["samples_may_end_early"]
     assert metrics(run)["power_w"][:3] == [100, 200, 300]
 
 
@@ -622,7 +623,7 @@ def test_stub_gpuprof_run_takes_samples_and_leaves_them_out(
     assert metrics(run)["power_w"][:3] == [100, 200, 300]
     (tmp_path / "main.py").write_text("")
     done = run_python(*words[:-1], "2.gpuprof", "--no-gpu", "main.py", env=stub.environment())
-    assert gpuprof.open(tmp_path / "2.gpuprof").meta["sources"]["samples"] == "off: not wanted"
+    assert source_code(gpuprof.open(tmp_path / "2.gpuprof").meta, "samples") == "off: not_wanted"
     summary = run_python("-m", "gpuprof", "summary", "r.gpuprof", env=stub.environment())
     header = summary.stdout.partition("\n\n")[0]
     line = " ".join(header[header.index("device 0") :].split())

@@ -31,6 +31,7 @@ from gpuprof.analyze.difference import (
 )
 from gpuprof.analyze.difference_summary import DifferenceRow, DifferenceSummary
 from gpuprof.cli.main import execute
+from gpuprof.record.facts import Method, Reason, SourceStatus
 from gpuprof.stats.distributions import student_p_value, student_quantile
 from gpuprof.stats.significance import (
     discoveries,
@@ -229,12 +230,16 @@ def test_more_steps_are_a_difference_only_as_measured() -> None:
         assert found.calls_old[MODEL] == pytest.approx(200, rel=0.02)
 
 
+ON = SourceStatus.on(Method.RECORDED).to_plain()
+OFF = SourceStatus.off(Reason.NOT_WANTED).to_plain()
+
+
 def test_what_is_not_alike_is_told_in_one_line() -> None:
     meta = {
         "machine": {"processor": "A", "cores": 2},
         "versions": {"python": "3.11", "torch": "2.9"},
         "work": {"threads": 1},
-        "sources": {"spans": "on", "layers": "on", "operators": "off: not wanted"},
+        "sources": {"spans": ON, "layers": ON, "operators": OFF},
     }
     other = {**meta, "versions": {"python": "3.11", "torch": "2.10"}, "work": {"threads": 4}}
     assert warnings_of([meta], [meta]) == []
@@ -242,7 +247,7 @@ def test_what_is_not_alike_is_told_in_one_line() -> None:
     assert "torch 2.9 before, python 3.11, torch 2.10 now" in line
     assert "threads of PyTorch 1 before, 4 now" in line
     assert "machine" not in line
-    (line,) = warnings_of([{**meta, "sources": {"spans": "on"}}], [meta])
+    (line,) = warnings_of([{**meta, "sources": {"spans": ON}}], [meta])
     assert "sources layers, spans before, spans now" in line
 
 

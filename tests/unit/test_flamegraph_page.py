@@ -16,6 +16,7 @@ import pytest
 
 from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.text_table import escape_text
+from gpuprof.record.facts import Method, Reason, SourceStatus
 from gpuprof.render.flamegraph import flamegraph_page
 from gpuprof.render.page import readable
 from gpuprof.render.shown_tree import OUTSIDE, shown_tree
@@ -310,14 +311,14 @@ def test_a_run_without_calls_and_time_says_so_without_javascript() -> None:
 
 
 def test_a_machine_without_a_gpu_lacks_nothing() -> None:
-    no_torch_cuda = "off: this build of torch has no CUDA"
+    no_torch_cuda = SourceStatus.off(Reason.TORCH_WITHOUT_CUDA).to_plain()
     without = {
-        "samples": "off: no NVIDIA driver",
+        "samples": SourceStatus.off(Reason.NO_DRIVER).to_plain(),
         "kernels": no_torch_cuda,
-        "nvtx": "off: another tool collects",
+        "nvtx": SourceStatus.off(Reason.NVTX_VARIABLE_EMPTY, variable="NVTX_INJECTION64_PATH").to_plain(),
     }
-    assert page_notes({"complete": True, "sources": without}) == ["No nvtx: another tool collects."]
-    beside_a_gpu = {"samples": "on", "kernels": no_torch_cuda}
-    assert page_notes({"complete": True, "sources": beside_a_gpu}) == [
-        "No kernels: this build of torch has no CUDA."
-    ]
+    (line,) = page_notes({"complete": True, "sources": without})
+    assert line.startswith("No nvtx: ")
+    with_a_gpu = {"samples": SourceStatus.on(Method.NVML, period_ns=1).to_plain(), "kernels": no_torch_cuda}
+    (line,) = page_notes({"complete": True, "sources": with_a_gpu})
+    assert line.startswith("No kernels: ")

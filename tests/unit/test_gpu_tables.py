@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from run_codes import damage_codes
 
 import gpuprof
 from gpuprof import _native
@@ -127,8 +128,7 @@ def test_kernels_find_the_span_that_launched_them(bench: GpuBench) -> None:
         (2, "gemm<float>", None, 7, 7, 4, 32, True),
         (3, "(unknown kernel)", None, 1, None, None, None, None),
     ]
-    told = "1 of 4 kernels, copies and fills have no launch in this recording: they stand below their process"
-    assert run.meta["notes"] == [told]
+    assert [(note.code, note.values) for note in run.notes] == [("unlaunched", {"count": 1, "records": 4})]
 
 
 def test_call_tree_holds_the_gpu_below_its_calls(bench: GpuBench) -> None:
@@ -179,8 +179,7 @@ def test_replayed_kernels_belong_to_what_captured_them(bench: GpuBench) -> None:
     assert found == [("layer", 9, 500, 10, False), ("replay", 8, 4, 20, False), ("replay", 8, 6, 30, False)]
     units = rows(run, "select name, calls, gpu_ns from call_tree where kind = 'kernel' order by gpu_ns")
     assert units == [("(unknown kernel)", 1, 10), ("CUDA graph 8", 1, 50)]
-    (note,) = run.meta["notes"]
-    assert note.startswith("captured while the GPU was not recorded: CUDA graph 8; each is one unit below")
+    assert [(note.code, note.values) for note in run.notes] == [("foreign_graphs", {"graphs": [8]})]
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::UserWarning", "ignore::FutureWarning")
@@ -353,16 +352,18 @@ def test_gpu_weight_without_gpu_work(bench: GpuBench, tmp_path: Path) -> None:
         (b"x" * 200, "its head is damaged"),
         (struct.pack("<8sIIIIQ32x", MAGIC, 2, 128, 1, 1, 1), "its head is damaged"),
         (struct.pack("<8sIIIIQ32x", MAGIC, 1, 64, 1, 1, 1), "its head is damaged"),
-        (HEAD.pack(MAGIC, 1, 128, 1, 1, 1), "its process left no events"),
+        (HEAD.pack(MAGIC, 1, 128, 1, 1, 1), None),
     ],
 )
-def test_a_file_that_is_none(bench: GpuBench, content: bytes, reason: str) -> None:
+def test_a_file_that_is_none(bench: GpuBench, content: bytes, reason: str | None) -> None:
     def program(bench: GpuBench) -> None:
         with gpuprof.span("work"):
             (bench.path / "segments" / "1-1.gpu").write_bytes(content)
 
     run = bench.run(program)
-    assert any(reason in line for line in run.meta["damage"])
+    (damage,) = run.damage
+    assert damage.code == ("gpu_file_without_process" if reason is None else "gpu_file")
+    assert damage.values.get("error") == reason
     assert not run.meta["complete"]
     assert rows(run, "select name from spans") == [("work",)]
 
@@ -375,7 +376,7 @@ def test_a_file_that_was_cut_off(bench: GpuBench) -> None:
 
     run = bench.run(program)
     assert rows(run, "select count(*) from kernels") == [(1,)]
-    assert any("cut short" in line for line in run.meta["damage"])
+    assert damage_codes(run.meta) == ["record_cut"]
 
 
 def test_records_that_cannot_be_are_left_out(bench: GpuBench) -> None:

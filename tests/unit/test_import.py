@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import gpuprof
 from gpuprof.cli.import_trace import default_run
 from gpuprof.cli.main import execute
 from gpuprof.errors import RecordingError, RunError
+from gpuprof.record.facts import Damage, Note
 
 Event = dict[str, Any]
 Import = Callable[..., gpuprof.Run]
@@ -22,6 +23,10 @@ Import = Callable[..., gpuprof.Run]
 
 def x(name: str, ts: Any, dur: Any, cat: str = "cpu_op", tid: Any = 1, pid: Any = 7, **args: Any) -> Event:
     return {"ph": "X", "pid": pid, "tid": tid, "ts": ts, "dur": dur, "name": name, "cat": cat, "args": args}
+
+
+def texts(facts: Sequence[Damage | Note]) -> list[str]:
+    return [each.values["text"] for each in facts]
 
 
 @pytest.fixture
@@ -203,7 +208,7 @@ def test_negative_durations_are_left_out_and_told(imported: Import) -> None:
     run = imported([x("a", 5, -1), x("b", 5, 1), x("c", "no time", 1)])
     assert [name for _, name, *_ in tree(run)] == ["b"]
     assert run.meta["complete"] is False
-    assert run.meta["damage"] == [
+    assert texts(run.damage) == [
         "1 events are no JSON or lack their times, and were left out",
         "1 events have a negative duration, and were left out",
     ]
@@ -212,9 +217,7 @@ def test_negative_durations_are_left_out_and_told(imported: Import) -> None:
 def test_intervals_that_cross_stand_beside_each_other(imported: Import) -> None:
     run = imported([x("out", 0, 100), x("a", 10, 20), x("b", 20, 20), x("in b", 25, 5)])
     assert [each[1:3] for each in tree(run)] == [("out", None), ("a", "out"), ("b", "out"), ("in b", "b")]
-    assert run.meta["notes"] == [
-        "1 intervals end outside of the one that they begin in; they stand beside it"
-    ]
+    assert texts(run.notes) == ["1 intervals end outside of the one that they begin in; they stand beside it"]
 
 
 @pytest.mark.parametrize(
@@ -231,7 +234,7 @@ def test_truncated_json_keeps_what_was_whole(imported: Import) -> None:
     run = imported(text[:-20])
     assert [name for _, name, *_ in tree(run)] == ["a"]
     assert run.meta["complete"] is False
-    assert run.meta["damage"] == ["the trace is cut off behind 1 events"]
+    assert texts(run.damage) == ["the trace is cut off behind 1 events"]
 
 
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.9, 0.99])
@@ -240,7 +243,7 @@ def test_a_small_gzip_keeps_what_was_whole_too(imported: Import, share: float) -
     packed = gzip.compress(json.dumps({"traceEvents": events}).encode())
     run = imported(packed[: int(len(packed) * share)], "small.json.gz")
     assert run.meta["totals"]["spans"] == pytest.approx(600 * share, abs=100)
-    assert "cut off" in run.meta["damage"][0]
+    assert "cut off" in texts(run.damage)[0]
 
 
 def test_a_gzip_of_several_parts_is_read_to_its_end(imported: Import) -> None:
@@ -255,7 +258,7 @@ def test_truncated_gzip_keeps_what_was_whole(imported: Import) -> None:
     packed = gzip.compress(json.dumps({"traceEvents": events}).encode())
     run = imported(packed[: len(packed) // 2], "trace.json.gz")
     assert 1_000 < run.meta["totals"]["spans"] < 19_000
-    assert "cut off" in run.meta["damage"][0]
+    assert "cut off" in texts(run.damage)[0]
 
 
 @pytest.mark.parametrize(
@@ -283,7 +286,7 @@ def test_what_is_no_trace_is_refused(imported: Import, tmp_path: Path, content: 
 def test_events_behind_damage_are_told(imported: Import) -> None:
     run = imported('{"traceEvents": [' + json.dumps(x("a", 1, 2)) + ', nonsense, {"ph": "X"}]}')
     assert [name for _, name, *_ in tree(run)] == ["a"]
-    assert "cannot be read on behind 1 events" in run.meta["damage"][0]
+    assert "cannot be read on behind 1 events" in texts(run.damage)[0]
 
 
 def test_names_and_ids_of_every_sort(imported: Import) -> None:

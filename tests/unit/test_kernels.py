@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_codes import note_codes, source_code
 
 from gpuprof.record import kernels
 from gpuprof.record.kernels import KernelSource, cupti_folders
@@ -22,7 +23,8 @@ with gpuprof.profile(out="a") as recording:
     launch(5)
 tell(recording.run)
 """)
-    assert facts["sources"]["kernels"] == f"CUPTI 13.0, {stubs / 'libcupti.so.13'}"
+    assert source_code(facts, "kernels") == "cupti"
+    assert facts["sources"]["kernels"]["values"] == {"version": "13.0", "path": str(stubs / "libcupti.so.13")}
     gpu = facts["gpu"]
     assert (gpu["kernels"], gpu["transfers"]) == (5, 0)
     assert (gpu["dropped"], gpu["unfinished"], gpu["unknown"]) == (0, 0, 0)
@@ -33,13 +35,13 @@ tell(recording.run)
 def test_where_cuda_is_initialised_later_the_gpu_is_recorded_from_then_on(program: Any) -> None:
     facts = program("""
 with gpuprof.profile(out="a") as recording:
-    assert json.load(open("a/recording.json"))["sources"]["kernels"].startswith("off: the program never")
+    assert json.load(open("a/recording.json"))["sources"]["kernels"]["reason"] == "cuda_not_initialized"
     initialise()
-    assert json.load(open("a/recording.json"))["sources"]["kernels"].startswith("CUPTI")
+    assert json.load(open("a/recording.json"))["sources"]["kernels"]["method"] == "cupti"
     launch(3)
 tell(recording.run)
 """)
-    assert facts["sources"]["kernels"].startswith("CUPTI 13.0")
+    assert source_code(facts, "kernels") == "cupti"
     assert facts["gpu"]["kernels"] == 3
 
 
@@ -68,7 +70,7 @@ with gpuprof.profile(out="a") as recording:
 assert os.environ["GPUPROF_CUPTI_LIBRARY"] not in open("/proc/self/maps").read()
 tell(recording.run)
 """)
-    assert facts["sources"]["kernels"] == "off: the program never initialised CUDA"
+    assert source_code(facts, "kernels") == "off: cuda_not_initialized"
     assert facts["gpu"] is None
 
 
@@ -80,7 +82,7 @@ with gpuprof.profile(out="a", gpu=False) as recording:
 assert os.environ["GPUPROF_CUPTI_LIBRARY"] not in open("/proc/self/maps").read()
 tell(recording.run)
 """)
-    assert (facts["sources"]["kernels"], facts["gpu"]) == ("off: not wanted", None)
+    assert (source_code(facts, "kernels"), facts["gpu"]) == ("off: not_wanted", None)
 
 
 @pytest.mark.parametrize(("function", "error"), [("cuptiSubscribe", 39), ("cuptiActivityEnable", 35)])
@@ -94,9 +96,10 @@ with gpuprof.profile(out="a") as recording:
 assert recording.run.sql("SELECT DISTINCT gpu_ns FROM call_tree").fetchall() == [(None,)]
 tell(recording.run)
 """)
-    assert facts["sources"]["kernels"].startswith("off: ")
-    assert facts["sources"]["kernels"].endswith("this torch does not tell its current stream")
-    assert f"error {error}" in facts["sources"]["kernels"]
+    assert source_code(facts, "kernels") == "off: gpu_and_events_refused"
+    values = facts["sources"]["kernels"]["values"]
+    assert values["events"] == "this torch does not tell its current stream"
+    assert f"error {error}" in values["detail"]
     assert facts["gpu"] is None
 
 
@@ -130,12 +133,12 @@ runs["old"] = told(recording.run)
 print(json.dumps(runs))
 """)
     assert facts["dropped"]["gpu"]["dropped"] == 1234
-    assert facts["dropped"]["notes"] == ["CUPTI dropped 1,234 GPU records for want of room"]
+    assert note_codes(facts["dropped"]) == ["gpu_dropped"]
     assert facts["unfinished"]["gpu"]["unfinished"] == 1
     assert facts["unfinished"]["gpu"]["kernels"] == 1
     lost = facts["lost"]
     assert lost["gpu"]["problem"].startswith("the GPU does not answer (error 9)")
-    assert lost["notes"] == [f"GPU records: {lost['gpu']['problem']}"]
+    assert [note["values"] for note in lost["notes"]] == [{"detail": lost["gpu"]["problem"]}]
     words = {
         "dropped": "1,234 GPU records dropped by CUPTI",
         "unfinished": "1 GPU record without times",
@@ -150,7 +153,7 @@ print(json.dumps(runs))
         )
     assert (
         "for CUDA 13.0, and the driver supports up to CUDA 12.4: update the"
-        in facts["old"]["sources"]["kernels"]
+        in facts["old"]["sources"]["kernels"]["values"]["detail"]
     )
     assert facts["old"]["complete"] is True
 
@@ -168,7 +171,7 @@ with gpuprof.profile(out="a") as recording:
 tell(recording.run)
 """)
     assert facts["gpu"]["kernels"] == 5
-    assert any("profiler of PyTorch" in note for note in facts["notes"])
+    assert note_codes(facts) == ["gpu_stepped_back"]
 
 
 def test_a_profiler_that_was_there_first_keeps_cupti(program: Any) -> None:
@@ -179,7 +182,7 @@ with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
         launch(1)
 tell(recording.run)
 """)
-    assert facts["sources"]["kernels"].startswith("off: a profiler of PyTorch is active")
+    assert source_code(facts, "kernels") == "off: profiler_active"
 
 
 def test_cuda_that_is_initialised_under_a_profiler_is_recorded_after_it(program: Any) -> None:
@@ -191,7 +194,7 @@ with gpuprof.profile(out="a") as recording:
     launch(4)
 tell(recording.run)
 """)
-    assert facts["sources"]["kernels"].startswith("CUPTI")
+    assert source_code(facts, "kernels") == "cupti"
     assert facts["gpu"]["kernels"] == 4
 
 
@@ -203,7 +206,7 @@ with gpuprof.profile(out="a") as recording:
     launch(1)
 tell(recording.run)
 """)
-    assert any("CUDA graph" in note for note in facts["notes"])
+    assert "gpu_began_in_capture" in note_codes(facts)
 
 
 def test_a_forked_child_goes_on_without_the_gpu(program: Any) -> None:
@@ -224,7 +227,7 @@ if child == 0:
     with gpuprof.profile(torch.nn.Identity(), out="b") as later:
         pass
     assert calls == (stub_count(b"flush"), cuda.stub_cuda_count(b"calls"))
-    os._exit("forked from one that used CUDA" not in later.run.meta["sources"]["kernels"])
+    os._exit(later.run.sources["kernels"].reason.value != "forked_after_cuda")
 assert os.waitpid(child, 0)[1] == 0
 tell(recording.run)
 """)
@@ -259,14 +262,16 @@ rows = sorted((process == children[1].pid, name, count) for process, name, count
 print(json.dumps({**{key: run.meta[key] for key in ("sources", "gpu", "notes", "complete")}, "rows": rows,
                   "aborted": children[1].pid}))
 """)
-    assert facts["sources"]["kernels"].startswith("CUPTI 13.0")
+    assert source_code(facts, "kernels") == "cupti"
     assert [row for row in facts["rows"] if not row[0]] == [
         [False, "in the child", 2],
         [False, "in the child", 5],
     ]
     assert (facts["gpu"]["kernels"], facts["gpu"]["dropped"]) == (7, 7)
-    assert sum("CUPTI dropped" in note for note in facts["notes"]) == 2
-    assert f"process {facts['aborted']} ended before it could tell" in "".join(facts["notes"])
+    assert note_codes(facts).count("gpu_dropped") == 2
+    assert [facts["aborted"]] in [
+        note["processes"] for note in facts["notes"] if note["code"] == "gpu_counts_unknown"
+    ]
     assert facts["complete"] is False
 
 
@@ -280,7 +285,7 @@ with gpuprof.profile(out="a") as recording:
     initialise()
 tell(recording.run)
 """)
-    assert any("out of luck" in note for note in facts["notes"])
+    assert any("out of luck" in note["values"]["error"] for note in facts["notes"])
 
 
 def test_a_torch_without_cuda_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_codes import source_code
 
 import gpuprof
 from gpuprof.record.collector import collector_path
@@ -68,7 +69,7 @@ def recorded_ranges(run_program: Any, recorded: Any, tmp_path: Path) -> Callable
             f"with gpuprof.profile(out='r.gpuprof', layers=False, operators=False):\n{block}"
         )
         result = recorded(gpuprof.open(tmp_path / "r.gpuprof"))
-        assert result.run.meta["sources"]["nvtx"] == "on: collected"
+        assert source_code(result.run.meta, "nvtx") == "collected"
         assert result.totals["damaged_events"] == result.totals["dropped_events"] == 0
         return result
 
@@ -320,11 +321,11 @@ import gpuprof
 with gpuprof.profile() as recording:
     with nvtx.annotate("unseen"):
         pass
-print(recording.run.meta["sources"]["nvtx"])
+print(recording.run.sources["nvtx"].reason.value)
 print(recording.run.sql("SELECT count(*) FROM spans").fetchall())
 """)
         assert out.splitlines() == [
-            "off: nvtx was imported before gpuprof: import gpuprof first, or use `gpuprof run`",
+            "nvtx_imported_first",
             "[(0,)]",
         ]
 
@@ -334,10 +335,10 @@ import nvtx, gpuprof
 with gpuprof.profile() as recording:
     with nvtx.annotate("seen"):
         pass
-print(recording.run.meta["sources"]["nvtx"])
+print(recording.run.sources["nvtx"].method.value)
 print(recording.run.sql("SELECT name FROM spans").fetchall())
 """)
-        assert out.splitlines() == ["on: collected", "[('seen',)]"]
+        assert out.splitlines() == ["collected", "[('seen',)]"]
 
     def test_child_processes_inherit_a_collector_that_does_nothing(self, run_program: Any) -> None:
         out = run_program(f"""
@@ -356,11 +357,8 @@ print(recording.run.sql("SELECT count(*) FROM spans").fetchall())
     @pytest.mark.parametrize(
         ("value", "source"),
         [
-            ("", f"off: {VARIABLE} is set and empty"),
-            (
-                "/else/where/libgpuprof_core.so",
-                f"off: another copy of gpuprof is named by {VARIABLE}: /else/where/libgpuprof_core.so",
-            ),
+            ("", "nvtx_variable_empty"),
+            ("/else/where/libgpuprof_core.so", "nvtx_other_gpuprof"),
         ],
     )
     def test_values_that_name_no_tool(self, run_program: Any, value: str, source: str) -> None:
@@ -368,7 +366,7 @@ print(recording.run.sql("SELECT count(*) FROM spans").fetchall())
 import gpuprof, os
 with gpuprof.profile() as recording, gpuprof.span("x"):
     pass
-print(repr(os.environ["{VARIABLE}"]), recording.run.meta["sources"]["nvtx"], recording.run.meta["notes"])
+print(repr(os.environ["{VARIABLE}"]), recording.run.sources["nvtx"].reason.value, recording.run.notes)
 """
         assert run_program(program, **{VARIABLE: value}) == f"{value!r} {source} []\n"
 
@@ -465,13 +463,14 @@ with gpuprof.profile() as recording:
 with gpuprof.span("w\\u00e4hrend \\ud800"):
     pass
 run = recording.run
-print(run.meta["sources"]["nvtx"], run.meta["notes"])
+status = run.sources["nvtx"]
+print(status.reason.value, status.values["tool"], run.notes)
 print(run.sql("SELECT kind, name FROM spans").fetchall())
 """,
             **tool,
         )
         assert out.splitlines() == [
-            f"off: another tool collects, and gets spans and layers too: {tool[VARIABLE]} []",
+            f"nvtx_tool_collects {tool[VARIABLE]} []",
             "[('span', 'decorated')]",
         ]
         names = ["first", "first", "decorated", "während \\ud800"]
@@ -523,13 +522,14 @@ model(x)
     ) -> None:
         out = run_program(IGNORED, **{**tool, "FAKE_NVTX_MODE": mode})
         source, notes = out.splitlines()
-        assert source == f"off: another tool collects, and could not be attached: {tool[VARIABLE]}"
-        assert notes == str([f"the NVTX tool named by {VARIABLE} was ignored: {reason}"])
+        assert source == f"nvtx_tool_not_attached {tool[VARIABLE]}"
+        assert notes == str([("nvtx_tool_ignored", reason)])
 
     def test_a_tool_that_is_not_there_is_ignored(self, run_program: Any) -> None:
         out = run_program(IGNORED, **{VARIABLE: "/nowhere/libtool.so"})
-        assert "could not be attached: /nowhere/libtool.so" in out
-        assert "was ignored: it cannot be loaded: /nowhere/libtool.so" in out
+        source, notes = out.splitlines()
+        assert source == "nvtx_tool_not_attached /nowhere/libtool.so"
+        assert "it cannot be loaded: /nowhere/libtool.so" in notes
 
     @needs_nvtx
     def test_ranges_of_others_are_the_tools(self, run_program: Any, tool: dict[str, str]) -> None:
@@ -553,6 +553,7 @@ with gpuprof.profile() as recording:
         pass
 run = recording.run
 assert run.sql("SELECT name FROM spans").fetchall() == [("x",)]
-print(run.meta["sources"]["nvtx"])
-print(run.meta["notes"])
+status = run.sources["nvtx"]
+print(status.reason.value, status.values["tool"])
+print([(note.code.value, note.values["error"]) for note in run.notes])
 """

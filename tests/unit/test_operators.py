@@ -4,6 +4,8 @@
 from __future__ import annotations
 
 # Before torch, which looks for the collector of its operators while it is imported.
+from run_codes import source_code
+
 import gpuprof
 
 # isort: split
@@ -60,7 +62,7 @@ def readings(request: pytest.FixtureRequest) -> tuple[Job, gpuprof.Run, torch.pr
 class TestAgreementWithTorchProfiler:
     def test_every_name_is_recorded_as_often(self, readings: Any) -> None:
         _, run, profiler = readings
-        assert run.meta["sources"]["operators"] == "itt"
+        assert source_code(run.meta, "operators") == "itt"
         assert announced(run) == shown_counts(profiler)
 
     def test_summary_counts_operators_alike(self, readings: Any) -> None:
@@ -539,13 +541,13 @@ class TestThreads:
 class TestSwitchedOff:
     def test_operators_off(self) -> None:
         run = record(small_step(), operators=False)
-        assert run.meta["sources"]["operators"] == "off: not wanted"
+        assert source_code(run.meta, "operators") == "off: not_wanted"
         assert announced(run) == {}
         assert layer_calls(run)["Mlp"] == 1
 
     def test_layers_off(self) -> None:
         run = record(small_step(), layers=False)
-        assert run.meta["sources"]["layers"] == "off: not wanted"
+        assert source_code(run.meta, "layers") == "off: not_wanted"
         assert layer_calls(run) == {}
         assert announced(run)["aten::addmm"] == 2
 
@@ -604,7 +606,7 @@ with torch.profiler.profile() as profiler:
 with gpuprof.profile(model, out="r.gpuprof") as recording:
     step()
 run = recording.run
-print(run.meta["sources"]["operators"])
+print(run.sources["operators"].method.value, run.sources["operators"].reason.value)
 names = run.sql("SELECT name FROM spans WHERE kind <> 'layer'").fetchall()
 expected = {e.key: e.count for e in profiler.key_averages()}
 print(Counter(name for name, in names) == expected, len(names))
@@ -623,8 +625,7 @@ print(seen == expected)
         result = python(program, cwd=tmp_path)
         assert result.returncode == 0, result.stderr
         source, counts, layers, above, backward, seen = result.stdout.splitlines()
-        assert source.startswith("torch.profiler")
-        assert "torch was imported before gpuprof" in source
+        assert source == "torch_profiler torch_imported_first"
         assert counts.startswith("True ")
         assert layers == "[('0',), ('1',), ('Sequential',)]"
         assert above == "[('0',), ('1',)]"
@@ -649,14 +650,15 @@ with gpuprof.profile(out="r.gpuprof") as recording:
     model = torch.nn.Sequential(torch.nn.Linear(2, 2))
     model(torch.zeros(1, 2)).sum().backward()
 run = recording.run
-print(run.meta["sources"]["operators"], run.meta["sources"]["layers"])
+layers = run.sources["layers"]
+print(run.sources["operators"].method.value, layers.method.value, layers.values["modules"])
 print([row[0] for row in run.sql("SELECT name FROM spans WHERE kind = 'layer' ORDER BY start_ns").fetchall()])
 print(run.sql("SELECT count(*) FROM spans WHERE name = 'aten::addmm'").fetchall())
 """
         result = python(program, cwd=tmp_path)
         assert result.returncode == 0, result.stderr
         assert result.stdout.splitlines() == [
-            "itt intercepted calls, every module that is called",
+            "itt intercepted_calls every",
             "['Sequential', '0']",
             "[(1,)]",
         ]
@@ -667,13 +669,14 @@ import os, gpuprof, torch
 with gpuprof.profile() as recording:
     torch.zeros(1).cos()
 print(os.environ["INTEL_LIBITTNOTIFY64"])
-print(recording.run.meta["sources"]["operators"])
+print(recording.run.sources["operators"].to_plain())
 """
         result = python(program, cwd=tmp_path, INTEL_LIBITTNOTIFY64="/nowhere/libother.so")
         assert result.returncode == 0, result.stderr
         name, source = result.stdout.splitlines()
         assert name == "/nowhere/libother.so"
-        assert "another ITT collector is named by INTEL_LIBITTNOTIFY64: /nowhere/libother.so" in source
+        assert "other_collector" in source
+        assert "'variable': 'INTEL_LIBITTNOTIFY64', 'path': '/nowhere/libother.so'" in source
 
     def test_never_imported(self, tmp_path: Path) -> None:
         program = """
@@ -681,10 +684,9 @@ import sys, gpuprof
 with gpuprof.profile() as recording:
     with gpuprof.span("only"):
         pass
-print(recording.run.meta["sources"])
+print(recording.run.sources["operators"].reason.value)
 print("torch" in sys.modules)
 """
         result = python(program, cwd=tmp_path)
         assert result.returncode == 0, result.stderr
-        assert "off: torch was never imported" in result.stdout
-        assert result.stdout.splitlines()[1] == "False"
+        assert result.stdout.splitlines() == ["torch_not_imported", "False"]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_codes import source_code
 
 import gpuprof
 from gpuprof.run.format import TABLES
@@ -431,7 +432,7 @@ def test_meta_tells_what_was_recorded_and_where(record: Any) -> None:
         "format_version", "gpuprof", "complete", "origin_unix_ns", "duration_ns", "command", "process_id",
         "machine", "versions", "sources", "totals", "damage", "notes", "clock", "processes", "threads",
     } <= set(meta)  # fmt: skip
-    assert (meta["format_version"], meta["gpuprof"], meta["complete"]) == (1, gpuprof.__version__, True)
+    assert (meta["format_version"], meta["gpuprof"], meta["complete"]) == (2, gpuprof.__version__, True)
     assert isinstance(meta["origin_unix_ns"], str)
     assert before <= int(meta["origin_unix_ns"]) <= after
     assert 0 < meta["duration_ns"] <= after - before
@@ -439,8 +440,8 @@ def test_meta_tells_what_was_recorded_and_where(record: Any) -> None:
     assert meta["totals"]["events"] in (2, 3)  # a mark of the context may stand before
     assert meta["damage"] == meta["notes"] == []
     assert [process["process_id"] for process in meta["processes"]] == [os.getpid()]
-    assert meta["sources"]["spans"] == "on"
-    assert meta["sources"]["layers"] == meta["sources"]["operators"] == "off: not wanted"
+    assert source_code(meta, "spans") == "recorded"
+    assert source_code(meta, "layers") == source_code(meta, "operators") == "off: not_wanted"
 
 
 def test_spans_lie_within_the_recording(record: Any) -> None:

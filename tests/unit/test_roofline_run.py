@@ -15,9 +15,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_codes import damage_codes, note_codes, source_code
+
+import gpuprof
 
 # Before torch, which looks for the collector of its operators while it is imported.
-import gpuprof
+from gpuprof.record.facts import Method, Reason, SourceStatus
 
 # isort: split
 import torch
@@ -295,7 +298,7 @@ def test_a_model_that_fails_when_counted_is_a_note(profiled: Profiled) -> None:
     with torch.no_grad():
         run = profiled(lambda: model(torch.ones(2, 4)), model)
     assert run.meta["complete"]
-    assert any("OnSecondCall" in note and "only once" in note for note in run.meta["notes"])
+    assert any("only once" in note["values"]["error"] for note in run.meta["notes"])
     # What ran before it failed is labelled all the same.
     assert found(run.roofline().operators, "aten::addmm")
 
@@ -420,7 +423,7 @@ def test_inputs_that_were_written_to_are_told(profiled: Profiled) -> None:
         x.zero_()
 
     run = profiled(body, model)
-    assert any("written to after the first call" in note for note in run.meta["notes"])
+    assert "work_inputs_changed" in note_codes(run.meta)
     assert torch.equal(x, torch.zeros(2, 4))
 
 
@@ -433,7 +436,7 @@ def test_inputs_that_changed_their_shape_are_a_note(profiled: Profiled) -> None:
 
     run = profiled(body, model)
     assert run.meta["complete"]
-    assert any("Mlp" in note and "failed" in note for note in run.meta["notes"])
+    assert [note["values"]["root"] for note in run.meta["notes"]] == ["Mlp"]
 
 
 def test_zero_length_tensors(profiled: Profiled) -> None:
@@ -504,12 +507,12 @@ def test_more_models_than_are_kept_are_told(profiled: Profiled) -> None:
     models = [Mlp(4) for _ in range(MOST_ROOTS + 2)]
     run = profiled(lambda: [model(torch.ones(1, 4)) for model in models])
     assert len(run.meta["work"]["roots"]) == MOST_ROOTS
-    assert any("2 were not" in note for note in run.meta["notes"])
+    assert [note["values"]["left_out"] for note in run.meta["notes"]] == [2]
 
 
 def test_no_model_was_called(profiled: Profiled) -> None:
     run = profiled(lambda: torch.ones(2) + 1, Mlp(4))
-    assert any("no model was called" in note for note in run.meta["notes"])
+    assert note_codes(run.meta) == ["work_no_model"]
     with pytest.raises(gpuprof.RunError, match="no model was called"):
         run.roofline()
 
@@ -535,7 +538,7 @@ def test_an_exception_in_the_block_is_the_programs_own(tmp_path: Path) -> None:
 def test_an_interrupted_program_ends_at_once(tmp_path: Path) -> None:
     run = ended_by(KeyboardInterrupt(), tmp_path / "r")
     assert run.meta["work"] is None
-    assert any("interrupted" in note for note in run.meta["notes"])
+    assert source_code(run.meta, "work") == "off: interrupted"
 
 
 @pytest.mark.parametrize("off", ["layers", "operators"])
@@ -571,7 +574,7 @@ def test_damaged_work_is_left_out(
     model = Mlp(4)
     run = profiled(lambda: model(torch.ones(2, 4)), model)
     assert run.meta["work"] is None
-    assert any("counted work is damaged" in line for line in run.meta["damage"])
+    assert damage_codes(run.meta) == ["work"]
     assert run.summary().rows
 
 
@@ -620,17 +623,22 @@ def test_a_run_without_work_says_how_to_get_it(tmp_path: Path, capsys: Any) -> N
 @pytest.mark.parametrize(
     ("source", "told", "advised"),
     [
-        ("on", "since the program did not end in order (killed, or os._exit); work: it stopped", False),
-        ("off: torch is too old", "holds no counted work: torch is too old", False),
-        ("off", "gpuprof run --work", True),
+        (
+            SourceStatus.on(Method.COUNTED),
+            "since the program did not end in order (killed, or os._exit)",
+            False,
+        ),
+        (SourceStatus.off(Reason.FAILED, error="torch is too old"), "work: torch is too old", False),
         (None, "gpuprof run --work", True),
     ],
 )
 def test_a_run_that_lost_its_work_is_not_told_to_count_it(
-    run: gpuprof.Run, source: str | None, told: str, advised: bool
+    run: gpuprof.Run, source: SourceStatus | None, told: str, advised: bool
 ) -> None:
-    sources = {**run.meta["sources"], "work": source}
-    lost = with_meta(run, work=None, sources=sources, notes=["other", "work: it stopped"])
+    sources = {name: plain for name, plain in run.meta["sources"].items() if name != "work"}
+    lost = with_meta(
+        run, work=None, sources=sources if source is None else {**sources, "work": source.to_plain()}
+    )
     with pytest.raises(gpuprof.RunError) as caught:
         lost.roofline()
     assert told in str(caught.value)

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import subprocess
@@ -18,9 +19,11 @@ import gpuprof
 from gpuprof import _native
 from gpuprof.cli.run import run as run_command
 from gpuprof.record.children import CHILDREN_VARIABLE, STARTUP_FOLDER, join_run, offer_run
+from gpuprof.record.facts import DamageCode, Method, Note, NoteCode, Reason, SourceStatus, note
 from gpuprof.record.options import RecordingOptions
 from gpuprof.record.python_stacks import has_pyinstrument
 from gpuprof.run.child_facts import name_processes, read_child_facts, who_told_of_gpu, with_child_facts
+from gpuprof.run.facts import notes_of
 
 RUN = ("-m", "gpuprof", "run")
 PACKAGE = str(Path(gpuprof.__file__).parents[1])
@@ -201,13 +204,10 @@ def test_the_notes_of_a_process_say_whose_they_are(
     folder: Path, done: subprocess.CompletedProcess[str]
 ) -> None:
     meta = gpuprof.open(folder / "main.gpuprof").meta
-    notes = meta["notes"]
-    assert [note.split(": ")[1] for note in notes if "recording of its own" in note] == [
-        "the program made a recording of its own"
-    ]
-    assert notes[0].startswith("process ")
-    # Of the one that the forkserver forked, and that imported torch, or what stands for it.
-    assert meta["sources"]["layers"].endswith("called, in processes that it started")
+    (note,) = [note for note in meta["notes"] if note["code"] == "own_recording"]
+    assert len(note["processes"]) == 1
+    # Of the one that the forkserver forked, and that imported torch, or its replacement.
+    assert meta["sources"]["layers"]["values"] == {"modules": "every", "in_children": True}
     assert meta["layer_types"] == {"Module": {"Module": "Module"}}
 
 
@@ -258,7 +258,7 @@ def test_the_ranks_of_torchrun_are_in_the_run(tmp_path: Path, run_python: Any) -
     calls = "SELECT kind, count(DISTINCT process_id) FROM spans WHERE name IN ({}) GROUP BY 1 ORDER BY 1"
     rows = run.sql(calls.format("'0', 'Sequential', 'aten::linear'")).fetchall()
     assert rows == [("layer", 2), ("operator", 2)]
-    assert not run.meta["sources"]["operators"].startswith("off")
+    assert run.sources["operators"].is_on
     assert run.meta["layer_types"] == {"Sequential": {"Sequential": "Sequential", "0": "Linear"}}
     assert run.meta["complete"] is True
 
@@ -386,8 +386,9 @@ def test_what_keeps_a_process_out_of_a_run_is_a_note_in_it(unjoinable: Path) -> 
     assert not _native.is_recording()
     children, damage = read_child_facts(unjoinable / "segments")
     assert damage == []
-    facts = with_child_facts({"notes": ["known"]}, children, decoded())
-    assert facts["notes"] == ["known", f"process {os.getpid()}: it could not be recorded: KeyError: 'options'"]
+    facts = with_child_facts({"notes": [KNOWN.to_plain()]}, children, decoded())
+    missing = Note(NoteCode.PROCESS_NOT_RECORDED, {"error": "KeyError: 'options'"}, (os.getpid(),))
+    assert notes_of(facts) == [KNOWN, missing]
 
 
 def test_a_note_that_cannot_be_left_harms_nobody(unjoinable: Path) -> None:
@@ -404,54 +405,74 @@ def test_a_recording_that_cannot_begin_is_a_note_in_the_run(
     with gpuprof.profile(out=tmp_path / "r", layers=False, operators=False, gpu=False) as profile:
         offer_run(tmp_path / "r", OFFERED)
         join_run()  # in this very process, which has a recording already
-    (note,) = [line for line in profile.run.meta["notes"] if "could not be recorded" in line]
-    begin = f"process {os.getpid()}: it could not be recorded: RecordingError: a recording is active"
-    assert note.startswith(begin)
+    (note,) = profile.run.notes
+    assert (note.code, note.processes) == ("process_not_recorded", (os.getpid(),))
+    assert note.values["error"].startswith("RecordingError: a recording is active")
 
 
 # --- what a run says of its processes ------------------------------------------------------------
+
+
+KNOWN, NEW, MINE = (note(NoteCode.WORK_NO_BACKWARD, root=root) for root in ("known", "new", "mine"))
 
 
 def decoded(*process_ids: int) -> dict[str, Any]:
     return {"processes": [{"process_id": each} for each in process_ids]}
 
 
+def plain(**statuses: SourceStatus) -> dict[str, Any]:
+    return {name: status.to_plain() for name, status in statuses.items()}
+
+
 def test_facts_of_processes_become_those_of_the_run() -> None:
     own = {
-        "sources": {"spans": "on", "layers": "off: torch was never imported", "operators": "itt"},
-        "notes": ["known"],
+        "sources": plain(
+            spans=SourceStatus.on(Method.RECORDED),
+            layers=SourceStatus.off(Reason.TORCH_NOT_IMPORTED),
+            operators=SourceStatus.on(Method.ITT),
+        ),
+        "notes": [KNOWN.to_plain()],
         "torch": None,
         "gpu": None,
         "closed": True,
     }
     gpu = {"cupti_version": "13.0", "cupti_path": "a", "clock_error_ns": None, "kernels": 2, "unfinished": 0}
     gpu |= {"problem": None}
-    sources = {"spans": "on", "layers": "every", "operators": "off: x", "kernels": "CUPTI 13.0, a"}
-    first = {"process_id": 2, "sources": sources, "notes": ["known", "new"], "gpu": gpu, "torch": "2.13"}
+    cupti = {"version": "13.0", "path": "a"}
+    sources = plain(
+        spans=SourceStatus.on(Method.RECORDED),
+        layers=SourceStatus.on(Method.INTERCEPTED_CALLS, modules="every"),
+        operators=SourceStatus.off(Reason.NOT_WANTED),
+        kernels=SourceStatus.on(Method.CUPTI, **cupti),
+    )
+    notes = [KNOWN.to_plain(), NEW.to_plain()]
+    first = {"process_id": 2, "sources": sources, "notes": notes, "gpu": gpu, "torch": "2.13"}
     first |= {"layer_types": {"Net": {"Net": "Net"}}}
     second = {**first, "process_id": 3, "gpu": {**gpu, "clock_error_ns": 5, "kernels": 3}}
-    second |= {"layer_types": {"Net": {"0": "Linear"}}, "notes": ["new", "mine"]}
-    silent = {"process_id": 9, "notes": ["of a process without events"]}
+    second |= {"layer_types": {"Net": {"0": "Linear"}}, "notes": [NEW.to_plain(), MINE.to_plain()]}
+    silent = {"process_id": 9, "notes": [MINE.to_plain()]}
     killed = {"process_id": 4, "gpu": {"cupti_version": "13.0", "cupti_path": "a", "clock_error_ns": None}}
     facts = with_child_facts(own, [killed, first, second, silent], decoded(1, 2, 3, 4))
     assert who_told_of_gpu([killed, first, second, silent]) == {2, 3}
-    assert facts["notes"] == ["known", "2 child processes: new", "process 3: mine"]
+    shared, own_note = (dataclasses.replace(NEW, processes=(2, 3)), dataclasses.replace(MINE, processes=(3,)))
+    assert notes_of(facts) == [KNOWN, shared, own_note]
     assert facts["gpu"] == {**gpu, "clock_error_ns": 5, "kernels": 5}
     assert facts["layer_types"] == {"Net": {"Net": "Net", "0": "Linear"}}
     assert facts["torch"] == "2.13"
     assert facts["closed"] is True
-    assert facts["sources"] == {
-        "spans": "on",
-        "layers": "every, in processes that it started",
-        "operators": "itt",
-        "kernels": "CUPTI 13.0, a, in processes that it started",
-    }
+    assert facts["sources"] == plain(
+        spans=SourceStatus.on(Method.RECORDED),
+        layers=SourceStatus.on(Method.INTERCEPTED_CALLS, modules="every", in_children=True),
+        operators=SourceStatus.on(Method.ITT),
+        kernels=SourceStatus.on(Method.CUPTI, **cupti, in_children=True),
+    )
     assert with_child_facts(own, [silent], decoded(1)) is own
 
 
 def test_a_process_that_began_anew_is_one_process_in_notes() -> None:
-    twice = [{"process_id": 2, "notes": ["new"]}] * 2
-    assert with_child_facts({}, twice, decoded(1, 2, 2))["notes"] == ["process 2: new"]
+    twice = [{"process_id": 2, "notes": [NEW.to_plain()]}] * 2
+    facts = with_child_facts({}, twice, decoded(1, 2, 2))
+    assert notes_of(facts) == [dataclasses.replace(NEW, processes=(2,))]
 
 
 def test_damaged_facts_are_damage_of_the_run(tmp_path: Path) -> None:
@@ -461,7 +482,7 @@ def test_damaged_facts_are_damage_of_the_run(tmp_path: Path) -> None:
     children, damage = read_child_facts(tmp_path)
     assert children == [{"process_id": 4}]
     assert len(damage) == 4
-    assert all("what its process knew of itself is lost" in line for line in damage)
+    assert {each.code for each in damage} == {DamageCode.PROCESS_FACTS}
 
 
 def test_names_go_to_the_processes_that_have_a_rank() -> None:

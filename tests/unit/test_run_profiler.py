@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from run_codes import note_codes
 
 import gpuprof
 from gpuprof.errors import RecordingError
@@ -57,7 +58,7 @@ def test_torch(run: Run, tmp_path: Path) -> None:
     recorded = gpuprof.open(tmp_path / "r.gpuprof")
     rows = {row.name: row for row in recorded.summary("operator").rows}
     assert rows["aten::relu"].calls == 3
-    assert recorded.meta["sources"] == {"torch": "on"}
+    assert {name: status.method for name, status in recorded.sources.items()} == {"torch": "other_profiler"}
     assert ended.stderr.count("\n") == 1  # ours alone, none of Kineto's
     assert recorded.meta["command"][1:] == ["program.py", "--x"]
     assert sorted(path.name for path in tmp_path.iterdir()) == ["program.py", "r.gpuprof"]
@@ -73,8 +74,8 @@ def test_torch_gives_way_to_the_programs_own(run: Run, tmp_path: Path) -> None:
     names = {row.name for row in gpuprof.open(tmp_path / "r.gpuprof").summary("operator").rows}
     assert "aten::exp" in names
     assert "aten::cos" not in names
-    notes = gpuprof.open(tmp_path / "r.gpuprof").meta["notes"]
-    assert [note for note in notes if "torch.profiler itself" in note] == notes[-1:]
+    note = gpuprof.open(tmp_path / "r.gpuprof").notes[-1]
+    assert (note.code, note.values) == ("program_used_profiler", {"profiler": "torch.profiler"})
 
 
 def test_a_forked_child_leaves_the_trace_to_its_parent(run: Run, tmp_path: Path) -> None:
@@ -89,7 +90,7 @@ def test_a_forked_child_leaves_the_trace_to_its_parent(run: Run, tmp_path: Path)
     recorded = gpuprof.open(tmp_path / "r.gpuprof")
     names = {row.name for row in recorded.summary("operator").rows}
     assert {"aten::exp", "aten::sin"} <= names
-    assert not any("torch.profiler itself" in note for note in recorded.meta["notes"])
+    assert "program_used_profiler" not in note_codes(recorded.meta)
 
 
 def test_a_trace_that_cannot_be_written_is_not_the_programs_trouble(tmp_path: Path) -> None:
@@ -134,7 +135,7 @@ def test_cprofile(run: Run, tmp_path: Path) -> None:
     assert called.fetchall() == [(3,)]
     assert not any("gpuprof/" in name for name in rows)
     assert recorded.summary().by == "python"
-    assert any("no instants" in note for note in recorded.meta["notes"])
+    assert note_codes(recorded.meta) == ["cprofile_has_no_spans"]
     recorded.flamegraph(tmp_path / "flame.html")
 
 
@@ -164,8 +165,8 @@ def test_cprofile_gives_way_to_the_programs_own(run: Run, tmp_path: Path) -> Non
     names = {row.name.partition(" ")[0] for row in recorded.summary("python").rows}
     assert "before" in names
     assert not names & {"inside", "after"}
-    told = "the program used cProfile itself: what ran from then on is not counted here"
-    assert recorded.meta["notes"].count(told) == 1
+    used = [note.values for note in recorded.notes if note.code == "program_used_profiler"]
+    assert used == [{"profiler": "cProfile"}]
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="from 3.12 on each has a place of its own")
@@ -177,8 +178,7 @@ def test_cprofile_says_where_another_profiler_took_its_place(run: Run, tmp_path:
         "cprofile",
     )
     assert ended.returncode == 0, ended.stderr
-    notes = gpuprof.open(tmp_path / "r.gpuprof").meta["notes"]
-    assert sum("another profiler itself" in note for note in notes) == 1
+    assert note_codes(gpuprof.open(tmp_path / "r.gpuprof").meta).count("program_used_profiler") == 1
 
 
 def test_a_profiler_that_cannot_begin_is_one_line(

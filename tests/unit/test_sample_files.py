@@ -17,6 +17,7 @@ import pytest
 import gpuprof
 from gpuprof.record import device_sampler as layout
 from gpuprof.record.device_sampler import Sampler, pack_head, pack_record
+from gpuprof.record.facts import Damage, DamageCode
 from gpuprof.run.samples import SampledDevices, read_samples
 
 HEAD = pack_head({"devices": [{"index": 0, "name": "Stub"}], "period_ns": 50_000_000})
@@ -98,8 +99,8 @@ def test_slow_readings_take_half_of_the_time_at_most(tmp_path: Path, monkeypatch
     sample(tmp_path, machine, monkeypatch)
     assert machine.pauses_ns == [200, 40, 26, 30]
     found, _ = read(tmp_path)
-    assert found.notes == [
-        "3 device readings took longer than half their period of 5e-05 ms, so the next came later"
+    assert [(note.code, note.values) for note in found.notes] == [
+        ("slow_readings", {"count": 3, "period_ns": 50})
     ]
 
 
@@ -121,7 +122,7 @@ def test_a_full_disk_ends_the_file_in_step(tmp_path: Path, monkeypatch: pytest.M
         sample(tmp_path, FakeMachine([1] * 9), monkeypatch)
     found, rows = read(tmp_path)
     assert len(rows) == 2  # behind the head
-    assert found.damage == ["1-2.samples: ends in the middle of a record"]
+    assert found.damage == [Damage(DamageCode.RECORD_CUT, "1-2.samples")]
 
 
 def test_the_kernel_that_knows_no_pidfd(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -165,11 +166,11 @@ def test_every_cut_keeps_what_is_before_it(tmp_path: Path) -> None:
         assert len(rows) == found.readings == min(max(records, 0), 40)
         assert [row[0] for row in rows] == list(range(len(rows)))
         if size < len(HEAD):
-            assert found.damage == ["1-2.samples: not a file of device samples"]
+            assert found.damage == [Damage(DamageCode.SAMPLES_NO_FILE, "1-2.samples")]
         elif rest:
-            assert found.damage == ["1-2.samples: ends in the middle of a record"]
+            assert found.damage == [Damage(DamageCode.RECORD_CUT, "1-2.samples")]
         elif size < len(content):
-            assert found.damage == ["1-2.samples: the device samples end before the recording does"]
+            assert found.damage == [Damage(DamageCode.SAMPLES_END_EARLY, "1-2.samples")]
         else:
             assert found.damage == []
 
@@ -187,7 +188,7 @@ def test_every_changed_byte_of_a_record_is_noticed(tmp_path: Path) -> None:
         changed[place] ^= 0x5A
         found, rows = read_content(tmp_path, bytes(changed))
         assert [row[0] for row in rows] == [1, 3]
-        assert found.damage == ["1-2.samples: 1 damaged records"]
+        assert found.damage == [Damage(DamageCode.RECORDS, "1-2.samples", 1)]
 
 
 @pytest.mark.parametrize(
@@ -208,7 +209,7 @@ def test_every_changed_byte_of_a_record_is_noticed(tmp_path: Path) -> None:
 def test_records_that_make_no_sense_are_left_out(tmp_path: Path, record: bytes) -> None:
     found, rows = read_content(tmp_path, HEAD + reading(5) + record + reading(6) + END)
     assert [row[0] for row in rows] == [5, 6]
-    assert found.damage == ["1-2.samples: 1 damaged records"]
+    assert found.damage == [Damage(DamageCode.RECORDS, "1-2.samples", 1)]
 
 
 @pytest.mark.parametrize(
@@ -226,7 +227,7 @@ def test_records_that_make_no_sense_are_left_out(tmp_path: Path, record: bytes) 
 )
 def test_files_that_are_none(tmp_path: Path, content: bytes) -> None:
     found, rows = read_content(tmp_path, content + WHOLE)
-    assert (rows, found.damage) == ([], ["1-2.samples: not a file of device samples"])
+    assert (rows, found.damage) == ([], [Damage(DamageCode.SAMPLES_NO_FILE, "1-2.samples")])
 
 
 @pytest.mark.parametrize(
@@ -268,9 +269,9 @@ def test_a_run_with_damaged_samples_opens_and_says_so(tmp_path: Path, run_python
     (path / "segments" / "1-1.samples").write_bytes(HEAD + WHOLE[:100])
     (path / "segments" / "2-1.samples").write_bytes(b"noise")
     run = gpuprof.open(path)
-    assert run.meta["damage"] == [
-        "1-1.samples: ends in the middle of a record",
-        "2-1.samples: not a file of device samples",
+    assert [(each.code, each.file) for each in run.damage] == [
+        ("record_cut", "1-1.samples"),
+        ("samples_no_file", "2-1.samples"),
     ]
     assert run.sql("SELECT count(*), min(metric) FROM samples").fetchall() == [(4, "memory_used_bytes")]
     assert [device["name"] for device in run.meta["devices"]] == ["Stub"]

@@ -23,6 +23,7 @@ import pytest
 import gpuprof
 from gpuprof._native import QuietCall
 from gpuprof.record import frame_text, python_stacks, stack_file
+from gpuprof.record.facts import Damage, DamageCode
 from gpuprof.record.python_stacks import PythonStackSource
 from gpuprof.record.stack_file import LARGEST_BLOCK_BYTES, LONGEST_STACK, StackFile
 from gpuprof.run.stacks import read_stacks
@@ -84,7 +85,7 @@ def test_a_program_may_recurse_as_deep_as_without_samples(source: PythonStackSou
     source.stop()
     assert sampled == alone
     assert placed is not None
-    assert source.notes == ["stack samples are missing: taking them failed (RecursionError)"]
+    assert [note.values for note in source.notes] == [{"reasons": ["RecursionError"]}]
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RecursionError(), KeyError("x"), ValueError("x")])
@@ -100,7 +101,7 @@ def test_failures_of_the_sampler_are_one_note(
     source.start()
     assert called() == 1225
     source.stop()
-    assert source.notes == [f"stack samples are missing: taking them failed ({type(error).__name__})"]
+    assert [note.values for note in source.notes] == [{"reasons": [type(error).__name__]}]
 
 
 @pytest.mark.parametrize("late", [TimeoutError("late"), ValueError("late"), RecursionError("late")])
@@ -123,7 +124,7 @@ def test_what_a_signal_handler_raises_is_the_programs(
     finally:
         signal.signal(signal.SIGALRM, former)
     source.stop()
-    assert not any("missing" in note for note in source.notes)
+    assert "stacks_missing" not in [note.code for note in source.notes]
 
 
 def test_interrupts_and_exceptions_of_the_program_go_on() -> None:
@@ -164,7 +165,7 @@ def test_files_that_cannot_be_written_are_one_note(
     source.start()
     assert called() == 1225
     source.stop()
-    assert source.notes == [f"stack samples are missing: {os.strerror(number)}"]
+    assert [note.values for note in source.notes] == [{"reasons": [os.strerror(number)]}]
     found = read_stacks(tmp_path, 0)
     assert (len(found), found.damage) == (0, [])
 
@@ -249,7 +250,8 @@ def test_a_damaged_block_takes_no_other_with_it(tmp_path: Path) -> None:
     path.write_bytes(content)
     (tmp_path / "2.stacks").write_bytes(b"nothing")
     stacks = read_stacks(tmp_path, 1000)
-    assert stacks.damage == ["1.stacks: 1 damaged records", "2.stacks: not a file of stack samples"]
+    damaged = Damage(DamageCode.RECORDS, "1.stacks", 1)
+    assert stacks.damage == [damaged, Damage(DamageCode.STACKS_NO_FILE, "2.stacks")]
     first, second = stacks.threads
     assert (first.thread_id, second.thread_id) == (THREAD, THREAD + 1)
     assert 9000 > len(first) > 4000
@@ -272,7 +274,7 @@ def test_a_head_that_cannot_be_is_one_note(tmp_path: Path, facts: tuple[int, int
     assert len(read_stacks(tmp_path, 0)) == 1
     with_head(path, *facts)
     found = read_stacks(tmp_path, 0)
-    assert (len(found), found.damage) == (0, ["1.stacks: not a file of stack samples"])
+    assert (len(found), found.damage) == (0, [Damage(DamageCode.STACKS_NO_FILE, "1.stacks")])
 
 
 @hypothesis.given(seed=some.integers(0, 1 << 32), cut=some.integers(0, 20_000))
@@ -309,4 +311,6 @@ def test_times_that_cannot_be_do_not_stop_the_closing(tmp_path: Path, record: Ca
     file.begin_thread(-5)
     file.add_sample(1, 1, [99])
     run = gpuprof.open(path)
-    assert [line for line in run.meta["damage"] if "stacks" in line] == ["1.stacks: 6 damaged records"]
+    assert [(each.code, each.file, each.count) for each in run.damage if each.file == "1.stacks"] == [
+        ("records", "1.stacks", 6)
+    ]

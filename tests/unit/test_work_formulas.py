@@ -206,7 +206,7 @@ CASES = [
 def test_flops_are_those_of_the_formula(case: Case) -> None:
     inputs = tuple(torch.randn(shape, requires_grad=True) for shape in case.shapes)
     work = gpuprof.count_work(case.make(), inputs, backward=case.backward is not None)
-    assert not work.notes
+    assert not work.failures
     assert flops_of(work, "forward") == case.forward
     if case.backward is not None:
         assert flops_of(work, "backward") == case.backward

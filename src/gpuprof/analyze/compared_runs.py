@@ -14,6 +14,7 @@ from gpuprof.analyze.calls import load_calls, load_gpu_calls
 from gpuprof.analyze.difference import Sample
 from gpuprof.analyze.union_tree import union_of
 from gpuprof.analyze.weight import on_gpu
+from gpuprof.run.facts import statuses_of
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -146,5 +147,5 @@ def _threads(meta: Mapping[str, Any]) -> str:
 
 
 def _sources(meta: Mapping[str, Any]) -> str:
-    on = [name for name, method in (meta.get("sources") or {}).items() if not str(method).startswith("off")]
+    on = [name for name, status in statuses_of(meta).items() if status.is_on]
     return ", ".join(sorted(on)) or ("none" if meta.get("sources") else "")

@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args
 
 from gpuprof.analyze.text_table import Column, format_bytes, format_count, text_table
 from gpuprof.errors import WorkError
-from gpuprof.record.work.rows import Exactness, OperatorWork
+from gpuprof.record.work.rows import Exactness, OperatorWork, UnknownWork
 
 WorkKind = Literal["layer", "operator", "dtype", "phase"]
 DEFAULT_TOP = 20
@@ -52,7 +52,7 @@ class Work:
     """
 
     operators: tuple[OperatorWork, ...]
-    notes: tuple[str, ...] = ()
+    failures: tuple[UnknownWork, ...] = ()
 
     @cached_property
     def flops(self) -> int | None:
@@ -104,7 +104,7 @@ class Work:
         if self.unknown:
             calls = ", ".join(f"{name} ({count:,})" for name, count in self.unknown.items())
             lines += ["", f"unknown, and not in the totals: {calls}"]
-        lines += [f"note: {note}" for note in self.notes]
+        lines += [f"note: {each.operator}: its work is unknown ({each.error})" for each in self.failures]
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
@@ -115,7 +115,7 @@ class Work:
             "exactness": self.exactness,
             "unknown": dict(self.unknown),
             "operators": [asdict(row) for row in self.operators],
-            "notes": list(self.notes),
+            "failures": [asdict(each) for each in self.failures],
         }
 
     def _totals(self) -> str:

@@ -9,7 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprof.analyze.summary import TABLE_WIDTH
 from gpuprof.analyze.text_table import format_bytes, format_count, format_duration, wrapped
+from gpuprof.record.facts import Method, SourceStatus
+from gpuprof.run.facts import damage_in, notes_of, statuses_of
 from gpuprof.run.losses import losses
+from gpuprof.text.facts import damage_text, loss_text, method_text, note_text, reason_text
 
 if TYPE_CHECKING:
     from gpuprof.analyze.devices import DeviceUse
@@ -22,15 +25,15 @@ def header(path: Path, meta: Mapping[str, Any], devices: Sequence[DeviceUse] = (
     state = "complete" if meta.get("complete") else "incomplete: it holds what could be recovered"
     facts = [
         ("run", f"{path.name} ({state})"),
-        ("recorded", _extent(meta, by=" by the clock")),
+        ("recorded", _extent(meta, by=" wall time")),
         ("machine", _machine(meta.get("machine") or {})),
         ("versions", _versions(meta)),
-        ("sources", _sources(meta.get("sources") or {})),
+        ("sources", _sources(statuses_of(meta))),
         ("python", _stacks(meta.get("stacks"))),
         *((f"device {use.device}", _device(use)) for use in devices),
         ("lost", _lost(meta)),
-        *(("damage", line) for line in meta.get("damage") or ()),
-        *(("note", line) for line in meta.get("notes") or ()),
+        *(("damage", damage_text(each.to_plain())) for each in damage_in(meta)),
+        *(("note", note_text(each.to_plain())) for each in notes_of(meta)),
     ]
     lines = (f"{label:<{LABEL_WIDTH}} {text}" for label, text in facts if text)
     return "\n".join(wrapped(line, TABLE_WIDTH, " " * (LABEL_WIDTH + 1)) for line in lines)
@@ -77,18 +80,18 @@ def _versions(meta: Mapping[str, Any]) -> str:
     return ", ".join(f"{name} {version}" for name, version in versions.items() if version)
 
 
-def _sources(sources: Mapping[str, str]) -> str:
+def _sources(statuses: Mapping[str, SourceStatus]) -> str:
     """Name what was on, then what was off with the reason."""
-    named = {name.replace("_", " "): method for name, method in sources.items()}
+    named = {name.replace("_", " "): status for name, status in statuses.items()}
     on = [
-        f"{name} ({method})" if method.startswith(_TOLD_METHODS) else name
-        for name, method in named.items()
-        if not method.startswith("off")
+        f"{name} ({method_text(status.to_plain())})" if status.method in _SHOWN_METHODS else name
+        for name, status in named.items()
+        if status.is_on
     ]
     reasons: dict[str, list[str]] = {}
-    for name, method in named.items():
-        if method.startswith("off"):
-            reasons.setdefault(method.removeprefix("off: "), []).append(name)
+    for name, status in named.items():
+        if not status.is_on:
+            reasons.setdefault(reason_text(status.to_plain()), []).append(name)
     off = [f"no {', '.join(names)} ({reason})" for reason, names in reasons.items()]
     return "; ".join(filter(None, (", ".join(on), *off)))
 
@@ -119,10 +122,11 @@ def _device(use: DeviceUse) -> str:
 
 
 # Ways to record that a reader should know of.
-_TOLD_METHODS = ("torch.profiler", "CUPTI", "CUDA events")
+_SHOWN_METHODS = (Method.TORCH_PROFILER, Method.CUPTI, Method.CUDA_EVENTS, Method.TEXT)
 
 
 def _lost(meta: Mapping[str, Any]) -> str:
     if meta.get("totals") is None:
         return ""
-    return ", ".join(losses(meta)) or ("nothing" if meta.get("complete") else "nothing that is known of")
+    lost = ", ".join(loss_text(each.code.value, each.count) for each in losses(meta))
+    return lost or ("nothing" if meta.get("complete") else "unknown")

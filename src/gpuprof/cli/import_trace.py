@@ -8,6 +8,9 @@ from pathlib import Path
 
 import click
 
+from gpuprof.run.facts import damage_in, notes_of
+from gpuprof.text.facts import damage_text, note_text
+
 _ENDINGS = (".gz", ".json", ".sqlite", ".db", ".trace", ".pt")
 
 
@@ -23,7 +26,8 @@ def import_trace(trace: str, out: str | None) -> None:
     from gpuprof.cli.header import outline
 
     run = api.import_trace(trace, Path(out) if out is not None else default_run(Path(trace)))
-    for line in (*run.meta["damage"], *run.meta["notes"]):
+    damage = [damage_text(each.to_plain()) for each in damage_in(run.meta)]
+    for line in (*damage, *(note_text(each.to_plain()) for each in notes_of(run.meta))):
         click.echo(f"gpuprof: {escape_text(line)}", err=True)
     command = escape_text(f"gpuprof summary {shlex.quote(str(run.path))}")
     click.echo(

@@ -202,12 +202,15 @@ def _check_pyinstrument(option: str) -> None:
 def _missing_counters(recorded: Run | RunError) -> str | None:
     """Return why there are no hardware counters, which were asked for; None where there are some."""
     from gpuprof.analyze.text_table import escape_text
+    from gpuprof.run.facts import statuses_of
+    from gpuprof.text.facts import reason_text
 
     if isinstance(recorded, RunError):
         return None
-    method = str(recorded.meta["sources"].get("counters", "off: the program did not end in order"))
-    off, _, reason = method.partition("off: ")
-    return None if off else escape_text(f"no hardware counters: {reason}")
+    status = statuses_of(recorded.meta).get("counters")
+    if status is None:
+        return "no hardware counters: the program did not end in order"
+    return None if status.is_on else escape_text(f"no hardware counters: {reason_text(status.to_plain())}")
 
 
 def _ending(recorded: Run | RunError) -> str:

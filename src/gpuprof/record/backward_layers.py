@@ -15,6 +15,7 @@ from typing import Any
 
 from gpuprof import _native
 from gpuprof.record.collector import why_not_collecting
+from gpuprof.record.facts import Method, Reason, SourceStatus
 
 # The words of a node that may hold its numbers: behind its vtable and its owners, before its mutex.
 _FIRST_WORD, _END_WORD = 2, 9
@@ -22,6 +23,10 @@ _FIRST_WORD, _END_WORD = 2, 9
 
 class _UnprovenError(Exception):
     """What was found is not what the native core can read."""
+
+    def __init__(self, reason: Reason, **values: str) -> None:
+        super().__init__(reason.value)
+        self.status = SourceStatus.off(reason, **values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,20 +47,20 @@ class _Proven:
 class BackwardLayerSource:
     """Has layer calls and evaluations of the autograd engine numbered, from `start` to `stop`."""
 
-    def start(self) -> str:
-        """Begin; torch is imported. Returns the method in use, or why there is none."""
+    def start(self) -> SourceStatus:
+        """Begin; torch is imported. Returns the source's status."""
         problem = _native.autograd_open(os.fsencode(_library()))
         if problem:
-            return f"off: {problem}"
+            return SourceStatus.off(Reason.AUTOGRAD_LIBRARY, detail=problem)
         if why_not_collecting() is not None:
             _native.autograd_tie_layers()
-            return "sequence numbers that torch.profiler tells"
+            return SourceStatus.on(Method.SEQUENCE_NUMBERS)
         try:
             layout = _Proven.layout = _Proven.layout or _prove()
         except _UnprovenError as error:
-            return f"off: {error}"
+            return error.status
         _native.autograd_tie(layout.intrusive, layout.sequence_word, layout.thread_word)
-        return "sequence numbers of autograd nodes"
+        return SourceStatus.on(Method.AUTOGRAD_NODES)
 
     def stop(self) -> None:
         """End the numbering."""
@@ -72,9 +77,9 @@ def _prove() -> Layout:
     import torch
 
     if torch._C._autograd._profiler_enabled():
-        raise _UnprovenError("a profiler was active when the recording began")
+        raise _UnprovenError(Reason.AUTOGRAD_PROFILER_ACTIVE)
     if torch._C._len_torch_dispatch_stack() > 0:
-        raise _UnprovenError("a dispatch mode was active when the recording began")
+        raise _UnprovenError(Reason.AUTOGRAD_DISPATCH_MODE)
     with torch._C.DisableTorchFunction(), torch.inference_mode(False), torch.enable_grad():
         leaf = torch.ones(1, dtype=torch.float32, device="cpu", requires_grad=True)
         before = _native.autograd_ask()
@@ -102,9 +107,9 @@ def find_layout(
 ) -> Layout:
     """Conclude the layout from what was seen; raises where anything is not as it has to be."""
     if [before["sequence"], before["sequence"] + 1] != [first.number, second.number]:
-        raise _UnprovenError("nodes of this PyTorch are not numbered one after the other")
+        raise _UnprovenError(Reason.AUTOGRAD_NUMBERING)
     if after["sequence"] != second.number + 1:
-        raise _UnprovenError("the next node's number is not what this PyTorch says")
+        raise _UnprovenError(Reason.AUTOGRAD_NEXT_NUMBER)
     intrusive = _is_intrusive(after["current"], alone, first)
     sequence = _only_word(first, second, first.number, second.number, "number")
     thread = _only_word(first, second, after["thread"], after["thread"], "thread")
@@ -113,12 +118,12 @@ def find_layout(
 
 def _is_intrusive(current: tuple[int | None, int | None], alone: list[int], first: _Node) -> bool:
     if current[0] != 0:
-        raise _UnprovenError("the recording began inside a backward pass")
+        raise _UnprovenError(Reason.AUTOGRAD_IN_BACKWARD)
     if current[1] is None and alone[0] == first.address and first.words[1] == alone[2] + 1:
         return True
     if current[1] == 0 and first.words[1] == first.address:
         return False
-    raise _UnprovenError("nodes of this PyTorch are owned in an unknown way")
+    raise _UnprovenError(Reason.AUTOGRAD_OWNERSHIP)
 
 
 def _only_word(first: _Node, second: _Node, in_first: int, in_second: int, what: str) -> int:
@@ -128,5 +133,5 @@ def _only_word(first: _Node, second: _Node, in_first: int, in_second: int, what:
         if (first.words[word], second.words[word]) == (in_first, in_second)
     ]
     if len(places) != 1:
-        raise _UnprovenError(f"the {what} of a node is not where it is looked for in this PyTorch")
+        raise _UnprovenError(Reason.AUTOGRAD_LAYOUT, what=what)
     return places[0]

@@ -19,9 +19,10 @@ from typing import Any
 
 from gpuprof import _native
 from gpuprof.record.collector import offer_collector
+from gpuprof.record.facts import Note, NoteCode, SourceStatus, error_line, note
 from gpuprof.record.forked_gpu import at_end_of_child
 from gpuprof.record.options import RecordingOptions
-from gpuprof.record.recording import Recording, record_program, told
+from gpuprof.record.recording import Recording, record_program
 from gpuprof.record.recording_folder import RECORDING_FILE, SEGMENTS, write_json
 
 CHILDREN_VARIABLE = "GPUPROF_CHILDREN"
@@ -58,7 +59,8 @@ def join_run() -> None:
         _join(offered)
     except Exception as error:
         # The program that starts here knows nothing of us, whatever it is that fails.
-        _tell(Path(offered["run"]) / SEGMENTS, f"it could not be recorded: {told(error)}")
+        not_recorded = note(NoteCode.PROCESS_NOT_RECORDED, error=error_line(error))
+        _leave_note(Path(offered["run"]) / SEGMENTS, not_recorded)
 
 
 def _open_run() -> dict[str, Any] | None:
@@ -70,11 +72,12 @@ def _open_run() -> dict[str, Any] | None:
         return None  # and there is no run in which a note could stand
 
 
-def _tell(segments: Path, line: str) -> None:
+def _leave_note(segments: Path, left: Note) -> None:
     """Leave a note for whoever closes the run, though this process may have no events in it."""
     # The run may have been closed meanwhile, or its disk be full.
     with contextlib.suppress(OSError):
-        write_json(_new_facts_file(segments), {"process_id": os.getpid(), "joined": False, "notes": [line]})
+        facts = {"process_id": os.getpid(), "joined": False, "notes": [left.to_plain()]}
+        write_json(_new_facts_file(segments), facts)
 
 
 def _new_facts_file(segments: Path) -> Path:
@@ -152,13 +155,14 @@ class ChildRecording(Recording):
         super()._start_torch_sources()
         self._make_files_for_gpu()
 
-    def _kernels_began(self, method: str) -> None:
-        super()._kernels_began(method)
+    def _kernels_began(self, status: SourceStatus) -> None:
+        super()._kernels_began(status)
         self._make_files_for_gpu()
 
     def _make_files_for_gpu(self) -> None:
         # Records of the GPU may be all that there is, and they belong to a process that is in the run.
-        if not self._methods.get("kernels", "off").startswith("off"):
+        kernels = self._statuses.get("kernels")
+        if kernels is not None and kernels.is_on:
             _native.make_recording_files()
 
     def _save(self, *, closed: bool) -> None:
@@ -166,7 +170,7 @@ class ChildRecording(Recording):
         # A launcher gives each process its own; what a rank starts has inherited the number.
         if rank is not None and rank != self._rank_around:
             self._facts["rank"] = rank
-        if "torch" in sys.modules or not self._facts.keys().isdisjoint(("rank", "notes")):
+        if "torch" in sys.modules or "rank" in self._facts or self._notes:
             with contextlib.suppress(OSError):
                 super()._save(closed=closed)
 

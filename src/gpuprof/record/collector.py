@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+
+from gpuprof.record.facts import Reason
 
 COLLECTOR_VARIABLE = "INTEL_LIBITTNOTIFY64"
 # Read by each library that announces ranges with NVTX, at its first range.
@@ -46,14 +50,22 @@ def offer_collector() -> None:
         _offered = _is_ours(os.environ[COLLECTOR_VARIABLE])
 
 
-def why_not_collecting() -> str | None:
+@dataclass(frozen=True, slots=True)
+class Obstacle:
+    """Why PyTorch's announcements do not reach our library."""
+
+    reason: Reason
+    values: Mapping[str, str] = field(default_factory=dict)
+
+
+def why_not_collecting() -> Obstacle | None:
     """Return why PyTorch's announcements do not reach our library, or None when they do."""
     if _offered:
         return None
     other = os.environ.get(COLLECTOR_VARIABLE)
     if other is not None and not _is_ours(other):
-        return f"another ITT collector is named by {COLLECTOR_VARIABLE}: {other}"
-    return "torch was imported before gpuprof: import gpuprof first, or use `gpuprof run`"
+        return Obstacle(Reason.OTHER_COLLECTOR, {"variable": COLLECTOR_VARIABLE, "path": other})
+    return Obstacle(Reason.TORCH_IMPORTED_FIRST)
 
 
 def other_nvtx_tool() -> str | None:

@@ -16,12 +16,12 @@ from pathlib import Path
 from typing import Literal
 
 from gpuprof import _native
+from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, note
 from gpuprof.record.file_identity import identity_of
 
 LIBRARY = "libnvidia-ml.so.1"
 PERIOD_NS = 50_000_000
 LONGEST_END_S = 2.0
-NO_PYNVML = "nvidia-ml-py is not installed: pip install 'gpuprof-native[gpu]'"
 
 _SAMPLER = Path(__file__).with_name("device_sampler.py")
 _LINKER_CACHE = Path("/etc/ld.so.cache")
@@ -54,7 +54,7 @@ class DeviceSampleSource:
     def __init__(
         self, folder: Path, *, wanted: Literal["auto"] | bool = "auto", period_ns: int | None = None
     ) -> None:
-        self.notes: list[str] = []
+        self.notes: list[Note] = []
         self._folder = folder
         self._wanted = wanted is not False
         self._period_ns = PERIOD_NS if period_ns is None else period_ns
@@ -62,20 +62,20 @@ class DeviceSampleSource:
         self._leash = -1
         self._identity: tuple[int, int] | None = None
 
-    def start(self) -> str:
-        """Begin; returns the method in use, or why there is none."""
+    def start(self) -> SourceStatus:
+        """Begin; returns the source's status."""
         if not self._wanted:
-            return "off: not wanted"
+            return SourceStatus.off(Reason.NOT_WANTED)
         if not has_driver():
-            return "off: no NVIDIA driver"
+            return SourceStatus.off(Reason.NO_DRIVER)
         library = _find_pynvml()
         if library is None:
-            return f"off: {NO_PYNVML}"
+            return SourceStatus.off(Reason.NO_PYNVML)
         obstacle = _obstacle()
         if obstacle is not None:
-            return f"off: {obstacle}"
+            return obstacle
         self._start_sampler(library)
-        return f"nvml, every {self._period_ns / 1e6:g} ms"
+        return SourceStatus.on(Method.NVML, period_ns=self._period_ns)
 
     def stop(self) -> None:
         """Have a last reading taken and wait for it. In a forked child, only let go."""
@@ -83,13 +83,13 @@ class DeviceSampleSource:
         if leash < 0:
             return
         if identity_of(leash) != self._identity:
-            self.notes.append("the program closed what ends the device samples: they may end early")
+            self.notes.append(note(NoteCode.SAMPLES_MAY_END_EARLY))
             return
         if os.getpid() != self._process_id:
             os.close(leash)
             return
         if not _end_at_other_side(leash):
-            self.notes.append(f"NVML did not answer within {LONGEST_END_S:g} s at the end")
+            self.notes.append(note(NoteCode.NVML_DID_NOT_ANSWER, limit_s=LONGEST_END_S))
 
     def _start_sampler(self, library: str) -> None:
         import socket
@@ -117,12 +117,12 @@ def _find_pynvml() -> str | None:
     return None if spec is None or spec.origin is None else str(Path(spec.origin).resolve())
 
 
-def _obstacle() -> str | None:
+def _obstacle() -> SourceStatus | None:
     """Return why no process can be started that would not disturb the program."""
     if "python" not in Path(sys.executable or "").name or getattr(sys, "frozen", False):
-        return f"{sys.executable or 'this program'} is no Python interpreter that could read the devices"
+        return SourceStatus.off(Reason.NO_INTERPRETER, path=sys.executable or "this program")
     if _native.adopts_orphans():
-        return "this process inherits orphans, so it would find ours: start it with gpuprof run, or an init"
+        return SourceStatus.off(Reason.ADOPTS_ORPHANS)
     return None
 
 

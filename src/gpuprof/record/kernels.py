@@ -18,18 +18,11 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof import _native
+from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, error_line, note
 from gpuprof.record.forked_gpu import at_end_of_child, write_told
-from gpuprof.record.layer_timer import METHOD, LayerTimer
+from gpuprof.record.layer_timer import LayerTimer
 from gpuprof.record.profiler_guard import ProfilerGuard
 
-_WAITING = "off: the program never initialised CUDA"
-_PROFILED = "a profiler of PyTorch was active"
-_FORKED = "this process was forked from one that used CUDA, which does not work here: start it with spawn"
-_STEPPED_BACK = "GPU records were left out while the program used a profiler of PyTorch"
-_CAPTURING = (
-    "the recording of the GPU began while a CUDA graph was captured: what was captured before cannot be "
-    "tied to its layers"
-)
 _LIBRARY_FOLDERS = ("nvidia/cu13/lib", "nvidia/cuda_cupti/lib")
 _COMPILER_FOLDERS = ("nvidia/cu13/lib", "nvidia/cuda_nvrtc/lib")
 _TOOLKIT_FOLDERS = (
@@ -69,7 +62,7 @@ class KernelSource:
     """
 
     def __init__(
-        self, report: Callable[[str], None], folder: Path | None = None, *, layers: bool = False
+        self, report: Callable[[SourceStatus], None], folder: Path | None = None, *, layers: bool = False
     ) -> None:
         self._report = report
         self._folder = folder
@@ -81,7 +74,7 @@ class KernelSource:
         self._profiled_threads: set[int] = set()
         self._counts: Counter[str] = Counter()
         self._facts: dict[str, Any] | None = None
-        self.notes: list[str] = []
+        self.notes: list[Note] = []
 
     @property
     def totals(self) -> dict[str, Any] | None:
@@ -90,41 +83,41 @@ class KernelSource:
             return self._timer.totals
         return None if self._facts is None else {**self._facts, **self._counts}
 
-    def start(self) -> str:
-        """Begin; torch is imported. Returns the method in use, or why there is none."""
+    def start(self) -> SourceStatus:
+        """Begin; torch is imported. Returns the source's status."""
         import torch
 
         if (reason := why_no_cuda(torch)) is not None:
-            return f"off: {reason}"
+            return SourceStatus.off(reason)
         # Set also by our own profiler of operators, which leaves CUPTI alone and begins after this.
         if getattr(torch.autograd.profiler, "_is_profiler_enabled", False):
-            return "off: a profiler of PyTorch is active: end it before the recording begins"
+            return SourceStatus.off(Reason.PROFILER_ACTIVE)
         if torch.cuda._is_in_bad_fork() or _current.cuda_process_id not in (None, os.getpid()):
-            return f"off: {_FORKED}"
+            return SourceStatus.off(Reason.FORKED_AFTER_CUDA)
         _current.source = self
         _guard.install()
         if torch.cuda.is_initialized():
             return self._begin()
         _queue_callback(torch)
-        return _WAITING
+        return SourceStatus.off(Reason.CUDA_NOT_INITIALIZED)
 
     def stop(self) -> None:
         """End. What still runs on the GPU is waited for briefly, not synchronised."""
         if _current.source is self:
             _current.source = None
             _guard.remove()
-        self._report = _tell_nobody  # the recording and its source must not keep each other alive
+        self._report = _ignore  # the recording and its source must not keep each other alive
         with self._lock:
             self._end()
             self._stop_timer()
 
     def cuda_was_initialised(self) -> None:
         """Begin late, on the thread that initialises CUDA."""
-        method = self._begin()
+        status = self._begin()
         if os.getpid() == self._process_id:
-            self._report(method)
+            self._report(status)
         elif self._folder is not None:
-            at_end_of_child(functools.partial(self._end_child, self._folder, method))
+            at_end_of_child(functools.partial(self._end_child, self._folder, status))
 
     def step_back(self) -> bool:
         """Leave CUPTI to the profiler that this thread begins; returns whether to go on after it."""
@@ -135,7 +128,7 @@ class KernelSource:
             self._profiled_threads.add(thread)
             if self._on:
                 self._end()
-                self._note(_STEPPED_BACK)
+                self._note(note(NoteCode.GPU_STEPPED_BACK))
             return True
 
     def resume(self) -> None:
@@ -151,49 +144,54 @@ class KernelSource:
                 self._report(self._time_layers(reason))
                 return
         if not reason:
-            self._report(self._method())
+            self._report(self._status())
         else:
-            self._note(f"GPU records ended early: {reason}")
+            self._note(note(NoteCode.GPU_ENDED_EARLY, detail=reason))
 
-    def _end_child(self, folder: Path, method: str) -> None:
+    def _end_child(self, folder: Path, status: SourceStatus) -> None:
         """End what a forked child recorded, and leave what the run shall tell of it."""
         with self._lock:
             self._end()
             self._stop_timer()
-        told = {"process_id": os.getpid(), "method": method, "gpu": self.totals, "notes": self.notes}
+        told = {
+            "process_id": os.getpid(),
+            "status": status.to_plain(),
+            "gpu": self.totals,
+            "notes": [each.to_plain() for each in self.notes],
+        }
         # Where the disk is full the records are there all the same, and the run says that it was not told.
         with contextlib.suppress(OSError):
             write_told(folder, told)
 
-    def _begin(self) -> str:
+    def _begin(self) -> SourceStatus:
         with self._lock:
             self._cuda_is_used = True
             _current.cuda_process_id = os.getpid()
-            reason = _PROFILED if self._profiled_threads else self._switch_on()
-            if reason and not self._profiled_threads:
+            if self._profiled_threads:
+                return SourceStatus.off(Reason.PROFILER_WAS_ACTIVE)
+            if reason := self._switch_on():
                 return self._time_layers(reason)
-        if reason:
-            return f"off: {reason}"
         if _is_capturing():
-            self._note(_CAPTURING)
-        return self._method()
+            self._note(note(NoteCode.GPU_BEGAN_IN_CAPTURE))
+        return self._status()
 
-    def _time_layers(self, why: str) -> str:
-        if self._timer is None:
-            return f"off: {why}"
-        failure = self._timer.start()
+    def _time_layers(self, why: str) -> SourceStatus:
+        failure = why if self._timer is None else self._timer.start()
+        if not failure:
+            return SourceStatus.on(Method.CUDA_EVENTS, Reason.GPU_REFUSED, detail=why)
         if failure == why:
-            return f"off: {why}"
-        return f"off: {why}; no CUDA events either: {failure}" if failure else f"{METHOD}: {why}"
+            return SourceStatus.off(Reason.GPU_REFUSED, detail=why)
+        return SourceStatus.off(Reason.GPU_AND_EVENTS_REFUSED, detail=why, events=failure)
 
-    def _method(self) -> str:
+    def _status(self) -> SourceStatus:
         assert self._facts is not None
-        return f"CUPTI {self._facts['cupti_version']}, {self._facts['cupti_path']}"
+        version, path = self._facts["cupti_version"], self._facts["cupti_path"]
+        return SourceStatus.on(Method.CUPTI, version=version, path=path)
 
     def _switch_on(self) -> str:
         started = _native.gpu_start([os.fsencode(folder) for folder in cupti_folders()])
         for line in started["notes"]:
-            self._note(line)
+            self._note(note(NoteCode.GPU, text=line))
         reason: str = started["reason"]
         if not reason:
             self._on = True
@@ -204,8 +202,8 @@ class KernelSource:
     def _stop_timer(self) -> None:
         if self._timer is not None and self._timer.is_on:
             self._timer.stop()
-            for line in self._timer.notes:
-                self._note(line)
+            for each in self._timer.notes:
+                self._note(each)
 
     def _end(self) -> None:
         if not self._on:
@@ -222,27 +220,25 @@ class KernelSource:
 
     def _explain(self, totals: dict[str, int], problem: str) -> None:
         if problem:
-            self._note(f"GPU records: {problem}")
+            self._note(note(NoteCode.GPU_PROBLEM, detail=problem))
         if totals["dropped"]:
-            self._note(f"CUPTI dropped {totals['dropped']:,} GPU records for want of room")
+            self._note(note(NoteCode.GPU_DROPPED, count=totals["dropped"]))
         if totals["unfinished"]:
-            self._note(
-                f"{totals['unfinished']:,} GPU records have no times: not ended, or no room on the device"
-            )
+            self._note(note(NoteCode.GPU_UNFINISHED, count=totals["unfinished"]))
         if totals["truncated"]:
-            self._note(f"{totals['truncated']:,} buffers of GPU records could not be read to their end")
+            self._note(note(NoteCode.GPU_TRUNCATED, count=totals["truncated"]))
 
-    def _note(self, line: str) -> None:
-        if line not in self.notes:
-            self.notes.append(line)
+    def _note(self, found: Note) -> None:
+        if found not in self.notes:
+            self.notes.append(found)
 
 
-def why_no_cuda(torch: Any) -> str | None:
+def why_no_cuda(torch: Any) -> Reason | None:
     """Return why this build of torch uses no CUDA, or None."""
     if getattr(torch.version, "hip", None):
-        return "this build of torch is for ROCm, which CUPTI does not know"
+        return Reason.TORCH_FOR_ROCM
     if getattr(torch.version, "cuda", None) is None:
-        return "this build of torch has no CUDA"
+        return Reason.TORCH_WITHOUT_CUDA
     return None
 
 
@@ -256,7 +252,7 @@ def _is_capturing() -> bool:
         return False  # no device that can be asked, and then no capture
 
 
-def _tell_nobody(_: str) -> None:
+def _ignore(_: SourceStatus) -> None:
     pass
 
 
@@ -286,7 +282,7 @@ def _cuda_was_initialised() -> None:
     try:
         source.cuda_was_initialised()
     except Exception as error:
-        source.notes.append(f"GPU records could not begin: {type(error).__name__}: {error}".splitlines()[0])
+        source.notes.append(note(NoteCode.GPU_COULD_NOT_BEGIN, error=error_line(error)))
 
 
 def _suspend() -> bool:

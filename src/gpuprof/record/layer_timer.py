@@ -6,12 +6,7 @@ from __future__ import annotations
 from typing import Any
 
 from gpuprof import _native
-
-METHOD = "CUDA events per layer"
-_WHOLE_LAYERS = (
-    "GPU times are those of whole layers, by CUDA events: gaps between a layer's kernels are in them, and "
-    "the backward pass has none"
-)
+from gpuprof.record.facts import Method, Note, NoteCode, note
 
 
 class LayerTimer:
@@ -22,7 +17,7 @@ class LayerTimer:
 
     def __init__(self) -> None:
         self.is_on = False
-        self.notes: list[str] = []
+        self.notes: list[Note] = []
         self.totals: dict[str, Any] | None = None
 
     def start(self) -> str:
@@ -44,14 +39,11 @@ class LayerTimer:
         self.is_on = False
         totals = _native.event_timer_stop()
         problem = totals.pop("problem")
-        self.totals = {"method": METHOD, **totals, "problem": problem or None}
-        self.notes.append(_WHOLE_LAYERS)
+        self.totals = {"method": Method.CUDA_EVENTS.value, **totals, "problem": problem or None}
+        self.notes.append(note(NoteCode.GPU_TIMES_OF_LAYERS))
         if problem:
-            self.notes.append(f"CUDA events: {problem}")
+            self.notes.append(note(NoteCode.EVENTS_PROBLEM, detail=problem))
         if totals["untimed"]:
-            self.notes.append(
-                f"{totals['untimed']:,} calls of layers were not timed, for want of events or of a stream: "
-                "their GPU time is in the layers around them"
-            )
+            self.notes.append(note(NoteCode.LAYERS_NOT_TIMED, count=totals["untimed"]))
         if totals["unfinished"]:
-            self.notes.append(f"{totals['unfinished']:,} calls of layers had not ended on the GPU")
+            self.notes.append(note(NoteCode.LAYERS_NOT_ENDED, count=totals["unfinished"]))

@@ -15,6 +15,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from gpuprof import _native
+from gpuprof.record.facts import Method, Reason, SourceStatus
 from gpuprof.record.first_calls import FirstCalls
 from gpuprof.record.tracing import is_compiling
 
@@ -50,20 +51,20 @@ class LayerSource:
         self._first_calls = first_calls
         self._types: dict[str, dict[str, str]] = {}  # class of each layer, by root and path
 
-    def start(self) -> str:
-        """Begin; torch is imported. Returns the method in use, or why there is none."""
+    def start(self) -> SourceStatus:
+        """Begin; torch is imported. Returns the source's status."""
         import torch
 
         call = vars(torch.nn.Module).get("__call__")
         if not isinstance(call, FunctionType):
-            return "off: torch.nn.Module.__call__ was replaced by something that is not a function"
+            return SourceStatus.off(Reason.MODULE_CALL_REPLACED)
         for reference in self._given:
             module = reference()
             if module is not None and not _native.is_layer(module):
                 self._add_root(module)
         take = None if self._first_calls is None else self._first_calls.take
         _native.intercept_layers(call, self._adopt if self._given else self._discover, take)
-        return "intercepted calls, " + ("the given modules" if self._given else "every module that is called")
+        return SourceStatus.on(Method.INTERCEPTED_CALLS, modules="given" if self._given else "every")
 
     def stop(self) -> None:
         """Leave everything as it was found."""

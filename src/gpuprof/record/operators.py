@@ -17,16 +17,13 @@ from typing import Any, Protocol
 from gpuprof import _native
 from gpuprof.record.clock_marks import NAME as MARK
 from gpuprof.record.clock_marks import ClockMarks
-from gpuprof.record.collector import why_not_collecting
+from gpuprof.record.collector import Obstacle, why_not_collecting
+from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, note
 from gpuprof.record.kineto import quiet_kineto
 from gpuprof.record.new_threads import NewThreads
 from gpuprof.record.profiler_guard import ProfilerGuard
 
 _ENGINE_PREFIX = "autograd::engine::evaluate_function: "
-_STEPPED_BACK = "operators were not recorded while the program used a profiler of PyTorch"
-_DISPLACED = (
-    "the program used threading.setprofile: operators of threads that began after that are not recorded"
-)
 
 
 # The announcements of each thread on which we turned them on, and on which they still are.
@@ -51,25 +48,25 @@ class OperatorSource:
         self._thread = 0
         # PyTorch announces per thread, so a new thread turns it on for itself, before its first line.
         self._new_threads = NewThreads(_announce_in_new_thread)
-        self.notes: list[str] = []
+        self.notes: list[Note] = []
 
-    def start(self) -> str:
-        """Begin; torch is imported. Returns the method in use, or why there is none."""
+    def start(self) -> SourceStatus:
+        """Begin; torch is imported. Returns the source's status."""
         obstacle = why_not_collecting()
         method: _Method = _Announcements() if obstacle is None else _TorchProfiler()
         try:
             _guard.unguarded(method.begin)
         except RuntimeError as error:
             if obstacle is None and _program_announces():
-                return "itt, announced by the program itself"
-            return f"off: {str(error).splitlines()[0]}"
+                return SourceStatus.on(Method.ITT_OF_PROGRAM)
+            return SourceStatus.off(Reason.FAILED, error=str(error).splitlines()[0])
         self._method = method
         self._thread = threading.get_ident()
         _current.source = self
         _guard.install()
         if obstacle is None:
             self._new_threads.start()
-        return "itt" if obstacle is None else f"torch.profiler, at a higher cost: {obstacle}"
+        return SourceStatus.on(Method.ITT) if obstacle is None else _on_profiler(obstacle)
 
     def stop(self) -> None:
         """End. Announcements of other threads that still run end with them, or with their next profiler."""
@@ -80,7 +77,7 @@ class OperatorSource:
         if threading.get_ident() == self._thread:
             _guard.unguarded(method.end)
         else:
-            self.notes.append("the recording ended on another thread than it began on")
+            self.notes.append(note(NoteCode.OTHER_THREAD))
         _current.source = None
         _remove_guard_if_idle()
 
@@ -88,8 +85,8 @@ class OperatorSource:
         """Make room on this thread; returns whether there was anything to take away."""
         if self._method is None or not self._method.end():
             return False
-        if _STEPPED_BACK not in self.notes:
-            self.notes.append(_STEPPED_BACK)
+        if (stepped_back := note(NoteCode.OPERATORS_STEPPED_BACK)) not in self.notes:
+            self.notes.append(stepped_back)
         return True
 
     def resume(self) -> None:
@@ -100,10 +97,14 @@ class OperatorSource:
     def _stop_new_threads(self) -> None:
         self._new_threads.stop()
         if self._new_threads.was_displaced:
-            self.notes.append(_DISPLACED)
+            self.notes.append(note(NoteCode.OPERATORS_DISPLACED))
         if self._new_threads.failures:
-            reasons = ", ".join(sorted(each.__name__ for each in list(self._new_threads.failures)))
-            self.notes.append(f"operators of new threads are missing: announcing them failed ({reasons})")
+            errors = sorted(each.__name__ for each in list(self._new_threads.failures))
+            self.notes.append(note(NoteCode.OPERATORS_FAILED, errors=errors))
+
+
+def _on_profiler(obstacle: Obstacle) -> SourceStatus:
+    return SourceStatus.on(Method.TORCH_PROFILER, obstacle.reason, **obstacle.values)
 
 
 class _Current:

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import CodeType
 from typing import Any
 
+from gpuprof.record.facts import Note, NoteCode, note
 from gpuprof.record.frame_text import frame_text, is_hidden
 from gpuprof.record.import_hook import ImportHook
 from gpuprof.record.kineto import quiet_kineto
@@ -43,7 +44,9 @@ def begin_profiler(name: str, folder: Path) -> None:
             return
         try:
             if notes := end():
-                (folder / NOTES_RESULT).write_text(json.dumps(notes), encoding="utf-8")
+                (folder / NOTES_RESULT).write_text(
+                    json.dumps([each.to_plain() for each in notes]), encoding="utf-8"
+                )
         except Exception as error:
             # The program has ended in order; that its profile is lost must not change its exit code.
             _say(f"{name} could not write what it has: {_line(error)}")
@@ -67,7 +70,7 @@ class _TorchProfile:
         self._profile: Any = None
         self._guard = ProfilerGuard(self._suspend, lambda: None)
         self._process_id = os.getpid()
-        self._notes: list[str] = []
+        self._notes: list[Note] = []
 
     def start(self) -> None:
         from torch import profiler
@@ -77,19 +80,19 @@ class _TorchProfile:
         with quiet_kineto():
             self._guard.unguarded(self._profile.start)
 
-    def end(self) -> list[str]:
+    def end(self) -> list[Note]:
         self._guard.remove()
         self._stop()
         return self._notes
 
     def _suspend(self) -> bool:
         if self._profile is not None:
-            self._notes.append("the program used torch.profiler itself: the trace ends where it began to")
+            self._notes.append(note(NoteCode.PROGRAM_USED_PROFILER, profiler="torch.profiler"))
         try:
             self._stop()
         except Exception as error:
             # The program is about to use its own.
-            self._notes.append(f"torch.profiler could not write what it had: {_line(error)}")
+            self._notes.append(note(NoteCode.PROFILER_COULD_NOT_WRITE, error=_line(error)))
         return False
 
     def _stop(self) -> None:
@@ -102,7 +105,7 @@ class _TorchProfile:
             profile.export_chrome_trace(str(self._path))
 
 
-def _begin_torch(folder: Path) -> Callable[[], list[str]]:
+def _begin_torch(folder: Path) -> Callable[[], list[Note]]:
     profile = _TorchProfile(folder)
     if "torch" in sys.modules:
         profile.start()
@@ -123,7 +126,7 @@ class _FunctionProfile:
         self._placed: object = None
         self._thread = threading.get_ident()
         self._is_on = False
-        self._notes: list[str] = []
+        self._notes: list[Note] = []
 
     def start(self) -> None:
         own, enable = self._profile, self._class.enable
@@ -138,7 +141,7 @@ class _FunctionProfile:
         self._is_on = True
         self._class.enable = self._placed = functools.update_wrapper(enabled, enable)
 
-    def end(self) -> list[str]:
+    def end(self) -> list[Note]:
         if self._is_on and not _ONE_PLACE and sys.getprofile() is not self._profile:
             self._give_way("another profiler", is_lost=True)
         self._stop()
@@ -148,7 +151,7 @@ class _FunctionProfile:
 
     def _give_way(self, to: str, *, is_lost: bool = False) -> None:
         if self._is_on:
-            self._notes.append(f"the program used {to} itself: what ran from then on is not counted here")
+            self._notes.append(note(NoteCode.PROGRAM_USED_PROFILER, profiler=to))
         self._is_on = self._is_on and not is_lost
         self._stop()
 
@@ -160,7 +163,7 @@ class _FunctionProfile:
             del self._class.enable  # what is inherited is found again
 
 
-def _begin_cprofile(folder: Path) -> Callable[[], list[str]]:
+def _begin_cprofile(folder: Path) -> Callable[[], list[Note]]:
     profile = _FunctionProfile(folder)
     profile.start()
     return profile.end

@@ -19,6 +19,7 @@ from types import CodeType, FrameType
 from typing import Any
 
 from gpuprof._native import QuietCall
+from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, note
 from gpuprof.record.frame_text import OWN_FOLDER, builtin_text, frame_text, is_hidden
 from gpuprof.record.new_threads import NewThreads
 from gpuprof.record.stack_file import LONGEST_STACK, StackFile
@@ -27,13 +28,6 @@ INTERVAL_NS = 1_000_000
 NO_PYINSTRUMENT = "pyinstrument is not installed: pip install 'gpuprof-native[python]'"
 CUT_OFF = "(outer frames left out)"
 MOST_KEPT = 100_000
-_TAKEN = "another profiler held Python's place for one on the main thread"
-_WATCHED = "the program watches its threads itself: only the main thread's stacks are sampled"
-_DISPLACED = "the program used threading.setprofile: stacks of threads that began after that are not sampled"
-_LOST = (
-    "the program used Python's place for profilers itself, or raised from a signal handler: "
-    "its main thread has stack samples until then"
-)
 
 _now: Callable[[], int] = (
     (lambda: time.clock_gettime_ns(time.CLOCK_MONOTONIC)) if sys.platform == "darwin" else time.monotonic_ns
@@ -53,7 +47,7 @@ class PythonStackSource:
     """Samples the thread that starts it, and every thread that begins while it runs."""
 
     def __init__(self, folder: Path, interval_ns: int = INTERVAL_NS) -> None:
-        self.notes: list[str] = []
+        self.notes: list[Note] = []
         self.interval_ns = interval_ns
         self.is_on = False  # whether samples are wanted still
         self._folder = str(folder.resolve())
@@ -65,21 +59,20 @@ class PythonStackSource:
         self._new_threads = NewThreads(self._thread_begins)
         self._thread = threading.get_ident()
 
-    def start(self) -> str:
-        """Begin; returns the method in use, or why there is none."""
+    def start(self) -> SourceStatus:
+        """Begin; returns the source's status."""
         if not has_pyinstrument():
-            return f"off: {NO_PYINSTRUMENT}"
+            return SourceStatus.off(Reason.NO_PYINSTRUMENT)
         if sys.getprofile() is not None:
-            self.notes.append(f"no stack samples: {_TAKEN}")
-            return f"off: {_TAKEN}"
+            return SourceStatus.off(Reason.PROFILER_TAKEN)
         self.is_on = True
         if threading.getprofile() is None:
             self._new_threads.start()
         else:
-            self.notes.append(_WATCHED)
+            self.notes.append(note(NoteCode.STACKS_OF_MAIN_THREAD))
         self._sample_this_thread()
         self._placed = sys.getprofile()
-        return f"pyinstrument, every {self.interval_ns / 1e6:g} ms"
+        return SourceStatus.on(Method.PYINSTRUMENT, interval_ns=self.interval_ns)
 
     def stop(self) -> None:
         """End the samples: on this thread now, on others when they would take the next one."""
@@ -87,16 +80,16 @@ class PythonStackSource:
             if sys.getprofile() is self._placed:
                 sys.setprofile(None)
             else:
-                self.notes.append(_LOST)
+                self.notes.append(note(NoteCode.STACKS_LOST_PLACE))
         self.is_on = False
         self._new_threads.stop()
         if self._new_threads.was_displaced:
-            self.notes.append(_DISPLACED)
+            self.notes.append(note(NoteCode.STACKS_DISPLACED))
         self._placed = None
         failures = self._failures | self._new_threads.failures
-        reasons = {*self._full, *(f"taking them failed ({each.__name__})" for each in failures)}
+        reasons = {*self._full, *(each.__name__ for each in failures)}
         if reasons:
-            self.notes.append(f"stack samples are missing: {'; '.join(sorted(reasons))}")
+            self.notes.append(note(NoteCode.STACKS_MISSING, reasons=sorted(reasons)))
         self._full.clear()
         self._failures.clear()
 

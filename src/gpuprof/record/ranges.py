@@ -12,6 +12,7 @@ from pathlib import Path
 
 from gpuprof import _native
 from gpuprof.record.collector import NVTX_VARIABLE, nvtx_came_first, other_nvtx_tool
+from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, note
 
 
 @functools.cache
@@ -27,22 +28,26 @@ def attach_tool() -> str | None:
     return _native.attach_nvtx_tool(os.fsencode(tool))
 
 
-def range_source(*, ended: bool = False) -> str:
-    """Say how ranges come into the recording, or why they do not; `ended` at its end."""
+def range_source(*, ended: bool = False) -> SourceStatus:
+    """Return whether ranges come into the recording; `ended` at its end."""
     tool = other_nvtx_tool()
     if tool is None:
         if ended and nvtx_came_first() and _native.nvtx_attachments() == 0:
-            return "off: nvtx was imported before gpuprof: import gpuprof first, or use `gpuprof run`"
-        return "on: collected"
+            return SourceStatus.off(Reason.NVTX_IMPORTED_FIRST)
+        return SourceStatus.on(Method.COLLECTED)
     if not tool:
-        return f"off: {NVTX_VARIABLE} is set and empty"
+        return SourceStatus.off(Reason.NVTX_VARIABLE_EMPTY, variable=NVTX_VARIABLE)
     if Path(tool).name.startswith("libgpuprof"):
-        return f"off: another copy of gpuprof is named by {NVTX_VARIABLE}: {tool}"
-    gets = "gets spans and layers too" if attach_tool() is None else "could not be attached"
-    return f"off: another tool collects, and {gets}: {tool}"
+        return SourceStatus.off(Reason.NVTX_OTHER_GPUPROF, variable=NVTX_VARIABLE, tool=tool)
+    gets_all = attach_tool() is None
+    return SourceStatus.off(
+        Reason.NVTX_TOOL_COLLECTS if gets_all else Reason.NVTX_TOOL_NOT_ATTACHED, tool=tool
+    )
 
 
-def tool_notes() -> list[str]:
-    """Return a line where the tool that the environment names could not be attached."""
+def tool_notes() -> list[Note]:
+    """Return a note where the tool that the environment names could not be attached."""
     failure = attach_tool()
-    return [] if failure is None else [f"the NVTX tool named by {NVTX_VARIABLE} was ignored: {failure}"]
+    if failure is None:
+        return []
+    return [note(NoteCode.NVTX_TOOL_IGNORED, variable=NVTX_VARIABLE, error=failure)]

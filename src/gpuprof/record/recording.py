@@ -11,6 +11,7 @@ import contextlib
 import os
 import platform
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -18,6 +19,7 @@ from gpuprof import _native
 from gpuprof.errors import RecordingError
 from gpuprof.record.backward_layers import BackwardLayerSource
 from gpuprof.record.device_samples import DeviceSampleSource
+from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, note
 from gpuprof.record.first_calls import FirstCalls
 from gpuprof.record.import_hook import ImportHook
 from gpuprof.record.kernels import KernelSource
@@ -28,14 +30,11 @@ from gpuprof.record.python_stacks import PythonStackSource
 from gpuprof.record.ranges import range_source, tool_notes
 from gpuprof.record.recording_folder import RECORDING_FILE, SEGMENTS, FolderLock, write_json
 
+FORMAT_VERSION = 2
+
 _Source: TypeAlias = (
     BackwardLayerSource | LayerSource | OperatorSource | DeviceSampleSource | KernelSource | PythonStackSource
 )
-
-
-def told(error: BaseException) -> str:
-    """Return the line in which a note tells of an error."""
-    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
 class Recording:
@@ -54,10 +53,11 @@ class Recording:
             "kernels": options.gpu is not False,
         }
         self._sources: dict[str, _Source] = {}
-        self._methods: dict[str, str] = {"spans": "on", "nvtx": range_source()}
+        self._statuses = {"spans": SourceStatus.on(Method.RECORDED), "nvtx": range_source()}
+        self._notes: list[Note] = []
         if self._first_calls is not None:
             # Until it has been counted: a program that is killed leaves this.
-            self._methods["work"] = "on"
+            self._statuses["work"] = SourceStatus.on(Method.COUNTED)
         self.was_interrupted = False  # while work was counted, which then ends and lets the run be closed
         self._hook: ImportHook | None = None
         self._lock: FolderLock | None = None
@@ -76,8 +76,7 @@ class Recording:
             self._take_folder()
             self._start_native()
             self._facts = {**_facts(self._process_id), "command": self.command}
-            for line in tool_notes():
-                self._note(line)
+            self._add_notes(tool_notes())
             self._start_sources()
             self._save(closed=False)
         except BaseException as error:
@@ -108,12 +107,12 @@ class Recording:
         _native.stop_recording()
 
     def resume(self) -> None:
-        """Go on after a pause, which the run's notes tell of."""
-        self._note("the program made a recording of its own: the time of that is not in this run")
+        """Go on after a pause, which is a note in the run."""
+        self._add_notes([note(NoteCode.OWN_RECORDING)])
         try:
             self._start_native()
         except OSError as error:
-            self._note(f"what came after that is missing as well: {error.strerror}")
+            self._add_notes([note(NoteCode.NOT_RESUMED, error=str(error.strerror))])
             return
         self._start_sources()
 
@@ -131,13 +130,11 @@ class Recording:
         totals = _native.stop_recording()
         if os.getpid() != self._process_id:
             return
-        self._methods["nvtx"] = range_source(ended=True)
+        self._statuses["nvtx"] = range_source(ended=True)
         if self._options.counters:
-            self._methods["counters"] = "off: the work could not be counted either"
+            self._statuses["counters"] = SourceStatus.off(Reason.WORK_NOT_COUNTED)
         if totals["storage_failed"]:
-            self._note(
-                f"the disk failed while recording ({totals['storage_error'] or 'names'}): events are missing"
-            )
+            self._add_notes([note(NoteCode.DISK_FAILED, error=totals["storage_error"] or "names")])
         try:
             if self._first_calls is not None:
                 self._count_work(self._first_calls, wanted=count)
@@ -151,43 +148,38 @@ class Recording:
         """Count the work of the calls that were kept, and let go of them. Failures are notes."""
         try:
             if not wanted or "torch" not in sys.modules:
-                self._no_work("torch was never imported" if wanted else "the program was interrupted")
+                self._no_work(SourceStatus.off(Reason.TORCH_NOT_IMPORTED if wanted else Reason.INTERRUPTED))
             else:
                 from gpuprof.record.work.first_pass import count_first_calls
 
-                for line in count_first_calls(first, self.path / SEGMENTS):
-                    self._note(line)
+                self._add_notes(count_first_calls(first, self.path / SEGMENTS))
                 if self._options.counters:
                     self._measure_counters(first)
         except KeyboardInterrupt:
             self.was_interrupted = True
-            self._no_work("it was interrupted")
+            self._no_work(SourceStatus.off(Reason.INTERRUPTED))
         except (Exception, SystemExit) as error:
-            self._no_work(told(error))
+            self._no_work(SourceStatus.failed(error))
         finally:
             first.release()
 
-    def _no_work(self, reason: str) -> None:
-        self._note(f"work was not counted: {reason}")
-        self._methods["work"] = f"off: {reason}"
+    def _no_work(self, status: SourceStatus) -> None:
+        self._statuses["work"] = status
         if self._options.counters:
-            self._methods["counters"] = f"off: {reason}"
+            self._statuses["counters"] = status
 
     def _measure_counters(self, first: FirstCalls) -> None:
-        """Read the GPU's counters in the calls that were kept. Failures are notes."""
+        """Read the GPU's counters in the calls that were kept. A failure is the source's status."""
         try:
             from gpuprof.record.work.counters_pass import measure_first_calls
 
-            self._methods["counters"], notes = measure_first_calls(first, self.path / SEGMENTS)
+            self._statuses["counters"], notes = measure_first_calls(first, self.path / SEGMENTS)
+            self._add_notes(notes)
         except KeyboardInterrupt:
             self.was_interrupted = True
-            self._methods["counters"] = "off: it was interrupted"
-            notes = ["hardware counters were not read: it was interrupted"]
+            self._statuses["counters"] = SourceStatus.off(Reason.INTERRUPTED)
         except (Exception, SystemExit) as error:
-            self._methods["counters"] = f"off: {told(error)}"
-            notes = [f"hardware counters were not read: {told(error)}"]
-        for line in notes:
-            self._note(line)
+            self._statuses["counters"] = SourceStatus.failed(error)
 
     def _unlock(self) -> None:
         if self._lock is not None:
@@ -210,13 +202,15 @@ class Recording:
             self._start_source("python", stacks)
             self._take_facts(stacks)
         wanted = [name for name, on in self._wanted.items() if on]
-        self._methods.update({name: "off: not wanted" for name, on in self._wanted.items() if not on})
+        self._statuses |= {
+            name: SourceStatus.off(Reason.NOT_WANTED) for name, on in self._wanted.items() if not on
+        }
         if not wanted:
             return
         if "torch" in sys.modules:
             self._start_torch_sources()
             return
-        self._methods.update(dict.fromkeys(wanted, "off: torch was never imported"))
+        self._statuses |= dict.fromkeys(wanted, SourceStatus.off(Reason.TORCH_NOT_IMPORTED))
         self._hook = ImportHook("torch", self._torch_imported)
         self._hook.install()
 
@@ -247,39 +241,40 @@ class Recording:
 
     def _start_source(self, name: str, source: _Source) -> None:
         try:
-            method = source.start()
+            status = source.start()
         except Exception as error:
             # The program's torch may be another library, or a model may refuse to be walked.
             source.stop()
-            method = f"off: {type(error).__name__}: {error}".splitlines()[0]
-        self._methods[name] = method
+            status = SourceStatus.failed(error)
+        self._statuses[name] = status
         # The kernels' source may begin later.
-        if name == "kernels" or not method.startswith("off"):
+        if name == "kernels" or status.is_on:
             self._sources[name] = source
 
     def _take_facts(self, source: _Source) -> None:
-        for line in getattr(source, "notes", ()):
-            self._note(line)
+        self._add_notes(getattr(source, "notes", ()))
         if isinstance(source, KernelSource):
             self._facts["gpu"] = source.totals
         if isinstance(source, LayerSource):
             self._facts.setdefault("layer_types", {}).update(source.known_types())
 
-    def _kernels_began(self, method: str) -> None:
-        self._methods["kernels"] = method
+    def _kernels_began(self, status: SourceStatus) -> None:
+        self._statuses["kernels"] = status
         with contextlib.suppress(OSError):
             self._save(closed=False)
 
-    def _note(self, line: str) -> None:
-        notes = self._facts.setdefault("notes", [])
-        if line not in notes:
-            notes.append(line)
+    def _add_notes(self, notes: Iterable[Note]) -> None:
+        self._notes += [each for each in notes if each not in self._notes]
 
     def _save(self, *, closed: bool) -> None:
         for source in self._sources.values():
             self._take_facts(source)
         self._facts["torch"] = _torch_version()
-        write_json(self._facts_file, {**self._facts, "sources": self._methods, "closed": closed})
+        facts = dict(self._facts)
+        if self._notes:
+            facts["notes"] = [each.to_plain() for each in self._notes]
+        sources = {name: status.to_plain() for name, status in self._statuses.items()}
+        write_json(self._facts_file, {**facts, "sources": sources, "closed": closed})
 
 
 class _OfProgram:
@@ -315,7 +310,7 @@ def resume_after(outer: Recording | None) -> None:
 def _facts(process_id: int) -> dict[str, Any]:
     clock = _native.clock_info()
     return {
-        "format_version": 1,
+        "format_version": FORMAT_VERSION,
         "gpuprof": _native.build_info()["version"],
         "process_id": process_id,
         "realtime_minus_monotonic_ns": str(clock["realtime_ns"] - clock["monotonic_ns"]),

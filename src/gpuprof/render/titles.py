@@ -6,7 +6,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gpuprof.run.gpu_losses import gpu_losses
+from gpuprof.record.facts import Reason
+from gpuprof.run.facts import damage_in, notes_of, statuses_of
+from gpuprof.run.losses import gpu_losses
+from gpuprof.text.facts import damage_text, note_text, reason_text
 
 
 def page_title(path: Path, meta: dict[str, Any]) -> str:
@@ -36,19 +39,20 @@ def page_notes(meta: dict[str, Any]) -> list[str]:
     explained = notes or meta.get("damage") or gpu_losses(meta.get("gpu"))
     if not meta.get("complete", False) and not explained:
         notes.append("The recording was not ended in order: it shows what was recorded until then.")
-    sources = meta.get("sources", {})
-    # A machine without a GPU lacks nothing when it records none; `gpuprof summary` says so all the same.
-    silent = _GPU_SOURCES if sources.get("samples") == _NO_GPU else ()
-    for source, method in sources.items():
-        if str(method).startswith("off: ") and "not wanted" not in method and source not in silent:
-            notes.append(f"No {source}: {str(method).removeprefix('off: ')}.")
-    return [*notes, *map(str, meta.get("damage", [])), *map(str, meta.get("notes", []))]
+    statuses = statuses_of(meta)
+    # A machine without a GPU lacks nothing when it records none; `gpuprof summary` reports it all the same.
+    samples = statuses.get("samples")
+    silent = _GPU_SOURCES if samples is not None and samples.reason is Reason.NO_DRIVER else ()
+    for source, status in statuses.items():
+        if not status.is_on and status.reason is not Reason.NOT_WANTED and source not in silent:
+            notes.append(f"No {source.replace('_', ' ')}: {reason_text(status.to_plain())}.")
+    notes += [damage_text(each.to_plain()) for each in damage_in(meta)]
+    return [*notes, *(note_text(each.to_plain()) for each in notes_of(meta))]
 
 
 _GPU_SOURCES = ("samples", "kernels")
-_NO_GPU = "off: no NVIDIA driver"
 _LOSSES = {
     "dropped_events": "events were dropped, since the disk was full or failed.",
-    "damaged_events": "events are damaged and were mended or left out.",
+    "damaged_events": "events are damaged and were repaired or left out.",
     "unfinished_spans": "spans had not ended and are cut off at the end of the recording.",
 }

@@ -3,30 +3,32 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gpuprof.record.children import FACTS_SUFFIX
+from gpuprof.record.facts import Damage, DamageCode, Note
+from gpuprof.run.facts import notes_of, statuses_of
 from gpuprof.run.forked_gpu import sum_of_gpu
 
 _EXPECTED: dict[str, type] = {"notes": list, "layer_types": dict, "sources": dict, "gpu": dict}
 _EXPECTED |= {"rank": int, "torch": str, "joined": bool}
 
 
-def read_child_facts(segments: Path) -> tuple[list[dict[str, Any]], list[str]]:
-    """Return the facts of the processes that joined, and a line for each damage."""
+def read_child_facts(segments: Path) -> tuple[list[dict[str, Any]], list[Damage]]:
+    """Return the facts of the processes that joined, and what of them is damaged."""
     children, damage = [], []
     for path in sorted(segments.glob(f"*{FACTS_SUFFIX}")):
         try:
             children.append(_checked(json.loads(path.read_bytes())))
         except (OSError, ValueError, RecursionError) as error:
             reason = error.strerror if isinstance(error, OSError) else "damaged"
-            damage.append(f"{path}: {reason}; what its process knew of itself is lost")
+            damage.append(Damage(DamageCode.PROCESS_FACTS, str(path), values={"error": str(reason)}))
     return children, damage
 
 
@@ -73,18 +75,23 @@ def with_child_facts(
     }
 
 
-def _new_notes(facts: dict[str, Any], children: list[dict[str, Any]]) -> list[str]:
+def _new_notes(facts: dict[str, Any], children: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    known = notes_of(facts)
+    found: list[Note] = []
+    processes: list[set[int]] = []
     # One that replaced its program by another (`exec`) has facts of both.
-    processes: defaultdict[str, set[int]] = defaultdict(set)
     for child in children:
-        for line in child.get("notes", ()):
-            processes[str(line)].add(child["process_id"])
-    known = facts.get("notes", ())
-    return [f"{_named(who)}: {line}" for line, who in processes.items() if line not in known]
-
-
-def _named(processes: set[int]) -> str:
-    return f"process {min(processes)}" if len(processes) == 1 else f"{len(processes)} child processes"
+        for each in notes_of(child):
+            if each in known:
+                continue
+            if each not in found:
+                found.append(each)
+                processes.append(set())
+            processes[found.index(each)].add(child["process_id"])
+    return [
+        dataclasses.replace(each, processes=tuple(sorted(who))).to_plain()
+        for each, who in zip(found, processes, strict=True)
+    ]
 
 
 def _joined_types(told: list[dict[str, Any]]) -> dict[str, Any] | None:
@@ -97,13 +104,15 @@ def _joined_types(told: list[dict[str, Any]]) -> dict[str, Any] | None:
 
 
 def _joined_sources(facts: dict[str, Any], children: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the methods in use: those of children where the program itself had none."""
-    sources = dict(facts.get("sources", {}))
+    """Return the statuses of the sources: those of children where the program itself had none."""
+    statuses = statuses_of(facts)
     for child in children:
-        for source, method in child.get("sources", {}).items():
-            if not str(method).startswith("off") and str(sources.get(source, "off")).startswith("off"):
-                sources[source] = f"{method}, in processes that it started"
-    return sources
+        for source, status in statuses_of(child).items():
+            own = statuses.get(source)
+            if status.is_on and (own is None or not own.is_on):
+                values = {**status.values, "in_children": True}
+                statuses[source] = dataclasses.replace(status, values=values)
+    return {source: status.to_plain() for source, status in statuses.items()}
 
 
 def who_told_of_gpu(children: list[dict[str, Any]]) -> frozenset[int]:

@@ -15,6 +15,7 @@ from gpuprof.record.recording_folder import RECORDING_FILE
 from gpuprof.record.temporary import TemporaryFolder
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import is_out_of_room, left_to_parent, reason_of
+from gpuprof.run.facts import current_format
 from gpuprof.run.format import META_FILE, TABLES, check_meta, read_json
 from gpuprof.run.parts import problem_of_parts
 from gpuprof.run.plain_path import PlainPath
@@ -71,7 +72,7 @@ class RunFolder:
         if (self.path / META_FILE).exists():
             meta = read_json(self.path / META_FILE)
             check_meta(meta, self.path)
-            return meta
+            return current_format(meta, self.path)
         if not (self.path / RECORDING_FILE).exists():
             raise RunError(f"{self.path} is not a run: it holds neither {META_FILE} nor {RECORDING_FILE}")
         return self._recover()

@@ -6,7 +6,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gpuprof.record.facts import Note, NoteCode
 from gpuprof.record.forked_gpu import read_told
+from gpuprof.run.facts import statuses_of
 from gpuprof.run.gpu_records import find_files
 
 
@@ -21,12 +23,13 @@ def with_forked(
     merged = {**facts, "notes": list(facts.get("notes", [])), "sources": dict(facts.get("sources", {}))}
     for process_id, each in told.items():
         merged["gpu"] = sum_of_gpu(merged.get("gpu"), each["gpu"])
-        merged["notes"] += [f"process {process_id}: {line}" for line in each["notes"]]
-        if str(merged["sources"].get("kernels", "off")).startswith("off"):
-            merged["sources"]["kernels"] = each["method"]
+        merged["notes"] += [{**found, "processes": [process_id]} for found in each["notes"]]
+        kernels = statuses_of(merged).get("kernels")
+        if kernels is None or not kernels.is_on:
+            merged["sources"]["kernels"] = each["status"]
     recorded = {file.process_id for file in find_files(segments)[0]}
     merged["notes"] += [
-        f"process {process_id} ended before it could tell whether GPU records of it are missing"
+        Note(NoteCode.GPU_COUNTS_UNKNOWN, processes=(process_id,)).to_plain()
         for process_id in sorted(recorded - told.keys() - joined - {facts.get("process_id")})
     ]
     return merged

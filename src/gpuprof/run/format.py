@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuprof.errors import RunError
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 META_FILE = "meta.json"
 
 # Kinds of calls. The index is the code that the native core, the columns and the pages use.

@@ -15,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from gpuprof.record.facts import Damage, DamageCode
+
 MAGIC = b"GPUPROFG"
 VERSION = 1
 HEAD = struct.Struct("<8sIIIIQ32x")  # magic, version, record bytes, process, its parent, process key
@@ -58,13 +60,13 @@ Records = npt.NDArray[np.void]
 
 @dataclass(frozen=True, slots=True)
 class GpuFile:
-    """One process's GPU records; `damage` says in a line what of the file could not be read, or is None."""
+    """One process's GPU records; `damage` is what of the file could not be read, or None."""
 
     path: Path
     process_id: int
     process_key: int
     record_count: int
-    damage: str | None
+    damage: Damage | None
 
     def batches(self, rows: int) -> Iterator[Records]:
         """Yield the records, at most `rows` at a time."""
@@ -73,15 +75,15 @@ class GpuFile:
             yield np.fromfile(self.path, RECORD, count, offset=HEAD.size + first * RECORD.itemsize)
 
 
-def find_files(segments: Path) -> tuple[list[GpuFile], list[str]]:
-    """Return the files of GPU records in a recording's folder, and a line for each damage."""
+def find_files(segments: Path) -> tuple[list[GpuFile], list[Damage]]:
+    """Return the files of GPU records in a recording's folder, and their damage."""
     files, damage = [], []
     for path in sorted(segments.glob("*.gpu")):
         try:
             file = _open(path)
         except (OSError, ValueError) as error:
             reason = error.strerror if isinstance(error, OSError) else error
-            damage.append(f"{path}: {reason}; its GPU records are lost")
+            damage.append(Damage(DamageCode.GPU_FILE, str(path), values={"error": str(reason)}))
             continue
         files.append(file)
         if file.damage is not None:
@@ -99,5 +101,5 @@ def _open(path: Path) -> GpuFile:
         raise ValueError("its head is damaged")
     body = path.stat().st_size - HEAD.size
     rest = body % RECORD.itemsize
-    damage = f"{path}: cut short in the middle of a record" if rest else None
+    damage = Damage(DamageCode.RECORD_CUT, str(path)) if rest else None
     return GpuFile(path, process_id, process_key, body // RECORD.itemsize, damage)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuprof.record.facts import Note, NoteCode, note
 from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
@@ -45,8 +46,8 @@ def with_leaves(
     return _in_preorder(columns, count, parent), all_names
 
 
-def notes_on(leaves: list[dict[str, Any]]) -> list[str]:
-    """Return a line for each thing that a reader of the leaves should know; they are as in `with_leaves`.
+def notes_on(leaves: list[dict[str, Any]]) -> list[Note]:
+    """Return what a reader of the leaves should know; they are as in `with_leaves`.
 
     Each tells besides whether it `is_foreign_graph`, how many `records` it stands for, and how many of these
     are `unlaunched`.
@@ -56,16 +57,9 @@ def notes_on(leaves: list[dict[str, Any]]) -> list[str]:
     unlaunched, records = (sum(int(part[key].sum()) for part in leaves) for key in ("unlaunched", "records"))
     notes = []
     if numbers:
-        listed = ", ".join(map(str, numbers[:LISTED_GRAPHS])) + ", ..." * (len(numbers) > LISTED_GRAPHS)
-        notes.append(
-            f"captured while the GPU was not recorded: CUDA graph {listed}; each is one unit below its "
-            "launch, since the layers of its kernels are not known"
-        )
+        notes.append(note(NoteCode.FOREIGN_GRAPHS, graphs=numbers))
     if unlaunched:
-        notes.append(
-            f"{unlaunched:,} of {records:,} kernels, copies and fills have no launch in this recording: they "
-            "stand below their process"
-        )
+        notes.append(note(NoteCode.UNLAUNCHED, count=unlaunched, records=records))
     return notes
 
 

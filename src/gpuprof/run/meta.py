@@ -7,11 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof.errors import RunError
+from gpuprof.record.facts import Note, Reason, SourceStatus
 from gpuprof.record.recording_folder import RECORDING_FILE
+from gpuprof.run.facts import statuses_of
 from gpuprof.run.format import FORMAT_VERSION
-from gpuprof.run.gpu_losses import gpu_losses
+from gpuprof.run.losses import gpu_losses
 from gpuprof.run.machine import describe_machine
-from gpuprof.run.samples import NO_READING, SampledDevices
+from gpuprof.run.samples import SampledDevices
 
 
 def meta_of(
@@ -41,7 +43,7 @@ def meta_of(
         "work": decoded["work"],
         "counters": decoded["counters"],
         "ceilings": None,
-        "damage": decoded["damage"],
+        "damage": [each.to_plain() for each in decoded["damage"]],
         "notes": _notes(facts, sampled, decoded["gpu_notes"]),
         "devices": sampled.devices,
         "clock": {"kind": facts.get("clock"), "ns_per_tick": decoded["ns_per_tick"]},
@@ -50,17 +52,19 @@ def meta_of(
     }
 
 
-def _notes(facts: dict[str, Any], sampled: SampledDevices, gpu_notes: list[str]) -> Any:
+def _notes(facts: dict[str, Any], sampled: SampledDevices, gpu_notes: list[Note]) -> Any:
     notes = facts.get("notes", [])
-    return [*notes, *gpu_notes, *sampled.notes] if isinstance(notes, list) else notes
+    more = [each.to_plain() for each in (*gpu_notes, *sampled.notes)]
+    return [*notes, *more] if isinstance(notes, list) else notes
 
 
 def _sources(facts: dict[str, Any], sampled: SampledDevices) -> Any:
     """Return the methods in use. Whether the devices answer shows only in what was read of them."""
+    samples = statuses_of(facts).get("samples")
     sources = facts.get("sources", {})
-    if not isinstance(sources, dict) or str(sources.get("samples", "off")).startswith("off"):
+    if samples is None or not samples.is_on or sampled.readings:
         return sources
-    return sources if sampled.readings else {**sources, "samples": sampled.off or NO_READING}
+    return {**sources, "samples": (sampled.off or SourceStatus.off(Reason.NO_READING)).to_plain()}
 
 
 def _clock_difference(facts: dict[str, Any], path: Path) -> int:

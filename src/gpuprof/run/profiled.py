@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from gpuprof.errors import RecordingError, RunError
+from gpuprof.record.facts import Method, NoteCode, SourceStatus, note
 from gpuprof.record.launch import environment_for
 from gpuprof.record.other_profilers import CPROFILE_RESULT, NOTES_RESULT, TORCH_RESULT
 from gpuprof.record.recording_folder import SEGMENTS, create_folder
@@ -97,7 +98,11 @@ def _write_run(profiler: str, result: Path, draft: Path, command: list[str]) -> 
     else:
         _write_functions(json.loads(result.read_text(encoding="utf-8")), draft)
     meta = read_json(draft / META_FILE)
-    told = {"command": command, "machine": describe_machine(), "sources": {profiler: "on"}}
+    told = {
+        "command": command,
+        "machine": describe_machine(),
+        "sources": {profiler: SourceStatus.on(Method.OTHER_PROFILER).to_plain()},
+    }
     notes = result.with_name(NOTES_RESULT)
     if notes.exists():
         told["notes"] = [*meta["notes"], *json.loads(notes.read_text(encoding="utf-8"))]
@@ -127,11 +132,8 @@ def _write_functions(functions: list[dict[str, Any]], path: Path) -> None:
     total_ns = sum(_ns(each["own_s"]) for each in functions)
     process = {"process_id": _PROCESS_ID, "closed": True, "start_ns": 0, "end_ns": total_ns}
     facts = ImportFacts(source="cProfile", totals={"spans": 0})
-    facts.notes.append(
-        "cProfile counts calls and times of functions and no instants: there are no spans, and the tree has "
-        "one level"
-    )
-    write_meta(path, imported_meta(facts, [process], origin_ns=0, gpu=None))
+    meta = imported_meta(facts, [process], origin_ns=0, gpu=None)
+    write_meta(path, {**meta, "notes": [note(NoteCode.CPROFILE_HAS_NO_SPANS).to_plain()]})
 
 
 def _flat_tree(functions: list[dict[str, Any]]) -> dict[str, Any]:

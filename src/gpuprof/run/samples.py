@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from gpuprof.record import device_sampler as layout
+from gpuprof.record.facts import Damage, DamageCode, Note, NoteCode, Reason, SourceStatus, note
 
 if TYPE_CHECKING:
     import numpy as np
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
 BATCH_RECORDS = 65_536
 LONGEST_DESCRIPTION_BYTES = 1 << 20
-NO_READING = "off: no reading was taken: the recording, or what reads the devices, ended too early"
 
 # What is told of a device, and the type that it has where it is known.
 _DEVICE_FACTS: dict[str, type] = {
@@ -39,13 +39,13 @@ Sink = Callable[[dict[str, Any]], None]
 
 @dataclass(slots=True)
 class SampledDevices:
-    """What was found beside the readings themselves. `off` is why there are none, where that is known."""
+    """What was found besides the readings. `off` is the status where there are none, if it is known."""
 
     devices: list[dict[str, Any]] = field(default_factory=list)
-    off: str | None = None
+    off: SourceStatus | None = None
     readings: int = 0
-    damage: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
 
 
 def read_samples(segments: Path, sink: Sink, *, closed: bool) -> SampledDevices:
@@ -58,7 +58,7 @@ def read_samples(segments: Path, sink: Sink, *, closed: bool) -> SampledDevices:
         with path.open("rb") as file:
             description = _read_head(file)
             if description is None:
-                found.damage.append(f"{path.name}: not a file of device samples")
+                found.damage.append(Damage(DamageCode.SAMPLES_NO_FILE, path.name))
                 continue
             _read_file(file, path.name, description, found, sink, closed=closed)
     return found
@@ -74,7 +74,7 @@ def _read_file(
     closed: bool,
 ) -> None:
     if isinstance(description.get("off"), str):
-        found.off = f"off: {description['off']}"
+        found.off = SourceStatus.off(Reason.NVML_FAILED, error=description["off"])
         return
     devices = _devices(description)
     found.devices += devices
@@ -82,7 +82,7 @@ def _read_file(
     reader.read(file)
     found.readings += reader.readings
     found.notes += reader.notes
-    found.damage += [f"{name}: {line}" for line in reader.damage(closed=closed)]
+    found.damage += reader.damage(name, closed=closed)
 
 
 def _read_head(file: IO[bytes]) -> dict[str, Any] | None:
@@ -119,9 +119,9 @@ class _FileReader:
 
     def __init__(self, devices: list[dict[str, Any]], period_ns: Any, sink: Sink) -> None:
         self.readings = 0
-        self.notes: list[str] = []
+        self.notes: list[Note] = []
         self._names = [f"device {number} ({each['name']})" for number, each in enumerate(devices)]
-        self._period = f" of {period_ns / 1e6:g} ms" if isinstance(period_ns, (int, float)) else ""
+        self._period_ns = period_ns if isinstance(period_ns, (int, float)) else None
         self._sink = sink
         self._damaged = 0
         self._rest = 0
@@ -141,13 +141,13 @@ class _FileReader:
                 # Copies, since DuckDB takes columns that stand by themselves.
                 self._sink({key: readings[key].copy() for key in ("t_ns", "device", "code", "value")})
 
-    def damage(self, *, closed: bool) -> Iterator[str]:
+    def damage(self, name: str, *, closed: bool) -> Iterator[Damage]:
         if self._damaged:
-            yield f"{self._damaged} damaged records"
+            yield Damage(DamageCode.RECORDS, name, self._damaged)
         if self._rest:
-            yield "ends in the middle of a record"
+            yield Damage(DamageCode.RECORD_CUT, name)
         elif closed and not self._ended:
-            yield "the device samples end before the recording does"
+            yield Damage(DamageCode.SAMPLES_END_EARLY, name)
 
     def _batches(self, file: IO[bytes]) -> Iterator[Records]:
         import numpy as np
@@ -164,12 +164,10 @@ class _FileReader:
         if code == layout.END:
             self._ended = True
         elif code == layout.SLOW_READINGS:
-            self.notes.append(
-                f"{value:.0f} device readings took longer than half their period{self._period}, "
-                "so the next came later"
-            )
+            self.notes.append(note(NoteCode.SLOW_READINGS, count=int(value), period_ns=self._period_ns))
         elif code == layout.DEVICE_LOST and int(record["device"]) < len(self._names):
-            self.notes.append(f"{self._names[record['device']]} answered no more (NVML error {value:.0f})")
+            device = self._names[record["device"]]
+            self.notes.append(note(NoteCode.DEVICE_LOST, device=device, error=int(value)))
         else:
             return False
         return True

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from gpuprof.record import stack_file as layout
+from gpuprof.record.facts import Damage, DamageCode
 
 BATCH_SAMPLES = 8192
 # Far longer than any recording, and short enough for sums of what all threads of a run did.
@@ -60,7 +61,7 @@ class Stacks:
 
     texts: list[str] = field(default_factory=list)
     threads: list[ThreadStacks] = field(default_factory=list)
-    damage: list[str] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
 
     def __len__(self) -> int:
         return sum(map(len, self.threads))
@@ -145,12 +146,12 @@ def read_stacks(segments: Path, origin_ns: int) -> Stacks:
                 continue  # there was no room for its first block, as the recording says
             head = _head(content)
             if head is None:
-                damage.append(f"{path.name}: not a file of stack samples")
+                damage.append(Damage(DamageCode.STACKS_NO_FILE, path.name))
                 continue
             file.seek(0)
             damaged = found.read(file, head)
         if damaged:
-            damage.append(f"{path.name}: {damaged} damaged records")
+            damage.append(Damage(DamageCode.RECORDS, path.name, damaged))
     return Stacks(list(found.texts), [_in_order(thread) for thread in found.threads.values()], damage)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.record.device_sampler import METRICS
+from gpuprof.record.facts import Damage, DamageCode
 from gpuprof.run.format import KINDS, TABLES
 from gpuprof.run.gpu_records import find_files
 from gpuprof.run.gpu_tables import GpuTables
@@ -129,7 +130,7 @@ class TableWriter:
         for file in files:
             key = (file.process_id, file.process_key)
             if key not in roots:
-                decoded["damage"].append(f"{file.path}: its process left no events; its records are lost")
+                decoded["damage"].append(Damage(DamageCode.GPU_FILE_WITHOUT_PROCESS, str(file.path)))
                 continue
             self.gpu.load(file, name_ids[key], decoded["origin_monotonic_ns"])
             self.write_gpu_of(file.process_id, roots[key])

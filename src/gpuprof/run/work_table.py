@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from gpuprof.record.facts import Damage, DamageCode
 from gpuprof.record.first_calls import COUNTER_FACTS, COUNTER_ROWS, WORK_FACTS, WORK_ROWS
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import reason_of
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
 def read_work(
     connection: duckdb.DuckDBPyConnection, segments: Path
-) -> tuple[duckdb.DuckDBPyRelation | None, dict[str, Any] | None, list[str]]:
+) -> tuple[duckdb.DuckDBPyRelation | None, dict[str, Any] | None, list[Damage]]:
     """Return the rows of counted work, what is known of them for `meta.json`, and what is damaged."""
     import duckdb
 
@@ -39,13 +40,13 @@ def read_work(
         rows.create("counted_work")  # what is damaged shows here
     except (ValueError, KeyError, TypeError, OSError, duckdb.Error) as error:
         first = next(iter(str(error).splitlines()), "")
-        return None, None, [f"the counted work is damaged and left out: {first}"]
+        return None, None, [Damage(DamageCode.WORK, values={"error": first})]
     return connection.table("counted_work"), {**described, "caches": cache_sizes()}, []
 
 
 def read_counters(
     connection: duckdb.DuckDBPyConnection, segments: Path, process_id: int
-) -> tuple[duckdb.DuckDBPyRelation | None, dict[str, Any] | None, list[str]]:
+) -> tuple[duckdb.DuckDBPyRelation | None, dict[str, Any] | None, list[Damage]]:
     """Return the rows of hardware counters, what is known of them for `meta.json`, and what is damaged."""
     import duckdb
 
@@ -62,7 +63,7 @@ def read_counters(
         rows.project(f"{int(process_id)}::BIGINT AS process_id, *").create("hardware_counters")
     except (ValueError, KeyError, TypeError, OSError, duckdb.Error) as error:
         first = next(iter(str(error).splitlines()), "")
-        return None, None, [f"the hardware counters are damaged and left out: {first}"]
+        return None, None, [Damage(DamageCode.COUNTERS, values={"error": first})]
     return connection.table("hardware_counters"), described, []
 
 

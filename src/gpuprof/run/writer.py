@@ -14,8 +14,9 @@ from gpuprof.record.recording_folder import LOCK_FILE, RECORDING_FILE, SEGMENTS,
 from gpuprof.run.child_facts import name_processes, read_child_facts, who_told_of_gpu, with_child_facts
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import reason_of
+from gpuprof.run.facts import current_format, damage_of
 from gpuprof.run.forked_gpu import with_forked
-from gpuprof.run.format import META_FILE, TABLES, check_version, read_json
+from gpuprof.run.format import META_FILE, TABLES, read_json
 from gpuprof.run.meta import meta_of
 from gpuprof.run.part_writers import PartWriters
 from gpuprof.run.parts import write_meta
@@ -51,8 +52,7 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
             raise RunError(f"{path} is still being recorded: wait until its program has ended")
         if (path / META_FILE).exists() and not (path / RECORDING_FILE).exists():
             return read_json(path / META_FILE)  # another thread or process was faster
-        facts = read_json(path / RECORDING_FILE)
-        check_version(facts, path)
+        facts = current_format(read_json(path / RECORDING_FILE), path)
         if not (path / SEGMENTS).is_dir():
             raise RunError(f"{path} has no {SEGMENTS} folder, where its events were: restore it from a copy")
         target = path if into is None else into
@@ -105,6 +105,7 @@ def _write_with(
     writer: TableWriter, segments: Path, children: list[dict[str, Any]], *, closed: bool
 ) -> tuple[dict[str, Any], SampledDevices]:
     decoded = _native.decode(os.fsencode(segments), BATCH_ROWS, writer.add_batch)
+    decoded["damage"] = [damage_of(each) for each in decoded["damage"]]
     name_processes(decoded, children)
     writer.write_gpu(segments, decoded)
     origin_ns = int(decoded["origin_monotonic_ns"])

@@ -25,6 +25,9 @@ from gpuprof.analyze.roofline.similar import given_alike
 from gpuprof.analyze.roofline.timed import Span, Timed, load_timed
 from gpuprof.analyze.roofline.use import use_of
 from gpuprof.errors import RunError
+from gpuprof.record.facts import NoteCode
+from gpuprof.run.facts import notes_of, statuses_of
+from gpuprof.text.facts import note_text, reason_text
 
 if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder
@@ -53,17 +56,20 @@ def build_roofline(folder: RunFolder) -> Roofline:
 
 def _why_no_work(meta: dict[str, Any]) -> str:
     """Say why, with the mend: a run that was recorded with work is not told to record it."""
-    source = str((meta.get("sources") or {}).get("work") or "off")
-    if source.startswith("off: "):
-        return f": {source.removeprefix('off: ')}"
-    if source == "off":
+    status = statuses_of(meta).get("work")
+    if status is not None and not status.is_on:
+        return f": {reason_text(status.to_plain())}"
+    if status is None:
         return ": record it with gpuprof.profile(model, work=True) or gpuprof run --work"
     why = ", since the program did not end in order (killed, or os._exit)"
     return "; ".join([why, *_work_notes(meta), "record it again and let it end"])
 
 
 def _work_notes(meta: dict[str, Any]) -> list[str]:
-    return [str(note) for note in meta.get("notes", []) if str(note).startswith("work")]
+    return [note_text(each.to_plain()) for each in notes_of(meta) if each.code in _OF_WORK]
+
+
+_OF_WORK = (NoteCode.WORK_NO_MODEL, NoteCode.CALL_NOT_COUNTED, NoteCode.CALL_COUNTED_PARTLY)
 
 
 def _assemble(folder: RunFolder, machines: Machines, timed: Timed, joined: Join) -> Roofline:

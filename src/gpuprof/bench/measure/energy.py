@@ -23,8 +23,10 @@ from typing import TYPE_CHECKING, Any
 from gpuprof.analyze.devices import DeviceUse, device_use
 from gpuprof.record.device_sampler import METRICS
 from gpuprof.record.device_samples import DeviceSampleSource
+from gpuprof.record.facts import Reason, SourceStatus
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.samples import read_samples
+from gpuprof.text.facts import reason_text
 
 if TYPE_CHECKING:
     import duckdb
@@ -100,9 +102,9 @@ def measure_energy(
     """Pause, then call again and again for `load_s`; `call` waits for its work and returns its samples."""
     with tempfile.TemporaryDirectory(prefix="gpuprof-energy-") as folder:
         source = DeviceSampleSource(Path(folder))
-        method = source.start()
-        if method.startswith("off: "):
-            return EnergyReading(unavailable=method.removeprefix("off: "))
+        status = source.start()
+        if not status.is_on:
+            return EnergyReading(unavailable=reason_text(status.to_plain()))
         try:
             idle = _stretch(lambda: pause(idle_s), clock_ns)
             samples, load = 0, (clock_ns(), clock_ns())
@@ -114,7 +116,8 @@ def measure_energy(
         table = _Table()
         found = read_samples(Path(folder), table.add, closed=True)
     if found.off is not None or not found.readings:
-        return EnergyReading(unavailable=(found.off or "no reading was taken").removeprefix("off: "))
+        off = found.off or SourceStatus.off(Reason.NO_READING)
+        return EnergyReading(unavailable=reason_text(off.to_plain()))
     return _sum_up(table, found.devices, idle, load, samples)
 
 

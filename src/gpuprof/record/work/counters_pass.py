@@ -19,6 +19,7 @@ from typing import Any
 import torch
 
 from gpuprof import _native
+from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, note
 from gpuprof.record.first_calls import COUNTER_FACTS, COUNTER_ROWS, WORK_ROWS, FirstCall, FirstCalls
 from gpuprof.record.kernels import cupti_folders, why_no_cuda
 from gpuprof.record.work.first_pass import Places, call_again
@@ -27,8 +28,6 @@ from gpuprof.record.work.rows import TENSOR_TYPES, CountedPass, Observation
 
 # What one call launches at most; more would take too much memory.
 MOST_KERNELS = 16_384
-_MEND = "use a build of torch for CUDA on a machine with an NVIDIA GPU"
-_NOT_USED = "the program never initialised CUDA: move the model to the GPU"
 
 # Never used twice, so that what a thread of an earlier pass launches late belongs to nobody.
 _numbers = itertools.count()
@@ -59,13 +58,13 @@ class KernelObserver(Observer):
         return Observation(None, ())
 
 
-def measure_first_calls(first: FirstCalls, segments: Path) -> tuple[str, list[str]]:
-    """Write the counters of the kept calls; returns the method in use or why there is none, and notes."""
+def measure_first_calls(first: FirstCalls, segments: Path) -> tuple[SourceStatus, list[Note]]:
+    """Write the counters of the kept calls; returns the source's status, and notes."""
     calls = [(call, device) for call in first.calls if (device := _device(call)) is not None]
-    reason = _why_none(first.calls, calls)
-    if reason:
-        return f"off: {reason}", [f"hardware counters were not read: {reason}"]
-    notes: list[str] = []
+    missing = _why_none(first.calls, calls)
+    if missing is not None:
+        return SourceStatus.off(missing), []
+    notes: list[Note] = []
     rows: list[dict[str, Any]] = []
     opened: list[_Opened] = []
     for call, device in calls:
@@ -73,23 +72,23 @@ def measure_first_calls(first: FirstCalls, segments: Path) -> tuple[str, list[st
             reason = _measure(call, _types(segments), opened, rows, notes)
         if reason and not opened:
             # Neither would the next call have any.
-            return f"off: {reason}", [*notes, f"hardware counters were not read: {reason}"]
+            return SourceStatus.off(Reason.COUNTERS_REFUSED, detail=reason), notes
         if reason:
-            notes.append(f"hardware counters of {call.root} were not read: {reason}")
+            notes.append(note(NoteCode.COUNTERS_NOT_READ, root=call.root, detail=reason))
     (segments / COUNTER_ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     (segments / COUNTER_FACTS).write_text(json.dumps(opened[0].facts()), encoding="utf-8")
-    return opened[0].method, notes
+    return opened[0].status, notes
 
 
-def _why_none(calls: Sequence[FirstCall], on_gpu: Sequence[object]) -> str:
+def _why_none(calls: Sequence[FirstCall], on_gpu: Sequence[object]) -> Reason | None:
     why = why_no_cuda(torch)
     if why is not None:
-        return f"{why}: {_MEND}"
+        return why
     if not torch.cuda.is_initialized():
-        return _NOT_USED
+        return Reason.NO_MODEL_ON_GPU
     if not calls:
-        return "no model was called while layers were recorded: call one inside the recording"
-    return "" if on_gpu else "no model that was called is on a GPU: move it there"
+        return Reason.NO_MODEL_CALLED
+    return None if on_gpu else Reason.NO_MODEL_ON_GPU
 
 
 def _device(call: FirstCall) -> torch.device | None:
@@ -128,9 +127,10 @@ class _Opened:
     metrics: list[dict[str, Any]]
 
     @property
-    def method(self) -> str:
-        passes = "1 pass" if self.passes == 1 else f"{self.passes} passes"
-        return f"CUPTI {self.version}, {self.chip}, {passes}"
+    def status(self) -> SourceStatus:
+        return SourceStatus.on(
+            Method.RANGE_PROFILER, version=self.version, chip=self.chip, passes=self.passes
+        )
 
     def facts(self) -> dict[str, Any]:
         return {
@@ -147,7 +147,7 @@ def _measure(
     types: list[str],
     opened: list[_Opened],
     rows: list[dict[str, Any]],
-    notes: list[str],
+    notes: list[Note],
 ) -> str:
     """Add the rows of one call; returns why there are none, or nothing."""
     # A context of the thread's own, and no work of before.
@@ -181,7 +181,7 @@ def _rows(
     observer: KernelObserver,
     session: _Opened,
     measured: dict[str, Any],
-    notes: list[str],
+    notes: list[Note],
 ) -> Iterator[dict[str, Any]]:
     """Yield a row for each metric of each kernel; what is incomplete has one without a kernel and a value."""
     kernels: dict[int, list[tuple[str, list[float | None]]]] = defaultdict(list)
@@ -209,9 +209,7 @@ def _rows(
             nothing: dict[str, Any] = {"kernel": None, "kernel_number": None}
             yield from ({**place, **nothing, **each} for each in _values(session, None))
     if is_compiled:
-        notes.append(
-            f"{call.root}: compiled layers have no hardware counters: they run uncompiled while measured"
-        )
+        notes.append(note(NoteCode.COUNTERS_OF_COMPILED, root=call.root))
 
 
 def _values(session: _Opened, values: list[float | None] | None) -> Iterator[dict[str, Any]]:

@@ -13,6 +13,7 @@ import torch
 
 from gpuprof.errors import WorkError
 from gpuprof.record.call_arguments import CallArguments
+from gpuprof.record.facts import Note, NoteCode, error_line, note
 from gpuprof.record.first_calls import WORK_FACTS, WORK_ROWS, FirstCall, FirstCalls
 from gpuprof.record.gpu_facts import gpu_facts
 from gpuprof.record.layers import is_compiled
@@ -24,23 +25,24 @@ from gpuprof.record.work.rows import CountedPass, OperatorWork
 from gpuprof.record.work.run import PassError, count_operators
 
 
-def count_first_calls(first: FirstCalls, segments: Path) -> list[str]:
-    """Write the work of the kept calls; returns a line for each thing that a reader must know of it."""
-    notes: list[str] = []
+def count_first_calls(first: FirstCalls, segments: Path) -> list[Note]:
+    """Write the work of the kept calls; returns what a reader must know of it."""
+    notes: list[Note] = []
     rows: list[dict[str, Any]] = []
     for call in first.calls:
         counted, backward = call_again(call, Observer(), notes, "work")
         if counted is not None:
             rows += _rows(call, counted)
-            notes += [f"{call.root}: {note}" for note in counted.notes]
+            notes += [
+                note(NoteCode.WORK_UNKNOWN, root=call.root, operator=each.operator, error=each.error)
+                for each in counted.unknown
+            ]
             notes += _changes(call)
             if backward and not any(row.phase == "backward" for row in counted.rows):
-                notes.append(f"{call.root}: its backward pass calls no operator that could be counted")
+                notes.append(note(NoteCode.WORK_NO_BACKWARD, root=call.root))
     if first.left_out:
-        notes.append(
-            f"work: only the first {len(first.calls)} models were counted, {len(first.left_out)} were not: "
-            "give profile() the ones that matter"
-        )
+        counts = {"counted": len(first.calls), "left_out": len(first.left_out)}
+        notes.append(note(NoteCode.WORK_MODELS_LEFT_OUT, **counts))
     facts = {
         "roots": [call.root for call in first.calls],
         "threads": max((call.threads for call in first.calls), default=None),
@@ -51,12 +53,12 @@ def count_first_calls(first: FirstCalls, segments: Path) -> list[str]:
     (segments / WORK_ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     (segments / WORK_FACTS).write_text(json.dumps(facts), encoding="utf-8")
     if not first.calls:
-        notes.append("work: nothing was counted, since no model was called while layers were recorded")
+        notes.append(note(NoteCode.WORK_NO_MODEL))
     return notes
 
 
 def call_again(
-    call: FirstCall, observer: Observer, notes: list[str], what: str
+    call: FirstCall, observer: Observer, notes: list[Note], what: str
 ) -> tuple[CountedPass | None, bool]:
     """Make a kept call once more under the counting mode; `what` is wanted of it, for the notes.
 
@@ -71,14 +73,12 @@ def call_again(
                 call.module, inputs, backward=backward, fake=False, observer=observer
             ), backward
         except PassError as failure:
-            reason = failure.reason.removeprefix("count_work: ")
-            notes.append(f"{what} of {call.root}: only what ran before it failed is counted: {reason}")
+            notes.append(_failed(NoteCode.CALL_COUNTED_PARTLY, call, what, failure.reason))
             return failure.counted, False
         except WorkError as error:
-            notes.append(f"{what} of {call.root} was not counted: {str(error).removeprefix('count_work: ')}")
+            notes.append(_failed(NoteCode.CALL_NOT_COUNTED, call, what, str(error)))
         except (Exception, SystemExit) as error:
-            first = next(iter(str(error).splitlines()), "")
-            notes.append(f"{what} of {call.root} was not counted: {type(error).__name__}: {first}")
+            notes.append(_failed(NoteCode.CALL_NOT_COUNTED, call, what, error_line(error)))
     return None, False
 
 
@@ -113,12 +113,15 @@ def _set_training(modes: dict[torch.nn.Module, bool]) -> None:
         vars(module)["training"] = training
 
 
-def _changes(call: FirstCall) -> list[str]:
+def _failed(code: NoteCode, call: FirstCall, what: str, error: str) -> Note:
+    return note(code, what=what, root=call.root, error=error)
+
+
+def _changes(call: FirstCall) -> list[Note]:
     changed = sum(tensor._version != version for tensor, version in call.versions)
     if not changed:
         return []
-    what = "an input was" if changed == 1 else f"{changed} inputs were"
-    return [f"{call.root}: {what} written to after the first call; work is counted with what it holds now"]
+    return [note(NoteCode.WORK_INPUTS_CHANGED, root=call.root, count=changed)]
 
 
 # ---- rows ------------------------------------------------------------------------------------

@@ -14,13 +14,14 @@ from torch.utils._python_dispatch import (
     is_traceable_wrapper_subclass,
 )
 
+from gpuprof.record.facts import error_line
 from gpuprof.record.work import formulas  # noqa: F401 - registers the formulas
 from gpuprof.record.work.call import Count, OperatorCall, tensors_in
 from gpuprof.record.work.layer_stack import LayerStack
 from gpuprof.record.work.observe import Observer
 from gpuprof.record.work.preserve import Preserved
 from gpuprof.record.work.registry import find_formula
-from gpuprof.record.work.rows import CountedPass, Exactness, OperatorWork, Phase
+from gpuprof.record.work.rows import CountedPass, Exactness, OperatorWork, Phase, UnknownWork
 from gpuprof.record.work.sizes import elements, storage_key, traffic_bytes
 
 # What PyTorch announces around operators, and questions that the compiler asks: no operators.
@@ -143,11 +144,9 @@ class CountingMode(TorchDispatchMode):  # type: ignore[misc]  # torch is not typ
             return None
 
     def _note(self, call: OperatorCall, error: Exception) -> None:
-        note = (
-            f"{call.name}: its work is unknown, since {type(error).__name__}: {str(error).splitlines()[:1]}"
-        )
-        if note not in self._counted.notes:
-            self._counted.notes.append(note)
+        unknown = UnknownWork(call.name, error_line(error))
+        if unknown not in self._counted.unknown:
+            self._counted.unknown.append(unknown)
 
     def _append(
         self,

@@ -68,6 +68,14 @@ class Observation:
     touched: tuple[Touched, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class UnknownWork:
+    """An operator whose work could not be counted, and the error."""
+
+    operator: str
+    error: str
+
+
 @dataclass(slots=True)
 class CountedPass:
     """Everything that one pass counted, and what a reader must know about it.
@@ -76,5 +84,5 @@ class CountedPass:
     """
 
     rows: list[OperatorWork] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    unknown: list[UnknownWork] = field(default_factory=list)
     observed: list[Observation] | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuprof import _native
+from gpuprof.record.facts import Damage, DamageCode, Method, Note, NoteCode, SourceStatus
 from gpuprof.run.format import FORMAT_VERSION
 
 
@@ -45,12 +46,12 @@ def imported_meta(
         "process_id": processes[0]["process_id"] if processes else None,
         "machine": facts.machine,
         "versions": facts.versions,
-        "sources": {"import": facts.source},
+        "sources": {"import": SourceStatus.on(Method.IMPORTED, source=facts.source).to_plain()},
         "totals": totals,
         "gpu": gpu,
         "stacks": None,
-        "damage": facts.damage,
-        "notes": facts.notes,
+        "damage": [Damage(DamageCode.IMPORT, values={"text": line}).to_plain() for line in facts.damage],
+        "notes": [Note(NoteCode.IMPORT, {"text": line}).to_plain() for line in facts.notes],
         "devices": [],
         "clock": {"kind": facts.source, "ns_per_tick": 1.0},
         "processes": [_described(process, facts) for process in processes],

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Typed facts of a run: the status of its sources, notes, and damage of its files.
+
+A fact is a code with values. `gpuprof.text.facts` makes text of them; no code reads that text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+Plain = dict[str, Any]
+
+
+class SourceState(str, Enum):
+    """Whether a source recorded."""
+
+    ON = "on"
+    OFF = "off"
+
+
+class Method(str, Enum):
+    """How a source records."""
+
+    RECORDED = "recorded"
+    COLLECTED = "collected"  # NVTX ranges, by our own library
+    INTERCEPTED_CALLS = "intercepted_calls"  # layers
+    ITT = "itt"
+    ITT_OF_PROGRAM = "itt_of_program"
+    TORCH_PROFILER = "torch_profiler"
+    AUTOGRAD_NODES = "autograd_nodes"
+    SEQUENCE_NUMBERS = "sequence_numbers"  # of torch.profiler
+    NVML = "nvml"
+    CUPTI = "cupti"
+    CUDA_EVENTS = "cuda_events"
+    PYINSTRUMENT = "pyinstrument"
+    COUNTED = "counted"  # work of first calls
+    RANGE_PROFILER = "range_profiler"  # hardware counters
+    IMPORTED = "imported"
+    OTHER_PROFILER = "other_profiler"
+    TEXT = "text"  # a text of an older run
+
+
+class Reason(str, Enum):
+    """Why a source is off, or why it does not use its best method."""
+
+    NOT_WANTED = "not_wanted"
+    TORCH_NOT_IMPORTED = "torch_not_imported"
+    TORCH_IMPORTED_FIRST = "torch_imported_first"
+    INTERRUPTED = "interrupted"
+    FAILED = "failed"
+    WORK_NOT_COUNTED = "work_not_counted"
+    MODULE_CALL_REPLACED = "module_call_replaced"
+    OTHER_COLLECTOR = "other_collector"
+    AUTOGRAD_LIBRARY = "autograd_library"
+    AUTOGRAD_PROFILER_ACTIVE = "autograd_profiler_active"
+    AUTOGRAD_DISPATCH_MODE = "autograd_dispatch_mode"
+    AUTOGRAD_IN_BACKWARD = "autograd_in_backward"
+    AUTOGRAD_NUMBERING = "autograd_numbering"
+    AUTOGRAD_NEXT_NUMBER = "autograd_next_number"
+    AUTOGRAD_OWNERSHIP = "autograd_ownership"
+    AUTOGRAD_LAYOUT = "autograd_layout"
+    NVTX_IMPORTED_FIRST = "nvtx_imported_first"
+    NVTX_VARIABLE_EMPTY = "nvtx_variable_empty"
+    NVTX_OTHER_GPUPROF = "nvtx_other_gpuprof"
+    NVTX_TOOL_COLLECTS = "nvtx_tool_collects"
+    NVTX_TOOL_NOT_ATTACHED = "nvtx_tool_not_attached"
+    NO_DRIVER = "no_driver"
+    NO_PYNVML = "no_pynvml"
+    NO_INTERPRETER = "no_interpreter"
+    ADOPTS_ORPHANS = "adopts_orphans"
+    NVML_FAILED = "nvml_failed"
+    NO_READING = "no_reading"
+    NO_PYINSTRUMENT = "no_pyinstrument"
+    PROFILER_TAKEN = "profiler_taken"
+    TORCH_FOR_ROCM = "torch_for_rocm"
+    TORCH_WITHOUT_CUDA = "torch_without_cuda"
+    CUDA_NOT_INITIALIZED = "cuda_not_initialized"
+    PROFILER_ACTIVE = "profiler_active"
+    PROFILER_WAS_ACTIVE = "profiler_was_active"
+    FORKED_AFTER_CUDA = "forked_after_cuda"
+    GPU_AND_EVENTS_REFUSED = "gpu_and_events_refused"
+    NO_MODEL_CALLED = "no_model_called"
+    NO_MODEL_ON_GPU = "no_model_on_gpu"
+    COUNTERS_REFUSED = "counters_refused"
+    GPU_REFUSED = "gpu_refused"
+    TEXT = "text"  # of an older run, or of one that this version does not know
+
+
+class NoteCode(str, Enum):
+    """What a reader of a run must know besides its figures."""
+
+    OWN_RECORDING = "own_recording"
+    NOT_RESUMED = "not_resumed"
+    DISK_FAILED = "disk_failed"
+    PROCESS_NOT_RECORDED = "process_not_recorded"
+    NVTX_TOOL_IGNORED = "nvtx_tool_ignored"
+    OTHER_THREAD = "other_thread"
+    OPERATORS_STEPPED_BACK = "operators_stepped_back"
+    OPERATORS_DISPLACED = "operators_displaced"
+    OPERATORS_FAILED = "operators_failed"
+    STACKS_OF_MAIN_THREAD = "stacks_of_main_thread"
+    STACKS_DISPLACED = "stacks_displaced"
+    STACKS_LOST_PLACE = "stacks_lost_place"
+    STACKS_MISSING = "stacks_missing"
+    SAMPLES_MAY_END_EARLY = "samples_may_end_early"
+    NVML_DID_NOT_ANSWER = "nvml_did_not_answer"
+    SLOW_READINGS = "slow_readings"
+    DEVICE_LOST = "device_lost"
+    WORK_UNKNOWN = "work_unknown"
+    WORK_INPUTS_CHANGED = "work_inputs_changed"
+    WORK_NO_BACKWARD = "work_no_backward"
+    WORK_MODELS_LEFT_OUT = "work_models_left_out"
+    WORK_NO_MODEL = "work_no_model"
+    CALL_COUNTED_PARTLY = "call_counted_partly"
+    CALL_NOT_COUNTED = "call_not_counted"
+    COUNTERS_NOT_READ = "counters_not_read"
+    COUNTERS_OF_COMPILED = "counters_of_compiled"
+    GPU = "gpu"  # a text of the native recorder
+    GPU_STEPPED_BACK = "gpu_stepped_back"
+    GPU_ENDED_EARLY = "gpu_ended_early"
+    GPU_BEGAN_IN_CAPTURE = "gpu_began_in_capture"
+    GPU_COULD_NOT_BEGIN = "gpu_could_not_begin"
+    GPU_PROBLEM = "gpu_problem"
+    GPU_DROPPED = "gpu_dropped"
+    GPU_UNFINISHED = "gpu_unfinished"
+    GPU_TRUNCATED = "gpu_truncated"
+    GPU_TIMES_OF_LAYERS = "gpu_times_of_layers"
+    EVENTS_PROBLEM = "events_problem"
+    LAYERS_NOT_TIMED = "layers_not_timed"
+    LAYERS_NOT_ENDED = "layers_not_ended"
+    GPU_COUNTS_UNKNOWN = "gpu_counts_unknown"
+    FOREIGN_GRAPHS = "foreign_graphs"
+    UNLAUNCHED = "unlaunched"
+    PROGRAM_USED_PROFILER = "program_used_profiler"
+    PROFILER_COULD_NOT_WRITE = "profiler_could_not_write"
+    CPROFILE_HAS_NO_SPANS = "cprofile_has_no_spans"
+    IMPORT = "import"
+    TEXT = "text"  # of an older run, or of one that this version does not know
+
+
+class DamageCode(str, Enum):
+    """What of a run's files is missing or cannot be read."""
+
+    CLOCK_POINT = "clock_point"
+    SEGMENT_CUT_SHORT = "segment_cut_short"
+    SEGMENT_HEADER = "segment_header"
+    SEGMENT_COPY = "segment_copy"
+    SEGMENTS_MISSING = "segments_missing"
+    NAMES_NO_FILE = "names_no_file"
+    NAMES_CUT = "names_cut"
+    LOSSES_HEADER = "losses_header"
+    NO_ROOM = "no_room"
+    UNREADABLE = "unreadable"
+    PROCESS_FACTS = "process_facts"
+    RECORDS = "records"
+    RECORD_CUT = "record_cut"
+    SAMPLES_NO_FILE = "samples_no_file"
+    SAMPLES_END_EARLY = "samples_end_early"
+    STACKS_NO_FILE = "stacks_no_file"
+    WORK = "work"
+    COUNTERS = "counters"
+    GPU_FILE = "gpu_file"
+    GPU_FILE_WITHOUT_PROCESS = "gpu_file_without_process"
+    IMPORT = "import"
+    TEXT = "text"  # of an older run, or of one that this version does not know
+
+
+class Severity(str, Enum):
+    """How much a note matters to a reader."""
+
+    INFO = "info"
+    WARNING = "warning"
+
+
+_HARMLESS = (NoteCode.OWN_RECORDING, NoteCode.CPROFILE_HAS_NO_SPANS, NoteCode.COUNTERS_OF_COMPILED)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceStatus:
+    """Whether a source recorded, by which method, and why not, or why not by a better one."""
+
+    state: SourceState
+    method: Method | None = None
+    reason: Reason | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def on(cls, method: Method, reason: Reason | None = None, **values: Any) -> SourceStatus:
+        """Return the status of a source that records."""
+        return cls(SourceState.ON, method, reason, values)
+
+    @classmethod
+    def off(cls, reason: Reason, **values: Any) -> SourceStatus:
+        """Return the status of a source that does not record."""
+        return cls(SourceState.OFF, None, reason, values)
+
+    @classmethod
+    def failed(cls, error: BaseException) -> SourceStatus:
+        """Return the status of a source that could not begin."""
+        return cls.off(Reason.FAILED, error=error_line(error))
+
+    @property
+    def is_on(self) -> bool:
+        """Whether the source records."""
+        return self.state is SourceState.ON
+
+    def to_plain(self) -> Plain:
+        """Return plain data for JSON, which `from_plain` reads."""
+        return {
+            "state": self.state.value,
+            "method": None if self.method is None else self.method.value,
+            "reason": None if self.reason is None else self.reason.value,
+            "values": dict(self.values),
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> SourceStatus:
+        """Read what `to_plain` wrote. Raises ValueError, KeyError or TypeError for anything else."""
+        method, reason = plain["method"], plain["reason"]
+        return cls(
+            SourceState(plain["state"]),
+            None if method is None else Method(method),
+            None if reason is None else Reason(reason),
+            dict(plain["values"]),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Note:
+    """What a reader must know. `processes` are the ones that it is about, none for the program itself."""
+
+    code: NoteCode
+    values: Mapping[str, Any] = field(default_factory=dict)
+    processes: tuple[int, ...] = ()
+
+    @property
+    def severity(self) -> Severity:
+        """How much it matters."""
+        return Severity.INFO if self.code in _HARMLESS else Severity.WARNING
+
+    def to_plain(self) -> Plain:
+        """Return plain data for JSON, which `from_plain` reads."""
+        return {
+            "code": self.code.value,
+            "severity": self.severity.value,
+            "values": dict(self.values),
+            "processes": list(self.processes),
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Note:
+        """Read what `to_plain` wrote. Raises ValueError, KeyError or TypeError for anything else."""
+        return cls(NoteCode(plain["code"]), dict(plain["values"]), tuple(map(int, plain["processes"])))
+
+
+def note(code: NoteCode, **values: Any) -> Note:
+    """Return a note of the program itself."""
+    return Note(code, values)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """What is missing from a run: the file, None where it is no single one, and how many of what."""
+
+    code: DamageCode
+    file: str | None = None
+    count: int | None = None
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def to_plain(self) -> Plain:
+        """Return plain data for JSON, which `from_plain` reads."""
+        return {
+            "code": self.code.value,
+            "file": self.file,
+            "count": self.count,
+            "values": dict(self.values),
+        }
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Damage:
+        """Read what `to_plain` wrote. Raises ValueError, KeyError or TypeError for anything else."""
+        return cls(DamageCode(plain["code"]), plain["file"], plain["count"], dict(plain["values"]))
+
+
+def error_line(error: BaseException) -> str:
+    """Return the type and the first line of an error's message."""
+    return f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"

@@ -1,0 +1,92 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The typed facts of a run, read from its meta data, and from what earlier formats wrote."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from gpuprof.record.facts import Damage, DamageCode, Method, Note, NoteCode, Reason, SourceState, SourceStatus
+from gpuprof.run.format import FORMAT_VERSION, check_version
+
+_Fact = TypeVar("_Fact")
+
+
+def statuses_of(meta: Mapping[str, Any]) -> dict[str, SourceStatus]:
+    """Return the status of each source."""
+    sources = meta.get("sources")
+    if not isinstance(sources, Mapping):
+        return {}
+    return {
+        str(name): _read(SourceStatus.from_plain, each, _unknown_status) for name, each in sources.items()
+    }
+
+
+def notes_of(meta: Mapping[str, Any]) -> list[Note]:
+    """Return the notes of a run."""
+    return [_read(Note.from_plain, each, _unknown_note) for each in _list(meta, "notes")]
+
+
+def damage_in(meta: Mapping[str, Any]) -> list[Damage]:
+    """Return the damage of a run's files."""
+    return [_read(Damage.from_plain, each, _unknown_damage) for each in _list(meta, "damage")]
+
+
+def damage_of(native: Mapping[str, Any]) -> Damage:
+    """Return damage as the native reader found it."""
+    values = {name: native[name] for name in ("process_id", "error") if native[name]}
+    return Damage(DamageCode(native["code"]), native["file"] or None, native["count"] or None, values)
+
+
+def from_format_1(meta: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the meta data of format 1 as today's: what were texts there are texts still."""
+    sources = dict(meta.get("sources") or {})
+    return {
+        **meta,
+        "sources": {name: status_of_text(str(text)).to_plain() for name, text in sources.items()},
+        "notes": [_unknown_note(line).to_plain() for line in _list(meta, "notes")],
+        "damage": [_unknown_damage(line).to_plain() for line in _list(meta, "damage")],
+    }
+
+
+def current_format(facts: dict[str, Any], path: Path) -> dict[str, Any]:
+    """Return meta data, or the facts of a recording, in today's format. Raises RunError for a newer one."""
+    check_version(facts, path)
+    if facts["format_version"] > 1:
+        return facts
+    return {**from_format_1(facts), "format_version": FORMAT_VERSION}
+
+
+def status_of_text(text: str) -> SourceStatus:
+    """Return the status that a text of format 1 stands for: `on`, a method, or `off: ` with the reason."""
+    if text.startswith("off"):
+        return SourceStatus.off(Reason.TEXT, text=text.removeprefix("off").removeprefix(": "))
+    return SourceStatus.on(Method.TEXT, text=text.removeprefix("on").removeprefix(": "))
+
+
+def _list(meta: Mapping[str, Any], key: str) -> list[Any]:
+    found = meta.get(key)
+    return found if isinstance(found, list) else []
+
+
+def _read(read: Callable[[Any], _Fact], plain: Any, otherwise: Callable[[Any], _Fact]) -> _Fact:
+    # A later version of gpuprof may have more codes.
+    try:
+        return read(plain)
+    except (KeyError, TypeError, ValueError):
+        return otherwise(plain)
+
+
+def _unknown_status(plain: Any) -> SourceStatus:
+    is_on = isinstance(plain, Mapping) and plain.get("state") == SourceState.ON.value
+    text = str(plain)
+    return SourceStatus.on(Method.TEXT, text=text) if is_on else SourceStatus.off(Reason.TEXT, text=text)
+
+
+def _unknown_note(plain: Any) -> Note:
+    return Note(NoteCode.TEXT, {"text": str(plain)})
+
+
+def _unknown_damage(plain: Any) -> Damage:
+    return Damage(DamageCode.TEXT, values={"text": str(plain)})
