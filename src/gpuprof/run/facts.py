@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from gpuprof.record.facts import Damage, DamageCode, Method, Note, NoteCode, Reason, SourceState, SourceStatus
 from gpuprof.run.format import FORMAT_VERSION, check_version
+from gpuprof.run.format_1 import from_format_1
 
 _Fact = TypeVar("_Fact")
 
@@ -39,30 +40,12 @@ def damage_of(native: Mapping[str, Any]) -> Damage:
     return Damage(DamageCode(native["code"]), native["file"] or None, native["count"] or None, values)
 
 
-def from_format_1(meta: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the meta data of format 1 as today's: what were texts there are texts still."""
-    sources = dict(meta.get("sources") or {})
-    return {
-        **meta,
-        "sources": {name: status_of_text(str(text)).to_plain() for name, text in sources.items()},
-        "notes": [_unknown_note(line).to_plain() for line in _list(meta, "notes")],
-        "damage": [_unknown_damage(line).to_plain() for line in _list(meta, "damage")],
-    }
-
-
 def current_format(facts: dict[str, Any], path: Path) -> dict[str, Any]:
     """Return meta data, or the facts of a recording, in today's format. Raises RunError for a newer one."""
     check_version(facts, path)
     if facts["format_version"] > 1:
         return facts
     return {**from_format_1(facts), "format_version": FORMAT_VERSION}
-
-
-def status_of_text(text: str) -> SourceStatus:
-    """Return the status that a text of format 1 stands for: `on`, a method, or `off: ` with the reason."""
-    if text.startswith("off"):
-        return SourceStatus.off(Reason.TEXT, text=text.removeprefix("off").removeprefix(": "))
-    return SourceStatus.on(Method.TEXT, text=text.removeprefix("on").removeprefix(": "))
 
 
 def _list(meta: Mapping[str, Any], key: str) -> list[Any]:
