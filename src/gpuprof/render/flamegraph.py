@@ -24,8 +24,9 @@ from gpuprof.render.page import (
     asset,
     escaped,
     filled,
-    joined_scripts,
     notes_list,
+    page_script,
+    page_style,
     policy,
     readable,
     safe_json,
@@ -40,49 +41,6 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from gpuprof.analyze.call_tree import CallTree
-
-# Joined in this order into one script; a file uses only what stands before it or runs after all.
-_SCRIPTS = (
-    "format.js",
-    "names.js",
-    "models.js",
-    "data.js",
-    "weights.js",
-    "layout.js",
-    "recursion.js",
-    "search.js",
-    "cells.js",
-    "theme.js",
-    "difference.js",
-    "colours.js",
-    "draw.js",
-    "details.js",
-    "view.js",
-    "table.js",
-    "export.js",
-    "export_svg.js",
-    "export_text.js",
-    *(
-        f"timeline/{name}.js"
-        for name in (
-            "decode",
-            "rows",
-            "blocks",
-            "paint",
-            "ruler",
-            "counters",
-            "details",
-            "totals",
-            "brush",
-            "view",
-            "export",
-            "interact",
-            "page",
-        )
-    ),
-    "interact.js",
-    "main.js",
-)
 
 _PLAIN_BYTES = 1 << 18  # up to here the columns are not compressed
 _STATIC_ROWS = 50
@@ -112,8 +70,8 @@ def flamegraph_page(
     tell it, `old_calls` that of the older side of a comparison. `slices` are what the timeline shows, or why
     there is none. The text is meant to be written as UTF-8.
     """
-    script = joined_scripts(_SCRIPTS)
-    style = asset("page.css") + asset("timeline/timeline.css")
+    script = page_script("flamegraph.js")
+    style = page_style("kit/page.css", "timeline/timeline.css")
     if isinstance(tree, Shown):
         shown = tree
     else:
@@ -129,7 +87,7 @@ def flamegraph_page(
     if slices is not None:
         timeline_head, timeline_columns = embedded_timeline(slices, tree, shown.total_place)
     return filled(
-        asset("page.html"),
+        asset("flamegraph.html"),
         {
             "policy": policy(script, style),
             "style": style,

@@ -9,10 +9,13 @@ import html
 import json
 import re
 from collections.abc import Sequence
-from importlib import resources
+from pathlib import Path
 
 from gpuprof.analyze.text_table import visible_text
+from gpuprof.render.bundle import bundled_script
 
+_ASSETS = Path(__file__).parent / "assets"
+_CSS_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
 _NAME_HEAD, _NAME_TAIL = 1_600, 300  # characters that are kept of a name too long to read
 
 # A browser joins emoji and letters by them.
@@ -22,15 +25,20 @@ _JOINERS = "\u200c\u200d"
 # ---- assets ----------------------------------------------------------------------------------
 
 
-def asset(name: str) -> str:
-    """Return the text of a file of the page."""
-    return (resources.files("gpuprof.render") / "assets" / name).read_text("utf-8")
+def asset(name: str | Path) -> str:
+    """Return the text of a file; a name is that of a file of this package."""
+    return (_ASSETS / name).read_text("utf-8")
 
 
-def joined_scripts(names: Sequence[str]) -> str:
-    """Return the scripts as one; a file uses only what stands before it or runs after all."""
-    # In a strict block a function that two files define is a syntax error, not a silent override.
-    return '"use strict";\n{\n' + "\n".join(asset(name) for name in names) + "}\n"
+def page_script(name: str | Path) -> str:
+    """Return the script of a page: the module `name` and all that it imports."""
+    return bundled_script(_ASSETS / name)
+
+
+def page_style(*names: str | Path) -> str:
+    """Return style sheets as one, without their comments and indentation."""
+    text = "".join(map(asset, names))
+    return "".join(f"{line}\n" for each in _CSS_COMMENT.sub("", text).splitlines() if (line := each.strip()))
 
 
 def policy(script: str, style: str | None, *libraries: str) -> str:
@@ -81,7 +89,7 @@ def escaped(value: str) -> str:
 
 
 def duration(ns: float) -> str:
-    """Write a time with three digits; `formatTime` in format.js does the same."""
+    """Write a time with three digits; `formatDuration` in kit/format.js does the same."""
     for size, unit in ((1e9, "s"), (1e6, "ms"), (1e3, "µs")):
         if ns >= size * 0.9995:
             value = ns / size
@@ -91,7 +99,7 @@ def duration(ns: float) -> str:
 
 
 def amount(value: float, unit: str) -> str:
-    """Write what a width stands for; `formatAmount` in weights.js does the same."""
+    """Write what a width stands for; `formatAmount` in kit/format.js does the same."""
     if unit == "ns":
         return duration(value)
     if unit == "launches":

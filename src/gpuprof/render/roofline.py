@@ -15,24 +15,15 @@ from gpuprof.render.page import (
     duration,
     escaped,
     filled,
-    joined_scripts,
     notes_list,
+    page_script,
+    page_style,
     policy,
     readable,
     safe_json,
 )
 
 _MICROSECONDS = re.compile(r"(?<=\d) us\b")
-_SCRIPTS = (
-    "format.js",
-    "roofline/units.js",
-    "roofline/scale.js",
-    "roofline/plot.js",
-    "roofline/table.js",
-    "roofline/choose.js",
-    "roofline/controls.js",
-    "roofline/main.js",
-)
 _KINDS: tuple[RooflineKind, ...] = ("operator", "layer", "kernel")
 # More circles than this hide one another; the rest stays in the command's output.
 _MOST_ROWS = 400
@@ -44,10 +35,10 @@ _LEFT_OUT = ("kind", "root", "layer", "ordinal", "timing_spread")
 
 def roofline_page(roofline: Roofline, *, title: str, subtitle: str) -> str:
     """Return a self-contained HTML page that shows `roofline`; it is meant to be written as UTF-8."""
-    script = joined_scripts(_SCRIPTS)
-    style = asset("page.css") + asset("roofline/page.css")
+    script = page_script("roofline.js")
+    style = page_style("kit/page.css", "roofline/roofline.css")
     return filled(
-        asset("roofline/page.html"),
+        asset("roofline.html"),
         {
             "policy": policy(script, style),
             "style": style,

@@ -6,7 +6,6 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Callable, Iterator, Sequence
-from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +17,7 @@ from gpuprof.bench.report.tables import Cell, Table
 from gpuprof.bench.results.files import to_csv, to_json, write_whole
 from gpuprof.bench.results.text import escaped_markdown
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
-from gpuprof.render.page import asset, policy, readable, safe_json
+from gpuprof.render.page import asset, page_script, page_style, policy, readable, safe_json
 
 if TYPE_CHECKING:
     import jinja2
@@ -298,7 +297,7 @@ def _cell(cell: Cell) -> str:
 
 
 INSTALL = "pip install 'gpuprof-native[report]'"
-_SCRIPTS = ("report.js",)
+_ASSETS = Path(__file__).parent / "assets"
 
 
 def report_page(content: Content, *, for_paper: bool = False) -> str:
@@ -308,8 +307,8 @@ def report_page(content: Content, *, for_paper: bool = False) -> str:
     """
     jinja = _required("jinja2")
     library = _required("plotly.offline").get_plotlyjs()
-    script = _own("report.js")
-    template = _environment(jinja).from_string(_own("report.html"))
+    script = page_script(_ASSETS / "report.js")
+    template = _environment(jinja).from_string(asset(_ASSETS / "report.html"))
     return template.render(
         content=content,
         report=content.report,
@@ -319,7 +318,7 @@ def report_page(content: Content, *, for_paper: bool = False) -> str:
         for_paper=for_paper,
         # Plots of a library that writes styles of its own; scripts are those two and no other.
         policy=policy(script, None, library),
-        style=_markup(asset("page.css") + asset("roofline/page.css") + _own("report.css")),
+        style=_markup(page_style("kit/page.css", "roofline/roofline.css", _ASSETS / "report.css")),
         library=_markup(library),
         script=_markup(script),
         data=_markup(safe_json(_data(content))),
@@ -355,10 +354,6 @@ def _environment(jinja: Any) -> jinja2.Environment:
 def _markup(text: str) -> Any:
     """Mark text of ours as HTML."""
     return importlib.import_module("markupsafe").Markup(text)
-
-
-def _own(name: str) -> str:
-    return (resources.files("gpuprof.bench.report") / "assets" / name).read_text("utf-8")
 
 
 def _data(content: Content) -> dict[str, Any]:

@@ -1,40 +1,47 @@
-// Pointer, keys, buttons.
+// Pointer, keys and buttons of the roofline.
+
+import { byId, newButton, newElement } from "../kit/elements.js";
+import { formatPercent } from "../kit/format.js";
+import { bindPageKeys } from "../kit/keyboard.js";
+import { hideTooltip } from "../kit/tooltip.js";
+import { drawPlot } from "./plot.js";
+import { swatch } from "./rows.js";
+import { highlight, select, showRowTooltip } from "./selection.js";
+import { showRows } from "./table.js";
 
 function indexOf(event) {
   const element = event.target.closest("[data-row]");
   return element ? Number(element.dataset.row) : -1;
 }
 
-function bindPlot(app) {
+export function bindPlot(app) {
   app.svg.addEventListener("pointermove", (event) => {
     const index = indexOf(event);
-    if (event.pointerType !== "touch") showTooltip(app, index, event.clientX, event.clientY);
+    if (event.pointerType !== "touch") showRowTooltip(app, index, event.clientX, event.clientY);
     if (index === app.hovered) return;
     app.hovered = index;
-    light(app);
+    highlight(app);
   });
   app.svg.addEventListener("pointerleave", () => {
     app.hovered = -1;
-    showTooltip(app, -1);
-    light(app);
+    hideTooltip();
+    highlight(app);
   });
   app.svg.addEventListener("click", (event) => select(app, indexOf(event), { scroll: true }));
-  app.svg.addEventListener("keydown", (event) => step(app, event, app.order));
-  document.getElementById("rows").addEventListener("keydown", (event) => {
+  app.svg.addEventListener("keydown", (event) => step(app, event));
+  byId("rows").addEventListener("keydown", (event) => {
     if (event.key === "Enter" || event.key === " ") {
       event.preventDefault();
       select(app, indexOf(event));
-    } else if (step(app, event, app.order)) app.elements[app.selected].focus();
+    } else if (step(app, event)) app.elements[app.selected].focus();
   });
-  addEventListener("keydown", (event) => {
-    if (event.key === "Escape") select(app, -1);
-  });
+  bindPageKeys(() => select(app, -1));
 }
 
 // Down and right: the next row of the table as it is sorted.
-function step(app, event, order) {
+function step(app, event) {
   const way = { ArrowDown: 1, ArrowRight: 1, ArrowUp: -1, ArrowLeft: -1 }[event.key];
-  const shown = order.filter((row) => !app.hidden.has(row.bound));
+  const shown = app.order.filter((row) => !app.hidden.has(row.bound));
   if (way === undefined || shown.length === 0) return false;
   event.preventDefault();
   const now = shown.findIndex((row) => row.index === app.selected);
@@ -43,33 +50,25 @@ function step(app, event, order) {
   return true;
 }
 
-function buildLegend(app) {
-  const shares = new Map();
-  for (const row of app.rows) shares.set(row.bound, (shares.get(row.bound) ?? 0) + (row.time_share ?? 0));
-  const items = [...shares].sort((a, b) => b[1] - a[1]).map(([bound, share]) => {
-    const button = make("button");
-    button.type = "button";
-    button.setAttribute("aria-pressed", String(!app.hidden.has(bound)));
-    button.append(swatch(bound), `${bound} `, make("small", formatPercent(share)));
-    button.addEventListener("click", () => {
-      if (!app.hidden.delete(bound)) app.hidden.add(bound);
-      button.setAttribute("aria-pressed", String(!app.hidden.has(bound)));
-      showRows(app);
-      draw(app);
+// What binds, with the fraction of the time: a click shows or hides its rows.
+export function buildLegend(app) {
+  const fractions = new Map();
+  for (const { bound, time_share: fraction } of app.rows)
+    fractions.set(bound, (fractions.get(bound) ?? 0) + (fraction ?? 0));
+  const items = [...fractions]
+    .sort((a, b) => b[1] - a[1])
+    .map(([bound, fraction]) => {
+      const item = newElement("li");
+      const button = newButton(undefined, () => {
+        if (!app.hidden.delete(bound)) app.hidden.add(bound);
+        button.setAttribute("aria-pressed", String(!app.hidden.has(bound)));
+        showRows(app);
+        drawPlot(app);
+      });
+      button.setAttribute("aria-pressed", "true");
+      button.append(swatch(bound), `${bound} `, newElement("small", formatPercent(fraction)));
+      item.append(button);
+      return item;
     });
-    const item = make("li");
-    item.append(button);
-    return item;
-  });
-  document.getElementById("legend").replaceChildren(...items);
-}
-
-function bindButtons(app) {
-  for (const by of KINDS) {
-    document.getElementById(`by-${by}`).addEventListener("click", () => showBy(app, by));
-  }
-  document.getElementById("theme").addEventListener("change", (event) => {
-    document.documentElement.dataset.theme = event.target.value;
-  });
-  new ResizeObserver(() => draw(app)).observe(app.svg);
+  byId("legend").replaceChildren(...items);
 }

@@ -1,4 +1,10 @@
-// The picture, as SVG: grid, roofs, points. Everything is drawn anew when the size or the rows change.
+// The plot as SVG: grid, roofs, points. Everything is drawn anew when the size or the rows change.
+
+import { byId } from "../kit/elements.js";
+import { formatAmount } from "../kit/format.js";
+import { boundColour, operationOf } from "./rows.js";
+import { makeScales, radius } from "./scale.js";
+import { highlight } from "./selection.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -20,11 +26,24 @@ function drawGrid(scales) {
   for (let power = y[0]; power <= y[1]; power++) {
     const at = scales.toY(10 ** power);
     parts.push(shape("line", { class: "grid", x1: plot.left, x2: plot.right, y1: at, y2: at }));
-    parts.push(shape("text", { x: plot.left - 8, y: at + 4, "text-anchor": "end" }, formatRate(10 ** power, "FLOP/s").replace(/\.0+ /, " ")));
+    parts.push(
+      shape(
+        "text",
+        { x: plot.left - 8, y: at + 4, "text-anchor": "end" },
+        formatAmount(10 ** power, "FLOP/s").replace(/\.0+ /, " "),
+      ),
+    );
   }
   const middle = (plot.left + plot.right) / 2;
-  parts.push(shape("text", { class: "axis", x: middle, y: plot.bottom + 38, "text-anchor": "middle" },
-    isNarrow(plot) ? "FLOP a byte of the memory level" : "Arithmetic intensity, FLOP a byte of the memory level that serves it"));
+  parts.push(
+    shape(
+      "text",
+      { class: "axis", x: middle, y: plot.bottom + 38, "text-anchor": "middle" },
+      isNarrow(plot)
+        ? "FLOP a byte of the memory level"
+        : "Arithmetic intensity, FLOP a byte of the memory level that serves it",
+    ),
+  );
   return parts;
 }
 
@@ -33,11 +52,16 @@ function isNarrow(plot) {
 }
 
 function plainNumber(power) {
-  return power >= 0 && power <= 4 ? String(10 ** power) : power < 0 && power >= -3 ? (10 ** power).toFixed(-power) : `1e${power}`;
+  return power >= 0 && power <= 4
+    ? String(10 ** power)
+    : power < 0 && power >= -3
+      ? (10 ** power).toFixed(-power)
+      : `1e${power}`;
 }
 
 // Names of roofs that lie closer than this would lie on one another.
 const NAME_HEIGHT = 14;
+
 const LETTER_WIDTH = 7;
 
 // A peak is level and begins at the steepest memory roof; a memory roof rises up to the highest peak.
@@ -48,7 +72,10 @@ function drawRoofs(scales, ceilings, unnamed) {
   const highest = peaks.length ? peaks[peaks.length - 1].value : 10 ** scales.y[1];
   const steepest = levels.length ? levels[0].value : null;
   const lowest = peaks.length ? peaks[0].value : highest;
-  const parts = [...drawPeaks(scales, peaks, steepest, unnamed), ...drawLevels(scales, levels, highest, lowest, unnamed)];
+  const parts = [
+    ...drawPeaks(scales, peaks, steepest, unnamed),
+    ...drawLevels(scales, levels, highest, lowest, unnamed),
+  ];
   // Names stay readable where another roof runs through them.
   return ["line", "text"].flatMap((kind) => parts.filter((part) => part.tagName === kind));
 }
@@ -60,35 +87,47 @@ function drawPeaks(scales, peaks, steepest, unnamed) {
     const from = steepest ? Math.max(plot.left, scales.toX(peak.value / steepest)) : plot.left;
     const at = scales.toY(peak.value);
     const roof = `compute ${peak.dtype}`;
-    const name = `${peak.dtype} ${formatRate(peak.value, `${operationOf(peak.dtype)}/s`)}`;
+    const name = `${peak.dtype} ${formatAmount(peak.value, `${operationOf(peak.dtype)}/s`)}`;
     const line = shape("line", { class: "roof", "data-roof": roof, x1: from, x2: plot.right, y1: at, y2: at });
     if (named - at <= NAME_HEIGHT) {
       unnamed.push(name);
       return [line];
     }
     named = at;
-    return [line, shape("text", { class: "roof-name", "data-roof": roof, x: plot.right - 4, y: at - 5, "text-anchor": "end" }, name)];
+    return [
+      line,
+      shape(
+        "text",
+        { class: "roof-name", "data-roof": roof, x: plot.right - 4, y: at - 5, "text-anchor": "end" },
+        name,
+      ),
+    ];
   });
 }
 
 // The slowest level is named first: it is the one that most rows are held against.
 function drawLevels(scales, levels, highest, lowest, unnamed) {
   let named = Infinity;
-  return levels.map((level, index) => [level, index]).reverse().map(([level, index]) => {
-    const line = lineOf(scales, level, highest);
-    if (line === null) return [];
-    const name = `${level.resource.replace("memory.", "").toUpperCase()} ${formatRate(level.value, "B/s")}`;
-    const text = namedAlong(scales, line, index, name, scales.toY(lowest) + NAME_HEIGHT);
-    const across = scales.toY(level.value) * Math.cos(line.angle);
-    const parts = [shape("line", { class: "roof memory", "data-roof": level.resource, ...line.ends })];
-    if (text === null || named - across <= NAME_HEIGHT) unnamed.push(name);
-    else {
-      named = across;
-      text.dataset.roof = level.resource;
-      parts.push(text);
-    }
-    return parts;
-  }).reverse().flat();
+  return levels
+    .map((level, index) => [level, index])
+    .reverse()
+    .map(([level, index]) => {
+      const line = lineOf(scales, level, highest);
+      if (line === null) return [];
+      const name = `${level.resource.replace("memory.", "").toUpperCase()} ${formatAmount(level.value, "B/s")}`;
+      const text = namedAlong(scales, line, index, name, scales.toY(lowest) + NAME_HEIGHT);
+      const across = scales.toY(level.value) * Math.cos(line.angle);
+      const parts = [shape("line", { class: "roof memory", "data-roof": level.resource, ...line.ends })];
+      if (text === null || named - across <= NAME_HEIGHT) unnamed.push(name);
+      else {
+        named = across;
+        text.dataset.roof = level.resource;
+        parts.push(text);
+      }
+      return parts;
+    })
+    .reverse()
+    .flat();
 }
 
 // Both ends are inside of the picture: where it enters at the left or from below, and the highest peak.
@@ -96,7 +135,12 @@ function lineOf(scales, level, highest) {
   const left = Math.max(10 ** scales.x[0], 10 ** scales.y[0] / level.value);
   const right = highest / level.value;
   if (!(right > left)) return null;
-  const ends = { x1: scales.toX(left), y1: scales.toY(left * level.value), x2: scales.toX(right), y2: scales.toY(highest) };
+  const ends = {
+    x1: scales.toX(left),
+    y1: scales.toY(left * level.value),
+    x2: scales.toX(right),
+    y2: scales.toY(highest),
+  };
   return { ends, angle: Math.atan2(ends.y2 - ends.y1, ends.x2 - ends.x1) };
 }
 
@@ -108,34 +152,47 @@ function namedAlong(scales, { ends: { x1, y1, x2, y2 }, angle }, index, name, to
   const start = Math.min(part * length, until - name.length * LETTER_WIDTH);
   if (start < 4) return null;
   const [x, y] = [x1 + start * Math.cos(angle), y1 + start * Math.sin(angle)];
-  return shape("text", { class: "roof-name", x, y: y - 5, transform: `rotate(${(angle * 180) / Math.PI} ${x} ${y})` }, name);
+  return shape(
+    "text",
+    { class: "roof-name", x, y: y - 5, transform: `rotate(${(angle * 180) / Math.PI} ${x} ${y})` },
+    name,
+  );
 }
 
 function drawPoints(app) {
   const longest = Math.max(...app.rows.map((row) => row.total_ns));
   const drawn = app.rows.filter((row) => row.at && !app.hidden.has(row.bound));
   // The largest first, so that small ones stay on top and can be reached.
-  return drawn.sort((a, b) => b.total_ns - a.total_ns).map((row) => {
-    const hollow = row.bound === "under-utilised" || row.bound === "unknown";
-    const point = shape("circle", {
-      class: `point${hollow ? " hollow" : ""}`, "data-row": row.index,
-      cx: app.scales.toX(row.at.intensity), cy: app.scales.toY(row.at.rate), r: radius(row, longest),
+  return drawn
+    .sort((a, b) => b.total_ns - a.total_ns)
+    .map((row) => {
+      const hollow = row.bound === "under-utilised" || row.bound === "unknown";
+      const point = shape("circle", {
+        class: `point${hollow ? " hollow" : ""}`,
+        "data-row": row.index,
+        cx: app.scales.toX(row.at.intensity),
+        cy: app.scales.toY(row.at.rate),
+        r: radius(row, longest),
+      });
+      point.style.fill = boundColour(row.bound);
+      if (hollow) point.style.stroke = boundColour(row.bound);
+      return point;
     });
-    point.style.fill = boundColour(row.bound);
-    if (hollow) point.style.stroke = boundColour(row.bound);
-    return point;
-  });
 }
 
-function draw(app) {
+export function drawPlot(app) {
   const { clientWidth, clientHeight } = app.svg;
   const places = app.rows.filter((row) => row.at).map((row) => row.at);
-  app.scales = makeScales(places, app.ceilings, clientWidth, clientHeight);
+  app.scales = makeScales(places, app.device.ceilings, clientWidth, clientHeight);
   app.svg.setAttribute("viewBox", `0 0 ${clientWidth} ${clientHeight}`);
   const unnamed = [];
-  app.svg.replaceChildren(...drawGrid(app.scales), ...drawRoofs(app.scales, app.ceilings, unnamed), ...drawPoints(app));
-  const below = document.getElementById("unnamed");
+  app.svg.replaceChildren(
+    ...drawGrid(app.scales),
+    ...drawRoofs(app.scales, app.device.ceilings, unnamed),
+    ...drawPoints(app),
+  );
+  const below = byId("unnamed");
   below.textContent = `Without a name in the plot: ${unnamed.join(", ")}`;
   below.hidden = unnamed.length === 0;
-  light(app);
+  highlight(app);
 }

@@ -5,7 +5,7 @@ const LARGEST_RADIUS = 26;
 const SMALLEST_RADIUS = 4;
 
 // Where a row stands: FLOPs a byte of the memory that its label is about, and FLOPs a second.
-function place(row) {
+export function place(row) {
   const bytes = row.memory_bytes || row.bytes;
   if (!(row.flops > 0) || !(bytes > 0) || !(row.time_ns > 0)) return null;
   return { intensity: row.flops / bytes, rate: (row.flops / row.time_ns) * 1e9 };
@@ -18,25 +18,29 @@ function spanOf(values) {
 }
 
 // The axes hold every point, every ridge and every roof.
-function makeScales(places, ceilings, width, height) {
+export function makeScales(places, ceilings, width, height) {
   const compute = ceilings.filter((row) => row.resource === "compute");
   const memory = ceilings.filter((row) => row.resource.startsWith("memory."));
   const ridges = compute.flatMap((peak) => memory.map((level) => peak.value / level.value));
   const x = spanOf([...places.map((at) => at.intensity), ...ridges, 1]);
   const y = spanOf([...places.map((at) => at.rate), ...compute.map((peak) => peak.value), 1e9]);
   const plot = {
-    left: MARGIN.left, right: Math.max(MARGIN.left + 50, width - MARGIN.right),
-    top: MARGIN.top, bottom: Math.max(MARGIN.top + 50, height - MARGIN.bottom),
+    left: MARGIN.left,
+    right: Math.max(MARGIN.left + 50, width - MARGIN.right),
+    top: MARGIN.top,
+    bottom: Math.max(MARGIN.top + 50, height - MARGIN.bottom),
   };
   return {
-    x, y, plot,
+    x,
+    y,
+    plot,
     toX: (value) => plot.left + ((Math.log10(value) - x[0]) / (x[1] - x[0])) * (plot.right - plot.left),
     toY: (value) => plot.bottom - ((Math.log10(value) - y[0]) / (y[1] - y[0])) * (plot.bottom - plot.top),
   };
 }
 
 // Areas are proportional to time.
-function radius(row, longest) {
+export function radius(row, longest) {
   const share = longest > 0 ? row.total_ns / longest : 0;
   return Math.max(SMALLEST_RADIUS, LARGEST_RADIUS * Math.sqrt(share));
 }

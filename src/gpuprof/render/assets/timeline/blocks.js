@@ -1,10 +1,12 @@
-// Which rectangles a row shows. A slice of a pixel or more is drawn as itself; narrower ones of the same
-// pixel column are one block, found by one search however many they are. So the cost follows the screen.
+// Which rectangles a row shows. A slice of a pixel or more is drawn as itself; narrower ones of the same pixel column
+// are one block, found by one search however many they are. So the cost follows the screen.
 
-const NARROWEST_SLICE = 1;  // CSS pixel
+import { firstEndingAfter, lowerBound } from "./rows.js";
+
+const NARROWEST_SLICE = 1; // CSS pixel
 
 // Blocks {first, stop, left, right} of one row: all slices from `first` to before `stop` are in it.
-function collectBlocks(timeline, row, window, widthPx) {
+export function collectBlocks(timeline, row, window, widthPx) {
   const { start, duration } = timeline;
   const scale = widthPx / (window.high - window.low);
   const blocks = [];
@@ -28,12 +30,12 @@ function collectBlocks(timeline, row, window, widthPx) {
   return blocks;
 }
 
-function blockHides(block) {
+export function blockHides(block) {
   return block.stop - block.first > 1 ? block.stop - block.first : 0;
 }
 
 // The lines of the picture between two heights.
-function linesInSight(timeline, top, height) {
+export function linesInSight(timeline, top, height) {
   const { lines } = timeline;
   let low = 0;
   let high = lines.length;
@@ -48,12 +50,14 @@ function linesInSight(timeline, top, height) {
 }
 
 // The block at a point of the canvas, with one pixel of grace; null for none.
-function blockAt(app, px, py) {
+export function blockAt(app, px, py) {
   const { timeline } = app;
   const line = linesInSight(timeline, py + app.lanes.scrollTop, 1)[0];
   if (!line || line.kind !== "row") return null;
   const blocks = collectBlocks(timeline, line.row, app.time, app.lanes.clientWidth);
-  return blocks.findLast(({ left, right }) => px >= left && px < right)
-    ?? blocks.findLast(({ left, right }) => px >= left - 1 && px < right + 1)
-    ?? null;
+  return (
+    blocks.findLast(({ left, right }) => px >= left && px < right) ??
+    blocks.findLast(({ left, right }) => px >= left - 1 && px < right + 1) ??
+    null
+  );
 }

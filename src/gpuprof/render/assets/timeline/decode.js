@@ -1,5 +1,7 @@
-// Decoding the timeline: see `_packed` in timeline.py. Slices stand row by row, in each by time, so what a
-// window shows is found by binary search.
+// Decoding the timeline: see `_packed` in timeline.py. Slices are in rows, in each by time, so what a window shows is
+// found by binary search.
+
+import { readJson, takeColumns } from "../kit/columns.js";
 
 // Byte planes, the lowest first, as numbers. Three of them are integers in one pass; what is above is rare.
 function joinPlanes(bytes, count, into) {
@@ -46,7 +48,8 @@ function decodeClasses(buffer, { offset }, head) {
   return { count: head.classes, name, kind, parent, node, ofNode: column(4, head.nodes) };
 }
 
-function decodeReadings(buffer, { offset }, head) {
+function decodeReadings(buffer, part, head) {
+  let { offset } = part;
   return head.readings.map(({ of, metric, unit, count }) => {
     const t = new Float64Array(buffer, offset, count);
     const value = new Float64Array(buffer, offset + 8 * count, count);
@@ -70,10 +73,12 @@ function restoreStarts(gap, duration, rows, base) {
 // Rows of all tracks, from the top to the bottom; slices of a row are those from `first` to before `stop`.
 function decodeRows(tracks) {
   let first = 0;
-  return tracks.flatMap(({ rows }, track) => rows.map(([lane, level, count]) => {
-    first += count;
-    return { track, lane, level, first: first - count, stop: first };
-  }));
+  return tracks.flatMap(({ rows }, track) =>
+    rows.map(([lane, level, count]) => {
+      first += count;
+      return { track, lane, level, first: first - count, stop: first };
+    }),
+  );
 }
 
 // Sums of the durations before each slice: how busy a stretch of a row is.
@@ -96,7 +101,10 @@ function decodeTimeline(buffer, head) {
   const gap = unzigzag(joinPlanes(parts.gap.bytes, count, new Float64Array(count)));
   const distance = joinPlanes(parts.launcher.bytes, count - onThreads, new Float64Array(count - onThreads));
   return {
-    count, onThreads, rows, duration,
+    count,
+    onThreads,
+    rows,
+    duration,
     names: head.names,
     tracks: head.tracks,
     start: restoreStarts(gap, duration, rows, head.base),
@@ -109,11 +117,8 @@ function decodeTimeline(buffer, head) {
 }
 
 // The timeline's data, null where the page has none, or a text that says why it was left out.
-async function loadTimeline() {
-  const head = JSON.parse(document.getElementById("timeline-head").textContent);
+export async function loadTimeline() {
+  const head = readJson("timeline-head");
   if (head === null || head.left_out) return head && head.left_out;
-  const packed = document.getElementById("timeline-columns");
-  const bytes = bytesFromBase64(packed.textContent);
-  packed.remove();
-  return decodeTimeline(head.gzip ? await inflate(bytes) : bytes.buffer, head);
+  return decodeTimeline(await takeColumns("timeline-columns", head.gzip), head);
 }

@@ -1,6 +1,20 @@
-// What is said about a slice. Names reach the page through textContent only.
+// Text about slices: tooltip, the line below the picture, the marks and the totals of a range.
 
-function sliceKind(app, slice) {
+import { quotedIfBlank, withoutPrefix } from "../flame/names.js";
+import { byId, factList, newElement, setBreakable } from "../kit/elements.js";
+import { counted, formatCount, formatDuration, formatExactDuration, formatInstant } from "../kit/format.js";
+import { rowHead } from "../kit/table.js";
+import { hideTooltip, showTooltip } from "../kit/tooltip.js";
+import { blockAt, blockHides, linesInSight } from "./blocks.js";
+import { cellOfSlice } from "./marks.js";
+import { formatReading, metricText, readingAt } from "./readings.js";
+import { parentSlice, rowOf, sliceName } from "./rows.js";
+import { isWholeTime } from "./state.js";
+import { rangeTotals } from "./totals.js";
+
+const RANGE_ROWS = 12;
+
+export function sliceKind(app, slice) {
   const { classes, classOf } = app.timeline;
   return app.tree.kinds[classes.kind[classOf[slice]]];
 }
@@ -10,10 +24,6 @@ function shortSliceName(app, slice) {
   return sliceKind(app, slice) === "backward" ? withoutPrefix(name) : name;
 }
 
-function exactTime(ns) {
-  return `${formatTime(ns)} (${formatCount(ns)} ns)`;
-}
-
 // Pairs of a term and its value, in the order they are shown.
 function sliceFacts(app, slice) {
   const { timeline } = app;
@@ -21,8 +31,8 @@ function sliceFacts(app, slice) {
   const track = timeline.tracks[row.track];
   const up = parentSlice(timeline, slice);
   const facts = [
-    ["Start", tickText(timeline.start[slice], 1, Math.abs(timeline.start[slice]))],
-    ["Duration", exactTime(timeline.duration[slice])],
+    ["Start", formatInstant(timeline.start[slice], 1, Math.abs(timeline.start[slice]))],
+    ["Duration", formatExactDuration(timeline.duration[slice])],
     ["On", `${track.name}, ${track.of}`],
   ];
   if (!track.stream) facts.push(["Depth", formatCount(sliceDepth(timeline, slice))]);
@@ -35,26 +45,29 @@ function launchFacts(app, slice, up) {
   const { timeline } = app;
   if (up < 0) return [["Launched by", "not recorded"]];
   const after = timeline.start[slice] - timeline.start[up];
-  return [["Launched by", shortSliceName(app, up)], ["After its start", formatTime(Math.max(0, after))]];
+  return [
+    ["Launched by", shortSliceName(app, up)],
+    ["After its start", formatDuration(Math.max(0, after))],
+  ];
 }
 
 // The number of spans around a slice, whatever lane they are in.
-function sliceDepth(timeline, slice) {
+export function sliceDepth(timeline, slice) {
   let depth = 0;
   for (let up = parentSlice(timeline, slice); up >= 0; up = parentSlice(timeline, up)) depth++;
   return depth;
 }
 
 // The line below the picture is also what a screen reader speaks when the selection moves.
-function showSlice(app) {
-  const line = document.getElementById("details");
+export function showSlice(app) {
+  const line = byId("details");
   if (app.slice < 0) {
     line.replaceChildren(newElement("span", "Click a slice to select it, drag to move, wheel to zoom, ? for help."));
     return;
   }
   const facts = sliceFacts(app, app.slice).map(([term, value]) => `${term.toLowerCase()} ${value}`);
   const text = newElement("span", [sliceKind(app, app.slice), ...cellRemarks(app, app.slice), ...facts].join(" · "));
-  text.title = text.textContent;  // a narrow line cuts it off
+  text.title = text.textContent; // a narrow line cuts it off
   line.replaceChildren(newElement("b", shortSliceName(app, app.slice)), text);
 }
 
@@ -67,38 +80,33 @@ function cellRemarks(app, slice) {
   return cells > 1 ? [`one of ${formatCount(cells)} cells of the flame graph, not told which`] : [];
 }
 
-function showTimeTooltip(app, event) {
+export function showTimeTooltip(app, event) {
   const block = blockAt(app, event.offsetX, event.offsetY);
   const reading = block ? null : chartAt(app, event.offsetY);
-  app.tooltip.hidden = !block && !reading;
   app.lanesCanvas.toggleAttribute("data-hit", block !== null);
   app.explained = null;
-  if (app.tooltip.hidden) return;
-  app.tooltip.replaceChildren(...(block ? blockContent(app, block) : readingContent(app, reading, event.offsetX)));
-  placeTooltip(app, event.clientX, event.clientY);
+  if (!block && !reading) return hideTooltip();
+  const content = block ? blockContent(app, block) : readingContent(app, reading, event.offsetX);
+  return showTooltip(event.clientX, event.clientY, content);
 }
 
 function chartAt(app, y) {
   return linesInSight(app.timeline, y + app.lanes.scrollTop, 1)[0]?.reading ?? null;
 }
 
-function factList(facts) {
-  const list = newElement("dl");
-  for (const [term, value] of facts) list.append(newElement("dt", term), newElement("dd", value));
-  return list;
-}
-
 function blockContent(app, block) {
+  const { timeline } = app;
   const hidden = blockHides(block);
-  if (!hidden) {
-    const { first } = block;
-    return [newElement("b", quotedIfBlank(sliceName(app.timeline, first))), newElement("p", sliceKind(app, first)), factList(sliceFacts(app, first))];
+  if (hidden) {
+    return [
+      newElement("b", `${formatCount(hidden)} slices too short to draw`),
+      newElement("p", "Click to zoom into them."),
+      factList([["Together", formatDuration(timeline.busy[block.stop] - timeline.busy[block.first])]]),
+    ];
   }
-  const { busy } = app.timeline;
-  return [
-    newElement("b", `${formatCount(hidden)} slices too short to draw`),
-    newElement("p", "Click to zoom into them."),
-    factList([["Together", formatTime(busy[block.stop] - busy[block.first])]])];
+  const { first } = block;
+  const name = newElement("b", quotedIfBlank(sliceName(timeline, first)));
+  return [name, newElement("p", sliceKind(app, first)), factList(sliceFacts(app, first))];
 }
 
 function readingContent(app, reading, x) {
@@ -106,4 +114,48 @@ function readingContent(app, reading, x) {
   const at = readingAt(reading, time.low + (x / lanes.clientWidth) * (time.high - time.low));
   const value = at < 0 ? "no reading yet" : formatReading(reading, reading.value[at]);
   return [newElement("b", metricText(reading)), newElement("p", reading.of), factList([["Reading", value]])];
+}
+
+function showMarks({ marks }) {
+  byId("marked").textContent = marks ? marksText(marks) : "";
+  for (const id of ["mark-before", "mark-after"]) byId(id).hidden = !marks?.count;
+}
+
+function marksText({ count, text, isShared }) {
+  if (!count) return `no slice of ${text}`;
+  const which = isShared ? ", with those of other layers: the run does not tell them apart" : "";
+  return `${counted(count, "slice")} of ${text} ${count === 1 ? "is" : "are"} marked${which}`;
+}
+
+export function showRange(app) {
+  const box = byId("range");
+  box.hidden = !app.range;
+  if (!app.range) return;
+  const totals = rangeTotals(app, app.range);
+  const slices = totals.reduce((sum, { calls }) => sum + calls, 0);
+  const { low, high } = app.range;
+  const from = formatInstant(low, Math.max(1, (high - low) / 1000), high);
+  const largest = totals.length > RANGE_ROWS ? `, the ${RANGE_ROWS} names with the most own time` : "";
+  byId("range-caption").textContent =
+    `${formatDuration(high - low)} from ${from}: ${counted(slices, "slice")} of ${counted(totals.length, "name")}${largest}`;
+  byId("range-rows").replaceChildren(...totals.slice(0, RANGE_ROWS).map(rangeRow));
+}
+
+function rangeRow({ name, kind, own, total, calls }) {
+  const row = newElement("tr");
+  const head = rowHead();
+  setBreakable(head, quotedIfBlank(kind === "backward" ? withoutPrefix(name) : name));
+  const figures = [formatDuration(own), formatDuration(total), formatCount(calls)];
+  row.append(head, newElement("td", kind, "words"), ...figures.map((text) => newElement("td", text)));
+  return row;
+}
+
+export function bindTimelineDetails(app) {
+  app.changes.on("slice", () => showSlice(app));
+  app.changes.on("range", () => showRange(app));
+  app.changes.on("marks", () => showMarks(app));
+  app.changes.on("time", () => {
+    hideTooltip();
+    byId("time-reset").disabled = isWholeTime(app);
+  });
 }

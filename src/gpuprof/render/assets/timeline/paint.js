@@ -1,20 +1,26 @@
-// Painting the lanes on a 2D context. Coordinates are CSS pixels; the context is scaled to the screen.
+// Painting the lanes and the ruler on 2D contexts. Coordinates are CSS pixels; a context is scaled to the screen.
 
-const PALEST_BLOCK = 0.4;  // opacity of a block in whose time nearly nothing ran
-const CALL_BAR = 3;        // pixels of the bar under a marked call: not told by colour alone
+import { nodeColour } from "../flame/colours.js";
+import { nameForms, quotedIfBlank, withoutPrefix } from "../flame/names.js";
+import { DIMMED } from "../flame/paint.js";
+import { clearSurface, fittedContext, fitText, PADDING, SMALLEST_LABEL, snapped, textWidth } from "../kit/canvas.js";
+import { formatDuration, formatInstant } from "../kit/format.js";
+import { collectBlocks, linesInSight } from "./blocks.js";
+import { refreshMarks } from "./marks.js";
+import { paintChart } from "./readings.js";
+import { rowOf, SLICE_HEIGHT, sliceEnd, TITLE_HEIGHT } from "./rows.js";
 
-function drawTimeline(app) {
+const PALEST_BLOCK = 0.4; // opacity of a block in whose time nearly nothing ran
+const CALL_BAR = 3; // pixels of the bar under a marked call: not by colour alone
+
+export function drawTimeline(app) {
   cancelAnimationFrame(app.timePending);
   app.timePending = 0;
   refreshMarks(app);
   const surface = lanesSurface(app);
   if (!surface.width) return;
-  const { context, width, height, ratio, top } = surface;
-  context.setTransform(ratio, 0, 0, ratio, 0, 0);
-  context.clearRect(0, 0, width, height);
-  context.font = FONT;
-  context.textBaseline = "middle";
-  context.direction = "ltr";
+  const { context, height, top } = surface;
+  clearSurface(surface);
   for (const line of linesInSight(app.timeline, top, height)) paintLine(app, surface, line, line.top - top);
   context.globalAlpha = 1;
   paintRange(app, surface);
@@ -24,19 +30,13 @@ function drawTimeline(app) {
 
 function lanesSurface(app) {
   const { lanes, lanesCanvas } = app;
-  const surface = { width: lanes.clientWidth, height: lanes.clientHeight, top: lanes.scrollTop, ratio: devicePixelRatio || 1 };
+  const surface = {
+    width: lanes.clientWidth,
+    height: lanes.clientHeight,
+    top: lanes.scrollTop,
+    ratio: devicePixelRatio || 1,
+  };
   return { ...surface, context: fittedContext(lanesCanvas, surface) };
-}
-
-// Setting a canvas's size clears it and takes time, so only on a change.
-function fittedContext(canvas, { width, height, ratio }) {
-  const [wide, high] = [Math.round(width * ratio), Math.round(height * ratio)];
-  if (canvas.width !== wide || canvas.height !== high) {
-    canvas.width = wide;
-    canvas.height = high;
-    canvas.style.height = `${height}px`;
-  }
-  return canvas.getContext("2d");
 }
 
 function paintLine(app, surface, line, y) {
@@ -51,11 +51,12 @@ function paintTitle(app, { context, width }, { text, small }, y) {
   context.fillRect(0, y, width, 1);
   context.fillStyle = app.palette.text;
   const middle = y + TITLE_HEIGHT / 2 + 1;
-  const shown = fitText(app, context, [text], width - 2 * PADDING);
+  const shown = fitText(context, [text], width - 2 * PADDING);
   context.fillText(shown, PADDING, middle);
-  const used = measured(app, context, shown) + 12;
+  const used = textWidth(context, shown) + 12;
   context.globalAlpha = 0.7;
-  if (width - used > 80) context.fillText(fitText(app, context, [small], width - used - 2 * PADDING), PADDING + used, middle);
+  if (width - used > 80)
+    context.fillText(fitText(context, [small], width - used - 2 * PADDING), PADDING + used, middle);
 }
 
 // Neighbouring pixel columns that look alike are one rectangle: a full row would be a thousand.
@@ -104,20 +105,27 @@ function blockStyle(app, surface, block) {
   const narrow = block.right - block.left <= 3;
   const plain = palette.forced && narrow ? palette.line : sliceColour(app, slice);
   const fill = isMarked && marks.isSearch ? palette.match : plain;
-  const alpha = isMarked ? 1 : (marks ? DIMMED.fill : 1) * (narrow ? busyShare(app, surface, block) : 1);
+  const alpha = isMarked ? 1 : (marks ? DIMMED.fill : 1) * (narrow ? busyFraction(app, surface, block) : 1);
   return { fill, alpha, isMarked, isCall: isMarked && !marks.isSearch, slice, timeline };
 }
 
 // How much of its pixels a block was busy, in four steps, so that neighbours can be drawn together.
-function busyShare(app, surface, { first, stop, left, right }) {
-  const { timeline: { busy }, time } = app;
+function busyFraction(app, surface, { first, stop, left, right }) {
+  const {
+    timeline: { busy },
+    time,
+  } = app;
   const spanned = ((right - left) * (time.high - time.low)) / surface.width;
   const share = Math.min(1, (busy[stop] - busy[first]) / spanned);
   return PALEST_BLOCK + (1 - PALEST_BLOCK) * (Math.ceil(share * 3) / 3);
 }
 
 function sliceColour(app, slice) {
-  const { timeline: { classes, classOf }, timeShades, palette } = app;
+  const {
+    timeline: { classes, classOf },
+    timeShades,
+    palette,
+  } = app;
   const number = classOf[slice];
   if (app.colour !== "kind" && classes.node[number] >= 0) return nodeColour(app, classes.node[number]);
   return palette.kinds[classes.kind[number]][timeShades[classes.name[number]]];
@@ -136,17 +144,18 @@ function paintBlock(app, surface, block, style, y) {
   if (width < SMALLEST_LABEL) return;
   const faded = style.alpha < 0.5;
   context.globalAlpha = faded ? DIMMED.label : 1;
-  context.fillStyle = style.isMarked && app.marks.isSearch ? app.palette.matchInk : faded ? app.palette.text : app.palette.ink;
+  context.fillStyle =
+    style.isMarked && app.marks.isSearch ? app.palette.matchInk : faded ? app.palette.text : app.palette.ink;
   paintSliceLabel(app, context, style.slice, left + PADDING, y + SLICE_HEIGHT / 2, width - 2 * PADDING);
 }
 
 function paintSliceLabel(app, context, slice, x, y, room) {
-  const text = fitText(app, context, sliceForms(app, slice), room);
+  const text = fitText(context, sliceForms(app, slice), room);
   if (!text) return;
   context.fillText(text, x, y);
-  const used = measured(app, context, text) + 10;
-  const time = formatTime(app.timeline.duration[slice]);
-  if (room - used < 40 || measured(app, context, time) > room - used) return;
+  const used = textWidth(context, text) + 10;
+  const time = formatDuration(app.timeline.duration[slice]);
+  if (room - used < 40 || textWidth(context, time) > room - used) return;
   context.globalAlpha *= 0.8;
   context.fillText(time, x + used, y);
 }
@@ -190,4 +199,32 @@ function paintRange(app, { context, width, height }) {
   context.globalAlpha = 1;
   context.fillStyle = palette.outline;
   for (const x of [left, right]) context.fillRect(Math.round(x) - 0.5, 0, 1, height);
+}
+
+const RULER_HEIGHT = 26;
+const TICK_SPACING = 110; // CSS pixels between labels at least
+
+// 1, 2 or 5 times a power of ten nanoseconds.
+function tickStep(window, widthPx) {
+  const least = ((window.high - window.low) * TICK_SPACING) / widthPx;
+  const power = 10 ** Math.floor(Math.log10(Math.max(least, 1)));
+  return [1, 2, 5, 10].map((factor) => factor * power).find((step) => step >= least) ?? 10 * power;
+}
+
+function paintRuler(app) {
+  const { time, palette, rulerCanvas, lanes } = app;
+  const surface = { width: lanes.clientWidth, height: RULER_HEIGHT, ratio: devicePixelRatio || 1 };
+  const context = fittedContext(rulerCanvas, surface);
+  clearSurface({ ...surface, context });
+  paintRange(app, { context, ...surface });
+  const step = tickStep(time, surface.width);
+  const scale = surface.width / (time.high - time.low);
+  const largest = Math.max(Math.abs(time.low), Math.abs(time.high));
+  context.fillStyle = palette.text;
+  for (let tick = Math.ceil(time.low / step) * step; tick <= time.high; tick += step) {
+    const x = (tick - time.low) * scale;
+    context.fillRect(Math.round(x), RULER_HEIGHT - 8, 1, 8);
+    const text = formatInstant(tick, step, largest);
+    if (x + 4 + textWidth(context, text) <= surface.width) context.fillText(text, x + 4, RULER_HEIGHT / 2 - 1);
+  }
 }

@@ -1,8 +1,10 @@
 // Where slices are: rows on the page, slices in rows, what is around a slice and inside it.
 
-const SLICE_HEIGHT = 18;   // CSS pixels
-const TITLE_HEIGHT = 22;   // of the line that names a thread, stream or device
-const CHART_HEIGHT = 40;
+import { BACKWARD_PREFIX } from "../flame/names.js";
+
+export const SLICE_HEIGHT = 18; // CSS pixels
+export const TITLE_HEIGHT = 22; // of the line that names a thread, stream or device
+export const CHART_HEIGHT = 40;
 const GROUP_GAP = 8;
 
 // The lines of the picture from the top: {kind: "title" | "row" | "chart", top, height, ...}.
@@ -30,7 +32,7 @@ function placeLines(timeline) {
 }
 
 // What follows from the decoded columns and is small.
-function indexTimeline(timeline, kinds) {
+export function indexTimeline(timeline, kinds) {
   const { rows, tracks, start, duration, readings } = timeline;
   timeline.rowsOf = tracks.map(() => []);
   timeline.rowAt = new Map();
@@ -50,7 +52,8 @@ function indexTimeline(timeline, kinds) {
     low = Math.min(low, t[0]);
     high = Math.max(high, t[t.length - 1]);
   }
-  timeline.whole = low < high ? { low, high } : { low: low === Infinity ? 0 : low, high: (low === Infinity ? 0 : low) + 1 };
+  timeline.whole =
+    low < high ? { low, high } : { low: low === Infinity ? 0 : low, high: (low === Infinity ? 0 : low) + 1 };
   Object.assign(timeline, placeLines(timeline));
   return timeline;
 }
@@ -68,7 +71,10 @@ function countCells({ count, ofNode }) {
 // Marks the operators that the flame graph shows in the cell of the engine's span around them: what is inside
 // is of a class below the span's. See shown_tree.py.
 function engineTwins(timeline) {
-  const { classes: { count, name, parent }, names } = timeline;
+  const {
+    classes: { count, name, parent },
+    names,
+  } = timeline;
   timeline.cellsOfClass = countCells(timeline.classes);
   const twins = new Uint8Array(count);
   for (let number = 0; number < count; number++) {
@@ -81,14 +87,15 @@ function engineTwins(timeline) {
 // The class around each on its own track: functions are sampled on another one than the spans between which
 // they stand in the tree.
 function classesAround({ parent, kind }, python) {
-  return parent.map((up, number) => {
+  return parent.map((next, number) => {
+    let up = next;
     while (up >= 0 && (kind[up] === python) !== (kind[number] === python)) up = parent[up];
     return up;
   });
 }
 
 // The first of `values` from `from` to before `stop` that is not below `limit`. Nearby ones are found fast.
-function lowerBound(values, from, stop, limit) {
+export function lowerBound(values, from, stop, limit) {
   let step = 1;
   let low = from;
   while (low + step < stop && values[low + step] < limit) {
@@ -105,14 +112,14 @@ function lowerBound(values, from, stop, limit) {
 }
 
 // The first slice of a row that ends behind `time`; slices of a row follow one another.
-function firstEndingAfter(timeline, row, time) {
+export function firstEndingAfter(timeline, row, time) {
   const { start, duration } = timeline;
   let at = lowerBound(start, row.first, row.stop, time);
   while (at > row.first && start[at - 1] + duration[at - 1] > time) at--;
   return at;
 }
 
-function rowOf(timeline, slice) {
+export function rowOf(timeline, slice) {
   const { rows } = timeline;
   let low = 0;
   let high = rows.length;
@@ -124,7 +131,7 @@ function rowOf(timeline, slice) {
   return rows[low];
 }
 
-function sliceEnd(timeline, slice) {
+export function sliceEnd(timeline, slice) {
   return timeline.start[slice] + timeline.duration[slice];
 }
 
@@ -147,7 +154,7 @@ function parentIn(timeline, row, slice) {
 
 // What a slice is inside of: on a stream what launched it, on a thread the span around it, which may stand in
 // another lane where tasks interleave.
-function parentSlice(timeline, slice) {
+export function parentSlice(timeline, slice) {
   if (slice >= timeline.onThreads) return timeline.launcher[slice - timeline.onThreads];
   const own = rowOf(timeline, slice);
   const rows = timeline.rowsOf[own.track];
@@ -163,7 +170,7 @@ function parentSlice(timeline, slice) {
 }
 
 // The first slice inside, else the first that it launched; -1 for none.
-function childSlice(timeline, slice) {
+export function childSlice(timeline, slice) {
   const own = rowOf(timeline, slice);
   const below = neighbourRow(timeline, own, 1);
   if (below && slice < timeline.onThreads) {
@@ -191,6 +198,6 @@ function launchedSlices(timeline, slice) {
   return found;
 }
 
-function sliceName(timeline, slice) {
+export function sliceName(timeline, slice) {
   return timeline.names[timeline.classes.name[timeline.classOf[slice]]];
 }

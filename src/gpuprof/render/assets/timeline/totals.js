@@ -1,6 +1,8 @@
-// The totals of a stretch of time by name: what a range that was dragged shows.
+// The totals of a range of time by name.
 
-const RANGE_ROWS = 12;
+import { hasModelName, rowKey, rowModel, underRoot } from "../flame/nodes.js";
+import { fullTree } from "../flame/recursion.js";
+import { firstEndingAfter } from "./rows.js";
 
 // Nanoseconds within the range and slices, for each class.
 function classTotals(timeline, low, high) {
@@ -24,7 +26,8 @@ function classOwn(app, ns) {
   const own = ns.slice();
   for (let number = 0; number < classes.count; number++) {
     const up = around[number];
-    if (twins[number]) own[number] = 0;  // what is inside is taken off the span around it
+    if (twins[number])
+      own[number] = 0; // what is inside is taken off the span around it
     else if (up >= 0 && !onGpu.has(classes.kind[number])) own[up] -= ns[number];
   }
   return own.map((each) => Math.max(0, each));
@@ -63,7 +66,7 @@ function childLists({ count, parent }) {
 }
 
 // One row for each name and kind in the range, the largest own time first.
-function rangeTotals(app, { low, high }) {
+export function rangeTotals(app, { low, high }) {
   const { timeline } = app;
   const { classes } = timeline;
   const { ns, calls } = classTotals(timeline, low, high);
@@ -86,29 +89,10 @@ function rangeTotals(app, { low, high }) {
 }
 
 function classListName(app, number) {
-  const { names, classes: { name, node } } = app.timeline;
+  const {
+    names,
+    classes: { name, node },
+  } = app.timeline;
   const tree = fullTree(app);
   return node[number] >= 0 && hasModelName(tree, node[number]) ? underRoot(tree, node[number]) : names[name[number]];
-}
-
-function showRange(app) {
-  const box = document.getElementById("range");
-  box.hidden = !app.range;
-  if (!app.range) return;
-  const totals = rangeTotals(app, app.range);
-  const slices = totals.reduce((sum, { calls }) => sum + calls, 0);
-  const { low, high } = app.range;
-  const largest = totals.length > RANGE_ROWS ? `, the ${RANGE_ROWS} names with the most own time` : "";
-  document.getElementById("range-caption").textContent =
-    `${formatTime(high - low)} from ${tickText(low, Math.max(1, (high - low) / 1000), high)}: ${counted(slices, "slice")} of ${counted(totals.length, "name")}${largest}`;
-  document.getElementById("range-rows").replaceChildren(...totals.slice(0, RANGE_ROWS).map((group) => rangeRow(group)));
-}
-
-function rangeRow({ name, kind, own, total, calls }) {
-  const row = newElement("tr");
-  const head = newElement("th");
-  head.scope = "row";
-  setBreakable(head, quotedIfBlank(kind === "backward" ? withoutPrefix(name) : name));
-  row.append(head, newElement("td", kind, "words"), ...[formatTime(own), formatTime(total), formatCount(calls)].map((text) => newElement("td", text)));
-  return row;
 }

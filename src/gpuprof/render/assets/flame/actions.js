@@ -1,0 +1,169 @@
+// What changes the state of the flame graph. Who shows the state is not known here: it listens to the announcements
+// "window", "selection", "search", "direction", "order", "colour" and "tree".
+
+import { flipRow, ROW_HEIGHT } from "./cells.js";
+import { colourModes } from "./colours.js";
+import { placeNodes } from "./layout.js";
+import { foldRecursion } from "./recursion.js";
+import { searchTree } from "./search.js";
+import { applyView } from "./weights.js";
+
+export function setWindow(app, low, high, focus, save = app.address.save) {
+  const { whole } = app.tree;
+  const size = Math.min(Math.max(high - low, 1), whole);
+  const start = Math.min(Math.max(low, 0), whole - size);
+  app.view = { low: start, high: start + size, focus };
+  app.changes.announce("window");
+  save();
+  app.redraw();
+}
+
+// -1 zooms out to everything. A node without width cannot fill the window and is only selected.
+export function zoomTo(app, node) {
+  const { tree, place } = app;
+  if (node < 0) setWindow(app, 0, tree.whole, -1);
+  else if (tree.width[node] > 0) setWindow(app, place.x[node], place.x[node] + tree.width[node], node);
+  if (node < 0) return;
+  select(app, node);
+  makeRoomBeneath(app, node);
+}
+
+// In a tree too deep for the stage: a zoomed node is brought near the root's edge, with three callers
+// in sight, since what one zoomed for is beneath. One that has room is left where the pointer is.
+function makeRoomBeneath(app, node) {
+  const { stage, flame } = app;
+  const top = flipRow(app, app.tree.depth[node]) * ROW_HEIGHT;
+  const fromEdge = flame ? stage.scrollTop + stage.clientHeight - top - ROW_HEIGHT : top - stage.scrollTop;
+  if (fromEdge >= 3 * ROW_HEIGHT && fromEdge < stage.clientHeight / 2) return;
+  stage.scrollTop = flame ? top + 4 * ROW_HEIGHT - stage.clientHeight : top - 3 * ROW_HEIGHT;
+}
+
+// Shows what a grey cell hides. Where it fills the window already, a tenth around the pointer.
+export function openHidden(app, cell, at) {
+  const { view } = app;
+  const focus = app.tree.parent[cell.node];
+  if (cell.to - cell.from < 0.6 * (view.high - view.low)) setWindow(app, cell.from, cell.to, focus);
+  else zoomAround(app, at, 0.1, focus);
+}
+
+export function zoomAround(app, at, factor, focus = app.view.focus) {
+  const { low, high } = app.view;
+  const ns = low + at * (high - low);
+  const size = (high - low) * factor;
+  const start = ns - at * size;
+  // The zoomed node may leave the window; the nearest ancestor that fills it is the new focus.
+  let node = focus;
+  while (node >= 0 && !contains(app, node, start, start + size)) node = app.tree.parent[node];
+  setWindow(app, start, start + size, node, app.address.saveSoon);
+}
+
+function contains(app, node, low, high) {
+  const from = app.place.x[node];
+  return from <= low && from + app.tree.width[node] >= high;
+}
+
+export function select(app, node) {
+  app.selected = node;
+  if (node >= 0) reveal(app, node);
+  app.changes.announce("selection", node);
+  app.address.saveSoon();
+  app.redraw();
+}
+
+// Moves the window and the scroll position so that the node is in sight.
+function reveal(app, node) {
+  const { tree, place, view, stage } = app;
+  const from = place.x[node];
+  if (from >= view.high || from + tree.width[node] <= view.low) {
+    const up = tree.parent[node];
+    if (up < 0) setWindow(app, 0, tree.whole, -1);
+    else setWindow(app, place.x[up], place.x[up] + tree.width[up], up);
+  }
+  const top = flipRow(app, tree.depth[node]) * ROW_HEIGHT;
+  if (top < stage.scrollTop) stage.scrollTop = top;
+  else if (top + ROW_HEIGHT > stage.scrollTop + stage.clientHeight) {
+    stage.scrollTop = top + ROW_HEIGHT - stage.clientHeight;
+  }
+}
+
+export function search(app, text) {
+  app.found = searchTree(app.tree, text);
+  app.changes.announce("search");
+  app.address.save();
+  app.redraw();
+  const { count, calls, share } = app.found;
+  return { count, calls, share };
+}
+
+// A leaf alone would be one full-width bar: its parent shows what it stands among.
+export function showInPicture(app, node) {
+  const up = app.tree.parent[node];
+  zoomTo(app, up >= 0 ? up : node);
+  select(app, node);
+  app.stage.scrollIntoView({ block: "center" });
+  app.canvas.focus({ preventScroll: true });
+}
+
+export function setFlame(app, flame) {
+  if (app.flame !== flame) {
+    app.flame = flame;
+    const { stage } = app;
+    stage.scrollTop = stage.scrollHeight - stage.clientHeight - stage.scrollTop; // the same rows in sight
+  }
+  app.changes.announce("direction");
+  app.address.save();
+  app.redraw();
+}
+
+export function setOrder(app, order) {
+  if (app.order === order) return;
+  app.order = order;
+  app.changes.announce("order");
+  app.place = placeNodes(app.tree, order === "largest");
+  zoomTo(app, app.view.focus);
+}
+
+export function setColour(app, key) {
+  const modes = colourModes(app.tree);
+  app.colour = modes.some((mode) => mode.key === key) ? key : modes[0].key;
+  app.explained = null;
+  app.changes.announce("colour");
+  app.redraw();
+}
+
+// The view with the key, or the page's first.
+export function chooseView(app, key) {
+  const { tree } = app;
+  const known = tree.views.findIndex((view) => view.key === key);
+  const index = known < 0 ? tree.first : known;
+  if (index === tree.view) return;
+  applyView(tree, index);
+  treeChanged(app, app.view.focus);
+}
+
+// The tree's cells or their widths changed.
+function treeChanged(app, focus) {
+  const { tree } = app;
+  app.place = placeNodes(tree, app.order === "largest");
+  app.view = { low: 0, high: tree.whole, focus: -1 };
+  app.found = searchTree(tree, app.found.text);
+  app.changes.announce("tree");
+  zoomTo(app, focus >= 0 && tree.width[focus] > 0 ? focus : -1);
+}
+
+export function setFolding(app, isFolded) {
+  const {
+    tree,
+    selected,
+    view: { focus },
+  } = app;
+  if (isFolded === Boolean(tree.full) || !app.canFold) return;
+  const moved = (node) => (node < 0 ? -1 : isFolded ? app.tree.placeOf[node] : tree.outermost[node]);
+  if (isFolded) app.folded ??= foldRecursion(tree);
+  app.tree = isFolded ? app.folded : tree.full;
+  app.selected = moved(selected);
+  applyView(app.tree, tree.view);
+  treeChanged(app, moved(focus));
+  if (selected >= 0) select(app, moved(selected));
+  app.address.save();
+}

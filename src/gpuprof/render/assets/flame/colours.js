@@ -1,0 +1,111 @@
+// What the colours show: the kind of call, what else the run knows of it, or how it changed. Colours are in the style
+// sheet; a canvas cannot use its variables, so they are resolved once a theme.
+
+import { hasForcedColours, withColours } from "../kit/theme.js";
+import { CHANGE_MODES, stateOf } from "./difference.js";
+
+export const CATEGORY_COLOURS = 8;
+export const SHADES = [-0.1, -0.05, 0, 0.05, 0.1]; // towards black or white: tells neighbours of one kind apart
+const STRENGTHS = [0.05, 0.2]; // of a change, as a fraction of the old time: from here on a stronger colour
+export const STRENGTH_TEXTS = ["by less than 5%", "by 5% to 20%", "by 20% and more"];
+export const HATCHED = ["new", "gone", "unknown"];
+
+export function readPalette(kinds) {
+  return withColours((resolve) => {
+    const read = (name) => resolve(`var(--${name})`);
+    const forced = hasForcedColours();
+    return {
+      forced,
+      ink: read("ink"),
+      more: read("more"),
+      match: read("match"),
+      matchInk: read("match-ink"),
+      page: read("page"),
+      text: read("text"),
+      outline: read("outline"),
+      line: read("line"),
+      categories: Array.from({ length: CATEGORY_COLOURS }, (_, i) => read(`category-${i}`)),
+      none: read("category-none"),
+      change: readChangeColours(read),
+      hatches: new Map(),
+      kinds: kinds.map((kind) => shadesOf(read(`kind-${kind}`), forced)),
+    };
+  });
+}
+
+function shadesOf(colour, forced) {
+  const channels = colour
+    .match(/[\d.]+/g)
+    .slice(0, 3)
+    .map(Number);
+  return SHADES.map((shade) => {
+    if (forced) return colour;
+    const target = shade > 0 ? 255 : 0;
+    const mixed = channels.map((value) => Math.round(value + (target - value) * Math.abs(shade)));
+    return `rgb(${mixed.join(", ")})`;
+  });
+}
+
+// The same name has the same shade in every page, so that two pages can be compared side by side.
+function shadeOfName(name) {
+  let hash = 0x811c9dc5;
+  const length = Math.min(name.length, 200);
+  for (let i = 0; i < length; i++) hash = Math.imul(hash ^ name.charCodeAt(i), 0x01000193);
+  return Math.abs((hash ^ (hash >>> 15)) % SHADES.length);
+}
+
+export function nameShades(names) {
+  return Uint8Array.from(names, shadeOfName);
+}
+
+export function colourModes(tree) {
+  const kind = { key: "kind", label: "Colour: kind" };
+  const others = tree.colourings.map(({ key, label }) => ({ key, label: `Colour: ${label.toLowerCase()}` }));
+  return tree.diff ? [...CHANGE_MODES, kind, ...others] : [kind, ...others];
+}
+
+export function coloured(app) {
+  return app.tree.colourings.find(({ key }) => key === app.colour);
+}
+
+export function nodeColour(app, node) {
+  const { palette, tree } = app;
+  if (tree.diff?.[app.colour]) return changeColour(app, node);
+  const scheme = coloured(app);
+  if (!scheme) return palette.kinds[tree.kind[node]][app.shades[tree.name[node]]];
+  return categoryColour(palette, scheme, tree.columns[`colour.${scheme.key}`][node]);
+}
+
+// The last category says that nothing is known.
+export function categoryColour(palette, scheme, code) {
+  return code === scheme.categories.length - 1 ? palette.none : palette.categories[code % CATEGORY_COLOURS];
+}
+
+export function colourFacts(app, node) {
+  const { tree } = app;
+  return tree.colourings.map(({ key, label, categories }) => [label, categories[tree.columns[`colour.${key}`][node]]]);
+}
+
+function readChangeColours(read) {
+  const shades = (name) => [0, 1, 2].map((strength) => read(`${name}-${strength}`));
+  return {
+    slower: shades("slower"),
+    faster: shades("faster"),
+    same: [read("same")],
+    new: [read("new")],
+    gone: [read("gone")],
+    unknown: [read("unjudged")],
+    hatch: read("hatch"),
+  };
+}
+
+function changeColour(app, node) {
+  const change = app.tree.diff[app.colour];
+  const shades = app.palette.change[stateOf(app, node)];
+  return shades.length === 1 ? shades[0] : shades[strengthOf(change, node)];
+}
+
+export function strengthOf(change, node) {
+  const ratio = Math.abs(change.new[node] - change.old[node]) / change.old[node];
+  return STRENGTHS.filter((from) => ratio >= from).length;
+}

@@ -1,0 +1,122 @@
+// Recursion folded: a call that its own name called directly is drawn as one with its caller, and what both call is
+// beneath once. The folded tree is a tree like the run's, `full` leads back to it.
+
+import { noteModels } from "./nodes.js";
+import { restoreTotal } from "./tree.js";
+
+function isRecursive(tree, node) {
+  const up = tree.parent[node];
+  return up >= 0 && tree.name[up] === tree.name[node] && tree.kind[up] === tree.kind[node];
+}
+
+export function hasRecursion(tree) {
+  for (let node = 0; node < tree.count; node++) if (isRecursive(tree, node)) return true;
+  return false;
+}
+
+// The run's own tree, on whose nodes the timeline's slices stand.
+export function fullTree({ tree }) {
+  return tree.full ?? tree;
+}
+
+export function foldRecursion(full) {
+  const { groupOf, groups } = groupRecursion(full);
+  const order = preOrder(groups);
+  const place = new Int32Array(order.length);
+  order.forEach((group, at) => {
+    place[group] = at;
+  });
+  const outermost = Int32Array.from(order, (group) => groups[group].first);
+  const folded = {
+    ...full,
+    full,
+    outermost, // of the full tree's nodes in a cell
+    placeOf: Int32Array.from(groupOf, (group) => place[group]), // of each node of the full tree
+    count: order.length,
+    parent: Int32Array.from(order, (group) => (groups[group].up < 0 ? -1 : place[groups[group].up])),
+    kind: Uint8Array.from(outermost, (node) => full.kind[node]),
+    name: Int32Array.from(outermost, (node) => full.name[node]),
+  };
+  folded.calls = summed(folded, full.calls);
+  folded.threads = new Int32Array(folded.count);
+  folded.placeOf.forEach((at, node) => {
+    folded.threads[at] = Math.max(folded.threads[at], full.threads[node]);
+  });
+  folded.columns = foldedColumns(folded);
+  return noteModels(folded);
+}
+
+// A group for each cell of the folded tree. Only beneath a folded call are siblings of one name put together:
+// elsewhere the run told them apart for a reason.
+function groupRecursion(full) {
+  const groupOf = new Int32Array(full.count);
+  const groups = [];
+  const alike = new Map();
+  for (let node = 0; node < full.count; node++) {
+    const up = full.parent[node] < 0 ? -1 : groupOf[full.parent[node]];
+    if (isRecursive(full, node)) {
+      groupOf[node] = up;
+      groups[up].isFolded = true;
+      continue;
+    }
+    const key = `${up}/${full.kind[node]}/${full.name[node]}`;
+    const twin = alike.get(key);
+    const isJoined = twin !== undefined && (groups[up]?.isFolded || groups[up]?.isJoined);
+    groupOf[node] = isJoined ? twin : groups.length;
+    if (isJoined) groups[twin].isJoined = true;
+    else groups.push({ first: node, up, children: [], isFolded: false, isJoined: false });
+    if (!isJoined && up >= 0) groups[up].children.push(groupOf[node]);
+    if (twin === undefined) alike.set(key, groupOf[node]);
+  }
+  return { groupOf, groups };
+}
+
+function preOrder(groups) {
+  const order = [];
+  const open = groups.flatMap(({ up }, group) => (up < 0 ? [group] : [])).reverse();
+  while (open.length) {
+    const group = open.pop();
+    order.push(group);
+    for (let i = groups[group].children.length - 1; i >= 0; i--) open.push(groups[group].children[i]);
+  }
+  return order;
+}
+
+function summed(folded, values, counts = () => true) {
+  const sums = new Float64Array(folded.count);
+  folded.placeOf.forEach((at, node) => {
+    if (counts(node)) sums[at] += values[node];
+  });
+  return sums;
+}
+
+// Those of the views and colours. A call inside its own cell is in the total of the outermost one already.
+function foldedColumns(folded) {
+  const { full } = folded;
+  const isOutermost = (node) => full.parent[node] < 0 || folded.placeOf[full.parent[node]] !== folded.placeOf[node];
+  const columns = {};
+  for (const { key } of full.colourings) {
+    columns[`colour.${key}`] = folded.outermost.map((node) => full.columns[`colour.${key}`][node]);
+  }
+  for (const { key } of full.views) {
+    const own = full.columns[`${key}.own`];
+    const total = restoreTotal(own, full.columns[`${key}.inside`]);
+    columns[`${key}.own`] = summed(folded, own);
+    columns[`${key}.inside`] = summed(folded, total, isOutermost).map((sum, at) => sum - columns[`${key}.own`][at]);
+  }
+  return columns;
+}
+
+// The cell of a node of the run's tree, and the nodes of a cell.
+export function cellOfNode({ tree }, node) {
+  return node >= 0 && tree.full ? tree.placeOf[node] : node;
+}
+
+export function nodesOfCell({ tree }, cell) {
+  if (!tree.full) return [cell];
+  const nodes = [];
+  tree.placeOf.forEach((at, node) => {
+    if (at === cell) nodes.push(node);
+  });
+  return nodes;
+}

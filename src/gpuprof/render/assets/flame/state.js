@@ -1,0 +1,75 @@
+// The state of the flame graph, in one object: everything that is seen follows from {tree, view, selected, found,
+// flame, order, colour}. Actions change it and announce what changed; a change asks for one redraw in the next frame.
+
+import { fittedContext } from "../kit/canvas.js";
+import { newChanges } from "../kit/changes.js";
+import { byId } from "../kit/elements.js";
+import { collectCells, ROW_HEIGHT } from "./cells.js";
+import { colourModes, nameShades, readPalette } from "./colours.js";
+import { placeNodes } from "./layout.js";
+import { paintRows } from "./paint.js";
+import { hasRecursion } from "./recursion.js";
+import { NO_SEARCH } from "./search.js";
+
+export function createApp(tree) {
+  const app = {
+    tree,
+    place: placeNodes(tree, false),
+    colour: colourModes(tree)[0].key,
+    order: "recorded",
+    flame: false,
+    // The sides of a difference are judged node by node, so there the nodes stay as they are.
+    canFold: !tree.views.some((view) => view.scaling) && hasRecursion(tree),
+    view: { low: 0, high: tree.whole, focus: -1 }, // ns in sight, and the node that was zoomed to
+    selected: -1,
+    hovered: null,
+    explained: null, // the cell that the tooltip describes
+    found: NO_SEARCH,
+    rows: [],
+    palette: readPalette(tree.kinds),
+    shades: nameShades(tree.names),
+    forms: new Map(), // of names, see nameForms
+    stage: byId("stage"),
+    canvas: byId("canvas"),
+    pending: 0,
+    changes: newChanges(),
+  };
+  app.redraw = () => {
+    app.pending ||= requestAnimationFrame(() => {
+      app.pending = 0; // here, since a page that shows the timeline alone does not draw this picture
+      app.drawNow();
+    });
+  };
+  app.drawNow = () => drawFlame(app);
+  return app;
+}
+
+function drawFlame(app) {
+  cancelAnimationFrame(app.pending);
+  app.pending = 0;
+  const surface = screenSurface(app);
+  app.rows = collectCells(app, surface);
+  app.hovered = null;
+  paintRows(app, surface, app.rows);
+}
+
+// Fits the canvas to the visible part of the stage.
+export function screenSurface({ canvas, stage }) {
+  const ratio = devicePixelRatio || 1;
+  const surface = { width: stage.clientWidth, height: stage.clientHeight, top: stage.scrollTop, ratio };
+  return { ...surface, context: fittedContext(canvas, surface) };
+}
+
+// For another theme. Before a print there is no next frame to wait for.
+export function repaint(app, isNow = false) {
+  app.palette = readPalette(app.tree.kinds);
+  if (isNow) app.drawNow();
+  else app.redraw();
+}
+
+// The stage has the height of the whole tree (up to its limit) at every zoom, so nothing jumps.
+export function sizeStage(app) {
+  const height = app.place.levels.count * ROW_HEIGHT;
+  byId("spacer").style.height = `${height}px`;
+  app.stage.style.height = `${height + 2}px`;
+}

@@ -1,0 +1,133 @@
+// The same data as a table that can be sorted and searched.
+
+import { byId, newButton, newElement, setBreakable } from "../kit/elements.js";
+import { counted, formatCount, formatDuration, formatFraction } from "../kit/format.js";
+import { newTable, rowHead, sortItems } from "../kit/table.js";
+import { showInPicture } from "./actions.js";
+import { formatChange, formatRatio } from "./difference.js";
+import { changeOf, meanTotal, ratioOf, verdictText } from "./groups.js";
+import { fullListedName, kindName, pathText } from "./nodes.js";
+import { amountText, ownTitle } from "./weights.js";
+
+const TABLE_ROWS = 200;
+
+const SORTED_COLUMN = 2; // own time, or its change
+
+function columnsOf({ tree }) {
+  const name = { title: "Name", key: ({ text }) => text, words: true };
+  const kind = { title: "Kind", key: ({ node }) => kindName(tree, node), words: true };
+  const path = ({ node }) => pathText(tree, node);
+  if (tree.diff) {
+    return [
+      name,
+      kind,
+      { title: "Change", key: (group) => Math.abs(changeOf(group)) },
+      { title: "Verdict", key: verdictText, words: true },
+      { title: "Before", key: ({ change }) => change.old },
+      { title: "Now", key: ({ change }) => change.new },
+      { title: "Ratio", key: ratioOf },
+      { title: "Where most", key: path, words: true },
+    ];
+  }
+  return [
+    name,
+    kind,
+    { title: ownTitle(tree), key: ({ own }) => own },
+    { title: "Share", key: ({ own }) => own },
+    { title: "Total", key: ({ total }) => total },
+    { title: "Calls", key: ({ calls }) => calls },
+    { title: "Mean", key: meanTotal },
+    { title: "Hottest call", key: path, words: true },
+  ];
+}
+
+// Another weight makes the table anew; the search filters it.
+export function buildTable(app, groups) {
+  app.table = { groups, sorted: newTable(columnsOf(app), SORTED_COLUMN, () => showRows(app)) };
+  showRows(app);
+}
+
+// The names that the search found, the largest own times of them, in the order of the heads.
+export function showRows(app) {
+  const {
+    table: { groups, sorted },
+    found: { marks },
+  } = app;
+  const matching = marks ? groups.filter(({ node }) => marks[node]) : groups;
+  const shown = matching.slice(0, TABLE_ROWS);
+  byId("caption").textContent = captionText(app, groups.length, matching.length);
+  const rows = sortItems(sorted, shown).map((group) => (group.row ??= tableRow(app, group)));
+  const body = byId("rows");
+  const isSame = rows.length === body.children.length && rows.every((row, i) => row === body.children[i]);
+  if (!isSame) body.replaceChildren(...rows); // laying out the table takes longer than the search
+}
+
+function captionText(app, all, matching) {
+  const sides = app.tree.diff ? ", before and now" : "";
+  const meaning = `Own ${app.tree.time} of each name, all its calls together${sides}.`;
+  const largest = matching > TABLE_ROWS ? ` Shown are the ${formatCount(TABLE_ROWS)} largest.` : "";
+  const { marks, text } = app.found;
+  if (!marks) return (largest ? `${formatCount(matching)} names. ` : "") + meaning + largest;
+  if (!matching) return `No name matches “${text}”. ${meaning}`;
+  const verb = matching === 1 ? "matches" : "match";
+  return `${formatCount(matching)} of ${counted(all, "name")} ${verb} “${text}”. ${meaning}${largest}`;
+}
+
+function tableRow(app, group) {
+  const kind = kindName(app.tree, group.node);
+  const row = newElement("tr");
+  row.append(nameCell(app.tree, group, kind), newElement("td", kind, "words kind"));
+  row.append(...(app.tree.diff ? changeCells(group) : amountCells(app, group)), pathCell(app, group.node));
+  return row;
+}
+
+function amountCells({ tree }, group) {
+  const fraction = newElement("td");
+  fraction.append(fractionBar(tree, group), newElement("span", formatFraction(group.own, tree.whole)));
+  return [
+    newElement("td", amountText(tree, group.own)),
+    fraction,
+    newElement("td", amountText(tree, group.total)),
+    newElement("td", group.calls > 0 ? formatCount(group.calls) : "–"),
+    newElement("td", group.calls > 0 ? amountText(tree, meanTotal(group)) : "–"),
+  ];
+}
+
+function changeCells(group) {
+  const { change } = group;
+  return [
+    newElement("td", formatChange(changeOf(group))),
+    newElement("td", verdictText(group), "words"),
+    newElement("td", formatDuration(change.old)),
+    newElement("td", formatDuration(change.new)),
+    newElement("td", formatRatio(change.old, change.new)),
+  ];
+}
+
+// On a narrow screen the kind is under the name instead of in a column.
+function nameCell(tree, group, kind) {
+  const cell = rowHead(undefined, fullListedName(tree, group.node));
+  const name = newElement("span");
+  setBreakable(name, group.text);
+  cell.append(name, newElement("small", kind));
+  return cell;
+}
+
+function pathCell(app, node) {
+  const cell = newElement("td", undefined, "words path");
+  const path = pathText(app.tree, node) || "top level";
+  const button = newButton(undefined, () => showInPicture(app, node));
+  button.title = `Show in the picture: ${path}`;
+  button.append(newElement("bdi", path));
+  cell.append(button);
+  return cell;
+}
+
+export function fractionBar(tree, group) {
+  const bar = newElement("span", undefined, "bar");
+  const fill = newElement("span");
+  fill.style.width = `${tree.whole > 0 ? (100 * group.own) / tree.whole : 0}%`;
+  fill.style.background = `var(--kind-${kindName(tree, group.node)})`;
+  bar.append(fill);
+  return bar;
+}

@@ -1,0 +1,47 @@
+// Light, dark, forced colours and paper.
+
+import { byId, newElement } from "./elements.js";
+
+// Calls `use` with a function that resolves a CSS colour: a canvas and a plot know no variables.
+export function withColours(use) {
+  const probe = newElement("span");
+  // Where the system forces colours, the probe still has what the style sheet asked for.
+  probe.style.forcedColorAdjust = "none";
+  document.body.append(probe);
+  const known = new Map();
+  const read = (colour) => {
+    if (!known.has(colour)) {
+      probe.style.color = colour;
+      known.set(colour, getComputedStyle(probe).color);
+    }
+    return known.get(colour);
+  };
+  const result = use(read);
+  probe.remove();
+  return result;
+}
+
+export function hasForcedColours() {
+  return matchMedia("(forced-colors: active)").matches;
+}
+
+// Calls `repaint` where the theme changes, by choice or by the system.
+export function bindTheme(repaint) {
+  byId("theme").addEventListener("change", (event) => {
+    document.documentElement.dataset.theme = event.target.value;
+    repaint();
+  });
+  for (const query of ["(prefers-color-scheme: dark)", "(forced-colors: active)"]) {
+    matchMedia(query).addEventListener("change", () => repaint());
+  }
+}
+
+// Paper is white whatever the screen was; the picture is drawn before the print is taken.
+export function bindPrint(draw) {
+  const print = (isPaper) => () => {
+    document.documentElement.toggleAttribute("data-print", isPaper);
+    draw(isPaper);
+  };
+  addEventListener("beforeprint", print(true));
+  addEventListener("afterprint", print(false));
+}
