@@ -7,7 +7,7 @@ BIN := $(VENV)/bin
 WORKERS ?= $(shell n=$$(( $$(getconf _NPROCESSORS_ONLN) + 1 )); echo $$(( n < 8 ? n : 8 )))
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard cmake/*) $(wildcard csrc/*/*)
 
-.PHONY: demo test run-tests native-tests sanitize lint venv bench clean
+.PHONY: demo test run-tests native-tests sanitize lint lint-pages venv bench clean
 
 demo: venv
 	rm -rf demo.gpuprof demo.html
@@ -39,6 +39,15 @@ lint: venv
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'csrc/*.?pp' 'tests/native/*.?pp')
+	if command -v npm >/dev/null; then $(MAKE) lint-pages; else echo "no Node.js: JavaScript is not linted"; fi
+
+# The JavaScript of the pages. Node.js is needed for this alone.
+lint-pages: node_modules/.package-lock.json
+	npm run --silent lint
+
+node_modules/.package-lock.json: package-lock.json
+	npm ci --silent
+	touch $@
 
 # The figures of the README; wants an otherwise idle machine.
 bench: venv
@@ -56,4 +65,4 @@ $(VENV)/.ready: $(NATIVE) | $(VENV)/.tools
 	touch $@
 
 clean:
-	rm -rf build dist demo.gpuprof demo.html
+	rm -rf build dist node_modules demo.gpuprof demo.html

@@ -15,7 +15,7 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-_IMPORT = re.compile(r'^import \{([\w\s,]+)\} from "(\.\.?/[\w./]+\.js)";$', re.MULTILINE)
+_IMPORT = re.compile(r'^import \{([\w\s,]+)\} from "(\.\.?/[^"\n]+\.js)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function\*? |const |class )(\w+))", re.MULTILINE)
 _NOT_JOINED = re.compile(r"^(?:import|export)\b.*", re.MULTILINE)
 # In a script element a browser takes them for more than code.
