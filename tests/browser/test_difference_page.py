@@ -19,7 +19,7 @@ from gpuprof.render.flamegraph import flamegraph_page
 from gpuprof.render.shown_tree import placed_tree
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
-# Own times in ms before and now; None: that side does not have it, 0 repetitions where `is_rare`.
+# Self times in ms before and now; None: that side does not have it, 0 repetitions where `is_rare`.
 ROWS: Rows = [
     (-1, "process", "python train.py", 1, 0),
     (0, "span", "step", 40, 0),
@@ -146,15 +146,15 @@ def test_a_run_against_itself_is_grey(open_page: Any) -> None:
 def test_details_give_both_sides_the_change_and_the_interval(page: Any) -> None:
     page.evaluate(f"window.__gpuprof.select({SLOWER_CELL})")
     text = page.locator("#details").inner_text()
-    assert "own 99.9 ms → 150 ms" in text
+    assert "self 99.9 ms → 150 ms" in text
     assert "(+50." in text or "(+49." in text
-    assert "own interval +" in text
-    assert "own verdict slower" in text
+    assert "self interval +" in text
+    assert "self verdict slower" in text
     assert "calls 40 → 40" in text
     page.evaluate(f"window.__gpuprof.select({RARE_CELL})")
     text = page.locator("#details").inner_text()
-    assert "own interval unavailable" in text
-    assert "own verdict not judged" in text
+    assert "self interval unavailable" in text
+    assert "self verdict not judged" in text
 
 
 def row_cells(page: Any, name: str) -> list[str]:
@@ -166,8 +166,8 @@ def row_cells(page: Any, name: str) -> list[str]:
 def test_what_is_too_small_to_be_judged_is_not_called_judged(page: Any) -> None:
     page.evaluate(f"window.__gpuprof.select({STEP_CELL})")
     text = page.locator("#details").inner_text()
-    assert "own interval unavailable" in text
-    assert "own verdict too small to be judged" in text
+    assert "self interval unavailable" in text
+    assert "self verdict too small to be judged" in text
     assert row_cells(page, "step")[2] == "too small"
     assert row_cells(page, "fc1")[2] == "no difference"
 

@@ -59,7 +59,7 @@ def test_the_script_and_the_header_write_times_alike(open_page: Any, own_ms: int
     page = open_page(make_page([(-1, "process", "p", 1, 0), (0, "span", "s", 1, own_ms)]))
     page.evaluate("window.__gpuprof.select(1)")
     written = page.locator("header dd").first.inner_text()
-    assert f"own {written} " in page.locator("#details").inner_text()
+    assert f"self {written} " in page.locator("#details").inner_text()
 
 
 def test_an_empty_tree_says_so(open_page: Any) -> None:
@@ -144,11 +144,11 @@ def test_tooltip_says_where_the_time_went(page: Any) -> None:
     values = page.locator("#tooltip dd").all_inner_texts()
     assert dict(zip(terms, values, strict=True)) == {
         "Total": "40.0 ms",
-        "Own": "40.0 ms",
+        "Self": "40.0 ms",
         "Calls": "4",
         "Mean per call": "10.0 ms",
-        "Share of everything": "40.0%",
-        "Share of parent": "88.9%",
+        "Percent of the total": "40.0%",
+        "Percent of the parent": "88.9%",
         "Threads": "1",
     }
     path = page.locator("#tooltip p").inner_text()
@@ -425,6 +425,15 @@ def test_print_is_light_and_has_no_controls(open_page: Any) -> None:
     page.emulate_media(media="print")
     assert page.locator(".toolbar").is_hidden()
     assert background(page) == "rgb(255, 255, 255)"
+
+
+def test_paper_of_another_width_keeps_the_picture(page: Any) -> None:
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    page.emulate_media(media="print")
+    height = page.evaluate("document.getElementById('canvas').height")
+    page.set_viewport_size({"width": 700, "height": 900})
+    next_frames(page)
+    assert page.evaluate("document.getElementById('canvas').height") == height > 0
 
 
 def test_picture_can_be_saved(page: Any, tmp_path: Any) -> None:

@@ -173,7 +173,7 @@ def test_the_engine_s_span_and_its_node_are_one_cell(page: Any) -> None:
     assert labels.count("MmBackward0") == 1
     click(page, ENGINE_SPAN)
     facts = page.locator("#details").inner_text()
-    assert "total 51.0 ms · own 9.00 ms · calls 6 " in facts
+    assert "total 51.0 ms · self 9.00 ms · calls 6 " in facts
     children = [cell["label"] for cell in cells(page) if cell["y"] == cell_of(page, ENGINE_SPAN)["y"] + 22]
     assert children == ["aten::mm", "aten::add_"]
     assert page.locator("#rows th", has_text="MmBackward0").count() == 1
@@ -251,19 +251,19 @@ def test_a_process_without_calls_and_time_holds_no_calls(open_page: Any) -> None
 def test_time_outside_all_spans_is_a_cell_that_says_so(open_page: Any) -> None:
     rows = [(-1, "process", "process 1", 1, 25), *STEP[1:], (-1, "process", "process 2", 1, 0)]
     page = open_page(make_page(rows))
-    outside = next(cell for cell in cells(page) if cell["label"] == "outside all spans")
+    outside = next(cell for cell in cells(page) if cell["label"] == "untracked")
     assert outside["y"] == cell_of(page, 1)["y"]
     assert outside["x"] + outside["width"] == pytest.approx(cell_of(page, 0)["width"])
-    assert outside["text"] == "outside all spans"
+    assert outside["text"] == "untracked"
     page.locator("#canvas").hover(position={"x": outside["x"] + 20, "y": outside["y"] + 10})
     tooltip = page.locator("#tooltip").inner_text()
     assert "in no span, layer or operator" in tooltip
     assert "20.0%" in tooltip
     assert "Calls" not in tooltip
     assert page.locator("#hot button").count() == 5
-    assert page.locator("#hot button", has_text="outside all spans").count() == 0
-    assert "outside all spans" in page.locator("#legend").inner_text()
-    row = page.locator("#rows tr", has_text="outside all spans").locator("td").all_inner_texts()
+    assert page.locator("#hot button", has_text="untracked").count() == 0
+    assert "untracked" in page.locator("#legend").inner_text()
+    row = page.locator("#rows tr", has_text="untracked").locator("td").all_inner_texts()
     assert row[:6] == ["process", "25.0 ms", "20.0%", "25.0 ms", "–", "–"]
 
 
@@ -372,7 +372,7 @@ def test_names_that_are_hardly_signatures_are_shown(open_page: Any, name: str) -
 
 def test_the_words_are_those_of_gpu_time(open_page: Any) -> None:
     page = gpu_page(open_page)
-    assert page.locator("#hot-title").inner_text() == "Where the GPU time goes: most own time"
+    assert page.locator("#hot-title").inner_text() == "Where the GPU time goes: most self time"
     assert "GPU time" in page.locator("#caption").inner_text()
     assert page.locator("#legend li").all_inner_texts()[-2:] == ["kernel 80.0%", "transfer 20.0%"]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pages import STEP, cell_of, cells, click, make_page, state
 
-# parent, kind, name, calls, own time in ms: 100 ms in all
+# parent, kind, name, calls, self time in ms: 100 ms in all
 FIBONACCI = [
     (-1, "process", "python numbers.py", 1, 0),
     (0, "span", "fib", 1, 10),
@@ -60,7 +60,7 @@ def test_the_folded_cell_has_the_sums(page: Any) -> None:
     click(page, 1)
     text = page.locator("#details").inner_text()
     assert "total 88.0 ms" in text
-    assert "own 60.0 ms" in text
+    assert "self 60.0 ms" in text
     assert "calls 7" in text
 
 

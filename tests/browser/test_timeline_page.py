@@ -454,7 +454,7 @@ def test_layers_that_share_a_backward_pass_are_marked_together(open_page: Any, t
     # The operator of that name inside each of them is in the same cell.
     assert timeline(page, "marked") == 4
     next_frames(page)
-    assert "does not tell them apart" in page.locator("#marked").inner_text()
+    assert "does not distinguish them" in page.locator("#marked").inner_text()
     number = next(i for i, each in enumerate(slices(page)) if each["start"] == addmm[1]["start"])
     timeline(page, f"select({number})")
     assert "one of 2 cells of the flame graph" in page.locator("#details").inner_text()

@@ -132,7 +132,7 @@ def _scaled_views(shown: Shown, runs: ComparedRuns, weight: TimeWeight) -> list[
 
 def _on_shown(shown: Shown, run: Sample) -> Sample:
     moved = run.gathered(shown.own_place, shown.total_place, len(shown.tree))
-    # What a page adds, such as the time outside all spans, is all its own.
+    # What a page adds, such as untracked time, is all its own.
     added = np.ones(len(shown.tree), dtype=np.bool_)
     added[shown.total_place[shown.total_place >= 0]] = False
     return dataclasses.replace(moved, total_ns=np.where(added, moved.own_ns, moved.total_ns))

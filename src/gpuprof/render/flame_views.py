@@ -56,7 +56,7 @@ _OTHER_TYPES, _NO_LAYER = "other layers", "in no layer"
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """One way to weigh the cells: `columns` stand in the page under the view's key."""
+    """One way to weigh the cells: `columns` are in the page under the view's key."""
 
     key: str
     facts: dict[str, str]
@@ -136,7 +136,7 @@ def type_colouring(shown: Shown, types: Sequence[str | None]) -> Colouring:
 
 
 def bound_colouring(shown: Shown, labels: Sequence[str]) -> Colouring:
-    """Colour by what binds each layer and operator."""
+    """Colour by the bottleneck of each layer and operator."""
     code = {name: number for number, name in enumerate(_BOUNDS)}
     codes = [code.get(labels[source], code["unknown"]) for source in shown.source.tolist()]
-    return Colouring("bound", "What binds", list(_BOUNDS), np.array(codes, dtype="u1"))
+    return Colouring("bound", "Bottleneck", list(_BOUNDS), np.array(codes, dtype="u1"))

@@ -184,7 +184,7 @@ def call_count(tree: CallTree) -> int:
 
 
 def _static_table(tree: CallTree, calls: int, unit: str) -> str:
-    """Write the largest own times as HTML, for a reader without JavaScript."""
+    """Write the largest self times as HTML, for a reader without JavaScript."""
     if calls == 0 and _total_ns(tree) == 0:
         return "<p>This run holds no calls, so there is nothing to show.</p>"
     total = _total_ns(tree) or 1
@@ -197,10 +197,11 @@ def _static_table(tree: CallTree, calls: int, unit: str) -> str:
             f"<td>{f'{calls:,}' if calls else '–'}</td><td>{html.escape(_path(tree, node))}</td>"
         )
         rows.append(f"<tr>{cells}</tr>")
-    titles = ("Name", "Kind", "Own time" if unit == "ns" else "Own", "Share", "Calls", "Path of the hottest")
+    measure = "Self time" if unit == "ns" else "Self"
+    titles = ("Name", "Kind", measure, "Percent", "Calls", "Path of the hottest")
     head = "".join(f'<th scope="col">{name}</th>' for name in titles)
     return (
-        "<p>The picture needs JavaScript. These calls took the most time of their own:</p>"
+        "<p>The picture needs JavaScript. These calls have the most self time:</p>"
         f"<table><thead><tr>{head}</tr></thead><tbody>{''.join(rows)}</tbody></table>"
         f"{_left_out(largest, total)}"
     )
@@ -211,7 +212,7 @@ def _left_out(largest: Sequence[_Hottest], total: int) -> str:
     if not left:
         return ""
     share = 100 * sum(each.own for each in left) / total
-    return f"<p>{len(left):,} more have {share:.1f}% of the own time.</p>"
+    return f"<p>{len(left):,} more have {share:.1f}% of the self time.</p>"
 
 
 class _Hottest(NamedTuple):
@@ -222,7 +223,7 @@ class _Hottest(NamedTuple):
 
 
 def _largest(tree: CallTree) -> list[_Hottest]:
-    """Return the pairs of name and kind with the hottest node of each, those with the most own time first."""
+    """Return the pairs of name and kind with the hottest node of each, the most self time first."""
     key = tree.name.astype(np.int64) * len(KINDS) + tree.kind
     is_layer = tree.kind == KINDS.index("layer")
     layers = grouped(part_of(tree, tuple(np.unique(tree.process_id).tolist())), "layer", ("layer",))

@@ -67,7 +67,7 @@ def filled(template: str, fields: dict[str, str]) -> str:
 
 
 def safe_json(value: object) -> str:
-    """JSON that cannot leave the script element it stands in."""
+    """Return JSON that cannot end the script element around it."""
     text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
     return text.replace("<", "\\u003c").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
@@ -99,7 +99,7 @@ def duration(ns: float) -> str:
 
 
 def amount(value: float, unit: str) -> str:
-    """Write what a width stands for; `formatAmount` in kit/format.js does the same."""
+    """Write what a width means; `formatAmount` in kit/format.js does the same."""
     if unit == "ns":
         return duration(value)
     if unit == "launches":

@@ -63,7 +63,7 @@ def _data(roofline: Roofline) -> dict[str, Any]:
 
 
 def _device_data(roofline: Roofline, device: RooflineDevice) -> dict[str, Any]:
-    """Return the rows of one device, and the roofs that they are held against."""
+    """Return the rows of one device, and the ceilings that they are compared with."""
     rows = {by: [row for row in roofline.rows(by) if row.device == device.device] for by in _KINDS}
     used = {row.roof for row in rows["operator"]} | {"compute fp32"}
     return {
@@ -121,7 +121,7 @@ def _unmatched(roofline: Roofline) -> str:
     if not shown:
         return ""
     several = len(roofline.ran_on) > 1
-    titles = ("Operator", "Layer", "Calls", "Time", "Share", "Why it has no label")
+    titles = ("Operator", "Layer", "Calls", "Time", "Percent", "Why it has no label")
     lines = [
         (
             escaped(row.operator).replace("_", "_<wbr>"),
@@ -142,7 +142,7 @@ def _unmatched(roofline: Roofline) -> str:
 
 def _static(rows: Sequence[RooflineRow]) -> str:
     """Write the longest rows as HTML, for a reader without JavaScript."""
-    titles = ("Name", "Device", "Time", "Bound", "Roof", "Sure", "Evidence")
+    titles = ("Name", "Device", "Time", "Bound", "Ceiling", "Confidence", "Evidence")
     lines = [
         (
             escaped(row.name),

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     Column = npt.NDArray[np.generic]
 
 BACKWARD_PREFIX = "autograd::engine::evaluate_function: "
-OUTSIDE = "outside all spans"
+OUTSIDE = "untracked"
 
 _PROCESS, _OPERATOR, _BACKWARD = (KINDS.index(kind) for kind in ("process", "operator", "backward"))
 

@@ -1,23 +1,18 @@
 // The page of the flame graph and the timeline: decode, lay out, show.
 
-import { search, select, zoomTo } from "./flame/actions.js";
-import { readFlame, writeFlame } from "./flame/address.js";
+import { readFlame, search, select, writeFlame, zoomTo } from "./flame/actions.js";
 import { ROW_HEIGHT } from "./flame/cells.js";
-import { bindControls } from "./flame/controls.js";
+import { buildLegend } from "./flame/colours.js";
+import { bindControls, bindKeys, bindPointer } from "./flame/controls.js";
 import { bindDetails } from "./flame/details.js";
 import { stateOf } from "./flame/difference.js";
-import { groupByName } from "./flame/groups.js";
-import { bindKeys, bindPointer } from "./flame/input.js";
-import { buildLegend } from "./flame/legend.js";
-import { buildOverview } from "./flame/overview.js";
+import { buildOverview, groupByName } from "./flame/overview.js";
 import { cellLabel, drawnText } from "./flame/paint.js";
 import { createApp, repaint, screenSurface, sizeStage } from "./flame/state.js";
 import { buildTable, showRows } from "./flame/table.js";
-import { loadTree } from "./flame/tree.js";
-import { applyView } from "./flame/weights.js";
-import { newAddress } from "./kit/address.js";
-import { byId, showSentence } from "./kit/elements.js";
-import { exposed, startPage } from "./kit/startup.js";
+import { applyView, loadTree } from "./flame/tree.js";
+import { byId, exposed, showSentence, startPage } from "./kit/page.js";
+import { newAddress } from "./kit/state.js";
 import { bindPrint, bindTheme } from "./kit/theme.js";
 import { loadTimeline } from "./timeline/decode.js";
 import { addTimeline, exposeTimeline, readTimeline, writeTimeline } from "./timeline/page.js";

@@ -1,8 +1,6 @@
 // The page of a comparison: its plots are drawn anew for each theme, width and choice of variants.
 
-import { readJson } from "../../../render/assets/kit/columns.js";
-import { byId } from "../../../render/assets/kit/elements.js";
-import { exposed, startPage } from "../../../render/assets/kit/startup.js";
+import { byId, exposed, readJson, startPage } from "../../../render/assets/kit/page.js";
 import { bindPrint, bindTheme, withColours } from "../../../render/assets/kit/theme.js";
 
 const PAPER_WIDTH = 680; // what A4 leaves between its margins, in CSS pixels

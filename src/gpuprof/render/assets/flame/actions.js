@@ -1,14 +1,14 @@
-// What changes the state of the flame graph. Who shows the state is not known here: it listens to the announcements
-// "window", "selection", "search", "direction", "order", "colour" and "tree".
+// What changes the state of the flame graph, and its part of the address. Who shows the state is not known here: it
+// listens to the announcements "window", "selection", "search", "direction", "order", "colour" and "tree".
 
 import { flipRow, ROW_HEIGHT } from "./cells.js";
 import { colourModes } from "./colours.js";
 import { placeNodes } from "./layout.js";
+import { searchTree } from "./nodes.js";
 import { foldRecursion } from "./recursion.js";
-import { searchTree } from "./search.js";
-import { applyView } from "./weights.js";
+import { applyView } from "./tree.js";
 
-export function setWindow(app, low, high, focus, save = app.address.save) {
+function setWindow(app, low, high, focus, save = app.address.save) {
   const { whole } = app.tree;
   const size = Math.min(Math.max(high - low, 1), whole);
   const start = Math.min(Math.max(low, 0), whole - size);
@@ -95,7 +95,7 @@ export function search(app, text) {
   return { count, calls, share };
 }
 
-// A leaf alone would be one full-width bar: its parent shows what it stands among.
+// A leaf alone would be one full-width bar: its parent shows its siblings.
 export function showInPicture(app, node) {
   const up = app.tree.parent[node];
   zoomTo(app, up >= 0 ? up : node);
@@ -166,4 +166,53 @@ export function setFolding(app, isFolded) {
   treeChanged(app, moved(focus));
   if (selected >= 0) select(app, moved(selected));
   app.address.save();
+}
+
+// ---- the address ----
+
+export function writeFlame(app, state) {
+  const { tree } = app;
+  if (app.view.focus >= 0) state.set("zoom", app.view.focus);
+  if (!isFilled(app)) state.set("window", windowText(app));
+  if (app.found.text) state.set("search", app.found.text);
+  if (app.flame) state.set("flame", "1");
+  if (app.order !== "recorded") state.set("order", app.order);
+  if (tree.full) state.set("fold", "1");
+  if (tree.view !== tree.first) state.set("weight", tree.views[tree.view].key);
+  if (app.colour !== colourModes(tree)[0].key) state.set("colour", app.colour);
+  if (app.selected >= 0 && app.selected !== app.view.focus) state.set("cell", app.selected);
+}
+
+export function readFlame(app, state) {
+  setFolding(app, state.get("fold") === "1");
+  chooseView(app, state.get("weight"));
+  setColour(app, state.get("colour"));
+  setFlame(app, state.get("flame") === "1");
+  setOrder(app, state.get("order") === "largest" ? "largest" : "recorded");
+  search(app, state.get("search") ?? "");
+  const nodeIn = (key) => {
+    const node = Number(state.get(key) ?? -1);
+    return Number.isInteger(node) && node >= 0 && node < app.tree.count ? node : -1;
+  };
+  zoomTo(app, nodeIn("zoom"));
+  select(app, nodeIn("cell") >= 0 ? nodeIn("cell") : nodeIn("zoom"));
+  restoreWindow(app, state.get("window"), nodeIn("zoom"));
+}
+
+// Whether the window is just that of the zoomed node, or of everything.
+function isFilled({ tree, place, view }) {
+  const low = view.focus < 0 ? 0 : place.x[view.focus];
+  const high = view.focus < 0 ? tree.whole : low + tree.width[view.focus];
+  return Math.max(Math.abs(view.low - low), Math.abs(view.high - high)) <= 1e-4 * (view.high - view.low);
+}
+
+// In parts of the whole, which has another size where the widths are bytes or launches.
+function windowText({ tree, view }) {
+  return [view.low, view.high].map((at) => at / tree.whole).join("_");
+}
+
+// The selected cell may be outside of it, and of the zoomed one.
+function restoreWindow(app, text, focus) {
+  const [low, high] = (text ?? "").split("_").map((part) => Number(part) * app.tree.whole);
+  if (low >= 0 && low < high && high <= app.tree.whole) setWindow(app, low, high, focus);
 }

@@ -55,7 +55,7 @@ function collectRow(app, level, y, widthPx) {
   return { level, y, cells };
 }
 
-// `hidden` is 0 for a node's own cell, else how many nodes the grey cell stands for.
+// `hidden` is 0 for a node's own cell, else how many nodes the grey cell hides.
 function newCell(node, from, to, hidden, marked) {
   return { node, from, to, hidden, marked, left: 0, right: 0 };
 }

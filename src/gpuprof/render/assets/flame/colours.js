@@ -1,13 +1,15 @@
-// What the colours show: the kind of call, what else the run knows of it, or how it changed. Colours are in the style
+// What the colours show: the kind of call, what else the run has recorded of it, or how it changed. Colours are in the style
 // sheet; a canvas cannot use its variables, so they are resolved once a theme.
 
+import { counted, formatFraction } from "../kit/format.js";
+import { byId, newElement } from "../kit/page.js";
 import { hasForcedColours, withColours } from "../kit/theme.js";
-import { CHANGE_MODES, stateOf } from "./difference.js";
+import { CHANGE_MARKS, CHANGE_MODES, CHANGE_TEXTS, stateOf } from "./difference.js";
 
-export const CATEGORY_COLOURS = 8;
-export const SHADES = [-0.1, -0.05, 0, 0.05, 0.1]; // towards black or white: tells neighbours of one kind apart
+const CATEGORY_COLOURS = 8;
+const SHADES = [-0.1, -0.05, 0, 0.05, 0.1]; // towards black or white: distinguishes neighbours of one kind
 const STRENGTHS = [0.05, 0.2]; // of a change, as a fraction of the old time: from here on a stronger colour
-export const STRENGTH_TEXTS = ["by less than 5%", "by 5% to 20%", "by 20% and more"];
+const STRENGTH_TEXTS = ["by less than 5%", "by 5% to 20%", "by 20% and more"];
 export const HATCHED = ["new", "gone", "unknown"];
 
 export function readPalette(kinds) {
@@ -64,7 +66,7 @@ export function colourModes(tree) {
   return tree.diff ? [...CHANGE_MODES, kind, ...others] : [kind, ...others];
 }
 
-export function coloured(app) {
+function coloured(app) {
   return app.tree.colourings.find(({ key }) => key === app.colour);
 }
 
@@ -76,8 +78,8 @@ export function nodeColour(app, node) {
   return categoryColour(palette, scheme, tree.columns[`colour.${scheme.key}`][node]);
 }
 
-// The last category says that nothing is known.
-export function categoryColour(palette, scheme, code) {
+// The last category is "unknown".
+function categoryColour(palette, scheme, code) {
   return code === scheme.categories.length - 1 ? palette.none : palette.categories[code % CATEGORY_COLOURS];
 }
 
@@ -105,7 +107,89 @@ function changeColour(app, node) {
   return shades.length === 1 ? shades[0] : shades[strengthOf(change, node)];
 }
 
-export function strengthOf(change, node) {
+function strengthOf(change, node) {
   const ratio = Math.abs(change.new[node] - change.old[node]) / change.old[node];
   return STRENGTHS.filter((from) => ratio >= from).length;
+}
+
+// ---- legend ----
+
+// Text, share, the colour on the canvas, the same for a style sheet, and the hatch of a swatch.
+export function legendEntries(app) {
+  const { tree, palette } = app;
+  if (tree.diff?.[app.colour]) return changeLegend(app);
+  const scheme = coloured(app);
+  if (!scheme) return kindEntries(app);
+  const own = new Float64Array(scheme.categories.length);
+  const codes = tree.columns[`colour.${scheme.key}`];
+  const used = new Set(codes);
+  for (let node = 0; node < tree.count; node++) own[codes[node]] += Math.max(0, tree.own[node]);
+  return scheme.categories
+    .map((text, code) => ({
+      code,
+      text,
+      share: formatFraction(own[code], tree.whole),
+      colour: categoryColour(palette, scheme, code),
+      style:
+        code === scheme.categories.length - 1 ? "var(--category-none)" : `var(--category-${code % CATEGORY_COLOURS})`,
+    }))
+    .filter(({ code }) => used.has(code));
+}
+
+// The kinds that occur, with the self time of each; a process's is what is untracked.
+function kindEntries({ tree, palette }) {
+  const own = new Float64Array(tree.kinds.length);
+  for (let node = 0; node < tree.count; node++) own[tree.kind[node]] += Math.max(0, tree.own[node]);
+  const used = new Set(tree.kind);
+  return tree.kinds
+    .map((kind, code) => ({
+      code,
+      text: kind === "process" && own[code] > 0 ? "process, untracked" : kind,
+      share: formatFraction(own[code], tree.whole),
+      colour: palette.kinds[code][SHADES.indexOf(0)],
+      style: `var(--kind-${kind})`,
+    }))
+    .filter(({ code }) => used.has(code));
+}
+
+function changeLegend(app) {
+  const { tree, palette } = app;
+  const change = tree.diff[app.colour];
+  const counts = new Map();
+  for (let node = 0; node < tree.count; node++) {
+    if (!(tree.width[node] > 0)) continue;
+    const name = tree.states[change.state[node]];
+    const key = palette.change[name].length > 1 ? `${name}/${strengthOf(change, node)}` : `${name}/0`;
+    counts.set(key, (counts.get(key) ?? 0) + 1);
+  }
+  return Object.keys(CHANGE_TEXTS)
+    .flatMap((name) =>
+      palette.change[name].map((colour, strength) =>
+        legendEntry(name, strength, colour, palette.change[name].length > 1, counts.get(`${name}/${strength}`)),
+      ),
+    )
+    .filter(({ count }) => count);
+}
+
+function legendEntry(name, strength, colour, hasStrengths, count) {
+  const words = [CHANGE_MARKS[name], CHANGE_TEXTS[name], hasStrengths && STRENGTH_TEXTS[strength]].filter(Boolean);
+  return {
+    text: words.join(" "),
+    share: count ? counted(count, "cell") : "",
+    count,
+    colour,
+    style: colour,
+    hatch: HATCHED.includes(name) ? name : "",
+  };
+}
+
+export function buildLegend(app) {
+  const items = legendEntries(app).map(({ text, share, style, hatch }) => {
+    const item = newElement("li");
+    const swatch = newElement("i", undefined, hatch ? `hatch-${hatch}` : undefined);
+    swatch.style.backgroundColor = style;
+    item.append(swatch, `${text} `, newElement("small", share));
+    return item;
+  });
+  byId("legend").replaceChildren(...items);
 }

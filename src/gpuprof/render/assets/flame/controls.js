@@ -1,16 +1,32 @@
-// The controls above the picture, and the heading: what they show and what they do.
+// The controls above the picture, the heading, pointer and keys. The picture follows keys when it has the focus; / ? and
+// Escape work anywhere.
 
-import { byId, fillOptions, listen, press } from "../kit/elements.js";
-import { showFound } from "../kit/search.js";
-import { chooseView, search, setColour, setFlame, setFolding, setOrder, zoomTo } from "./actions.js";
-import { isZoomed } from "./cells.js";
+import { bindPageKeys, byId, fillOptions, hideTooltip, listen, press } from "../kit/page.js";
+import { showFound } from "../kit/table.js";
+import {
+  chooseView,
+  openHidden,
+  search,
+  select,
+  setColour,
+  setFlame,
+  setFolding,
+  setOrder,
+  zoomAround,
+  zoomTo,
+} from "./actions.js";
+import { cellAt, isZoomed } from "./cells.js";
 import { colourModes } from "./colours.js";
-import { savePng } from "./picture.js";
-import { saveSvg } from "./picture_svg.js";
-import { foundText } from "./search.js";
+import { showCellTooltip, showCrumbs } from "./details.js";
+import { sibling, widestChild } from "./layout.js";
+import { foundText } from "./nodes.js";
+import { paintRows } from "./paint.js";
+import { savePng, saveSvg } from "./picture.js";
 import { saveFolded, saveSpeedscope } from "./stacks.js";
-import { sizeStage } from "./state.js";
-import { hotTitle, wholeText } from "./weights.js";
+import { screenSurface, sizeStage } from "./state.js";
+import { hotTitle, wholeText } from "./tree.js";
+
+// ---- controls ----
 
 export function bindControls(app) {
   fillChoices(app);
@@ -94,13 +110,104 @@ function showHeading({ tree }) {
   const { note } = tree.views[tree.view];
   byId("view-note").textContent = note;
   byId("view-note").hidden = !note;
-  byId("hot-title").textContent = tree.diff ? "What changed most: own time" : hotTitle(tree);
+  byId("hot-title").textContent = tree.diff ? "What changed most: self time" : hotTitle(tree);
 }
 
-// Under its button; style sheets cannot say so in every browser yet.
+// Under its button; style sheets cannot place it in every browser yet.
 function placeSaves() {
   const { left, bottom } = byId("more-saves").getBoundingClientRect();
   const { style } = byId("saves");
   style.left = `${Math.max(8, Math.min(left, innerWidth - 150))}px`;
   style.top = `${bottom + 4}px`;
+}
+
+// ---- pointer and keys ----
+
+export const WHEEL_SPEED = 0.0025; // of the window for one pixel of wheel
+
+export function bindPointer(app) {
+  const { canvas, stage } = app;
+  canvas.addEventListener("pointermove", (event) => hover(app, event));
+  canvas.addEventListener("pointerleave", () => leave(app));
+  canvas.addEventListener("click", (event) => clickCell(app, event));
+  canvas.addEventListener("dblclick", () => zoomTo(app, -1));
+  stage.addEventListener(
+    "scroll",
+    () => {
+      leave(app);
+      app.redraw();
+    },
+    { passive: true },
+  );
+  // Only with Ctrl (a pinch on a touch pad too): a plain wheel scrolls the page, as everywhere.
+  canvas.addEventListener("wheel", (event) => wheelZoom(app, event), { passive: false });
+  new ResizeObserver(() => fitPicture(app)).observe(stage);
+  addEventListener("resize", () => fitPicture(app)); // the browser's own zoom changes the pixel ratio
+}
+
+// On paper the picture stays as it was drawn: there the stage has the height of the canvas.
+function fitPicture(app) {
+  if (document.documentElement.hasAttribute("data-print")) return;
+  showCrumbs(app);
+  app.redraw();
+}
+
+function hover(app, event) {
+  const cell = cellAt(app.rows, event.offsetX, event.offsetY);
+  if (event.pointerType !== "touch") showCellTooltip(app, cell, event.clientX, event.clientY);
+  if (cell === app.hovered) return;
+  app.hovered = cell;
+  app.canvas.toggleAttribute("data-hit", cell !== null);
+  paintRows(app, screenSurface(app), app.rows);
+}
+
+function leave(app) {
+  hideTooltip();
+  if (!app.hovered) return;
+  app.hovered = null;
+  app.redraw();
+}
+
+function clickCell(app, event) {
+  const cell = cellAt(app.rows, event.offsetX, event.offsetY);
+  if (!cell) return;
+  if (cell.hidden > 1) openHidden(app, cell, event.offsetX / app.stage.clientWidth);
+  else zoomTo(app, cell.node);
+}
+
+function wheelZoom(app, event) {
+  if (!event.ctrlKey) return;
+  event.preventDefault();
+  zoomAround(app, event.offsetX / app.stage.clientWidth, Math.exp(event.deltaY * WHEEL_SPEED));
+}
+
+// Up and down follow the picture: in a flame the caller is below.
+function neighbour(app, key) {
+  const { tree, place, selected } = app;
+  if (selected < 0) return app.view.focus >= 0 ? app.view.focus : place.levels.nodes[0];
+  if (key === "ArrowLeft") return sibling(tree, place, selected, -1);
+  if (key === "ArrowRight") return sibling(tree, place, selected, 1);
+  const towardsRoot = (key === "ArrowUp") !== app.flame;
+  // Down goes to the widest child: walking down follows where the time goes.
+  return towardsRoot ? tree.parent[selected] : widestChild(tree, selected);
+}
+
+export function bindKeys(app) {
+  app.canvas.addEventListener("keydown", (event) => {
+    if (event.key.startsWith("Arrow")) {
+      event.preventDefault();
+      const node = neighbour(app, event.key);
+      if (node >= 0) select(app, node);
+    } else if (event.key === "Enter" && app.selected >= 0) {
+      zoomTo(app, app.selected);
+    }
+  });
+  bindPageKeys(({ target }) => {
+    const isInSearch = target === byId("search");
+    // In the search box Escape first gives up the search, as people expect of a search box.
+    if (isInSearch && target.value) return search(app, "");
+    zoomTo(app, -1);
+    if (isInSearch) app.canvas.focus();
+    return undefined;
+  });
 }

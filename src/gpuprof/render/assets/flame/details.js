@@ -1,15 +1,14 @@
 // Text about a node near its cell: tooltip, the line below the picture, the zoom path.
 
 import { elided } from "../kit/canvas.js";
-import { byId, factList, newButton, newElement } from "../kit/elements.js";
 import { formatCount, formatFraction } from "../kit/format.js";
-import { hideTooltip, showTooltip } from "../kit/tooltip.js";
+import { byId, factList, hideTooltip, newButton, newElement, showTooltip } from "../kit/page.js";
 import { zoomTo } from "./actions.js";
 import { colourFacts } from "./colours.js";
 import { differenceFacts } from "./difference.js";
 import { nameForms, quotedIfBlank } from "./names.js";
 import { ancestors, fullName, kindName, pathText, shownName } from "./nodes.js";
-import { amountText } from "./weights.js";
+import { amountText } from "./tree.js";
 
 // Callers shown in the zoom path, and characters of each name.
 const CRUMBS = { count: 5, length: 40 };
@@ -22,14 +21,14 @@ function nodeFacts(app, node) {
   const up = tree.parent[node];
   const facts = [
     ["Total", amountText(tree, tree.total[node])],
-    ["Own", amountText(tree, tree.own[node])],
+    ["Self", amountText(tree, tree.own[node])],
   ];
   if (tree.calls[node] > 0) {
     facts.push(["Calls", formatCount(tree.calls[node])]);
     facts.push(["Mean per call", amountText(tree, tree.total[node] / tree.calls[node])]);
   }
-  facts.push(["Share of everything", formatFraction(tree.width[node], tree.whole)]);
-  if (up >= 0) facts.push(["Share of parent", formatFraction(tree.width[node], tree.width[up])]);
+  facts.push(["Percent of the total", formatFraction(tree.width[node], tree.whole)]);
+  if (up >= 0) facts.push(["Percent of the parent", formatFraction(tree.width[node], tree.width[up])]);
   facts.push(["Threads", formatCount(tree.threads[node])], ...colourFacts(app, node));
   if (overlaps(tree, node)) facts.push(["Drawn width", `${amountText(tree, tree.width[node])} (calls overlap)`]);
   return facts;
@@ -71,7 +70,7 @@ export function showCellTooltip(app, cell, x, y) {
   return showTooltip(x, y, content);
 }
 
-// The line below the picture is also what a screen reader speaks when the selection moves.
+// The line below the picture is also what a screen reader reads out when the selection moves.
 export function showDetails(app) {
   const line = byId("details");
   if (app.selected < 0) {

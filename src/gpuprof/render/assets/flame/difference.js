@@ -5,7 +5,7 @@ import { formatCount, formatDuration, formatPercentSize } from "../kit/format.js
 
 export const CHANGE_MODES = [
   { key: "total", label: "Colour: change of total" },
-  { key: "own", label: "Colour: change of own time" },
+  { key: "own", label: "Colour: change of self time" },
 ];
 
 export const CHANGE_TEXTS = {
@@ -18,12 +18,12 @@ export const CHANGE_TEXTS = {
 };
 
 const TOO_SMALL = "too small to be judged";
-const MANYFOLD = 10; // from here on a ratio is told as such, not in per cent
+const MANYFOLD = 10; // from here on a ratio is written as such, not in percent
 
-// A sign before the name, so that nothing rests on the colour alone.
+// A sign before the name, so that colour is not the only sign.
 export const CHANGE_MARKS = { slower: "▲", faster: "▼", new: "+", gone: "−" };
 
-export const STANDING = ["slower", "faster", "new", "gone"];
+export const SIGNIFICANT = ["slower", "faster", "new", "gone"];
 
 export function readDifference(column) {
   const side = (name) => ({
@@ -79,7 +79,7 @@ export function differenceFacts(tree, node) {
   const facts = [];
   for (const [title, change] of [
     ["Total", total],
-    ["Own", own],
+    ["Self", own],
   ]) {
     const [old, now] = [change.old[node], change.new[node]];
     facts.push([title, `${sidesText({ old, new: now })}, ${formatChange(now - old)} (${formatRatio(old, now)})`]);

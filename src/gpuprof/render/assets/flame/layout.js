@@ -32,7 +32,7 @@ function sumOfRoots(tree, width) {
 // The place of every node: `x` in ns, and the nodes of each level from left to right.
 export function placeNodes(tree, largestFirst) {
   const x = positions(tree, largestFirst ? byWidth(tree) : null);
-  const levels = groupLevels(tree); // of what has a width: another weight may know nothing of a node
+  const levels = groupLevels(tree); // of what has a width: a node may have no width in another weight
   if (largestFirst) sortLevels(levels, x, tree.width);
   const rank = new Int32Array(tree.count).fill(-1);
   levels.nodes.forEach((node, at) => {
@@ -80,7 +80,7 @@ function groupLevels(tree) {
 function sortLevels(levels, x, width) {
   for (let level = 0; level < levels.count; level++) {
     const nodes = levels.nodes.subarray(levels.start[level], levels.start[level + 1]);
-    // A node without width shares its position with the node after it and stands before that one.
+    // A node without width shares its position with the node after it and comes before that one.
     nodes.sort((a, b) => x[a] - x[b] || width[a] - width[b]);
   }
 }
@@ -93,7 +93,7 @@ export function widestChild(tree, node) {
   return widest;
 }
 
-// The sibling `step` places to the right; siblings stand side by side in their level.
+// The sibling `step` places to the right; siblings are side by side in their level.
 export function sibling(tree, place, node, step) {
   if (place.rank[node] < 0) return -1;
   const at = place.rank[node] + step;

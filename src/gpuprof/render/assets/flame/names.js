@@ -4,9 +4,9 @@
 
 export const BACKWARD_PREFIX = "autograd::engine::evaluate_function: ";
 const PART_LIMIT = 8; // parts of a path, or arguments of a template, that a label may shorten to
-const WRAPPER_LENGTH = 10; // a template whose name is shorter says little by itself
+const WRAPPER_LENGTH = 10; // a template whose name is shorter does not identify a kernel
 
-// Every backward call starts with the same 37 characters, which would fill the cell and tell nothing.
+// Every backward call starts with the same 37 characters, which would fill the cell without identifying it.
 export function withoutPrefix(name) {
   return name.startsWith(BACKWARD_PREFIX) ? name.slice(BACKWARD_PREFIX.length) : name;
 }
@@ -16,7 +16,7 @@ export function quotedIfBlank(name) {
   return name.trim() ? name : `"${name}"`;
 }
 
-// The ways to write a name, from the whole to the shortest that still tells what it is.
+// The ways to write a name, from the whole to the shortest that still identifies it.
 export function nameForms(name, kind) {
   if (kind === "layer") return pathForms(name);
   if (kind === "kernel") return signatureForms(name);
@@ -51,8 +51,8 @@ function signatureForms(name) {
   return [...new Set([...signatures, folded, ...withFewerArguments(folded)])];
 }
 
-// The signature whole, without result and parameters, without namespaces, and with what stands deep in the
-// template's arguments folded: the number of a lambda tells nothing.
+// The signature whole, without result and parameters, without namespaces, and with what is deep in the
+// template's arguments folded: the number of a lambda identifies nothing.
 export function signaturesOf(name) {
   if (!/[<(]/.test(name)) return [name];
   const bare = withoutParameters(name).replace(/> (?=>)/g, ">");

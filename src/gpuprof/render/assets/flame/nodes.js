@@ -1,7 +1,12 @@
-// Names and paths of nodes. Models of one run may have layers of the same path; where they do, lists write
-// `model/path` and the search finds that, too. The rule is that of the summary, see `_display_names` in fold.py.
+// Names and paths of nodes, and the search over them. Models of one run may have layers of the same path; where they
+// do, lists write `model/path` and the search finds that, too. The rule is that of the summary, see `_display_names`
+// in fold.py.
 
+import { counted, formatFraction } from "../kit/format.js";
+import { compileQuery } from "../kit/table.js";
 import { quotedIfBlank, signaturesOf, withoutPrefix } from "./names.js";
+
+// ---- names and paths ----
 
 const PATH_LIMIT = 8; // names of a path that are shown; a stack may be 20,000 deep
 
@@ -60,14 +65,14 @@ function needModels(tree, layer) {
     if (tree.kind[node] === layer) pairs.set(roots[node] * names.length + name[node], node);
   }
   const nodes = [...pairs.values()];
-  // Roots without layers of their own, such as a loss beside the model, make no name ambiguous.
+  // Roots without layers of their own, such as a loss next to the model, make no name ambiguous.
   const prefixing = new Set(
     nodes.filter((node) => underRoot(tree, node) !== names[name[node]]).map((node) => roots[node]),
   );
   return prefixing.size > 1 || new Set(nodes.map((node) => names[name[node]])).size < nodes.length;
 }
 
-// A layer that is called directly, outside its model, is its own root: its path says so already.
+// A layer that is called directly, outside its model, is its own root: its path has it already.
 export function underRoot(tree, node) {
   const name = tree.names[tree.name[node]];
   const root = tree.names[tree.roots[node]];
@@ -98,7 +103,7 @@ export function listedName(tree, node) {
   return hasModelName(tree, node) ? underRoot(tree, node) : shortName(tree, node);
 }
 
-// A test of nodes for what lists write of them beside their names.
+// A test of nodes for what lists write of them in addition to their names.
 export function modelNameTest(tree, test) {
   if (!tree.namesModels) return () => false;
   const known = new Map();
@@ -124,4 +129,42 @@ export function tellingNames(tree, nodes) {
 function listForms(tree, node) {
   const name = quotedIfBlank(listedName(tree, node));
   return kindName(tree, node) === "kernel" ? signaturesOf(name) : [name];
+}
+
+// ---- search: names are few even where nodes are many, so each name is tested once ----
+
+export const NO_SEARCH = { text: "", marks: null, count: 0, calls: 0, ns: 0, share: 0, invalid: false };
+
+// `marks` has a 1 for each matching node. `ns` counts a match inside another match once. A process is no call.
+export function searchTree(tree, text) {
+  if (!text) return NO_SEARCH;
+  const test = compileQuery(text);
+  if (!test) return { ...NO_SEARCH, text, invalid: true };
+  const names = tree.names.map((name) => test(name) || test(withoutPrefix(name)));
+  const isListedSo = modelNameTest(tree, test);
+  const process = tree.kinds.indexOf("process");
+  const marks = new Uint8Array(tree.count);
+  let count = 0;
+  let calls = 0;
+  let ns = 0;
+  let covered = 0; // nodes below this index are inside the last outermost match
+  for (let node = 0; node < tree.count; node++) {
+    if (!names[tree.name[node]] && !isListedSo(node)) continue;
+    marks[node] = 1;
+    count++;
+    if (tree.kind[node] !== process) calls += tree.calls[node];
+    if (node < covered) continue;
+    covered = tree.end[node];
+    ns += tree.width[node];
+  }
+  return { text, marks, count, calls, ns, share: tree.whole > 0 ? ns / tree.whole : 0, invalid: false };
+}
+
+export function foundText(found, tree) {
+  if (!found.text) return "";
+  if (found.invalid) return "not a regular expression";
+  if (!found.count) return "no match";
+  const parts = [counted(found.count, "cell")];
+  if (found.calls) parts.push(counted(found.calls, "call"));
+  return `${parts.join(", ")}, ${formatFraction(found.ns, tree.whole)} of the ${tree.time}`;
 }

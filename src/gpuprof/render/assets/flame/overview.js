@@ -1,14 +1,98 @@
-// The largest own times, or their changes: as cards, and in a sentence for those who cannot see the picture.
+// Nodes of one name and kind together, and the largest of them: as cards, and in a sentence for those who cannot see
+// the picture.
 
-import { byId, newButton, newElement, setBreakable } from "../kit/elements.js";
 import { formatCount, formatFraction } from "../kit/format.js";
-import { exactQuery } from "../kit/search.js";
+import { byId, newButton, newElement, setBreakable } from "../kit/page.js";
+import { exactQuery } from "../kit/table.js";
 import { search } from "./actions.js";
-import { formatChange, formatRatio, sidesText } from "./difference.js";
-import { changedGroups, changeOf, verdictText } from "./groups.js";
-import { fullListedName, kindName, listedName } from "./nodes.js";
-import { fractionBar } from "./table.js";
-import { amountText } from "./weights.js";
+import { formatChange, formatRatio, judgedState, sidesText, SIGNIFICANT } from "./difference.js";
+import { fullListedName, kindName, listedName, rowKey, rowModel, tellingNames } from "./nodes.js";
+import { amountText } from "./tree.js";
+
+// ---- groups ----
+
+// One group for each pair of name and kind, of layers for each in a model; largest self time first.
+export function groupByName(tree) {
+  const groups = new Map();
+  for (let node = 0; node < tree.count; node++) {
+    const key = rowKey(tree, rowModel(tree, node), tree.name[node], tree.kind[node]);
+    let group = groups.get(key);
+    if (!group) {
+      group = { node, own: 0, total: 0, calls: 0, covered: 0, text: "", row: null, change: newChange() };
+      groups.set(key, group);
+    }
+    addToGroup(tree, group, node);
+  }
+  const sorted = [...groups.values()].sort((a, b) => b.own - a.own);
+  const texts = tellingNames(
+    tree,
+    sorted.map(({ node }) => node),
+  );
+  sorted.forEach((group, i) => {
+    group.text = texts[i];
+  });
+  return sorted;
+}
+
+function addToGroup(tree, group, node) {
+  group.own += Math.max(0, tree.own[node]);
+  group.calls += tree.calls[node];
+  if (tree.diff) addChange(tree, group, node);
+  if (tree.own[node] > tree.own[group.node]) group.node = node; // the hottest instance
+  if (node < group.covered) return; // inside itself: its time is in the outer call's total already
+  group.total += tree.total[node];
+  group.covered = tree.end[node];
+}
+
+export function meanTotal(group) {
+  return group.calls > 0 ? group.total / group.calls : 0;
+}
+
+function newChange() {
+  return { old: 0, new: 0, callsOld: 0, callsNew: 0, largest: -1, states: new Map() };
+}
+
+// The node that the group leads to is the one that changed most, of those whose change is significant first.
+function addChange(tree, group, node) {
+  const { own, callsOld, callsNew } = tree.diff;
+  const { change } = group;
+  const state = judgedState(tree, own, node);
+  change.old += own.old[node];
+  change.new += own.new[node];
+  change.callsOld += callsOld[node];
+  change.callsNew += callsNew[node];
+  change.states.set(state, (change.states.get(state) ?? 0) + 1);
+  const size = Math.abs(own.new[node] - own.old[node]) + (SIGNIFICANT.includes(state) ? tree.whole + 1 : 0);
+  if (size <= change.largest) return;
+  change.largest = size;
+  group.node = node;
+}
+
+export function changeOf(group) {
+  return group.change.new - group.change.old;
+}
+
+export function ratioOf({ change }) {
+  return change.old > 0 ? (change.new - change.old) / change.old : Infinity;
+}
+
+export function verdictText(group) {
+  const { states } = group.change;
+  const all = [...states.values()].reduce((sum, count) => sum + count, 0);
+  const parts = SIGNIFICANT.filter((name) => states.has(name)).map((name) => `${states.get(name)} ${name}`);
+  if (!parts.length) return states.has("same") ? "no difference" : states.has("unknown") ? "not judged" : "too small";
+  return all === 1 ? parts[0].slice(2) : `${parts.join(", ")} of ${all}`;
+}
+
+// Names of which at least one cell changed beyond chance, the largest change first.
+function changedGroups(groups) {
+  return groups
+    .filter(({ change }) => SIGNIFICANT.some((name) => change.states.has(name)) && change.largest > 0)
+    .filter((group) => changeOf(group) !== 0)
+    .sort((a, b) => Math.abs(changeOf(b)) - Math.abs(changeOf(a)));
+}
+
+// ---- cards and summary ----
 
 const CARDS = 5;
 const KEYS = "Arrow keys select, Enter zooms, Escape zooms out, slash searches. A table with the same data follows.";
@@ -36,7 +120,7 @@ function newCard(app, group, title, ...figures) {
 
 function amountCards(app, groups) {
   const { tree } = app;
-  // Time outside all spans is a cell, a row and in the legend; a card would only say that a program starts.
+  // Untracked time is a cell, a row and in the legend; a card would only show that a program starts.
   const calls = groups.filter((group) => group.own > 0 && kindName(tree, group.node) !== "process");
   return calls
     .slice(0, CARDS)
@@ -73,7 +157,7 @@ function amountSummary({ tree }, groups) {
   const largest = groups
     .slice(0, 3)
     .map((group) => `${group.text} (${kindName(tree, group.node)}) ${formatFraction(group.own, tree.whole)}`);
-  return `${amountText(tree, tree.whole)} in ${formatCount(tree.count)} cells. Most own time: ${largest.join(", ")}.`;
+  return `${amountText(tree, tree.whole)} in ${formatCount(tree.count)} cells. Most self time: ${largest.join(", ")}.`;
 }
 
 function changeSummary({ tree }, groups) {
@@ -81,7 +165,16 @@ function changeSummary({ tree }, groups) {
     .slice(0, 3)
     .map((group) => `${group.text} ${formatChange(changeOf(group))} (${verdictText(group)})`);
   const changes = largest.length
-    ? `Largest changes of own time: ${largest.join(", ")}.`
+    ? `Largest changes of self time: ${largest.join(", ")}.`
     : "No difference beyond chance.";
   return `Difference of two sides, ${sidesText(tree.diff.whole)}. ${changes}`;
+}
+
+export function fractionBar(tree, group) {
+  const bar = newElement("span", undefined, "bar");
+  const fill = newElement("span");
+  fill.style.width = `${tree.whole > 0 ? (100 * group.own) / tree.whole : 0}%`;
+  fill.style.background = `var(--kind-${kindName(tree, group.node)})`;
+  bar.append(fill);
+  return bar;
 }

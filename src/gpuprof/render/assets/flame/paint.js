@@ -7,7 +7,7 @@ import { HATCHED, nodeColour } from "./colours.js";
 import { changeFigures, changeMark, stateOf } from "./difference.js";
 import { nameForms } from "./names.js";
 import { kindName, shownName } from "./nodes.js";
-import { amountText } from "./weights.js";
+import { amountText } from "./tree.js";
 
 // Opacity of a cell and of its label: what a search left out, and the rows above the zoomed node.
 export const FULL = { fill: 1, label: 1 };

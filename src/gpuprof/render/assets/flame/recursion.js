@@ -14,7 +14,7 @@ export function hasRecursion(tree) {
   return false;
 }
 
-// The run's own tree, on whose nodes the timeline's slices stand.
+// The run's own tree, whose nodes the timeline's slices belong to.
 export function fullTree({ tree }) {
   return tree.full ?? tree;
 }
@@ -47,7 +47,7 @@ export function foldRecursion(full) {
 }
 
 // A group for each cell of the folded tree. Only beneath a folded call are siblings of one name put together:
-// elsewhere the run told them apart for a reason.
+// elsewhere the run keeps them apart for a reason.
 function groupRecursion(full) {
   const groupOf = new Int32Array(full.count);
   const groups = [];

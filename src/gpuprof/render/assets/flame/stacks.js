@@ -1,7 +1,7 @@
-// The tree for other tools: folded stacks and speedscope's format. A path has the weight of its last call's own
+// The tree for other tools: folded stacks and speedscope's format. A path has the weight of its last call's self
 // time, so the weights add up to the picture's sum.
 
-import { download } from "../kit/download.js";
+import { download } from "../kit/page.js";
 
 // What separates names, lines, and the weight; the same as in folded.py.
 function foldedName(name) {
@@ -9,7 +9,7 @@ function foldedName(name) {
   return plain.trim() || "(unnamed)";
 }
 
-// Calls `visit(path, node)` for each node in pre-order; `path` holds the nodes down to it and changes.
+// Calls `visit(path, node)` for each node in pre-order; `path` has the nodes down to it and changes.
 function walkPaths(tree, visit) {
   const path = [];
   for (let node = 0; node < tree.count; node++) {

@@ -2,14 +2,14 @@
 // flame, order, colour}. Actions change it and announce what changed; a change asks for one redraw in the next frame.
 
 import { fittedContext } from "../kit/canvas.js";
-import { newChanges } from "../kit/changes.js";
-import { byId } from "../kit/elements.js";
+import { byId } from "../kit/page.js";
+import { newChanges } from "../kit/state.js";
 import { collectCells, ROW_HEIGHT } from "./cells.js";
 import { colourModes, nameShades, readPalette } from "./colours.js";
 import { placeNodes } from "./layout.js";
+import { NO_SEARCH } from "./nodes.js";
 import { paintRows } from "./paint.js";
 import { hasRecursion } from "./recursion.js";
-import { NO_SEARCH } from "./search.js";
 
 export function createApp(tree) {
   const app = {

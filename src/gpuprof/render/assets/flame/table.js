@@ -1,17 +1,17 @@
 // The same data as a table that can be sorted and searched.
 
-import { byId, newButton, newElement, setBreakable } from "../kit/elements.js";
 import { counted, formatCount, formatDuration, formatFraction } from "../kit/format.js";
+import { byId, newButton, newElement, setBreakable } from "../kit/page.js";
 import { newTable, rowHead, sortItems } from "../kit/table.js";
 import { showInPicture } from "./actions.js";
 import { formatChange, formatRatio } from "./difference.js";
-import { changeOf, meanTotal, ratioOf, verdictText } from "./groups.js";
 import { fullListedName, kindName, pathText } from "./nodes.js";
-import { amountText, ownTitle } from "./weights.js";
+import { changeOf, fractionBar, meanTotal, ratioOf, verdictText } from "./overview.js";
+import { amountText, ownTitle } from "./tree.js";
 
 const TABLE_ROWS = 200;
 
-const SORTED_COLUMN = 2; // own time, or its change
+const SORTED_COLUMN = 2; // self time, or its change
 
 function columnsOf({ tree }) {
   const name = { title: "Name", key: ({ text }) => text, words: true };
@@ -33,7 +33,7 @@ function columnsOf({ tree }) {
     name,
     kind,
     { title: ownTitle(tree), key: ({ own }) => own },
-    { title: "Share", key: ({ own }) => own },
+    { title: "Percent", key: ({ own }) => own },
     { title: "Total", key: ({ total }) => total },
     { title: "Calls", key: ({ calls }) => calls },
     { title: "Mean", key: meanTotal },
@@ -47,7 +47,7 @@ export function buildTable(app, groups) {
   showRows(app);
 }
 
-// The names that the search found, the largest own times of them, in the order of the heads.
+// The names that the search found, the largest self times of them, in the order of the heads.
 export function showRows(app) {
   const {
     table: { groups, sorted },
@@ -64,7 +64,7 @@ export function showRows(app) {
 
 function captionText(app, all, matching) {
   const sides = app.tree.diff ? ", before and now" : "";
-  const meaning = `Own ${app.tree.time} of each name, all its calls together${sides}.`;
+  const meaning = `Self ${app.tree.time} of each name, all its calls together${sides}.`;
   const largest = matching > TABLE_ROWS ? ` Shown are the ${formatCount(TABLE_ROWS)} largest.` : "";
   const { marks, text } = app.found;
   if (!marks) return (largest ? `${formatCount(matching)} names. ` : "") + meaning + largest;
@@ -121,13 +121,4 @@ function pathCell(app, node) {
   button.append(newElement("bdi", path));
   cell.append(button);
   return cell;
-}
-
-export function fractionBar(tree, group) {
-  const bar = newElement("span", undefined, "bar");
-  const fill = newElement("span");
-  fill.style.width = `${tree.whole > 0 ? (100 * group.own) / tree.whole : 0}%`;
-  fill.style.background = `var(--kind-${kindName(tree, group.node)})`;
-  bar.append(fill);
-  return bar;
 }

@@ -1,7 +1,37 @@
-// The call tree that the page carries.
+// The call tree that the page carries, as columns of numbers (text would be ten times as large, and parsing it would
+// take most of the time until the picture is shown), and its weights: a page carries all that its run has; a view is one
+// of them, and in a comparison one of them at one scale of the two sides.
 
-import { readJson, takeColumns } from "../kit/columns.js";
+import { formatAmount } from "../kit/format.js";
+import { byId, readJson } from "../kit/page.js";
+import { meanOfSides, readDifference, sidesText } from "./difference.js";
+import { measureTree } from "./layout.js";
 import { noteModels } from "./nodes.js";
+
+// ---- columns ----
+
+function bytesFromBase64(text) {
+  if (Uint8Array.fromBase64) return Uint8Array.fromBase64(text);
+  const binary = atob(text);
+  const bytes = new Uint8Array(binary.length);
+  for (let i = 0; i < binary.length; i++) bytes[i] = binary.charCodeAt(i);
+  return bytes;
+}
+
+function inflate(bytes) {
+  const stream = new Blob([bytes]).stream().pipeThrough(new DecompressionStream("gzip"));
+  return new Response(stream).arrayBuffer();
+}
+
+// The bytes in the element `id`, which is removed: megabytes of text that are not read again. Only a large page
+// waits here: a small one goes on at once and is ready by its load event.
+export async function takeColumns(id, isGzip) {
+  const bytes = bytesFromBase64(byId(id).textContent);
+  byId(id).remove();
+  return isGzip ? inflate(bytes) : bytes.buffer;
+}
+
+// ---- the tree ----
 
 const COLUMN_TYPES = { float64: Float64Array, float32: Float32Array, int32: Int32Array, uint8: Uint8Array };
 
@@ -35,4 +65,42 @@ export async function loadTree() {
   // the calls of the run, since the tree may show a pair of them as one; `recordedOld` is null for one run.
   const facts = { count, kinds, names, views, first, colourings, states, recorded, recordedOld };
   return noteModels({ ...facts, columns, kind, name, calls, threads, parent });
+}
+
+// ---- weights ----
+
+export function amountText(tree, value) {
+  return formatAmount(value, tree.unit);
+}
+
+export function ownTitle(tree) {
+  return tree.unit === "ns" ? "Self time" : `Self ${tree.time}`;
+}
+
+// Gives the tree the figures of a view, and what follows from them.
+export function applyView(tree, index) {
+  const view = tree.views[index];
+  const column = (name) => tree.columns[`${view.key}.${name}`];
+  tree.view = index;
+  tree.measure = view.measure; // what the widths are, as a heading
+  tree.time = view.time; // the same in a sentence: "time" or "GPU time"
+  tree.unit = view.unit;
+  tree.diff = view.scaling ? readDifference(column) : null;
+  if (tree.diff) {
+    tree.own = meanOfSides(tree.diff.own);
+    tree.total = meanOfSides(tree.diff.total);
+  } else {
+    tree.own = column("own");
+    tree.total = restoreTotal(tree.own, column("inside"));
+  }
+  measureTree(tree);
+}
+
+export function hotTitle(tree) {
+  if (tree.unit === "ns") return `Where the ${tree.time} goes: most self time`;
+  return `Where the ${tree.time} are: most self ${tree.time}`;
+}
+
+export function wholeText(tree) {
+  return tree.diff ? sidesText(tree.diff.whole) : amountText(tree, tree.whole);
 }

@@ -36,7 +36,7 @@ export function formatExactDuration(ns) {
   return `${formatDuration(ns)} (${formatCount(ns)} ns)`;
 }
 
-// An instant `ns`, with the digits that tell it from one `step` away; `largest` sets the unit.
+// An instant `ns`, with the digits that distinguish it from one `step` away; `largest` sets the unit.
 export function formatInstant(ns, step, largest) {
   const [size, unit] = DURATIONS.find(([each]) => largest >= each) ?? [1, "ns"];
   const digits = Math.min(9, Math.max(0, Math.ceil(Math.log10(size / step) - 1e-9)));

@@ -1,6 +1,8 @@
-// A table that is sorted by its heads. A column is {title, words, key}: `key` gives an item's text or number.
+// Lists of names: a table that is sorted by its heads, and texts and expressions to search for.
 
-import { byId, newButton, newElement } from "./elements.js";
+import { byId, newButton, newElement } from "./page.js";
+
+// ---- sorting ----
 
 // Calls `show` after each change of the order; the largest of the column `index` are first.
 export function newTable(columns, index, show) {
@@ -41,4 +43,32 @@ export function rowHead(text, title) {
   head.scope = "row";
   if (title !== undefined) head.title = title;
   return head;
+}
+
+// ---- searching ----
+
+// A test for names, or null where the text is not a regular expression that can be read.
+export function compileQuery(text) {
+  const pattern = /^\/(.+)\/([imsu]*)$/.exec(text);
+  if (!pattern) {
+    const needle = text.toLowerCase();
+    return (name) => name.toLowerCase().includes(needle);
+  }
+  try {
+    const expression = new RegExp(pattern[1], pattern[2]);
+    return (name) => expression.test(name);
+  } catch {
+    return null;
+  }
+}
+
+// A text that finds exactly the names that are shown as `name`.
+export function exactQuery(name) {
+  return `/^${name.replace(/[\\^$.*+?()[\]{}|/]/g, "\\$&")}$/`;
+}
+
+// The box has the found count next to it.
+export function showFound(text, isInvalid) {
+  byId("found").textContent = text;
+  byId("search").setAttribute("aria-invalid", String(isInvalid));
 }

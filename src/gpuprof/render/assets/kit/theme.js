@@ -1,8 +1,8 @@
 // Light, dark, forced colours and paper.
 
-import { byId, newElement } from "./elements.js";
+import { byId, newElement } from "./page.js";
 
-// Calls `use` with a function that resolves a CSS colour: a canvas and a plot know no variables.
+// Calls `use` with a function that resolves a CSS colour: a canvas and a plot cannot read variables.
 export function withColours(use) {
   const probe = newElement("span");
   // Where the system forces colours, the probe still has what the style sheet asked for.

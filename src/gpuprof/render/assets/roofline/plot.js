@@ -1,10 +1,9 @@
 // The plot as SVG: grid, roofs, points. Everything is drawn anew when the size or the rows change.
 
-import { byId } from "../kit/elements.js";
 import { formatAmount } from "../kit/format.js";
-import { boundColour, operationOf } from "./rows.js";
-import { makeScales, radius } from "./scale.js";
-import { highlight } from "./selection.js";
+import { byId } from "../kit/page.js";
+import { boundColour, makeScales, operationOf, radius } from "./rows.js";
+import { highlight } from "./table.js";
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -66,7 +65,7 @@ const LETTER_WIDTH = 7;
 
 // A peak is level and begins at the steepest memory roof; a memory roof rises up to the highest peak.
 // `unnamed` takes the names that there is no room for.
-function drawRoofs(scales, ceilings, unnamed) {
+function drawCeilings(scales, ceilings, unnamed) {
   const peaks = ceilings.filter((row) => row.resource === "compute").sort((a, b) => a.value - b.value);
   const levels = ceilings.filter((row) => row.resource.startsWith("memory.")).sort((a, b) => b.value - a.value);
   const highest = peaks.length ? peaks[peaks.length - 1].value : 10 ** scales.y[1];
@@ -105,7 +104,7 @@ function drawPeaks(scales, peaks, steepest, unnamed) {
   });
 }
 
-// The slowest level is named first: it is the one that most rows are held against.
+// The slowest level is named first: it is the one that most rows are compared with.
 function drawLevels(scales, levels, highest, lowest, unnamed) {
   let named = Infinity;
   return levels
@@ -144,7 +143,7 @@ function lineOf(scales, level, highest) {
   return { ends, angle: Math.atan2(ends.y2 - ends.y1, ends.x2 - ends.x1) };
 }
 
-// Names of neighbouring roofs stand at different places along them, and end below `top`, where peaks are named.
+// Names of neighbouring ceilings are at different places along them, and end below `top`, where peaks are named.
 function namedAlong(scales, { ends: { x1, y1, x2, y2 }, angle }, index, name, top) {
   const length = Math.hypot(x2 - x1, y2 - y1);
   const until = length * Math.min(1, (y1 - top) / (y1 - y2));
@@ -188,7 +187,7 @@ export function drawPlot(app) {
   const unnamed = [];
   app.svg.replaceChildren(
     ...drawGrid(app.scales),
-    ...drawRoofs(app.scales, app.device.ceilings, unnamed),
+    ...drawCeilings(app.scales, app.device.ceilings, unnamed),
     ...drawPoints(app),
   );
   const below = byId("unnamed");

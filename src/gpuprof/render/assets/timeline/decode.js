@@ -1,7 +1,8 @@
 // Decoding the timeline: see `_packed` in timeline.py. Slices are in rows, in each by time, so what a window shows is
 // found by binary search.
 
-import { readJson, takeColumns } from "../kit/columns.js";
+import { takeColumns } from "../flame/tree.js";
+import { readJson } from "../kit/page.js";
 
 // Byte planes, the lowest first, as numbers. Three of them are integers in one pass; what is above is rare.
 function joinPlanes(bytes, count, into) {
@@ -58,7 +59,7 @@ function decodeReadings(buffer, part, head) {
   });
 }
 
-// Gaps between slices of a row become starts; the first of a row is told from the beginning.
+// Gaps between slices of a row become starts; the first of a row counts from the beginning.
 function restoreStarts(gap, duration, rows, base) {
   for (const { first, stop } of rows) {
     let end = base;
@@ -116,7 +117,7 @@ function decodeTimeline(buffer, head) {
   };
 }
 
-// The timeline's data, null where the page has none, or a text that says why it was left out.
+// The timeline's data, null where the page has none, or the reason why it was left out.
 export async function loadTimeline() {
   const head = readJson("timeline-head");
   if (head === null || head.left_out) return head && head.left_out;

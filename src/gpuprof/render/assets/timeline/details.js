@@ -1,14 +1,12 @@
 // Text about slices: tooltip, the line below the picture, the marks and the totals of a range.
 
 import { quotedIfBlank, withoutPrefix } from "../flame/names.js";
-import { byId, factList, newElement, setBreakable } from "../kit/elements.js";
 import { counted, formatCount, formatDuration, formatExactDuration, formatInstant } from "../kit/format.js";
+import { byId, factList, hideTooltip, newElement, setBreakable, showTooltip } from "../kit/page.js";
 import { rowHead } from "../kit/table.js";
-import { hideTooltip, showTooltip } from "../kit/tooltip.js";
-import { blockAt, blockHides, linesInSight } from "./blocks.js";
 import { cellOfSlice } from "./marks.js";
-import { formatReading, metricText, readingAt } from "./readings.js";
-import { parentSlice, rowOf, sliceName } from "./rows.js";
+import { formatReading, metricText, readingAt } from "./paint.js";
+import { blockAt, blockHides, linesInSight, parentSlice, rowOf, sliceName } from "./rows.js";
 import { isWholeTime } from "./state.js";
 import { rangeTotals } from "./totals.js";
 
@@ -58,7 +56,7 @@ export function sliceDepth(timeline, slice) {
   return depth;
 }
 
-// The line below the picture is also what a screen reader speaks when the selection moves.
+// The line below the picture is also what a screen reader reads out when the selection moves.
 export function showSlice(app) {
   const line = byId("details");
   if (app.slice < 0) {
@@ -71,13 +69,13 @@ export function showSlice(app) {
   line.replaceChildren(newElement("b", shortSliceName(app, app.slice)), text);
 }
 
-// What a reader must know about the slice's cell in the flame graph.
+// Facts about the slice's cell in the flame graph.
 function cellRemarks(app, slice) {
   const { classes, classOf, cellsOfClass } = app.timeline;
   const node = cellOfSlice(app, slice);
   if (node < 0 || !(app.tree.width[node] > 0)) return ["no width in the flame graph, which shows another weight"];
   const cells = cellsOfClass[classes.ofNode[classes.node[classOf[slice]]]];
-  return cells > 1 ? [`one of ${formatCount(cells)} cells of the flame graph, not told which`] : [];
+  return cells > 1 ? [`one of ${formatCount(cells)} cells of the flame graph, which one is unknown`] : [];
 }
 
 export function showTimeTooltip(app, event) {
@@ -123,7 +121,7 @@ function showMarks({ marks }) {
 
 function marksText({ count, text, isShared }) {
   if (!count) return `no slice of ${text}`;
-  const which = isShared ? ", with those of other layers: the run does not tell them apart" : "";
+  const which = isShared ? ", with those of other layers: the run does not distinguish them" : "";
   return `${counted(count, "slice")} of ${text} ${count === 1 ? "is" : "are"} marked${which}`;
 }
 
@@ -135,7 +133,7 @@ export function showRange(app) {
   const slices = totals.reduce((sum, { calls }) => sum + calls, 0);
   const { low, high } = app.range;
   const from = formatInstant(low, Math.max(1, (high - low) / 1000), high);
-  const largest = totals.length > RANGE_ROWS ? `, the ${RANGE_ROWS} names with the most own time` : "";
+  const largest = totals.length > RANGE_ROWS ? `, the ${RANGE_ROWS} names with the most self time` : "";
   byId("range-caption").textContent =
     `${formatDuration(high - low)} from ${from}: ${counted(slices, "slice")} of ${counted(totals.length, "name")}${largest}`;
   byId("range-rows").replaceChildren(...totals.slice(0, RANGE_ROWS).map(rangeRow));

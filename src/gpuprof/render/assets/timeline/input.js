@@ -1,11 +1,9 @@
 // Pointer and keys of the timeline. Dragging moves it; with Shift, or on the ruler, it selects a range.
 
-import { WHEEL_SPEED } from "../flame/input.js";
-import { listen } from "../kit/elements.js";
-import { hideTooltip } from "../kit/tooltip.js";
-import { blockAt, blockHides } from "./blocks.js";
+import { WHEEL_SPEED } from "../flame/controls.js";
+import { hideTooltip, listen } from "../kit/page.js";
 import { showTimeTooltip } from "./details.js";
-import { childSlice, firstEndingAfter, parentSlice, rowOf, sliceEnd } from "./rows.js";
+import { blockAt, blockHides, childSlice, firstEndingAfter, parentSlice, rowOf, sliceEnd } from "./rows.js";
 import {
   goToMark,
   isWholeTime,
@@ -22,7 +20,7 @@ const DRAG_START = 4; // pixels below which a press is a click
 const SCROLL_PAUSE = 300; // ms after the page scrolled in which a wheel goes on scrolling it
 const KEY_ZOOM = 0.6;
 const KEY_PAN = 0.2;
-const WHEEL_LINE = 16; // pixels, where a wheel tells lines
+const WHEEL_LINE = 16; // pixels, where a wheel counts lines
 
 function timeAt(app, x) {
   const { low, high } = app.time;
@@ -40,7 +38,7 @@ export function bindTimeline(app) {
     { passive: true },
   );
   for (const canvas of [lanesCanvas, rulerCanvas]) {
-    // Somebody who scrolls the page past the picture does not mean to zoom it.
+    // Scrolling the page past the picture must not zoom it.
     canvas.addEventListener(
       "wheel",
       (event) => {
@@ -165,8 +163,8 @@ const TIMELINE_KEYS = {
   PageUp: (app) => {
     app.lanes.scrollTop -= app.lanes.clientHeight * 0.8;
   },
-  ArrowLeft: (app, shift) => arrow(app, shift, -KEY_PAN, (slice) => beside(app, slice, -1)),
-  ArrowRight: (app, shift) => arrow(app, shift, KEY_PAN, (slice) => beside(app, slice, 1)),
+  ArrowLeft: (app, shift) => arrow(app, shift, -KEY_PAN, (slice) => neighbourSlice(app, slice, -1)),
+  ArrowRight: (app, shift) => arrow(app, shift, KEY_PAN, (slice) => neighbourSlice(app, slice, 1)),
   ArrowUp: (app, shift) => arrow(app, shift, 0, (slice) => parentSlice(app.timeline, slice)),
   ArrowDown: (app, shift) => arrow(app, shift, 0, (slice) => childSlice(app.timeline, slice)),
 };
@@ -188,7 +186,7 @@ function arrow(app, shift, pan, step) {
   return undefined;
 }
 
-function beside(app, slice, step) {
+function neighbourSlice(app, slice, step) {
   const { first, stop } = rowOf(app.timeline, slice);
   const other = slice + step;
   return other >= first && other < stop ? other : -1;

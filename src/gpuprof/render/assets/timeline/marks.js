@@ -1,10 +1,10 @@
 // Marked slices: those that a search found, or the calls of a selected cell. `before[i]` is how many of the slices
-// before i are marked, so a block knows at once whether it hides any.
+// before i are marked, so one subtraction counts those in a block.
 
 import { withoutPrefix } from "../flame/names.js";
 import { kindName, listedName, modelNameTest } from "../flame/nodes.js";
 import { cellOfNode, fullTree, nodesOfCell } from "../flame/recursion.js";
-import { compileQuery } from "../kit/search.js";
+import { compileQuery } from "../kit/table.js";
 import { lowerBound } from "./rows.js";
 
 function newMarks(timeline, isSearch, marked, text) {
@@ -60,7 +60,7 @@ export function refreshMarks(app) {
   app.changes.announce("marks");
 }
 
-// A process is around everything: marking it would say nothing.
+// A process is around everything: marking it would show nothing.
 function isCall(app, node) {
   return kindName(app.tree, node) !== "process";
 }

@@ -2,15 +2,13 @@
 
 import { showDetails } from "../flame/details.js";
 import { sizeStage } from "../flame/state.js";
-import { byId, listen, press } from "../kit/elements.js";
 import { counted } from "../kit/format.js";
-import { exposed } from "../kit/startup.js";
-import { blockHides, collectBlocks, linesInSight } from "./blocks.js";
+import { byId, exposed, listen, press } from "../kit/page.js";
 import { bindTimelineDetails, showRange, showSlice, sliceDepth, sliceKind } from "./details.js";
 import { bindTimeline } from "./input.js";
 import { cellOfSlice, refreshMarks } from "./marks.js";
 import { drawTimeline } from "./paint.js";
-import { parentSlice, rowOf, SLICE_HEIGHT, sliceName } from "./rows.js";
+import { blockHides, collectBlocks, linesInSight, parentSlice, rowOf, SLICE_HEIGHT, sliceName } from "./rows.js";
 import { createTimeline, isWholeTime, selectSlice, setRange, setTime } from "./state.js";
 import { rangeTotals } from "./totals.js";
 import { saveTrace } from "./trace.js";
@@ -68,7 +66,7 @@ function readSpan(text) {
   return low < high ? { low, high } : null;
 }
 
-// `loaded` is what loadTimeline returns: the data, a text that says why there is none, or null.
+// `loaded` is what loadTimeline returns: the data, the reason why there is none, or null.
 export function addTimeline(app, loaded) {
   const isLeftOut = typeof loaded === "string";
   byId("left-out").textContent = isLeftOut ? loaded : "";
@@ -91,7 +89,7 @@ export function addTimeline(app, loaded) {
   }
 }
 
-// For who cannot see the picture: what it holds.
+// A description for those who cannot see the picture.
 function describeTimeline(app) {
   const { timeline, lanesCanvas } = app;
   const streams = timeline.tracks.filter(({ stream }) => stream).length;
@@ -101,7 +99,7 @@ function describeTimeline(app) {
   lanesCanvas.setAttribute("aria-label", `Timeline: ${document.title}`);
   byId("timeline-summary").textContent =
     `${parts.join(" ")}. Enter selects the first slice in sight; left and right then go to the slice before and after, ` +
-    "up and down to the one around and inside. Plus and minus zoom, Home shows everything, Escape lets go.";
+    "up and down to the one around and inside. Plus and minus zoom, Home shows everything, Escape clears the selection.";
 }
 
 // A slice as a test reads it.

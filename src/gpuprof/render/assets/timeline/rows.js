@@ -1,6 +1,9 @@
-// Where slices are: rows on the page, slices in rows, what is around a slice and inside it.
+// Where slices are: rows on the page, slices in rows, what is around a slice and inside it, and which rectangles a row
+// shows.
 
 import { BACKWARD_PREFIX } from "../flame/names.js";
+
+// ---- rows and slices ----
 
 export const SLICE_HEIGHT = 18; // CSS pixels
 export const TITLE_HEIGHT = 22; // of the line that names a thread, stream or device
@@ -85,7 +88,7 @@ function engineTwins(timeline) {
 }
 
 // The class around each on its own track: functions are sampled on another one than the spans between which
-// they stand in the tree.
+// they are in the tree.
 function classesAround({ parent, kind }, python) {
   return parent.map((next, number) => {
     let up = next;
@@ -111,7 +114,7 @@ export function lowerBound(values, from, stop, limit) {
   return low;
 }
 
-// The first slice of a row that ends behind `time`; slices of a row follow one another.
+// The first slice of a row that ends after `time`; slices of a row follow one another.
 export function firstEndingAfter(timeline, row, time) {
   const { start, duration } = timeline;
   let at = lowerBound(start, row.first, row.stop, time);
@@ -144,7 +147,7 @@ function parentIn(timeline, row, slice) {
   const { classOf, classes, around, twins } = timeline;
   const wanted = around[classOf[slice]];
   let at = lowerBound(timeline.start, row.first, row.stop, timeline.start[slice] + 0.5) - 1;
-  // A slice of no length, or one that ends where this one begins, may stand between.
+  // A slice of no length, or one that ends where this one begins, may be between.
   for (let tries = 0; at >= row.first && tries < 3; at--, tries++) {
     const is = twins[classOf[at]] ? classes.parent[classOf[at]] : classOf[at];
     if (at !== slice && is === wanted && holds(timeline, at, slice)) return at;
@@ -152,7 +155,7 @@ function parentIn(timeline, row, slice) {
   return -1;
 }
 
-// What a slice is inside of: on a stream what launched it, on a thread the span around it, which may stand in
+// What a slice is inside of: on a stream what launched it, on a thread the span around it, which may be in
 // another lane where tasks interleave.
 export function parentSlice(timeline, slice) {
   if (slice >= timeline.onThreads) return timeline.launcher[slice - timeline.onThreads];
@@ -200,4 +203,65 @@ function launchedSlices(timeline, slice) {
 
 export function sliceName(timeline, slice) {
   return timeline.names[timeline.classes.name[timeline.classOf[slice]]];
+}
+
+// ---- blocks: a slice of a pixel or more is drawn as itself; narrower ones of a pixel column are one block ----
+
+const NARROWEST_SLICE = 1; // CSS pixel
+
+// Blocks {first, stop, left, right} of one row: all slices from `first` to before `stop` are in it.
+export function collectBlocks(timeline, row, window, widthPx) {
+  const { start, duration } = timeline;
+  const scale = widthPx / (window.high - window.low);
+  const blocks = [];
+  let at = firstEndingAfter(timeline, row, window.low);
+  while (at < row.stop && start[at] < window.high) {
+    const left = (start[at] - window.low) * scale;
+    const width = duration[at] * scale;
+    if (width >= NARROWEST_SLICE) {
+      blocks.push({ first: at, stop: at + 1, left: Math.max(0, left), right: Math.min(widthPx, left + width) });
+      at++;
+      continue;
+    }
+    const column = Math.max(0, Math.floor(left));
+    const until = window.low + (column + 1) / scale;
+    let next = lowerBound(start, at + 1, row.stop, until);
+    // Of those that begin in a column only the last can be wide.
+    if (next - 1 > at && duration[next - 1] * scale >= NARROWEST_SLICE) next--;
+    blocks.push({ first: at, stop: next, left: column, right: column + 1 });
+    at = next;
+  }
+  return blocks;
+}
+
+export function blockHides(block) {
+  return block.stop - block.first > 1 ? block.stop - block.first : 0;
+}
+
+// The lines of the picture between two heights.
+export function linesInSight(timeline, top, height) {
+  const { lines } = timeline;
+  let low = 0;
+  let high = lines.length;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (lines[middle].top + lines[middle].height <= top) low = middle + 1;
+    else high = middle;
+  }
+  const found = [];
+  for (; low < lines.length && lines[low].top < top + height; low++) found.push(lines[low]);
+  return found;
+}
+
+// The block at a point of the canvas, with one pixel of grace; null for none.
+export function blockAt(app, px, py) {
+  const { timeline } = app;
+  const line = linesInSight(timeline, py + app.lanes.scrollTop, 1)[0];
+  if (!line || line.kind !== "row") return null;
+  const blocks = collectBlocks(timeline, line.row, app.time, app.lanes.clientWidth);
+  return (
+    blocks.findLast(({ left, right }) => px >= left && px < right) ??
+    blocks.findLast(({ left, right }) => px >= left - 1 && px < right + 1) ??
+    null
+  );
 }

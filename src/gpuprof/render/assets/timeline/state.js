@@ -3,7 +3,7 @@
 
 import { select } from "../flame/actions.js";
 import { nameShades } from "../flame/colours.js";
-import { byId } from "../kit/elements.js";
+import { byId } from "../kit/page.js";
 import { cellOfSlice, nextMarked } from "./marks.js";
 import { drawTimeline } from "./paint.js";
 import { indexTimeline, rowOf, SLICE_HEIGHT, sliceEnd, TITLE_HEIGHT } from "./rows.js";

@@ -65,7 +65,7 @@ function childLists({ count, parent }) {
   return { start, of };
 }
 
-// One row for each name and kind in the range, the largest own time first.
+// One row for each name and kind in the range, the largest self time first.
 export function rangeTotals(app, { low, high }) {
   const { timeline } = app;
   const { classes } = timeline;

@@ -1,8 +1,8 @@
 // The timeline for Perfetto and chrome://tracing: Chrome's trace format, see chrome.py for the whole run with all that
 // the page does not carry.
 
-import { download } from "../kit/download.js";
-import { metricText } from "./readings.js";
+import { download } from "../kit/page.js";
+import { metricText } from "./paint.js";
 import { rowOf } from "./rows.js";
 
 const CATEGORY_OF_KIND = { operator: "cpu_op", backward: "cpu_op", kernel: "kernel", transfer: "gpu_memcpy" };

@@ -1,4 +1,21 @@
-// The state in the address, so that a link leads to what its sender saw.
+// State that changes: announcements of changes, since actions do not know the views; and its part in the
+// address, so that a link leads to what its sender saw.
+
+// ---- announcements ----
+
+export function newChanges() {
+  const listeners = new Map();
+  return {
+    on(kinds, listener) {
+      for (const kind of kinds.split(" ")) listeners.set(kind, [...(listeners.get(kind) ?? []), listener]);
+    },
+    announce(kind, ...values) {
+      for (const listener of listeners.get(kind) ?? []) listener(...values);
+    },
+  };
+}
+
+// ---- the address ----
 
 const SAVE_DELAY = 250; // ms; browsers refuse an address that changes with every key that is held
 
