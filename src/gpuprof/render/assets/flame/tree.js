@@ -61,7 +61,7 @@ export async function loadTree() {
   const { count, kinds, names, views, first, colourings, states, calls: recorded, oldCalls: recordedOld } = head;
   const { kind, name, calls, threads } = columns;
   const parent = restoreParent(columns.up);
-  // `views` are ways to weigh the cells, see weights.js; `states` name the verdicts of a difference. `recorded` are
+  // `views` are ways to weigh the cells, see applyView; `states` name the verdicts of a difference. `recorded` are
   // the calls of the run, since the tree may show a pair of them as one; `recordedOld` is null for one run.
   const facts = { count, kinds, names, views, first, colourings, states, recorded, recordedOld };
   return noteModels({ ...facts, columns, kind, name, calls, threads, parent });
