@@ -21,9 +21,8 @@ if __name__ == "__main__":
 import numpy as np
 
 from benchmarks._machine import describe_machine
-from gpuprof.bench.benchmark import plan_for
+from gpuprof.bench.benchmark import plan_for, run_callables
 from gpuprof.bench.config import Settings
-from gpuprof.bench.workers.launches import run_launches
 from gpuprof.stats.ratio_test import compare, log_ratio
 
 
@@ -48,7 +47,7 @@ def main() -> None:
     different = at_zero = naive = 0
     for pair in range(options.pairs):
         seed = options.seed + pair
-        results = run_launches({"A": plan, "A again": plan}, options.launches, seed=seed).results()
+        results = run_callables({"A": plan, "A again": plan}, options.launches, seed=seed).results()
         first, second = results["A"], results["A again"]
         figures = first.launch_figures(), second.launch_figures()
         verdict = compare(*figures, margin=options.margin)

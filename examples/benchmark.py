@@ -6,9 +6,8 @@ import argparse
 import torch
 
 import gpuprof
-from gpuprof.bench.benchmark import plan_for
+from gpuprof.bench.benchmark import plan_for, run_callables
 from gpuprof.bench.config import Settings
-from gpuprof.bench.workers.launches import run_launches
 from gpuprof.stats.ratio_test import compare
 
 BATCH, WIDTH = 8, 256
@@ -47,7 +46,7 @@ def main() -> None:
     # In fresh processes, one after the other in turns: how much runs differ, and which function is faster.
     settings = Settings(duration_s=0.5)
     plans = {"gelu": plan_for(with_gelu, inputs, settings), "relu": plan_for(with_relu, inputs, settings)}
-    results = run_launches(plans, launches).results()
+    results = run_callables(plans, launches).results()
     verdict = compare(results["gelu"].launch_figures(), results["relu"].launch_figures())
     print("ReLU against GELU:", verdict)
 

@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from gpuprof.bench.frameworks.protocol import MemoryReading, SystemDescription
+from gpuprof.bench.frameworks.protocol import MemoryReading, System, SystemDescription
 
 _calls = 0
 
@@ -34,7 +34,7 @@ def fail_late() -> None:
         raise ValueError("no more")
 
 
-class Launched:
+class Launched(System):
     """A system around one function; `load` and `prepare` say so on standard output, as models do."""
 
     def __init__(self, call: Callable[[], object]) -> None:
@@ -52,12 +52,8 @@ class Launched:
             "test", "launched", "cpu", "cpu", "float32", details={"collector": collector}
         )
 
-    def synchronize(self) -> None: ...
-
     def memory(self) -> MemoryReading:
         return MemoryReading(host_resident_bytes=12_345)
-
-    def close(self) -> None: ...
 
 
 def talking() -> Launched:

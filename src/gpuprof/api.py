@@ -107,7 +107,7 @@ def benchmark(
     which find the function, and the one that makes the inputs, by name. Raises BenchmarkError where a call
     fails; its `result` holds what was measured before.
     """
-    from gpuprof.bench.benchmark import benchmark_here, benchmark_in_launches
+    from gpuprof.bench.benchmark import benchmark_here, benchmark_in_processes
     from gpuprof.bench.config import Settings
 
     if isinstance(launches, bool) or not isinstance(launches, int) or launches < 1:
@@ -124,4 +124,4 @@ def benchmark(
     )
     if launches == 1:
         return benchmark_here(callable_or_model, inputs, settings, name)
-    return benchmark_in_launches(callable_or_model, inputs, settings, name, launches=launches)
+    return benchmark_in_processes(callable_or_model, inputs, settings, name, runs=launches)

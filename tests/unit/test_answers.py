@@ -15,6 +15,7 @@ from gpuprof.bench import Metric
 from gpuprof.bench.accuracy.metrics import as_metric, evaluate_metrics, load_metric
 from gpuprof.bench.compare.accuracy import accuracy_document, compare_accuracy, open_plan_dataset
 from gpuprof.bench.compare.answers import (
+    AnswersJob,
     FailedAnswers,
     StoredAnswers,
     compare_answers,
@@ -23,12 +24,13 @@ from gpuprof.bench.compare.answers import (
     record_answers,
     reference_spec,
 )
-from gpuprof.bench.compare.answers_job import run_answer_job
+from gpuprof.bench.compare.answers_job import run_answers_job
 from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.models.data import InputSpec
 from gpuprof.bench.models.dataset import Dataset, open_dataset
 from gpuprof.bench.models.recipes import with_recipe
+from gpuprof.bench.workers.events import State
 from gpuprof.errors import BenchmarkError
 
 MODELS = Path(__file__).with_name("answer_models.py")
@@ -43,8 +45,7 @@ def answered(
     spec: SystemSpec, dataset: Dataset, folder: Path, *, batch_size: int = 4, name: str = "variant"
 ) -> StoredAnswers:
     """Do in this process what a launch does."""
-    asked = {"dataset": dataset.asked, "folder": str(folder), "batch_size": batch_size}
-    run_answer_job({"answers": asked, "spec": spec.to_dict()}, lambda event, **values: None)
+    run_answers_job(AnswersJob(spec, dataset.asked, str(folder), batch_size), lambda event: None)
     return read_answers(name, folder)
 
 
@@ -206,7 +207,7 @@ def test_a_variant_that_fails_leaves_the_others_be(file: Path, tmp_path: Path) -
         "crash", "the model's process crashed with signal SIGABRT during the first call with batch size 4"
     )
     assert "ValueError: no weights are here" in found["odd"].reason
-    assert [each["answered"] for each in seen if each["event"] == "answering"] == [4, 8, 11]
+    assert [each.calls for each in seen if each.state is State.PREDICTING] == [4, 8, 11]
     int8 = found["int8"]
     assert isinstance(int8, StoredAnswers)
     baseline = answered(plain, dataset, tmp_path / "baseline", name="original")
@@ -368,9 +369,9 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let launches be calls: fresh processes are tested above."""
 
     def run(job: Any, *, time_limit_s: float, on_event: Any) -> None:
-        run_answer_job(job, lambda event, **values: on_event({"event": event, **values}))
+        run_answers_job(job, on_event)
 
-    monkeypatch.setattr("gpuprof.bench.compare.answers.run_launch", run)
+    monkeypatch.setattr("gpuprof.bench.compare.answers.run_process", run)
 
 
 def plan_of(file: Path, *factories: str, **more: Any) -> CampaignPlan:

@@ -142,7 +142,7 @@ def test_options_that_cannot_be(bench: Any, words: list[str], said: str) -> None
 
 @pytest.mark.parametrize(
     ("model", "said"),
-    [("too_large_at_two", "does not fit"), ("hanging_at_two", "no answer within 2 s of the first call")],
+    [("too_large_at_two", "does not fit"), ("hanging_at_two", "no response within 2 s of the first call")],
 )
 def test_what_was_measured_before_is_kept(bench: Any, tmp_path: Path, model: str, said: str) -> None:
     done = bench(model, "--batch-sizes", "1,2,4", "--time-limit", "2")
@@ -281,9 +281,9 @@ import os, signal, sys
 from gpuprof.bench.workers import session
 from gpuprof.cli.main import execute
 take = session.Session.take
-def taking(self, launch, event):
-    take(self, launch, event)
-    if event["event"] == "prepared" and event["batch_size"] == 2:
+def taking(self, number, event):
+    take(self, number, event)
+    if event.state.value == "prepared" and event.batch_size == 2:
         os.kill(os.getpid(), SIGNAL)
 session.Session.take = taking
 sys.exit(execute(sys.argv[1:]))

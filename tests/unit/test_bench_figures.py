@@ -23,7 +23,8 @@ from gpuprof.bench.measure.startup import startup_of
 from gpuprof.bench.results import files as results
 from gpuprof.bench.results.files import COLUMNS, ResultFiles, Stamp, document_of, row_of, to_csv, to_json
 from gpuprof.bench.results.text import energy_notes, notes_of, results_table, to_markdown
-from gpuprof.bench.workers import job
+from gpuprof.bench.workers import measuring
+from gpuprof.bench.workers.events import State
 from gpuprof.bench.workers.job import JobSettings
 from gpuprof.bench.workers.session import Session, SessionResult
 from gpuprof.errors import BenchmarkError
@@ -217,17 +218,16 @@ def test_the_three_times_of_a_call_on_a_device() -> None:
 
 
 def test_the_parts_of_a_start_add_up() -> None:
-    times = {"up": 120, "imported": 500, "loaded": 900, "prepared": 1_000, "answered": 1_600}
-    events = [{"event": name, "t_ns": at * 1_000_000} for name, at in times.items()]
-    events[0]["up_ns"] = 110_000_000
-    startup = startup_of([{"event": "started", "t_ns": 100_000_000}, *events])
+    at_ms = {"up": 110, "imported": 500, "loaded": 900, "prepared": 1_000, "described": 1_600}
+    first_ns = {State(name): at * 1_000_000 for name, at in at_ms.items()}
+    startup = startup_of({State.STARTED: 100_000_000, **first_ns})
     assert startup is not None
     parts = startup.to_dict()
     assert {name: round(value, 3) for name, value in parts.items()} == {
         "interpreter_s": 0.01, "import_s": 0.39, "load_s": 0.4, "compile_s": 0.1, "first_run_s": 0.6,
         "total_s": 1.5,
     }  # fmt: skip
-    assert startup_of(events) is None
+    assert startup_of(first_ns) is None
 
 
 class PlayedSource:
@@ -297,4 +297,4 @@ def test_energy_without_a_driver_is_unavailable_and_not_zero(monkeypatch: pytest
 def test_a_run_beside_a_benchmark_has_calls_enough(
     asked: int | None, done: int, elapsed_s: float, goes_on: bool
 ) -> None:
-    assert job._goes_on(asked, done, elapsed_s) is goes_on
+    assert measuring._goes_on(asked, done, elapsed_s) is goes_on

@@ -13,7 +13,9 @@ from batches import batch_of
 from gpuprof.bench.benchmark_run import Finding, Request
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.results import files as results
+from gpuprof.bench.workers.events import Event, State
 from gpuprof.bench.workers.job import JobSettings
+from gpuprof.bench.workers.schedule import RunEvent
 from gpuprof.bench.workers.session import SessionResult
 from gpuprof.cli import bench as command
 from gpuprof.cli.main import EXIT_BROKEN_PIPE, execute
@@ -126,10 +128,10 @@ def test_progress_goes_to_standard_error_and_only_without_a_terminal(
     monkeypatch.setattr("gpuprof.cli.seldom_lines.FIRST_S", 0.0)
     request = Request(SystemSpec("m"), JobSettings(), launches=3)
     with command._progress(request) as (watch, probed):
-        watch(2, {"event": "progress", "batch_size": 8, "calls": 1_200})
+        watch(RunEvent("m", 2, 1, 3, Event(State.MEASURING, batch_size=8, calls=1_200)))
         probed(16, "ok")
     out, err = capsys.readouterr()
-    assert (out, err) == ("", "launch 2 of 3, batch size 8: measuring, 1,200 calls\n")
+    assert (out, err) == ("", "process run 2 of 3, batch size 8: measuring, 1,200 calls\n")
 
 
 def test_a_result_is_one_line_in_a_list() -> None:

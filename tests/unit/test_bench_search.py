@@ -58,9 +58,9 @@ class PlayedSession:
     def __init__(self, spec: SystemSpec, job: JobSettings, watch: Any = None) -> None:
         self.result = SessionResult(spec, job)
 
-    def run(self, *, launches: int = 1, first: int = 1, **_limits: Any) -> SessionResult:
+    def run(self, *, runs: int = 1, first: int = 1, **_limits: Any) -> SessionResult:
         for size in self.result.settings.batch_sizes:
-            told = [PlayedSession.tell(size, launch) for launch in range(first, first + launches)]
+            told = [PlayedSession.tell(size, launch) for launch in range(first, first + runs)]
             failed = next((each for each in told if isinstance(each, Exception)), None)
             if failed is not None:
                 self.result.failure = failed

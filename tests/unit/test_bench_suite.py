@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import gpuprof.bench
-from gpuprof.bench.models.importing import LAUNCH_VARIABLE
+from gpuprof.bench.models.importing import WORKER_VARIABLE
 from gpuprof.bench.results import files as results
 from gpuprof.errors import BenchmarkError
 
@@ -197,7 +197,7 @@ def test_pickled_files_need_trust_in_python_too(tmp_path: Path) -> None:
 
 
 def test_a_suite_in_a_launch_starts_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(LAUNCH_VARIABLE, "1")
+    monkeypatch.setenv(WORKER_VARIABLE, "1")
     with pytest.raises(BenchmarkError, match="__main__"):
         gpuprof.bench.run_inference_benchmark("python", DOUBLED)
 

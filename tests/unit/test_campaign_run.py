@@ -20,7 +20,9 @@ from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
 from gpuprof.bench.compare.run import Finished, carry_out, file_name, run_comparison
 from gpuprof.bench.compare.runner import Campaign, Entry, Journal, mark_finished
 from gpuprof.bench.config import Settings, SystemSpec
+from gpuprof.bench.workers.events import Described, State
 from gpuprof.bench.workers.job import JobSettings
+from gpuprof.bench.workers.schedule import RunEvent
 from gpuprof.bench.workers.session import Session
 from gpuprof.cli.compare import _exit as exit_for
 from gpuprof.cli.main import execute
@@ -45,9 +47,9 @@ class Watch:
         self.ended: list[str] = []
         self._most = most
 
-    def __call__(self, variant: str, done: int, planned: int, event: dict[str, Any]) -> None:
-        if event["event"] == "ended":
-            self.ended.append(variant)
+    def __call__(self, seen: RunEvent) -> None:
+        if seen.event.state is State.ENDED:
+            self.ended.append(seen.name)
             if len(self.ended) == self._most:
                 raise KeyboardInterrupt
 
@@ -126,8 +128,8 @@ def test_a_file_that_changes_while_it_is_measured_ends_it_and_keeps_the_rest(tmp
     model.write_text(text, encoding="utf-8")
     wanted = plan(Variant("own", SystemSpec(f"{model}:build", input_shape=(3,))), variant("other"))
 
-    def edit(name: str, done: int, _planned: int, event: dict[str, Any]) -> None:
-        if event["event"] == "ended" and done == 2:
+    def edit(seen: RunEvent) -> None:
+        if seen.event.state is State.ENDED and seen.done == 2:
             model.write_text(text.replace("2", "3"), encoding="utf-8")
 
     with pytest.raises(BenchmarkError, match=r"own: .*model\.py.* has changed while it was measured"):
@@ -207,10 +209,10 @@ def test_a_launch_on_another_device_is_none_of_the_same_system() -> None:
     """Where `auto` finds the GPU gone, the figures of a CPU must not join those of the GPU."""
     session = Session(SystemSpec("m"), JobSettings())
     session.result.batches.append(batch_of([1.0, 1.0], batch_size=1))
-    described = dataclasses.asdict(session.result.batches[0].description)
-    session.take(2, {"event": "answered", "description": described})
-    with pytest.raises(BenchmarkError, match="ran with device another, and those before with a device"):
-        session.take(3, {"event": "answered", "description": {**described, "device": "another"}})
+    described = session.result.batches[0].description
+    session.take(2, Described(description=described))
+    with pytest.raises(BenchmarkError, match="had device another, and those before a device"):
+        session.take(3, Described(description=dataclasses.replace(described, device="another")))
 
 
 def test_a_name_of_nothing_is_a_folder_of_its_own() -> None:
@@ -269,7 +271,7 @@ def test_what_cannot_be_measured_is_refused_before(
     assert execute(command(*words, "--output-dir", str(tmp_path))) == 2
     error = capsys.readouterr().err
     assert why in error
-    assert "launch 1" not in error
+    assert "process run 1" not in error
 
 
 def test_a_choice_by_batch_size_that_misses_the_target_ends_with_1() -> None:
@@ -340,7 +342,7 @@ def test_a_launch_that_lacks_something_is_named(tmp_path: Path) -> None:
     wanted = plan(variant("one"), launches=1)
     with Journal(tmp_path).opened() as journal:
         journal.add(Entry(wanted.fingerprint(wanted.baseline), "one", {"launch": 1, "batches": [{}]}, 1.0))
-    with pytest.raises(BenchmarkError, match=r"launch 1 of one is damaged.*--fresh"):
+    with pytest.raises(BenchmarkError, match=r"process run 1 of one is damaged.*--fresh"):
         carry_out(wanted, tmp_path)
 
 

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="layers are those of PyTorch modules")
 
 from gpuprof.bench.compare.accuracy import compare_accuracy
-from gpuprof.bench.compare.layer_job import can_be_compared, run_layer_job
+from gpuprof.bench.compare.layer_job import LayersJob, can_be_compared, run_layers_job
 from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
 from gpuprof.bench.config import SystemSpec
 
@@ -23,14 +23,10 @@ def spec(factory: str, **options: Any) -> SystemSpec:
 
 
 def layer_findings(factory: str) -> list[str]:
-    told: list[dict[str, Any]] = []
-    asked = {
-        "dataset": {"text": "synthetic", "samples": 20, "seed": 0},
-        "specs": [spec("network").to_dict(), spec(factory).to_dict()],
-        "samples": 4,
-    }
-    run_layer_job({"layers": asked}, lambda event, **values: told.append({"event": event, **values}))
-    return list(told[-1]["findings"])
+    seen: list[Any] = []
+    dataset = {"text": "synthetic", "samples": 20, "seed": 0}
+    run_layers_job(LayersJob((spec("network"), spec(factory)), dataset, 4), seen.append)
+    return list(seen[-1].value)
 
 
 def test_rounded_weights_are_found_in_their_layer() -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.frameworks import FRAMEWORKS, make_system, wrap_model
-from gpuprof.bench.measure.checks import answer
+from gpuprof.bench.measure.checks import first_inference
 from gpuprof.bench.models.recipes import RECIPES, RecipeChoice, batch_sizes, parse_recipe, with_recipe
 from gpuprof.errors import BenchmarkError, UnavailableError
 
@@ -79,7 +79,7 @@ def made(network: str, recipe: str | None) -> Any:
 
 def answers(system: Any, size: int = 4) -> Any:
     system.prepare(size)
-    outputs = answer(system)
+    outputs = first_inference(system)
     return np.asarray(outputs[0] if isinstance(outputs, list) else outputs.detach().float())
 
 

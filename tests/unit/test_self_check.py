@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 from batches import batch_of
 
+from gpuprof.bench.benchmark import CallableRuns
+from gpuprof.bench.failures import Failure, FailureCode
 from gpuprof.bench.measure import self_check as module
 from gpuprof.bench.measure.self_check import Campaign, Replays, SelfCheck, Sight, self_check
 from gpuprof.bench.results.result import Launch
-from gpuprof.bench.workers.launches import Launches, Outcome, launch_order
+from gpuprof.bench.workers.schedule import ProcessRun, run_order
 from gpuprof.cli.main import execute
 from gpuprof.errors import BenchmarkError
 from gpuprof.stats.proportions import exact_share
@@ -34,31 +36,33 @@ class Played:
     def clock_s(self) -> float:
         return self.now_s
 
-    def run(self, plans: Any, launches: int, *, seed: int, progress: Any, **_limits: Any) -> Launches:
-        done = Launches(plans)
-        for name in launch_order(list(plans), launches, seed):
+    def run(self, plans: Any, launches: int, *, seed: int, progress: Any, **_limits: Any) -> CallableRuns:
+        done = CallableRuns(plans)
+        for name in run_order(list(plans), launches, seed):
             self.made += 1
             self.now_s += 1.0
             if self.made == self.breaks:
                 done.interrupted = True
                 break
-            done.outcomes.append(self.outcome(name))
-            progress(done.outcomes[-1], len(done.outcomes), 2 * launches)
+            done.runs.append(self.process_run(done, name))
+            progress(done.runs[-1], len(done.runs), 2 * launches)
         return done
 
-    def outcome(self, name: str) -> Outcome:
+    def process_run(self, done: CallableRuns, name: str) -> ProcessRun:
         if self.failing:
-            return Outcome(name, Launch(self.made, None, "it died", {}), None, None)
+            return ProcessRun(name, self.made, Failure(FailureCode.FAILED, "it died"))
         median_ms = 5 * float(self.generator.lognormal(0, self.spread))
-        measured = batch_of([median_ms] * 3).launches[0].measurement
-        return Outcome(name, Launch(self.made, measured, None, {}), None, None)
+        found = batch_of([median_ms] * 3)
+        found.launches = [Launch(self.made, found.launches[0].measurement, None, {})]
+        done.sessions[name].result.batches.append(found)
+        return ProcessRun(name, self.made, None)
 
 
 @pytest.fixture
 def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Played]:
     def playing(**how: Any) -> Played:
         played = Played(**how)
-        monkeypatch.setattr(module, "run_launches", played.run)
+        monkeypatch.setattr(module, "run_callables", played.run)
         monkeypatch.setattr(module, "self_check", lambda **asked: self_check(clock_s=played.clock_s, **asked))
         return played
 
@@ -117,7 +121,7 @@ def test_replays_find_large_changes_always_and_none_without() -> None:
 
 def test_a_replay_is_the_comparison_of_its_launches() -> None:
     launches = made(0.01, 2).launches
-    order = launch_order(["old", "new"], 10, 0)
+    order = run_order(["old", "new"], 10, 0)
     sides = {
         name: [figure for figure, own in zip(launches, order, strict=True) if own == name]
         for name in ("old", "new")

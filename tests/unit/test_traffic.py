@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from gpuprof.bench.compare import traffic as module
 from gpuprof.bench.compare.plan import Variant, parse_split
 from gpuprof.bench.compare.traffic import (
     CONTROL,
@@ -23,6 +22,9 @@ from gpuprof.bench.compare.traffic import (
 )
 from gpuprof.bench.compare.traffic_result import ArmRequests, Failures, Traffic, TrafficLaunch
 from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.serialization import decode, encode, to_plain
+from gpuprof.bench.workers import schedule
+from gpuprof.bench.workers.events import Found, State
 from gpuprof.errors import BenchmarkError
 
 MODELS = Path(__file__).with_name("bench_models.py")
@@ -64,7 +66,7 @@ def simulated(
             times[: len(times) - compared] *= 0.9
             arms.append(answered(times, failed, compared))
         made.append(TrafficLaunch(number, (arms[0], arms[1])))
-    told = TrafficSettings(split, **settings).to_dict()
+    told = to_plain(TrafficSettings(split, **settings))
     return Traffic(NAMES, split, tuple(made), told)
 
 
@@ -269,7 +271,7 @@ def test_requests_are_shared_at_random_and_the_same_again() -> None:
     settings = TrafficSettings((0.9, 0.1), requests=10_000)
     order = request_order(settings, 1)
     assert [order.count(each) / len(order) for each in range(3)] == pytest.approx([0.8, 0.1, 0.1], abs=0.01)
-    assert order == request_order(TrafficSettings.from_dict(json.loads(json.dumps(settings.to_dict()))), 1)
+    assert order == request_order(decode(encode(settings), TrafficSettings), 1)
     assert order != request_order(settings, 2)
 
 
@@ -300,11 +302,11 @@ SMALL = TrafficSettings((0.6, 0.4), launches=2, requests=200, warmup=2, time_lim
 
 
 def test_real_launches_serve_both_variants() -> None:
-    seen: list[tuple[int, str]] = []
+    seen: list[tuple[int, State]] = []
     traffic = measure_traffic(
         *variants("doubled", "flaky"),
         SMALL,
-        progress=lambda number, event: seen.append((number, event["event"])),
+        watch=lambda each: seen.append((each.number, each.event.state)),
     )
     assert [each.number for each in traffic.launches] == [1, 2]
     assert traffic.failures == ()
@@ -316,7 +318,7 @@ def test_real_launches_serve_both_variants() -> None:
         assert len(launch.arms[0].compared_seconds) == controls
         # Every fifth call of it fails, of all that it gets.
         assert launch.arms[1].failed == pytest.approx(order.count(1) / 5, abs=1.1)
-    assert (2, "measured") in seen
+    assert {(2, State.SERVING), (2, State.FOUND)} <= set(seen)
     told = traffic.to_dict()["arms"][1]
     assert "ValueError: overloaded at bench_models.py:" in told["first_failure"]
     assert traffic.advice.action == "roll back"
@@ -357,11 +359,11 @@ def played(monkeypatch: pytest.MonkeyPatch, *launches: Exception | KeyboardInter
         arm = answered(np.linspace(9, 11, 50)).to_dict()
         end = left.pop(0)
         if not isinstance(end, BenchmarkError):
-            on_event({"event": "measured", "arms": [arm, arm]})
+            on_event(Found(value=[arm, arm]))
         if end is not None:
             raise end
 
-    monkeypatch.setattr(module, "run_launch", run)
+    monkeypatch.setattr(schedule, "run_process", run)
 
 
 def test_a_later_launch_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:

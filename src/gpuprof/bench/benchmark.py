@@ -1,22 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof.benchmark`: a callable or a model with its inputs, here or in fresh processes."""
+"""`gpuprof.benchmark`: a callable or a model with its inputs, in this process or in fresh ones."""
 
 from __future__ import annotations
 
-from dataclasses import asdict
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gpuprof import _native
-from gpuprof.bench.config import Settings
+from gpuprof.bench.config import Settings, SystemSpec
 from gpuprof.bench.measure.callable import CallableSystem
 from gpuprof.bench.measure.diagnostics import Flag
 from gpuprof.bench.measure.host import describe_environment
 from gpuprof.bench.measure.measure import measure
-from gpuprof.bench.models.importing import Plan, name_of
+from gpuprof.bench.models.importing import name_of
 from gpuprof.bench.results.result import Launch, Result
-from gpuprof.bench.workers.launches import TIME_LIMIT_S, run_launches
+from gpuprof.bench.workers.job import FactorySpec, JobSettings, encode_job
+from gpuprof.bench.workers.schedule import INTERRUPTED, TIME_LIMIT_S, ProcessRun, Schedule
+from gpuprof.bench.workers.session import Session
 from gpuprof.errors import BenchmarkError
 from gpuprof.stats.distributions import require_scipy
+
+Made = Callable[[ProcessRun, int, int], None]
 
 
 def benchmark_here(target: Any, inputs: Any, settings: Settings, name: str | None) -> Result:
@@ -49,32 +55,19 @@ def benchmark_here(target: Any, inputs: Any, settings: Settings, name: str | Non
     return result
 
 
-def benchmark_in_launches(
-    target: Any,
-    inputs: Any,
-    settings: Settings,
-    name: str | None,
-    *,
-    launches: int,
-    time_limit_s: float = TIME_LIMIT_S,
-) -> Result:
-    """Measure in fresh processes, which find the function by its name. Raises BenchmarkError."""
-    label = name or str(getattr(target, "__qualname__", target))
-    plan = plan_for(target, inputs, settings, name=name)
-    done = run_launches({label: plan}, launches, time_limit_s=time_limit_s)
-    result = done.results().get(label)
-    if done.interrupted:
-        raise KeyboardInterrupt(result)
-    if result is None or not result.measurements:
-        failure = None if result is None else result.launches[0].failure
-        raise BenchmarkError(f"{label}: no launch gave a sample: {failure}", result)
-    return result
+@dataclass(frozen=True, slots=True)
+class CallablePlan:
+    """What process runs measure of a system that a function makes; `batch_size` None where it has none."""
+
+    factory: FactorySpec
+    settings: Settings = field(default_factory=Settings)
+    batch_size: int | None = None
 
 
 def plan_for(
     target: Any, inputs: Any = None, settings: Settings | None = None, *, name: str | None = None
-) -> Plan:
-    """Return the plan by which launches measure a function that stands at the top of a module.
+) -> CallablePlan:
+    """Return the plan by which process runs measure a function at the top of a module.
 
     `inputs` is None or such a function too, which makes them. Raises BenchmarkError for what has no name.
     """
@@ -83,4 +76,95 @@ def plan_for(
         "inputs": None if inputs is None else name_of(inputs, "the inputs (a function that makes them)"),
         "name": name,
     }
-    return Plan("gpuprof.bench.workers.job:make_callable", arguments, settings or Settings())
+    factory = FactorySpec("gpuprof.bench.workers.measuring:make_callable", arguments)
+    return CallablePlan(factory, settings or Settings())
+
+
+class CallableRuns:
+    """Process runs of several plans, in the order of their making; `interrupted` after Ctrl-C."""
+
+    def __init__(self, plans: Mapping[str, CallablePlan]) -> None:
+        self.interrupted = False
+        self.runs: list[ProcessRun] = []
+        self._plans = plans
+        self.sessions = {name: _session(name, plan) for name, plan in plans.items()}
+
+    def launch(self, run: ProcessRun) -> Launch:
+        """Return what one process run measured."""
+        batches = self.sessions[run.name].result.batches
+        found = (each for batch in batches for each in batch.launches if each.position == run.number)
+        failure = None if run.failure is None else str(run.failure)
+        return next(found, Launch(run.number, None, failure, {}))
+
+    def results(self) -> dict[str, Result]:
+        """Return one result for each plan that was run at least once."""
+        return {
+            name: self._result(name) for name in self._plans if any(each.name == name for each in self.runs)
+        }
+
+    def _result(self, name: str) -> Result:
+        plan, batches = self._plans[name], self.sessions[name].result.batches
+        return Result(
+            name=name,
+            description=asdict(batches[0].description) if batches else None,
+            settings=plan.settings,
+            launches=tuple(self.launch(each) for each in self.runs if each.name == name),
+            environment=batches[0].environment if batches else {},
+            batch_size=plan.batch_size,
+        )
+
+
+def _session(name: str, plan: CallablePlan) -> Session:
+    import dataclasses
+
+    factory = dataclasses.replace(plan.factory, path=tuple(sys.path))
+    settings = JobSettings((plan.batch_size or 1,), plan.settings)
+    session = Session(SystemSpec(name), settings, factory=factory, tries_again=True)
+    job = session.job(1)
+    assert job is not None
+    encode_job(job)  # before anything is measured: its arguments are plain data
+    return session
+
+
+def run_callables(
+    plans: Mapping[str, CallablePlan],
+    runs: int,
+    *,
+    seed: int = 0,
+    time_limit_s: float = TIME_LIMIT_S,
+    progress: Made | None = None,
+) -> CallableRuns:
+    """Measure each plan in so many process runs, in turns. One that fails or hangs has a failure.
+
+    `progress(run, done, planned)` is called after each. Ctrl-C ends the running one with all that it started
+    and returns what there is, with `interrupted` set. Raises BenchmarkError in a worker process.
+    """
+    done = CallableRuns(plans)
+    planned = runs * len(plans)
+
+    def ended(run: ProcessRun) -> None:
+        done.runs.append(run)
+        if progress is not None and run.failure is not INTERRUPTED:
+            progress(run, len(done.runs), planned)
+
+    schedule = Schedule(runs, seed, time_limit_s, ended=ended)
+    try:
+        schedule.run(list(done.sessions.values()))
+    except KeyboardInterrupt:
+        done.interrupted = True
+    return done
+
+
+def benchmark_in_processes(
+    target: Any, inputs: Any, settings: Settings, name: str | None, *, runs: int
+) -> Result:
+    """Measure in fresh processes, which find the function by its name. Raises BenchmarkError."""
+    label = name or str(getattr(target, "__qualname__", target))
+    done = run_callables({label: plan_for(target, inputs, settings, name=name)}, runs)
+    result = done.results().get(label)
+    if done.interrupted:
+        raise KeyboardInterrupt(result)
+    if result is None or not result.measurements:
+        failure = None if result is None else result.launches[0].failure
+        raise BenchmarkError(f"{label}: no process run gave a sample: {failure}", result)
+    return result

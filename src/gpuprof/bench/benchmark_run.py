@@ -17,8 +17,10 @@ from gpuprof.bench.measure.startup import Startup, measure_startup
 from gpuprof.bench.results.files import ResultFiles, Stamp, document_of, row_of, to_csv, to_json
 from gpuprof.bench.results.target import Target, Verdict
 from gpuprof.bench.results.text import throughputs, to_markdown
+from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.workers.job import JobSettings
-from gpuprof.bench.workers.session import Session, SessionResult, Watcher
+from gpuprof.bench.workers.schedule import Watcher, ignore
+from gpuprof.bench.workers.session import Session, SessionResult
 from gpuprof.errors import GpuprofError
 from gpuprof.stats.quantiles import samples_needed
 
@@ -26,8 +28,8 @@ Probed = Callable[[int, Outcome], None]
 # A search looks at many sizes: shortly, and longer and in more launches only near the limit. Launches differ
 # by some percent, which the interval of a single one does not know.
 _PROBE_S, _LONGEST_PROBE_S = 2.0, 30.0
-_PROBE_LAUNCHES = 5
-_MARGIN_OF_ONE_LAUNCH = 0.1
+_PROBE_RUNS = 5
+_MARGIN_OF_ONE_RUN = 0.1
 _ENOUGH = 1.2  # of the samples that a quantile needs, since none may lie beyond
 
 
@@ -59,7 +61,7 @@ class Finding:
         """Return plain values for JSON."""
         session, largest = self.session, self.largest
         return {
-            "asked": {"spec": session.spec.to_dict(), "settings": session.settings.to_dict()},
+            "asked": {"spec": to_plain(session.spec), "settings": to_plain(session.settings)},
             "error": None if session.failure is None else str(session.failure),
             "startups": [each.to_dict() for each in session.startups],
             "startup": {
@@ -75,7 +77,7 @@ class Finding:
 class Benchmark:
     """Carries out a request; `finding` holds what was found, at each moment."""
 
-    def __init__(self, request: Request, watch: Watcher | None = None, probed: Probed | None = None) -> None:
+    def __init__(self, request: Request, watch: Watcher = ignore, probed: Probed | None = None) -> None:
         self.request = request
         self._watch = watch
         self._probed = probed
@@ -83,8 +85,7 @@ class Benchmark:
         self.finding = Finding(self._session(request.job).result)
 
     def _session(self, job: JobSettings) -> Session:
-        spec = self.request.spec
-        return Session(spec, job, self._watch) if self._watch else Session(spec, job)
+        return Session(self.request.spec, job, self._watch)
 
     def run(self) -> Finding:
         """Do all of it. Failures are in the finding; an interrupt goes through."""
@@ -101,7 +102,7 @@ class Benchmark:
             return self.finding
         session = self._session(job)
         self.finding.session = session.result
-        session.run(launches=request.launches, time_limit_s=request.time_limit_s)
+        session.run(runs=request.launches, time_limit_s=request.time_limit_s)
         session.result.failure = session.result.failure or self._search_failure
         self._judge()
         return self.finding
@@ -130,9 +131,9 @@ class Benchmark:
         session = Session(self.request.spec, job)
         outcome: Outcome = "open"
         try:
-            for launch in range(1, _PROBE_LAUNCHES + 1):
-                session.run(first=launch, time_limit_s=self.request.time_limit_s)
-                outcome = self._outcome(session.result, launch)
+            for number in range(1, _PROBE_RUNS + 1):
+                session.run(first=number, time_limit_s=self.request.time_limit_s)
+                outcome = self._outcome(session.result, number)
                 if outcome != "open":
                     break
         finally:
@@ -155,7 +156,7 @@ class Benchmark:
         duration_s = min(max(_PROBE_S, at_limit_s), _LONGEST_PROBE_S)
         return Settings(duration_s=duration_s, warmup_limit_s=_PROBE_S, quantile=share)
 
-    def _outcome(self, session: SessionResult, launch: int) -> Outcome:
+    def _outcome(self, session: SessionResult, number: int) -> Outcome:
         if isinstance(session.failure, DoesNotFitError):
             return "does not fit"
         if session.failure is not None:
@@ -166,7 +167,7 @@ class Benchmark:
         target = self.request.target
         if target is None:
             return "ok"
-        margin = _MARGIN_OF_ONE_LAUNCH if launch == 1 else 0.0
+        margin = _MARGIN_OF_ONE_RUN if number == 1 else 0.0
         result = session.batches[0].result
         if target.scaled(1 - margin).verdict(result) == "met":
             return "ok"

@@ -6,9 +6,8 @@ Plain values, since they go to worker processes as JSON.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from gpuprof.errors import BenchmarkError
@@ -72,11 +71,10 @@ class Settings:
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Settings:
-        """Return the settings of `to_dict()`. Raises BenchmarkError for names that are none."""
-        unknown = set(data) - {field.name for field in fields(cls)}
-        if unknown:
-            raise BenchmarkError(f"unknown settings {', '.join(sorted(unknown))}: leave them out")
-        return cls(**data)
+        """Return the settings of `to_dict()`. Raises BenchmarkError."""
+        from gpuprof.bench.serialization import from_plain
+
+        return from_plain(data, cls, "the settings")
 
 
 def settings_for(iterations: int | None, warmup: int | None, duration_s: float | None) -> Settings:
@@ -126,11 +124,5 @@ class SystemSpec:
     recipe: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Return what `from_dict` reads."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> SystemSpec:
-        """Read what `to_dict` wrote, from JSON too, where tuples are lists."""
-        shape = values.get("input_shape")
-        return cls(**{**values, "input_shape": None if shape is None else tuple(shape)})
+        """Return plain data for JSON."""
+        return asdict(self)

@@ -1,16 +1,112 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stands against a benchmark, told apart by who can mend it, and in words that name the mend."""
+"""Failures of benchmarks as typed values: a code, what happened, and a hint; the errors that carry them.
+
+The messages of other libraries are classified here and nowhere else.
+"""
 
 from __future__ import annotations
 
 import traceback
+from dataclasses import dataclass, replace
+from enum import Enum
 from pathlib import Path
+from typing import Any
 
-from gpuprof.errors import BenchmarkError
+from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 
 LONGEST_REASON = 300
+SMALLER_BATCHES = "take smaller --batch-sizes"
+SMALLER_OR_BUDGET = f"{SMALLER_BATCHES}, or set --memory-budget"
 
-# What libraries say when memory ends, in small letters.
+
+class FailureCode(str, Enum):
+    """Why something was not measured."""
+
+    FAILED = "failed"  # the model, or what was asked for
+    OUT_OF_MEMORY = "out of memory"
+    TIME_LIMIT = "time limit"
+    UNAVAILABLE = "unavailable"
+    INTERRUPTED = "interrupted"
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """What prevented a measurement, and what to do about it; `str()` is one line."""
+
+    code: FailureCode
+    message: str
+    hint: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.message}: {self.hint}" if self.hint else self.message
+
+    def error(self) -> GpuprofError:
+        """Return the exception that carries it."""
+        if self.code is FailureCode.UNAVAILABLE:
+            return UnavailableError(str(self))
+        return _ERRORS.get(self.code, FailedRunError)(self.message, hint=self.hint)
+
+
+class FailedRunError(BenchmarkError):
+    """A process run failed."""
+
+    code = FailureCode.FAILED
+
+    def __init__(self, message: str, result: Any = None, *, hint: str = "") -> None:
+        super().__init__(str(Failure(self.code, message, hint)), result)
+        self.message, self.hint = message, hint
+
+
+class DoesNotFitError(FailedRunError):
+    """A batch needs more memory than there is."""
+
+    code = FailureCode.OUT_OF_MEMORY
+
+    def with_budget(self, budget: str) -> DoesNotFitError:
+        """Return it with a hint that names the `--memory-budget` that was given."""
+        return DoesNotFitError(
+            self.message, self.result, hint=f"{SMALLER_BATCHES} (--memory-budget {budget})"
+        )
+
+
+class TimeLimitError(FailedRunError):
+    """A model did not respond in time."""
+
+    code = FailureCode.TIME_LIMIT
+
+
+_ERRORS = {each.code: each for each in (FailedRunError, DoesNotFitError, TimeLimitError)}
+
+
+def failure_of(error: GpuprofError) -> Failure:
+    """Return what an exception carries."""
+    if isinstance(error, FailedRunError):
+        return Failure(error.code, error.message, error.hint)
+    is_missing = isinstance(error, UnavailableError)
+    return Failure(FailureCode.UNAVAILABLE if is_missing else FailureCode.FAILED, str(error))
+
+
+def named(error: GpuprofError, name: str) -> GpuprofError:
+    """Return an error of the same code that begins with a name."""
+    failure = failure_of(error)
+    return replace(failure, message=f"{name}: {failure.message}").error()
+
+
+def reason_of(error: BaseException) -> str:
+    """Return an exception on one line of at most LONGEST_REASON characters."""
+    first = " ".join(f"{type(error).__name__}: {error}".split())
+    return first if len(first) <= LONGEST_REASON else first[:LONGEST_REASON] + "..."
+
+
+def place_of(error: BaseException) -> str:
+    """Return the file and line where an exception was raised."""
+    frames = traceback.extract_tb(error.__traceback__)
+    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown place"
+
+
+# --- what other libraries raise and print --------------------------------------------------------
+
+# In small letters, where memory ends.
 _MEMORY_WORDS = (
     "memoryerror",
     "out of memory",
@@ -25,7 +121,7 @@ _MEMORY_WORDS = (
     "storage size calculation overflowed",
     "bad allocation",
 )
-# And when a device has no code for a type.
+# And where a device has no code for a type.
 _TYPE_WORDS = (
     "not implemented for 'half'",
     "not implemented for 'bfloat16'",
@@ -41,47 +137,21 @@ _TYPE_WORDS = (
 )
 
 
-class DoesNotFitError(BenchmarkError):
-    """A batch needs more memory than there is."""
-
-
-class TimeLimitError(BenchmarkError):
-    """A model did not answer in time."""
-
-
-def tells_of_memory(text: str) -> bool:
-    """Whether an error's words say that memory ended."""
-    words = text.lower()
-    return any(each in words for each in _MEMORY_WORDS)
-
-
-def reason_of(error: BaseException) -> str:
-    """Return an exception on one line of bearable length."""
-    first = " ".join(f"{type(error).__name__}: {error}".split())
-    return first if len(first) <= LONGEST_REASON else first[:LONGEST_REASON] + "..."
-
-
-def place_of(error: BaseException) -> str:
-    """Return the file and line where an exception was raised."""
-    frames = traceback.extract_tb(error.__traceback__)
-    return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown place"
+def is_out_of_memory(raised: BaseException | str) -> bool:
+    """Whether an exception, or the last line that a process printed, reports exhausted memory."""
+    words = str(raised).lower()
+    return isinstance(raised, (MemoryError, DoesNotFitError)) or any(each in words for each in _MEMORY_WORDS)
 
 
 def explain_run(
     error: BaseException, *, what: str, batch_size: int, shape: str, dtype: str
 ) -> BenchmarkError:
-    """Turn what a model raised on its input into one line with the mend."""
-    words = str(error).lower()
-    if isinstance(error, MemoryError) or tells_of_memory(str(error)):
-        return DoesNotFitError(
-            f"batch size {batch_size} of {what} does not fit into memory ({reason_of(error)}): "
-            "take smaller --batch-sizes"
-        )
-    if any(each in words for each in _TYPE_WORDS):
-        return BenchmarkError(
-            f"{what} cannot run in {dtype} on this device ({reason_of(error)}): take another --dtype"
-        )
-    return BenchmarkError(
-        f"{what} failed on inputs of {shape}, {dtype} ({reason_of(error)}): "
-        "give another --input-shape, that of one sample"
-    )
+    """Turn what a model raised on its input into one line with a hint."""
+    if is_out_of_memory(error):
+        message = f"batch size {batch_size} of {what} does not fit into memory ({reason_of(error)})"
+        return DoesNotFitError(message, hint=SMALLER_BATCHES)
+    if any(each in str(error).lower() for each in _TYPE_WORDS):
+        message = f"{what} cannot run in {dtype} on this device ({reason_of(error)})"
+        return FailedRunError(message, hint="take another --dtype")
+    message = f"{what} failed on inputs of {shape}, {dtype} ({reason_of(error)})"
+    return FailedRunError(message, hint="give another --input-shape, that of one sample")

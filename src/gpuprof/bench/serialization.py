@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Dataclasses as plain data and as JSON, and back with every type checked.
 
-Arrays of numpy are lists of numbers. A mapping may have more keys than the dataclass has fields, so that files of a
-later version can be read; a missing field or a value of another type is refused.
+Arrays of numpy are lists of numbers. Plain data may have more keys than a dataclass has fields, so that files
+of a later version can be read; a missing field or a value of another type is refused.
 """
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import PurePath
 from typing import Any, TypeVar
-
-import numpy as np
 
 from gpuprof.errors import BenchmarkError, UnavailableError
 
@@ -24,8 +25,11 @@ T = TypeVar("T")
 
 
 def to_plain(value: Any) -> Any:
-    """Return dataclasses, enums, arrays and containers of them as dictionaries, lists, numbers and texts."""
-    return msgspec.to_builtins(value, enc_hook=_plain_array)
+    """Return dataclasses, enums, arrays and containers of them as dictionaries, lists, numbers and texts.
+
+    Raises TypeError for what has no such form.
+    """
+    return msgspec.to_builtins(value, enc_hook=_plain)
 
 
 def from_plain(data: Any, kind: type[T], what: str = "") -> T:
@@ -37,29 +41,50 @@ def from_plain(data: Any, kind: type[T], what: str = "") -> T:
 
 
 def encode(value: Any) -> bytes:
-    """Return JSON on one line. Numbers that are not finite are null."""
-    return msgspec.json.encode(value, enc_hook=_plain_array)
+    """Return JSON on one line. Numbers that are not finite are null, what has no plain form is its text."""
+    try:
+        return msgspec.json.encode(value, enc_hook=_plain_or_text)
+    except UnicodeEncodeError:  # a path that is no UTF-8
+        return json.dumps(msgspec.to_builtins(value, enc_hook=_plain_or_text)).encode()
 
 
 def decode(text: bytes | str, kind: type[T], what: str = "") -> T:
     """Read JSON as a dataclass or any other type. Raises BenchmarkError, which names `what`."""
     try:
         return msgspec.json.decode(text, type=kind, dec_hook=_array)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+    except msgspec.ValidationError as error:
         raise _refused(what or kind.__name__, error) from error
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        try:
+            plain = json.loads(text)
+        except ValueError as error:
+            raise _refused(what or kind.__name__, error) from error
+        return from_plain(plain, kind, what)
 
 
 def _refused(what: str, error: Exception) -> BenchmarkError:
     return BenchmarkError(f"{what} cannot be read ({error}): write it again with this version")
 
 
-def _plain_array(value: Any) -> Any:
-    if isinstance(value, (np.ndarray, np.generic)):
+def _plain(value: Any) -> Any:
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic)):
         return value.tolist()
-    return str(value)
+    if isinstance(value, (str, PurePath)):  # a subclass of str, as PyTorch's version is
+        return str(value)
+    raise TypeError(f"{type(value).__name__} is no plain data")
+
+
+def _plain_or_text(value: Any) -> Any:
+    try:
+        return _plain(value)
+    except TypeError:
+        return str(value)
 
 
 def _array(kind: Any, value: Any) -> Any:
+    import numpy as np
+
     origin = getattr(kind, "__origin__", kind)
     if isinstance(origin, type) and issubclass(origin, np.ndarray):
         return np.asarray(value, dtype=np.int64)

@@ -17,8 +17,9 @@ from gpuprof.bench.config import DEVICES, DTYPES, Settings, SystemSpec
 from gpuprof.bench.frameworks import make_system
 from gpuprof.bench.results.files import FORMATS, ResultFiles, document_of, row_of, to_csv, to_json
 from gpuprof.bench.results.text import notes_of, results_table, title_of, to_markdown
+from gpuprof.bench.validation import check_spec
 from gpuprof.bench.workers.job import JobSettings
-from gpuprof.bench.workers.launcher import refuse_in_launch
+from gpuprof.bench.workers.launcher import refuse_in_worker
 from gpuprof.bench.workers.session import BatchResult, Session, SessionResult
 from gpuprof.errors import BenchmarkError, GpuprofError
 
@@ -205,7 +206,7 @@ def _apart(configs: Sequence[BenchmarkConfig]) -> Iterator[BenchmarkConfig]:
 
 
 def _run(configs: Sequence[BenchmarkConfig]) -> list[BatchResult]:
-    refuse_in_launch()
+    refuse_in_worker()
     return _Suite(list(_apart([_checked(config) for config in configs]))).run() if configs else []
 
 
@@ -242,7 +243,9 @@ class _Suite:
         session = _session(config)
         self._sessions.append(session.result)
         try:
-            if isinstance(config.data_source, str):
+            if (why_not := _refusal(session.result.spec)) is not None:
+                session.result.failure = why_not
+            elif isinstance(config.data_source, str):
                 session.run()
             else:
                 session.run_here(lambda: make_system(session.result.spec, data=config.data_source))
@@ -260,6 +263,14 @@ class _Suite:
             self._unwritten = None
         except GpuprofError as error:
             self._unwritten = error
+
+
+def _refusal(spec: SystemSpec) -> GpuprofError | None:
+    try:
+        check_spec(spec)
+    except GpuprofError as error:
+        return error
+    return None
 
 
 def _session(config: BenchmarkConfig) -> Session:

@@ -7,14 +7,14 @@ import contextlib
 import dataclasses
 import signal
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuprof.bench.config import DEVICES, DTYPES
-from gpuprof.cli.options import numbers, seconds
+from gpuprof.cli.measuring_options import MeasuringOptions, measuring_options, typed
 from gpuprof.cli.termination import EXIT_TERMINATED, terminated_like_interrupted
 from gpuprof.errors import BenchmarkError, GpuprofError
 
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from gpuprof.bench.benchmark_run import Benchmark, Finding, Request
     from gpuprof.bench.results.files import ResultFiles
+    from gpuprof.bench.workers.schedule import RunEvent
 
 EXIT_MISSED, EXIT_INCONCLUSIVE = 1, 3
 UNTIL_MEMORY_ENDS = tuple(1 << power for power in range(11))
@@ -37,100 +38,68 @@ def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -
     return words
 
 
+@dataclass(frozen=True, kw_only=True)
+class BenchOptions(MeasuringOptions):
+    """What `gpuprof bench` was asked for."""
+
+    model: str
+    recipe: str | None
+    output_dir: str
+    formats: tuple[str, ...]
+    find_max_batch: bool
+    startup: bool
+
+    def request(self) -> Request:
+        """Return the request. Raises GpuprofError for what cannot work; no process is started."""
+        from gpuprof.bench.benchmark_run import Request
+        from gpuprof.bench.models.recipes import with_recipe
+        from gpuprof.bench.validation import check_spec
+        from gpuprof.bench.workers.job import JobSettings
+
+        spec, target, measuring = self.spec(self.model), self.target(), self.measuring()
+        if self.recipe is not None:
+            spec = with_recipe(spec, self.recipe)
+        if target is not None and target.share is not None:
+            measuring = dataclasses.replace(measuring, quantile=target.share)
+        sizes = tuple(dict.fromkeys(self.batch_sizes or UNTIL_MEMORY_ENDS))
+        request = Request(
+            spec=spec,
+            job=JobSettings(sizes, measuring, self.budget_bytes()),
+            launches=self.launches,
+            time_limit_s=self.time_limit,
+            target=target,
+            find_largest=self.find_max_batch,
+            until_memory_ends=not self.batch_sizes,
+            cold_start=self.startup,
+        )
+        check_spec(spec)
+        return request
+
+
 @click.command("bench", short_help="Measure latency, throughput, memory and energy of a model.")
 @click.argument("model", metavar="MODEL")
+@measuring_options(launches=LAUNCHES)
+@click.option("--recipe", metavar="NAME", help="Apply a recipe: bf16, compile, int8-dynamic, pruned:0.5, ...")
 @click.option(
-    "--framework",
-    default="auto",
-    metavar="NAME",
-    help="What runs the model: pytorch, jax, onnxruntime, ...; the default suits MODEL.",
-)
-@click.option(
-    "--batch-sizes",
-    default="1",
-    callback=numbers,
-    metavar="1,8",
-    help="Samples in a call; auto doubles until memory ends.",
-)
-@click.option(
-    "--iterations",
-    type=click.IntRange(min=1),
-    metavar="N",
-    help="Calls to measure; without, until the median's interval is narrow.",
-)
-@click.option(
-    "--warmup",
-    type=click.IntRange(min=0),
-    metavar="N",
-    help="Calls before; without, until the times have settled.",
-)
-@click.option(
-    "--duration",
-    type=float,
-    callback=seconds,
-    metavar="S",
-    help="Longest time for a batch size in a launch; 10 without --iterations.",
-)
-@click.option(
-    "--launches",
-    type=click.IntRange(min=1),
-    default=LAUNCHES,
-    show_default=True,
-    metavar="N",
-    help="Fresh processes that measure.",
-)
-@click.option(
-    "--dtype", type=click.Choice(DTYPES), help="Type of weights and inputs; the default is the model's."
-)
-@click.option(
-    "--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Where it runs."
-)
-@click.option(
-    "--recipe", metavar="NAME", help="A ready variant: bf16, compile, int8-dynamic, pruned:0.5, ..."
-)
-@click.option("--input-shape", callback=numbers, metavar="3,224,224", help="Shape of one sample.")
-@click.option(
-    "--data",
-    default="synthetic",
-    metavar="D",
-    help="synthetic, a folder of images in class folders, or a .npz file.",
-)
-@click.option(
-    "--output-dir", default="results/raw", show_default=True, metavar="DIR", help="Where result files go."
+    "--output-dir", default="results/raw", show_default=True, metavar="DIR", help="Write result files to DIR."
 )
 @click.option(
     "--format", "formats", default="csv,json,md", callback=_formats, show_default=True, help="Which files."
 )
-@click.option("--seed", type=int, default=0, show_default=True, help="Of weights and synthetic data.")
-@click.option("--profile", is_flag=True, help="Leave a run of a few calls beside the results.")
-@click.option(
-    "--slo", metavar="'p99<20ms'", help="A target; exit code 1 where it is missed, 3 where that is open."
-)
 @click.option(
     "--find-max-batch", is_flag=True, help="Search the largest batch size under --slo and in memory."
 )
-@click.option("--memory-budget", metavar="12GiB", help="The most memory that a batch may take.")
 @click.option("--startup", is_flag=True, help="Measure a cold and a warm start too, in two more processes.")
-@click.option("--trust-pickle", is_flag=True, help="Read pickled files and .pt2, which can run any code.")
-@click.option(
-    "--time-limit",
-    type=float,
-    callback=seconds,
-    default=600.0,
-    show_default=True,
-    metavar="S",
-    help="The longest that a step may take: loading, compiling, a call.",
-)
-@click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
-def bench(model: str, *, output_dir: str, formats: tuple[str, ...], as_json: bool, **asked: Any) -> None:
+@typed(BenchOptions)
+def bench(options: BenchOptions) -> None:
     """Measure MODEL: a name (resnet50, vit_b_16), file.py:factory, or a file (.pt2, .pt, .onnx, .engine)."""
     from gpuprof.bench.benchmark_run import now
     from gpuprof.bench.results.files import ResultFiles
 
     at = now()
-    request = _request(model, asked)
-    files = ResultFiles(Path(output_dir), formats, at)
-    if asked["profile"]:
+    request = options.request()
+    files = ResultFiles(Path(options.output_dir), options.formats, at)
+    if options.profile:
         request = _with_profile(request, files.stem)
     try:
         benchmark, interrupted = _carried_out(request)
@@ -140,7 +109,7 @@ def bench(model: str, *, output_dir: str, formats: tuple[str, ...], as_json: boo
     finding = benchmark.finding
     failure: GpuprofError | None = finding.session.failure
     try:
-        _hand_out(finding, files, at, as_json=as_json)
+        _hand_out(finding, files, at, as_json=options.as_json)
     except GpuprofError as error:
         failure = error if failure is None else BenchmarkError(f"{failure}; {error}")
     if interrupted == signal.SIGTERM:
@@ -152,45 +121,7 @@ def bench(model: str, *, output_dir: str, formats: tuple[str, ...], as_json: boo
     _exit(finding)
 
 
-def _request(model: str, asked: dict[str, Any]) -> Request:
-    """Turn options into a request; what can be refused without starting anything is refused here."""
-    from gpuprof.bench.benchmark_run import Request
-    from gpuprof.bench.config import SystemSpec, settings_for
-    from gpuprof.bench.frameworks import framework_name
-    from gpuprof.bench.measure.memory import parse_bytes
-    from gpuprof.bench.models.recipes import with_recipe
-    from gpuprof.bench.models.sources import parse_model
-    from gpuprof.bench.results.target import parse_target
-    from gpuprof.bench.workers.job import JobSettings
-
-    parse_model(model, trust_pickle=asked["trust_pickle"])
-    keys = ("device", "dtype", "input_shape", "data", "seed", "trust_pickle")
-    spec = SystemSpec(model, framework_name(asked["framework"]), **{key: asked[key] for key in keys})
-    if asked["recipe"] is not None:
-        spec = with_recipe(spec, asked["recipe"])
-    budget = None if asked["memory_budget"] is None else parse_bytes(asked["memory_budget"])
-    target = None if asked["slo"] is None else parse_target(asked["slo"])
-    sizes = tuple(dict.fromkeys(asked["batch_sizes"] or UNTIL_MEMORY_ENDS))
-    share = None if target is None else target.share
-    measuring = dataclasses.replace(
-        settings_for(asked["iterations"], asked["warmup"], asked["duration"]),
-        quantile=0.5 if share is None else share,
-    )
-    return Request(
-        spec=spec,
-        job=JobSettings(sizes, measuring, budget),
-        launches=asked["launches"],
-        time_limit_s=asked["time_limit"],
-        target=target,
-        find_largest=asked["find_max_batch"],
-        until_memory_ends=not asked["batch_sizes"],
-        cold_start=asked["startup"],
-    )
-
-
 def _with_profile(request: Request, stem: Path) -> Request:
-    import dataclasses
-
     path = str(stem.resolve().with_name(f"{stem.name}.gpuprof"))
     return dataclasses.replace(request, job=dataclasses.replace(request.job, profile=path))
 
@@ -217,7 +148,10 @@ def _progress(request: Request) -> Iterator[tuple[Callable[..., None], Callable[
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
+    from gpuprof.bench.workers.events import State
     from gpuprof.cli.seldom_lines import SeldomLines
+
+    doing_at = {State.UP: "importing", State.IMPORTED: "loading", State.DESCRIBED: "warming up"}
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
@@ -232,18 +166,13 @@ def _progress(request: Request) -> Iterator[tuple[Callable[..., None], Callable[
             if not console.is_terminal:
                 lines.tell(description)
 
-        def watch(launch: int, event: dict[str, Any]) -> None:
-            size = f", batch size {event['batch_size']}" if "batch_size" in event else ""
-            calls = f", {event['calls']:,} calls" if "calls" in event else ""
-            name = {
-                "up": "importing",
-                "imported": "loading",
-                "answered": "warming up",
-                "progress": "measuring",
-            }
-            doing = name.get(event["event"], event["event"])
-            show(f"launch {launch} of {request.launches}{size}: {doing}{calls}")
-            if event["event"] == "measured":
+        def watch(seen: RunEvent) -> None:
+            event = seen.event
+            size = "" if event.batch_size is None else f", batch size {event.batch_size}"
+            calls = "" if event.calls is None else f", {event.calls:,} calls"
+            doing = doing_at.get(event.state, event.state.value)
+            show(f"process run {seen.number} of {request.launches}{size}: {doing}{calls}")
+            if event.state is State.MEASURED:
                 bar.advance(task)
 
         def probed(batch_size: int, outcome: str) -> None:

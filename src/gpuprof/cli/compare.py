@@ -8,20 +8,23 @@ import json
 import signal
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gpuprof.analyze.text_table import escape_text
-from gpuprof.bench.config import DEVICES, DTYPES
-from gpuprof.cli.options import numbers, seconds, share
+from gpuprof.cli.measuring_options import MeasuringOptions, measuring_options, typed
+from gpuprof.cli.options import share
 from gpuprof.cli.termination import EXIT_TERMINATED, terminated_like_interrupted
 from gpuprof.errors import BenchmarkError, GpuprofError
 
 if TYPE_CHECKING:
     from gpuprof.bench.compare.plan import CampaignPlan
     from gpuprof.bench.compare.run import Finished
+    from gpuprof.bench.workers.events import Ended
+    from gpuprof.bench.workers.schedule import RunEvent
 
 REPORTS = ("html", "md", "json", "csv", "pdf")
 EXIT_MISSED, EXIT_INCONCLUSIVE = 1, 3
@@ -36,13 +39,22 @@ def _reports(_context: click.Context, _parameter: click.Parameter, value: str) -
     return words
 
 
-def _output_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add what both commands do with what they found."""
+@dataclass(frozen=True, kw_only=True)
+class ReportOptions:
+    """What both commands do with what they found."""
+
+    fresh: bool
+    resume: bool
+    reports: tuple[str, ...]
+    output_dir: str | None
+    as_json: bool
+
+
+def _report_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
-        click.option("--json", "as_json", is_flag=True, help="Print machine-readable results."),
-        click.option("--fresh", is_flag=True, help="Measure all of it, though a part was measured before."),
+        click.option("--fresh", is_flag=True, help="Measure all of it, even if a part was measured before."),
         click.option(
-            "--resume", is_flag=True, help="Keep what was measured before, though that had come to its end."
+            "--resume", is_flag=True, help="Keep what was measured before, even if that was complete."
         ),
         click.option(
             "--report",
@@ -53,142 +65,131 @@ def _output_options(command: Callable[..., None]) -> Callable[..., None]:
             callback=_reports,
             help="Which reports to write.",
         ),
-        click.option(
-            "--output-dir", metavar="DIR", help="Where all of it goes; results/NAME where not told."
-        ),
+        click.option("--output-dir", metavar="DIR", help="Write everything to DIR; by default results/NAME."),
     ):
         command = option(command)
     return command
 
 
-@click.command("compare", short_help="Hold variants of a model against each other.")
+@dataclass(frozen=True, kw_only=True)
+class CompareOptions(ReportOptions, MeasuringOptions):
+    """What `gpuprof compare` was asked for."""
+
+    variants: str
+    baseline: str | None
+    name: str
+    dataset: str
+    samples: int
+    no_accuracy: bool
+    metrics: tuple[str, ...]
+    margin: float
+    accuracy_margin: float
+    price_per_hour: float | None
+    currency: str
+    interleave: bool
+    traffic: str | None
+
+    def plan(self) -> CampaignPlan:
+        """Return the plan. Raises BenchmarkError for what cannot work."""
+        from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, parse_split, parse_variants
+
+        if self.traffic is not None and not self.interleave:
+            raise click.UsageError("--traffic splits what --interleave serves: add --interleave.")
+        accuracy = AccuracyPlan(self.dataset, self.samples, margin=self.accuracy_margin, metrics=self.metrics)
+        return CampaignPlan(
+            variants=parse_variants(self.variants, self.spec("")),
+            baseline_name=self.baseline,
+            name=self.name,
+            batch_sizes=tuple(dict.fromkeys(self.batch_sizes)),
+            launches=self.launches,
+            measuring=self.measuring(),
+            time_limit_s=self.time_limit,
+            memory_budget_bytes=self.budget_bytes(),
+            seed=self.seed,
+            margin=self.margin,
+            target=self.target(),
+            accuracy=None if self.no_accuracy else accuracy,
+            profile=self.profile,
+            price_per_hour=self.price_per_hour,
+            currency=self.currency,
+            traffic_split=parse_split(self.traffic or "50,50") if self.interleave else None,
+        )
+
+
+@click.command("compare", short_help="Compare variants of a model.")
 @click.argument("variants", metavar="NAME:MODEL,NAME:MODEL...")
-@click.option("--baseline", metavar="NAME", help="What the others are held against; the first one.")
-@click.option("--name", default="comparison", metavar="TEXT", help="The title of the report.")
 @click.option(
-    "--batch-size", "--batch-sizes", "batch_sizes", default="1", callback=numbers, metavar="1,8",
-    help="Samples in a call.",
-)  # fmt: skip
-@click.option(
-    "--launches", type=click.IntRange(min=1), default=10, show_default=True, metavar="N",
-    help="Fresh processes that measure each variant.",
-)  # fmt: skip
-@click.option("--iterations", type=click.IntRange(min=1), metavar="N", help="Calls to measure in a launch.")
-@click.option("--warmup", type=click.IntRange(min=0), metavar="N", help="Calls before.")
-@click.option("--duration", type=float, callback=seconds, metavar="S", help="Longest time for a batch size.")
-@click.option("--framework", default="auto", metavar="NAME", help="Of all variants; the default suits each.")
-@click.option("--dtype", type=click.Choice(DTYPES), help="Type of weights and inputs.")
-@click.option(
-    "--device", type=click.Choice(DEVICES), default="auto", show_default=True, help="Where it runs."
+    "--baseline", metavar="NAME", help="The variant to compare the others with; by default the first."
 )
-@click.option("--input-shape", callback=numbers, metavar="3,224,224", help="Shape of one sample.")
-@click.option("--data", default="synthetic", metavar="D", help="Inputs for the timing.")
+@click.option("--name", default="comparison", metavar="TEXT", help="The title of the report.")
+@measuring_options(launches=10)
 @click.option(
     "--dataset", metavar="D", default="synthetic",
-    help="What the answers are compared on: a folder of images in class folders, or a .npz.",
+    help="Compare predictions on a folder of images in class folders, or a .npz.",
 )  # fmt: skip
 @click.option(
     "--samples", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N",
-    help="The most samples that answers are compared on.",
+    help="The most samples that predictions are compared on.",
 )  # fmt: skip
-@click.option("--no-accuracy", is_flag=True, help="Do not compare answers.")
-@click.option("--metric", "metrics", multiple=True, metavar="FILE.py:NAME", help="A metric of your own.")
+@click.option("--no-accuracy", is_flag=True, help="Do not compare predictions.")
+@click.option("--metric", "metrics", multiple=True, metavar="FILE.py:NAME", help="Add a metric of your own.")
 @click.option("--margin", metavar="SHARE", default="1%", show_default=True, callback=share,
-              help="The change of latency that matters.")  # fmt: skip
+              help="Equivalence margin of latency.")  # fmt: skip
 @click.option("--accuracy-margin", metavar="SHARE", default="1%", show_default=True, callback=share,
-              help="The change of accuracy that matters.")  # fmt: skip
-@click.option("--slo", metavar="'p99<20ms'", help="A target; exit code 1 where the choice misses it.")
+              help="Equivalence margin of accuracy.")  # fmt: skip
 @click.option("--price-per-hour", type=float, metavar="P", help="What the machine costs.")
-@click.option("--currency", default="USD", show_default=True, metavar="TEXT", help="Of the price.")
-@click.option("--profile", is_flag=True, help="Record a run of each variant, for its layers.")
+@click.option("--currency", default="USD", show_default=True, metavar="TEXT", help="Currency of the price.")
 @click.option(
     "--interleave", is_flag=True,
-    help="Let two variants share requests in one process too, as behind a traffic split.",
+    help="Let two variants share requests in one process too, as in an A/B test.",
 )  # fmt: skip
-@click.option("--traffic", metavar="90,10", help="The split, in percent; 50,50 where not told.")
-@click.option("--seed", type=int, default=0, show_default=True, help="Of weights, data and order.")
-@click.option("--memory-budget", metavar="12GiB", help="The most memory that a batch may take.")
-@click.option("--trust-pickle", is_flag=True, help="Read pickled files and .pt2, which can run any code.")
-@click.option("--time-limit", type=float, callback=seconds, default=600.0, show_default=True, metavar="S",
-              help="The longest that a step may take.")  # fmt: skip
-@_output_options
-def compare(variants: str, *, output_dir: str | None, reports: tuple[str, ...], **asked: Any) -> None:
-    """Measure variants in turn and in fresh processes, compare their answers, and say which one to take.
+@click.option("--traffic", metavar="90,10", help="The traffic split, in percent; by default 50,50.")
+@_report_options
+@typed(CompareOptions)
+def compare(options: CompareOptions) -> None:
+    """Measure variants in turn and in fresh processes, compare their predictions, and recommend one.
 
     NAME:MODEL is a variant; MODEL as gpuprof bench takes it, and MODEL@RECIPE optimizes it first:
     'fp32:model.py:build,int8:model.py:build@int8-dynamic'.
     """
-    _run(_plan(variants, asked), output_dir, reports, asked)
+    _run(options.plan(), options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteOptions(ReportOptions):
+    """What `gpuprof suite` was asked for."""
+
+    suite_file: str
 
 
 @click.command("suite", short_help="Compare the variants that a TOML file names.")
 @click.argument("suite_file", metavar="SUITE.toml")
-@_output_options
-def suite(suite_file: str, *, output_dir: str | None, reports: tuple[str, ...], **asked: Any) -> None:
-    """Measure the variants of SUITE.toml, as gpuprof compare does. What was cut off goes on."""
+@_report_options
+@click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
+@typed(SuiteOptions)
+def suite(options: SuiteOptions) -> None:
+    """Measure the variants of SUITE.toml, as gpuprof compare does. An interrupted suite is resumed."""
     from gpuprof.bench.compare.plan import read_suite
 
-    _run(read_suite(Path(suite_file)), output_dir, reports, asked)
+    _run(read_suite(Path(options.suite_file)), options)
 
 
-def _plan(variants: str, asked: dict[str, Any]) -> CampaignPlan:
-    from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, parse_split, parse_variants
-    from gpuprof.bench.config import SystemSpec, settings_for
-    from gpuprof.bench.frameworks import framework_name
-    from gpuprof.bench.measure.memory import parse_bytes
-    from gpuprof.bench.results.target import parse_target
-
-    like = SystemSpec(
-        model="",
-        framework=framework_name(asked["framework"]),
-        device=asked["device"],
-        dtype=asked["dtype"],
-        input_shape=asked["input_shape"],
-        data=asked["data"],
-        seed=asked["seed"],
-        trust_pickle=asked["trust_pickle"],
-    )
-    accuracy = AccuracyPlan(
-        asked["dataset"], asked["samples"], margin=asked["accuracy_margin"], metrics=asked["metrics"]
-    )
-    budget, slo = asked["memory_budget"], asked["slo"]
-    if asked["traffic"] is not None and not asked["interleave"]:
-        raise click.UsageError("--traffic splits what --interleave serves: add --interleave.")
-    return CampaignPlan(
-        variants=parse_variants(variants, like),
-        baseline_name=asked["baseline"],
-        name=asked["name"],
-        batch_sizes=tuple(dict.fromkeys(asked["batch_sizes"])),
-        launches=asked["launches"],
-        measuring=settings_for(asked["iterations"], asked["warmup"], asked["duration"]),
-        time_limit_s=asked["time_limit"],
-        memory_budget_bytes=None if budget is None else parse_bytes(budget),
-        seed=asked["seed"],
-        margin=asked["margin"],
-        target=None if slo is None else parse_target(slo),
-        accuracy=None if asked["no_accuracy"] else accuracy,
-        profile=asked["profile"],
-        price_per_hour=asked["price_per_hour"],
-        currency=asked["currency"],
-        traffic_split=parse_split(asked["traffic"] or "50,50") if asked["interleave"] else None,
-    )
-
-
-def _run(plan: CampaignPlan, output_dir: str | None, reports: tuple[str, ...], asked: dict[str, Any]) -> None:
+def _run(plan: CampaignPlan, options: ReportOptions) -> None:
     from gpuprof.bench.compare.run import carry_out, file_name
-
-    if asked["fresh"] and asked["resume"]:
-        raise click.UsageError("--fresh and --resume contradict each other: take one.")
     from gpuprof.bench.report import check_formats
 
-    check_formats(reports)
-    folder = Path("results") / file_name(plan.name) if output_dir is None else Path(output_dir)
+    if options.fresh and options.resume:
+        raise click.UsageError("--fresh and --resume contradict each other: take one.")
+    check_formats(options.reports)
+    folder = (
+        Path("results") / file_name(plan.name) if options.output_dir is None else Path(options.output_dir)
+    )
     with terminated_like_interrupted() as came:
         try:
             with _progress() as watch:
-                finished = carry_out(plan, folder, watch=watch, fresh=asked["fresh"], resume=asked["resume"])
+                finished = carry_out(plan, folder, watch=watch, fresh=options.fresh, resume=options.resume)
             # Within, so that a browser that prints is ended too.
-            _hand_out(finished, folder, reports, as_json=asked["as_json"])
+            _hand_out(finished, folder, options.reports, as_json=options.as_json)
             if finished.interrupted:
                 raise KeyboardInterrupt
         except KeyboardInterrupt:
@@ -261,10 +262,10 @@ def _chosen(document: dict[str, Any]) -> list[dict[str, Any]]:
     return list(chosen["batches"])
 
 
-def _outcome(event: dict[str, Any]) -> str:
-    if event["skipped"]:
+def _outcome(event: Ended) -> str:
+    if event.skipped:
         return ": skipped, since it failed before"
-    return f": failed: {event['failure']}" if event["failure"] else ""
+    return f": failed: {event.failure}" if event.failure else ""
 
 
 def _left(elapsed_s: float, made: int, left: int) -> str:
@@ -276,10 +277,12 @@ def _left(elapsed_s: float, made: int, left: int) -> str:
 
 
 @contextlib.contextmanager
-def _progress() -> Iterator[Callable[..., None]]:
-    """Show how far it is: a bar on a terminal, else a line on standard error behind each launch."""
+def _progress() -> Iterator[Callable[[RunEvent], None]]:
+    """Show how far it is: a bar on a terminal, else a line on standard error after each process run."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    from gpuprof.bench.workers.events import Ended
 
     console = Console(stderr=True)
     columns = (
@@ -293,17 +296,16 @@ def _progress() -> Iterator[Callable[..., None]]:
         task = bar.add_task("starting", total=None)
         begin_s, made = time.monotonic(), 0
 
-        def watch(variant: str, done: int, planned: int, event: dict[str, Any]) -> None:
-            size = f", batch size {event['batch_size']}" if "batch_size" in event else ""
-            doing = event["event"]
-            description = escape_text(f"{variant}{size}: {doing}")
+        def watch(seen: RunEvent) -> None:
+            event, done, planned = seen.event, seen.done, seen.planned
+            size = "" if event.batch_size is None else f", batch size {event.batch_size}"
+            description = escape_text(f"{seen.name}{size}: {event.state.value}")
             bar.update(task, description=description, completed=done, total=planned)
             nonlocal made
-            if doing == "ended" and not console.is_terminal:
-                made += not event["skipped"]
+            if isinstance(event, Ended) and not console.is_terminal:
+                made += not event.skipped
                 left = _left(time.monotonic() - begin_s, made, planned - done)
-                click.echo(
-                    escape_text(f"launch {done} of {planned}: {variant}{_outcome(event)}{left}"), err=True
-                )
+                line = f"process run {done} of {planned}: {seen.name}{_outcome(event)}{left}"
+                click.echo(escape_text(line), err=True)
 
         yield watch

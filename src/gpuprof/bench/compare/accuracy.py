@@ -24,7 +24,7 @@ from gpuprof.bench.compare.layer_job import can_be_compared, layers_that_depart
 from gpuprof.bench.compare.plan import CampaignPlan, Variant
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.models.dataset import Dataset, open_dataset
-from gpuprof.bench.workers.launcher import Event
+from gpuprof.bench.workers.events import Event, State
 from gpuprof.errors import GpuprofError
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class _AccuracyRun:
         baseline = self._plan.baseline.spec
         if not can_be_compared(baseline, variant.spec):
             return []
-        self._on_event(variant.name, {"event": "comparing layers"})
+        self._on_event(variant.name, Event(State.COMPARING_LAYERS))
         found, why_not = layers_that_depart(
             baseline, variant.spec, self._dataset, time_limit_s=self._plan.time_limit_s
         )

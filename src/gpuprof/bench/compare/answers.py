@@ -13,7 +13,7 @@ import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -23,8 +23,9 @@ from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.models.dataset import Dataset
 from gpuprof.bench.models.recipes import parse_recipe
 from gpuprof.bench.models.sources import parse_model
-from gpuprof.bench.workers.launcher import Event, run_launch
-from gpuprof.bench.workers.session import TIME_LIMIT_S
+from gpuprof.bench.workers.events import Event
+from gpuprof.bench.workers.launcher import run_process
+from gpuprof.bench.workers.schedule import TIME_LIMIT_S
 from gpuprof.errors import BenchmarkError, GpuprofError
 
 if TYPE_CHECKING:
@@ -197,6 +198,19 @@ class FailedAnswers:
 Answers: TypeAlias = StoredAnswers | FailedAnswers
 
 
+@dataclass(frozen=True, slots=True)
+class AnswersJob:
+    """Run each sample of a data set once and store the outputs; `dataset` are arguments of `open_dataset`."""
+
+    entry: ClassVar[str] = "gpuprof.bench.compare.answers_job:run_answers_job"
+    keeps_collector: ClassVar[bool] = False
+
+    spec: SystemSpec
+    dataset: dict[str, Any]
+    folder: str
+    batch_size: int
+
+
 def _ignore(_event: Event) -> None:
     return None
 
@@ -216,14 +230,11 @@ def record_answers(
     A variant that raises, hangs, crashes or does not fit is a FailedAnswers. A file with one batch size of
     its own is run with that. An interrupt goes through.
     """
-    job = {
-        "answers": {"dataset": dataset.asked, "folder": str(folder.resolve()), "batch_size": batch_size},
-        "spec": spec.to_dict(),
-    }
+    job = AnswersJob(spec, dataset.asked, str(folder.resolve()), batch_size)
     try:
         if batch_size < 1:
             raise BenchmarkError(f"a batch of {batch_size} holds no samples: batch sizes begin at 1")
-        run_launch(job, time_limit_s=time_limit_s, on_event=on_event)
+        run_process(job, time_limit_s=time_limit_s, on_event=on_event)
         return read_answers(name, folder)
     except (GpuprofError, OSError) as error:
         return FailedAnswers(name, str(error))

@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a launch does that answers a data set: load the variant, run each batch once, store what it returns.
-
-The events: `imported`, `loaded`, `preparing`, `prepared`, and `answering` behind each batch.
-"""
+"""A pass over a data set in its process: load the variant, run each batch once, store what it returns."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,35 +12,33 @@ import numpy as np
 from gpuprof.bench.accuracy.arrays import Outputs, named_arrays
 from gpuprof.bench.accuracy.tolerance import UNIT_ROUNDOFF, coarsest
 from gpuprof.bench.accuracy.variants import kept_random_states
-from gpuprof.bench.compare.answers import AnswerWriter
+from gpuprof.bench.compare.answers import AnswersJob, AnswerWriter
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.frameworks import make_system
 from gpuprof.bench.frameworks.base import FrameworkSystem
-from gpuprof.bench.measure.checks import answer
+from gpuprof.bench.measure.checks import first_inference
 from gpuprof.bench.measure.memory import memory_failures
 from gpuprof.bench.models.dataset import Dataset, open_dataset
-from gpuprof.bench.workers.samples import Send
+from gpuprof.bench.serialization import to_plain
+from gpuprof.bench.workers.events import Event, Send, State
+from gpuprof.bench.workers.measuring import load_system, prepare_system
 from gpuprof.errors import BenchmarkError
 
 
-def run_answer_job(values: Mapping[str, Any], send: Send) -> None:
-    """Answer a data set in a process that is a launch; raises GpuprofError."""
-    asked = values["answers"]
-    dataset = open_dataset(**asked["dataset"])
-    system = make_system(SystemSpec.from_dict(values["spec"]))
+def run_answers_job(job: AnswersJob, send: Send) -> None:
+    """Run each sample of a data set once. Raises GpuprofError."""
+    dataset = open_dataset(**job.dataset)
+    system = make_system(job.spec)
     try:
-        system.import_framework()
-        send("imported")
-        system.load()
-        send("loaded")
-        size = system.fixed_batch_size or min(asked["batch_size"], dataset.samples)
+        load_system(system, send)
+        size = system.fixed_batch_size or min(job.batch_size, dataset.samples)
         with memory_failures(size):
-            _Answering(system, dataset, size, send).run(Path(asked["folder"]), values["spec"])
+            _Pass(system, dataset, size, send).run(Path(job.folder), job.spec)
     finally:
         system.close()
 
 
-class _Answering:
+class _Pass:
     """One pass over a data set."""
 
     def __init__(self, system: FrameworkSystem, dataset: Dataset, size: int, send: Send) -> None:
@@ -53,25 +47,23 @@ class _Answering:
         self._draws = dataset.text == "synthetic" and system.makes_inputs
         self._dtypes: set[str] = set()
 
-    def run(self, folder: Path, spec: Mapping[str, Any]) -> None:
+    def run(self, folder: Path, spec: SystemSpec) -> None:
         """Store all answers."""
         system, dataset, size = self._system, self._dataset, self._size
-        self._send("preparing", batch_size=size)
         with kept_random_states(system.spec.seed):
-            system.prepare(size)
-        self._send("prepared", batch_size=size)
+            prepare_system(system, size, self._send)
         writer = AnswerWriter(folder, dataset.labels)
         for number, first in enumerate(range(0, dataset.samples, size)):
             last = min(first + size, dataset.samples)
             writer.add(self._answered(number, first, last), size, last - first)
-            self._send("answering", batch_size=size, answered=last, samples=dataset.samples)
+            self._send(Event(State.PREDICTING, batch_size=size, calls=last))
         writer.finish(self._said(spec))
 
     def _answered(self, number: int, first: int, last: int) -> Outputs:
         system = self._system
         with kept_random_states(system.spec.seed + number):
             self._feed(first, last)
-            outputs = named_arrays(system.readable(answer(system)))
+            outputs = named_arrays(system.readable(first_inference(system)))
         self._dtypes |= {each.dtype for each in outputs.arrays.values()}
         return outputs
 
@@ -93,12 +85,12 @@ class _Answering:
         except Exception as error:
             raise system.explained(error) from error
 
-    def _said(self, spec: Mapping[str, Any]) -> dict[str, Any]:
+    def _said(self, spec: SystemSpec) -> dict[str, Any]:
         system, dataset = self._system, self._dataset
         made = f", made by the factory, {self._size} at once" if self._draws else ""
         described = dataclasses.asdict(system.describe())
         return {
-            "spec": dict(spec),
+            "spec": to_plain(spec),
             "description": described,
             "samples": dataset.samples,
             "batch_size": self._size,

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a variant departs: both models in one launch, layer by layer, on a few samples of the data set."""
+"""Where a variant diverges: both models in one process, layer by layer, on a few samples of the data set."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -14,12 +14,26 @@ from gpuprof.bench.frameworks.base import FrameworkSystem
 from gpuprof.bench.measure.memory import memory_failures
 from gpuprof.bench.models.dataset import Dataset, open_dataset
 from gpuprof.bench.models.recipes import choice_of
-from gpuprof.bench.workers.launcher import Event, run_launch
-from gpuprof.bench.workers.samples import Send
+from gpuprof.bench.serialization import from_plain
+from gpuprof.bench.workers.events import Event, Found, Send
+from gpuprof.bench.workers.launcher import run_process
+from gpuprof.bench.workers.measuring import load_system, prepare_system
 from gpuprof.errors import GpuprofError
 
 SAMPLES = 8
 _FRAMEWORKS = ("pytorch", "torch-compile")
+
+
+@dataclass(frozen=True, slots=True)
+class LayersJob:
+    """Compare both models layer by layer; `dataset` are arguments of `open_dataset`."""
+
+    entry: ClassVar[str] = "gpuprof.bench.compare.layer_job:run_layers_job"
+    keeps_collector: ClassVar[bool] = False
+
+    specs: tuple[SystemSpec, SystemSpec]
+    dataset: dict[str, Any]
+    samples: int
 
 
 def can_be_compared(baseline: SystemSpec, variant: SystemSpec) -> bool:
@@ -40,35 +54,28 @@ def layers_that_depart(
     found: list[str] = []
 
     def take(event: Event) -> None:
-        if event["event"] == "layers":
-            found.extend(event["findings"])
+        if isinstance(event, Found):
+            found.extend(from_plain(event.value, list[str]))
 
-    job = {
-        "layers": {
-            "dataset": dataset.asked,
-            "specs": [baseline.to_dict(), variant.to_dict()],
-            "samples": min(SAMPLES, dataset.samples),
-        }
-    }
+    job = LayersJob((baseline, variant), dataset.asked, min(SAMPLES, dataset.samples))
     try:
-        run_launch(job, time_limit_s=time_limit_s, on_event=take)
+        run_process(job, time_limit_s=time_limit_s, on_event=take)
     except GpuprofError as error:
         return [], f"not compared layer by layer: {error}"
     return found, None
 
 
-# --- inside the launch ---------------------------------------------------------------------------
+# --- in the worker process -----------------------------------------------------------------------
 
 
-def run_layer_job(values: Mapping[str, Any], send: Send) -> None:
-    """Load both models and compare their layers, in a process that is a launch. Raises GpuprofError."""
-    asked = values["layers"]
-    dataset, count = open_dataset(**asked["dataset"]), int(asked["samples"])
-    systems = [make_system(SystemSpec.from_dict(each)) for each in asked["specs"]]
+def run_layers_job(job: LayersJob, send: Send) -> None:
+    """Load both models and compare their layers. Raises GpuprofError."""
+    dataset = open_dataset(**job.dataset)
+    systems = [make_system(each) for each in job.specs]
     try:
-        with memory_failures(count):
+        with memory_failures(job.samples):
             for system in systems:
-                _load(system, dataset, count, send)
+                _load(system, dataset, job.samples, send)
             from gpuprof.bench.accuracy.layers import compare_layers
 
             baseline, variant = systems
@@ -81,18 +88,13 @@ def run_layer_job(values: Mapping[str, Any], send: Send) -> None:
     finally:
         for system in systems:
             system.close()
-    send("layers", findings=list(found.findings))
+    send(Found(value=list(found.findings)))
 
 
 def _load(system: FrameworkSystem, dataset: Dataset, count: int, send: Send) -> None:
-    system.import_framework()
-    send("imported")
-    system.load()
-    send("loaded")
+    load_system(system, send)
     size = system.fixed_batch_size or count
-    send("preparing", batch_size=size)
-    system.prepare(size)
+    prepare_system(system, size, send)
     if not (dataset.text == "synthetic" and system.makes_inputs):
         rows = dataset.rows(0, count, system.input_spec())
         system.feed(rows[np.arange(size) % len(rows)])
-    send("prepared", batch_size=size)

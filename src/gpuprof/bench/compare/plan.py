@@ -20,6 +20,7 @@ from gpuprof.bench.frameworks import framework_name
 from gpuprof.bench.measure.memory import parse_bytes
 from gpuprof.bench.models.recipes import parse_recipe
 from gpuprof.bench.results.target import Target, parse_target
+from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.workers.job import JobSettings
 from gpuprof.errors import BenchmarkError, UnavailableError
 from gpuprof.stats.ratio_test import MARGIN
@@ -122,9 +123,8 @@ class CampaignPlan:
 
     def fingerprint(self, variant: Variant) -> str:
         """Return what changes with anything that a variant's figures depend on: its file's content too."""
-        job = self.job_of(variant).to_dict()
-        parts = [variant.name, variant.spec.to_dict(), job, _content(variant.spec)]
-        text = json.dumps(parts, sort_keys=True)
+        parts = [variant.name, variant.spec, self.job_of(variant), _content(variant.spec)]
+        text = json.dumps(to_plain(parts), sort_keys=True)
         return hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 

@@ -23,15 +23,15 @@ from gpuprof.bench.compare.plan import CampaignPlan
 from gpuprof.bench.compare.runner import (
     Campaign,
     CampaignResult,
-    CampaignWatcher,
     Journal,
-    _ignore,
     file_name,
     mark_finished,
 )
 from gpuprof.bench.compare.traffic import TrafficSettings, measure_traffic
-from gpuprof.bench.workers.launcher import Event
-from gpuprof.errors import GpuprofError
+from gpuprof.bench.validation import check_specs
+from gpuprof.bench.workers.events import Event, State
+from gpuprof.bench.workers.schedule import RunEvent, Watcher, ignore
+from gpuprof.errors import BenchmarkError, GpuprofError
 
 __all__ = ["Finished", "carry_out", "file_name"]
 
@@ -52,7 +52,7 @@ def carry_out(
     plan: CampaignPlan,
     folder: Path,
     *,
-    watch: CampaignWatcher = _ignore,
+    watch: Watcher = ignore,
     fresh: bool = False,
     resume: bool = False,
 ) -> Finished:
@@ -62,6 +62,7 @@ def carry_out(
     what had come to its end is kept too, which `mark_finished` says behind the report. An interrupt ends it
     with what there is. Raises BenchmarkError where the folder cannot be used.
     """
+    check_specs((each.name, each.spec) for each in plan.variants)
     plan = _with_shapes(plan)
     campaign = Campaign(plan, folder, watch)
     accuracy = AccuracyOfAll({})
@@ -124,8 +125,12 @@ def run_comparison(
     that fails is told in the document. At Ctrl-C the document of what there is, is the argument of the
     KeyboardInterrupt. Raises BenchmarkError.
     """
-    from gpuprof.bench.report import write_report
+    from gpuprof.bench.report import FORMATS, check_formats, write_report
 
+    wrong = [each for each in report if each not in FORMATS]
+    if wrong:
+        raise BenchmarkError(f"{wrong[0]!r} is no format of a report: take {', '.join(FORMATS)}")
+    check_formats(report)
     folder = Path(output_dir)
     finished = carry_out(plan, folder, fresh=fresh, resume=resume)
     write_report(finished.document, report, folder, REPORT_NAME)
@@ -135,23 +140,24 @@ def run_comparison(
     return finished.document
 
 
-def _accuracy(campaign: Campaign, watch: CampaignWatcher) -> AccuracyOfAll:
+def _accuracy(campaign: Campaign, watch: Watcher) -> AccuracyOfAll:
     """Compare the answers; what prevents that does not take hours of measuring with it."""
     try:
-        return compare_accuracy(campaign.plan, campaign.folder / "answers", _telling(campaign, watch))
+        return compare_accuracy(campaign.plan, campaign.folder / "answers", _watching(campaign, watch))
     except GpuprofError as error:
         return AccuracyOfAll({each.name: str(error) for each in campaign.plan.variants})
 
 
-def _telling(campaign: Campaign, watch: CampaignWatcher) -> OnVariantEvent:
-    def tell(variant: str, event: Event) -> None:
-        doing = {**event, "event": "answering"}
-        watch(variant, campaign.result.launches_done, campaign.planned, doing)
+def _watching(campaign: Campaign, watch: Watcher) -> OnVariantEvent:
+    def show(variant: str, event: Event) -> None:
+        is_predicting = event.state is not State.COMPARING_LAYERS
+        shown = dataclasses.replace(event, state=State.PREDICTING) if is_predicting else event
+        watch(RunEvent(variant, 1, campaign.result.launches_done, campaign.planned, shown))
 
-    return tell
+    return show
 
 
-def _traffic(campaign: Campaign, watch: CampaignWatcher) -> tuple[Plain | None, list[str]]:
+def _traffic(campaign: Campaign, watch: Watcher) -> tuple[Plain | None, list[str]]:
     """Return what two variants that share requests do, and why there is nothing."""
     plan = campaign.plan
     if plan.traffic_split is None:
@@ -165,13 +171,8 @@ def _traffic(campaign: Campaign, watch: CampaignWatcher) -> tuple[Plain | None, 
         margin=plan.margin,
         time_limit_s=plan.time_limit_s,
     )
-
-    def tell(launch: int, event: Event) -> None:
-        shared = f"{plan.baseline.name} and {other.name}"
-        watch(shared, launch - 1, plan.launches, {**event, "event": "sharing requests"})
-
     try:
-        found = measure_traffic(plan.baseline, other, settings, progress=tell)
+        found = measure_traffic(plan.baseline, other, settings, watch=watch)
     except GpuprofError as error:
         return None, [f"no requests were shared: {error}"]
     return found.to_dict(), []

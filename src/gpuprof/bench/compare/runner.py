@@ -11,32 +11,19 @@ import contextlib
 import dataclasses
 import json
 import os
-import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 import numpy as np
 
 from gpuprof.bench.compare.plan import CampaignPlan, Variant
+from gpuprof.bench.failures import FailureCode
 from gpuprof.bench.measure.host import describe_environment
-from gpuprof.bench.workers.launcher import Event, refuse_in_launch
-from gpuprof.bench.workers.launches import launch_order
+from gpuprof.bench.workers.schedule import ProcessRun, Schedule, Watcher, ignore
 from gpuprof.bench.workers.session import Session, SessionResult
 from gpuprof.errors import BenchmarkError
-
-
-class CampaignWatcher(Protocol):
-    """Who is told how far a comparison is: `done` of `planned` launches, and what the running one does."""
-
-    def __call__(self, variant: str, done: int, planned: int, event: Event) -> None:
-        """Take one event of a launch; the event `ended` is the last."""
-        ...
-
-
-def _ignore(variant: str, done: int, planned: int, event: Event) -> None:  # noqa: ARG001
-    return None
 
 
 @dataclass(slots=True)
@@ -76,20 +63,21 @@ class CampaignResult:
 class Campaign:
     """Measures what a plan says; `result` holds what there is, at each moment."""
 
-    def __init__(self, plan: CampaignPlan, folder: Path, watch: CampaignWatcher = _ignore) -> None:
+    def __init__(self, plan: CampaignPlan, folder: Path, watch: Watcher = ignore) -> None:
         self.plan, self.folder = plan, folder
         self.result = CampaignResult(plan)
         self._watch = watch
-        self._sessions: dict[str, Session] = {}
+        self._sessions = {
+            each.name: Session(each.spec, plan.job_of(each), watch, name=each.name) for each in plan.variants
+        }
+        self.result.variants += [
+            VariantResult(each, self._sessions[each.name].result) for each in plan.variants
+        ]
         self._fingerprints: dict[str, str] = {}
-        for variant in plan.variants:
-            session = Session(variant.spec, plan.job_of(variant), self._watching(variant))
-            self._sessions[variant.name] = session
-            self.result.variants.append(VariantResult(variant, session.result))
 
     @property
     def planned(self) -> int:
-        """How many launches there are in all, those of an earlier time among them."""
+        """How many process runs there are in all, those of an earlier time among them."""
         return self.plan.launches * len(self.plan.variants)
 
     def run(self, journal: Journal) -> CampaignResult:
@@ -97,33 +85,34 @@ class Campaign:
 
         Raises BenchmarkError where a model's file changes meanwhile.
         """
-        refuse_in_launch()
         self._fingerprints = {each.name: self.plan.fingerprint(each) for each in self.plan.variants}
         self._restore(journal)
+
+        def is_done(name: str, number: int) -> bool:
+            return (self._fingerprints[name], number) in journal.entries
+
+        def ended(made: ProcessRun) -> None:
+            if made.failure is None or made.failure.code is not FailureCode.INTERRUPTED:
+                self._ended(journal, made)
+
+        plan = self.plan
+        schedule = Schedule(
+            plan.launches, plan.seed, plan.time_limit_s, is_done=is_done, ended=ended, watch=self._watch
+        )
         try:
-            for variant, launch in self._order():
-                if (self._fingerprints[variant.name], launch) not in journal.entries:
-                    self._launch(journal, variant, launch)
+            schedule.run(list(self._sessions.values()))
         finally:
             for each in self.result.variants:
                 for batch in each.session.batches:
                     batch.launches.sort(key=lambda launch: launch.position)
-        if self.plan.profile:
+        if plan.profile:
             self._record_runs()
         return self.result
 
-    def _order(self) -> Iterator[tuple[Variant, int]]:
-        """Yield each launch, numbered within its variant."""
-        variants = {each.name: each for each in self.plan.variants}
-        counts = dict.fromkeys(variants, 0)
-        for name in launch_order(list(variants), self.plan.launches, self.plan.seed):
-            counts[name] += 1
-            yield variants[name], counts[name]
-
     def _restore(self, journal: Journal) -> None:
         for variant in self.plan.variants:
-            for launch in range(1, self.plan.launches + 1):
-                entry = journal.restored((self._fingerprints[variant.name], launch))
+            for number in range(1, self.plan.launches + 1):
+                entry = journal.restored((self._fingerprints[variant.name], number))
                 if entry is not None:
                     self._restore_one(journal, variant, entry)
                     self.result.launches_kept += 1
@@ -134,29 +123,22 @@ class Campaign:
     def _restore_one(self, journal: Journal, variant: Variant, entry: Entry) -> None:
         try:
             self._sessions[variant.name].restore(entry.noted)
-        except (KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
+        except (BenchmarkError, KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             raise BenchmarkError(
-                f"{journal.path}: launch {entry.key[1]} of {variant.name} is damaged: add --fresh to measure "
-                "all of it again, or name another --output-dir"
+                f"{journal.path}: process run {entry.key[1]} of {variant.name} is damaged: {_FRESH}"
             ) from error
 
-    def _launch(self, journal: Journal, variant: Variant, launch: int) -> None:
-        session = self._sessions[variant.name]
-        begin_s = time.monotonic()
-        session.run(launches=1, first=launch, time_limit_s=self.plan.time_limit_s)
-        took_s = time.monotonic() - begin_s
+    def _ended(self, journal: Journal, made: ProcessRun) -> None:
+        variant = next(each for each in self.plan.variants if each.name == made.name)
         self.result.launches_done += 1
-        self.result.measured_s += took_s
+        self.result.measured_s += made.elapsed_s
         self._refuse_changed(variant)
-        noted = session.noted(launch)
-        if noted["failure"] is None and noted["batches"]:
-            journal.add(Entry(self._fingerprints[variant.name], variant.name, noted, took_s))
-        self._watch(
-            variant.name, self.result.launches_done, self.planned, {"event": "ended", **_short(noted)}
-        )
+        noted = self._sessions[made.name].record(made.number)
+        if made.failure is None and noted["batches"]:
+            journal.add(Entry(self._fingerprints[made.name], made.name, noted, made.elapsed_s))
 
     def _refuse_changed(self, variant: Variant) -> None:
-        """Two programs are not launches of one variant."""
+        """Two programs are not process runs of one variant."""
         if self.plan.fingerprint(variant) != self._fingerprints[variant.name]:
             raise BenchmarkError(
                 f"{variant.name}: {variant.spec.model} has changed while it was measured: the same command "
@@ -179,27 +161,13 @@ class Campaign:
         except OSError as error:
             each.run_unavailable = f"{run.parent} cannot be made: {error.strerror}"
             return
-        failure, launch = session.result.failure, self.plan.launches + 1
-        session.record_profile(str(run), launch, self.plan.time_limit_s, work=True)
+        failure, number = session.result.failure, self.plan.launches + 1
+        session.record_profile(str(run), number, self.plan.time_limit_s, work=True)
         # That there is no run says nothing against the figures.
         session.result.failure = failure
+        why = session.failure(number)
         each.run = run if session.result.profile is not None else None
-        each.run_unavailable = session.noted(launch)["failure"]
-
-    def _watching(self, variant: Variant) -> Any:
-        def watch(_launch: int, event: Event) -> None:
-            self._watch(variant.name, self.result.launches_done, self.planned, event)
-
-        return watch
-
-
-def _short(noted: dict[str, Any]) -> dict[str, Any]:
-    sizes = [each["batch_size"] for each in noted["batches"]]
-    return {
-        "failure": noted["failure"],
-        "batch_sizes": sizes,
-        "skipped": not sizes and noted["failure"] is None,
-    }
+        each.run_unavailable = None if why is None else str(why)
 
 
 def file_name(name: str) -> str:
@@ -215,6 +183,7 @@ def file_name(name: str) -> str:
     )
 
 
+_FRESH = "add --fresh to measure all of it again, or name another --output-dir"
 FORMAT_VERSION = 1
 FILE_NAME = "journal.jsonl"
 _END = {"kind": "end"}
@@ -257,7 +226,7 @@ class Journal:
     def opened(self) -> Iterator[Journal]:
         """Read what there is and stay open for more. Raises BenchmarkError."""
         with contextlib.ExitStack() as stack:
-            with self._told():
+            with self._refusing():
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 # Not truncated on opening: the lock comes first.
                 file = stack.enter_context(self.path.open("ab+"))
@@ -270,8 +239,8 @@ class Journal:
                 self._file = None
 
     @contextlib.contextmanager
-    def _told(self) -> Iterator[None]:
-        """Say what cannot be written. What else is done while it is open has words of its own."""
+    def _refusing(self) -> Iterator[None]:
+        """Raise BenchmarkError for a file that cannot be written."""
         try:
             yield
         except OSError as error:
@@ -322,13 +291,13 @@ class Journal:
     def _check(self, head: bytes) -> None:
         found = self._plain(head, 1)
         if found.get("kind") != "journal" or found.get("format") != FORMAT_VERSION:
-            raise BenchmarkError(f"{self.path} is no journal of this version: {_mend()}")
+            raise BenchmarkError(f"{self.path} is no journal of this version: {_FRESH}")
         here, there = _machine(), found.get("machine")
         other = sorted(name for name in here if not isinstance(there, dict) or there.get(name) != here[name])
         if other:
             raise BenchmarkError(
                 f"{self.path} was begun on another machine or with other versions ({', '.join(other)}): "
-                f"{_mend()}"
+                f"{_FRESH}"
             )
 
     def _entry(self, found: Mapping[str, Any], number: int) -> Entry:
@@ -350,12 +319,12 @@ class Journal:
         return found
 
     def _damaged(self, number: int) -> BenchmarkError:
-        return BenchmarkError(f"{self.path}, line {number}: damaged: remove the line, or {_mend()}")
+        return BenchmarkError(f"{self.path}, line {number}: damaged: remove the line, or {_FRESH}")
 
     def _write(self, plain: Mapping[str, Any]) -> None:
         assert self._file is not None
         line = json.dumps(plain, allow_nan=False, default=str).encode() + b"\n"
-        with self._told():
+        with self._refusing():
             self._file.write(line)
             self._file.flush()
             os.fsync(self._file.fileno())
@@ -380,10 +349,6 @@ def _compact(noted: Mapping[str, Any]) -> None:
         for name in ("samples_ns", "enqueue_ns"):
             if measured.get(name) is not None:
                 measured[name] = np.asarray(measured[name], dtype=np.int64)
-
-
-def _mend() -> str:
-    return "add --fresh to measure all of it again, or name another --output-dir"
 
 
 def _machine() -> dict[str, Any]:

@@ -10,12 +10,10 @@ compared. Requests come one after the other: what is measured is the time of ser
 
 from __future__ import annotations
 
-import dataclasses
 import math
 import random
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import ClassVar
 
 from gpuprof.bench.compare.plan import Variant
 from gpuprof.bench.compare.traffic_result import (
@@ -25,14 +23,15 @@ from gpuprof.bench.compare.traffic_result import (
     Traffic,
     TrafficLaunch,
 )
-from gpuprof.bench.workers.launcher import Event, refuse_in_launch, run_launch
-from gpuprof.errors import BenchmarkError, GpuprofError
+from gpuprof.bench.failures import Failure, FailureCode
+from gpuprof.bench.serialization import from_plain, to_plain
+from gpuprof.bench.workers.events import Event, Found
+from gpuprof.bench.workers.schedule import TIME_LIMIT_S, Schedule, Watcher, ignore
+from gpuprof.errors import BenchmarkError
 from gpuprof.stats.ratio_test import MARGIN
 
 LAUNCHES = 10
 REQUESTS = 1_000
-TIME_LIMIT_S = 600.0
-Progress = Callable[[int, Event], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,15 +74,6 @@ class TrafficSettings:
         if not (min(self.split) > 0 and math.isclose(sum(self.split), 1.0)):
             raise BenchmarkError(f"traffic: shares {self.split} are not 1 together: give both variants some")
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> TrafficSettings:
-        """Return what `to_dict()` described."""
-        return cls(**{**values, "split": tuple(values["split"])})
-
 
 CONTROL = 2
 
@@ -104,71 +94,69 @@ def request_order(settings: TrafficSettings, launch: int) -> list[int]:
     return generator.choices(range(3), shares, k=settings.requests)
 
 
-def measure_traffic(
-    first: Variant, second: Variant, settings: TrafficSettings, *, progress: Progress | None = None
-) -> Traffic:
-    """Serve the requests of so many launches, each in a fresh process that has loaded both variants.
+@dataclass(frozen=True, slots=True)
+class TrafficJob:
+    """Serve the requests of one process run with both variants."""
 
-    `progress(launch, event)` is told of each event of a launch, from 1. A launch that fails later than the
-    first is told in the result; Ctrl-C keeps what there is. Raises BenchmarkError where a variant cannot be
-    loaded, where the two take other inputs, and where the first launch fails.
+    entry: ClassVar[str] = "gpuprof.bench.compare.traffic_job:run_traffic_job"
+    keeps_collector: ClassVar[bool] = False
+
+    variants: tuple[Variant, Variant]
+    settings: TrafficSettings
+    number: int
+
+
+class _TrafficRuns:
+    """Two variants that share requests, as the subject of a schedule."""
+
+    def __init__(self, first: Variant, second: Variant, settings: TrafficSettings) -> None:
+        self.name = f"{first.name} and {second.name}"
+        self.done: list[TrafficLaunch] = []
+        self.failures: list[str] = []
+        self._variants, self._settings = (first, second), settings
+
+    def job(self, number: int) -> TrafficJob:
+        """Return what a process run does."""
+        return TrafficJob(self._variants, self._settings, number)
+
+    def take(self, number: int, event: Event) -> None:
+        """Take the requests of both arms, which are the last that a process run reports."""
+        if isinstance(event, Found):
+            self.done.append(TrafficLaunch(number, from_plain(event.value, tuple[ArmRequests, ArmRequests])))
+
+    def end(self, number: int, failure: Failure | None) -> None:  # noqa: ARG002 - the protocol's
+        """Note a failure. Raises BenchmarkError for one before any process run has succeeded."""
+        if failure is None or failure.code is FailureCode.INTERRUPTED:
+            return
+        if not self.done:
+            raise failure.error()
+        self.failures.append(str(failure))
+
+
+def measure_traffic(
+    first: Variant, second: Variant, settings: TrafficSettings, *, watch: Watcher = ignore
+) -> Traffic:
+    """Serve the requests of so many process runs, each of which has loaded both variants.
+
+    `watch` gets each event. A process run that fails later than the first is in the result; Ctrl-C keeps
+    what there is. Raises BenchmarkError where a variant cannot be loaded, where the two take other inputs,
+    and where the first process run fails.
     """
-    refuse_in_launch()
     if first.name == second.name:
         raise BenchmarkError(f"both variants of the traffic are called {first.name!r}: give them two names")
-    done: list[TrafficLaunch] = []
-    failures: list[str] = []
+    runs = _TrafficRuns(first, second, settings)
     interrupted = False
-    for launch in range(1, settings.launches + 1):
-        taken = _Taken(launch, progress)
-        try:
-            run_launch(
-                _job(first, second, settings, launch),
-                time_limit_s=settings.time_limit_s,
-                on_event=taken.take,
-            )
-        except GpuprofError as error:
-            if not done:
-                raise
-            failures.append(str(error))
-        except KeyboardInterrupt:
-            interrupted = True
-        done += [] if taken.launch is None else [taken.launch]
-        if interrupted:
-            break
-    if not done:
-        raise KeyboardInterrupt
+    try:
+        Schedule(settings.launches, settings.seed, settings.time_limit_s, watch=watch).run([runs])
+    except KeyboardInterrupt:
+        if not runs.done:
+            raise
+        interrupted = True
     return Traffic(
         names=(first.name, second.name),
         split=settings.split,
-        launches=tuple(done),
-        settings=settings.to_dict(),
-        failures=tuple(failures),
+        launches=tuple(runs.done),
+        settings=to_plain(settings),
+        failures=tuple(runs.failures),
         interrupted=interrupted,
     )
-
-
-def _job(first: Variant, second: Variant, settings: TrafficSettings, launch: int) -> dict[str, Any]:
-    return {
-        "traffic": {
-            "variants": [{"name": each.name, "spec": each.spec.to_dict()} for each in (first, second)],
-            "settings": settings.to_dict(),
-            "launch": launch,
-        }
-    }
-
-
-class _Taken:
-    """What one launch has told."""
-
-    def __init__(self, launch: int, progress: Progress | None) -> None:
-        self.launch: TrafficLaunch | None = None
-        self._number, self._progress = launch, progress
-
-    def take(self, event: Event) -> None:
-        """Take one event."""
-        if event["event"] == "measured":
-            arms = tuple(ArmRequests.from_dict(each) for each in event["arms"])
-            self.launch = TrafficLaunch(self._number, (arms[0], arms[1]))
-        if self._progress is not None:
-            self._progress(self._number, event)

@@ -1,41 +1,40 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a launch with a traffic split does, inside its process: load both variants, then serve requests."""
+"""A traffic split in its process: load both variants, then serve requests."""
 
 from __future__ import annotations
 
 import dataclasses
 import gc
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from gpuprof.bench.compare.traffic import CONTROL, TrafficSettings, copied, request_order
+from gpuprof.bench.compare.plan import Variant
+from gpuprof.bench.compare.traffic import CONTROL, TrafficJob, TrafficSettings, copied, request_order
 from gpuprof.bench.compare.traffic_result import ArmRequests
 from gpuprof.bench.config import SystemSpec
-from gpuprof.bench.failures import place_of, reason_of
+from gpuprof.bench.failures import named, place_of, reason_of
 from gpuprof.bench.frameworks import make_system
 from gpuprof.bench.frameworks.base import FrameworkSystem
-from gpuprof.bench.measure.checks import InputGuard, answer, check_outputs
+from gpuprof.bench.measure.checks import InputGuard, check_outputs, first_inference
 from gpuprof.bench.measure.timer import CallTimer
 from gpuprof.bench.models.data import shape_text
-from gpuprof.bench.workers.samples import Send
+from gpuprof.bench.workers.events import Event, Found, Send, State
+from gpuprof.bench.workers.measuring import load_system, prepare_system
 from gpuprof.errors import BenchmarkError, GpuprofError
 
 _SAY_EVERY_S = 0.2
 
 
-def run_traffic(values: Mapping[str, Any], send: Send) -> None:
-    """Do what a job says, in a process that is a launch. Raises GpuprofError.
+def run_traffic_job(job: TrafficJob, send: Send) -> None:
+    """Serve what a job says, in a process of its own. Raises GpuprofError.
 
     An interrupt goes through, after what was measured until then has been handed over.
     """
-    settings = TrafficSettings.from_dict(values["settings"])
-    arms = _loaded(values["variants"], settings, values["launch"], send)
+    arms = _loaded(job, send)
     _check_alike(arms)
     arms[0].system.limit_memory(None)
-    send("ready")
     try:
-        _serve(arms, settings, values["launch"], send)
+        _serve(arms, job.settings, job.number, send)
     finally:
         for arm in arms:
             arm.system.close()
@@ -52,57 +51,48 @@ class Arm:
 
     def serve(self) -> None:
         """Answer one request. One that raises is counted, and its time is none of an answer."""
-        told = self.requests
+        served = self.requests
         try:
             self._timer.take(1)
         except Exception as error:
-            first = told.first_failure or f"{reason_of(error)} at {place_of(error)}"
-            self.requests = dataclasses.replace(told, failed=told.failed + 1, first_failure=first)
+            first = served.first_failure or f"{reason_of(error)} at {place_of(error)}"
+            self.requests = dataclasses.replace(served, failed=served.failed + 1, first_failure=first)
         else:
-            told.wall_ns.append(self._timer.wall_ns[0])
+            served.wall_ns.append(self._timer.wall_ns[0])
 
     def forget(self) -> None:
         """Begin anew, after the warm-up."""
         self.requests = ArmRequests()
 
 
-def _loaded(
-    variants: Sequence[Mapping[str, Any]], settings: TrafficSettings, launch: int, send: Send
-) -> list[Arm]:
+def _loaded(job: TrafficJob, send: Send) -> list[Arm]:
     """Load both variants, and the larger one's copy as the last.
 
-    Which of those that are compared is loaded first changes from launch to launch: it may get the better
-    place in memory.
+    Which of those that are compared is loaded first changes from one process run to the next: it may get
+    the better place in memory.
     """
-    larger = copied(settings.split)
-    wanted = [variants[0], variants[1], *([] if larger is None else [variants[larger]])]
-    order = list(range(len(wanted)))
-    found = {number: _arm(wanted[number], settings, send) for number in order[:: 1 if launch % 2 else -1]}
-    return [found[number] for number in order]
+    larger = copied(job.settings.split)
+    wanted = [*job.variants, *([] if larger is None else [job.variants[larger]])]
+    order = list(range(len(wanted)))[:: 1 if job.number % 2 else -1]
+    found = {each: _arm(wanted[each], job.settings, send) for each in order}
+    return [found[each] for each in sorted(found)]
 
 
-def _arm(variant: Mapping[str, Any], settings: TrafficSettings, send: Send) -> Arm:
+def _arm(variant: Variant, settings: TrafficSettings, send: Send) -> Arm:
     try:
-        return Arm(variant["name"], _answering(SystemSpec.from_dict(variant["spec"]), settings, send))
+        return Arm(variant.name, _responding(variant.spec, settings, send))
     except GpuprofError as error:
-        # The same kind: where the memory ended, say, all together may be too large.
-        raise type(error)(f"variant {variant['name']}: {error}") from error
+        raise named(error, f"variant {variant.name}") from error
 
 
-def _answering(spec: SystemSpec, settings: TrafficSettings, send: Send) -> FrameworkSystem:
-    """Return a system that has answered once, with numbers and without changing its inputs."""
+def _responding(spec: SystemSpec, settings: TrafficSettings, send: Send) -> FrameworkSystem:
+    """Return a system after its first inference, which gave numbers and did not change its inputs."""
     system = make_system(spec)
-    system.import_framework()
-    send("imported")
-    system.load()
-    send("loaded")
-    send("preparing", batch_size=settings.batch_size)
-    system.prepare(settings.batch_size)
-    send("prepared", batch_size=settings.batch_size)
+    load_system(system, send)
+    prepare_system(system, settings.batch_size, send)
     guard = InputGuard(system)
-    check_outputs(system, answer(system))
+    check_outputs(system, first_inference(system))
     guard.check()
-    send("answered", batch_size=settings.batch_size)
     return system
 
 
@@ -118,7 +108,7 @@ def _check_alike(arms: Sequence[Arm]) -> None:
 
 
 def _serve(arms: Sequence[Arm], settings: TrafficSettings, launch: int, send: Send) -> None:
-    # For the life of this process, which ends with its launch.
+    # For the life of this process, which ends after this.
     gc.collect()
     gc.disable()
     for _ in range(settings.warmup):
@@ -130,7 +120,7 @@ def _serve(arms: Sequence[Arm], settings: TrafficSettings, launch: int, send: Se
         _serve_order(arms, request_order(settings, launch), settings.duration_s, send)
     finally:
         # After an interrupt too: what there is counts.
-        send("measured", arms=[each.to_dict() for each in _by_variant(arms, copied(settings.split))])
+        send(Found(value=_by_variant(arms, copied(settings.split))))
 
 
 def _by_variant(arms: Sequence[Arm], larger: int | None) -> list[ArmRequests]:
@@ -156,5 +146,5 @@ def _serve_order(arms: Sequence[Arm], order: Sequence[int], duration_s: float, s
         if now_s >= end_s:
             return
         if now_s >= say_s:
-            send("progress", calls=served)
+            send(Event(State.SERVING, calls=served))
             say_s = now_s + _SAY_EVERY_S

@@ -41,7 +41,7 @@ ALIASES = {
     "trt": "tensorrt",
     "callable": "python",
 }
-_BY_KIND: dict[ModelKind, str] = {
+FRAMEWORK_OF_KIND: dict[ModelKind, str] = {
     "name": "pytorch",
     "pickle": "pytorch",
     "torchscript": "torchscript",
@@ -69,7 +69,7 @@ def make_system(spec: SystemSpec, *, data: Any = None) -> FrameworkSystem:
     framework = framework_name(spec.framework)
     model = call_factory(source, spec.seed) if source.kind == "factory" else None
     if framework == "auto":
-        framework = _BY_KIND.get(source.kind) or framework_of(model)
+        framework = FRAMEWORK_OF_KIND.get(source.kind) or framework_of(model)
     return system_class(framework)(spec, source, model=model, data=data)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.bench.failures import explain_run
-from gpuprof.bench.frameworks.protocol import MemoryReading, SystemDescription
+from gpuprof.bench.frameworks.protocol import MemoryReading, System, SystemDescription
 from gpuprof.bench.measure.memory import HostPeak, device_used_bytes, limit_host_memory
 from gpuprof.bench.models.data import DataSource, InputSpec, make_source, shape_text
 from gpuprof.bench.models.recipes import (
@@ -21,7 +21,7 @@ from gpuprof.bench.models.recipes import (
     calibration_text,
     choice_of,
 )
-from gpuprof.bench.models.sources import ModelSource
+from gpuprof.bench.models.sources import ModelKind, ModelSource
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 from gpuprof.run.machine import describe_machine
 
@@ -49,15 +49,21 @@ def processor_name() -> str:
     return str(machine["processor"] or machine["architecture"])
 
 
-class FrameworkSystem:
+Package = tuple[str, str, str]  # the module, what messages call it, and what pip installs
+
+
+class FrameworkSystem(System):
     """A system of one framework. Children fill `_load`, `_place`, `_call`, and what differs from a CPU.
+
+    `kinds` are the models and `devices` the devices that it takes, the device that is best first.
 
     `model` is what a factory handed over; None has the source read. `data` is the caller's iterable.
     """
 
     framework = ""
-    # Module, what messages call it, and what pip installs; None where nothing is needed.
-    package: tuple[str, str, str] | None = None
+    package: Package | None = None
+    kinds: tuple[ModelKind, ...] = ("factory",)
+    devices: tuple[str, ...] = ("cpu",)
     dtypes: tuple[str, ...] = ("float32", "float16", "bfloat16", "float64")
 
     def __init__(self, spec: SystemSpec, source: ModelSource, *, model: Any = None, data: Any = None) -> None:
@@ -76,6 +82,31 @@ class FrameworkSystem:
         self._is_callers_data = data is not None
         self._data: DataSource = make_source(spec.data if data is None else data, spec.seed)
 
+    # --- what is known before it is made ---
+
+    @classmethod
+    def check(cls, spec: SystemSpec, source: ModelSource) -> None:
+        """Raise BenchmarkError for a kind of model or a type that the framework does not take."""
+        if source.kind not in cls.kinds:
+            raise BenchmarkError(
+                f"{source.text}: {cls.framework} cannot run this kind of model: leave --framework out, or "
+                "name a factory, as in file.py:build"
+            )
+        cls.check_dtype(spec.dtype or "float32")
+
+    @classmethod
+    def check_dtype(cls, dtype: str) -> None:
+        """Raise BenchmarkError for a type that the framework does not take."""
+        if dtype not in cls.dtypes:
+            raise BenchmarkError(
+                f"{cls.framework} cannot run in {dtype}: take --dtype {', '.join(cls.dtypes)}"
+            )
+
+    @classmethod
+    def packages(cls, kind: ModelKind) -> tuple[Package, ...]:  # noqa: ARG003 - a child's
+        """Return what has to be installed for a kind of model."""
+        return () if cls.package is None else (cls.package,)
+
     # --- the protocol ---
 
     def import_framework(self) -> None:
@@ -85,10 +116,8 @@ class FrameworkSystem:
 
     def load(self) -> None:
         """Build or read the model and place it on the device."""
-        if self.dtype not in self.dtypes:
-            raise BenchmarkError(
-                f"{self.framework} cannot run in {self.dtype}: take --dtype {', '.join(self.dtypes)}"
-            )
+        self.check(self.spec, self.source)
+        self.check_dtype(self.dtype)
         self._load()
 
     def prepare(self, batch_size: int) -> None:
@@ -109,9 +138,6 @@ class FrameworkSystem:
     def run(self) -> object:
         """Enqueue one call."""
         return self._call(*self.arguments)
-
-    def synchronize(self) -> None:
-        """Wait for nothing: on a CPU a call has ended when it returns."""
 
     def waiting(self) -> Callable[[], object] | None:
         """Return what waits for the device, None where a call has ended when it returns."""

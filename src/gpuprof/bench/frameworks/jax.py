@@ -7,15 +7,16 @@ from collections.abc import Callable
 from typing import Any
 
 from gpuprof.bench.failures import reason_of
-from gpuprof.bench.frameworks.base import FrameworkSystem, processor_name, require
+from gpuprof.bench.frameworks.base import FrameworkSystem, Package, processor_name, require
 from gpuprof.bench.models.data import InputSpec
-from gpuprof.bench.models.sources import NamedModel, build_flax
+from gpuprof.bench.models.sources import ModelKind, NamedModel, build_flax
 from gpuprof.errors import BenchmarkError
 
 # What flax calls the parameters of norms, and what they begin with.
 CONSTANTS = {"scale": 1.0, "var": 1.0, "mean": 0.0, "bias": 0.0}
 WEIGHT_DEVIATION = 1.0
 
+_FLAX: Package = ("flax", "flax", "flax")
 _PLATFORMS = {"tpu": "tpu", "cuda": "cuda", "cpu": "cpu"}
 
 
@@ -25,7 +26,14 @@ class JaxSystem(FrameworkSystem):
     framework = "jax"
     compiles = True
     package = ("jax", "JAX", "jax")
+    kinds = ("name", "factory")
+    devices = ("tpu", "cuda", "cpu")
     dtypes = ("float32", "float16", "bfloat16")
+
+    @classmethod
+    def packages(cls, kind: ModelKind) -> tuple[Package, ...]:
+        """Return JAX, and what our own networks are built with."""
+        return (cls.package, *([_FLAX] if kind == "name" else []))
 
     def _load(self) -> None:
         self.jax = require(*self.package)
@@ -35,7 +43,7 @@ class JaxSystem(FrameworkSystem):
         self.variables: Any = None
         self._outstanding: list[Any] = []
         if self.source.kind == "name":
-            require("flax", "flax", "flax")
+            require(*_FLAX)
             self.named = build_flax(self.source.text)
             self.model = self.named.model
             self.details["model_source"] = self.named.library

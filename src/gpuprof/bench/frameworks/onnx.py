@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.bench.failures import explain_run, reason_of
-from gpuprof.bench.frameworks.base import FrameworkSystem, require
+from gpuprof.bench.frameworks.base import FrameworkSystem, Package, require
 from gpuprof.bench.frameworks.torch import TorchSystem, quiet
 from gpuprof.bench.models.data import InputSpec
 from gpuprof.errors import BenchmarkError, UnavailableError
 
 if TYPE_CHECKING:
     from gpuprof.bench.models.recipes import RecipeChoice
+    from gpuprof.bench.models.sources import ModelKind
 
 
 _DTYPE_OF_TYPE = {
@@ -36,11 +37,19 @@ TOKENS = 1_000  # whole numbers are drawn below this where a file does not tell 
 _QUIET_LOG = 3  # errors and worse
 
 
+_EXPORTERS: tuple[Package, ...] = tuple(
+    (module, f"{module}, which exports PyTorch models,", "onnx onnxscript")
+    for module in ("onnx", "onnxscript")
+)
+
+
 class OnnxRuntimeSystem(FrameworkSystem):
     """A session on one provider, in the order of work that the runtime's defaults give."""
 
     framework = "onnxruntime"
     package = ("onnxruntime", "ONNX Runtime", "onnxruntime")
+    kinds = ("onnx", *TorchSystem.kinds)
+    devices = ("cuda", "cpu")
     dtypes = ("float32", "float16", "float64", "int8", "int32", "int64")
     # Parameters and bytes of what was exported or quantized.
     _counts: tuple[int | None, int | None] = (None, None)
@@ -60,6 +69,12 @@ class OnnxRuntimeSystem(FrameworkSystem):
             self._open(str(self._quantized(Path(str(path)), choice)))
         self.details["onnxruntime"] = self.runtime.__version__
         self.details["provider"] = self.session.get_providers()[0]
+
+    @classmethod
+    def packages(cls, kind: ModelKind) -> tuple[Package, ...]:
+        """Return the runtime, and for models of PyTorch what exports them."""
+        exported = () if kind == "onnx" else (TorchSystem.package, *_EXPORTERS)
+        return (cls.package, *exported)
 
     def _open(self, path: str) -> None:
         self.session = self._session(path)
@@ -111,10 +126,8 @@ class OnnxRuntimeSystem(FrameworkSystem):
 
     def _exported(self) -> Path:
         """Write the model as ONNX with a free batch size, for as long as this system lives."""
-        if self.source.kind not in ("name", "factory", "pickle"):
-            raise BenchmarkError(f"{self.source.text}: ONNX Runtime reads .onnx files: leave --framework out")
-        for module in ("onnx", "onnxscript"):
-            require(module, f"{module}, which exports PyTorch models,", "onnx onnxscript")
+        for package in _EXPORTERS:
+            require(*package)
         system = TorchSystem(_on_cpu(self.spec), self.source, model=self.model)
         system._make_inputs = self._make_inputs
         system.load()

@@ -3,9 +3,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,36 +36,48 @@ class SystemDescription:
     details: Mapping[str, str] = field(default_factory=dict)
 
 
-class System(Protocol):
+class System:
     """A model in a framework on a device. One system lives in one process and is used by one thread.
 
-    Each method raises GpuprofError with what, where and the mend for what a user can mend.
+    Children fill `describe`, `load`, `prepare` and `run`, and what differs from a CPU. Each method raises
+    GpuprofError, with what, where and a hint, for what a user can change.
     """
+
+    def import_framework(self) -> None:
+        """Import the framework, so that `load` does not take its time. Called once, first."""
 
     def describe(self) -> SystemDescription:
         """Return what is measured; after load()."""
-        ...
+        raise NotImplementedError
 
     def load(self) -> None:
-        """Build or read the model and place it on the device. Called once, first."""
-        ...
+        """Build or read the model and place it on the device. Called once."""
+        raise NotImplementedError
 
     def prepare(self, batch_size: int) -> None:
         """Make the inputs of one call, on the device; compile for them. May be called again."""
-        ...
+        raise NotImplementedError
 
-    def run(self) -> object:
-        """Enqueue one call on the prepared inputs and return its outputs, which nobody has waited for."""
-        ...
+    # An attribute too, so that a child may hand over a function without a method around it.
+    run: Callable[[], object]
 
     def synchronize(self) -> None:
-        """Wait until everything that was enqueued is done. Costs next to nothing on a CPU."""
-        ...
+        """Wait until everything that was enqueued is done. Nothing is enqueued on a CPU."""
+
+    def waiting(self) -> Callable[[], object] | None:
+        """Return what waits for the device, None where a call has ended when it returns."""
+        return self.synchronize
+
+    def limit_memory(self, budget_bytes: int | None) -> int | None:  # noqa: ARG002 - a child's
+        """Let allocations beyond the budget, or what there is, fail; returns what is left, if known."""
+        return None
 
     def memory(self) -> MemoryReading:
         """Return the memory in use, and the allocator's peak since the last prepare()."""
-        ...
+        return MemoryReading()
+
+    def reset_peak(self) -> None:
+        """Let the peaks of memory begin anew, where there are any."""
 
     def close(self) -> None:
         """Give back the device's memory. Harmless twice."""
-        ...

@@ -10,11 +10,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gpuprof.bench.frameworks.base import FrameworkSystem, require
+from gpuprof.bench.frameworks.base import FrameworkSystem, Package, require
 from gpuprof.bench.models.data import InputSpec
+from gpuprof.bench.models.sources import ModelKind
 from gpuprof.errors import BenchmarkError
 
 UNTESTED = "written against TensorRT 10's documentation, never run"
+_ALLOCATOR: Package = ("torch", "PyTorch, which allocates for TensorRT,", "torch")
 _FLAGS = {"float16": "FP16", "int8": "INT8"}
 
 
@@ -24,14 +26,19 @@ class TensorRtSystem(FrameworkSystem):
     framework = "tensorrt"
     compiles = True
     package = ("tensorrt", "TensorRT", "tensorrt")
+    kinds = ("tensorrt", "onnx")
+    devices = ("cuda",)
     dtypes = ("float32", "float16", "int8")
+
+    @classmethod
+    def packages(cls, kind: ModelKind) -> tuple[Package, ...]:  # noqa: ARG003 - the same for all
+        """Return TensorRT, and what allocates for it."""
+        return cls.package, _ALLOCATOR
 
     def _load(self) -> None:
         self.trt = require(*self.package)
-        self.torch = require("torch", "PyTorch, which allocates for TensorRT,", "torch")
+        self.torch = require(*_ALLOCATOR)
         self.device_type = self._refuse_device({"cuda": self.torch.cuda.is_available()})
-        if self.source.kind not in ("tensorrt", "onnx"):
-            raise BenchmarkError(f"{self.source.text}: TensorRT takes an .engine, a .plan or an .onnx file")
         self._logger = self.trt.Logger(self.trt.Logger.ERROR)
         self._runtime = self.trt.Runtime(self._logger)
         self.details["tensorrt"] = self.trt.__version__

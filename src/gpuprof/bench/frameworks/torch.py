@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from gpuprof.bench.failures import reason_of
 from gpuprof.bench.frameworks.base import FrameworkSystem, processor_name, require
 from gpuprof.bench.models.data import InputSpec
-from gpuprof.bench.models.sources import NamedModel, build_torch
+from gpuprof.bench.models.sources import ModelKind, NamedModel, build_torch
 from gpuprof.errors import BenchmarkError, UnavailableError
 
 if TYPE_CHECKING:
@@ -33,6 +33,8 @@ class TorchSystem(FrameworkSystem):
     counted: Any = None  # the module whose parameters are told, whatever becomes of it
     _change: Changed | None = None  # what its recipe made of it
     package = ("torch", "PyTorch", "torch")
+    kinds: tuple[ModelKind, ...] = ("name", "factory", "pickle")
+    devices = ("cuda", "mps", "cpu")
 
     def _load(self) -> None:
         self.torch = require(*self.package)
@@ -62,11 +64,6 @@ class TorchSystem(FrameworkSystem):
         from gpuprof.bench.frameworks.recipe_changes import change_module
 
         name = choice.recipe.name
-        if self.source.kind not in ("name", "factory", "pickle"):
-            raise BenchmarkError(
-                f"--recipe {name}: {self.source.text} is a program, whose layers cannot be changed any more: "
-                "name a factory of the module, as in file.py:build"
-            )
         if choice.recipe.quantizes_module and self.device_type != "cpu":
             raise UnavailableError(
                 f"--recipe {name}: PyTorch has quantized layers for CPUs alone, and --device "
@@ -96,10 +93,6 @@ class TorchSystem(FrameworkSystem):
 
     def _read_file(self) -> Any:
         """Read a module that was saved whole; `parse_model` has asked for the user's trust."""
-        if self.source.kind != "pickle":
-            raise BenchmarkError(
-                f"{self.source.text}: {self.framework} cannot run this kind of file: leave --framework out"
-            )
         try:
             found = self.torch.load(self.source.path, map_location="cpu", weights_only=False)
         except Exception as error:
@@ -253,6 +246,7 @@ class TorchScriptSystem(TorchSystem):
     """A scripted module. Its profiling executor optimises during the first calls, which `prepare` makes."""
 
     framework = "torchscript"
+    kinds = (*TorchSystem.kinds, "torchscript")
     compiles = True
     OPTIMISING_CALLS = 2
 
@@ -288,6 +282,7 @@ class TorchExportSystem(TorchSystem):
     """An exported program; a module is exported for each batch size, a file takes those it was made for."""
 
     framework = "torch-export"
+    kinds = (*TorchSystem.kinds, "torch-export")
     compiles = True
 
     def _read_file(self) -> Any:

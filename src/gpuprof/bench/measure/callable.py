@@ -8,14 +8,14 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from gpuprof.bench.frameworks.protocol import MemoryReading, SystemDescription
+from gpuprof.bench.frameworks.protocol import System, SystemDescription
 from gpuprof.bench.measure.outputs import fingerprint
 from gpuprof.errors import BenchmarkError
 from gpuprof.record.call_arguments import arguments
 from gpuprof.record.collector import why_not_collecting
 
 
-class CallableSystem:
+class CallableSystem(System):
     """Calls `target` with `inputs`; None is no argument at all (see `gpuprof.benchmark`)."""
 
     def __init__(self, target: Any, inputs: Any = None, *, name: str | None = None) -> None:
@@ -26,9 +26,7 @@ class CallableSystem:
         self._target = target
         self._name = name or str(getattr(target, "__qualname__", type(target).__name__))
         # Without arguments the callable itself: nothing stands between it and the loop.
-        self.run: Callable[[], object] = (
-            partial(target, *self._args, **self._kwargs) if self._args or self._kwargs else target
-        )
+        self.run = partial(target, *self._args, **self._kwargs) if self._args or self._kwargs else target
 
     def describe(self) -> SystemDescription:
         """Return the callable's name and where it runs."""
@@ -75,13 +73,6 @@ class CallableSystem:
             return partial(torch.mps.synchronize)
         # A function may hide its model: whoever has used CUDA is waited for.
         return partial(torch.cuda.synchronize) if torch.cuda.is_initialized() else None
-
-    def memory(self) -> MemoryReading:
-        """Return nothing known."""
-        return MemoryReading()
-
-    def close(self) -> None:
-        """Do nothing: the callable belongs to the caller."""
 
     def inputs_fingerprint(self) -> int:
         """Return a checksum of the inputs' values."""

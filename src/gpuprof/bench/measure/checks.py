@@ -26,7 +26,7 @@ class InputGuard:
             )
 
 
-def answer(system: FrameworkSystem) -> Any:
+def first_inference(system: FrameworkSystem) -> Any:
     """Make one call and wait for it; returns its outputs. Raises BenchmarkError in the model's words."""
     try:
         outputs = system.run()

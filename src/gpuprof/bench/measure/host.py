@@ -14,8 +14,8 @@ import resource
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -110,15 +110,6 @@ class MachineUse:
     stolen_share: float | None
     frequency_before_mhz: float | None
     frequency_after_mhz: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> MachineUse:
-        """Return what `to_dict()` described."""
-        return cls(**data)
 
 
 def read_state() -> MachineState:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 
-Progress = Callable[[list[int], list[int] | None, int], None]
+SampleProgress = Callable[[list[int], list[int] | None, int], None]
 
 DURATION_S = 10.0
 _HERE = Path(__file__).parent
@@ -48,7 +48,7 @@ def measure(
     *,
     clock: Clock = time.perf_counter_ns,
     flush: Call | None = None,
-    progress: Progress | None = None,
+    progress: SampleProgress | None = None,
     warming: Callable[[int], None] | None = None,
 ) -> Measurement:
     """Measure a loaded and prepared system, or a callable without arguments.
@@ -58,20 +58,20 @@ def measure(
     not on a CPU. `progress` gets new samples now and then, outside the timed part, and `warming` before that
     how many calls have warmed up.
     """
-    return _Measuring(system, settings or Settings(), clock, flush, progress, warming).run()
+    return MeasuringLoop(system, settings or Settings(), clock, flush, progress, warming).run()
 
 
-class _Measuring:
-    """One measurement while it is made."""
+class MeasuringLoop:
+    """One measurement while it is made; see `measure`. `error` is what a call raised."""
 
     def __init__(
         self,
         system: Any,
         settings: Settings,
-        clock: Clock,
-        flush: Call | None,
-        progress: Progress | None,
-        warming: Callable[[int], None] | None,
+        clock: Clock = time.perf_counter_ns,
+        flush: Call | None = None,
+        progress: SampleProgress | None = None,
+        warming: Callable[[int], None] | None = None,
     ) -> None:
         if not hasattr(system, "run"):
             system = CallableSystem(system)
@@ -86,10 +86,12 @@ class _Measuring:
         self._calls_per_sample = settings.window_calls or 1
         self._stop: tuple[StoppedBy, str] = ("failure", "the first call failed")
         self._failure: str | None = None
+        self.error: Exception | None = None
         self._began = self._ended = clock()
         self._next_check = max(_LEAST_SAMPLES, samples_needed(settings.quantile))
 
     def run(self) -> Measurement:
+        """Warm up and measure. What a call raises ends it; so does an interrupt."""
         settings, timer = self._settings, self._timer
         timer_ns = null_call_ns(timer)
         limit_s, warming = settings.warmup_limit_s, self._warming
@@ -106,7 +108,7 @@ class _Measuring:
         except KeyboardInterrupt:
             self._stop = ("interrupted", f"interrupted after {len(self._wall):,} samples")
         except Exception as error:
-            self._failure = _described(error, len(self._wall))
+            self.error, self._failure = error, _described(error, len(self._wall))
             self._stop = ("failure", self._failure)
         return Measurement(
             settings=settings,

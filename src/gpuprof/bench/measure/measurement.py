@@ -5,18 +5,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 import numpy as np
 
 from gpuprof.bench.config import Settings
 from gpuprof.bench.measure.host import MachineUse
 from gpuprof.bench.measure.warmup import Warmup
+from gpuprof.bench.serialization import from_plain, to_plain
 
-if TYPE_CHECKING:
-    import numpy.typing as npt
-
-
+Nanoseconds = np.ndarray[Any, np.dtype[np.int64]]
 StoppedBy = Literal["precision", "time limit", "iterations", "most samples", "failure", "interrupted"]
 ENDED_EARLY: tuple[StoppedBy, ...] = ("failure", "interrupted")
 
@@ -31,8 +29,8 @@ class Measurement:
     """
 
     settings: Settings
-    wall_ns: npt.NDArray[np.int64]
-    enqueue_ns: npt.NDArray[np.int64] | None
+    wall_ns: Nanoseconds
+    enqueue_ns: Nanoseconds | None
     calls_per_sample: int
     warmup: Warmup | None
     stopped_by: StoppedBy
@@ -44,7 +42,7 @@ class Measurement:
     notes: tuple[str, ...] = ()
 
     @property
-    def samples(self) -> npt.NDArray[np.float64]:
+    def samples(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Seconds of a call: one value a call, or in throughput mode the mean of each window."""
         return self.wall_ns / (1e9 * self.calls_per_sample)
 
@@ -70,36 +68,13 @@ class Measurement:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON, all samples among it."""
-        return {
-            "settings": self.settings.to_dict(),
-            "samples_ns": self.wall_ns.tolist(),
-            "enqueue_ns": None if self.enqueue_ns is None else self.enqueue_ns.tolist(),
-            "calls_per_sample": self.calls_per_sample,
-            "warmup": None if self.warmup is None else self.warmup.to_dict(),
-            "stopped_by": self.stopped_by,
-            "stop_reason": self.stop_reason,
-            "failure": self.failure,
-            "timer_ns": self.timer_ns,
-            "elapsed_s": self.elapsed_s,
-            "machine": None if self.machine is None else self.machine.to_dict(),
-            "notes": list(self.notes),
-        }
+        return {_OF_FIELD.get(name, name): value for name, value in to_plain(self).items()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Measurement:
-        """Return what `to_dict()` described."""
-        enqueue = data["enqueue_ns"]
-        return cls(
-            settings=Settings.from_dict(data["settings"]),
-            wall_ns=np.asarray(data["samples_ns"], dtype=np.int64),
-            enqueue_ns=None if enqueue is None else np.asarray(enqueue, dtype=np.int64),
-            calls_per_sample=data["calls_per_sample"],
-            warmup=None if data["warmup"] is None else Warmup.from_dict(data["warmup"]),
-            stopped_by=data["stopped_by"],
-            stop_reason=data["stop_reason"],
-            failure=data["failure"],
-            timer_ns=data["timer_ns"],
-            elapsed_s=data["elapsed_s"],
-            machine=None if data["machine"] is None else MachineUse.from_dict(data["machine"]),
-            notes=tuple(data["notes"]),
-        )
+        """Return what `to_dict()` described. Raises BenchmarkError."""
+        samples = {field: data[name] for field, name in _OF_FIELD.items() if name in data}
+        return from_plain({**data, **samples}, cls, "a measurement")
+
+
+_OF_FIELD = {"wall_ns": "samples_ns"}  # names in files that differ

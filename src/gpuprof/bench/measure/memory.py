@@ -15,7 +15,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuprof.bench.failures import DoesNotFitError
+from gpuprof.bench.failures import SMALLER_BATCHES, DoesNotFitError
 from gpuprof.errors import BenchmarkError, GpuprofError
 from gpuprof.record.device_samples import has_driver
 from gpuprof.run.processor import available_memory_bytes
@@ -47,12 +47,10 @@ def bytes_as_asked(size_bytes: int) -> str:
 
 
 def name_budget(error: GpuprofError, budget_bytes: int | None) -> GpuprofError:
-    """Return an error of memory that names the budget that was asked for; any other as it is."""
+    """Return an error of memory with the budget that was given; any other as it is."""
     if budget_bytes is None or not isinstance(error, DoesNotFitError):
         return error
-    asked = f"--memory-budget {bytes_as_asked(budget_bytes)}"
-    line = str(error).replace(", or set --memory-budget", "")
-    return error if asked in line else DoesNotFitError(f"{line} ({asked})", error.result)
+    return error.with_budget(bytes_as_asked(budget_bytes))
 
 
 def host_resident_bytes(status: Path = STATUS) -> int | None:
@@ -166,6 +164,5 @@ def memory_failures(batch_size: int) -> Iterator[None]:
     try:
         yield
     except MemoryError as error:
-        raise DoesNotFitError(
-            f"batch size {batch_size} does not fit into memory: take smaller --batch-sizes"
-        ) from error
+        message = f"batch size {batch_size} does not fit into memory"
+        raise DoesNotFitError(message, hint=SMALLER_BATCHES) from error

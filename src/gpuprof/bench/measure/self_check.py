@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.analyze.text_table import wrapped
-from gpuprof.bench.benchmark import plan_for
+from gpuprof.bench.benchmark import CallableRuns, plan_for, run_callables
 from gpuprof.bench.config import Settings
-from gpuprof.bench.workers.launches import Outcome, launch_order, run_launches
-from gpuprof.bench.workers.samples import INTERRUPTED
+from gpuprof.bench.failures import FailureCode
+from gpuprof.bench.workers.schedule import ProcessRun, run_order
 from gpuprof.errors import BenchmarkError
 from gpuprof.stats.proportions import exact_share
 from gpuprof.stats.quantiles import CONFIDENCE
@@ -207,14 +207,14 @@ def self_check(
     plan = plan_for(workload, settings=_SETTINGS)
     count = 0
 
-    def made(_outcome: Outcome, _done: int, _planned: int) -> None:
+    def made(_run: ProcessRun, _done: int, _planned: int) -> None:
         nonlocal count
         count += 1
         if progress is not None:
             progress(count, len(done), clock_s() - began)
 
     while not interrupted and _has_time(clock_s() - began, len(done), seconds, campaigns):
-        made_now = run_launches(
+        made_now = run_callables(
             {"A": plan, "A again": plan},
             launches,
             seed=seed + len(done),
@@ -222,8 +222,8 @@ def self_check(
             progress=made,
         )
         interrupted = made_now.interrupted
-        failures += [failure for each in made_now.outcomes if (failure := _failure(each)) is not None]
-        done.append(_campaign(made_now.outcomes, launches))
+        failures += [str(each.failure) for each in made_now.runs if _has_failed(each)]
+        done.append(_campaign(made_now, launches))
     if failures and not any(each.order for each in done):
         raise BenchmarkError(f"no launch of the self-check gave a figure: {failures[0]}")
     kept = tuple(each for each in done if each.order)
@@ -236,21 +236,19 @@ def _has_time(elapsed_s: float, done: int, seconds: float, campaigns: int | None
     return done < _LEAST_CAMPAIGNS or elapsed_s * (done + 1) / done <= seconds
 
 
-def _failure(outcome: Outcome) -> str | None:
-    """Return why a launch failed; None where it did not, or where it was interrupted."""
-    failure = outcome.launch.failure
-    return None if failure == INTERRUPTED else failure
+def _has_failed(run: ProcessRun) -> bool:
+    return run.failure is not None and run.failure.code is not FailureCode.INTERRUPTED
 
 
-def _campaign(outcomes: Sequence[Outcome], launches: int) -> Campaign:
-    """Return the launches that came to their end; without one of them a campaign is not whole."""
+def _campaign(done: CallableRuns, launches: int) -> Campaign:
+    """Return the process runs that completed; without one of them a campaign is not whole."""
     sides: dict[str, list[float]] = {"A": [], "A again": []}
     order = []
-    for outcome in outcomes:
-        measured = outcome.launch.measurement
-        if measured is not None and outcome.launch.failure is None and len(measured.wall_ns):
+    for run in done.runs:
+        measured = done.launch(run).measurement
+        if measured is not None and run.failure is None and len(measured.wall_ns):
             order.append(float(np.median(measured.samples)))
-            sides[outcome.name].append(order[-1])
+            sides[run.name].append(order[-1])
     whole = all(len(each) == launches for each in sides.values())
     return Campaign(tuple(sides["A"]), tuple(sides["A again"]), tuple(order), whole)
 
@@ -285,7 +283,7 @@ class Replays:
         figures = np.log(launches)
         begins = np.linspace(0, len(figures) - 2 * side, count).round().astype(int)
         windows = figures[begins[:, None] + np.arange(2 * side)]
-        orders = np.array([launch_order(["old", "new"], side, seed) for seed in range(count)])
+        orders = np.array([run_order(["old", "new"], side, seed) for seed in range(count)])
         old, new = (windows[orders == name].reshape(count, side) for name in ("old", "new"))
         found = welch(plain_means(new), plain_means(old))
         return cls(found.difference, found.half_width(1 - CONFIDENCE))

@@ -13,16 +13,16 @@ import importlib.util
 import itertools
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.frameworks import FRAMEWORKS, framework_name, system_class
 from gpuprof.bench.models.sources import parse_model
-from gpuprof.bench.workers.job import JobSettings
-from gpuprof.bench.workers.launcher import Event, run_launch
+from gpuprof.bench.workers.events import Event, State
+from gpuprof.bench.workers.job import JobSettings, MeasureJob
+from gpuprof.bench.workers.launcher import run_process
 
 # Where compilers keep what they made, by the variables that move it.
 _CACHE_VARIABLES = (
@@ -57,23 +57,15 @@ class Startup:
         parts = ("interpreter_s", "import_s", "load_s", "compile_s", "first_run_s", "total_s")
         return {name: getattr(self, name) for name in parts}
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, float]) -> Startup:
-        """Return what `to_dict()` described."""
-        return cls(**{name: value for name, value in data.items() if name != "total_s"})
+
+_MARKS = (State.STARTED, State.UP, State.IMPORTED, State.LOADED, State.PREPARED, State.DESCRIBED)
 
 
-def startup_of(events: Sequence[Event]) -> Startup | None:
-    """Read the parts out of a launch's events; None where it gave no answer."""
-    first: dict[str, int] = {}
-    for event in events:
-        first.setdefault(event["event"], event["t_ns"])
-        if event["event"] == "up":
-            first["up"] = event["up_ns"]
-    names = ("started", "up", "imported", "loaded", "prepared", "answered")
-    if any(name not in first for name in names):
+def startup_of(first_ns: Mapping[State, int]) -> Startup | None:
+    """Return the parts from when each state was first reached; None where no inference was made."""
+    if any(state not in first_ns for state in _MARKS):
         return None
-    marks = [first[name] for name in names]
+    marks = [first_ns[state] for state in _MARKS]
     return Startup(*((end - begin) / 1e9 for begin, end in itertools.pairwise(marks)))
 
 
@@ -93,11 +85,14 @@ def measure_startup(
 def _start(
     spec: SystemSpec, batch_size: int, time_limit_s: float, environment: Mapping[str, str]
 ) -> Startup | None:
-    settings = JobSettings(batch_sizes=(batch_size,), only_first_answer=True)
-    job: dict[str, Any] = {"spec": spec.to_dict(), "settings": settings.to_dict()}
-    events: list[Event] = []
-    run_launch(job, time_limit_s=time_limit_s, on_event=events.append, environment=environment)
-    return startup_of(events)
+    job = MeasureJob(spec, JobSettings(batch_sizes=(batch_size,), only_first_answer=True))
+    first_ns: dict[State, int] = {}
+
+    def take(event: Event) -> None:
+        first_ns.setdefault(event.state, event.t_ns)
+
+    run_process(job, time_limit_s=time_limit_s, on_event=take, environment=environment)
+    return startup_of(first_ns)
 
 
 def files_of(spec: SystemSpec) -> Iterator[Path]:

@@ -3,10 +3,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import dataclass
 from statistics import median
-from typing import Any
 
 from gpuprof.bench.measure.timer import CallTimer
 
@@ -47,15 +46,6 @@ class Warmup:
         if not self.settled:
             return f"{took}: it never settled{drift}"
         return f"{took}: settled after {self.settled_after:,}{drift}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Warmup:
-        """Return what `to_dict()` described."""
-        return cls(**data)
 
 
 class WarmupRun:

@@ -3,8 +3,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
 import time
+import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -62,6 +64,22 @@ def make_source(data: str | Iterable[Any], seed: int = 0) -> DataSource:
     )
 
 
+def check_source(data: str, option: str) -> None:
+    """Raise GpuprofError where `make_source` or the first batch would: reads names, not the samples."""
+    path = Path(data)
+    if data == "synthetic":
+        return
+    if path.suffix == ".npz" and not path.is_dir():
+        if not path.is_file():
+            raise BenchmarkError(f"{option} {data}: there is no such file: correct the path")
+        if not zipfile.is_zipfile(path):
+            raise BenchmarkError(f"{option} {data}: no .npz file: write it with numpy.savez")
+        return
+    make_source(data)
+    if importlib.util.find_spec("PIL") is None:
+        raise UnavailableError("reading images needs Pillow: pip install pillow")
+
+
 class SyntheticSource:
     """Normal numbers, or whole ones drawn evenly; the same seed and batch size give the same batch."""
 
@@ -102,8 +120,6 @@ class ArrayFile:
 
 def read_npz(path: Path) -> tuple[Array, Array | None]:
     """Return the samples of a `.npz` file and its array `labels`, if there is one. Raises BenchmarkError."""
-    import zipfile
-
     import numpy as np
 
     try:

@@ -1,57 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a launch is told: plain data that goes through a pipe as JSON. Nothing is pickled."""
+"""Functions and files by name, as a fresh process finds them. Nothing is pickled."""
 
 from __future__ import annotations
 
 import importlib
 import importlib.util
-import json
 import os
 import sys
 import zlib
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpuprof.bench.config import Settings
 from gpuprof.errors import BenchmarkError
 
-LAUNCH_VARIABLE = "GPUPROF_BENCH_LAUNCH"
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """One configuration for fresh processes.
-
-    `factory` names a function, as `package.module:function` or `path/to/file.py:function`; called with
-    `arguments` it returns a system (gpuprof.bench.frameworks.protocol) that is not loaded yet. `arguments`
-    are plain data.
-    """
-
-    factory: str
-    arguments: Mapping[str, Any] = field(default_factory=dict)
-    settings: Settings = field(default_factory=Settings)
-    batch_size: int | None = None
-
-    def check(self, name: str) -> None:
-        """Raise BenchmarkError for arguments that are no plain data."""
-        try:
-            json.dumps(self.to_dict())
-        except (TypeError, ValueError) as error:
-            raise BenchmarkError(
-                f"the arguments of {name} cannot go to a launch: {error}; give plain data"
-            ) from error
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return {
-            "factory": self.factory,
-            "arguments": dict(self.arguments),
-            "settings": self.settings.to_dict(),
-            "batch_size": self.batch_size,
-            "path": sys.path,
-        }
+WORKER_VARIABLE = "GPUPROF_BENCH_WORKER"  # set in worker processes
 
 
 def find_named(name: str) -> Any:
@@ -98,12 +60,12 @@ def name_of(function: Any, what: str) -> str:
         found = getattr(found, part, None)
     if found is not function or module is None or attribute is None:
         raise BenchmarkError(
-            f"launches start fresh processes, which find {what} by its name only: pass a function that "
-            "stands at the top of a module, or launches=1"
+            f"fresh processes find {what} by its name only: pass a function at the top of a module, or "
+            "launches=1"
         )
     if module != "__main__":
         return f"{module}:{attribute}"
     file = getattr(sys.modules["__main__"], "__file__", None)
     if file is None:
-        raise BenchmarkError(f"launches cannot import {what} from this session: put it into a file")
+        raise BenchmarkError(f"fresh processes cannot import {what} from this session: put it into a file")
     return f"{Path(file).resolve()}:{attribute}"

@@ -107,16 +107,19 @@ def call_factory(source: ModelSource, seed: int = 0) -> Any:
     module = _import_file(source.path)
     factory = getattr(module, source.attribute, None)
     if not callable(factory):
-        near = [name for name, each in vars(module).items() if callable(each) and name[0] != "_"]
-        raise BenchmarkError(
-            f"{source.path} has no function {source.attribute}{_near(source.attribute, near)}"
-        )
+        raise no_function(source, [name for name, each in vars(module).items() if callable(each)])
     try:
         return _seeded(factory, seed)
     except Exception as error:
         raise BenchmarkError(
             f"the factory {source.text} raised {reason_of(error)} at {place_of(error)}: mend it first"
         ) from error
+
+
+def no_function(source: ModelSource, names: Sequence[str]) -> BenchmarkError:
+    """Return the error for a file without the function, with those of its names that are near."""
+    near = [name for name in names if not name.startswith("_")]
+    return BenchmarkError(f"{source.path} has no function {source.attribute}{_near(source.attribute, near)}")
 
 
 def _seeded(factory: Callable[[], Any], seed: int) -> Any:
@@ -173,19 +176,31 @@ class NamedModel:
     tokens: int | None = None
 
 
+@dataclass(frozen=True, slots=True)
 class _Library:
-    """Where names come from: what it has, and how it builds one."""
+    """Where names come from: what it has, how it builds one, and the files of it that define them."""
 
-    def __init__(
-        self, module: str, names: Callable[[], list[str]], build: Callable[[str], NamedModel]
-    ) -> None:
-        self.module = module
-        self.names = names
-        self.build = build
+    module: str
+    names: Callable[[], list[str]]
+    build: Callable[[str], NamedModel]
+    files: str = ""
 
     @property
     def is_here(self) -> bool:
         return importlib.util.find_spec(self.module) is not None
+
+    def mentions(self, name: str) -> bool:
+        """Whether the library's files define such a function, or hold such a text; imports nothing."""
+        if not self.files:
+            return name in self.names()
+        found = importlib.util.find_spec(self.module)
+        folders = (found.submodule_search_locations or []) if found is not None else []
+        texts = (
+            path.read_text(encoding="utf-8", errors="replace")
+            for folder in folders
+            for path in Path(folder).glob(self.files)
+        )
+        return any(f"def {name}(" in text or f'"{name}"' in text for text in texts)
 
 
 IMAGE = (3, 224, 224)
@@ -244,9 +259,9 @@ def _build_own(name: str) -> NamedModel:
 
 
 TORCH_LIBRARIES = {
-    "torchvision": _Library("torchvision", _torchvision_names, _build_torchvision),
-    "timm": _Library("timm", _timm_names, _build_timm),
-    "transformers": _Library("transformers", _transformers_names, _build_transformers),
+    "torchvision": _Library("torchvision", _torchvision_names, _build_torchvision, "models/**/*.py"),
+    "timm": _Library("timm", _timm_names, _build_timm, "models/*.py"),
+    "transformers": _Library("transformers", _transformers_names, _build_transformers, "models/auto/*.py"),
     "gpuprof": _Library("gpuprof", lambda: list(OWN), _build_own),
 }
 
@@ -254,16 +269,37 @@ TORCH_LIBRARIES = {
 def build_torch(text: str) -> NamedModel:
     """Build the PyTorch model that a name stands for: `resnet50`, or `timm:resnet50` of one library.
 
-    The libraries are asked in the order of TORCH_LIBRARIES, those that are installed. Raises BenchmarkError.
+    Of the libraries that are installed the first in TORCH_LIBRARIES that has it. Raises BenchmarkError.
     """
+    return _built(*_found(text), text)
+
+
+def check_name(text: str, framework: str) -> None:
+    """Raise BenchmarkError where no library has a model of this name. Imports one only to be sure of that."""
+    if framework == "jax":
+        if text not in OWN:
+            raise unknown_name(text, list(OWN))
+        return
+    name, here = _libraries(text)
+    if not any(each.mentions(name) for each in here):
+        _found(text)
+
+
+def _libraries(text: str) -> tuple[str, list[_Library]]:
+    """Return the name, and those installed libraries that may have it. Raises BenchmarkError."""
     library, separator, name = text.partition(":")
-    if separator and library not in TORCH_LIBRARIES:
+    if not separator:
+        return text, [each for each in TORCH_LIBRARIES.values() if each.is_here]
+    if library not in TORCH_LIBRARIES:
         raise BenchmarkError(f"{text}: no library {library!r}: take one of {', '.join(TORCH_LIBRARIES)}")
-    asked = [library] if separator else list(TORCH_LIBRARIES)
-    name = name if separator else text
-    here = [TORCH_LIBRARIES[each] for each in asked if TORCH_LIBRARIES[each].is_here]
-    if not here:
+    if not TORCH_LIBRARIES[library].is_here:
         raise UnavailableError(f"{text}: {library} is not installed: pip install {library}")
+    return name, [TORCH_LIBRARIES[library]]
+
+
+def _found(text: str) -> tuple[_Library, str]:
+    """Return the library of a model and its name there. Raises BenchmarkError."""
+    name, here = _libraries(text)
     known: list[str] = []
     broken: list[str] = []
     for each in here:
@@ -274,9 +310,9 @@ def build_torch(text: str) -> NamedModel:
             broken.append(f"{each.module} cannot be imported ({reason_of(error)})")
             continue
         if name in names:
-            return _built(each, name, text)
+            return each, name
         known += names
-    if separator and broken:
+    if ":" in text and broken:
         raise UnavailableError(f"{text}: {broken[0]}: install the version that fits your PyTorch")
     raise unknown_name(text, known, broken)
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs one job in a fresh worker process: its events, its time limit, its exit.
+"""Runs one job in a fresh process: its events, its time limit, its exit.
 
 The process isolates the measurement: a model can hang, crash or exhaust the memory without loss of what was
 measured before.
@@ -8,7 +8,6 @@ measured before.
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import queue
 import signal
@@ -20,43 +19,41 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
-from gpuprof.bench.failures import DoesNotFitError, TimeLimitError, tells_of_memory
+from gpuprof.bench.failures import (
+    SMALLER_OR_BUDGET,
+    DoesNotFitError,
+    FailedRunError,
+    TimeLimitError,
+    is_out_of_memory,
+)
 from gpuprof.bench.measure.memory import memory_kills
-from gpuprof.bench.models.importing import LAUNCH_VARIABLE
-from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
+from gpuprof.bench.models.importing import WORKER_VARIABLE
+from gpuprof.bench.workers.events import Event, Failed, State, decode_event
+from gpuprof.bench.workers.job import Job, encode_job
+from gpuprof.errors import BenchmarkError, GpuprofError
 
-Event = dict[str, Any]
 OnEvent = Callable[[Event], None]
-# What a launch does after each event, which may take as long as the limit says.
+# What a process run does after each state, which may take as long as the limit says.
 _DOING = {
-    "": "starting Python",
-    "up": "importing the framework or calling the factory",
-    "imported": "loading the model",
-    "loaded": "making ready",
-    "preparing": "making inputs and compiling",
-    "prepared": "the first call",
-    "answered": "calls",
-    "ready": "calls",
-    "warming": "calls",
-    "progress": "calls",
-    "samples": "calls",
-    "sampled": "measuring energy",
-    "measured": "the next step",
-    "answering": "answering a batch",
-    "profiled": "ending",
+    State.STARTED: "starting Python",
+    State.UP: "importing the framework or calling the factory",
+    State.IMPORTED: "loading the model",
+    State.LOADED: "preparing",
+    State.PREPARING: "making inputs and compiling",
+    State.PREPARED: "the first call",
+    State.SAMPLED: "measuring energy",
+    State.MEASURED: "the next step",
+    State.PREDICTING: "predicting a batch",
 }
-# Between two of these a launch looks at inputs and outputs, and says nothing for a while besides its calls.
-_CALLING = ("answered", "ready", "warming", "progress", "samples", "sampled")
+# Between two of these a process run may read inputs and outputs, without a report for a while.
+_CALLING = (State.DESCRIBED, State.WARMING, State.MEASURING, State.SAMPLES, State.SAMPLED)
+_LAST = (State.DONE, State.FAILED)
 QUIET_S = 5.0
-LAST_WORDS_S = 5.0
+LAST_EVENTS_S = 5.0
 _CLOSING_S = 5.0
 _POLL_S = 0.2
-_KINDS: dict[str, type[BenchmarkError] | type[UnavailableError]] = {
-    "DoesNotFitError": DoesNotFitError,
-    "UnavailableError": UnavailableError,
-}
 # Not by `-m`, which would look for modules in the current folder first, where a model's own files are.
 _PROGRAM = (
     "import sys; sys.path[:] = [each for each in sys.path if each]; "
@@ -64,35 +61,34 @@ _PROGRAM = (
 )
 
 
-def run_launch(
-    job: Mapping[str, Any],
+def run_process(
+    job: Job,
     *,
     time_limit_s: float,
     on_event: OnEvent,
     environment: Mapping[str, str] | None = None,
-    limits_whole: bool = False,
 ) -> None:
-    """Run one job in a fresh process and hand on its events, `started` as the first.
+    """Run one job in a fresh process and hand on its events, the first of which is STARTED.
 
-    `time_limit_s` is for each step of the launch, or with `limits_whole` for all of it. An interrupt is
-    passed to the launch, which hands over what it has. Raises GpuprofError where it fails: TimeLimitError
-    where it took too long, DoesNotFitError where the memory ended.
+    `time_limit_s` is for each step. An interrupt is passed to the process, which hands over what it has.
+    Raises GpuprofError where it fails: TimeLimitError where a step took too long, DoesNotFitError where the
+    memory was exhausted.
     """
-    refuse_in_launch()
-    kills = memory_kills()
+    refuse_in_worker()
+    line, kills = encode_job(job), memory_kills()
     with tempfile.TemporaryFile() as output:
         read_end, write_end = os.pipe()
         try:
-            on_event({"event": "started", "t_ns": time.monotonic_ns()})
+            on_event(Event(State.STARTED))
             process = _start(write_end, output, environment)
         except OSError as error:
             os.close(read_end)
-            raise BenchmarkError(f"cannot start a process for a launch: {error.strerror}") from error
+            raise BenchmarkError(f"cannot start a process: {error.strerror}") from error
         finally:
             os.close(write_end)
-        listener = _Listener(process, read_end, time_limit_s, limits_whole=limits_whole)
+        listener = _Listener(process, read_end, time_limit_s)
         try:
-            _hand_in(process, job)
+            _hand_in(process, line)
             listener.follow(on_event)
             code = _own_end(process)
         except KeyboardInterrupt:
@@ -100,24 +96,24 @@ def run_launch(
             raise
         finally:
             end_session(process)
-        if listener.last.get("event") != "done":
-            death = Death(code, last_words(output), _more(kills, memory_kills()))
+        if listener.last.state is not State.DONE:
+            death = ProcessExit(code, last_words(output), _more(kills, memory_kills()))
             raise death.error(doing=listener.doing)
 
 
-def refuse_in_launch() -> None:
-    """Raise BenchmarkError inside a launch: importing a script that launches would never end."""
-    if LAUNCH_VARIABLE in os.environ:
+def refuse_in_worker() -> None:
+    """Raise BenchmarkError in a worker process: importing a script that starts processes would never end."""
+    if WORKER_VARIABLE in os.environ:
         raise BenchmarkError(
-            "a launch may not start launches: call this under `if __name__ == '__main__':`, so that "
-            "importing the file starts nothing"
+            "a worker process may not start process runs: call this under `if __name__ == '__main__':`, so "
+            "that importing the file starts nothing"
         )
 
 
 def _start(
     write_end: int, output: IO[bytes], environment: Mapping[str, str] | None
 ) -> subprocess.Popen[bytes]:
-    # A session of its own: an interrupt is for the parent, which ends the launch itself.
+    # A session of its own: an interrupt is for the parent, which ends this process itself.
     return subprocess.Popen(
         [sys.executable, "-c", _PROGRAM, str(write_end)],
         stdin=subprocess.PIPE,
@@ -125,20 +121,20 @@ def _start(
         stderr=subprocess.STDOUT,
         pass_fds=[write_end],
         start_new_session=True,
-        env={**os.environ, LAUNCH_VARIABLE: "1", "PYTHONPATH": python_path(), **(environment or {})},
+        env={**os.environ, WORKER_VARIABLE: "1", "PYTHONPATH": python_path(), **(environment or {})},
     )
 
 
-def _hand_in(process: subprocess.Popen[bytes], job: Mapping[str, Any]) -> None:
-    """Write the job. The pipe stays open: by its end the launch learns that nobody is left to listen."""
+def _hand_in(process: subprocess.Popen[bytes], line: bytes) -> None:
+    """Write the job. The pipe stays open: by its end the process learns that its parent is gone."""
     assert process.stdin is not None
     with contextlib.suppress(BrokenPipeError):
-        process.stdin.write(json.dumps(job).encode() + b"\n")
+        process.stdin.write(line)
         process.stdin.flush()
 
 
 def _own_end(process: subprocess.Popen[bytes]) -> int | None:
-    """Return the exit code of a launch that is about to end; None where it does not."""
+    """Return the exit code of a process that is about to end; None where it does not."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         return process.wait(_CLOSING_S)
     return None
@@ -149,48 +145,46 @@ def _more(before: int | None, after: int | None) -> bool | None:
 
 
 class _Listener:
-    """The events of one launch. A thread reads them, since an interrupt meets the main one in any place."""
+    """The events of one process. A thread reads them, since an interrupt meets the main one in any place."""
 
-    def __init__(
-        self, process: subprocess.Popen[bytes], read_end: int, time_limit_s: float, *, limits_whole: bool
-    ) -> None:
-        self.last: Event = {"event": ""}
+    def __init__(self, process: subprocess.Popen[bytes], read_end: int, time_limit_s: float) -> None:
+        self.last = Event(State.STARTED)
         self._process = process
         self._limit_s = time_limit_s
-        self._limits_whole = limits_whole
         self._events: queue.SimpleQueue[Event | None] = queue.SimpleQueue()
         threading.Thread(target=_read, args=(read_end, self._events), daemon=True).start()
 
     @property
     def doing(self) -> str:
-        """What the launch does, by its last event."""
-        size = f" with batch size {self.last['batch_size']}" if "batch_size" in self.last else ""
-        return f"{_DOING.get(self.last['event'], 'running')}{size}"
+        """What the process does, by its last event."""
+        size = f" with batch size {self.last.batch_size}" if self.last.batch_size is not None else ""
+        return f"{_DOING.get(self.last.state, 'calls')}{size}"
 
     def follow(self, on_event: OnEvent) -> None:
-        """Hand on events until the last one. Raises what an error event says, and TimeLimitError."""
-        self._follow(on_event, self._limit_s, is_whole=self._limits_whole)
+        """Hand on events until the last one. Raises what a failure says, and TimeLimitError."""
+        while (event := self._next(time.monotonic() + self._step_limit_s())) is not None:
+            if self._hand_on(event, on_event):
+                return  # what the process has started may hold the pipe open
 
     def hand_over(self, on_event: OnEvent) -> None:
-        """Interrupt the launch and take the samples that it has until then."""
+        """Interrupt the process and take the samples that it has until then."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process.pid, signal.SIGINT)
+        deadline_s = time.monotonic() + LAST_EVENTS_S
         with contextlib.suppress(GpuprofError):
-            self._follow(on_event, LAST_WORDS_S, is_whole=True)
+            while (event := self._next(deadline_s)) is not None and not self._hand_on(event, on_event):
+                pass
 
-    def _follow(self, on_event: OnEvent, limit_s: float, *, is_whole: bool) -> None:
-        deadline_s = time.monotonic() + limit_s
-        while (event := self._next(deadline_s)) is not None:
-            if event["event"] == "error":
-                raise _KINDS.get(event["kind"], BenchmarkError)(event["message"])
-            self.last = {key: event[key] for key in ("event", "batch_size") if key in event}
-            on_event(event)
-            if event["event"] == "done":
-                return  # what the launch has started may hold the pipe open
-            if not is_whole:
-                deadline_s = time.monotonic() + limit_s + (QUIET_S if event["event"] in _CALLING else 0.0)
-            elif time.monotonic() > deadline_s and event["event"] != "measured":
-                raise self._too_late()
+    def _hand_on(self, event: Event, on_event: OnEvent) -> bool:
+        """Hand on one event; returns whether it is the last."""
+        if isinstance(event, Failed):
+            raise event.failure.error()
+        self.last = event
+        on_event(event)
+        return event.state in _LAST
+
+    def _step_limit_s(self) -> float:
+        return self._limit_s + (QUIET_S if self.last.state in _CALLING else 0.0)
 
     def _next(self, deadline_s: float) -> Event | None:
         while True:
@@ -202,32 +196,25 @@ class _Listener:
                 if has_ended:
                     return None  # what it started may hold the pipe open after its end
                 if left_s <= 0:
-                    raise self._too_late() from None
-
-    def _too_late(self) -> TimeLimitError:
-        if self._limits_whole:
-            return TimeLimitError(f"the launch was ended after {self._limit_s:g} s, its time limit")
-        return TimeLimitError(
-            f"no answer within {self._limit_s:g} s of {self.doing}: the model hangs, or it needs a longer "
-            "--time-limit"
-        )
+                    message = f"no response within {self._limit_s:g} s of {self.doing}"
+                    hint = "the model hangs, or it needs a longer --time-limit"
+                    raise TimeLimitError(message, hint=hint) from None
 
 
 def _read(read_end: int, events: queue.SimpleQueue[Event | None]) -> None:
     with os.fdopen(read_end, "rb") as lines:
         for line in lines:
-            # A launch that was ended in the middle of a line leaves half of one.
-            with contextlib.suppress(ValueError):
-                events.put(json.loads(line))
+            # A process that was ended in the middle of a line leaves half of one.
+            with contextlib.suppress(BenchmarkError):
+                events.put(decode_event(line))
     events.put(None)
 
 
 _LONGEST_WORDS = 300
-_MEND = "take smaller --batch-sizes, or set --memory-budget"
 
 
 def python_path() -> str:
-    """Return where a launch finds the very package that this process runs."""
+    """Return where a worker finds the very package that this process runs."""
     package = str(Path(__file__).resolve().parents[2])
     return os.pathsep.join(filter(None, (package, os.environ.get("PYTHONPATH"))))
 
@@ -251,43 +238,44 @@ def last_words(output: IO[bytes]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Death:
-    """How a launch ended that did not come to its end.
+class ProcessExit:
+    """How a process ended before its job was done.
 
-    `code` is None where it had to be ended, `words` what it last said, `memory_killed` whether the system
-    killed a process for want of memory meanwhile, None where it does not tell.
+    `code` is None where it had to be ended, `words` the last line that it printed, `memory_killed` whether
+    the system killed a process meanwhile because memory was exhausted, None where that is unknown.
     """
 
     code: int | None
     words: str
     memory_killed: bool | None
 
-    def error(self, *, doing: str) -> BenchmarkError:
-        """Return it as one line; DoesNotFitError only where it is known that memory ended."""
+    def error(self, *, doing: str) -> FailedRunError:
+        """Return it as one line; DoesNotFitError only where it is known that memory was exhausted."""
         if self.code == -signal.SIGKILL:
             return self._killed(doing)
-        said = f"; it last said: {self.words}" if self.words else ""
+        said = f"; its last line: {self.words}" if self.words else ""
         line = f"the model's process {self._how()} during {doing}{said}"
         # A C++ program that gets no memory aborts, a Python one leaves: other signals are crashes.
         by_itself = self.code is not None and (self.code > 0 or self.code == -signal.SIGABRT)
-        if by_itself and tells_of_memory(self.words):
-            return DoesNotFitError(f"{line}: {_MEND}")
-        return BenchmarkError(line)
+        if by_itself and is_out_of_memory(self.words):
+            return DoesNotFitError(line, hint=SMALLER_OR_BUDGET)
+        return FailedRunError(line)
 
     def _how(self) -> str:
         if self.code is None:
-            return "stopped answering"
+            return "stopped responding"
         if self.code >= 0:
             return f"ended with exit code {self.code}"
         names = {each.value: each.name for each in signal.Signals}
         return f"crashed with signal {names.get(-self.code, -self.code)}"
 
-    def _killed(self, doing: str) -> BenchmarkError:
+    def _killed(self, doing: str) -> FailedRunError:
+        line = f"the model's process was killed (SIGKILL) during {doing}"
         if self.memory_killed:
-            return DoesNotFitError(
-                f"the system killed the model's process for want of memory during {doing}: {_MEND}"
-            )
-        why = "not by the system for want of memory, so somebody or something else did it"
+            return DoesNotFitError(f"{line} by the system: memory was exhausted", hint=SMALLER_OR_BUDGET)
         if self.memory_killed is None:
-            why = f"by somebody, or by the system, which does not tell, for want of memory: then {_MEND}"
-        return BenchmarkError(f"the model's process was killed (SIGKILL) during {doing}, {why}")
+            return FailedRunError(
+                f"{line} by a user, or by the system because memory was exhausted, which is unknown here",
+                hint=SMALLER_OR_BUDGET,
+            )
+        return FailedRunError(f"{line} by another program or user, not by the system for memory")

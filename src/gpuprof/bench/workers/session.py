@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A benchmark from the outside: launches of one system over its batch sizes, and what each of them found.
+"""A benchmark of one system over its batch sizes: its process runs, and what each of them measured.
 
-What was measured stays, whatever comes later: a failure or an interrupt ends the session and not its results.
+What was measured is kept, whatever comes later: a failure or an interrupt ends the session, not its results.
 """
 
 from __future__ import annotations
@@ -10,32 +10,29 @@ import dataclasses
 import statistics
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 from gpuprof.analyze.text_table import format_duration
 from gpuprof.bench.config import SystemSpec
-from gpuprof.bench.failures import reason_of
-from gpuprof.bench.frameworks.base import FrameworkSystem
-from gpuprof.bench.frameworks.protocol import SystemDescription
+from gpuprof.bench.failures import Failure, FailureCode, failure_of, reason_of
+from gpuprof.bench.frameworks.protocol import System, SystemDescription
 from gpuprof.bench.measure.host import describe_environment
 from gpuprof.bench.measure.measurement import Measurement, StoppedBy
 from gpuprof.bench.measure.memory import name_budget
 from gpuprof.bench.measure.startup import Startup, startup_of
 from gpuprof.bench.results.result import Launch, Result
-from gpuprof.bench.workers.job import JobSettings, measure_system
-from gpuprof.bench.workers.launcher import Event, run_launch
-from gpuprof.bench.workers.samples import INTERRUPTED, SamplesSoFar
+from gpuprof.bench.serialization import from_plain
+from gpuprof.bench.workers.events import Described, Event, Found, Measured, Samples, State
+from gpuprof.bench.workers.job import FactorySpec, Job, JobSettings, MeasureJob
+from gpuprof.bench.workers.samples import SamplesSoFar
+from gpuprof.bench.workers.schedule import INTERRUPTED, TIME_LIMIT_S, Schedule, Watcher, ignore
 from gpuprof.errors import BenchmarkError, GpuprofError
 from gpuprof.stats.distributions import require_scipy
-
-TIME_LIMIT_S = 600.0
-# Enough to hold the first answer of a launch: what comes later is no start-up.
-_FIRST_EVENTS = 16
 
 
 @dataclass(slots=True, repr=False)
 class BatchResult:
-    """What was measured of one batch size, in all launches."""
+    """What was measured of one batch size, in all process runs."""
 
     batch_size: int
     description: SystemDescription
@@ -131,138 +128,180 @@ class SessionResult:
         return next((each for each in self.batches if each.batch_size == batch_size), None)
 
 
-def _description(plain: Mapping[str, Any]) -> SystemDescription:
-    shape = plain.get("input_shape")
-    return SystemDescription(**{**plain, "input_shape": shape and tuple(shape)})
-
-
-class Watcher(Protocol):
-    """Who is told how far a session is."""
-
-    def __call__(self, launch: int, event: Event) -> None:
-        """Take one event of a launch, from 1."""
-        ...
-
-
-def _ignore(launch: int, event: Event) -> None:  # noqa: ARG001 - the protocol's names
-    return None
-
-
 class Session:
-    """Takes the events of launches and files what they found."""
+    """Collects what process runs of one system measure; a subject of a schedule.
+
+    `name` is what watchers and schedules call it. A process run after the first leaves out the batch sizes
+    that have failed, unless they are to be tried again. With a `factory`, the system is what that makes.
+    """
 
     def __init__(
-        self, spec: SystemSpec, settings: JobSettings, watch: Watcher = _ignore, *, in_process: bool = False
+        self,
+        spec: SystemSpec,
+        settings: JobSettings,
+        watch: Watcher = ignore,
+        *,
+        name: str | None = None,
+        factory: FactorySpec | None = None,
+        tries_again: bool = False,
+        in_process: bool = False,
     ) -> None:
         require_scipy()  # before anything is measured that could not be evaluated
+        self.name = spec.model if name is None else name
         self.result = SessionResult(spec, settings)
         self._watch = watch
+        self._factory = factory
+        self._tries_again = tries_again
         self._in_process = in_process
         self._description: SystemDescription | None = None
         self._environment = describe_environment()
         self._batch_size = 0
+        self._profile: JobSettings | None = None
         self._failed: set[int] = set()
-        self._failures: dict[int, GpuprofError] = {}
+        self._failures: dict[int, Failure] = {}
         self._startups: dict[int, Startup] = {}
+        self._states: dict[State, int] = {}
+        self._first_size = settings.batch_sizes[0] if settings.batch_sizes else 0
         self._so_far = SamplesSoFar()
 
-    def run(self, *, launches: int = 1, time_limit_s: float = TIME_LIMIT_S, first: int = 1) -> SessionResult:
-        """Measure in fresh processes, one after the other. A failure of a launch is in the result.
+    def run(self, *, runs: int = 1, time_limit_s: float = TIME_LIMIT_S, first: int = 1) -> SessionResult:
+        """Measure in fresh processes, one after the other. A failure of one is in the result.
 
-        Run again with a higher `first` it adds launches. A launch after the first leaves out the batch sizes
-        that have failed. A profile has a launch of its own. An interrupt goes through, and `result` holds
-        what was measured until then.
+        Run again with a higher `first` it adds process runs. A profile has one of its own. An interrupt goes
+        through, and `result` holds what was measured until then.
         """
-        wanted = dataclasses.replace(self.result.settings, profile=None)
-        for launch in range(first, first + launches):
-            if launch > 1:
-                # Forth and back, so that a drift of the machine meets all batch sizes alike.
-                sizes = self._good_sizes()[:: -1 if launch % 2 == 0 else 1]
-                wanted = dataclasses.replace(wanted, batch_sizes=sizes)
-            if wanted.batch_sizes:
-                self._try(launch, wanted, time_limit_s)
+        Schedule(runs, time_limit_s=time_limit_s, first=first, watch=self._watch).run([self])
         if self.result.settings.profile is not None:
-            self.record_profile(self.result.settings.profile, first + launches, time_limit_s)
+            self.record_profile(self.result.settings.profile, first + runs, time_limit_s)
         return self.result
 
     def record_profile(
-        self, folder: str, launch: int, time_limit_s: float = TIME_LIMIT_S, *, work: bool = False
+        self, folder: str, number: int, time_limit_s: float = TIME_LIMIT_S, *, work: bool = False
     ) -> None:
-        """Record some calls of the last batch size that was measured, in a launch of its own."""
+        """Record some calls of the last batch size that was measured, in a process run of its own."""
         sizes = self._good_sizes()
-        if sizes:
-            wanted = dataclasses.replace(
-                self.result.settings, batch_sizes=sizes[-1:], profile=folder, profile_work=work
-            )
-            self._try(launch, wanted, time_limit_s)
+        if not sizes:
+            return
+        self._profile = dataclasses.replace(
+            self.result.settings, batch_sizes=sizes[-1:], profile=folder, profile_work=work
+        )
+        try:
+            Schedule(time_limit_s=time_limit_s, first=number, watch=self._watch).run([self])
+        finally:
+            self._profile = None
+
+    def run_here(self, make: Callable[[], System]) -> SessionResult:
+        """Measure a system in this process. A failure is in the result, an interrupt goes through."""
+        from gpuprof.bench.workers.measuring import measure_system
+
+        failure: Failure | None = INTERRUPTED
+        spec, settings = self.result.spec, self.result.settings
+        try:
+            measure_system(make(), spec.model, settings, lambda event: self.take(1, event))
+            failure = None
+        except GpuprofError as error:
+            failure = failure_of(error)
+        except Exception as error:
+            # What the caller's own iterable and model raise: others that are to be measured go on.
+            failure = Failure(FailureCode.FAILED, f"{spec.model}: {reason_of(error)}")
+        finally:
+            self.end(1, failure)
+        return self.result
+
+    # --- a subject of a schedule ---
+
+    def job(self, number: int) -> Job | None:
+        """Return what a process run measures: back and forth over the batch sizes that have not failed."""
+        # What fails before its first batch says nothing of the last one of the process run before.
+        self._batch_size, self._states = 0, {}
+        settings = self._profile or dataclasses.replace(self.result.settings, profile=None)
+        if self._profile is None and number > 1 and not self._tries_again:
+            # So that a drift of the machine affects all batch sizes alike.
+            sizes = self._good_sizes()[:: -1 if number % 2 == 0 else 1]
+            settings = dataclasses.replace(settings, batch_sizes=sizes)
+        if not settings.batch_sizes:
+            return None
+        self._first_size = settings.batch_sizes[0]
+        return MeasureJob(self.result.spec, settings, self._factory)
+
+    def take(self, number: int, event: Event) -> None:
+        """File one event."""
+        self._states.setdefault(event.state, event.t_ns)
+        if event.state is State.PREPARING:
+            self._batch_size = event.batch_size or 0
+        elif isinstance(event, Described):
+            self._refuse_another_machine(event.description)
+            self._description = event.description
+            self._environment = {**self._environment, "threads": event.threads}
+        elif isinstance(event, Samples):
+            self._so_far.take(event)
+        elif isinstance(event, Measured):
+            self._so_far = SamplesSoFar()
+            self._file(number, event.batch_size or 0, event.measurement, event.extra)
+        elif isinstance(event, Found):
+            self.result.profile = event.value
+
+    def end(self, number: int, failure: Failure | None) -> None:
+        """File the start-up, and of what failed or was interrupted the samples so far."""
+        startup = startup_of(self._states)
+        # Only those with the same batch size first are alike.
+        is_alike = self._first_size == self.result.settings.batch_sizes[0]
+        if startup is not None and self._profile is None and is_alike:
+            self._startups[number] = startup
+            self.result.startups.append(startup)
+        if failure is None:
+            return
+        is_interrupt = failure.code is FailureCode.INTERRUPTED
+        error = name_budget(failure.error(), self.result.settings.memory_budget_bytes)
+        if not is_interrupt:
+            self.result.failure = self.result.failure or error
+            self._failures[number] = failure_of(error)
+            self._failed.add(self._batch_size)
+        stopped_by: StoppedBy = "interrupted" if is_interrupt else "failure"
+        measurement = self._so_far.measurement(self.result.settings.measuring, str(error), stopped_by)
+        self._so_far = SamplesSoFar()
+        if measurement is not None:
+            self._file(number, self._batch_size, measurement, {})
 
     def _good_sizes(self) -> tuple[int, ...]:
         return tuple(size for each in self.result.batches if (size := each.batch_size) not in self._failed)
 
-    def run_here(self, make: Callable[[], FrameworkSystem]) -> SessionResult:
-        """Measure a system in this process. A failure is in the result, an interrupt goes through."""
+    def _refuse_another_machine(self, described: SystemDescription) -> None:
+        """Raise BenchmarkError for a process run on another device, as where `auto` finds the GPU gone."""
+        first = self.result.batches[0].description if self.result.batches else described
+        for what in ("device", "dtype", "framework"):
+            now, before = getattr(described, what), getattr(first, what)
+            if now != before:
+                self._batch_size = 0  # which says nothing against it
+                raise BenchmarkError(
+                    f"{self.result.spec.model}: this process run had {what} {now}, and those before "
+                    f"{before}: name the {what}, or measure all of it again"
+                )
 
-        def measure() -> None:
-            try:
-                measure_system(make(), self.result.settings, self.sender())
-            except GpuprofError:
-                raise
-            except Exception as error:
-                # What the caller's own iterable and model raise: others that are to be measured go on.
-                raise BenchmarkError(f"{self.result.spec.model}: {reason_of(error)}") from error
+    def _file(self, number: int, batch_size: int, measurement: Measurement, extra: Mapping[str, Any]) -> None:
+        if not len(measurement.wall_ns):
+            return
+        assert self._description is not None
+        found = self.result.batch(batch_size)
+        if found is None:
+            settings = self.result.settings
+            found = BatchResult(
+                batch_size, self._description, settings, self._environment, in_process=self._in_process
+            )
+            self.result.batches.append(found)
+        found.launches.append(Launch(number, measurement, measurement.failure, extra))
 
-        self._keeping(1, measure)
-        return self.result
+    # --- what a journal keeps ---
 
-    def _try(self, launch: int, settings: JobSettings, time_limit_s: float) -> None:
-        self._keeping(launch, lambda: self._launch(launch, settings, time_limit_s))
+    def failure(self, number: int) -> Failure | None:
+        """Return why a process run failed; None where it did not."""
+        return self._failures.get(number)
 
-    def _keeping(self, launch: int, measure: Callable[[], None]) -> None:
-        """Measure; of what fails or is interrupted, keep what it had measured of its last batch size."""
-        try:
-            measure()
-        except GpuprofError as raised:
-            error = name_budget(raised, self.result.settings.memory_budget_bytes)
-            self.result.failure = self.result.failure or error
-            self._failures[launch] = error
-            self._failed.add(self._batch_size)
-            self._file_so_far(launch, str(error), "failure")
-        except KeyboardInterrupt:
-            self._file_so_far(launch, INTERRUPTED, "interrupted")
-            raise
-
-    def _file_so_far(self, launch: int, reason: str, stopped_by: StoppedBy) -> None:
-        measurement = self._so_far.measurement(self.result.settings.measuring, reason, stopped_by)
-        self._so_far = SamplesSoFar()
-        if measurement is not None:
-            self._file(launch, self._batch_size, measurement, {})
-
-    def _launch(self, launch: int, settings: JobSettings, time_limit_s: float) -> None:
-        job = {"spec": self.result.spec.to_dict(), "settings": settings.to_dict()}
-        events: list[Event] = []
-        # What fails before its first batch says nothing of the last one of the launch before.
-        self._batch_size = 0
-
-        def take(event: Event) -> None:
-            if len(events) < _FIRST_EVENTS:
-                events.append({key: event[key] for key in ("event", "t_ns", "up_ns") if key in event})
-            self.take(launch, event)
-
-        try:
-            run_launch(job, time_limit_s=time_limit_s, on_event=take)
-        finally:
-            startup = startup_of(events)
-            # Only those with the same batch size are alike.
-            is_alike = settings.batch_sizes[:1] == self.result.settings.batch_sizes[:1]
-            if startup is not None and is_alike and settings.profile is None:
-                self._startups[launch] = startup
-                self.result.startups.append(startup)
-
-    def noted(self, launch: int) -> dict[str, Any]:
-        """Return what a launch left, as plain data that `restore` takes; `failure` is why it ended early."""
-        startup, failure = self._startups.get(launch), self._failures.get(launch)
+    def record(self, number: int) -> dict[str, Any]:
+        """Return what a process run left, as plain data that `restore` takes."""
+        startup, failure = self._startups.get(number), self._failures.get(number)
         return {
-            "launch": launch,
+            "launch": number,
             "failure": None if failure is None else str(failure),
             "startup": None if startup is None else startup.to_dict(),
             "batches": [
@@ -274,69 +313,19 @@ class Session:
                 }
                 for batch in self.result.batches
                 for found in batch.launches
-                if found.position == launch
+                if found.position == number
             ],
         }
 
-    def restore(self, noted: Mapping[str, Any]) -> None:
-        """File what an earlier session noted of a launch that ended as it should."""
-        if noted["startup"] is not None:
-            startup = Startup.from_dict(noted["startup"])
-            self._startups[noted["launch"]] = startup
+    def restore(self, record: Mapping[str, Any]) -> None:
+        """File what `record` returned of a process run. Raises BenchmarkError for what lacks something."""
+        if record["startup"] is not None:
+            startup = from_plain(record["startup"], Startup)
+            self._startups[record["launch"]] = startup
             self.result.startups.append(startup)
-        for each in noted["batches"]:
-            self._description, self._environment = _description(each["description"]), each["environment"]
+        for each in record["batches"]:
+            self._description = from_plain(each["description"], SystemDescription)
+            self._environment = each["environment"]
             launch = Launch.from_dict(each["launch"])
             assert launch.measurement is not None
-            self._file(noted["launch"], each["batch_size"], launch.measurement, launch.extra)
-
-    def take(self, launch: int, event: Event) -> None:
-        """File one event."""
-        if event["event"] == "preparing":
-            self._batch_size = event["batch_size"]
-        elif event["event"] == "answered":
-            described = _description(event["description"])
-            self._refuse_another_machine(described)
-            self._description = described
-        elif event["event"] == "samples":
-            self._so_far.take(event)
-        elif event["event"] == "measured":
-            self._so_far = SamplesSoFar()
-            measurement = Measurement.from_dict(event["measurement"])
-            self._file(launch, event["batch_size"], measurement, event["extra"])
-        elif event["event"] == "profiled":
-            self.result.profile = event["path"]
-        self._watch(launch, event)
-
-    def _refuse_another_machine(self, described: SystemDescription) -> None:
-        """Raise BenchmarkError for a launch on another device, as where `auto` finds the GPU gone."""
-        first = self.result.batches[0].description if self.result.batches else described
-        for what in ("device", "dtype", "framework"):
-            now, before = getattr(described, what), getattr(first, what)
-            if now != before:
-                self._batch_size = 0  # which says nothing against it
-                raise BenchmarkError(
-                    f"{self.result.spec.model}: this launch ran with {what} {now}, and those before with "
-                    f"{before}: name the {what}, or measure all of it again"
-                )
-
-    def _file(self, launch: int, batch_size: int, measurement: Measurement, extra: Mapping[str, Any]) -> None:
-        if not len(measurement.wall_ns):
-            return
-        assert self._description is not None
-        found = self.result.batch(batch_size)
-        if found is None:
-            settings = self.result.settings
-            found = BatchResult(
-                batch_size, self._description, settings, self._environment, in_process=self._in_process
-            )
-            self.result.batches.append(found)
-        found.launches.append(Launch(launch, measurement, measurement.failure, extra))
-
-    def sender(self, launch: int = 1) -> Callable[..., None]:
-        """Return where a job that runs in this process sends its events."""
-
-        def send(event: str, **values: Any) -> None:
-            self.take(launch, {"event": event, "t_ns": 0, **values})
-
-        return send
+            self._file(record["launch"], each["batch_size"], launch.measurement, launch.extra)

@@ -1,43 +1,48 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process that loads and measures one system: `worker.main(FILE_DESCRIPTOR)`, with a job as its input.
+"""The process that does one job: `worker.main(FILE_DESCRIPTOR)`, with the job on its standard input.
 
-The job is one line of JSON on standard input. What the process does it tells as lines of JSON on the
-descriptor, so that its model may print what it likes. It is one launch: what it imports, compiles and warms
-up is its own. `job.py` documents the lines.
+The job is one line of JSON (`job.py`), each event that goes to the descriptor another (`events.py`): a model
+may print what it likes. What the process imports, compiles and warms up is its own.
 """
 
 from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING
 
 from gpuprof.errors import GpuprofError
 from gpuprof.record.collector import COLLECTOR_VARIABLE, NVTX_VARIABLE, collector_path
 
-_UP_NS = time.monotonic_ns()  # before anything else is imported
+if TYPE_CHECKING:
+    from gpuprof.bench.workers.events import Event
+    from gpuprof.bench.workers.job import Job
 
 
-class Events:
-    """Lines of JSON to the process that asked."""
+class EventPipe:
+    """Events to the parent process."""
 
     def __init__(self, descriptor: int) -> None:
         os.set_inheritable(descriptor, False)
-        self._file = os.fdopen(descriptor, "w", encoding="utf-8")
+        self._file = os.fdopen(descriptor, "wb")
+        # The encoder is not imported yet: that takes a part of what is measured as start-up.
+        self._write(b'{"state":"up","t_ns":%d}\n' % time.monotonic_ns())
 
-    def send(self, event: str, **values: Any) -> None:
-        """Say what happened, and when on the clock that all processes share."""
-        line = {"event": event, "t_ns": time.monotonic_ns(), **values}
-        text = json.dumps(line, default=str) + "\n"
+    def send(self, event: Event) -> None:
+        """Write an event."""
+        from gpuprof.bench.workers.events import encode_event
+
+        self._write(encode_event(event))
+
+    def _write(self, line: bytes) -> None:
         with _uninterrupted():
-            self._file.write(text)
+            self._file.write(line)
             self._file.flush()
 
 
@@ -52,69 +57,45 @@ def _uninterrupted() -> Iterator[None]:
 
 
 def main(descriptor: int) -> int:
-    """Do the job on standard input; failures that a user can mend are an event, not a traceback."""
-    events = Events(descriptor)
-    events.send("up", up_ns=_UP_NS)
+    """Do the job on standard input; a failure that a user can change is an event, not a traceback."""
+    pipe = EventPipe(descriptor)
+    from gpuprof.bench.failures import Failure, FailureCode, failure_of, reason_of
+    from gpuprof.bench.workers.events import Event, Failed, State
+    from gpuprof.bench.workers.job import load_entry
+
     try:
-        _do(_taken_job(), events)
-        events.send("done")
+        job = _taken_job()
+        if not job.keeps_collector:
+            leave_no_collector()
+        load_entry(job.entry)(job, pipe.send)
+        pipe.send(Event(State.DONE))
     except GpuprofError as error:
-        events.send("error", kind=type(error).__name__, message=str(error))
+        pipe.send(Failed(failure=failure_of(error)))
     except KeyboardInterrupt:
         return 130
     except BaseException as error:
-        message = " ".join(f"the model's process failed: {type(error).__name__}: {error}".split())
-        events.send("error", kind="unexpected", message=message)
-    # Frameworks may crash while they tear down: nobody waits for that.
+        message = f"the model's process failed: {reason_of(error)}"
+        pipe.send(Failed(failure=Failure(FailureCode.FAILED, message)))
+    # Frameworks may crash while they are torn down: that is of no interest.
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(0)
 
 
-def _taken_job() -> Any:
+def _taken_job() -> Job:
     """Read the job; the pipe that it came by is kept to see when the other end is gone."""
     pipe = os.dup(0)
     os.set_inheritable(pipe, False)
     with os.fdopen(os.dup(pipe), "rb") as lines:
-        job = json.loads(lines.readline())
+        line = lines.readline()
     # The model finds nothing on its standard input.
     nothing = os.open(os.devnull, os.O_RDONLY)
     os.dup2(nothing, 0)
     os.close(nothing)
     end_with_parent(pipe)
-    return job
+    from gpuprof.bench.workers.job import decode_job
 
-
-def _do(job: Any, events: Events) -> None:
-    if "plan" in job:
-        from gpuprof.bench.workers.job import run_plan
-
-        leave_no_collector()
-        run_plan(job["plan"], events.send)
-        return
-    if "traffic" in job:
-        from gpuprof.bench.compare.traffic_job import run_traffic
-
-        leave_no_collector()
-        run_traffic(job["traffic"], events.send)
-        return
-    if "answers" in job:
-        from gpuprof.bench.compare.answers_job import run_answer_job
-
-        leave_no_collector()
-        run_answer_job(job, events.send)
-        return
-    if "layers" in job:
-        from gpuprof.bench.compare.layer_job import run_layer_job
-
-        leave_no_collector()
-        run_layer_job(job, events.send)
-        return
-    from gpuprof.bench.workers.job import run_job
-
-    if job["settings"]["profile"] is None:
-        leave_no_collector()
-    run_job(job, events.send)
+    return decode_job(line)
 
 
 def leave_no_collector() -> None:

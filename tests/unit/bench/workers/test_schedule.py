@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Launches in fresh processes: order, results, failures, hanging, interrupts."""
+"""Process runs of callables: order, results, failures, hanging, interrupts."""
 
 from __future__ import annotations
 
@@ -15,17 +15,21 @@ import launched
 import pytest
 
 import gpuprof
+from gpuprof.bench.benchmark import CallablePlan, run_callables
 from gpuprof.bench.config import Settings
-from gpuprof.bench.models.importing import LAUNCH_VARIABLE, Plan, find_named, name_of
+from gpuprof.bench.failures import FailureCode
+from gpuprof.bench.models.importing import WORKER_VARIABLE, find_named, name_of
 from gpuprof.bench.results.result import Result
-from gpuprof.bench.workers.launches import Outcome, launch_order, run_launches
+from gpuprof.bench.workers import launcher
+from gpuprof.bench.workers.job import FactorySpec
+from gpuprof.bench.workers.schedule import ProcessRun, run_order
 from gpuprof.errors import BenchmarkError
 
 FEW = Settings(iterations=40, warmup=5)
 
 
-def plan(factory: str, **arguments: Any) -> Plan:
-    return Plan(f"launched:{factory}", arguments, FEW, batch_size=8)
+def plan(factory: str, **arguments: Any) -> CallablePlan:
+    return CallablePlan(FactorySpec(f"launched:{factory}", arguments), FEW, batch_size=8)
 
 
 @pytest.mark.parametrize("launches", [1, 2, 5, 10])
@@ -33,29 +37,29 @@ def plan(factory: str, **arguments: Any) -> Plan:
 def test_each_is_launched_as_often_and_every_second_turn_is_the_mirror(
     names: list[str], launches: int
 ) -> None:
-    order = launch_order(names, launches, seed=5)
+    order = run_order(names, launches, seed=5)
     assert Counter(order) == dict.fromkeys(names, launches)
     width = len(names)
     turns = [order[start : start + width] for start in range(0, len(order), width)]
     assert all(sorted(turn) == names for turn in turns)
     for first, second in zip(turns[::2], turns[1::2], strict=False):
         assert second == first[::-1]
-    assert order == launch_order(names, launches, seed=5)
+    assert order == run_order(names, launches, seed=5)
 
 
 def test_the_order_is_random_over_seeds() -> None:
-    firsts = Counter(launch_order(["a", "b"], 2, seed)[0] for seed in range(100))
+    firsts = Counter(run_order(["a", "b"], 2, seed)[0] for seed in range(100))
     assert min(firsts.values()) > 30
 
 
 def test_launches_of_two_configurations() -> None:
     seen: list[tuple[str, int, int]] = []
 
-    def progress(outcome: Outcome, done: int, planned: int) -> None:
-        seen.append((outcome.name, done, planned))
+    def progress(run: ProcessRun, done: int, planned: int) -> None:
+        seen.append((run.name, done, planned))
 
-    done = run_launches({"a": plan("talking"), "b": plan("talking")}, 2, seed=1, progress=progress)
-    assert [name for name, _, _ in seen] == launch_order(["a", "b"], 2, 1)
+    done = run_callables({"a": plan("talking"), "b": plan("talking")}, 2, seed=1, progress=progress)
+    assert [name for name, _, _ in seen] == run_order(["a", "b"], 2, 1)
     assert [(number, planned) for _, number, planned in seen] == [(number, 4) for number in (1, 2, 3, 4)]
     results = done.results()
     processes = set()
@@ -85,12 +89,12 @@ def test_failures_are_outcomes_in_one_line() -> None:
         "missing": plan("nothing"),
         "works": plan("talking"),
     }
-    done = run_launches(plans, 1)
-    failures = {outcome.name: outcome.launch.failure for outcome in done.outcomes}
+    done = run_callables(plans, 1)
+    failures = {run.name: done.launch(run).failure for run in done.runs}
     assert failures["raises"] == "RuntimeError: not here"
     assert failures["dies"] == (
         "the model's process ended with exit code 7 during importing the framework or calling the factory; "
-        "it last said: last words"
+        "its last line: last words"
     )
     assert "has no 'nothing'" in str(failures["missing"])
     assert failures["works"] is None
@@ -101,16 +105,21 @@ def test_failures_are_outcomes_in_one_line() -> None:
     assert len(results["works"].samples) == 40
 
 
-def test_a_launch_that_hangs_is_ended_with_its_children_and_keeps_its_samples(tmp_path: Path) -> None:
+def test_a_process_that_hangs_is_ended_with_its_children_and_keeps_its_samples(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     fifo = tmp_path / "held"
     os.mkfifo(fifo)
     reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
     try:
         settings = Settings(iterations=10**9, warmup=0)
-        hanging = Plan("launched:hanging", {"fifo": str(fifo)}, settings)
-        done = run_launches({"hangs": hanging}, 1, time_limit_s=12)
-        launch = done.outcomes[0].launch
-        assert launch.failure == "the launch was ended after 12 s, its time limit"
+        hanging = CallablePlan(FactorySpec("launched:hanging", {"fifo": str(fifo)}), settings)
+        monkeypatch.setattr(launcher, "QUIET_S", 0.5)
+        done = run_callables({"hangs": hanging}, 1, time_limit_s=2.0)
+        run = done.runs[0]
+        assert run.failure is not None
+        assert run.failure.code is FailureCode.TIME_LIMIT
+        launch = done.launch(run)
         assert launch.measurement is not None
         assert len(launch.measurement.wall_ns) > 0
         assert os.read(reader, 100) == b"alive"
@@ -120,16 +129,16 @@ def test_a_launch_that_hangs_is_ended_with_its_children_and_keeps_its_samples(tm
     finally:
         os.close(reader)
     result = done.results()["hangs"]
-    assert "time limit" in str(result)
+    assert "no response within 2 s of calls" in str(result)
 
 
 def test_an_interrupt_keeps_the_launches_that_are_done() -> None:
     plans = {"works": plan("talking"), "interrupts": plan("interrupting")}
-    seed = next(seed for seed in range(10) if launch_order(list(plans), 1, seed)[0] == "works")
-    done = run_launches(plans, 3, seed=seed)
+    seed = next(seed for seed in range(10) if run_order(list(plans), 1, seed)[0] == "works")
+    done = run_callables(plans, 3, seed=seed)
     assert done.interrupted
-    assert [outcome.name for outcome in done.outcomes] == ["works", "interrupts"]
-    assert [outcome.launch.failure for outcome in done.outcomes] == [None, "interrupted"]
+    assert [run.name for run in done.runs] == ["works", "interrupts"]
+    assert [run.failure and run.failure.code for run in done.runs] == [None, FailureCode.INTERRUPTED]
     assert len(done.results()["works"].samples) == 40
 
 
@@ -181,20 +190,20 @@ def test_names() -> None:
 
 
 def test_a_launch_starts_no_launches(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(LAUNCH_VARIABLE, "1")
+    monkeypatch.setenv(WORKER_VARIABLE, "1")
     with pytest.raises(BenchmarkError, match="__main__"):
-        run_launches({"a": plan("talking")}, 1)
+        run_callables({"a": plan("talking")}, 1)
 
 
 @pytest.mark.parametrize(("launches", "limit_s"), [(0, 1.0), (1, 0.0), (1, float("nan"))])
 def test_counts_and_limits_that_make_no_sense_are_refused(launches: int, limit_s: float) -> None:
     with pytest.raises(BenchmarkError, match="at least one"):
-        run_launches({"a": plan("talking")}, launches, time_limit_s=limit_s)
+        run_callables({"a": plan("talking")}, launches, time_limit_s=limit_s)
 
 
 def test_arguments_are_plain_data() -> None:
     with pytest.raises(BenchmarkError, match="plain data"):
-        run_launches({"a": plan("talking", model=object())}, 1)
+        run_callables({"a": plan("talking", model=object())}, 1)
 
 
 SCRIPT = """

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process of a launch: its events torn by interrupts, its death told apart, its end with its parent."""
+"""A worker process: its events torn by interrupts, its exit classified, its end with its parent."""
 
 from __future__ import annotations
 
-import json
 import os
 import select
 import subprocess
@@ -15,16 +14,23 @@ from typing import Any
 import pytest
 
 from gpuprof.bench.config import Settings, SystemSpec
-from gpuprof.bench.failures import DoesNotFitError, TimeLimitError
+from gpuprof.bench.failures import (
+    SMALLER_BATCHES,
+    SMALLER_OR_BUDGET,
+    DoesNotFitError,
+    FailureCode,
+    TimeLimitError,
+)
 from gpuprof.bench.measure.memory import bytes_as_asked, memory_kills, parse_bytes
 from gpuprof.bench.workers import launcher
+from gpuprof.bench.workers.events import Event, Samples, State, encode_event
 from gpuprof.bench.workers.job import JobSettings
-from gpuprof.bench.workers.launcher import Death, _Listener
+from gpuprof.bench.workers.launcher import ProcessExit, _Listener
 from gpuprof.bench.workers.samples import SampleSender, SamplesSoFar
+from gpuprof.bench.workers.schedule import RunEvent
 from gpuprof.bench.workers.session import Session
-from gpuprof.errors import BenchmarkError
 
-MODELS = Path(__file__).with_name("bench_models.py")
+MODELS = Path(__file__).parents[2] / "bench_models.py"
 SETTINGS = JobSettings((1,), Settings(iterations=20, warmup=1))
 
 
@@ -50,11 +56,11 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Any:
     def kill(pid: int, number: int) -> None:
         os.write(opened[-1].write_end, opened[-1].at_interrupt)
 
-    def start(limit_s: float = 60.0, *, limits_whole: bool = False) -> tuple[_Listener, PlayedProcess]:
+    def start(limit_s: float = 60.0) -> tuple[_Listener, PlayedProcess]:
         read_end, write_end = os.pipe()
         opened.append(PlayedProcess(write_end))
         child: Any = opened[-1]
-        return _Listener(child, read_end, limit_s, limits_whole=limits_whole), child
+        return _Listener(child, read_end, limit_s), child
 
     monkeypatch.setattr(launcher.os, "kill", kill)
     yield start
@@ -62,71 +68,67 @@ def played(monkeypatch: pytest.MonkeyPatch) -> Any:
         os.close(each.write_end)
 
 
-def line(event: str, **values: Any) -> bytes:
-    return json.dumps({"event": event, **values}).encode() + b"\n"
-
-
 def test_an_interrupt_in_the_middle_of_an_event_loses_nothing(played: Any) -> None:
     listener, child = played()
-    whole = line("samples", wall_ns=[1, 2, 3])
-    os.write(child.write_end, line("up") + whole[:9])
-    child.at_interrupt = whole[9:] + line("measured") + line("done")
-    seen: list[str] = []
+    whole = encode_event(Samples(wall_ns=[1, 2, 3]))
+    os.write(child.write_end, encode_event(Event(State.UP)) + whole[:9])
+    child.at_interrupt = whole[9:] + encode_event(Event(State.SAMPLED)) + encode_event(Event(State.DONE))
+    seen: list[State] = []
 
-    def interrupted(event: Any) -> None:
-        seen.append(event["event"])
+    def interrupted(event: Event) -> None:
+        seen.append(event.state)
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         listener.follow(interrupted)
-    listener.hand_over(lambda event: seen.append(event["event"]))
-    assert seen == ["up", "samples", "measured", "done"]
+    listener.hand_over(lambda event: seen.append(event.state))
+    assert seen == [State.UP, State.SAMPLES, State.SAMPLED, State.DONE]
 
 
 def test_half_an_event_is_no_event(played: Any) -> None:
     listener, child = played()
-    os.write(child.write_end, line("up") + b'{"event": "sam')
+    os.write(child.write_end, encode_event(Event(State.UP)) + b'{"state": "sam')
     child.code = -9
-    seen: list[str] = []
-    listener.follow(lambda event: seen.append(event["event"]))
+    seen: list[State] = []
+    listener.follow(lambda event: seen.append(event.state))
     # It has ended, though something that it started may hold the pipe open.
-    assert seen == ["up"]
+    assert seen == [State.UP]
 
 
 def test_a_launch_that_says_nothing_is_too_late_and_one_without_limit_is_not(played: Any) -> None:
     listener, child = played(0.05)
-    os.write(child.write_end, line("prepared", batch_size=4))
+    os.write(child.write_end, encode_event(Event(State.PREPARED, batch_size=4)))
     with pytest.raises(TimeLimitError, match="of the first call with batch size 4"):
         listener.follow(lambda event: None)
     patient, child = played(float("inf"))
-    os.write(child.write_end, line("done"))
+    os.write(child.write_end, encode_event(Event(State.DONE)))
     patient.follow(lambda event: None)
-    assert patient.last == {"event": "done"}
+    assert patient.last.state is State.DONE
 
 
 @pytest.mark.parametrize(
-    ("code", "words", "memory_killed", "kind", "said"),
+    ("code", "words", "memory_killed", "expected", "said"),
     [
-        (-9, "", True, DoesNotFitError, "for want of memory"),
-        (-9, "", False, BenchmarkError, "not by the system for want of memory"),
-        (-9, "", None, BenchmarkError, "which does not tell"),
-        (-6, "std::bad_alloc", False, DoesNotFitError, "signal SIGABRT"),
-        (-6, "assertion failed", False, BenchmarkError, "crashed with signal SIGABRT"),
-        (-11, "invalid memory access", True, BenchmarkError, "crashed with signal SIGSEGV"),
-        (-11, "out of memory", True, BenchmarkError, "crashed with signal SIGSEGV"),
-        (1, "torch.OutOfMemoryError: CUDA out of memory.", False, DoesNotFitError, "exit code 1"),
-        (7, "last words", False, BenchmarkError, "it last said: last words"),
-        (0, "", False, BenchmarkError, "exit code 0"),
-        (-64, "", False, BenchmarkError, "signal SIGRTMAX"),
-        (-50, "", False, BenchmarkError, "signal 50"),
-        (None, "", False, BenchmarkError, "stopped answering"),
+        (-9, "", True, FailureCode.OUT_OF_MEMORY, "by the system: memory was exhausted"),
+        (-9, "", False, FailureCode.FAILED, "not by the system for memory"),
+        (-9, "", None, FailureCode.FAILED, "which is unknown here"),
+        (-6, "std::bad_alloc", False, FailureCode.OUT_OF_MEMORY, "signal SIGABRT"),
+        (-6, "assertion failed", False, FailureCode.FAILED, "crashed with signal SIGABRT"),
+        (-11, "invalid memory access", True, FailureCode.FAILED, "crashed with signal SIGSEGV"),
+        (-11, "out of memory", True, FailureCode.FAILED, "crashed with signal SIGSEGV"),
+        (1, "torch.OutOfMemoryError: CUDA out of memory.", False, FailureCode.OUT_OF_MEMORY, "exit code 1"),
+        (7, "last words", False, FailureCode.FAILED, "its last line: last words"),
+        (0, "", False, FailureCode.FAILED, "exit code 0"),
+        (-64, "", False, FailureCode.FAILED, "signal SIGRTMAX"),
+        (-50, "", False, FailureCode.FAILED, "signal 50"),
+        (None, "", False, FailureCode.FAILED, "stopped responding"),
     ],
 )
-def test_the_end_of_memory_is_told_from_a_crash(
-    code: int | None, words: str, memory_killed: bool | None, kind: type[Exception], said: str
+def test_exhausted_memory_is_not_a_crash(
+    code: int | None, words: str, memory_killed: bool | None, expected: FailureCode, said: str
 ) -> None:
-    error = Death(code, words, memory_killed).error(doing="calls with batch size 2")
-    assert type(error) is kind
+    error = ProcessExit(code, words, memory_killed).error(doing="calls with batch size 2")
+    assert error.code is expected
     assert said in str(error)
     assert "during calls with batch size 2" in str(error)
 
@@ -151,13 +153,13 @@ def test_samples_of_a_launch_that_hangs_are_kept_and_its_size_is_not_tried_again
     settings = JobSettings((1, 2), Settings(iterations=10**6, warmup=1))
     began: list[tuple[int, int]] = []
 
-    def watch(launch: int, event: Any) -> None:
-        if event["event"] == "preparing":
-            began.append((launch, event["batch_size"]))
+    def watch(seen: RunEvent) -> None:
+        if seen.event.state is State.PREPARING:
+            began.append((seen.number, seen.event.batch_size or 0))
 
     session = Session(spec, settings, watch)
     monkeypatch.setattr(launcher, "QUIET_S", 0.5)
-    found = session.run(launches=3, time_limit_s=1.0)
+    found = session.run(runs=3, time_limit_s=2.0)
     assert isinstance(found.failure, TimeLimitError)
     (batch,) = found.batches
     assert 1 <= len(batch.result.samples) <= 100
@@ -167,26 +169,26 @@ def test_samples_of_a_launch_that_hangs_are_kept_and_its_size_is_not_tried_again
 
 
 def test_a_long_fixed_warm_up_is_no_hang(monkeypatch: pytest.MonkeyPatch) -> None:
-    events: list[str] = []
+    states: list[State] = []
     spec = SystemSpec(f"{MODELS}:slow", input_shape=(3,))
-    settings = JobSettings((1,), Settings(iterations=3, warmup=12))
+    settings = JobSettings((1,), Settings(iterations=3, warmup=25))
     monkeypatch.setattr(launcher, "QUIET_S", 0.0)
-    # 12 calls of 0.1 s each, with no more than 0.9 s between two signs of life.
-    session = Session(spec, settings, lambda launch, event: events.append(event["event"]))
-    found = session.run(time_limit_s=0.9)
+    # 25 calls of 0.1 s each, with no more than 2 s between two events.
+    session = Session(spec, settings, lambda seen: states.append(seen.event.state))
+    found = session.run(time_limit_s=2.0)
     assert found.failure is None
     assert len(found.batches[0].result.samples) == 3
-    assert events.count("warming") >= 3
+    assert states.count(State.WARMING) >= 3
 
 
 def test_samples_are_sent_at_once_and_then_every_second() -> None:
-    sent: list[dict[str, Any]] = []
+    sent: list[Any] = []
     now = 0.0
-    sender = SampleSender(lambda event, **values: sent.append(values), lambda: now, batch_size=4)
+    sender = SampleSender(sent.append, 4, lambda: now)
     so_far = SamplesSoFar()
     for now in (0.0, 0.4, 0.9, 1.0, 1.5):
         sender.progress([round(now * 10)], None, 2)
-    assert [each["wall_ns"] for each in sent] == [[0], [4, 9, 10]]
+    assert [each.wall_ns for each in sent] == [[0], [4, 9, 10]]
     for each in sent:
         so_far.take(each)
     found = so_far.measurement(Settings(), "it hangs", "failure")
@@ -200,6 +202,7 @@ def test_samples_are_sent_at_once_and_then_every_second() -> None:
 PARENT = """
 import sys
 from gpuprof.bench.workers.job import JobSettings
+from gpuprof.bench.workers.schedule import RunEvent
 from gpuprof.bench.workers.session import Session
 from gpuprof.bench.config import SystemSpec
 Session(SystemSpec(sys.argv[1]), JobSettings((1,))).run()
@@ -271,28 +274,17 @@ def test_files_of_the_current_folder_stand_in_for_no_module(
     assert found.failure is None
 
 
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        ("batch size 8 of m does not fit (MemoryError): take smaller --batch-sizes", True),
-        ("the model's process aborted: take smaller --batch-sizes, or set --memory-budget", True),
-        ("batch size 8 takes 2 GB, more than --memory-budget 1536MiB: take smaller --batch-sizes", False),
-    ],
-)
-def test_memory_that_ends_names_the_budget_that_was_asked_for(
-    line: str, named: bool, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("hint", [SMALLER_BATCHES, SMALLER_OR_BUDGET])
+def test_exhausted_memory_names_the_budget_that_was_given(hint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     def end(job: Any, **_options: Any) -> None:
-        raise DoesNotFitError(line)
+        raise DoesNotFitError("batch size 8 does not fit", hint=hint)
 
-    monkeypatch.setattr("gpuprof.bench.workers.session.run_launch", end)
+    monkeypatch.setattr("gpuprof.bench.workers.schedule.run_process", end)
     job = JobSettings((1,), Settings(iterations=20, warmup=1), 1536 << 20)
     failure = Session(SystemSpec("m"), job).run().failure
     assert isinstance(failure, DoesNotFitError)
-    assert str(failure).count("--memory-budget 1536MiB") == 1
-    assert str(failure).endswith("(--memory-budget 1536MiB)") == named
-    assert "or set --memory-budget" not in str(failure)
-    assert str(Session(SystemSpec("m"), SETTINGS).run().failure) == line
+    assert failure.hint == "take smaller --batch-sizes (--memory-budget 1536MiB)"
+    assert str(Session(SystemSpec("m"), SETTINGS).run().failure) == f"batch size 8 does not fit: {hint}"
 
 
 @pytest.mark.parametrize("text", ["12GiB", "800MB", "1B", "1500kB", "3TiB"])
