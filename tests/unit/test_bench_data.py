@@ -106,7 +106,7 @@ def test_stages_are_timed_on_their_own() -> None:
     assert (times.preprocess_s, times.inference_s) == ([3.0] * 2, [11.0] * 2)
     assert (times.postprocess_s, times.total_s) == ([4.0] * 2, [18.0] * 2)
     assert pipeline(1) == 4
-    with pytest.raises(BenchmarkError, match="no samples behind the warm-up"):
+    with pytest.raises(BenchmarkError, match="no samples after the warm-up"):
         pipeline.measure([0], warmup=1)
 
 

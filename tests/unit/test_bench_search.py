@@ -11,7 +11,7 @@ from batches import batch_of
 from gpuprof.bench import benchmark_run
 from gpuprof.bench.benchmark_run import Benchmark, Finding, Request
 from gpuprof.bench.config import SystemSpec
-from gpuprof.bench.measure.scaling import Outcome, knee, largest_batch
+from gpuprof.bench.measure.scaling import ProbeOutcome, knee, largest_batch
 from gpuprof.bench.results.target import parse_target
 from gpuprof.bench.results.text import finding_notes, notes_of
 from gpuprof.bench.workers.job import JobSettings
@@ -133,7 +133,7 @@ def test_targets_that_are_none(text: str) -> None:
 def searched(allowed: Any, fits: int = 1 << 30) -> tuple[int | None, list[int]]:
     tried: list[int] = []
 
-    def probe(size: int) -> Outcome:
+    def probe(size: int) -> ProbeOutcome:
         tried.append(size)
         return "does not fit" if size > fits else "ok" if allowed(size) else "missed"
 

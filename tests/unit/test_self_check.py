@@ -15,7 +15,7 @@ from batches import batch_of
 from gpuprof.bench.benchmark import CallableRuns
 from gpuprof.bench.failures import Failure, FailureCode
 from gpuprof.bench.measure import self_check as module
-from gpuprof.bench.measure.self_check import Campaign, Replays, SelfCheck, Sight, self_check
+from gpuprof.bench.measure.self_check import Replays, SelfCheck, SelfComparison, Sight, self_check
 from gpuprof.bench.results.result import Launch
 from gpuprof.bench.workers.schedule import ProcessRun, run_order
 from gpuprof.cli.main import execute
@@ -74,7 +74,7 @@ def made(spread: float, campaigns: int, launches: int = 5) -> SelfCheck:
     found = []
     for _ in range(campaigns):
         order = tuple(generator.lognormal(0, spread, 2 * launches).tolist())
-        found.append(Campaign(order[:launches], order[launches:], order, True))
+        found.append(SelfComparison(order[:launches], order[launches:], order, True))
     return SelfCheck(tuple(found))
 
 
@@ -102,7 +102,7 @@ def test_the_variation_and_the_smallest_change_are_those_of_the_launches() -> No
 def test_a_change_of_level_between_campaigns_is_no_variation_of_launches() -> None:
     check = made(0.01, 10)
     drifting = [
-        Campaign((), (), tuple(value * 1.1**number for value in each.order), False)
+        SelfComparison((), (), tuple(value * 1.1**number for value in each.order), False)
         for number, each in enumerate(check.campaigns)
     ]
     found = SelfCheck(tuple(drifting))
@@ -135,7 +135,7 @@ def test_bursts_show_in_the_count_and_not_in_the_computed_change() -> None:
     generator = np.random.default_rng(62)
     spreads = [0.005] * 5 + [0.3] * 4
     rounds = [tuple(generator.lognormal(0, spread, 10).tolist()) for spread in spreads]
-    check = SelfCheck(tuple(Campaign((), (), each, False) for each in rounds))
+    check = SelfCheck(tuple(SelfComparison((), (), each, False) for each in rounds))
     (ten, _) = check.sights
     assert ten.found is not None
     assert ten.counted is not None

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpuprof.bench.config import Settings, SystemSpec
 from gpuprof.bench.failures import DoesNotFitError
-from gpuprof.bench.measure.scaling import LargestBatch, Outcome, knee, largest_batch
+from gpuprof.bench.measure.scaling import LargestBatch, ProbeOutcome, knee, largest_batch
 from gpuprof.bench.measure.startup import Startup, measure_startup
 from gpuprof.bench.results.files import ResultFiles, Stamp, document_of, row_of, to_csv, to_json
 from gpuprof.bench.results.target import Target, Verdict
@@ -24,7 +24,7 @@ from gpuprof.bench.workers.session import Session, SessionResult
 from gpuprof.errors import GpuprofError
 from gpuprof.stats.quantiles import samples_needed
 
-Probed = Callable[[int, Outcome], None]
+Probed = Callable[[int, ProbeOutcome], None]
 # A search looks at many sizes: shortly, and longer and in more launches only near the limit. Launches differ
 # by some percent, which the interval of a single one does not know.
 _PROBE_S, _LONGEST_PROBE_S = 2.0, 30.0
@@ -125,11 +125,11 @@ class Benchmark:
             target = self.request.target
             self.finding.verdicts = {each.batch_size: target.verdict(each.result) for each in session.batches}
 
-    def _probe(self, batch_size: int) -> Outcome:
+    def _probe(self, batch_size: int) -> ProbeOutcome:
         """Measure one batch size shortly, in a process of its own: it may end with the memory."""
         job = JobSettings((batch_size,), self._probing(), self.request.job.memory_budget_bytes)
         session = Session(self.request.spec, job)
-        outcome: Outcome = "open"
+        outcome: ProbeOutcome = "open"
         try:
             for number in range(1, _PROBE_RUNS + 1):
                 session.run(first=number, time_limit_s=self.request.time_limit_s)
@@ -156,7 +156,7 @@ class Benchmark:
         duration_s = min(max(_PROBE_S, at_limit_s), _LONGEST_PROBE_S)
         return Settings(duration_s=duration_s, warmup_limit_s=_PROBE_S, quantile=share)
 
-    def _outcome(self, session: SessionResult, number: int) -> Outcome:
+    def _outcome(self, session: SessionResult, number: int) -> ProbeOutcome:
         if isinstance(session.failure, DoesNotFitError):
             return "does not fit"
         if session.failure is not None:

@@ -98,7 +98,7 @@ class CampaignPlan:
                 f"a traffic split is between two variants, and there are {len(names)}: leave the others out"
             )
         if self.launches < 1:
-            raise BenchmarkError(f"{self.launches} launches measure nothing: take 1 or more, better 10")
+            raise BenchmarkError(f"{self.launches} process runs measure nothing: take 1 or more, better 10")
         for each in self.variants:
             _refuse_sizes(each.batch_sizes or self.batch_sizes, each.name)
         seed = min(self.seed, *(each.spec.seed for each in self.variants))
@@ -421,15 +421,15 @@ def _accuracy(table: Table, path: Path) -> AccuracyPlan | None:
 def parse_split(text: str) -> tuple[float, float]:
     """Read `90,10` as shares of 1. Raises BenchmarkError."""
     words = [word.strip().removesuffix("%").strip() for word in re.split(r"[,/:]", text)]
-    mend = "write percent for the first and the second variant, as in 90,10"
+    hint = "write percent for the first and the second variant, as in 90,10"
     try:
         percent = [float(word) for word in words]
     except ValueError:
-        raise BenchmarkError(f"--traffic {text!r} is no split: {mend}") from None
+        raise BenchmarkError(f"--traffic {text!r} is no split: {hint}") from None
     if len(percent) != 2:
-        raise BenchmarkError(f"--traffic {text!r} has {len(percent)} shares, a split has two: {mend}")
+        raise BenchmarkError(f"--traffic {text!r} has {len(percent)} shares, a split has two: {hint}")
     if not all(0 < each < 100 for each in percent):
-        raise BenchmarkError(f"--traffic {text!r}: each variant needs a share above 0: {mend}")
+        raise BenchmarkError(f"--traffic {text!r}: each variant needs a share above 0: {hint}")
     if not math.isclose(sum(percent), 100.0, abs_tol=1e-6):
-        raise BenchmarkError(f"--traffic {text!r} sums to {sum(percent):g}, not to 100: {mend}")
+        raise BenchmarkError(f"--traffic {text!r} sums to {sum(percent):g}, not to 100: {hint}")
     return percent[0] / 100, percent[1] / 100

@@ -345,6 +345,6 @@ class FrameworkSystem(System):
         if asked == "auto" and there:
             return there[0]
         if asked not in there:
-            mend = f"take --device {' or '.join(there)}" if there else f"it needs {' or '.join(has)}"
-            raise BenchmarkError(f"--device {asked}: {self.framework} finds no such device here: {mend}")
+            hint = f"take --device {' or '.join(there)}" if there else f"it needs {' or '.join(has)}"
+            raise BenchmarkError(f"--device {asked}: {self.framework} finds no such device here: {hint}")
         return asked

@@ -144,7 +144,7 @@ class JaxSystem(FrameworkSystem):
         try:
             figures = self.device.memory_stats() or {}
         except Exception as error:
-            self.details["allocator"] = f"does not tell: {reason_of(error)}"
+            self.details["allocator"] = f"unavailable: {reason_of(error)}"
             return None
         return figures.get("peak_bytes_in_use")
 

@@ -64,8 +64,8 @@ def quantize_dynamic(module: Any) -> tuple[Any, dict[str, str]]:
     quantized = holder[0] if changed else holder
     count = quantized_count(quantized)
     if not count:
-        mend = "take int8-static" if "Conv" in kinds else "leave the recipe out"
-        raise BenchmarkError(f"no Linear, LSTM or GRU layer is in it (it has {kinds}): {mend}")
+        hint = "take int8-static" if "Conv" in kinds else "leave the recipe out"
+        raise BenchmarkError(f"no Linear, LSTM or GRU layer is in it (it has {kinds}): {hint}")
     return quantized, {"quantized_layers": f"{count} of {total}", **without_fast_path(quantized)}
 
 
@@ -237,7 +237,7 @@ def quantize_file(path: Path, made: Path, batches: Sequence[Mapping[str, Any]], 
         tool.quantize_static(
             str(prepared),
             str(made),
-            _Reader(batches),
+            _CalibrationReader(batches),
             quant_format=tool.QuantFormat.QDQ,
             activation_type=tool.QuantType.QUInt8,
             weight_type=tool.QuantType.QInt8,
@@ -255,7 +255,7 @@ def quantize_file(path: Path, made: Path, batches: Sequence[Mapping[str, Any]], 
     return {"quantized_layers": _layers(made)}
 
 
-class _Reader:
+class _CalibrationReader:
     """What the tool asks for batches; it knows it by its methods."""
 
     def __init__(self, batches: Sequence[Mapping[str, Any]]) -> None:

@@ -47,10 +47,10 @@ def change_module(
     return changed
 
 
-Batches = Callable[[], Sequence[tuple[Any, ...]]]
+MakeBatches = Callable[[], Sequence[tuple[Any, ...]]]
 
 
-def _prune(changed: Changed, choice: RecipeChoice, _batches: Batches) -> None:
+def _prune(changed: Changed, choice: RecipeChoice, _batches: MakeBatches) -> None:
 
     told = prune(changed.module, choice.share)
     if not told:
@@ -60,7 +60,7 @@ def _prune(changed: Changed, choice: RecipeChoice, _batches: Batches) -> None:
     changed.details |= told
 
 
-def _quantize_dynamic(changed: Changed, _choice: RecipeChoice, _batches: Batches) -> None:
+def _quantize_dynamic(changed: Changed, _choice: RecipeChoice, _batches: MakeBatches) -> None:
     from gpuprof.bench.frameworks.quantization import quantize_dynamic
 
     _refuse_other_types(changed.module)
@@ -68,7 +68,7 @@ def _quantize_dynamic(changed: Changed, _choice: RecipeChoice, _batches: Batches
     changed.details |= told
 
 
-def _quantize_static(changed: Changed, _choice: RecipeChoice, batches: Batches) -> None:
+def _quantize_static(changed: Changed, _choice: RecipeChoice, batches: MakeBatches) -> None:
     from gpuprof.bench.frameworks.quantization import quantize_static
 
     _refuse_other_types(changed.module)
@@ -76,7 +76,7 @@ def _quantize_static(changed: Changed, _choice: RecipeChoice, batches: Batches) 
     changed.details |= told
 
 
-def _nothing(_changed: Changed, _choice: RecipeChoice, _batches: Batches) -> None:
+def _nothing(_changed: Changed, _choice: RecipeChoice, _batches: MakeBatches) -> None:
     """Leave the module as it is: the .onnx file is what is changed."""
 
 

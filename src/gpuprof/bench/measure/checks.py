@@ -44,5 +44,5 @@ def check_outputs(system: FrameworkSystem, outputs: Any) -> None:
     if found is not None:
         raise BenchmarkError(
             f"{system.source.text} returns {found} with batch size {system.batch_size} in {system.dtype}: "
-            "its times would be those of a broken model; mend it, or take another --dtype"
+            "its times would be those of a broken model; correct it, or take another --dtype"
         )

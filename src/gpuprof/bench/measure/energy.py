@@ -139,7 +139,7 @@ def _sum_up(
     at_rest = _only(device_use(table.narrow(idle), devices))
     at_work = _only(device_use(table.narrow(load), devices))
     if at_work is None or at_work.energy_j is None or at_work.window_s < SHORTEST_WINDOW_S:
-        return EnergyReading(unavailable="the device told no energy over a second or more", samples=samples)
+        return EnergyReading(unavailable="the device reported no energy over 1 s or more", samples=samples)
     idle_w = None if at_rest is None else at_rest.power_mean_w
     net = None if idle_w is None else at_work.energy_j - idle_w * at_work.window_s
     # The readings cover a little less than the load: so do the samples that they are for.
@@ -152,7 +152,7 @@ def _sum_up(
         window_s=at_work.window_s,
         samples=samples,
         method=at_work.energy_method,
-        unavailable="the device told no power at rest" if idle_w is None else None,
+        unavailable="the device reported no idle power" if idle_w is None else None,
         warning=_cross_check(table, at_work),
         utilization_mean_percent=at_work.utilization_mean_percent,
         utilization_percent=_series(table, load[0]),

@@ -13,8 +13,8 @@ LARGEST_BATCH = 1 << 20
 
 # Whether a batch size may be used: "ok", over the latency's target, "open" where its interval lies on both
 # sides of that, beyond the memory, or not to be measured at all.
-Outcome = Literal["ok", "missed", "open", "does not fit", "failed"]
-_ENDS: tuple[Outcome, ...] = ("does not fit", "failed")
+ProbeOutcome = Literal["ok", "missed", "open", "does not fit", "failed"]
+_ENDS: tuple[ProbeOutcome, ...] = ("does not fit", "failed")
 
 
 def knee(throughput_of: dict[int, float]) -> int | None:
@@ -38,8 +38,8 @@ class LargestBatch:
     """
 
     batch_size: int | None
-    why: Outcome | None
-    outcomes: dict[int, Outcome] = field(default_factory=dict)
+    why: ProbeOutcome | None
+    outcomes: dict[int, ProbeOutcome] = field(default_factory=dict)
 
     @property
     def open_sizes(self) -> list[int]:
@@ -49,7 +49,7 @@ class LargestBatch:
 
 
 def largest_batch(
-    probe: Callable[[int], Outcome],
+    probe: Callable[[int], ProbeOutcome],
     *,
     start: int = 1,
     most: int = LARGEST_BATCH,
@@ -61,7 +61,7 @@ def largest_batch(
     So sizes are doubled until one fails and the next multiple fails too, or memory ends; then the gap is
     halved; then the neighbours above the best one, and the next multiples of 8, are tried.
     """
-    outcomes: dict[int, Outcome] = {}
+    outcomes: dict[int, ProbeOutcome] = {}
 
     def allowed(size: int) -> bool:
         if size not in outcomes:
@@ -78,7 +78,7 @@ def largest_batch(
 
 
 def _bracket(
-    allowed: Callable[[int], bool], outcomes: dict[int, Outcome], start: int, most: int
+    allowed: Callable[[int], bool], outcomes: dict[int, ProbeOutcome], start: int, most: int
 ) -> tuple[int, int | None]:
     """Double from `start`; returns the last size that is allowed (0 for none) and the first that is not."""
     best, failed, size = 0, None, start
@@ -104,7 +104,7 @@ def _halve(allowed: Callable[[int], bool], best: int, failed: int) -> int:
 
 
 def _look_around(
-    allowed: Callable[[int], bool], outcomes: dict[int, Outcome], best: int, most: int, neighbours: int
+    allowed: Callable[[int], bool], outcomes: dict[int, ProbeOutcome], best: int, most: int, neighbours: int
 ) -> int:
     unfitting = [size for size, outcome in outcomes.items() if outcome in _ENDS]
     end = min([most + 1, *unfitting])

@@ -54,7 +54,7 @@ def workload() -> float:
 
 
 @dataclass(frozen=True, slots=True)
-class Campaign:
+class SelfComparison:
     """Launches of two sides that are one and the same, in seconds; `order` are all of them as they came."""
 
     first: tuple[float, ...]
@@ -100,14 +100,14 @@ class Sight:
 class SelfCheck:
     """What this machine's launches say of comparisons on it."""
 
-    campaigns: tuple[Campaign, ...]
+    campaigns: tuple[SelfComparison, ...]
     margin: float = MARGIN
     failures: tuple[str, ...] = ()
     interrupted: bool = False
     seconds: float = 0.0
 
     @property
-    def whole(self) -> list[Campaign]:
+    def whole(self) -> list[SelfComparison]:
         """The campaigns that came to their end."""
         return [each for each in self.campaigns if each.whole]
 
@@ -201,7 +201,7 @@ def self_check(
     there is. Raises BenchmarkError where no launch gave a figure.
     """
     began = clock_s()
-    done: list[Campaign] = []
+    done: list[SelfComparison] = []
     failures: list[str] = []
     interrupted = False
     plan = plan_for(workload, settings=_SETTINGS)
@@ -240,7 +240,7 @@ def _has_failed(run: ProcessRun) -> bool:
     return run.failure is not None and run.failure.code is not FailureCode.INTERRUPTED
 
 
-def _campaign(done: CallableRuns, launches: int) -> Campaign:
+def _campaign(done: CallableRuns, launches: int) -> SelfComparison:
     """Return the process runs that completed; without one of them a campaign is not whole."""
     sides: dict[str, list[float]] = {"A": [], "A again": []}
     order = []
@@ -250,7 +250,7 @@ def _campaign(done: CallableRuns, launches: int) -> Campaign:
             order.append(float(np.median(measured.samples)))
             sides[run.name].append(order[-1])
     whole = all(len(each) == launches for each in sides.values())
-    return Campaign(tuple(sides["A"]), tuple(sides["A again"]), tuple(order), whole)
+    return SelfComparison(tuple(sides["A"]), tuple(sides["A again"]), tuple(order), whole)
 
 
 def _sight(launches: Sequence[float], variation: float, side: int, margin: float) -> Sight:

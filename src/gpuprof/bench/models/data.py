@@ -60,7 +60,7 @@ def make_source(data: str | Iterable[Any], seed: int = 0) -> DataSource:
     if path.suffix == ".npz":
         return ArrayFile(path)
     raise BenchmarkError(
-        f"--data {data}: no folder of images and no .npz file is there; take synthetic, or mend the path"
+        f"--data {data}: no folder of images and no .npz file is there; take synthetic, or correct the path"
     )
 
 
@@ -129,7 +129,7 @@ def read_npz(path: Path) -> tuple[Array, Array | None]:
             samples: Array = arrays["inputs" if "inputs" in arrays.files else arrays.files[0]]
             labels: Array | None = arrays["labels"] if "labels" in arrays.files else None
     except FileNotFoundError as error:
-        raise BenchmarkError(f"--data {path}: there is no such file: mend the path") from error
+        raise BenchmarkError(f"--data {path}: there is no such file: correct the path") from error
     except (OSError, ValueError, zipfile.BadZipFile) as error:
         raise BenchmarkError(
             f"--data {path}: cannot be read without unpickling ({error}): write it with numpy.savez"
@@ -284,7 +284,7 @@ class Pipeline:
             times.postprocess_s.append(end - inferred)
             times.total_s.append(end - begin)
         if not times.total_s:
-            raise BenchmarkError("the pipeline got no samples behind the warm-up: hand over more items")
+            raise BenchmarkError("the pipeline got no samples after the warm-up: hand over more items")
         return times
 
     def _marks(

@@ -139,8 +139,8 @@ def open_dataset(
         found = _Arrays(path, samples, seed)
     else:
         raise BenchmarkError(
-            f"--dataset {text}: no folder of images and no .npz file is there; take synthetic, or mend the "
-            "path"
+            f"--dataset {text}: no folder of images and no .npz file is there; take synthetic, or correct "
+            "the path"
         )
     found.asked = {"text": text, "samples": samples, "seed": seed}
     if needs_labels and found.labels is None:

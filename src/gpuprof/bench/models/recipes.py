@@ -16,7 +16,7 @@ from typing import Literal
 from gpuprof.bench.config import SystemSpec
 from gpuprof.errors import BenchmarkError
 
-Change = Literal["prune", "quantize-dynamic", "quantize-static", "quantize-onnx"]
+RecipeChange = Literal["prune", "quantize-dynamic", "quantize-static", "quantize-onnx"]
 Option = Literal["share", "samples", "data"]
 
 SHARE = 0.5
@@ -39,7 +39,7 @@ class Recipe:
     description: str
     frameworks: tuple[str, ...] = ()
     dtype: str | None = None
-    changes: tuple[Change, ...] = ()
+    changes: tuple[RecipeChange, ...] = ()
     options: tuple[Option, ...] = ()
     computes_in: str | None = None
 

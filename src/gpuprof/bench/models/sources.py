@@ -112,7 +112,7 @@ def call_factory(source: ModelSource, seed: int = 0) -> Any:
         return _seeded(factory, seed)
     except Exception as error:
         raise BenchmarkError(
-            f"the factory {source.text} raised {reason_of(error)} at {place_of(error)}: mend it first"
+            f"the factory {source.text} raised {reason_of(error)} at {place_of(error)}: correct it first"
         ) from error
 
 
@@ -155,7 +155,7 @@ def _import_file(path: Path) -> Any:
         return module_of_file(path)
     except Exception as error:
         where = place_of(error)
-        raise BenchmarkError(f"{path} raised {reason_of(error)} at {where}: mend it first") from error
+        raise BenchmarkError(f"{path} raised {reason_of(error)} at {where}: correct it first") from error
 
 
 def _near(name: str, known: list[str]) -> str:

@@ -74,7 +74,7 @@ class Samples(Event):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Measured(Event):
+class MeasurementDone(Event):
     """A measurement, and what else was recorded with it."""
 
     state: State = State.MEASURED
@@ -111,7 +111,7 @@ Send = Callable[[Event], None]
 _CLASSES: dict[State, type[Event]] = {
     State.DESCRIBED: Described,
     State.SAMPLES: Samples,
-    State.MEASURED: Measured,
+    State.MEASURED: MeasurementDone,
     State.FOUND: Found,
     State.FAILED: Failed,
 }

@@ -33,7 +33,7 @@ from gpuprof.bench.measure.measurement import ENDED_EARLY, Measurement
 from gpuprof.bench.measure.memory import memory_failures
 from gpuprof.bench.models.importing import find_named
 from gpuprof.bench.serialization import to_plain
-from gpuprof.bench.workers.events import Described, Event, Found, Measured, Send, State
+from gpuprof.bench.workers.events import Described, Event, Found, MeasurementDone, Send, State
 from gpuprof.bench.workers.job import CALL, FactorySpec, JobSettings, MeasureJob
 from gpuprof.bench.workers.samples import SampleSender
 from gpuprof.errors import GpuprofError
@@ -189,7 +189,7 @@ class _Batch:
         self._report(State.SAMPLED)
         if self._framework is not None:
             self._extra |= self._on_device(self._framework, measurement)
-        self._send(Measured(batch_size=self._size, measurement=measurement, extra=self._extra))
+        self._send(MeasurementDone(batch_size=self._size, measurement=measurement, extra=self._extra))
         if measurement.stopped_by == "interrupted":
             raise KeyboardInterrupt
         if loop.error is not None:

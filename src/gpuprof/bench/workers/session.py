@@ -22,7 +22,7 @@ from gpuprof.bench.measure.memory import name_budget
 from gpuprof.bench.measure.startup import Startup, startup_of
 from gpuprof.bench.results.result import Launch, Result
 from gpuprof.bench.serialization import from_plain
-from gpuprof.bench.workers.events import Described, Event, Found, Measured, Samples, State
+from gpuprof.bench.workers.events import Described, Event, Found, MeasurementDone, Samples, State
 from gpuprof.bench.workers.job import FactorySpec, Job, JobSettings, MeasureJob
 from gpuprof.bench.workers.samples import SamplesSoFar
 from gpuprof.bench.workers.schedule import INTERRUPTED, TIME_LIMIT_S, Schedule, Watcher, ignore
@@ -235,7 +235,7 @@ class Session:
             self._environment = {**self._environment, "threads": event.threads}
         elif isinstance(event, Samples):
             self._so_far.take(event)
-        elif isinstance(event, Measured):
+        elif isinstance(event, MeasurementDone):
             self._so_far = SamplesSoFar()
             self._file(number, event.batch_size or 0, event.measurement, event.extra)
         elif isinstance(event, Found):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ResNet of `torch_resnet` in flax, channels last."""
+"""The FlaxResNet of `torch_resnet` in flax, channels last."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _convolution(images: Any, outputs: int, kernel: int, stride: int = 1) -> Any
     return linen.BatchNorm(use_running_average=True, dtype=dtype, param_dtype=dtype)(images)
 
 
-class Bottleneck(linen.Module):
+class FlaxBottleneck(linen.Module):
     """Reduce, convolve, expand, and add the input."""
 
     channels: int
@@ -40,7 +40,7 @@ class Bottleneck(linen.Module):
         return linen.relu(features + images)
 
 
-class ResNet(linen.Module):
+class FlaxResNet(linen.Module):
     """Images (batch, height, width, 3) to logits (batch, classes)."""
 
     blocks: Sequence[int]
@@ -53,11 +53,11 @@ class ResNet(linen.Module):
         features = linen.max_pool(features, (3, 3), (2, 2), padding=[(1, 1), (1, 1)])
         for stage, (channels, count) in enumerate(zip(STAGE_CHANNELS, self.blocks, strict=True)):
             for block in range(count):
-                features = Bottleneck(channels, 2 if stage and not block else 1)(features)
+                features = FlaxBottleneck(channels, 2 if stage and not block else 1)(features)
         pooled = features.mean(axis=(1, 2))
         return linen.Dense(self.classes, dtype=pooled.dtype, param_dtype=pooled.dtype)(pooled)
 
 
-def resnet50(classes: int = 1_000) -> ResNet:
-    """Return ResNet-50, 25,557,032 parameters with 1,000 classes."""
-    return ResNet((3, 4, 6, 3), classes)
+def resnet50(classes: int = 1_000) -> FlaxResNet:
+    """Return FlaxResNet-50, 25,557,032 parameters with 1,000 classes."""
+    return FlaxResNet((3, 4, 6, 3), classes)

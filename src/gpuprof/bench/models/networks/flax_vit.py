@@ -12,7 +12,7 @@ from jax import numpy
 NORM_EPSILON = 1e-6
 
 
-class EncoderBlock(linen.Module):
+class FlaxEncoderBlock(linen.Module):
     """Attention and a perceptron, each behind a norm and beside a residual."""
 
     heads: int
@@ -33,7 +33,7 @@ class EncoderBlock(linen.Module):
         return tokens + linen.Dense(width, **types)(hidden)
 
 
-class VisionTransformer(linen.Module):
+class FlaxVisionTransformer(linen.Module):
     """Images (batch, size, size, 3) to logits (batch, classes)."""
 
     patch: int = 16
@@ -56,11 +56,11 @@ class VisionTransformer(linen.Module):
         shape = (1, tokens.shape[1], self.width)
         tokens = tokens + self.param("positions", linen.initializers.normal(0.02), shape, images.dtype)
         for _ in range(self.depth):
-            tokens = EncoderBlock(self.heads, self.hidden)(tokens)
+            tokens = FlaxEncoderBlock(self.heads, self.hidden)(tokens)
         tokens = linen.LayerNorm(NORM_EPSILON, **types)(tokens)
         return linen.Dense(self.classes, **types)(tokens[:, 0])
 
 
-def vit_b_16(classes: int = 1_000) -> VisionTransformer:
+def vit_b_16(classes: int = 1_000) -> FlaxVisionTransformer:
     """Return ViT-B/16, 86,567,656 parameters with 1,000 classes at 224 x 224."""
-    return VisionTransformer(classes=classes)
+    return FlaxVisionTransformer(classes=classes)
