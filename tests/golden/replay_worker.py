@@ -46,16 +46,17 @@ def main() -> None:
     """Answer one job."""
     descriptor = int(sys.argv[-1])
     line = sys.stdin.buffer.readline()
-    job = json.loads(line)
-    if "answers" in job or "layers" in job:
+    envelope = json.loads(line)
+    kind, job = envelope["kind"].rpartition(":")[2], envelope["values"]
+    if kind in ("AnswersJob", "LayersJob"):
         _run_really(line)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
 
-        def send(event: str, at_ms: float = 0, **values: Any) -> None:
-            print(json.dumps({"event": event, "t_ns": round(at_ms * _MS), **values}), file=file, flush=True)
+        def send(state: str, at_ms: float = 0, **values: Any) -> None:
+            print(json.dumps({"state": state, "t_ns": round(at_ms * _MS), **values}), file=file, flush=True)
 
-        if "traffic" in job:
-            _traffic(job["traffic"], send)
+        if kind == "TrafficJob":
+            _traffic(job, send)
         else:
             _measure(job, send)
 
@@ -73,25 +74,23 @@ def _run_really(line: bytes) -> None:
 def _measure(job: dict[str, Any], send: Any) -> None:
     name = job["spec"]["model"].rpartition(":")[2]
     settings = job["settings"]
-    send("up", 50, up_ns=40 * _MS)
+    send("up", 40)
     if name == "failing":
-        send(
-            "error", kind="BenchmarkError", message="models.py:failing: ValueError: no weights at models.py:9"
-        )
+        message = "models.py:failing: ValueError: no weights at models.py:9"
+        send("failed", failure={"code": "failed", "message": message})
         return
     run = _count(name)
     send("imported", 300)
-    send("loaded", 420, memory_limit_bytes=None)
+    send("loaded", 420)
     for number, size in enumerate(settings["batch_sizes"]):
         send("preparing", 430, batch_size=size)
         if name == "partly" and size >= 8:
-            message = (
-                f"models.py:partly: batch size {size} does not fit in memory: take smaller --batch-sizes"
-            )
-            send("error", kind="DoesNotFitError", message=message)
+            message = f"models.py:partly: batch size {size} does not fit in memory"
+            failure = {"code": "out of memory", "message": message, "hint": "take smaller --batch-sizes"}
+            send("failed", failure=failure)
             return
         send("prepared", 500, batch_size=size)
-        send("answered", 530, batch_size=size, description=_description(name, job["spec"]))
+        send("described", 530, batch_size=size, description=_description(name, job["spec"]))
         if settings["profile"] is None and not settings["only_first_answer"]:
             after_larger = max(settings["batch_sizes"][: number + 1]) > size
             extra = _extra(name, size, after_larger=after_larger)
@@ -99,7 +98,7 @@ def _measure(job: dict[str, Any], send: Any) -> None:
             send("measured", 1500, batch_size=size, measurement=measured, extra=extra)
     if settings["profile"] is not None:
         _copy_run(Path(settings["profile"]))
-        send("profiled", 1600, path=settings["profile"])
+        send("found", 1600, value=settings["profile"])
     send("done", 1700)
 
 
@@ -139,7 +138,7 @@ def _measurement(name: str, run: int, size: int, settings: dict[str, Any]) -> di
     warmup |= {"settled": not is_noisy, "settled_after": None if is_noisy else 12, "drift": 0.004}
     return {
         "settings": settings,
-        "samples_ns": wall,
+        "wall_ns": wall,
         "enqueue_ns": [each // 4 for each in wall] if name == "on_gpu" else None,
         "calls_per_sample": 1,
         "warmup": warmup,
@@ -194,19 +193,18 @@ def _extra(name: str, size: int, *, after_larger: bool) -> dict[str, Any]:
 
 
 def _traffic(asked: dict[str, Any], send: Any) -> None:
-    send("up", 50, up_ns=40 * _MS)
-    for event in ("imported", "loaded"):
-        send(event, 300)
-    send("ready", 600)
+    send("up", 40)
+    for state in ("imported", "loaded"):
+        send(state, 300)
     arms = []
     for variant, fraction in zip(asked["variants"], asked["settings"]["split"], strict=True):
         name = variant["spec"]["model"].rpartition(":")[2]
         # With a slow request now and then.
-        times = samples_ns(name, 100 + asked["launch"], 1, round(800 * fraction))
+        times = samples_ns(name, 100 + asked["number"], 1, round(800 * fraction))
         times = [each * 3 if number % 50 == 49 else each for number, each in enumerate(times)]
         compared = round(len(times) * (1 - fraction) / fraction) if fraction > 0.5 else None
         arms.append({"wall_ns": times, "compared": compared, "failed": 0, "first_failure": None})
-    send("measured", 1500, arms=arms)
+    send("found", 1500, value=arms)
     send("done", 1700)
 
 

@@ -111,10 +111,20 @@ def test_one_that_had_come_to_its_end_begins_anew_unless_told(tmp_path: Path) ->
     assert counts == [1, 1, 0, 1]
 
 
-def test_one_whose_report_was_not_written_has_not_come_to_its_end(tmp_path: Path) -> None:
+def test_one_whose_report_was_not_written_is_not_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise BenchmarkError("the disk is full")
+
     wanted = plan(variant("one"), launches=1)
-    with pytest.raises(BenchmarkError, match="no format"):
+    with pytest.raises(BenchmarkError, match="'docx' is no format of a report"):
         run_comparison(wanted, tmp_path, report=("docx",))
+    assert not list(tmp_path.iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr("gpuprof.bench.report.write_report", fail)
+        with pytest.raises(BenchmarkError, match="the disk is full"):
+            run_comparison(wanted, tmp_path)
     kept = run_comparison(wanted, tmp_path)
     assert kept["method"]["launches_kept"] == 1
     anew = run_comparison(wanted, tmp_path)

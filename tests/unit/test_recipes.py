@@ -15,6 +15,7 @@ from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.frameworks import FRAMEWORKS, make_system, wrap_model
 from gpuprof.bench.measure.checks import first_inference
 from gpuprof.bench.models.recipes import RECIPES, RecipeChoice, batch_sizes, parse_recipe, with_recipe
+from gpuprof.bench.serialization import decode, encode, to_plain
 from gpuprof.errors import BenchmarkError, UnavailableError
 
 torch = pytest.importorskip("torch")
@@ -220,7 +221,7 @@ def test_quantized_modules_go_through_the_other_forms_of_pytorch(monkeypatch: py
     torch.manual_seed(1)
     spec = SystemSpec("net", input_shape=(64,), device="cpu")
     for framework in ("torchscript", "torch-compile"):
-        asked = with_recipe(SystemSpec(**{**spec.to_dict(), "framework": framework}), "int8-dynamic")
+        asked = with_recipe(SystemSpec(**{**to_plain(spec), "framework": framework}), "int8-dynamic")
         torch.manual_seed(1)
         system = wrap_model(perceptron(), asked)
         system.load()
@@ -274,7 +275,7 @@ def test_each_recipe_names_what_is_there() -> None:
         spec = with_recipe(SystemSpec("resnet50"), name)
         assert (spec.recipe, spec.framework) == (name, (*recipe.frameworks, "auto")[0])
         assert with_recipe(spec, name) == spec
-        assert SystemSpec.from_dict(spec.to_dict()) == spec
+        assert decode(encode(spec), SystemSpec) == spec
 
 
 @pytest.mark.parametrize(

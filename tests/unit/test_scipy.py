@@ -16,7 +16,7 @@ MODELS = Path(__file__).with_name("bench_models.py")
 
 MEASURING = """
 import sys
-import gpuprof, gpuprof.bench.workers.job
+import gpuprof, gpuprof.bench.workers.measuring
 from gpuprof.bench.config import Settings
 from gpuprof.bench.measure.callable import CallableSystem
 from gpuprof.bench.measure.measure import measure

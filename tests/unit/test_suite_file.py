@@ -159,7 +159,7 @@ def test_a_plan_that_cannot_be_is_refused() -> None:
     for options, why in (
         ({"variants": ()}, "no variant"),
         ({"variants": (Variant(" ", one.spec),)}, "no name"),
-        ({"variants": (one,), "launches": 0}, "0 launches"),
+        ({"variants": (one,), "launches": 0}, "0 process runs"),
         ({"variants": (one,), "batch_sizes": ()}, "no batch size"),
         ({"variants": (dataclasses.replace(one, batch_sizes=(0,)),)}, "batch size 0"),
         ({"variants": (one,), "seed": -1}, "seed"),

@@ -46,7 +46,7 @@ def check_spec(spec: SystemSpec) -> None:
     if source.kind == "factory":
         _check_factory(source)
     check_source(spec.data, "--data")
-    _check_recipe(spec, source)
+    _check_recipe(spec)
     if name is not None:  # else only what the factory returns tells
         system = system_class(name)
         system.check(spec, source)
@@ -77,17 +77,12 @@ def _may_be_there(device: str) -> bool:
     return device != "mps" or sys.platform == "darwin"
 
 
-def _check_recipe(spec: SystemSpec, source: ModelSource) -> None:
+def _check_recipe(spec: SystemSpec) -> None:
     choice = choice_of(spec)
     if choice is None:
         return
     if choice.data is not None:
         check_source(choice.data, "--recipe")
-    if choice.recipe.changes_module and source.kind not in ("name", "factory", "pickle"):
-        raise BenchmarkError(
-            f"--recipe {choice.recipe.name}: {source.text} is a program, whose layers cannot be changed any "
-            "more: name a factory of the module, as in file.py:build"
-        )
     if choice.recipe.quantizes_module and spec.device not in ("auto", "cpu"):
         raise UnavailableError(
             f"--recipe {choice.recipe.name}: PyTorch has quantized layers for CPUs alone: take --device cpu, "

@@ -30,9 +30,9 @@ def _no_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         raise AssertionError("a process was started")
 
     def find(name: str, package: str | None = None) -> Any:
-        return found(name, package) if name.partition(".")[0] in ("torch", "gpuprof") else None
+        return found(name, package) if name.partition(".")[0] in here else None
 
-    found = importlib.util.find_spec
+    found, here = importlib.util.find_spec, ("torch", "gpuprof", "numpy", "scipy", "msgspec")
     monkeypatch.setattr("gpuprof.bench.workers.launcher._start", start)
     monkeypatch.setattr("importlib.util.find_spec", find)
     monkeypatch.setattr(validation, "has_driver", lambda: False)

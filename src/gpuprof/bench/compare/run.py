@@ -30,7 +30,7 @@ from gpuprof.bench.compare.runner import (
 from gpuprof.bench.compare.traffic import TrafficSettings, measure_traffic
 from gpuprof.bench.validation import check_specs
 from gpuprof.bench.workers.events import Event, State
-from gpuprof.bench.workers.schedule import RunEvent, Watcher, ignore
+from gpuprof.bench.workers.schedule import RunEvent, Watcher, ignore, without_ends
 from gpuprof.errors import BenchmarkError, GpuprofError
 
 __all__ = ["Finished", "carry_out", "file_name"]
@@ -172,7 +172,7 @@ def _traffic(campaign: Campaign, watch: Watcher) -> tuple[Plain | None, list[str
         time_limit_s=plan.time_limit_s,
     )
     try:
-        found = measure_traffic(plan.baseline, other, settings, watch=watch)
+        found = measure_traffic(plan.baseline, other, settings, watch=without_ends(watch))
     except GpuprofError as error:
         return None, [f"no requests were shared: {error}"]
     return found.to_dict(), []

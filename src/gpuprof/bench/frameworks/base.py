@@ -49,6 +49,7 @@ def processor_name() -> str:
     return str(machine["processor"] or machine["architecture"])
 
 
+MODULE_KINDS: tuple[ModelKind, ...] = ("name", "factory", "pickle")  # of which PyTorch makes modules
 Package = tuple[str, str, str]  # the module, what messages call it, and what pip installs
 
 
@@ -86,11 +87,17 @@ class FrameworkSystem(System):
 
     @classmethod
     def check(cls, spec: SystemSpec, source: ModelSource) -> None:
-        """Raise BenchmarkError for a kind of model or a type that the framework does not take."""
+        """Raise BenchmarkError for a kind of model, a recipe or a type that the framework does not take."""
         if source.kind not in cls.kinds:
             raise BenchmarkError(
                 f"{source.text}: {cls.framework} cannot run this kind of model: leave --framework out, or "
                 "name a factory, as in file.py:build"
+            )
+        choice = choice_of(spec)
+        if choice is not None and choice.recipe.changes_module and source.kind not in MODULE_KINDS:
+            raise BenchmarkError(
+                f"--recipe {choice.recipe.name}: {source.text} is a program, whose layers cannot be changed "
+                "any more: name a factory of the module, as in file.py:build"
             )
         cls.check_dtype(spec.dtype or "float32")
 

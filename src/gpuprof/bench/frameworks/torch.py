@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.bench.failures import reason_of
-from gpuprof.bench.frameworks.base import FrameworkSystem, processor_name, require
+from gpuprof.bench.frameworks.base import MODULE_KINDS, FrameworkSystem, processor_name, require
 from gpuprof.bench.models.data import InputSpec
-from gpuprof.bench.models.sources import ModelKind, NamedModel, build_torch
+from gpuprof.bench.models.sources import NamedModel, build_torch
 from gpuprof.errors import BenchmarkError, UnavailableError
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class TorchSystem(FrameworkSystem):
     counted: Any = None  # the module whose parameters are told, whatever becomes of it
     _change: Changed | None = None  # what its recipe made of it
     package = ("torch", "PyTorch", "torch")
-    kinds: tuple[ModelKind, ...] = ("name", "factory", "pickle")
+    kinds = MODULE_KINDS
     devices = ("cuda", "mps", "cpu")
 
     def _load(self) -> None:

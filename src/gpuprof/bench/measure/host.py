@@ -11,12 +11,10 @@ import datetime
 import os
 import platform
 import resource
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +45,9 @@ def describe_environment() -> dict[str, Any]:
 
 
 def _version(distribution: str) -> str | None:
+    # Here, since processes that measure do not need it and would take its time.
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(distribution)
     except PackageNotFoundError:
@@ -67,6 +68,8 @@ def _changed_files() -> bool | None:
 
 def _git(*words: str) -> str | None:
     """Return what git says of the working directory; None without git, and outside a repository."""
+    import subprocess
+
     command = ["git", *words]
     try:
         done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_GIT_LIMIT_S)

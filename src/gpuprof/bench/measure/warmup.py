@@ -5,7 +5,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from statistics import median
+
+import numpy as np
 
 from gpuprof.bench.measure.timer import CallTimer
 
@@ -108,7 +109,7 @@ class WarmupRun:
     def usual_ns(self) -> float:
         """The median of the last calls, 0 where there is none."""
         recent = self._durations[-min(_RECENT, (len(self._durations) + 1) // 2) :]
-        return float(median(recent)) if recent else 0.0
+        return float(np.median(recent)) if recent else 0.0
 
     def _take(self, calls: int) -> None:
         usual = self.usual_ns
@@ -145,6 +146,6 @@ class WarmupRun:
         if window == 0:
             return None
         recent = self._durations[calls - WINDOWS * window :]
-        middles = [median(recent[each * window : (each + 1) * window]) for each in range(WINDOWS)]
+        middles = [float(np.median(recent[each * window : (each + 1) * window])) for each in range(WINDOWS)]
         least = min(middles)
         return (max(middles) - least) / least if least > 0 else 0.0

@@ -6,7 +6,6 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import time
-import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -72,6 +71,8 @@ def check_source(data: str, option: str) -> None:
     if path.suffix == ".npz" and not path.is_dir():
         if not path.is_file():
             raise BenchmarkError(f"{option} {data}: there is no such file: correct the path")
+        import zipfile
+
         if not zipfile.is_zipfile(path):
             raise BenchmarkError(f"{option} {data}: no .npz file: write it with numpy.savez")
         return
@@ -120,6 +121,8 @@ class ArrayFile:
 
 def read_npz(path: Path) -> tuple[Array, Array | None]:
     """Return the samples of a `.npz` file and its array `labels`, if there is one. Raises BenchmarkError."""
+    import zipfile
+
     import numpy as np
 
     try:

@@ -11,7 +11,6 @@ import importlib
 import importlib.util
 import random
 import sys
-import zipfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -87,6 +86,8 @@ def _factory(path: Path, attribute: str, text: str) -> ModelSource:
 
 def _is_torchscript(path: Path) -> bool:
     """Whether a file of PyTorch holds a program; a pickled object holds none."""
+    import zipfile
+
     try:
         with zipfile.ZipFile(path) as archive:
             return any("/code/" in name for name in archive.namelist())

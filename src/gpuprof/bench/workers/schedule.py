@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpuprof.bench.failures import Failure, FailureCode, failure_of
-from gpuprof.bench.workers.events import Ended, Event
+from gpuprof.bench.workers.events import Ended, Event, State
 from gpuprof.bench.workers.job import Job
 from gpuprof.bench.workers.launcher import refuse_in_worker, run_process
 from gpuprof.errors import BenchmarkError, GpuprofError
@@ -73,6 +73,16 @@ def ignore(_event: RunEvent) -> None:
     """Watch nothing."""
 
 
+def without_ends(watch: Watcher) -> Watcher:
+    """Return a watcher of everything but ends: those of process runs that no plan counts."""
+
+    def watch_steps(seen: RunEvent) -> None:
+        if seen.event.state is not State.ENDED:
+            watch(seen)
+
+    return watch_steps
+
+
 def run_order(names: Sequence[str], runs: int, seed: int) -> list[str]:
     """Return who runs when: a random order, then its reverse (ABBA), then a new one.
 
@@ -127,6 +137,7 @@ class Schedule:
         done = len(order) - len(pending)
         for subject, number in pending:
             made = self._run_one(subject, number, done, len(order))
+            self.ended(made)
             runs.append(made)
             done += 1
             ended = Ended(failure=made.failure, skipped=made.skipped)
@@ -143,14 +154,14 @@ class Schedule:
             self.watch(RunEvent(subject.name, number, done, planned, event))
 
         begin_s = time.monotonic()
-        failure: Failure | None = INTERRUPTED
+        failure = None
         try:
             run_process(job, time_limit_s=self.time_limit_s, on_event=take)
-            failure = None
         except GpuprofError as error:
             failure = failure_of(error)
-        finally:
-            subject.end(number, failure)
-            made = ProcessRun(subject.name, number, failure, time.monotonic() - begin_s)
-            self.ended(made)
-        return made
+        except BaseException:
+            subject.end(number, INTERRUPTED)
+            self.ended(ProcessRun(subject.name, number, INTERRUPTED, time.monotonic() - begin_s))
+            raise
+        subject.end(number, failure)
+        return ProcessRun(subject.name, number, failure, time.monotonic() - begin_s)

@@ -25,7 +25,7 @@ from gpuprof.bench.serialization import from_plain
 from gpuprof.bench.workers.events import Described, Event, Found, MeasurementDone, Samples, State
 from gpuprof.bench.workers.job import FactorySpec, Job, JobSettings, MeasureJob
 from gpuprof.bench.workers.samples import SamplesSoFar
-from gpuprof.bench.workers.schedule import INTERRUPTED, TIME_LIMIT_S, Schedule, Watcher, ignore
+from gpuprof.bench.workers.schedule import INTERRUPTED, TIME_LIMIT_S, Schedule, Watcher, ignore, without_ends
 from gpuprof.errors import BenchmarkError, GpuprofError
 from gpuprof.stats.distributions import require_scipy
 
@@ -186,7 +186,8 @@ class Session:
             self.result.settings, batch_sizes=sizes[-1:], profile=folder, profile_work=work
         )
         try:
-            Schedule(time_limit_s=time_limit_s, first=number, watch=self._watch).run([self])
+            watch = without_ends(self._watch)
+            Schedule(time_limit_s=time_limit_s, first=number, watch=watch).run([self])
         finally:
             self._profile = None
 

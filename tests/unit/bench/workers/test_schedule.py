@@ -16,13 +16,15 @@ import pytest
 
 import gpuprof
 from gpuprof.bench.benchmark import CallablePlan, run_callables
-from gpuprof.bench.config import Settings
-from gpuprof.bench.failures import FailureCode
+from gpuprof.bench.config import Settings, SystemSpec
+from gpuprof.bench.failures import DoesNotFitError, Failure, FailureCode, TimeLimitError, failure_of
+from gpuprof.bench.frameworks.protocol import SystemDescription
 from gpuprof.bench.models.importing import WORKER_VARIABLE, find_named, name_of
 from gpuprof.bench.results.result import Result
-from gpuprof.bench.workers import launcher
-from gpuprof.bench.workers.job import FactorySpec
-from gpuprof.bench.workers.schedule import ProcessRun, run_order
+from gpuprof.bench.workers import launcher, schedule
+from gpuprof.bench.workers.events import Described, Event, Failed, Found, State, decode_event, encode_event
+from gpuprof.bench.workers.job import FactorySpec, JobSettings, MeasureJob, decode_job, encode_job
+from gpuprof.bench.workers.schedule import ProcessRun, RunEvent, Schedule, run_order
 from gpuprof.errors import BenchmarkError
 
 FEW = Settings(iterations=40, warmup=5)
@@ -224,3 +226,79 @@ def test_a_script_without_a_guard_does_not_multiply(run_python: Any, tmp_path: P
     (tmp_path / "guarded.py").write_text(guarded)
     done = run_python("guarded.py")
     assert (done.stdout, done.returncode) == ("40\n", 0), done.stderr
+
+
+# --- the schedule itself -------------------------------------------------------------------------
+
+
+class PlayedSubject:
+    """A subject of which the process runs `missing` have nothing left to do."""
+
+    def __init__(self, name: str, missing: tuple[int, ...] = ()) -> None:
+        self.name, self._missing = name, missing
+        self.ends: list[tuple[int, FailureCode | None]] = []
+
+    def job(self, number: int) -> Any:
+        return None if number in self._missing else (self.name, number)
+
+    def take(self, number: int, event: Event) -> None: ...
+
+    def end(self, number: int, failure: Failure | None) -> None:
+        self.ends.append((number, None if failure is None else failure.code))
+
+
+def play_runs(monkeypatch: pytest.MonkeyPatch, results: dict[tuple[str, int], BaseException]) -> list[Any]:
+    """Let process runs end as `results` says, else well; returns the jobs in their order."""
+    jobs: list[Any] = []
+
+    def run(job: Any, *, time_limit_s: float, on_event: Any) -> None:
+        jobs.append(job)
+        on_event(Event(State.UP))
+        if job in results:
+            raise results[job]
+
+    monkeypatch.setattr(schedule, "run_process", run)
+    return jobs
+
+
+def test_a_schedule_leaves_out_what_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    failing = {("a", 1): DoesNotFitError("too large")}
+    jobs = play_runs(monkeypatch, failing)
+    seen: list[RunEvent] = []
+    a, b = PlayedSubject("a", missing=(2,)), PlayedSubject("b")
+    runs = Schedule(2, is_done=lambda *run: run == ("b", 1), watch=seen.append).run([a, b])
+    assert sorted(jobs) == [("a", 1), ("b", 2)]
+    assert a.ends == [(1, FailureCode.OUT_OF_MEMORY)]
+    assert b.ends == [(2, None)]
+    assert [each.skipped for each in runs if each.name == "a"] == [False, True]
+    ends = [each for each in seen if each.event.state is State.ENDED]
+    # One of four was done before.
+    assert [(each.done, each.planned) for each in ends] == [(2, 4), (3, 4), (4, 4)]
+
+
+def test_an_interrupt_of_a_schedule_goes_through(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs = play_runs(monkeypatch, {("a", 2): KeyboardInterrupt()})
+    subject, ended = PlayedSubject("a"), []
+    with pytest.raises(KeyboardInterrupt):
+        Schedule(3, ended=ended.append).run([subject])
+    assert jobs == [("a", 1), ("a", 2)]
+    assert subject.ends == [(1, None), (2, FailureCode.INTERRUPTED)]
+    assert [each.failure and each.failure.code for each in ended] == [None, FailureCode.INTERRUPTED]
+
+
+def test_jobs_and_events_survive_the_way_to_another_process() -> None:
+    spec = SystemSpec("caf\udce9.py:build", input_shape=(3,))  # a name that is no UTF-8
+    job = MeasureJob(spec, JobSettings((1, 8)), FactorySpec("m:f", {"a": [1, {"b": None}]}))
+    assert decode_job(encode_job(job)) == job
+    failure = Failure(FailureCode.TIME_LIMIT, "no response", "wait longer")
+    for event in (
+        Event(State.PREPARED, 5, batch_size=4),
+        Failed(failure=failure),
+        Found(value=["a", 1.5]),
+        Described(description=SystemDescription("a", "b", "c", "cpu", "float32", (3,)), threads=2),
+    ):
+        assert decode_event(encode_event(event)) == event
+    assert type(failure.error()) is TimeLimitError
+    assert failure_of(failure.error()) == failure
+    # Written without the encoder, before anything is imported.
+    assert decode_event(b'{"state":"up","t_ns":7}\n') == Event(State.UP, 7)
