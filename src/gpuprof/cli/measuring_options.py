@@ -98,7 +98,7 @@ def measuring_options(launches: int) -> Callable[[Command], Command]:
         click.option("--framework", default="auto", metavar="NAME",
                      help="Run models in NAME: pytorch, jax, onnxruntime, ...; the default suits MODEL."),
         click.option("--batch-sizes", "--batch-size", "batch_sizes", default="1", callback=numbers,
-                     metavar="1,8", help="Samples in a call; bench takes auto too, until memory is exhausted."),
+                     metavar="1,8", help="Samples in a call; for bench, auto doubles until memory ends."),
         click.option("--iterations", type=count, metavar="N",
                      help="Calls to measure; by default until the median's interval is narrow."),
         click.option("--warmup", type=click.IntRange(min=0), metavar="N",
