@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuprof.bench.config import Settings
 from gpuprof.bench.frameworks.protocol import MemoryReading, SystemDescription
-from gpuprof.bench.measure.diagnostics import flags_of
+from gpuprof.bench.measure.diagnostics import MACHINE_WARNINGS, warnings_of
 from gpuprof.bench.measure.measure import measure
 from gpuprof.bench.measure.measurement import Measurement
 
@@ -79,6 +79,6 @@ def measured(duration_ns: Callable[[int], float], **settings: Any) -> tuple[Meas
 
 
 def flag_names(measurement: Measurement, device_type: str = "cpu") -> set[str]:
-    """Return the flags that come from the measurement alone: a test has no say in what the machine does."""
-    machine = {"interrupted", "other load", "stolen time", "clock", "timer"}
-    return {flag.name for flag in flags_of(measurement, device_type)} - machine
+    """Return the warnings of the measurement alone, without those of the machine that runs the test."""
+    machine = {*MACHINE_WARNINGS, "cpu_frequency", "timer"}
+    return {each.code for each in warnings_of(measurement, device_type)} - machine

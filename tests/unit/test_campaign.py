@@ -19,7 +19,7 @@ from gpuprof.bench.compare.figures import compare_variants
 from gpuprof.bench.compare.plan import Variant
 from gpuprof.bench.compare.text import document_text
 from gpuprof.bench.config import SystemSpec
-from gpuprof.bench.measure.diagnostics import Flag
+from gpuprof.bench.facts import Diagnostic, Severity
 from gpuprof.bench.results.target import parse_target
 from gpuprof.stats.ratio_test import compare
 
@@ -466,14 +466,16 @@ def test_a_target_and_own_metrics_stand_below_the_table() -> None:
 
 
 def test_a_busy_machine_is_said_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    flag = Flag("other load", "other processes kept 1.1 of 2 processors busy")
+    flag = Diagnostic("background_cpu_load", Severity.WARNING, {"busy_cpus": 1.1, "cpus": 2})
     for place in ("results.result", "compare.figures"):
-        monkeypatch.setattr(f"gpuprof.bench.{place}.flags_of", lambda *_: (flag,))
+        monkeypatch.setattr(f"gpuprof.bench.{place}.warnings_of", lambda *_: (flag,))
     found = document({"old": OLD, "new": FASTER}, answers={"new": answers()})
     assert found["summary"]["headline"].endswith("The machine was busy meanwhile.")
     first = found["recommendations"][0]
     assert "OMP_NUM_THREADS=1" in first["text"]
-    assert first["because"].startswith("40 of 40 measurements were disturbed, as here: in 10 of 10 launches")
+    assert first["because"].startswith(
+        "40 of 40 measurements were disturbed, as here: in 10 of 10 process runs"
+    )
 
 
 def test_one_disturbed_launch_of_ten_is_no_busy_machine() -> None:

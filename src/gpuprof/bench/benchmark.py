@@ -10,8 +10,8 @@ from typing import Any
 
 from gpuprof import _native
 from gpuprof.bench.config import Settings, SystemSpec
+from gpuprof.bench.facts import Diagnostic, Severity
 from gpuprof.bench.measure.callable import CallableSystem
-from gpuprof.bench.measure.diagnostics import Flag
 from gpuprof.bench.measure.host import describe_environment
 from gpuprof.bench.measure.measure import measure
 from gpuprof.bench.models.importing import name_of
@@ -31,12 +31,11 @@ def benchmark_here(target: Any, inputs: Any, settings: Settings, name: str | Non
     system = CallableSystem(target, inputs, name=name)
     before = system.inputs_fingerprint()
     measured = measure(system, settings)
-    flags = []
+    warnings = []
     if _native.is_recording():
-        flags.append(Flag("recording", "a recording was on: its cost is part of the figures"))
+        warnings.append(Diagnostic("recording", Severity.WARNING))
     if system.inputs_fingerprint() != before:
-        line = "the calls change their inputs: each computes something else than the one before"
-        flags.append(Flag("inputs", line))
+        warnings.append(Diagnostic("changed_inputs", Severity.WARNING))
     described = system.describe()
     result = Result(
         name=described.model,
@@ -45,7 +44,7 @@ def benchmark_here(target: Any, inputs: Any, settings: Settings, name: str | Non
         launches=(Launch(0, measured, measured.failure, {}),),
         environment=describe_environment(),
         in_process=True,
-        more_flags=tuple(flags),
+        more_warnings=tuple(warnings),
     )
     if measured.stopped_by == "interrupted":
         # Whoever interrupts a program wants it to end; the samples go with the exception.

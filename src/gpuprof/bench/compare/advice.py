@@ -11,9 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gpuprof.bench.compare.figures import NOT_MEASURED, OF_THE_MACHINE
-from gpuprof.stats.distributions import student_quantile
+import numpy as np
+
+from gpuprof.bench.compare.figures import NOT_MEASURED
+from gpuprof.bench.measure.diagnostics import MACHINE_WARNINGS
 from gpuprof.stats.ratio_test import launches_needed
+from gpuprof.stats.significance import student_quantile
 
 Plain = dict[str, Any]
 _SHOWN_CLASSES = 5
@@ -81,7 +84,7 @@ def _advise_quiet(found: Findings, variants: Sequence[Plain], threads: int | Non
     disturbed, launches = (sum(batch[key] for batch in batches) for key in ("disturbed_launches", "launches"))
     if not disturbed or 2 * disturbed < launches:
         return
-    lines = [flag["line"] for batch in batches for flag in batch["flags"] if flag["name"] in OF_THE_MACHINE]
+    lines = [flag["line"] for batch in batches for flag in batch["flags"] if flag["name"] in MACHINE_WARNINGS]
     found.headline = f"{found.headline} The machine was busy meanwhile."
     fewer = "" if threads == 1 else ", or with fewer threads (OMP_NUM_THREADS=1)"
     advice = {
@@ -471,7 +474,7 @@ def variation_of(comparison: Mapping[str, Any]) -> float | None:
     if comparison["low"] <= 0:
         return math.inf
     half = (math.log(comparison["high"]) - math.log(comparison["low"])) / 2
-    error = half / float(student_quantile(comparison["level"], old + new - 2.0))
+    error = half / float(student_quantile(comparison["level"], np.array([old + new - 2.0]))[0])
     return error / math.sqrt(1 / old + 1 / new)
 
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpuprof.bench.compare.plan import CampaignPlan
 from gpuprof.bench.compare.runner import CampaignResult, VariantResult
-from gpuprof.bench.measure.diagnostics import flags_of
+from gpuprof.bench.measure.diagnostics import MACHINE_WARNINGS, warnings_of
 from gpuprof.bench.measure.measurement import ENDED_EARLY
 from gpuprof.bench.results.result import Launch, Result
 from gpuprof.bench.workers.session import BatchResult
@@ -142,7 +142,6 @@ def _median(launch: Launch) -> float:
 
 
 Plain = dict[str, Any]
-OF_THE_MACHINE = ("other load", "interrupted", "stolen time")
 NOT_MEASURED = "the comparison ended before all of it was measured"
 _QUANTILES = {"median_s": 0.5, "p90_s": 0.9, "p95_s": 0.95, "p99_s": 0.99}
 
@@ -226,7 +225,7 @@ def batch_figures(each: VariantResult, batch: BatchResult, plan: CampaignPlan, c
         "device_peak_bytes": batch.largest("memory", "allocator_peak_bytes"),
         "energy_per_sample_j": batch.middle("energy", "energy_per_sample_j"),
         "launch_medians_s": medians_s(each, batch.batch_size),
-        "flags": [flag.to_dict() for flag in result.flags],
+        "flags": [{"name": each.code, "line": str(each)} for each in result.warnings],
         "disturbed_launches": _disturbed(result),
         "target": None if plan.target is None else plan.target.verdict(result),
         "speedup": None if comparison is None else speedup_of(comparison).to_dict(),
@@ -239,7 +238,7 @@ def _disturbed(result: Result) -> int:
     """Return in how many launches the machine did something else too."""
     device = str((result.description or {}).get("device_type", "cpu"))
     return sum(
-        any(flag.name in OF_THE_MACHINE for flag in flags_of(measurement, device))
+        any(each.code in MACHINE_WARNINGS for each in warnings_of(measurement, device))
         for measurement in result.measurements
     )
 

@@ -1,15 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What speaks against a figure: each flag is one line with its evidence. None of them changes a sample."""
+"""Warnings about the samples of one measurement, each with its evidence. None of them changes a sample."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.analyze.text_table import format_duration
+from gpuprof.bench.facts import Diagnostic, Severity
 from gpuprof.bench.measure.host import MachineUse
 from gpuprof.stats.quantiles import Slope, relative_drift, summarize
 
@@ -21,10 +20,12 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 
+# Of the machine, not of what is measured: measuring again on a quieter machine may help.
+MACHINE_WARNINGS = frozenset(("background_cpu_load", "involuntary_context_switches", "steal_time"))
 MOST_SPREAD = 0.025
 MOST_DRIFT = 0.01
 MOST_ENQUEUE = 0.8
-_MOST_SHARE = 0.5  # changes from here on are told as two times
+_LARGE_DRIFT = 0.5  # changes from here on are given as two times
 _MOST_TIMER = 0.05
 _MOST_OTHERS = 0.1
 _MOST_STOLEN = 0.01
@@ -38,60 +39,48 @@ _DEEPEST_VALLEY = 0.5
 _GRID = 512
 
 
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """Something that a reader must know of a figure."""
-
-    name: str
-    line: str
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.line}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return {"name": self.name, "line": self.line}
-
-
-def flags_of(measurement: Measurement, device_type: str = "cpu") -> tuple[Flag, ...]:
-    """Return what is to be flagged of one measurement."""
-    found = [*_warmup_flags(measurement), *sample_flags(measurement.samples)]
+def warnings_of(measurement: Measurement, device_type: str = "cpu") -> tuple[Diagnostic, ...]:
+    """Return the warnings about one measurement."""
+    found = [*_warmup_warnings(measurement), *sample_warnings(measurement.samples)]
     if len(measurement.wall_ns):
-        found += [*_timer_flags(measurement), *_enqueue_flags(measurement, device_type)]
+        found += [*_timer_warnings(measurement), *_enqueue_warnings(measurement, device_type)]
     if measurement.machine is not None and len(measurement.wall_ns):
-        found += machine_flags(measurement.machine, measurement.calls)
+        found += machine_warnings(measurement.machine, measurement.calls)
     return tuple(found)
 
 
-def sample_flags(samples: Floats) -> Iterator[Flag]:
+def sample_warnings(samples: Floats) -> Iterator[Diagnostic]:
     """Yield what the samples themselves tell, in the order of their making."""
     figures = summarize(samples)
     if figures is None or figures.median <= 0:
         return
     if figures.spread > MOST_SPREAD:
-        between = f"{_time(figures.first_quartile)} to {_time(figures.third_quartile)}"
-        yield Flag("spread", f"the middle half of the samples spans {figures.spread:.1%} ({between})")
+        yield _warning(
+            "relative_iqr",
+            relative_iqr=figures.spread,
+            low_s=figures.first_quartile,
+            high_s=figures.third_quartile,
+        )
     drift = relative_drift(samples)
     if drift is not None and abs(drift.value) > MOST_DRIFT and (drift.low > 0 or drift.high < 0):
-        yield Flag("drift", _drift_line(samples, drift))
+        yield _drift_warning(samples, drift)
     peaks = two_peaks(samples)
     if peaks is not None:
         first, second = peaks
-        yield Flag(
-            "two peaks",
-            f"the samples gather at {_time(first)} and at {_time(second)}: no one figure describes both",
-        )
+        yield _warning("bimodal", first_s=first, second_s=second)
 
 
-def _drift_line(samples: Floats, drift: Slope) -> str:
-    ends = (drift.low, drift.value, drift.high)
-    if max(map(abs, ends)) < _MOST_SHARE:
-        change = f"changed by {drift.value:+.1%} ({drift.low:+.1%} to {drift.high:+.1%})"
-        return f"from the first to the last sample the time {change}"
-    # A line through so much is no change in percent that anybody could read.
+def _warning(code: str, **values: Any) -> Diagnostic:
+    return Diagnostic(code, Severity.WARNING, values)
+
+
+def _drift_warning(samples: Floats, drift: Slope) -> Diagnostic:
+    if max(map(abs, (drift.low, drift.value, drift.high))) < _LARGE_DRIFT:
+        return _warning("drift", drift=drift.value, low=drift.low, high=drift.high)
+    # Nobody can read a line through so much as a change in percent.
     tenth = max(1, len(samples) // 10)
     first, last = (float(np.median(part)) for part in (samples[:tenth], samples[-tenth:]))
-    return f"the first tenth of the samples has a median of {_time(first)}, the last one of {_time(last)}"
+    return _warning("large_drift", first_s=first, last_s=last)
 
 
 def two_peaks(samples: Floats) -> tuple[float, float] | None:
@@ -132,45 +121,33 @@ def _deepest_valley(density: Floats) -> tuple[int, int, int] | None:
     return int(density[:valley].argmax()), valley, valley + int(density[valley:].argmax())
 
 
-def machine_flags(use: MachineUse, calls: int) -> Iterator[Flag]:
-    """Yield what the machine did besides."""
+def machine_warnings(use: MachineUse, calls: int) -> Iterator[Diagnostic]:
+    """Yield what else the machine did meanwhile."""
     switches = use.involuntary_switches
     if switches is not None and switches > max(_FEWEST_SWITCHES, _MOST_SWITCHES_PER_CALL * calls):
-        yield Flag(
-            "interrupted", f"the process was put off its processor {switches:,} times in {calls:,} calls"
-        )
+        yield _warning("involuntary_context_switches", switches=switches, calls=calls)
     if use.others_cpus is not None and use.others_cpus > _MOST_OTHERS * use.processors:
-        busy = f"{use.others_cpus:.1f} of {use.processors} processors"
-        yield Flag("other load", f"other processes of the machine kept {busy} busy")
+        yield _warning("background_cpu_load", busy_cpus=use.others_cpus, cpus=use.processors)
     if use.stolen_share is not None and use.stolen_share > _MOST_STOLEN:
-        yield Flag(
-            "stolen time", f"the hypervisor gave {use.stolen_share:.1%} of the processors' time to others"
-        )
+        yield _warning("steal_time", steal=use.stolen_share)
     before, after = use.frequency_before_mhz, use.frequency_after_mhz
     if before and after and abs(after / before - 1) > _MOST_FREQUENCY_CHANGE:
-        yield Flag("clock", f"the processors' clock went from {before:,.0f} to {after:,.0f} MHz")
+        yield _warning("cpu_frequency", before_mhz=before, after_mhz=after)
 
 
-def _warmup_flags(measurement: Measurement) -> Iterator[Flag]:
+def _warmup_warnings(measurement: Measurement) -> Iterator[Diagnostic]:
     warmup = measurement.warmup
     if warmup is not None and warmup.settled is False and not measurement.failure:
-        yield Flag("warm-up", str(warmup))
+        yield _warning("warmup", calls=warmup.calls, elapsed_s=warmup.elapsed_s, drift=warmup.drift)
 
 
-def _timer_flags(measurement: Measurement) -> Iterator[Flag]:
-    share = measurement.timer_ns / float(np.median(measurement.wall_ns) or 1.0)
-    if share > _MOST_TIMER:
-        cost = _time(measurement.timer_ns / 1e9)
-        yield Flag(
-            "timer", f"reading the clock takes {cost}, {share:.0%} of a sample: take mode='throughput'"
-        )
+def _timer_warnings(measurement: Measurement) -> Iterator[Diagnostic]:
+    fraction = measurement.timer_ns / float(np.median(measurement.wall_ns) or 1.0)
+    if fraction > _MOST_TIMER:
+        yield _warning("timer", timer_s=measurement.timer_ns / 1e9, fraction=fraction)
 
 
-def _enqueue_flags(measurement: Measurement, device_type: str) -> Iterator[Flag]:
-    share = measurement.enqueue_share
-    if share is not None and device_type != "cpu" and share > MOST_ENQUEUE:
-        yield Flag("enqueue", f"a call had returned after {share:.0%} of its time: the host sets the pace")
-
-
-def _time(seconds: float) -> str:
-    return format_duration(seconds * 1e9)
+def _enqueue_warnings(measurement: Measurement, device_type: str) -> Iterator[Diagnostic]:
+    fraction = measurement.enqueue_share
+    if fraction is not None and device_type != "cpu" and fraction > MOST_ENQUEUE:
+        yield _warning("enqueue", fraction=fraction)

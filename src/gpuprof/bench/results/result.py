@@ -3,15 +3,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
 from gpuprof.bench.config import Settings
-from gpuprof.bench.measure.diagnostics import Flag, flags_of
+from gpuprof.bench.facts import Diagnostic, Severity
+from gpuprof.bench.measure.diagnostics import warnings_of
 from gpuprof.bench.measure.measurement import Measurement
 from gpuprof.errors import BenchmarkError
 from gpuprof.stats.quantiles import Estimate, PooledSamples, SummaryFigures, quantile_of, summarize
@@ -60,11 +61,6 @@ class Launch:
         )
 
 
-def _together(lines: list[str], launches: int) -> str:
-    """Return one line for a flag that several launches may have."""
-    return lines[0] if launches == 1 else f"in {len(lines)} of {launches} launches, first: {lines[0]}"
-
-
 @dataclass(frozen=True)
 class Result:
     """One configuration, measured in one launch or several.
@@ -80,7 +76,7 @@ class Result:
     environment: Mapping[str, Any]
     in_process: bool = False
     batch_size: int | None = None
-    more_flags: tuple[Flag, ...] = ()
+    more_warnings: tuple[Diagnostic, ...] = ()
 
     @cached_property
     def measurements(self) -> tuple[Measurement, ...]:
@@ -162,26 +158,27 @@ class Result:
         return None if calls is None or self.batch_size is None else calls * self.batch_size
 
     @cached_property
-    def flags(self) -> tuple[Flag, ...]:
-        """What speaks against the figures, one line each."""
-        found = [*self.more_flags, *self._launch_flags()]
+    def warnings(self) -> tuple[Diagnostic, ...]:
+        """The warnings about the figures, each code once, with the values of the first process run."""
         device = (self.description or {}).get("device_type", "cpu")
-        lines: dict[str, list[str]] = {}
+        found: dict[str, list[Diagnostic]] = {}
         for measurement in self.measurements:
-            for flag in flags_of(measurement, device):
-                lines.setdefault(flag.name, []).append(flag.line)
-        return (*found, *(Flag(name, _together(each, len(self.launches))) for name, each in lines.items()))
+            for each in warnings_of(measurement, device):
+                found.setdefault(each.code, []).append(each)
+        total = len(self.launches)
+        of_runs = (
+            replace(each[0], values={**each[0].values, "affected_runs": len(each), "process_runs": total})
+            for each in found.values()
+        )
+        return (*self.more_warnings, *self._run_warnings(), *of_runs)
 
-    def _launch_flags(self) -> list[Flag]:
-        found = []
+    def _run_warnings(self) -> Iterator[Diagnostic]:
         failed = [launch.failure for launch in self.launches if launch.failure]
         if failed:
-            line = f"{len(failed)} of {len(self.launches)} launches failed, first: {failed[0]}"
-            found.append(Flag("failed launches", line))
+            values = {"failed": len(failed), "process_runs": len(self.launches), "first": failed[0]}
+            yield Diagnostic("failed_process_runs", Severity.WARNING, values)
         if len(self.launches) == 1:
-            line = "one launch cannot tell how much runs differ: compare with launches=10"
-            found.append(Flag("one launch", line))
-        return found
+            yield Diagnostic("one_process_run", Severity.WARNING)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON: the raw samples, and the figures beside them for who reads it."""
@@ -195,13 +192,13 @@ class Result:
             "batch_size": self.batch_size,
             "launches": [launch.to_dict() for launch in self.launches],
             "environment": dict(self.environment),
-            "more_flags": [flag.to_dict() for flag in self.more_flags],
+            "more_warnings": [each.to_dict() for each in self.more_warnings],
             "figures": {
                 "summary_s": None if summary is None else asdict(summary),
                 "quantiles_s": {str(q): self.quantile(q, interval=True) for q in QUANTILES},
                 "calls_per_s": self.calls_per_s,
                 "items_per_s": self.items_per_s,
-                "flags": [flag.to_dict() for flag in self.flags],
+                "warnings": [each.to_dict() for each in self.warnings],
             },
         }
 
@@ -218,7 +215,9 @@ class Result:
             environment=data["environment"],
             in_process=data["in_process"],
             batch_size=data["batch_size"],
-            more_flags=tuple(Flag(**each) for each in data["more_flags"]),
+            more_warnings=tuple(
+                Diagnostic.from_dict(each) for each in data.get("more_warnings", data.get("more_flags", ()))
+            ),
         )
 
     def __str__(self) -> str:

@@ -17,6 +17,7 @@ from gpuprof.analyze.text_table import (
 )
 from gpuprof.bench.measure.scaling import KNEE_SHARE, LargestBatch, knee
 from gpuprof.bench.measure.startup import Startup
+from gpuprof.bench.messages import message, title
 from gpuprof.bench.models.data import shape_text
 from gpuprof.bench.results.files import Stamp
 from gpuprof.bench.results.target import QUANTILES
@@ -97,19 +98,19 @@ def notes_of(session: SessionResult) -> list[str]:
     notes += _device_notes(session.batches)
     notes += [f"energy: {line}" for line in energy_notes(session.batches)]
     notes += _insufficient_notes(session.batches)
-    return list(dict.fromkeys([*notes, *_flag_notes(session.batches)]))
+    return list(dict.fromkeys([*notes, *_warning_notes(session.batches)]))
 
 
-def _flag_notes(batches: Sequence[BatchResult]) -> Iterator[str]:
-    """Yield each kind of flag once, with its first evidence; the JSON has all of them."""
+def _warning_notes(batches: Sequence[BatchResult]) -> Iterator[str]:
+    """Yield each warning once, with its first evidence; the JSON has all of them."""
     kinds: dict[str, list[tuple[int, str]]] = {}
     for batch in batches:
-        for flag in batch.result.flags:
-            kinds.setdefault(flag.name, []).append((batch.batch_size, flag.line))
+        for each in batch.result.warnings:
+            kinds.setdefault(each.code, []).append((batch.batch_size, message(each)))
     for name, found in kinds.items():
         size, line = found[0]
         more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""
-        yield f"! {name}: batch size {size}: {line}{more}"
+        yield f"! {title(name)}: batch size {size}: {line}{more}"
 
 
 def _startup_notes(startups: Sequence[Startup]) -> list[str]:
@@ -240,8 +241,10 @@ def result_table(result: Result) -> str:
     lines.append("")
     for line in (*_figure_lines(result), *_origin_lines(result)):
         lines += textwrap.wrap(line, _WIDTH, subsequent_indent="  ")
-    for flag in result.flags:
-        lines += textwrap.wrap(f"! {escape_text(str(flag))}", _WIDTH, subsequent_indent="  ")
+    for each in result.warnings:
+        lines += textwrap.wrap(
+            f"! {title(each.code)}: {escape_text(message(each))}", _WIDTH, subsequent_indent="  "
+        )
     return "\n".join(lines)
 
 

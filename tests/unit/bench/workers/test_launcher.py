@@ -164,7 +164,7 @@ def test_samples_of_a_launch_that_hangs_are_kept_and_its_size_is_not_tried_again
     (batch,) = found.batches
     assert 1 <= len(batch.result.samples) <= 100
     assert "hangs" in str(batch.launches[0].failure)
-    assert "failed launches" in {flag.name for flag in batch.result.flags}
+    assert "failed_process_runs" in {warning.code for warning in batch.result.warnings}
     assert began == [(1, 1)]
 
 

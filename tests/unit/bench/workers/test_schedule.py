@@ -150,13 +150,13 @@ def test_benchmark_in_launches_finds_functions_by_name() -> None:
     assert [len(each.wall_ns) for each in result.measurements] == [30, 30]
     assert result.name == "add"
     assert not result.in_process
-    assert "one launch" not in {flag.name for flag in result.flags}
+    assert "one_process_run" not in {warning.code for warning in result.warnings}
 
 
 def test_benchmark_in_launches_keeps_what_was_measured_before_a_failure() -> None:
     result = gpuprof.benchmark(launched.fail_late, iterations=100, warmup=10, launches=2)
     assert len(result.samples) == 100
-    assert "2 of 2 launches failed, first: " in str(result)
+    assert "2 of 2 process runs failed, first: " in str(result)
     with pytest.raises(BenchmarkError, match="ValueError: no more") as raised:
         gpuprof.benchmark(launched.fail_late, iterations=100, warmup=70, launches=2)
     assert "\n" not in str(raised.value)

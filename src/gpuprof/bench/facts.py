@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Facts about figures as typed values: warnings, notes and reasons have a code, failures a message.
+
+Text is made of them in one place, messages.py, and nothing reads it back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any
+
+
+class TextEnum(str, Enum):
+    """A closed set of words that are the same in JSON, CSV and text."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __format__(self, specification: str) -> str:
+        return format(str(self.value), specification)
+
+
+class Severity(TextEnum):
+    """How much a fact weighs: a note explains, a warning limits a figure, an error invalidates it."""
+
+    NOTE = "note"
+    WARNING = "warning"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnostic:
+    """A fact that a reader needs to judge figures. `values` are plain data for JSON, in SI units.
+
+    A fact of a file of an earlier version has its sentence as the value `text`.
+    """
+
+    code: str
+    severity: Severity = Severity.NOTE
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        from gpuprof.bench.messages import message
+
+        return message(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON, with the text for people."""
+        return {
+            "code": self.code,
+            "severity": str(self.severity),
+            "values": dict(self.values),
+            "text": str(self),
+        }
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Diagnostic:
+        """Return what `to_dict()` described, in this format or in the one with a name and a line."""
+        if "line" in data:
+            code = _RENAMED.get(data["name"], data["name"])
+            return cls(code, Severity.WARNING, {"text": data["line"]})
+        return cls(data["code"], Severity(data["severity"]), data["values"])
+
+
+# What files of format 1 call warnings.
+_RENAMED = {
+    "spread": "relative_iqr",
+    "two peaks": "bimodal",
+    "interrupted": "involuntary_context_switches",
+    "other load": "background_cpu_load",
+    "stolen time": "steal_time",
+    "clock": "cpu_frequency",
+    "warm-up": "warmup",
+    "failed launches": "failed_process_runs",
+    "one launch": "one_process_run",
+    "inputs": "changed_inputs",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why something could not be measured: a code, the message on one line, and what to do about it."""
+
+    code: str
+    message: str
+    hint: str | None = None
+
+    def __str__(self) -> str:
+        return self.message if self.hint is None else f"{self.message}: {self.hint}"
