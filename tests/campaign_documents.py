@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparison documents with known figures, as `gpuprof compare` writes them."""
+"""Comparison documents with known figures, in format 1 as earlier versions wrote them."""
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
 from typing import Any
+
+from gpuprof.bench.compare.document import ComparisonDocument, document_from
 
 Document = dict[str, Any]
 
@@ -73,8 +75,17 @@ def _batch(name: str, size: int, speedup: float, seed: int) -> Document:
         "launch_medians_s": [median * (1 + 0.002 * (launch - 4.5)) for launch in range(10)],
         "flags": [{"name": "spread", "line": "the middle half spans 1.9%"}] if size == 8 else [],
         "speedup": None if is_base else interval(speedup * (1 + 0.002 * size % 0.01)),
-        "comparison": None if is_base else {"verdict": "faster" if speedup > 1 else "slower"},
+        "comparison": None if is_base else _comparison(speedup),
         "cost_per_million": PRICE_PER_HOUR / 3600 * median / size * 1e6,
+    }  # fmt: skip
+
+
+def _comparison(speedup: float) -> Document:
+    return {
+        "verdict": "faster" if speedup > 1 else "slower", "reason": "the interval is beyond the margin",
+        "margin": 0.01, "old_launches": 10, "new_launches": 10, "ratio": 1 / speedup, "low": 0.99 / speedup,
+        "high": 1.01 / speedup, "level": 0.05, "p_value": 0.001, "same_p_value": 0.9,
+        "ratio_of_medians": [None, 1 / speedup, None], "hedges_g": None, "cliffs_delta": 1.0,
     }  # fmt: skip
 
 
@@ -228,6 +239,11 @@ def _pareto(variants: Sequence[Document]) -> list[Document]:
             for other in points
         )  # fmt: skip
     return points
+
+
+def typed(*names: Any, **more: Any) -> ComparisonDocument:
+    """The same document as typed values."""
+    return document_from(document(*names, **more))
 
 
 def everything_failed() -> Document:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from campaign_documents import HOSTILE, document, everything_failed, failed
+from campaign_documents import HOSTILE, document, everything_failed, failed, typed
 from pages import background, next_frames
 
+from gpuprof.bench.compare.document import document_from
 from gpuprof.bench.report import write_report
-from gpuprof.bench.report.model import report_of
 from gpuprof.bench.report.pdf import find_chromium
 from gpuprof.bench.report.sections import content_of
 from gpuprof.bench.report.writers import report_page
@@ -25,7 +25,7 @@ NAMES = ("original", "int8", "onnx")
 
 
 def page_of(plain: dict[str, Any], *, for_paper: bool = False) -> str:
-    return report_page(content_of(report_of(plain)), for_paper=for_paper)
+    return report_page(content_of(document_from(plain)), for_paper=for_paper)
 
 
 @pytest.fixture(scope="module", name="usual")
@@ -203,7 +203,7 @@ def test_a_pdf_is_printed(tmp_path: Path, browser: Any) -> None:
         find_chromium()
     except UnavailableError as error:
         pytest.skip(str(error))
-    (path,) = write_report(document(NAMES, (1, 8)), ["pdf"], tmp_path, "report")
+    (path,) = write_report(typed(NAMES, (1, 8)), ["pdf"], tmp_path, "report")
     raw = path.read_bytes()
     assert raw.startswith(b"%PDF-")
     assert raw.count(b"/Type /Page\n") >= 3

@@ -56,7 +56,7 @@ def test_a_layer_rounded_to_4_bits_is_beyond_what_float32_allows(kind) -> None:
     (tolerance,) = found.tolerance
     assert (tolerance.verdict, tolerance.optimized_dtype) == ("beyond", "float32")
     assert tolerance.optimized_error > 1_000 * tolerance.allowed
-    assert "beyond tolerance" in found.findings[0]
+    assert found.findings[0].code == "output_beyond_tolerance"
     # As what it is, 4 bits, it is within.
     named = compare_outputs(model, changed, loader(model, kind), reference=True, optimized_dtype="int4")
     assert named.tolerance[0].verdict == "within"
@@ -80,7 +80,7 @@ def test_a_nan_in_one_class_is_located(kind) -> None:
     model = network(kind)
     found = compare_outputs(model, with_nan(model, PLACES[kind][2], 6), loader(model, kind))
     assert found.numerics[0].optimized_not_finite.slice == "[:, 6]"
-    assert found.findings[0].startswith("output: 160 NaN, all in [:, 6], first in sample 0 at [6]")
+    assert str(found.findings[0]).startswith("output: 160 NaN, all in [:, 6], first in sample 0 at [6]")
     assert found.classification.optimized.without_answer == 160
 
 
@@ -92,8 +92,8 @@ def test_two_swapped_classes_are_named(kind) -> None:
     )
     assert [(each.first, each.second) for each in found.classification.swapped] == [(3, 7)]
     assert {each.label for each in found.classification.degraded} == {3, 7}
-    assert "classes 3 (c3) and 7 (c7) are swapped" in found.findings[0]
-    assert "their scores are exchanged" in found.findings[0]
+    assert "classes 3 (c3) and 7 (c7) are swapped" in str(found.findings[0])
+    assert "their scores are exchanged" in str(found.findings[0])
     assert found.classification.change.verdict == "lower"
 
 
@@ -104,7 +104,7 @@ def test_the_table_is_readable_and_json_has_no_nan() -> None:
     again = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert again["tolerance"][0]["verdict"] == "beyond"
     assert again["numerics"][0]["optimized_not_finite"]["nan"] == 160
-    assert again["findings"] == list(found.findings)
+    assert [each["text"] for each in again["findings"]] == list(map(str, found.findings))
 
 
 # --- tolerance -----------------------------------------------------------------------------------

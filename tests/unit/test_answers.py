@@ -13,7 +13,7 @@ import pytest
 
 from gpuprof.bench import Metric
 from gpuprof.bench.accuracy.metrics import as_metric, evaluate_metrics, load_metric
-from gpuprof.bench.compare.accuracy import accuracy_document, compare_accuracy, open_plan_dataset
+from gpuprof.bench.compare.accuracy import accuracy_figures, compare_accuracy, open_plan_dataset
 from gpuprof.bench.compare.answers import (
     AnswersJob,
     FailedAnswers,
@@ -25,11 +25,14 @@ from gpuprof.bench.compare.answers import (
     reference_spec,
 )
 from gpuprof.bench.compare.answers_job import run_answers_job
+from gpuprof.bench.compare.document import AccuracyFigures, MetricFigures, ScoreFigures
 from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
 from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.facts import note
 from gpuprof.bench.models.data import InputSpec
 from gpuprof.bench.models.dataset import Dataset, open_dataset
 from gpuprof.bench.models.recipes import with_recipe
+from gpuprof.bench.serialization import from_plain, to_plain
 from gpuprof.bench.workers.events import State
 from gpuprof.errors import BenchmarkError
 
@@ -242,40 +245,31 @@ def stored(file: Path, tmp_path: Path) -> Any:
 def test_accuracy_is_that_of_the_labels_on_both_sides(stored: Any, file: Path) -> None:
     wrong = np.load(file)["labels"].mean()
     comparison = compare_answers(stored("sums"), stored("wrong_for_class_one", batch_size=5), margin=0.02)
-    document = accuracy_document(comparison)
-    assert document["samples"] == SAMPLES
-    assert document["labelled"]
-    assert document["baseline"] == {"accuracy": 1.0, "precision": 1.0, "recall": 1.0, "f1": 1.0}
-    assert document["accuracy"] == pytest.approx(1 - wrong)
-    assert document["recall"] == pytest.approx(0.5)
-    assert document["change"]["value"] == pytest.approx(-wrong)
-    assert document["change"]["low"] < -wrong < document["change"]["high"]
-    assert document["agreement_top1"] == pytest.approx(1 - wrong)
-    assert (document["agreement_top5"], document["tolerance"], document["nan"]) == (None, None, 0)
-    assert json.loads(json.dumps(document)) == document
+    figures = accuracy_figures(comparison)
+    assert figures.samples == SAMPLES
+    assert figures.labelled
+    assert figures.baseline == ScoreFigures(1.0, 1.0, 1.0, 1.0)
+    assert figures.accuracy == pytest.approx(1 - wrong)
+    assert figures.recall == pytest.approx(0.5)
+    assert figures.change.value == pytest.approx(-wrong)
+    assert figures.change.low < -wrong < figures.change.high
+    assert figures.agreement_top1 == pytest.approx(1 - wrong)
+    assert (figures.agreement_top5, figures.tolerance, figures.nan) == (None, None, 0)
+    assert from_plain(json.loads(json.dumps(to_plain(figures))), AccuracyFigures) == figures
 
 
-DOCUMENT_KEYS = {
-    "samples", "labelled", "baseline", "accuracy", "precision", "recall", "f1", "change", "verdict",
-    "agreement_top1", "agreement_top5", "cosine", "relative_error", "max_absolute_error", "tolerance", "nan",
-    "infinity", "findings", "degraded_classes", "metrics",
-}  # fmt: skip
-
-
-def test_the_document_of_a_baseline_and_of_nothing(stored: Any) -> None:
+def test_a_baseline_has_no_change(stored: Any) -> None:
     baseline = stored("sums")
-    document = accuracy_document(compare_answers(baseline, baseline), is_baseline=True)
-    assert set(document) == DOCUMENT_KEYS
-    assert (document["change"], document["verdict"], document["accuracy"]) == (None, None, 1.0)
-    assert (document["agreement_top1"], document["relative_error"]) == (1.0, 0.0)
-    assert accuracy_document(None) is None
+    figures = accuracy_figures(compare_answers(baseline, baseline), is_baseline=True)
+    assert (figures.change, figures.verdict, figures.accuracy) == (None, None, 1.0)
+    assert (figures.agreement_top1, figures.relative_error) == (1.0, 0.0)
 
 
 def test_nan_is_counted_and_found(stored: Any) -> None:
-    document = accuracy_document(compare_answers(stored("sums"), stored("not_a_number")))
-    assert document["nan"] == 9
-    assert "9 NaN" in document["findings"][0]
-    assert document["max_absolute_error"] == 0.0
+    figures = accuracy_figures(compare_answers(stored("sums"), stored("not_a_number")))
+    assert figures.nan == 9
+    assert "9 NaN" in figures.findings[0].values["found"]
+    assert figures.max_absolute_error == 0.0
 
 
 def test_outputs_of_other_names_are_compared_by_their_order(stored: Any) -> None:
@@ -298,8 +292,8 @@ def test_labels_that_are_no_classes_are_left_to_metrics(tmp_path: Path) -> None:
     path = tmp_path / "data.npz"
     np.savez(path, inputs=np.ones((4, 6), np.float32), labels=np.full(4, 6.5))
     found = answered(spec_of("sums"), open_dataset(str(path)), tmp_path / "answers")
-    document = accuracy_document(compare_answers(found, found))
-    assert (document["labelled"], document["accuracy"], document["agreement_top1"]) == (False, None, 1.0)
+    figures = accuracy_figures(compare_answers(found, found))
+    assert (figures.labelled, figures.accuracy, figures.agreement_top1) == (False, None, 1.0)
 
     def error(outputs: Any, labels: Any) -> float:
         return float(np.abs(outputs[:, 0] - labels).mean())
@@ -330,10 +324,8 @@ def test_metrics_are_functions_or_subclasses(stored: Any, file: Path) -> None:
     top, rate = evaluate_metrics(metrics, baseline, variant)
     assert (top.name, top.better, rate.name, rate.better) == ("top_score", "higher", "ErrorRate", "lower")
     assert (rate.baseline, rate.value) == (0.0, pytest.approx(np.load(file)["labels"].mean()))
-    document = accuracy_document(compare_answers(baseline, variant), metrics=[top, rate])
-    assert document["metrics"][1] == {
-        "name": "ErrorRate", "value": rate.value, "baseline": 0.0, "better": "lower",
-    }  # fmt: skip
+    figures = accuracy_figures(compare_answers(baseline, variant), metrics=[top, rate])
+    assert figures.metrics[1] == MetricFigures("ErrorRate", rate.value, 0.0, "lower")
 
 
 def test_metrics_that_fail_are_notes(stored: Any) -> None:
@@ -344,8 +336,8 @@ def test_metrics_that_fail_are_notes(stored: Any) -> None:
     assert broken.value is None
     assert "metric broken of sums: it raised ValueError" in broken.note
     assert "answer_models.py:" in broken.note
-    document = accuracy_document(compare_answers(baseline, baseline), metrics=[nothing, broken])
-    assert document["findings"] == [nothing.note, broken.note]
+    figures = accuracy_figures(compare_answers(baseline, baseline), metrics=[nothing, broken])
+    assert list(map(str, figures.findings)) == [nothing.note, broken.note]
 
 
 def test_what_is_no_metric_is_refused() -> None:
@@ -389,20 +381,20 @@ def test_all_variants_of_a_plan_have_an_accuracy_or_a_reason(file: Path, tmp_pat
     compared = compare_accuracy(plan, tmp_path / "answers", lambda name, event: seen.add(name))
     found = compared.of
     assert seen == {"sums", "wrong_for_class_one", "raising", "four_classes"}
-    assert (found["sums"]["verdict"], found["sums"]["accuracy"]) == (None, 1.0)
-    assert found["wrong_for_class_one"]["accuracy"] < 1
-    assert found["wrong_for_class_one"]["metrics"][0]["name"] == "top_score"
-    assert "no weights are here" in found["raising"]
-    assert "the models differ in classes" in found["four_classes"]
+    assert (found["sums"].verdict, found["sums"].accuracy) == (None, 1.0)
+    assert found["wrong_for_class_one"].accuracy < 1
+    assert found["wrong_for_class_one"].metrics[0].name == "top_score"
+    assert "no weights are here" in str(found["raising"])
+    assert "the models differ in classes" in str(found["four_classes"])
 
 
 @pytest.mark.usefixtures("in_process")
 def test_without_a_baseline_there_is_nothing_to_compare_with(file: Path, tmp_path: Path) -> None:
     found = compare_accuracy(plan_of(file, "raising", "sums"), tmp_path).of
-    assert found["sums"] == f"the baseline raising gave no answers: {found['raising']}"
-    assert "no weights are here" in found["raising"]
+    assert str(found["sums"]) == f"the baseline raising gave no outputs: {found['raising']}"
+    assert "no weights are here" in str(found["raising"])
     none = dataclasses.replace(plan_of(file, "sums"), accuracy=None)
-    assert compare_accuracy(none, tmp_path).of == {"sums": "answers were not asked for"}
+    assert compare_accuracy(none, tmp_path).of == {"sums": note("accuracy_not_requested")}
     with pytest.raises(BenchmarkError, match="has no 'nowhere'"):
         open_plan_dataset(plan_of(file, "sums", metrics=(f"{MODELS}:nowhere",)))
 
@@ -416,10 +408,10 @@ def test_a_reference_that_fails_is_a_note_and_one_that_runs_judges(
     variants = (Variant("original", plain), Variant("half", dataclasses.replace(plain, dtype="bfloat16")))
     plan = CampaignPlan(variants, accuracy=AccuracyPlan(str(file)), launches=1)
     found = compare_accuracy(plan, tmp_path / "one")
-    assert (found.of["half"]["tolerance"], found.of["original"]["tolerance"]) == ("within", "within")
+    assert {each.tolerance for each in found.of.values()} == {"within"}
     assert found.notes == ()
     reference = "gpuprof.bench.compare.accuracy.reference_spec"
     monkeypatch.setattr(reference, lambda spec: spec_of("raising"))
     failed = compare_accuracy(plan, tmp_path / "two")
-    assert failed.of["half"]["tolerance"] is None
-    assert failed.notes[0].startswith("tolerance is not judged: the float64 reference failed: ")
+    assert failed.of["half"].tolerance is None
+    assert failed.notes[0].code == "no_reference"

@@ -13,22 +13,58 @@ import numpy as np
 import pytest
 from campaigns import campaign_of, launches
 
-from gpuprof.bench.compare.advice import find, launches_to_settle, points_text, speedup_text, variation_of
-from gpuprof.bench.compare.document import document_of, pareto
-from gpuprof.bench.compare.figures import compare_variants
+from gpuprof.bench.compare import advice
+from gpuprof.bench.compare.advice import Advice, runs_needed, variation_of
+from gpuprof.bench.compare.document import AccuracyFigures, document_from, plain_document
+from gpuprof.bench.compare.figures import MoreFigures, compare_variants, document_of, pareto
 from gpuprof.bench.compare.plan import Variant
-from gpuprof.bench.compare.text import document_text
+from gpuprof.bench.compare.traffic_result import ArmRequests, Traffic, TrafficLaunch
 from gpuprof.bench.config import SystemSpec
-from gpuprof.bench.facts import Diagnostic, Severity
+from gpuprof.bench.facts import Diagnostic, Severity, note
+from gpuprof.bench.messages import message
+from gpuprof.bench.number_text import points_text, speedup_text
+from gpuprof.bench.report.console import document_text as console_text
 from gpuprof.bench.results.target import parse_target
+from gpuprof.bench.serialization import from_plain
 from gpuprof.stats.ratio_test import compare
 
 AT = datetime.datetime(2026, 2, 3, 12, tzinfo=datetime.timezone.utc)
 
 
 def document(*given: Any, **options: Any) -> dict[str, Any]:
-    found = document_of(campaign_of(*given, **options.pop("plan", {})), AT, **options)
-    return json.loads(json.dumps(found, allow_nan=False))
+    """Return the JSON of a comparison; outputs are given as figures, or as the reason why there are none."""
+    outputs = {
+        name: each if isinstance(each, Diagnostic) else from_plain(each, AccuracyFigures)
+        for name, each in options.pop("answers", {}).items()
+    }
+    campaign = campaign_of(*given, **options.pop("plan", {}))
+    found = document_of(campaign, AT, MoreFigures(accuracy=outputs))
+    return json.loads(json.dumps(plain_document(found), allow_nan=False))
+
+
+def find(plain: dict[str, Any]) -> Advice:
+    """Return the advice for a document of known figures."""
+    return advice.find(document_from(plain))
+
+
+def headline(found: Advice) -> str:
+    return message(found.headline)
+
+
+def actions(found: Advice) -> dict[str, str]:
+    """Return what to do next, with the reason."""
+    return {
+        message(each.action): "" if each.reason is None else message(each.reason)
+        for each in found.recommendations
+    }
+
+
+def steps(plain: dict[str, Any]) -> dict[str, str]:
+    return {each["action"]["text"]: each["reason"]["text"] for each in plain["recommendations"]}
+
+
+def document_text(plain: dict[str, Any]) -> str:
+    return console_text(document_from(plain))
 
 
 def variant_of(found: dict[str, Any], name: str) -> dict[str, Any]:
@@ -104,7 +140,7 @@ def test_faster_at_one_batch_size_and_slower_at_another_is_mixed() -> None:
     found = document({"old": old, "new": new}, answers={"new": answers()})
     assert variant_of(found, "new")["verdict"] == "mixed"
     assert found["summary"]["choice"] is None
-    assert found["summary"]["headline"] == "It depends on the batch size: new at 1, old at 32."
+    assert found["summary"]["headline"]["code"] == "by_batch_size"
     assert found["summary"]["by_batch_size"] == {"1": "new", "32": "old"}
 
 
@@ -150,7 +186,7 @@ def test_a_launch_that_ended_early_counts_in_no_comparison() -> None:
     first = result.of("new").session.batches[0].launches[0]
     assert first.measurement is not None
     object.__setattr__(first.measurement, "stopped_by", "interrupted")
-    found = variant_of(document_of(result, AT), "new")
+    found = variant_of(plain_document(document_of(result, AT)), "new")
     assert len(found["batches"][0]["launch_medians_s"]) == 9
     assert found["batches"][0]["comparison"]["new_launches"] == 9
 
@@ -169,12 +205,11 @@ def test_the_fastest_of_those_whose_answers_are_as_good_is_taken() -> None:
         answers={"old": answers(), "faster": answers(), "fastest": lower},
     )
     assert found["summary"]["choice"] == "faster"
-    assert found["summary"]["headline"].startswith("Take faster: 1.6")
-    texts = [each["text"] for each in found["recommendations"]]
-    assert "take faster" in texts
-    assert "do not take fastest, though it is faster yet" in texts
-    because = next(each["because"] for each in found["recommendations"] if "do not take" in each["text"])
-    assert because == "its accuracy is lower by 5.00 points (4.00 to 6.00)"
+    assert found["summary"]["headline"]["text"].startswith("Take faster: 1.6")
+    told = steps(found)
+    assert "take faster" in told
+    reason = told["do not take fastest, though it is even faster"]
+    assert reason == "its accuracy is lower by 5.00 points (4.00 to 6.00)"
 
 
 @pytest.mark.parametrize(
@@ -184,8 +219,8 @@ def test_the_fastest_of_those_whose_answers_are_as_good_is_taken() -> None:
         (answers(verdict=None, labelled=False, tolerance="beyond"), None),
         (answers(verdict="inconclusive"), None),
         (answers(verdict=None, labelled=False), "new"),
-        ("the launch failed", None),
-        ("answers were not asked for", "new"),
+        (note("no_outputs", reason="the process failed"), None),
+        (note("accuracy_not_requested"), "new"),
     ],
     ids=["NaN", "beyond its type", "inconclusive", "within its type", "nothing", "not wanted"],
 )
@@ -196,12 +231,9 @@ def test_a_faster_variant_is_taken_only_where_its_answers_stand(found: Any, choi
 
 def test_where_nothing_is_faster_the_baseline_stays() -> None:
     found = document({"old": FASTER, "new": OLD}, answers={"old": answers(), "new": answers()})
-    assert found["summary"] == {
-        **found["summary"],
-        "choice": "old",
-        "headline": "Keep old: no other variant is faster.",
-    }
-    assert "leave new out" in [each["text"] for each in found["recommendations"]]
+    assert found["summary"]["choice"] == "old"
+    assert found["summary"]["headline"]["text"] == "Keep old: no other variant is faster"
+    assert "leave new out" in steps(found)
 
 
 def test_what_is_open_is_said_with_the_launches_that_would_settle_it() -> None:
@@ -211,8 +243,8 @@ def test_what_is_open_is_said_with_the_launches_that_would_settle_it() -> None:
     }
     found = document(few)
     assert found["summary"]["choice"] is None
-    assert found["summary"]["headline"].startswith("Not settled")
-    assert any("--launches" in each["text"] for each in found["recommendations"])
+    assert found["summary"]["headline"]["code"] == "inconclusive"
+    assert any("--launches" in each for each in steps(found))
 
 
 def test_a_failed_variant_leaves_the_others_be_and_is_told() -> None:
@@ -221,14 +253,14 @@ def test_a_failed_variant_leaves_the_others_be_and_is_told() -> None:
     )
     assert found["summary"]["choice"] == "new"
     assert variant_of(found, "broken")["status"] == "failed"
-    assert any("broken: failed: the factory raised ValueError" in line for line in found["summary"]["lines"])
-    assert "mend broken, or leave it out" in [each["text"] for each in found["recommendations"]]
+    assert "broken: failed: the factory raised ValueError" in document_text(found)
+    assert "fix broken, or leave it out" in steps(found)
 
 
 def test_a_failed_baseline_leaves_nothing_to_compare() -> None:
     found = document({"old": "it is gone", "new": FASTER})
     assert found["summary"]["choice"] is None
-    assert found["summary"]["headline"] == "Nothing can be compared: old, the baseline, failed."
+    assert found["summary"]["headline"]["code"] == "no_baseline"
     assert "it is gone" in document_text(found)
 
 
@@ -245,7 +277,7 @@ def test_a_target_limits_the_batch_size_that_is_advised() -> None:
     missed = document(
         {"old": OLD, "new": FASTER}, answers={"new": answers()}, plan={"target": parse_target("p50<1ms")}
     )
-    assert "do not promise p50<1ms" in [each["text"] for each in missed["recommendations"]]
+    assert "do not promise p50<1ms" in steps(missed)
 
 
 def test_the_front_holds_whom_nobody_beats_in_both() -> None:
@@ -254,11 +286,11 @@ def test_the_front_holds_whom_nobody_beats_in_both() -> None:
         answers={"old": answers(accuracy=0.8), "good": answers(accuracy=0.79), "bad": answers(accuracy=0.7),
                  "fast": answers(accuracy=0.6)},
     )  # fmt: skip
-    assert found["quality"]["name"] == "accuracy"
+    assert found["quality"]["measure"] == "accuracy"
     assert {each["variant"]: each["on_front"] for each in found["pareto"]} == {
         "old": True, "good": True, "bad": False, "fast": True,
     }  # fmt: skip
-    assert pareto({**found, "quality": {"name": None}}) == []
+    assert pareto(document_from(found).variants, None) == ()
 
 
 def settled(
@@ -283,13 +315,15 @@ def test_what_is_open_is_told_of_the_variant_whose_speed_is_open() -> None:
         )
     )
     assert found.choice is None
-    assert found.headline.startswith("Not settled: noisy is 0.99x (0.90 to 1.10) as fast")
+    assert headline(found).startswith("Inconclusive: noisy is 0.99x (0.90 to 1.10) as fast")
 
 
 def test_a_variant_that_nobody_would_take_leaves_nothing_open() -> None:
     found = find(settled({"noisy": ("inconclusive", 0.9, 1.1, 1.3)}, {"noisy": answers(nan=3)}))
     assert found.choice == "old"
-    assert found.headline == "Keep old: whether noisy is faster is open, but its outputs hold 3 NaN."
+    assert (
+        headline(found) == "Keep old: whether noisy is faster is inconclusive, but its outputs contain 3 NaN"
+    )
 
 
 def test_one_that_is_open_is_not_settled_by_another_that_is_broken() -> None:
@@ -298,13 +332,13 @@ def test_one_that_is_open_is_not_settled_by_another_that_is_broken() -> None:
         {"broken": answers(nan=3), "noisy": answers()},
     )
     assert find(made).choice is None
-    assert find(made).headline.startswith("Not settled: noisy")
+    assert headline(find(made)).startswith("Inconclusive: noisy")
 
 
 def test_a_tight_interval_of_a_mixed_variant_is_not_said_to_be_wide() -> None:
     unsure = answers(verdict="inconclusive")
     found = find(settled({"mixed": ("mixed", 1.1, 1.2, 1.3)}, {"mixed": unsure}))
-    assert found.headline.endswith("as fast as old, faster at some batch sizes and slower at others.")
+    assert headline(found).endswith("as fast as old, faster at some batch sizes and slower at others")
 
 
 def test_a_mean_over_fewer_batch_sizes_does_not_win_over_a_whole_one() -> None:
@@ -318,30 +352,33 @@ def test_a_mean_over_fewer_batch_sizes_does_not_win_over_a_whole_one() -> None:
     assert speedups["partly"] > speedups["whole"]
     assert found["summary"]["choice"] == "whole"
     alone = document({"old": OLD, "partly": {1: FASTEST[1]}}, answers={"partly": answers()})
-    assert "as fast as old at batch size 1 (not measured at 8)" in alone["summary"]["headline"]
+    assert "as fast as old at batch size 1 (not measured at 8)" in alone["summary"]["headline"]["text"]
 
 
 def test_a_difference_that_is_claimed_is_one_that_can_be_read() -> None:
     assert speedup_text({"low": 1.0004, "value": 1.0012, "high": 1.002}) == "1.0012x (1.0004 to 1.0020)"
     assert speedup_text({"low": 0.999, "value": 1.0012, "high": 1.002}) == "1.00x (1.00 to 1.00)"
     lower = {"low": -0.00009, "value": -0.00005, "high": -0.00001}
-    assert points_text(lower, sign=-1) == "0.005 points (0.001 to 0.009)"
+    assert points_text(lower, is_loss=True) == "0.005 points (0.001 to 0.009)"
     assert points_text({"low": -0.01, "value": -0.00001, "high": 0.01}) == "+0.00 points (-1.00 to +1.00)"
-    assert points_text({"low": None, "value": 0.0, "high": None}, sign=-1) == "0.00 points"
+    assert points_text({"low": None, "value": 0.0, "high": None}, is_loss=True) == "0.00 points"
 
 
 def test_a_baseline_whose_own_answers_are_broken_is_said() -> None:
     found = document({"old": OLD, "new": FASTER}, answers={"old": answers(nan=7), "new": answers(nan=7)})
-    assert {"text": "mend old", "because": "its own outputs hold 7 NaN"} in found["recommendations"]
+    assert steps(found)["fix old"] == "its outputs contain 7 NaN"
 
 
 def test_traffic_does_not_roll_out_what_answers_wrong() -> None:
     made = settled({"new": ("faster", 1.5, 1.6, 1.7)}, {"new": answers(nan=3)})
-    advice = {"action": "roll out", "text": "roll out to 100%: serve with new alone", "because": "it is so"}
-    made["traffic"] = {"variants": ["old", "new"], "advice": advice}
-    texts = [each["text"] for each in find(made).recommendations]
+    arm = ArmRequests([10_000_000] * 400)
+    launches_of = tuple(TrafficLaunch(number, (arm, arm)) for number in range(10))
+    traffic = Traffic(("old", "new"), (0.5, 0.5), launches_of).to_dict()
+    assert traffic["advice"]["action"] == "roll out"
+    made["traffic"] = json.loads(json.dumps(traffic))
+    texts = actions(find(made))
     assert not any("roll out to 100%" in each for each in texts)
-    assert "do not roll out new, whose requests are answered as fast" in texts
+    assert "do not roll out new, whose requests are as fast" in texts
 
 
 def test_who_meets_the_target_where_the_choice_does_not_is_named() -> None:
@@ -350,7 +387,7 @@ def test_who_meets_the_target_where_the_choice_does_not_is_named() -> None:
     for each in found["variants"]:
         for batch in each["batches"]:
             batch["target"] = "met" if each["name"] == "new" and batch["batch_size"] == 1 else "missed"
-    advised = {each["text"]: each["because"] for each in find(found).recommendations}
+    advised = actions(find(found))
     assert advised["do not promise p99<1ms"].endswith("; new meets it at batch size 1")
     assert "leave new out" not in advised
 
@@ -360,10 +397,8 @@ def test_the_launches_that_settle_a_comparison_do_so_in_simulations() -> None:
     """Of a change of 2% with a margin of 1% and a spread of 1.5%, in at least 7 of 10 campaigns."""
     random = np.random.default_rng(0)
     few = compare(random.normal(1, 0.015, 10).tolist(), random.normal(1.03, 0.015, 10).tolist())
-    assert variation_of(few.to_dict()) == pytest.approx(0.015, rel=0.5)
-    needed = launches_to_settle(
-        {**few.to_dict(), "ratio": 1.03, "low": 1.03 / 1.014, "high": 1.03 * 1.014}, 0.01
-    )
+    assert variation_of(few) == pytest.approx(0.015, rel=0.5)
+    needed = runs_needed(dataclasses.replace(few, ratio=1.03, low=1.03 / 1.014, high=1.03 * 1.014), 0.01)
     assert needed is not None
     settled = 0
     for _ in range(100):
@@ -386,7 +421,7 @@ def test_what_the_variants_do_not_have_in_common_is_noted() -> None:
     variants = (result.plan.variants[0], Variant("new", SystemSpec("m.py:f", data="more.npz", seed=1)))
     new.variant = variants[1]
     result.plan = dataclasses.replace(result.plan, variants=variants)
-    notes = document_of(result, AT)["notes"]
+    notes = list(map(message, document_of(result, AT).notes))
     for what in ("input shapes: 3x4x4, 3x8x8", "devices", "TF32", "data: more.npz, synthetic", "seeds: 0, 1"):
         assert any(what in each for each in notes), what
 
@@ -394,34 +429,33 @@ def test_what_the_variants_do_not_have_in_common_is_noted() -> None:
 def test_what_was_not_measured_is_not_said_to_have_failed() -> None:
     result = campaign_of({"old": OLD, "cut": {1: FASTER[1]}, "none": "x"})
     result.variants[2].session.failure = None
-    found = document_of(result, AT)
-    assert not any("None" in each for each in found["summary"]["lines"])
-    assert (
-        "none: not measured: the comparison ended before all of it was measured" in found["summary"]["lines"]
-    )
-    texts = [each["text"] for each in found["recommendations"]]
-    assert "go on with the same command, which measures none" in texts
-    assert "mend none, or leave it out" not in texts
+    document = document_of(result, AT)
+    text = console_text(document)
+    assert "None" not in text
+    assert "none: not measured: the comparison was aborted before all of it was measured" in text
+    codes = [each.action.code for each in document.recommendations]
+    assert "continue_measuring" in codes
+    assert "fix_or_leave_out" not in codes
 
 
 def test_scales_from_what_the_answers_are_judged_by_are_told() -> None:
     made = settled({"new": ("faster", 1.5, 1.6, 1.7)}, {"new": answers()})
     made["method"]["dataset"] = "data/test"
     variant_of(made, "new")["details"] = {"calibration": "64 samples of data/test"}
-    texts = [each["text"] for each in find(made).recommendations]
+    texts = actions(find(made))
     assert "calibrate new with other samples than it is judged by" in texts
 
 
 def test_more_launches_are_advised_than_were_made() -> None:
-    one = {**compare([1.0] * 10, [1.1]).to_dict()}
-    assert launches_to_settle(one, 0.01) == 11
+    one = compare([1.0] * 10, [1.1])
+    assert runs_needed(one, 0.01) == 11
 
 
 @pytest.mark.parametrize(("low", "high"), [(1e-300, 1e300), (5e-324, 1.5e308), (0.0, 1.5e308), (0.0, 2.0)])
 def test_an_interval_that_tells_nothing_is_not_settled_by_launches(low: float, high: float) -> None:
     """Two launches of each side may leave one, where a machine is disturbed."""
-    one = {**compare([1.0, 1.1], [1.0, 1.2]).to_dict(), "low": low, "high": high}
-    assert launches_to_settle(one, 0.01) is None
+    one = dataclasses.replace(compare([1.0, 1.1], [1.0, 1.2]), low=low, high=high)
+    assert runs_needed(one, 0.01) is None
 
 
 def test_what_is_worse_in_the_answers_of_the_choice_is_named() -> None:
@@ -430,12 +464,12 @@ def test_what_is_worse_in_the_answers_of_the_choice_is_named() -> None:
             {"name": "loss", "value": 0.5, "baseline": 0.4, "better": "lower"},
             {"name": "gain", "value": 0.5, "baseline": 0.4, "better": "higher"},
         ],
-        degraded_classes=[{"class": "cat"}, {"class": "dog"}],
+        degraded_classes=[{"name": "cat"}, {"name": "dog"}],
     )
     found = document({"old": OLD, "new": FASTER}, answers={"old": answers(), "new": worse})
-    texts = [each["text"] for each in found["recommendations"]]
-    assert "judge whether loss of 0.5 will do for new" in texts
-    assert "look at the classes that new answers worse" in texts
+    texts = steps(found)
+    assert "judge whether loss of 0.5 is acceptable for new" in texts
+    assert "check the classes that new predicts worse" in texts
     assert not any("gain" in text for text in texts)
 
 
@@ -444,7 +478,9 @@ def test_what_is_worse_in_the_answers_of_the_choice_is_named() -> None:
 
 def test_no_name_moves_the_cursor() -> None:
     name = "\x1b[2Jnew"
-    found = document({"old": OLD, name: FASTER}, answers={name: answers(findings=["\x1b[A"] * 9)})
+    found = document(
+        {"old": OLD, name: FASTER}, answers={name: answers(findings=[note("finding", text="\x1b[A")] * 9)}
+    )
     assert "\x1b" not in document_text(found)
 
 
@@ -470,21 +506,18 @@ def test_a_busy_machine_is_said_first(monkeypatch: pytest.MonkeyPatch) -> None:
     for place in ("results.result", "compare.figures"):
         monkeypatch.setattr(f"gpuprof.bench.{place}.warnings_of", lambda *_: (flag,))
     found = document({"old": OLD, "new": FASTER}, answers={"new": answers()})
-    assert found["summary"]["headline"].endswith("The machine was busy meanwhile.")
+    assert found["summary"]["headline"]["text"].endswith("The machine was busy meanwhile")
     first = found["recommendations"][0]
-    assert "OMP_NUM_THREADS=1" in first["text"]
-    assert first["because"].startswith(
-        "40 of 40 measurements were disturbed, as here: in 10 of 10 process runs"
-    )
+    assert "OMP_NUM_THREADS=1" in first["action"]["text"]
+    assert first["reason"]["values"]["disturbed"] == first["reason"]["values"]["runs"] == 40
 
 
 def test_one_disturbed_launch_of_ten_is_no_busy_machine() -> None:
-    result = campaign_of({"old": OLD, "new": FASTER})
-    found = document_of(result, AT, answers={"new": answers()})
+    found = document({"old": OLD, "new": FASTER}, answers={"new": answers()})
     for each in found["variants"]:
         for batch in each["batches"]:
             batch["disturbed_launches"] = 1
-    assert "busy" not in find(found).headline
+    assert find(found).headline.code != "machine_was_busy"
 
 
 def test_a_speed_up_that_its_medians_do_not_give_is_explained() -> None:
@@ -492,6 +525,6 @@ def test_a_speed_up_that_its_medians_do_not_give_is_explained() -> None:
     new = [[5.0] * 20, [5.0] * 20, [50.0] * 20]
     found = document({"old": {1: [[10.0] * 20] * 3}, "new": {1: new}})
     assert (
-        "new, batch size 1: all samples together give 2x and the launches one by one 0.928x"
-        in found["notes"][0]
+        "new, batch size 1: all samples together give 2x and the process runs one by one 0.928x"
+        in found["notes"][0]["text"]
     )

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import datetime
 import html.parser
 import io
@@ -20,15 +21,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from campaign_documents import HOSTILE, accuracy_of, document, everything_failed, failed, variant
+from campaign_documents import HOSTILE, accuracy_of, document, everything_failed, failed, typed, variant
 from campaigns import campaign_of, launches
 
-from gpuprof.bench.compare.document import document_of
+from gpuprof.bench.compare.document import ComparisonDocument, document_from, plain_document
+from gpuprof.bench.compare.figures import document_of
+from gpuprof.bench.facts import warning
 from gpuprof.bench.report import read_document, write_report
-from gpuprof.bench.report.formatting import interval, number, points, spread, time
-from gpuprof.bench.report.model import Interval, report_of
+from gpuprof.bench.report.formatting import number, points, relative_iqr, time
 from gpuprof.bench.report.sections import Content, content_of
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
+from gpuprof.stats.quantiles import Estimate
 
 BLACK_LIST = ("\x00", "\n", "\r", "\u202e", "\u2066", "\u200f")
 NASTY = f"=cmd|' /C calc'!A0 {HOSTILE}\x00\n\r\u202eevil\u2066\u200f | a **b** [c](d)"
@@ -67,13 +70,13 @@ class Reader(html.parser.HTMLParser):
 
 
 def written(tmp_path: Path, plain: dict[str, Any], ending: str) -> str:
-    (path,) = write_report(plain, [ending], tmp_path, "report")
+    (path,) = write_report(document_from(plain), [ending], tmp_path, "report")
     assert path == tmp_path / f"report.{ending}"
     return path.read_text(encoding="utf-8")
 
 
 def content(plain: dict[str, Any]) -> Content:
-    return content_of(report_of(plain))
+    return content_of(document_from(plain))
 
 
 def numbers_of(text: str) -> list[float]:
@@ -163,7 +166,7 @@ def test_the_ends_of_intervals_stand_below_their_figures() -> None:
 def test_an_interval_has_its_unit_once_where_it_is_the_same(
     low: float | None, high: float | None, text: str
 ) -> None:
-    assert interval(Interval(low, 0.01, high), time) == text
+    assert time.interval(Estimate(low, 0.01, high)) == text
 
 
 @pytest.mark.parametrize(
@@ -216,8 +219,9 @@ def test_csv_holds_exact_figures_in_a_row_a_batch_size(tmp_path: Path) -> None:
 def test_json_is_the_document_and_is_read_back(tmp_path: Path) -> None:
     plain = document()
     text = written(tmp_path, plain, "json")
-    assert json.loads(text) == plain
-    assert read_document(tmp_path / "report.json") == plain
+    assert json.loads(text) == json.loads(json.dumps(plain_document(document_from(plain))))
+    assert read_document(tmp_path / "report.json") == document_from(plain)
+    assert set(figures_in(plain)) <= set(figures_in(json.loads(text)))
 
 
 def test_a_report_of_raw_samples_has_their_figures(tmp_path: Path) -> None:
@@ -226,8 +230,8 @@ def test_a_report_of_raw_samples_has_their_figures(tmp_path: Path) -> None:
         for seed, (name, level) in enumerate({"old": 10.0, "new": 7.0, "third": 10.1, "last": 12.0}.items())
     }
     campaign = campaign_of(given, price_per_hour=1.2)
-    plain = document_of(campaign, datetime.datetime(2026, 2, 3, tzinfo=datetime.timezone.utc))
-    write_report(plain, ["html", "csv", "md"], tmp_path, "report")
+    found = document_of(campaign, datetime.datetime(2026, 2, 3, tzinfo=datetime.timezone.utc))
+    write_report(found, ["html", "csv", "md"], tmp_path, "report")
     shown = set(Reader((tmp_path / "report.html").read_text(encoding="utf-8")).values["latency"])
     rows = list(csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text(encoding="utf-8"))))
     for name, sizes in given.items():
@@ -236,12 +240,17 @@ def test_a_report_of_raw_samples_has_their_figures(tmp_path: Path) -> None:
             (row,) = (each for each in rows if (each["variant"], each["batch_size"]) == (name, str(size)))
             assert float(row["latency_p50_ms"]) == pytest.approx(median_ms, rel=1e-5)
             assert any(one == pytest.approx(median_ms / 1e3, rel=1e-5) for one in shown)
-    assert read_document_of(plain, tmp_path) == json.loads(json.dumps(plain))
+    assert read_again(found, tmp_path) == found
 
 
-def read_document_of(plain: dict[str, Any], folder: Path) -> dict[str, Any]:
-    write_report(plain, ["json"], folder, "again")
+def read_again(found: ComparisonDocument, folder: Path) -> ComparisonDocument:
+    write_report(found, ["json"], folder, "again")
     return read_document(folder / "again.json")
+
+
+def figures_in(plain: dict[str, Any]) -> Iterator[float]:
+    """All figures of the variants."""
+    return _leaves(plain["variants"])
 
 
 # --- what is missing is said ---------------------------------------------------------------------
@@ -258,15 +267,15 @@ def test_the_headline_comes_first_and_the_sections_in_order(tmp_path: Path) -> N
         "Memory",
     ]
     order += ["Accuracy against speed-up", "Speed-up by technique", "Cost per million inferences"]
-    order += ["What binds the layers", "Method and validity"]
+    order += ["Bottlenecks of the layers", "Method and validity"]
     places = [found.text.index(each) for each in order[:2]]
     for each in order[2:]:
         places.append(found.text.index(each, places[-1]))
     assert places == sorted(places)
     assert "Why: it is 2.306 times as fast" in found.text
     assert "Pareto front, the fastest first: int8, onnx." in found.text
-    worse = "classes that got worse: forklift from 81.00% to 52.40% of 40 samples (p=0.001)"
-    assert f"pruned: {worse}, mostly taken for tractor" in found.text
+    worse = "classes with lower accuracy: forklift from 81.00% to 52.40% of 40 samples (p=0.001)"
+    assert f"pruned: {worse}, mostly predicted as tractor" in found.text
 
 
 def test_a_variant_that_failed_is_shown_with_its_reason(tmp_path: Path) -> None:
@@ -319,8 +328,8 @@ def test_a_class_that_got_worse_is_told_once() -> None:
     (section,) = (each for each in content(plain).sections if each.key == "quality")
     assert [line for line in section.lines if "forklift" in line or "class" in line] == [
         "pruned: class 7 of something else",
-        "pruned: classes that got worse: forklift from 81.00% to 52.40% of 40 samples (p=0.001), "
-        "mostly taken for tractor",
+        "pruned: classes with lower accuracy: forklift from 81.00% to 52.40% of 40 samples (p=0.001), "
+        "mostly predicted as tractor",
     ]
 
 
@@ -338,31 +347,40 @@ def test_a_report_without_a_name_is_called_by_its_variants(tmp_path: Path) -> No
     [(0.01913, "1.91%"), (1.0, "100.00%"), (1.875, "1.875× the median"), (181.9977, "182.0× the median")],
 )
 def test_a_spread_beyond_the_median_is_a_factor(value: float, text: str) -> None:
-    assert spread(value) == text
+    assert relative_iqr(value) == text
 
 
-def test_flags_of_one_name_are_one_line_with_the_worst() -> None:
-    plain = document(("original", "int8"), (1, 8))
-    flags = [each["batches"] for each in plain["variants"]]
-    often = "the process was put off its processor"
-    for place, line in enumerate(["9 times in 1,000 calls", "133 times in 4 calls", "974 times in 99 calls"]):
-        first = "in 3 of 3 launches, first: " if place == 1 else ""
-        flags[place // 2][place % 2]["flags"] = [{"name": "interrupted", "line": f"{first}{often} {line}"}]
-    flags[1][1]["flags"] = [{"name": "one launch", "line": "one cannot tell"}]
-    flags[0][0]["flags"] += [{"name": "one launch", "line": "one cannot tell"}]
-    flags[0][0]["flags"] += [{"name": "drift", "line": "the first tenth has a median of 2 us"}]
-    flags[0][1]["flags"] += [{"name": "drift", "line": "the time changed by +18.7%"}]
-    flags[0][1]["flags"] += [{"name": "of tomorrow", "line": "5"}]
+def test_warnings_of_one_code_are_one_line_with_the_worst() -> None:
+    plain = plain_document(typed(("original", "int8"), (1, 8)))
+    batches = [batch for each in plain["variants"] for batch in each["batches"]]
+    switches = [(9, 1_000), (133, 4), (974, 99)]
+    for batch, (count, calls) in zip(batches, switches, strict=False):
+        values = {"switches": count, "calls": calls}
+        batch["warnings"] = [warning("involuntary_context_switches", **values).to_dict()]
+    one_run = warning("one_process_run").to_dict()
+    batches[3]["warnings"] = [one_run]
+    batches[0]["warnings"] += [one_run, warning("large_drift", first_s=1e-6, last_s=2e-6).to_dict()]
+    batches[1]["warnings"] += [warning("of_tomorrow", level=5).to_dict()]
     (section,) = (each for each in content(plain).sections if each.key == "method")
     assert section.lines[-4:] == (
-        f"interrupted: in 3 of 4 measurements, worst: original, batch size 8: in 3 of 3 launches, first: "
-        f"{often} 133 times in 4 calls",
-        "one launch: in 2 of 4 measurements: one cannot tell",
-        "drift: in 2 of 4 measurements, worst: original, batch size 1: the first tenth has a median of 2 us",
-        "of tomorrow: in 1 of 4 measurements: original, batch size 8: 5",
+        "involuntary context switches: in 3 of 4 measurements, worst: original, batch size 8: the process "
+        "had 133 involuntary context switches in 4 calls",
+        f"one process run: in 2 of 4 measurements: {warning('one_process_run')}",
+        "large drift: in 1 of 4 measurements: original, batch size 1: the first tenth of the samples has a "
+        "median of 1.00 us, the last tenth 2.00 us",
+        "of tomorrow: in 1 of 4 measurements: original, batch size 8: of_tomorrow, level 5",
     )
-    assert len(section.single_lines) == 8
-    assert section.single_title == "All 8 flags, each with its evidence"
+    assert len(section.single_lines) == 7
+    assert section.single_title == "All 7 warnings, each with its evidence"
+
+
+def test_warnings_of_format_1_keep_their_sentence() -> None:
+    plain = document(("original", "int8"), (1, 8))
+    line = "the process was interrupted 9 times"
+    plain["variants"][0]["batches"][0]["flags"] = [{"name": "interrupted", "line": line}]
+    (section,) = (each for each in content(plain).sections if each.key == "method")
+    found = f"involuntary context switches: in 1 of 4 measurements: original, batch size 1: {line}"
+    assert found in section.lines
 
 
 def test_layers_are_told_for_a_call_with_their_bound_as_it_is() -> None:
@@ -371,12 +389,12 @@ def test_layers_are_told_for_a_call_with_their_bound_as_it_is() -> None:
     (section,) = (each for each in content(plain).sections if each.key == "layers")
     (table,), (figure,) = section.tables, section.figures
     assert "in a recorded call" in table.caption
-    assert table.heads[3:5] == ("Own share of a call", "Own time in a call")
-    assert [row.cells[5].text for row in table.rows][:2] == ["under-utilised (memory)", "memory (dram)"]
+    assert table.heads[3:5] == ("Self time in percent", "Self time in a call")
+    assert [row.cells[5].text for row in table.rows][:2] == ["underutilized (memory)", "memory (dram)"]
     bars = {trace["hovertext"][0].split("<br>")[1]: trace["marker"] for trace in figure.traces}
     # The colour of the roof that is nearest, and hatched.
-    assert bars["under-utilised (memory): 23.10%"]["color"] == "var(--bound-memory)"
-    assert "pattern" in bars["under-utilised (memory): 23.10%"]
+    assert bars["underutilized (memory): 23.10%"]["color"] == "var(--bound-memory)"
+    assert "pattern" in bars["underutilized (memory): 23.10%"]
     assert "pattern" not in bars["memory (dram), memory (l2): 26.50%"]
 
 
@@ -411,10 +429,10 @@ def test_what_is_unavailable_or_insufficient_is_a_word_and_never_0() -> None:
     assert "layers" not in sections
     assert [card.text for card in found.cards if card.title == "Accuracy"] == ["unavailable"]
     (p99,) = {row.cells[5].text for row in sections["latency"].tables[1].rows if row.cells[1].text == "32"}
-    assert p99 == "insufficient (n=2,032)"
+    assert p99 == "too few samples (n=2,032)"
     method = sections["method"].lines
-    assert "device memory: unavailable for all variants (no device tells its peak)" in method
-    assert "layers and what binds them: unavailable (no run was kept)" in method
+    assert "device memory: unavailable for all variants (no device reports its peak)" in method
+    assert "layers and their bottlenecks: unavailable (no run was recorded)" in method
     cells = [
         cell for each in found.sections for table in each.tables for row in table.rows for cell in row.cells
     ]
@@ -503,10 +521,11 @@ def test_traffic_is_advice_with_both_sides_and_their_ratios() -> None:
     traffic = {
         "variants": ["original", "int8"],
         "split": [0.9, 0.1],
+        "launches": 10,
         "settings": {"requests": 1_000, "duration_s": 20.0},
         "arms": [
             {"variant": "original", **arm, **times, "first_failure": "ValueError: no"},
-            {"variant": "int8", **arm, **times, "p99_s": None},
+            {"variant": "int8", **arm, **times, "p99_s": None, "first_failure": None},
         ],
         "figures": [
             {"figure": "p50", "ratio": ratio, "launches": 10, "margin": 0.01, "verdict": "faster"},
@@ -524,14 +543,14 @@ def test_traffic_is_advice_with_both_sides_and_their_ratios() -> None:
         "9,000", "18", "0.20%", "12.00 ms", "15.00 ms", "unavailable",
     ]  # fmt: skip
     assert [cell.text for cell in figures.rows[0].cells] == ["p50", "0.7500", "1.00%", "10", "faster"]
-    assert [cell.text for cell in figures.rows[1].cells[:2]] == ["p99", "insufficient"]
+    assert [cell.text for cell in figures.rows[1].cells[:2]] == ["p99", "too few samples"]
     assert [[cell.text for cell in row.cells] for row in rest.rows] == [
-        ["settings: requests", "1,000"],
-        ["settings: duration", "20.00 s"],
+        ["requests", "1,000"],
+        ["duration", "20.00 s"],
     ]
     assert section.lines == (
         "interrupted: these are the launches until then",
-        "original: the first that failed: ValueError: no",
+        "original: the first failed request: ValueError: no",
     )
 
 
@@ -618,7 +637,7 @@ def test_without_jinja2_or_plotly_the_other_formats_are_written(
             with pytest.raises(
                 UnavailableError, match=rf"needs {package}: pip install 'gpuprof-native\[report\]'"
             ):
-                write_report(document(("original",)), ["html", "pdf", "md"], tmp_path / package, "report")
+                write_report(typed(("original",)), ["html", "pdf", "md"], tmp_path / package, "report")
         assert [path.name for path in (tmp_path / package).iterdir()] == ["report.md"]
 
 
@@ -626,7 +645,8 @@ def test_formats_that_need_no_package_import_none(run_python: Any, tmp_path: Pat
     code = (
         "import sys, json, pathlib\n"
         "from gpuprof.bench.report import write_report\n"
-        f"document = json.loads(pathlib.Path({str(tmp_path / 'in.json')!r}).read_text())\n"
+        "from gpuprof.bench.report import read_document\n"
+        f"document = read_document(pathlib.Path({str(tmp_path / 'in.json')!r}))\n"
         f"write_report(document, ['md', 'csv', 'json'], pathlib.Path({str(tmp_path)!r}), 'out')\n"
         "print(sorted({'jinja2', 'plotly', 'torch', 'duckdb'} & set(sys.modules)))"
     )
@@ -638,16 +658,16 @@ def test_formats_that_need_no_package_import_none(run_python: Any, tmp_path: Pat
 def test_a_format_that_cannot_be_written_does_not_take_the_others(tmp_path: Path) -> None:
     (tmp_path / "report.csv").mkdir()
     with pytest.raises(BenchmarkError, match=r"cannot write .*report\.csv"):
-        write_report(document(("original",)), ["csv", "md", "json"], tmp_path, "report")
+        write_report(typed(("original",)), ["csv", "md", "json"], tmp_path, "report")
     assert (tmp_path / "report.md").is_file()
     assert (tmp_path / "report.json").is_file()
 
 
 def test_an_unknown_format_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     with pytest.raises(
-        BenchmarkError, match="'docx' is no format of a report: take html, md, csv, json, pdf"
+        BenchmarkError, match="'docx' is not a format of a report: take html, md, csv, json, pdf"
     ):
-        write_report(document(), ["md", "docx"], tmp_path / "new", "report")
+        write_report(typed(), ["md", "docx"], tmp_path / "new", "report")
     assert not (tmp_path / "new").exists()
 
 
@@ -658,7 +678,7 @@ def test_no_browser_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(
         UnavailableError, match="printed by Chromium, which is not installed: install chromium"
     ):
-        write_report(document(("original",)), ["pdf", "html"], tmp_path, "report")
+        write_report(typed(("original",)), ["pdf", "html"], tmp_path, "report")
     assert (tmp_path / "report.html").is_file()
 
 
@@ -716,7 +736,7 @@ def _broken(change: str) -> dict[str, Any]:
         "a size below 1": lambda: batch.update(batch_size=0),
         "a status of no kind": lambda: first.update(status="fine"),
         "two of one name": lambda: plain["variants"].append(variant("int8", (1,))),
-        "a line is a number": lambda: plain["summary"].update(lines=[3]),
+        "a headline is a number": lambda: plain["summary"].update(headline=3),
         "true is no number": lambda: first.update(startup_s=True),
         "a number without end": lambda: first.update(startup_s=10**400),
     }[change]()
@@ -727,16 +747,19 @@ def _broken(change: str) -> dict[str, Any]:
     ("change", "words"),
     [
         ("no variants", "'variants' is missing"),
-        ("variants are a text", "'none' stands where a list"),
+        ("variants are a text", "has another type"),
         ("a variant is a list", "damaged"),
-        ("a time is a text", "'1' stands where a number"),
-        ("an interval is a number", "0.1 stands where a table"),
-        ("a size below 1", "0 stands where a batch size"),
-        ("a status of no kind", "'fine' is none of measured"),
+        ("a time is a text", "Expected `float | null`, got `str` - at `$.variants[0].batches[0].mean_s`"),
+        (
+            "an interval is a number",
+            "got `float` - at `$.variants[0].batches[0].median_s`",
+        ),
+        ("a size below 1", "the batch size 0 is below 1"),
+        ("a status of no kind", "Invalid enum value 'fine'"),
         ("two of one name", "two variants have the same name"),
-        ("a line is a number", "3 stands where a text"),
-        ("true is no number", "True stands where a number"),
-        ("a number without end", "damaged"),
+        ("a headline is a number", "3 is not a text"),
+        ("true is no number", "got `bool`"),
+        ("a number without end", "out of range"),
     ],
 )
 def test_a_damaged_document_is_one_line(tmp_path: Path, change: str, words: str) -> None:
@@ -751,12 +774,12 @@ def test_a_damaged_document_is_one_line(tmp_path: Path, change: str, words: str)
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("", "is no comparison"),
-        ("[1, 2]", "is no comparison"),
-        ('{"kind": "comparison"', "is no comparison"),
+        ("", "is not a comparison"),
+        ("[1, 2]", "is not a comparison"),
+        ('{"kind": "comparison"', "is not a comparison"),
         ('{"kind": "benchmark", "format": 1}', "name the .json of gpuprof compare"),
-        ('{"kind": "comparison", "format": 9}', "has format 9, and this version reads 1"),
-        ('{"kind": "comparison", "format": 1, "x": NaN}', "NaN is no figure"),
+        ('{"kind": "comparison", "format": 9}', "has format 9, and this version reads 1 and 2"),
+        ('{"kind": "comparison", "format": 1, "x": NaN}', "NaN is not a figure"),
         ("[" * 200_000, "nested too deep"),
     ],
 )
@@ -771,13 +794,12 @@ def test_a_file_that_cannot_be_read_is_no_document(tmp_path: Path) -> None:
     with pytest.raises(BenchmarkError, match="cannot be read"):
         read_document(tmp_path / "nowhere.json")
     (tmp_path / "bytes.json").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(BenchmarkError, match="is no comparison"):
+    with pytest.raises(BenchmarkError, match="is not a comparison"):
         read_document(tmp_path / "bytes.json")
 
 
 def test_a_figure_that_is_no_number_is_not_written(tmp_path: Path) -> None:
-    plain = document(("original",))
-    plain["traffic"] = {"rate": float("nan")}
+    broken = dataclasses.replace(typed(("original",)), environment={"load": math.nan})
     with pytest.raises(GpuprofError, match="cannot be written"):
-        write_report(plain, ["json", "md"], tmp_path, "report")
+        write_report(broken, ["json", "md"], tmp_path, "report")
     assert [path.name for path in tmp_path.iterdir()] == ["report.md"]

@@ -15,11 +15,15 @@ import click
 import numpy as np
 import pytest
 from batches import batch_of
+from campaign_documents import typed
 
+from gpuprof.bench.compare.document import Summary
 from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
 from gpuprof.bench.compare.run import Finished, carry_out, file_name, run_comparison
 from gpuprof.bench.compare.runner import Campaign, Entry, Journal, mark_finished
 from gpuprof.bench.config import Settings, SystemSpec
+from gpuprof.bench.facts import note
+from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.bench.workers.events import Described, State
 from gpuprof.bench.workers.job import JobSettings
 from gpuprof.bench.workers.schedule import RunEvent
@@ -55,7 +59,7 @@ class Watch:
 
 
 def statuses(finished: Finished) -> dict[str, str]:
-    return {each["name"]: each["status"] for each in finished.document["variants"]}
+    return {each.name: each.status for each in finished.document.variants}
 
 
 def test_what_fails_to_load_or_crashes_leaves_the_others_be(tmp_path: Path) -> None:
@@ -74,11 +78,11 @@ def test_what_fails_to_load_or_crashes_leaves_the_others_be(tmp_path: Path) -> N
         "crashing": "failed",
         "partly": "partly",
     }
-    told = {each["name"]: each["failure"] for each in finished.document["variants"]}
+    told = {each.name: str(each.failure) for each in finished.document.variants}
     assert "no weights" in told["raising"]
     assert "SIGSEGV" in told["crashing"]
     assert "batch size 2" in told["partly"]
-    assert [each["batch_size"] for each in finished.document["variants"][3]["batches"]] == [1]
+    assert [each.batch_size for each in finished.document.variants[3].batches] == [1]
     assert Counter(watch.ended) == dict.fromkeys(told, 2)
 
 
@@ -87,17 +91,17 @@ def test_a_comparison_that_was_cut_off_goes_on_without_repeating(tmp_path: Path)
     first = Watch(most=3)
     cut_off = carry_out(wanted, tmp_path, watch=first)
     assert cut_off.interrupted
-    assert "interrupted before its end" in cut_off.document["notes"]
-    before = {each["name"]: each["batches"][0]["launch_medians_s"] for each in cut_off.document["variants"]}
+    assert "interrupted" in [each.code for each in cut_off.document.notes]
+    before = {each.name: each.batches[0].launch_medians_s for each in cut_off.document.variants}
     second = Watch()
     finished = carry_out(wanted, tmp_path, watch=second)
     assert Counter(first.ended + second.ended) == {"one": 2, "two": 2}
     assert not finished.interrupted
-    for each in finished.document["variants"]:
-        medians = each["batches"][0]["launch_medians_s"]
+    for each in finished.document.variants:
+        medians = each.batches[0].launch_medians_s
         assert len(medians) == 2
-        assert set(before[each["name"]]) <= set(medians)
-    assert "3 of 4 launches are of an earlier time" in finished.document["notes"]
+        assert set(before[each.name]) <= set(medians)
+    assert note("restored_runs", restored=3, runs=4) in finished.document.notes
 
 
 def test_one_that_had_come_to_its_end_begins_anew_unless_told(tmp_path: Path) -> None:
@@ -118,7 +122,7 @@ def test_one_whose_report_was_not_written_is_not_complete(
         raise BenchmarkError("the disk is full")
 
     wanted = plan(variant("one"), launches=1)
-    with pytest.raises(BenchmarkError, match="'docx' is no format of a report"):
+    with pytest.raises(BenchmarkError, match="format of a report"):
         run_comparison(wanted, tmp_path, report=("docx",))
     assert not list(tmp_path.iterdir())
     with monkeypatch.context() as patch:
@@ -154,10 +158,8 @@ def test_variants_of_different_times_are_told(tmp_path: Path) -> None:
     one, two = variant("one"), variant("two")
     carry_out(plan(one), tmp_path)
     found = carry_out(plan(one, two), tmp_path).document
-    (note,) = [each for each in found["notes"] if "not measured in turn" in each]
-    assert note.startswith(
-        "one and two were not measured in turn: 2 and 0 of their launches are of an earlier"
-    )
+    (told,) = [str(each) for each in found.notes if each.code == "not_interleaved"]
+    assert told.startswith("one and two were not measured interleaved: 2 and 0 of their process runs")
 
 
 def test_what_is_raised_while_it_is_measured_is_not_blamed_on_the_journal(tmp_path: Path) -> None:
@@ -178,7 +180,7 @@ def test_a_metric_that_prints_leaves_standard_output_alone(
     )
     accuracy = AccuracyPlan(samples=4, metrics=(f"{metric}:loud",))
     found = carry_out(plan(variant("one"), launches=1, accuracy=accuracy), tmp_path).document
-    assert found["variants"][0]["accuracy"]["metrics"][0]["value"] == 1.0
+    assert found.variants[0].accuracy.metrics[0].value == 1.0
     assert capsys.readouterr().out == ""
 
 
@@ -190,8 +192,8 @@ def test_what_cannot_be_compared_does_not_take_the_measurements_with_it(
 
     monkeypatch.setattr("gpuprof.bench.compare.run.compare_accuracy", fail)
     found = carry_out(plan(variant("one"), launches=1, accuracy=AccuracyPlan()), tmp_path).document
-    assert found["variants"][0]["status"] == "measured"
-    assert found["variants"][0]["accuracy_unavailable"] == "the data set is gone"
+    assert found.variants[0].status == "measured"
+    assert str(found.variants[0].accuracy_unavailable) == "the data set is gone"
 
 
 def test_a_launch_that_fails_before_its_first_batch_blames_no_batch_size(tmp_path: Path) -> None:
@@ -212,7 +214,7 @@ def build():
     )
     own = Variant("own", SystemSpec(f"{model}:build", input_shape=(3,)))
     found = carry_out(plan(own, launches=3), tmp_path / "results").document
-    assert len(found["variants"][0]["batches"][0]["launch_medians_s"]) == 2
+    assert len(found.variants[0].batches[0].launch_medians_s) == 2
 
 
 def test_a_launch_on_another_device_is_none_of_the_same_system() -> None:
@@ -285,14 +287,24 @@ def test_what_cannot_be_measured_is_refused_before(
 
 
 def test_a_choice_by_batch_size_that_misses_the_target_ends_with_1() -> None:
-    batches = [{"batch_size": 1, "target": "met"}, {"batch_size": 8, "target": "missed"}]
-    variants = [{"name": name, "status": "measured", "batches": batches} for name in ("old", "new")]
+    verdicts = {1: TargetVerdict.MET, 8: TargetVerdict.MISSED}
+    found = typed(("original", "int8"), (1, 8))
+    variants = tuple(
+        dataclasses.replace(
+            each,
+            name=name,
+            batches=tuple(
+                dataclasses.replace(batch, target=verdicts[batch.batch_size]) for batch in each.batches
+            ),
+        )
+        for name, each in zip(("old", "new"), found.variants, strict=True)
+    )
 
     def code(by_size: dict[int, str]) -> int:
-        summary = {"choice": None, "by_batch_size": by_size}
+        summary = Summary(note("by_batch_size"), None, by_size)
         try:
             with click.Context(click.Command("compare")):
-                exit_for({"variants": variants, "summary": summary})
+                exit_for(dataclasses.replace(found, variants=variants, summary=summary))
         except click.exceptions.Exit as end:
             return end.exit_code
         return 0
@@ -397,7 +409,7 @@ def test_the_data_set_tells_the_shape_of_a_sample(tmp_path: Path) -> None:
     own = Variant("own", SystemSpec(f"{MODELS}:doubled"))
     finished = carry_out(plan(own, launches=1, accuracy=accuracy), tmp_path)
     assert statuses(finished) == {"own": "measured"}
-    assert finished.document["variants"][0]["accuracy"]["samples"] == 6
+    assert finished.document.variants[0].accuracy.samples == 6
 
 
 def test_launches_after_a_failure_are_told_as_skipped(

@@ -14,6 +14,7 @@ from gpuprof.bench.compare.accuracy import compare_accuracy
 from gpuprof.bench.compare.layer_job import LayersJob, can_be_compared, run_layers_job
 from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
 from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.facts import Diagnostic
 
 MODELS = Path(__file__).with_name("bench_models.py")
 
@@ -55,8 +56,8 @@ def test_a_comparison_names_the_layer(tmp_path: Path) -> None:
         accuracy=AccuracyPlan(samples=40),
     )
     found = compare_accuracy(plan, tmp_path)
-    assert not isinstance(found.of["bad"], str)
-    assert found.of["bad"]["tolerance"] == "beyond"
-    assert any("the first layer that departs is 2 (Linear)" in line for line in found.of["bad"]["findings"])
-    assert not isinstance(found.of["good"], str)
-    assert found.of["good"]["findings"] == []
+    assert not isinstance(found.of["bad"], Diagnostic)
+    assert found.of["bad"].tolerance == "beyond"
+    assert any("the first layer that departs is 2 (Linear)" in str(each) for each in found.of["bad"].findings)
+    assert not isinstance(found.of["good"], Diagnostic)
+    assert found.of["good"].findings == ()

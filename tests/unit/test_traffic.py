@@ -20,8 +20,9 @@ from gpuprof.bench.compare.traffic import (
     measure_traffic,
     request_order,
 )
-from gpuprof.bench.compare.traffic_result import ArmRequests, Failures, Traffic, TrafficLaunch
+from gpuprof.bench.compare.traffic_result import ArmRequests, FailureCounts, Traffic, TrafficLaunch
 from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.messages import message
 from gpuprof.bench.serialization import decode, encode, to_plain
 from gpuprof.bench.workers import schedule
 from gpuprof.bench.workers.events import Found, State
@@ -71,7 +72,7 @@ def simulated(
 
 
 def verdict(traffic: Traffic, figure: str = "p50") -> str:
-    return next(each.judgement.verdict for each in traffic.figures if each.name == figure)
+    return next(str(each.verdict) for each in traffic.figures if each.figure == figure)
 
 
 # --- verdicts ------------------------------------------------------------------------------------
@@ -83,13 +84,14 @@ def test_a_known_ratio_is_told_apart(ratio: float, expected: str) -> None:
     found = [simulated(generator, ratio) for _ in range(20)]
     assert [verdict(each) for each in found].count(expected) >= 19
     ratios = [each.figures[0].ratio for each in found]
-    assert np.median([value for value in ratios if value is not None]) == pytest.approx(ratio, rel=0.005)
+    values = [each.value for each in ratios if each is not None]
+    assert np.median(values) == pytest.approx(ratio, rel=0.005)
 
 
 def test_equal_arms_are_hardly_ever_called_different() -> None:
     generator = np.random.default_rng(71)
     found = [simulated(generator) for _ in range(100)]
-    different = [each for each in found if {"slower", "faster"} & {f.judgement.verdict for f in each.figures}]
+    different = [each for each in found if {"slower", "faster"} & {f.verdict for f in each.figures}]
     assert len(different) <= 5
     assert sum(verdict(each) == "same" for each in found) >= 80
 
@@ -118,7 +120,7 @@ def test_quantiles_of_few_answers_are_insufficient() -> None:
     assert told["p50"]["ratio"] is not None
     assert (told["p95"]["ratio"], told["p95"]["verdict"]) == (None, "insufficient")
     assert told["p99"]["launches"] == 0
-    assert "p95 59, p99 299" in " ".join(traffic.notes)
+    assert "p95 59, p99 299" in " ".join(map(message, traffic.notes))
     whole = simulated(np.random.default_rng(73), requests=3_000)
     assert all(each.ratio is not None for each in whole.figures)
 
@@ -127,12 +129,12 @@ def test_quantiles_of_few_answers_are_insufficient() -> None:
 
 
 def test_the_interval_of_a_difference_of_failures() -> None:
-    found = Failures((0, 900), (0, 100)).difference
+    found = FailureCounts((0, 900), (0, 100)).difference
     assert found == pytest.approx((-0.0040904, 0.0, 0.0362167), abs=1e-6)
-    worse = Failures((1, 9_000), (30, 1_000)).difference
+    worse = FailureCounts((1, 9_000), (30, 1_000)).difference
     assert worse is not None
     assert 0.015 < worse[0] < worse[1] < worse[2] < 0.05
-    assert Failures((0, 0), (0, 5)).difference is None
+    assert FailureCounts((0, 0), (0, 5)).difference is None
 
 
 def test_the_interval_of_a_difference_covers_it() -> None:
@@ -140,7 +142,7 @@ def test_the_interval_of_a_difference_covers_it() -> None:
     covered = 0
     for _ in range(100):
         a, b = int(generator.binomial(900, 0.02)), int(generator.binomial(100, 0.05))
-        found = Failures((a, 900), (b, 100)).difference
+        found = FailureCounts((a, 900), (b, 100)).difference
         assert found is not None
         covered += found[0] <= 0.03 <= found[2]
     assert covered >= 92
@@ -151,7 +153,8 @@ def test_the_interval_of_a_difference_covers_it() -> None:
 
 def advised(ratio: float = 1.0, **how: Any) -> tuple[str, str, int | None]:
     found = simulated(np.random.default_rng(75), ratio, **how).advice
-    return found.action, f"{found.text}; {found.because}", found.more_launches
+    text = "; ".join(map(message, (found.text, *found.because)))
+    return found.action, text, found.more_launches
 
 
 def test_a_slower_variant_is_rolled_back() -> None:
@@ -180,7 +183,7 @@ def test_what_is_open_says_how_many_launches_more() -> None:
     assert more is not None
     # By hand: ((1.96 + 0.84) * 0.01 / ln(1.01))^2 + 1 = 9, of which 4 are made; the spread is an estimate.
     assert 1 <= more <= 30
-    assert f"measure {more} more launches" in text
+    assert f"measure {more} more process runs" in text
     assert "reaches above 1.010x" in text
 
 
@@ -195,9 +198,9 @@ def test_too_few_requests_leave_failures_open() -> None:
 def test_one_launch_is_no_ground_for_anything() -> None:
     action, text, more = advised(1.0, launches=1)
     assert (action, more) == ("keep", 3)
-    assert "two launches" in text
+    assert "two process runs" in text
     hopeless = advised(1.0, between=0.6, tail_margin=0.5)
-    assert "hardly settle it" in hopeless[1]
+    assert "hardly help" in hopeless[1]
     assert hopeless[2] is None
 
 
@@ -370,7 +373,7 @@ def test_a_later_launch_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     played(monkeypatch, None, BenchmarkError("it died"), None)
     found = measure_traffic(*variants("doubled", "doubled"), TrafficSettings((0.9, 0.1), launches=3))
     assert [each.number for each in found.launches] == [1, 3]
-    assert "failed launches: 1, first: it died" in str(found)
+    assert "failed process runs: 1, first: it died" in str(found)
     played(monkeypatch, BenchmarkError("it died"))
     with pytest.raises(BenchmarkError, match="it died"):
         measure_traffic(*variants("doubled", "doubled"), SMALL)

@@ -15,9 +15,10 @@ from gpuprof.bench.failures import DoesNotFitError
 from gpuprof.bench.measure.scaling import LargestBatch, ProbeOutcome, knee, largest_batch
 from gpuprof.bench.measure.startup import Startup, measure_startup
 from gpuprof.bench.results.files import ResultFiles, Stamp, document_of, row_of, to_csv, to_json
-from gpuprof.bench.results.target import Target, Verdict
+from gpuprof.bench.results.target import Target
 from gpuprof.bench.results.text import throughputs, to_markdown
 from gpuprof.bench.serialization import to_plain
+from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.bench.workers.job import JobSettings
 from gpuprof.bench.workers.schedule import Watcher, ignore
 from gpuprof.bench.workers.session import Session, SessionResult
@@ -52,7 +53,7 @@ class Finding:
     """What a benchmark found beside the figures of each batch size."""
 
     session: SessionResult
-    verdicts: dict[int, Verdict] = field(default_factory=dict)
+    verdicts: dict[int, TargetVerdict] = field(default_factory=dict)
     largest: LargestBatch | None = None
     startup: dict[str, Startup | None] = field(default_factory=dict)
     memory_ended: str | None = None

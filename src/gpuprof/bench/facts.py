@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Facts about figures as typed values: warnings, notes and reasons have a code, failures a message.
+"""Facts about figures as typed values: warnings, notes, reasons and advice have a code and values.
 
 Text is made of them in one place, messages.py, and nothing reads it back.
 """
@@ -7,7 +7,7 @@ Text is made of them in one place, messages.py, and nothing reads it back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
@@ -64,6 +64,31 @@ class Diagnostic:
         return cls(data["code"], Severity(data["severity"]), data["values"])
 
 
+def note(code: str, **values: Any) -> Diagnostic:
+    """Return a note; dataclasses and enums among its values become plain data."""
+    return Diagnostic(code, Severity.NOTE, {name: _plain(value) for name, value in values.items()})
+
+
+def warning(code: str, **values: Any) -> Diagnostic:
+    """Return a warning."""
+    return replace(note(code, **values), severity=Severity.WARNING)
+
+
+def error(code: str, **values: Any) -> Diagnostic:
+    """Return an error."""
+    return replace(note(code, **values), severity=Severity.ERROR)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Enum):
+        return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return {each.name: _plain(getattr(value, each.name)) for each in fields(value)}
+    if isinstance(value, (list, tuple)):
+        return [_plain(each) for each in value]
+    return {key: _plain(each) for key, each in value.items()} if isinstance(value, Mapping) else value
+
+
 # What files of format 1 call warnings.
 _RENAMED = {
     "spread": "relative_iqr",
@@ -77,15 +102,3 @@ _RENAMED = {
     "one launch": "one_process_run",
     "inputs": "changed_inputs",
 }
-
-
-@dataclass(frozen=True, slots=True)
-class Failure:
-    """Why something could not be measured: a code, the message on one line, and what to do about it."""
-
-    code: str
-    message: str
-    hint: str | None = None
-
-    def __str__(self) -> str:
-        return self.message if self.hint is None else f"{self.message}: {self.hint}"

@@ -3,7 +3,7 @@
 
 A template's fields are the values of the fact. Besides `str.format` it knows conversions: `!t` a time in
 seconds, `!p` a fraction as a percentage, `!x` a speed-up with its interval, `!o` a change in percentage
-points, `!d` another fact, `!n` batch sizes, `!l` a list.
+points, `!d` another fact, `!D` several, `!n` batch sizes, `!l` a list.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ import string
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from gpuprof.analyze.text_table import format_duration
 from gpuprof.bench.facts import Diagnostic
+from gpuprof.bench.number_text import interval_text, points_text, sizes_text, speedup_text, time_text
 
 Values = Mapping[str, Any]
 Message = str | Callable[[Values], str]
@@ -33,31 +33,39 @@ def message(fact: Diagnostic) -> str:
     return text
 
 
+_TITLES = {
+    "relative_iqr": "relative IQR",
+    "background_cpu_load": "background CPU load",
+    "cpu_frequency": "CPU frequency",
+    "warmup": "warm-up",
+}
+
+
 def title(code: str) -> str:
     """Return a code as words."""
-    return code.replace("_", " ")
+    return _TITLES.get(code, code.replace("_", " "))
 
 
 def _message_of_plain(plain: Mapping[str, Any] | Diagnostic) -> str:
     return message(plain if isinstance(plain, Diagnostic) else Diagnostic.from_dict(plain))
 
 
-def _duration(seconds: float) -> str:
-    return format_duration(seconds * 1e9)
-
-
 _CONVERSIONS: dict[str, Callable[[Any], str]] = {
-    "t": _duration,
+    "t": time_text,
     "p": lambda fraction: f"{fraction:.1%}",
     "d": _message_of_plain,
-    "l": ", ".join,
+    "D": lambda facts: "; ".join(map(_message_of_plain, facts)),
+    "l": lambda names: ", ".join(map(str, names)),
+    "n": sizes_text,
+    "x": speedup_text,
+    "o": points_text,
 }
 
 
 class _Formatter(string.Formatter):
     def convert_field(self, value: Any, conversion: str | None) -> Any:
         known = _CONVERSIONS.get(conversion or "")
-        return super().convert_field(value, conversion) if known is None else known(value)  # type: ignore[arg-type]
+        return super().convert_field(value, conversion) if known is None else known(value)
 
 
 _formatter = _Formatter()
@@ -67,6 +75,96 @@ def _warmup(values: Values) -> str:
     text = f"{values['calls']:,} calls in {values['elapsed_s']:.2f} s did not reach a steady state"
     drift = values["drift"]
     return text if drift is None else f"{text}; the last windows differ by {drift:.1%}"
+
+
+def _relative_speed(values: Values) -> str:
+    text = f"{speedup_text(values['speedup'])} as fast as {values['baseline']}"
+    if not values["left_out"]:
+        return text
+    sizes, left_out = sizes_text(values["sizes"]), sizes_text(values["left_out"])
+    return f"{text} at batch size {sizes} (not measured at {left_out})"
+
+
+def _by_batch_size(values: Values) -> str:
+    parts = (f"{name} at {sizes_text(sizes)}" for name, sizes in values["sizes"].items())
+    return f"The best variant depends on the batch size: {', '.join(parts)}"
+
+
+def _not_finite(values: Values) -> str:
+    kinds = [f"{values[key]:,} {text}" for key, text in _NOT_FINITE.items() if values[key]]
+    return f"its outputs contain {' and '.join(kinds)}"
+
+
+_NOT_FINITE = {"nan": "NaN", "infinity": "infinities"}
+
+
+def _best_throughput(values: Values) -> str:
+    rate, target = values["throughput_per_s"], values["target"]
+    text = f"{rate:,.{0 if rate >= 100 else 2}f} samples/s is the best of the sizes measured"
+    return text if target is None else f"{text} and meets {target}"
+
+
+def _target_not_met(values: Values) -> str:
+    others = (
+        f"; {name} meets it at batch size {sizes_text(found)}" for name, found in values["others"].items()
+    )
+    return f"no batch size of {values['variant']} is shown to meet it{''.join(others)}"
+
+
+_SETTINGS = {
+    "threads": "numbers of threads",
+    "tf32": "settings of TF32",
+    "input_shape": "input shapes",
+    "device": "devices",
+    "data": "data",
+    "seed": "seeds",
+}
+
+
+def _different_settings(values: Values) -> str:
+    return f"the variants ran with different {_SETTINGS[values['setting']]}: {', '.join(values['different'])}"
+
+
+def _too_few_requests(values: Values) -> str:
+    needs = ", ".join(f"{name} {count:,}" for name, count in values["needed"].items())
+    names = ", ".join(values["needed"])
+    return f"too few samples for {names}: 2 process runs need this many requests of each variant: {needs}"
+
+
+def _traffic_slower(values: Values) -> str:
+    return f"{values['variant']} is slower: {_figure_ratio(values)} is above {1 + values['margin']:.3f}x"
+
+
+def _traffic_inconclusive(values: Values) -> str:
+    return f"{_figure_ratio(values)} reaches above {1 + values['margin']:.3f}x"
+
+
+def _figure_ratio(values: Values) -> str:
+    ratio = values["ratio"]
+    interval = interval_text(ratio["low"], ratio["high"], "no interval")
+    return f"{values['figure']} {ratio['value']:.3f}x ({interval})"
+
+
+def _traffic_same(values: Values) -> str:
+    figures = ", ".join(_figure_ratio(each) for each in values["figures"])
+    text = f"{values['variant']} is not slower by more than the margins ({figures})"
+    return f"{text}, and does not fail more often"
+
+
+def _swapped_classes(values: Values) -> str:
+    first, second = values["first"], values["second"]
+    scores = {True: "; their scores are exchanged", False: "; their scores are not exchanged", None: ""}
+    return (
+        f"classes {first} and {second} are swapped: {values['first_moved']:,} of {values['first_count']:,} "
+        f"predictions of {first} became {second}, {values['second_moved']:,} of {values['second_count']:,} "
+        f"the other way{scores[values['by_scores']]}"
+    )
+
+
+def _degraded_class(values: Values) -> str:
+    text = f"class {values['name']}: accuracy from {values['baseline']:.1%} to {values['accuracy']:.1%}"
+    text += f" of {values['samples']:,} samples (p={values['p_value']:.2g})"
+    return text if values["becomes"] is None else f"{text}, mostly predicted as {values['becomes']}"
 
 
 MESSAGES: dict[str, Message] = {
@@ -88,4 +186,146 @@ MESSAGES: dict[str, Message] = {
     "changed_inputs": "the calls change their inputs: each call computes something else than the one before",
     "failed_process_runs": "{failed} of {process_runs} process runs failed, first: {first}",
     "one_process_run": "one process run does not show how much runs differ: compare with launches=10",
+    # --- why there is no figure ---
+    "failed": "{message}",
+    "not_measured": "the comparison was aborted before all of it was measured",
+    "unavailable": "{reason}",
+    "no_run": "{reason}",
+    "variant_failed": "it could not be measured",
+    "accuracy_not_requested": "comparing outputs was not requested",
+    "comparison_aborted": "the comparison was aborted before",
+    "no_dataset": "no data set was given",
+    "no_outputs": "{reason}",
+    "no_baseline_outputs": "the baseline {baseline} gave no outputs: {reason}",
+    # --- notes of a comparison ---
+    "interrupted": "interrupted before it was complete",
+    "restored_runs": "{restored} of {runs} process runs are from an earlier time",
+    "fewer_runs": "aborted: {runs} of {planned} process runs were made",
+    "not_interleaved": (
+        "{baseline} and {variant} were not measured interleaved: {restored_of_baseline} and {restored} of "
+        "their process runs are from an earlier time, and a machine that has changed since looks like a "
+        "difference: "
+        "--fresh measures all of them interleaved"
+    ),
+    "different_settings": _different_settings,
+    "runs_differ": (
+        "{variant}, batch size {batch_size}: all samples together give {pooled:.3g}x and the process runs "
+        "one by one {by_run:.3g}x: they differ much from one another"
+    ),
+    "no_traffic": "no requests were shared: {reason}",
+    "no_layers_compared": "{variant}: {reason}",
+    "no_reference": "tolerance is not judged: the {reference} failed: {reason}",
+    # --- outputs ---
+    "not_finite": lambda values: (
+        f"{values['output']}: {values['found']} in the optimized variant; the baseline has "
+        f"{format(values['baseline_count'], ',') if values['baseline_count'] else 'none'}"
+    ),
+    "baseline_not_finite": "{output}: {found} in the baseline; the optimized variant has none",
+    "output_beyond_tolerance": "{output}: beyond tolerance: {reason}",
+    "swapped_classes": _swapped_classes,
+    "degraded_class": _degraded_class,
+    "more_degraded_classes": "{count} more classes have a lower accuracy",
+    "lower_accuracy": "accuracy is {verdict}: {value:+.2%} ({low:+.2%} to {high:+.2%}, p={p_value:.2g})",
+    "metric_failed": "{reason}",
+    # --- quality ---
+    "is_baseline": "it is what the others are compared with",
+    "outputs_not_compared_as_requested": "its outputs were not compared, as requested",
+    "outputs_not_compared": "its outputs were not compared: {reason!d}",
+    "outputs_not_finite": _not_finite,
+    "accuracy_lower": lambda values: (
+        f"its accuracy is lower by {points_text(values['change'], is_loss=True)}"
+    ),
+    "accuracy_kept": lambda values: (
+        f"its accuracy is {'the same' if values['verdict'] == 'same' else values['verdict']}: "
+        f"{points_text(values['change'])}"
+    ),
+    "accuracy_inconclusive": "{samples:,} samples are too few to judge its accuracy: {change!o}",
+    "within_tolerance": "its outputs differ by no more than their type explains",
+    "beyond_tolerance": "its outputs differ by more than their type explains, and there are no labels",
+    "no_labels": "there are no labels to judge its differences",
+    # --- the headline ---
+    "nothing_measured": "No variant was measured",
+    "no_baseline": lambda values: (
+        f"Nothing can be compared: {values['variant']}, the baseline, "
+        f"{'was not measured' if values['is_missing'] else 'failed'}"
+    ),
+    "one_variant": "Only {variant} was measured: there is nothing to compare it with",
+    "take_variant": "Take {variant}: {speed!d}, and {reason!d}",
+    "quality_unknown": "{variant} is {speed!d}; whether its outputs are good enough is unknown: {reason!d}",
+    "keep_baseline": "Keep {variant}: {reason!d}",
+    "faster_but_unfit": "{variant} is faster, but {reason!d}",
+    "inconclusive_and_unfit": "whether {variant} is faster is inconclusive, but {reason!d}",
+    "all_others_failed": "no other variant could be measured",
+    "none_faster": "no other variant is faster",
+    "by_batch_size": _by_batch_size,
+    "inconclusive": "Inconclusive: {variant} is {speed!d}, {reason!d}",
+    "mixed_speed": "faster at some batch sizes and slower at others",
+    "no_interval": "and so few process runs, or such noisy ones, give no interval",
+    "interval_crosses_margin": "and the interval crosses the equivalence margin",
+    "relative_speed": _relative_speed,
+    "machine_was_busy": "{headline!d}. The machine was busy meanwhile",
+    # --- what to do next ---
+    "take": "take {variant}",
+    "speed_and_quality": "{speed!d}; {quality!d}",
+    "consider_too": "consider {variant} too",
+    "speeds_overlap": ("its speed-up of {speedup!x} cannot be distinguished from {best_speedup!x} of {best}"),
+    "do_not_take": lambda values: (
+        f"do not take {values['variant']}, though it {'is' if values['is_certain'] else 'may be'} even faster"
+    ),
+    "compare_labelled": "compare {variant} on labelled data before it is used (--dataset)",
+    "take_at_batch_sizes": "take {variant} at batch size {sizes!n}",
+    "none_faster_there": "nothing is faster there",
+    "fastest_there": "it is the fastest there",
+    "name_second_variant": "name a second variant",
+    "needs_two_variants": "a comparison needs two",
+    "continue_measuring": "run the same command again, which measures {variant}",
+    "fix_or_other_baseline": "fix {variant}, or name another baseline",
+    "fix_or_leave_out": "fix {variant}, or leave it out",
+    "fix_variant": "fix {variant}",
+    "leave_out": "leave {variant} out",
+    "is_slower": "it is {speedup!x} as fast as the baseline",
+    "quieter_machine": lambda values: (
+        "measure again on a quieter machine"
+        f"{', or with fewer threads (OMP_NUM_THREADS=1)' if values['has_threads'] else ''}"
+    ),
+    "disturbed_runs": "{disturbed} of {runs} measurements were disturbed, for example: {first!d}",
+    "judge_metric": "judge whether {metric} of {value:.4g} is acceptable for {variant}",
+    "metric_of_baseline": "the baseline has {baseline:.4g}, and {better} is better",
+    "check_classes": "check the classes that {variant} predicts worse",
+    "degraded_classes": "{classes!l}: their accuracy is lower, though the accuracy over all is not",
+    "do_not_promise": "do not promise {target}",
+    "target_not_met": _target_not_met,
+    "best_batch_size": "run {variant} at batch size {batch_size} where throughput counts",
+    "best_throughput": _best_throughput,
+    "calibrate_with_others": "calibrate {variant} with other samples than it is judged by",
+    "calibrated_on_dataset": "its scales come from {calibration}: other samples may have worse predictions",
+    "calibrate_with_real": "calibrate {variant} with samples like those in use (RECIPE:64:FOLDER)",
+    "calibrated_on_synthetic": "its scales come from {calibration}",
+    "measure_on_quieter_machine": "measure {variant} again on a quieter machine",
+    "too_many_runs_needed": "more than {most:,} process runs would be needed for a verdict: {speedup!x}",
+    "more_runs": "measure {variant} in {runs} process runs each (--launches {runs})",
+    "inconclusive_after_runs": "after {runs} its speed-up is inconclusive: {speedup!x}",
+    "more_labelled_samples": "compare the outputs on more labelled samples",
+    "wide_accuracy_interval": "the interval of an accuracy is too wide",
+    # --- shared traffic ---
+    "do_not_roll_out": "do not roll out {variant}, whose requests are as fast",
+    "reasons": "{reasons!D}",
+    "roll_back": "roll back: serve with {first} alone",
+    "roll_out": "roll out to 100%: serve with {second} alone",
+    "keep_split": "keep {second} at {share:.0%} and measure {more_runs} more process runs",
+    "keep_split_inconclusive": (
+        "keep {second} at {share:.0%}: more process runs hardly help, use wider margins or a quieter machine"
+    ),
+    "fails_more_often": (
+        "{second} fails more often: {failed:,} of {requests:,} requests, {first} {first_failed:,} of "
+        "{first_requests:,} (difference {low:.2%} to {high:.2%})"
+    ),
+    "traffic_slower": _traffic_slower,
+    "traffic_inconclusive": _traffic_inconclusive,
+    "traffic_same": _traffic_same,
+    "needs_medians": "the medians of at least two process runs are needed",
+    "may_fail_more_often": "that {second} fails more often by {margin!p} is not ruled out",
+    "failed_traffic_runs": "failed process runs: {failed}, first: {first}",
+    "traffic_interrupted": "interrupted: these are the process runs until then",
+    "too_few_requests": _too_few_requests,
 }

@@ -21,6 +21,7 @@ from gpuprof.cli.termination import EXIT_TERMINATED, terminated_like_interrupted
 from gpuprof.errors import BenchmarkError, GpuprofError
 
 if TYPE_CHECKING:
+    from gpuprof.bench.compare.document import BatchFigures, ComparisonDocument
     from gpuprof.bench.compare.plan import CampaignPlan
     from gpuprof.bench.compare.run import Finished
     from gpuprof.bench.workers.events import Ended
@@ -200,10 +201,11 @@ def _run(plan: CampaignPlan, options: ReportOptions) -> None:
 
 
 def _hand_out(finished: Finished, folder: Path, reports: tuple[str, ...], *, as_json: bool) -> None:
+    from gpuprof.bench.compare.document import plain_document
     from gpuprof.bench.compare.run import REPORT_NAME
     from gpuprof.bench.compare.runner import mark_finished
-    from gpuprof.bench.compare.text import document_text
     from gpuprof.bench.report import write_report
+    from gpuprof.bench.report.console import document_text
 
     document = finished.document
     failure: GpuprofError | None = None
@@ -215,7 +217,7 @@ def _hand_out(finished: Finished, folder: Path, reports: tuple[str, ...], *, as_
     except GpuprofError as error:
         paths, failure = [], error
     if as_json:
-        click.echo(json.dumps(document, indent=1, allow_nan=False, default=str))
+        click.echo(json.dumps(plain_document(document), indent=1, allow_nan=False, default=str))
     else:
         click.echo(document_text(document) + "\n")
         for path in paths:
@@ -227,39 +229,36 @@ def _hand_out(finished: Finished, folder: Path, reports: tuple[str, ...], *, as_
         raise failure
 
 
-def _exit(document: dict[str, Any]) -> None:
-    """End with what it says: 2 where a variant failed, 1 for a missed target, 3 where it is open."""
-    failed = [each for each in document["variants"] if each["status"] != "measured"]
+def _exit(document: ComparisonDocument) -> None:
+    """Exit with 2 where a variant failed, 1 for a missed target, 3 where the result is inconclusive."""
+    from gpuprof.bench.verdicts import TargetVerdict, VariantStatus
+
+    failed = [each for each in document.variants if each.status != VariantStatus.MEASURED]
     if failed:
         first = failed[0]
         raise BenchmarkError(
-            f"{len(failed)} of {len(document['variants'])} variants failed, {first['name']} first: "
-            f"{first['failure']}"
+            f"{len(failed)} of {len(document.variants)} variants failed, {first.name} first: {first.failure}"
         )
     context = click.get_current_context()
     chosen = _chosen(document)
     if not chosen:
         context.exit(EXIT_INCONCLUSIVE)
-    verdicts = {batch["target"] for batch in chosen}
-    if "missed" in verdicts:
+    verdicts = {batch.target for batch in chosen}
+    if TargetVerdict.MISSED in verdicts:
         context.exit(EXIT_MISSED)
-    if "inconclusive" in verdicts:
+    if TargetVerdict.INCONCLUSIVE in verdicts:
         context.exit(EXIT_INCONCLUSIVE)
 
 
-def _chosen(document: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return the batch sizes of what is to be taken, of several variants where that depends on the size."""
-    summary, variants = document["summary"], document["variants"]
-    taken = summary["by_batch_size"] or {}
-    if summary["choice"] is None and len(variants) > 1:
+def _chosen(document: ComparisonDocument) -> list[BatchFigures]:
+    """Return the batch sizes of the recommended variant, of several where that depends on the size."""
+    summary, variants = document.summary, document.variants
+    if summary.choice is None and len(variants) > 1:
+        taken = summary.by_batch_size or {}
         return [
-            batch
-            for each in variants
-            for batch in each["batches"]
-            if taken.get(batch["batch_size"]) == each["name"]
+            batch for each in variants for batch in each.batches if taken.get(batch.batch_size) == each.name
         ]
-    chosen = next((each for each in variants if each["name"] == summary["choice"]), variants[0])
-    return list(chosen["batches"])
+    return list((document.choice or variants[0]).batches)
 
 
 def _outcome(event: Ended) -> str:

@@ -33,7 +33,7 @@ TOP = 5
 NO_ANSWER = -1
 
 
-class _VariantCounts:
+class _PredictionCounts:
     """What one variant answered."""
 
     def __init__(self) -> None:
@@ -59,7 +59,7 @@ class ClassificationSum:
         self._samples = self._same = self._shared = 0
         self._answers: Counter[tuple[int, int]] = Counter()
         self._columns = ScoreColumns(classes)
-        self._baseline, self._optimized = _VariantCounts(), _VariantCounts()
+        self._baseline, self._optimized = _PredictionCounts(), _PredictionCounts()
         self._paired: Integers | None = None
 
     def add(self, baseline: Any, optimized: Any, labels: Any = None) -> None:
@@ -132,13 +132,13 @@ class ClassificationSum:
 
     def _variant(
         self,
-        counts: _VariantCounts,
+        counts: _PredictionCounts,
         accuracy: float | None,
         per_class: tuple[ClassFigures, ...],
         side: int,
-    ) -> VariantFigures:
+    ) -> ClassificationFigures:
         has_top = self._has_top and accuracy is not None
-        return VariantFigures(
+        return ClassificationFigures(
             without_answer=counts.without_answer,
             accuracy=accuracy,
             top5_accuracy=counts.in_top / self._samples if has_top else None,
@@ -178,7 +178,7 @@ class ClassFigures:
 
 
 @dataclass(frozen=True, slots=True)
-class VariantFigures:
+class ClassificationFigures:
     """One variant. All but `without_answer` are None without labels.
 
     `precision`, `recall` and `f1` are means over the classes that have samples ("macro"); a class that is
@@ -207,8 +207,8 @@ class Classification:
     samples: int
     top1_agreement: float
     top5_agreement: float | None
-    baseline: VariantFigures
-    optimized: VariantFigures
+    baseline: ClassificationFigures
+    optimized: ClassificationFigures
     change: Change | None
     per_class: tuple[ClassFigures, ...]
     swapped: tuple[SwappedClasses, ...]

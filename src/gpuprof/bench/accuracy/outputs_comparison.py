@@ -21,6 +21,7 @@ from gpuprof.bench.accuracy.tolerance import (
     rounding_copy,
 )
 from gpuprof.bench.accuracy.variants import Variant, double_precision, unharmed
+from gpuprof.bench.facts import Diagnostic
 from gpuprof.errors import BenchmarkError
 
 FORMAT = 1
@@ -43,8 +44,8 @@ class OutputComparison:
     notes: tuple[str, ...]
 
     @property
-    def findings(self) -> tuple[str, ...]:
-        """What speaks against the optimized variant, a line each; empty where nothing was found."""
+    def findings(self) -> tuple[Diagnostic, ...]:
+        """Warnings about the optimized variant; empty where nothing was found."""
         from gpuprof.bench.accuracy.outputs_report import findings_of
 
         return findings_of(self)
@@ -59,7 +60,7 @@ class OutputComparison:
                 "numerics": [asdict(each) for each in self.numerics],
                 "classification": None if self.classification is None else self.classification.to_dict(),
                 "tolerance": [each.to_dict() for each in self.tolerance],
-                "findings": list(self.findings),
+                "findings": [each.to_dict() for each in self.findings],
                 "notes": list(self.notes),
             }
         )

@@ -4,14 +4,17 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from gpuprof.analyze.text_table import Column, escape_text, format_share, text_table
+from gpuprof.bench.facts import Diagnostic, warning
+from gpuprof.bench.messages import message
+from gpuprof.bench.verdicts import ToleranceVerdict
 
 if TYPE_CHECKING:
     from gpuprof.bench.accuracy.classes import ClassFigures, Classification
-    from gpuprof.bench.accuracy.label_permutation import SwappedClasses
     from gpuprof.bench.accuracy.numerics import Numerics
     from gpuprof.bench.accuracy.outputs_comparison import OutputComparison
     from gpuprof.bench.accuracy.tolerance import Tolerance
@@ -24,13 +27,15 @@ _MOST_NAMED = 5
 def outputs_report(comparison: OutputComparison) -> str:
     """Return all of it, at most 100 columns wide where names allow it."""
     lines = [f"{_counted(comparison.samples, 'sample')} in {_counted(comparison.batches, 'batch', 'es')}", ""]
-    lines += wrapped("! ", comparison.findings) or ["nothing found that speaks against the optimized variant"]
+    lines += wrapped("! ", map(message, comparison.findings)) or [
+        "no difference found that is worth a warning"
+    ]
     lines += ["", numerics_table(comparison.numerics)]
     places = _place_lines(comparison.numerics)
     lines += ["", *places] if places else []
     if comparison.tolerance:
         lines += ["", _tolerance_table(comparison.tolerance)]
-        unknown = [str(each) for each in comparison.tolerance if each.verdict == "unknown"]
+        unknown = [str(each) for each in comparison.tolerance if each.verdict == ToleranceVerdict.UNKNOWN]
         lines += wrapped("", unknown)
     else:
         lines += ["", "tolerance: not judged without a reference of higher precision (reference=True)"]
@@ -44,7 +49,7 @@ def _counted(count: int, what: str, ending: str = "s") -> str:
     return f"{count:,} {what}{'' if count == 1 else ending}"
 
 
-def wrapped(mark: str, lines: Sequence[str]) -> list[str]:
+def wrapped(mark: str, lines: Iterable[str]) -> list[str]:
     """Return lines of bearable length, each after a mark, with whatever names they hold made harmless."""
     return [
         part
@@ -56,51 +61,45 @@ def wrapped(mark: str, lines: Sequence[str]) -> list[str]:
 # --- findings ------------------------------------------------------------------------------------
 
 
-def findings_of(comparison: OutputComparison) -> tuple[str, ...]:
-    """Return what speaks against the optimized variant, the gravest first."""
-    found = [line for each in comparison.numerics for line in _not_finite_lines(each)]
+def findings_of(comparison: OutputComparison) -> tuple[Diagnostic, ...]:
+    """Return what is wrong with the outputs of the optimized variant, the most severe first."""
+    found = [each for figures in comparison.numerics for each in _not_finite(figures)]
     found += [
-        f"{each.name}: beyond tolerance: {each.reason}"
+        warning("output_beyond_tolerance", output=each.name, reason=each.reason)
         for each in comparison.tolerance
-        if each.verdict == "beyond"
+        if each.verdict == ToleranceVerdict.BEYOND
     ]
     if comparison.classification is not None:
         found += _class_findings(comparison.classification)
     return tuple(found)
 
 
-def _not_finite_lines(figures: Numerics) -> Iterator[str]:
+def _not_finite(figures: Numerics) -> Iterator[Diagnostic]:
     old, new = figures.baseline_not_finite, figures.optimized_not_finite
     if new.count:
-        beside = "the baseline has none" if not old.count else f"the baseline has {old.count:,}"
-        yield f"{figures.name}: {new} in the optimized variant; {beside}"
+        yield warning("not_finite", output=figures.name, found=str(new), baseline_count=old.count)
     elif old.count:
-        yield f"{figures.name}: {old} in the baseline; the optimized variant has none"
+        yield warning("baseline_not_finite", output=figures.name, found=str(old))
 
 
-def _class_findings(found: Classification) -> Iterator[str]:
+def _class_findings(found: Classification) -> Iterator[Diagnostic]:
     for pair in found.swapped:
-        yield _swap_line(found, pair)
+        names = {"first": found.name_of(pair.first), "second": found.name_of(pair.second)}
+        yield warning("swapped_classes", **(asdict(pair) | names))
     for each in found.degraded[:_MOST_NAMED]:
-        mostly = "" if each.becomes is None else f", mostly called {found.name_of(each.becomes[0])}"
-        yield (
-            f"class {found.name_of(each.label)} degrades: {each.accuracy[0]:.1%} to {each.accuracy[1]:.1%} "
-            f"of {each.count:,} samples right (p={each.p_value:.2g}){mostly}"
+        yield warning(
+            "degraded_class",
+            name=found.name_of(each.label),
+            baseline=each.accuracy[0],
+            accuracy=each.accuracy[1],
+            samples=each.count,
+            p_value=each.p_value,
+            becomes=None if each.becomes is None else found.name_of(each.becomes[0]),
         )
     if len(found.degraded) > _MOST_NAMED:
-        yield f"{len(found.degraded) - _MOST_NAMED} more classes degrade"
+        yield warning("more_degraded_classes", count=len(found.degraded) - _MOST_NAMED)
     if found.change is not None and found.change.verdict == "lower":
-        yield f"accuracy is {found.change}"
-
-
-def _swap_line(found: Classification, pair: SwappedClasses) -> str:
-    one, other = found.name_of(pair.first), found.name_of(pair.second)
-    scores = {True: "; their scores are exchanged", False: "; their scores are not exchanged", None: ""}
-    return (
-        f"classes {one} and {other} are swapped: {pair.first_moved:,} of {pair.first_count:,} answers {one} "
-        f"became {other}, {pair.second_moved:,} of {pair.second_count:,} the other way"
-        f"{scores[pair.by_scores]}"
-    )
+        yield warning("lower_accuracy", **found.change.to_dict())
 
 
 # --- tables --------------------------------------------------------------------------------------

@@ -22,12 +22,12 @@ from __future__ import annotations
 import copy
 import sys
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 from gpuprof.bench.accuracy.locations import plain
+from gpuprof.bench.verdicts import ToleranceVerdict
 from gpuprof.errors import BenchmarkError
 
-ToleranceVerdict = Literal["within", "beyond", "unknown"]
 SLACK = 4.0
 # A baseline that sums in a lucky order, or in blocks, must not forbid other kernels for the same type.
 _OTHER_ORDER = 8.0
@@ -135,14 +135,14 @@ def judge(
     baseline_dtype, optimized_dtype = dtypes
     if new_not_finite:
         reason = f"{new_not_finite:,} values are NaN or infinite, and finite in the reference"
-        return Tolerance(name, "beyond", reason, *dtypes, baseline_error, optimized_error)
+        return Tolerance(name, ToleranceVerdict.BEYOND, reason, *dtypes, baseline_error, optimized_error)
     why_not = _why_unknown(baseline_error, optimized_error, dtypes, reference_dtype)
     if why_not or baseline_error is None or optimized_error is None:
-        return Tolerance(name, "unknown", why_not, *dtypes, baseline_error, optimized_error)
+        return Tolerance(name, ToleranceVerdict.UNKNOWN, why_not, *dtypes, baseline_error, optimized_error)
     assert baseline_dtype is not None
     assert optimized_dtype is not None
     allowed = allowance(baseline_error, baseline_dtype, optimized_dtype, rounding_error)
-    verdict: ToleranceVerdict = "within" if optimized_error <= allowed else "beyond"
+    verdict = ToleranceVerdict.WITHIN if optimized_error <= allowed else ToleranceVerdict.BEYOND
     reason = f"error {optimized_error:.2g} of {allowed:.2g} that {optimized_dtype} allows"
     return Tolerance(name, verdict, reason, *dtypes, baseline_error, optimized_error, allowed)
 

@@ -3,15 +3,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from gpuprof.bench.accuracy.locations import plain
 from gpuprof.bench.accuracy.metrics import Metric, evaluate_metrics, load_metric
 from gpuprof.bench.accuracy.outputs_comparison import OutputComparison
-from gpuprof.bench.compare.advice import NOT_ASKED
 from gpuprof.bench.compare.answers import (
     BATCH_SIZE,
     FailedAnswers,
@@ -20,18 +19,21 @@ from gpuprof.bench.compare.answers import (
     record_answers,
     reference_spec,
 )
+from gpuprof.bench.compare.document import AccuracyFigures, DegradedClass, MetricFigures, ScoreFigures
 from gpuprof.bench.compare.layer_job import can_be_compared, layers_that_depart
 from gpuprof.bench.compare.plan import CampaignPlan, Variant
 from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.facts import Diagnostic, note
 from gpuprof.bench.models.dataset import Dataset, open_dataset
+from gpuprof.bench.verdicts import AccuracyVerdict, ToleranceVerdict
 from gpuprof.bench.workers.events import Event, State
 from gpuprof.errors import GpuprofError
+from gpuprof.stats.quantiles import Estimate
 
 if TYPE_CHECKING:
-    from gpuprof.bench.accuracy.classes import ClassFigures, Classification, VariantFigures
+    from gpuprof.bench.accuracy.classes import ClassFigures, Classification, ClassificationFigures
     from gpuprof.bench.accuracy.metrics import MetricValue
     from gpuprof.bench.accuracy.numerics import Numerics
-    from gpuprof.bench.accuracy.outputs_comparison import OutputComparison
 
 
 OnVariantEvent = Callable[[str, Event], None]
@@ -40,10 +42,10 @@ REFERENCE = "float64 reference"
 
 @dataclass(frozen=True, slots=True)
 class AccuracyOfAll:
-    """For each variant its accuracy as the comparison document has it, or why there is none; and notes."""
+    """For each variant its accuracy, or why there is none; and notes."""
 
-    of: dict[str, dict[str, Any] | str]
-    notes: tuple[str, ...] = ()
+    of: dict[str, AccuracyFigures | Diagnostic]
+    notes: tuple[Diagnostic, ...] = ()
 
 
 def _ignore(_variant: str, _event: Event) -> None:
@@ -69,7 +71,8 @@ def compare_accuracy(plan: CampaignPlan, folder: Path, on_event: OnVariantEvent 
     """
     opened = open_plan_dataset(plan)
     if opened is None:
-        return AccuracyOfAll({each.name: NOT_ASKED for each in plan.variants})
+        not_requested = note("accuracy_not_requested")
+        return AccuracyOfAll({each.name: not_requested for each in plan.variants})
     return _AccuracyRun(plan, folder, on_event, *opened).run()
 
 
@@ -85,17 +88,17 @@ class _AccuracyRun:
         assert plan.accuracy is not None
         self._plan, self._accuracy, self._folder = plan, plan.accuracy, folder
         self._on_event, self._dataset, self._metrics = on_event, dataset, metrics
-        self._notes: dict[str, None] = {}
+        self._notes: list[Diagnostic] = []
 
     def run(self) -> AccuracyOfAll:
         """Answer with the baseline first: without it the others need not be asked."""
         plan = self._plan
         baseline = self._answered(plan.baseline.name, plan.baseline.spec, self._place(plan.baseline))
         if isinstance(baseline, FailedAnswers):
-            reason = f"the baseline {baseline.name} gave no answers"
-            others = f"{reason}: {baseline.reason}"
+            own = note("no_outputs", reason=baseline.reason)
+            others = note("no_baseline_outputs", baseline=baseline.name, reason=baseline.reason)
             return AccuracyOfAll(
-                {each.name: baseline.reason if each is plan.baseline else others for each in plan.variants}
+                {each.name: own if each is plan.baseline else others for each in plan.variants}
             )
         reference = self._reference()
         found = {each.name: self._of(each, baseline, reference) for each in plan.variants}
@@ -103,23 +106,23 @@ class _AccuracyRun:
 
     def _of(
         self, variant: Variant, baseline: StoredAnswers, reference: StoredAnswers | None
-    ) -> dict[str, Any] | str:
+    ) -> AccuracyFigures | Diagnostic:
         is_baseline = variant is self._plan.baseline
         found = baseline if is_baseline else self._answered(variant.name, variant.spec, self._place(variant))
         if isinstance(found, FailedAnswers):
-            return found.reason
+            return note("no_outputs", reason=found.reason)
         try:
             compared = self._compared(baseline, found, reference)
         except (GpuprofError, OSError, MemoryError) as error:
-            return str(error) or "there was not enough memory to compare them"
+            return note("no_outputs", reason=str(error) or "there is not enough memory to compare them")
         values = evaluate_metrics(self._metrics, baseline, found)
-        told = accuracy_document(compared, metrics=values, is_baseline=is_baseline)
-        if told is not None and not is_baseline and _departs(told):
-            told["findings"] += self._by_layer(variant)
-        return told or "nothing was compared"
+        figures = accuracy_figures(compared, metrics=values, is_baseline=is_baseline)
+        if is_baseline or not _diverges(figures):
+            return figures
+        return replace(figures, findings=(*figures.findings, *self._by_layer(variant)))
 
-    def _by_layer(self, variant: Variant) -> list[str]:
-        """Return where a variant departs, where its layers can be told."""
+    def _by_layer(self, variant: Variant) -> list[Diagnostic]:
+        """Return where a variant diverges, where its layers can be compared."""
         baseline = self._plan.baseline.spec
         if not can_be_compared(baseline, variant.spec):
             return []
@@ -128,15 +131,20 @@ class _AccuracyRun:
             baseline, variant.spec, self._dataset, time_limit_s=self._plan.time_limit_s
         )
         if why_not is not None:
-            self._notes[f"{variant.name}: {why_not}"] = None
-        return found
+            self._add_note(note("no_layers_compared", variant=variant.name, reason=why_not))
+        return [note("layer_divergence", text=each) for each in found]
+
+    def _add_note(self, added: Diagnostic) -> None:
+        if added not in self._notes:
+            self._notes.append(added)
 
     def _compared(
         self, baseline: StoredAnswers, found: StoredAnswers, reference: StoredAnswers | None
     ) -> OutputComparison:
         margin = self._accuracy.margin
         compared = compare_answers(baseline, found, margin=margin, reference=reference)
-        self._notes |= dict.fromkeys(compared.notes)
+        for each in compared.notes:
+            self._add_note(note("outputs", text=each))
         return compared
 
     def _reference(self) -> StoredAnswers | None:
@@ -146,7 +154,7 @@ class _AccuracyRun:
             return None
         found = self._answered(REFERENCE, spec, self._folder / "reference")
         if isinstance(found, FailedAnswers):
-            self._notes[f"tolerance is not judged: the {REFERENCE} failed: {found.reason}"] = None
+            self._add_note(note("no_reference", reference=REFERENCE, reason=found.reason))
             return None
         return found
 
@@ -166,57 +174,54 @@ class _AccuracyRun:
         return self._folder / f"{self._plan.variants.index(variant):02d}"
 
 
-def _departs(told: Mapping[str, Any]) -> bool:
-    """Whether a variant's answers are worse than its type explains, or not finite."""
-    is_worse = told["tolerance"] == "beyond" or told["verdict"] == "lower"
-    return is_worse or bool(told["nan"] or told["infinity"])
+def _diverges(figures: AccuracyFigures) -> bool:
+    """Whether a variant's outputs are worse than its type explains, or not finite."""
+    is_beyond = figures.tolerance == ToleranceVerdict.BEYOND
+    return is_beyond or figures.verdict == AccuracyVerdict.LOWER or not figures.is_finite
 
 
-_FIGURES = ("accuracy", "precision", "recall", "f1")
+_SCORES = ("accuracy", "precision", "recall", "f1")
+# These are in `degraded_classes`, with their figures.
+_OF_CLASSES = ("degraded_class", "more_degraded_classes")
 
 
-def accuracy_document(
-    comparison: OutputComparison | None,
-    *,
-    metrics: Sequence[MetricValue] = (),
-    is_baseline: bool = False,
-) -> dict[str, Any] | None:
-    """Return the accuracy of one variant; None where nothing was compared.
+def accuracy_figures(
+    comparison: OutputComparison, *, metrics: Sequence[MetricValue] = (), is_baseline: bool = False
+) -> AccuracyFigures:
+    """Return the accuracy of one variant.
 
     Of several outputs the figures are those of the scores of classes, else of the one with the largest
     relative error. A baseline, which is compared with itself, has no change and no verdict.
     """
-    if comparison is None:
-        return None
     scores = comparison.classification
     main = _main_output(comparison)
     change = None if scores is None or is_baseline else scores.change
     labelled = scores is not None and scores.change is not None
     not_finite = [each.optimized_not_finite for each in comparison.numerics]
-    found: dict[str, Any] = {
-        "samples": comparison.samples,
-        "labelled": labelled,
-        "baseline": _figures(scores.baseline) if scores is not None and labelled else None,
-        **_figures(scores.optimized if scores is not None else None),
-        "change": None if change is None else {"low": change.low, "value": change.value, "high": change.high},
-        "verdict": None if change is None else change.verdict,
-        "agreement_top1": None if scores is None else scores.top1_agreement,
-        "agreement_top5": None if scores is None else scores.top5_agreement,
-        "cosine": main.cosine_mean,
-        "relative_error": main.relative_l2,
-        "max_absolute_error": main.max_abs_error,
-        "tolerance": _tolerance(comparison),
-        "nan": sum(each.nan for each in not_finite),
-        "infinity": sum(each.infinite for each in not_finite),
-        "findings": [*comparison.findings, *(each.note for each in metrics if each.note)],
-        "degraded_classes": [] if scores is None else [_degraded(scores, each) for each in scores.degraded],
-        "metrics": [
-            {"name": each.name, "value": each.value, "baseline": each.baseline, "better": each.better}
-            for each in metrics
-        ],
-    }
-    document: dict[str, Any] = plain(found)
-    return document
+    findings = [each for each in comparison.findings if each.code not in _OF_CLASSES]
+    return AccuracyFigures(
+        samples=comparison.samples,
+        labelled=labelled,
+        baseline=ScoreFigures(**_scores(scores.baseline)) if scores is not None and labelled else None,
+        **_scores(None if scores is None else scores.optimized),
+        change=None if change is None else Estimate(change.low, change.value, change.high),
+        verdict=None if change is None else AccuracyVerdict(change.verdict),
+        agreement_top1=None if scores is None else scores.top1_agreement,
+        agreement_top5=None if scores is None else scores.top5_agreement,
+        cosine=_finite(main.cosine_mean),
+        relative_error=_finite(main.relative_l2),
+        max_absolute_error=_finite(main.max_abs_error),
+        tolerance=_tolerance(comparison),
+        nan=sum(each.nan for each in not_finite),
+        infinity=sum(each.infinite for each in not_finite),
+        findings=(*findings, *(note("metric_failed", reason=each.note) for each in metrics if each.note)),
+        degraded_classes=() if scores is None else tuple(_degraded(scores, each) for each in scores.degraded),
+        metrics=tuple(MetricFigures(each.name, each.value, each.baseline, each.better) for each in metrics),
+    )
+
+
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
 
 
 def _main_output(comparison: OutputComparison) -> Numerics:
@@ -226,23 +231,24 @@ def _main_output(comparison: OutputComparison) -> Numerics:
     return max(comparison.numerics, key=lambda each: -1.0 if each.relative_l2 is None else each.relative_l2)
 
 
-def _figures(figures: VariantFigures | None) -> dict[str, float | None]:
-    return {name: None if figures is None else getattr(figures, name) for name in _FIGURES}
+def _scores(figures: ClassificationFigures | None) -> dict[str, float | None]:
+    return {name: None if figures is None else _finite(getattr(figures, name)) for name in _SCORES}
 
 
-def _tolerance(comparison: OutputComparison) -> str | None:
+def _tolerance(comparison: OutputComparison) -> ToleranceVerdict | None:
     """Return the worst verdict over the outputs, None where none was judged."""
     verdicts = {each.verdict for each in comparison.tolerance}
-    return next((each for each in ("beyond", "unknown", "within") if each in verdicts), None)
+    order = (ToleranceVerdict.BEYOND, ToleranceVerdict.UNKNOWN, ToleranceVerdict.WITHIN)
+    return next((each for each in order if each in verdicts), None)
 
 
-def _degraded(scores: Classification, each: ClassFigures) -> dict[str, Any]:
-    return {
-        "class": scores.name_of(each.label),
-        "label": each.label,
-        "samples": each.count,
-        "baseline": each.accuracy[0],
-        "accuracy": each.accuracy[1],
-        "p_value": each.p_value,
-        "becomes": None if each.becomes is None else scores.name_of(each.becomes[0]),
-    }
+def _degraded(scores: Classification, each: ClassFigures) -> DegradedClass:
+    return DegradedClass(
+        name=scores.name_of(each.label),
+        label=each.label,
+        samples=each.count,
+        baseline=each.accuracy[0],
+        accuracy=each.accuracy[1],
+        p_value=each.p_value,
+        becomes=None if each.becomes is None else scores.name_of(each.becomes[0]),
+    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Advice from the figures: the recommended variant, warnings about the others, the next steps.
+"""Advice from the figures: the recommended variant, and the next steps, each with its reason.
 
 All of it is derived from the comparison document.
 """
@@ -7,515 +7,428 @@ All of it is derived from the comparison document.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
 
 import numpy as np
 
-from gpuprof.bench.compare.figures import NOT_MEASURED
+from gpuprof.bench.compare.document import (
+    AccuracyFigures,
+    ComparisonDocument,
+    Recommendation,
+    Summary,
+    VariantFigures,
+)
+from gpuprof.bench.facts import Diagnostic, note
 from gpuprof.bench.measure.diagnostics import MACHINE_WARNINGS
-from gpuprof.stats.ratio_test import launches_needed
+from gpuprof.bench.verdicts import (
+    AccuracyVerdict,
+    Fitness,
+    RolloutAction,
+    SpeedVerdict,
+    TargetVerdict,
+    ToleranceVerdict,
+    VariantStatus,
+)
+from gpuprof.stats.quantiles import Estimate
+from gpuprof.stats.ratio_test import Comparison, launches_needed
 from gpuprof.stats.significance import student_quantile
 
-Plain = dict[str, Any]
+MOST_RUNS = 1_000
 _SHOWN_CLASSES = 5
+_OPEN = (SpeedVerdict.INCONCLUSIVE, SpeedVerdict.MIXED)
 
 
-def find(document: Plain) -> Findings:
-    """Return what follows from a document's variants."""
-    variants, method = document["variants"], document["method"]
-    baseline = next(each for each in variants if each["name"] == document["baseline"])
-    others = [each for each in variants if each is not baseline]
-    if baseline["status"] == "failed":
-        found = Findings(None, f"Nothing can be compared: {baseline['name']}, the baseline, failed.")
-        if baseline["failure"] == NOT_MEASURED:
-            found.headline = f"Nothing can be compared: {baseline['name']}, the baseline, was not measured."
-        found.advise(_mend(baseline, "name another baseline"), baseline["failure"])
-    elif not others:
-        found = Findings(None, f"{baseline['name']} alone was measured: there is nothing to hold it against.")
-        found.advise("name a second variant", "a comparison needs two")
-    else:
-        found = choose(baseline, others, document)
-    found.lines += [_line(each, baseline) for each in (baseline, *others)]
-    if document["traffic"] is not None:
-        _advise_traffic(found, variants, document["traffic"])
-    _advise_quiet(found, variants, document["environment"].get("threads"))
-    _advise_baseline(found, baseline)
-    _advise_answers(found, variants)
-    _advise_batch_size(found, variants, method)
-    _advise_more(found, variants, others, method)
+@dataclass(slots=True)
+class Advice:
+    """The recommended variant, None where there is none, with the headline and the next steps."""
+
+    choice: str | None
+    headline: Diagnostic
+    by_batch_size: dict[int, str] | None = None
+    recommendations: list[Recommendation] = field(default_factory=list)
+
+    def add(self, action: Diagnostic, reason: Diagnostic | None) -> None:
+        """Recommend something."""
+        self.recommendations.append(Recommendation(action, reason))
+
+    @property
+    def summary(self) -> Summary:
+        """The headline and the choice."""
+        return Summary(self.headline, self.choice, self.by_batch_size)
+
+
+def find(document: ComparisonDocument) -> Advice:
+    """Return what follows from the variants of a document."""
+    baseline = next(each for each in document.variants if each.name == document.baseline)
+    others = [each for each in document.variants if each is not baseline]
+    found = _without_comparison(baseline, others) or choose(baseline, others)
+    _advise_traffic(found, document)
+    _advise_quiet(found, document)
+    if baseline.accuracy is not None and not baseline.accuracy.is_finite:
+        found.add(note("fix_variant", variant=baseline.name), _not_finite(baseline.accuracy))
+    chosen = next((each for each in document.variants if each.name == found.choice), None)
+    if chosen is not None:
+        _advise_outputs(found, chosen)
+        _advise_batch_size(found, chosen, document)
+    _advise_others(found, others, document)
     return found
 
 
-def _line(variant: Plain, baseline: Plain) -> str:
-    name, verdict = variant["name"], variant["verdict"]
-    if variant["status"] == "failed":
-        how = "not measured" if variant["failure"] == NOT_MEASURED else "failed"
-        return f"{name}: {how}: {variant['failure']}"
-    partly = (
-        f"; not all of it could be measured: {variant['failure']}" if variant["status"] == "partly" else ""
+def _without_comparison(baseline: VariantFigures, others: Sequence[VariantFigures]) -> Advice | None:
+    """Return the advice where there is nothing to compare."""
+    if baseline.status == VariantStatus.FAILED:
+        is_missing = baseline.failure is not None and baseline.failure.code == "not_measured"
+        found = Advice(None, note("no_baseline", variant=baseline.name, is_missing=is_missing))
+        action = "continue_measuring" if is_missing else "fix_or_other_baseline"
+        found.add(note(action, variant=baseline.name), baseline.failure)
+        return found
+    if not others:
+        found = Advice(None, note("one_variant", variant=baseline.name))
+        found.add(note("name_second_variant"), note("needs_two_variants"))
+        return found
+    return None
+
+
+# --- the choice ----------------------------------------------------------------------------------
+
+
+def choose(baseline: VariantFigures, others: Sequence[VariantFigures]) -> Advice:
+    """Return the recommended variant with its headline."""
+    faster = sorted((each for each in others if each.verdict == SpeedVerdict.FASTER), key=_order(baseline))
+    fit = [each for each in faster if quality_of(each).fitness == Fitness.FIT]
+    if fit:
+        return _take(fit, faster, baseline)
+    unknown = [each for each in faster if quality_of(each).fitness == Fitness.UNKNOWN]
+    if unknown:
+        return _ask_for_labels(unknown[0], baseline)
+    inconclusive = [each for each in others if each.verdict in _OPEN and each.speedup is not None]
+    wanted = [each for each in inconclusive if quality_of(each).fitness != Fitness.UNFIT]
+    if wanted:
+        return _inconclusive(baseline, others, wanted)
+    return _keep(baseline, others, faster, inconclusive)
+
+
+def _ask_for_labels(best: VariantFigures, baseline: VariantFigures) -> Advice:
+    reason = quality_of(best).reason
+    relative = relative_speed(best, baseline)
+    found = Advice(None, note("quality_unknown", variant=best.name, speed=relative, reason=reason))
+    found.add(note("compare_labelled", variant=best.name), reason)
+    return found
+
+
+def _keep(
+    baseline: VariantFigures,
+    others: Sequence[VariantFigures],
+    faster: Sequence[VariantFigures],
+    inconclusive: Sequence[VariantFigures],
+) -> Advice:
+    """Keep the baseline: what is faster, or may be, has wrong outputs."""
+    if faster:
+        why = note("faster_but_unfit", variant=faster[0].name, reason=quality_of(faster[0]).reason)
+    elif inconclusive:
+        first = min(inconclusive, key=_rank)
+        why = note("inconclusive_and_unfit", variant=first.name, reason=quality_of(first).reason)
+    elif all(each.status == VariantStatus.FAILED for each in others):
+        why = note("all_others_failed")
+    else:
+        why = note("none_faster")
+    return Advice(baseline.name, note("keep_baseline", variant=baseline.name, reason=why))
+
+
+def _take(
+    fit: Sequence[VariantFigures], faster: Sequence[VariantFigures], baseline: VariantFigures
+) -> Advice:
+    best = fit[0]
+    reason, relative = quality_of(best).reason, relative_speed(best, baseline)
+    found = Advice(best.name, note("take_variant", variant=best.name, speed=relative, reason=reason))
+    found.add(note("take", variant=best.name), note("speed_and_quality", speed=relative, quality=reason))
+    for other in fit[1:]:
+        if _overlap(best.speedup, other.speedup):
+            speeds = {"speedup": other.speedup, "best_speedup": best.speedup}
+            found.add(
+                note("consider_too", variant=other.name), note("speeds_overlap", best=best.name, **speeds)
+            )
+    order = _order(baseline)
+    for each in faster:
+        if each not in fit and order(each) < order(best):
+            action = note(
+                "do_not_take", variant=each.name, is_certain=not _overlap(best.speedup, each.speedup)
+            )
+            found.add(action, quality_of(each).reason)
+    return found
+
+
+def _inconclusive(
+    baseline: VariantFigures, others: Sequence[VariantFigures], wanted: Sequence[VariantFigures]
+) -> Advice:
+    by_size = _best_by_size(baseline, others)
+    taken = list(dict.fromkeys(by_size.values()))
+    if len(taken) > 1:
+        sizes = {name: [size for size, each in by_size.items() if each == name] for name in taken}
+        found = Advice(None, note("by_batch_size", sizes=sizes), by_size)
+        for name in taken:
+            reason = note("none_faster_there" if name == baseline.name else "fastest_there")
+            found.add(note("take_at_batch_sizes", variant=name, sizes=sizes[name]), reason)
+        return found
+    best = min(wanted, key=_rank)
+    if best.verdict == SpeedVerdict.MIXED:
+        why = note("mixed_speed")
+    elif best.speedup is None or best.speedup.low is None:
+        why = note("no_interval")
+    else:
+        why = note("interval_crosses_margin")
+    return Advice(
+        None, note("inconclusive", variant=best.name, speed=relative_speed(best, baseline), reason=why)
     )
-    if variant is baseline:
-        return f"{name}: the baseline, {variant['technique']}{partly}"
-    if variant["speedup"] is None:
-        return f"{name}: nothing that {baseline['name']} measured too{partly}"
-    return f"{name}: {verdict}, {times_as_fast(variant, baseline)}; {quality_of(variant).why}{partly}"
+
+
+def _best_by_size(baseline: VariantFigures, others: Sequence[VariantFigures]) -> dict[int, str]:
+    """Return for each batch size the fastest of the faster variants whose outputs are fit for use.
+
+    Empty where the best one is inconclusive at some size.
+    """
+    found: dict[int, str] = {}
+    fit = [each for each in others if quality_of(each).fitness == Fitness.FIT]
+    for size in (batch.batch_size for batch in baseline.batches):
+        at_size = [(batch, each.name) for each in fit if (batch := each.batch(size)) and batch.comparison]
+        faster = [
+            (batch.speedup.value, name)
+            for batch, name in at_size
+            if batch.verdict == SpeedVerdict.FASTER and batch.speedup is not None
+        ]
+        if not faster and any(batch.verdict == SpeedVerdict.INCONCLUSIVE for batch, _ in at_size):
+            return {}
+        found[size] = max(faster)[1] if faster else baseline.name
+    return found
+
+
+def _rank(variant: VariantFigures) -> float:
+    return math.inf if variant.speedup is None else -variant.speedup.value
+
+
+def _order(baseline: VariantFigures) -> Callable[[VariantFigures], tuple[int, float]]:
+    """Return the sorting key of variants: means over fewer batch sizes come after those over more."""
+    return lambda each: (len(_sizes(each, baseline)[1]), _rank(each))
+
+
+def _sizes(variant: VariantFigures, baseline: VariantFigures) -> tuple[list[int], list[int]]:
+    """Return the batch sizes of a speed-up, and those of the baseline that it leaves out."""
+    compared = {each.batch_size for each in variant.batches if each.comparison is not None}
+    sizes = [each.batch_size for each in baseline.batches]
+    return [each for each in sizes if each in compared], [each for each in sizes if each not in compared]
+
+
+def _overlap(first: Estimate | None, second: Estimate | None) -> bool:
+    if first is None or second is None or None in (first.low, first.high, second.low, second.high):
+        return True
+    return first.low <= second.high and second.low <= first.high  # type: ignore[operator]
+
+
+def relative_speed(variant: VariantFigures, baseline: VariantFigures) -> Diagnostic:
+    """Return the speed-up with the batch sizes that it leaves out."""
+    compared, left_out = _sizes(variant, baseline)
+    return note(
+        "relative_speed",
+        baseline=baseline.name,
+        speedup=variant.speedup,
+        sizes=compared if left_out else [],
+        left_out=left_out,
+    )
+
+
+# --- quality -------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Quality:
+    """Whether what a variant computes is good enough, and why."""
+
+    fitness: Fitness
+    reason: Diagnostic
+
+
+def quality_of(variant: VariantFigures) -> Quality:
+    """Judge the outputs of a variant: labels first, then what its type allows."""
+    found, why_not = variant.accuracy, variant.accuracy_unavailable
+    if variant.verdict == SpeedVerdict.BASELINE:
+        return Quality(Fitness.FIT, note("is_baseline"))
+    if found is None and why_not is not None and why_not.code == "accuracy_not_requested":
+        return Quality(Fitness.FIT, note("outputs_not_compared_as_requested"))
+    if found is None:
+        return Quality(Fitness.UNKNOWN, note("outputs_not_compared", reason=why_not or note("no_dataset")))
+    if not found.is_finite:
+        return Quality(Fitness.UNFIT, _not_finite(found))
+    if found.verdict is not None:
+        return _by_labels(found)
+    if found.tolerance == ToleranceVerdict.WITHIN:
+        return Quality(Fitness.FIT, note("within_tolerance"))
+    if found.tolerance == ToleranceVerdict.BEYOND:
+        return Quality(Fitness.UNKNOWN, note("beyond_tolerance"))
+    return Quality(Fitness.UNKNOWN, note("no_labels"))
+
+
+def _by_labels(found: AccuracyFigures) -> Quality:
+    if found.verdict == AccuracyVerdict.LOWER:
+        return Quality(Fitness.UNFIT, note("accuracy_lower", change=found.change))
+    if found.verdict == AccuracyVerdict.INCONCLUSIVE:
+        reason = note("accuracy_inconclusive", samples=found.samples, change=found.change)
+        return Quality(Fitness.UNKNOWN, reason)
+    return Quality(Fitness.FIT, note("accuracy_kept", verdict=found.verdict, change=found.change))
+
+
+def _not_finite(found: AccuracyFigures) -> Diagnostic:
+    return note("outputs_not_finite", nan=found.nan, infinity=found.infinity)
 
 
 # --- what to do next -----------------------------------------------------------------------------
 
 
-def _advise_traffic(found: Findings, variants: Sequence[Plain], traffic: Plain) -> None:
-    """Hand on what the shared requests advise, which know times and failures and no answers."""
-    advice = traffic["advice"]
-    second = next((each for each in variants if each["name"] == traffic["variants"][1]), None)
-    why = None if second is None or second["verdict"] == "baseline" else quality_of(second)
-    if advice["action"] == "roll out" and why is not None and why.standing != "fit":
-        text = f"do not roll out {traffic['variants'][1]}, whose requests are answered as fast"
-        found.advise(text, why.why)
-    else:
-        found.advise(advice["text"], advice["because"])
-
-
-def _advise_quiet(found: Findings, variants: Sequence[Plain], threads: int | None) -> None:
-    """Say first of all that the machine was busy, where that touches half of the launches and more."""
-    batches = [batch for each in variants for batch in each["batches"]]
-    disturbed, launches = (sum(batch[key] for batch in batches) for key in ("disturbed_launches", "launches"))
-    if not disturbed or 2 * disturbed < launches:
+def _advise_traffic(found: Advice, document: ComparisonDocument) -> None:
+    """Add what the shared requests advise, which know times and failures and no outputs."""
+    traffic = document.traffic
+    if traffic is None:
         return
-    lines = [flag["line"] for batch in batches for flag in batch["flags"] if flag["name"] in MACHINE_WARNINGS]
-    found.headline = f"{found.headline} The machine was busy meanwhile."
-    fewer = "" if threads == 1 else ", or with fewer threads (OMP_NUM_THREADS=1)"
-    advice = {
-        "text": f"measure again on a quieter machine{fewer}",
-        "because": f"{disturbed} of {launches} measurements were disturbed, as here: {lines[0]}",
-    }
-    found.recommendations.insert(0, advice)
+    second = document.variant(traffic.variants[1])
+    why = None if second is None or second.verdict == SpeedVerdict.BASELINE else quality_of(second)
+    is_rollout = traffic.advice.action == RolloutAction.ROLL_OUT
+    if is_rollout and why is not None and why.fitness != Fitness.FIT:
+        found.add(note("do_not_roll_out", variant=traffic.variants[1]), why.reason)
+    else:
+        found.add(traffic.advice.text, note("reasons", reasons=traffic.advice.because))
 
 
-def _advise_baseline(found: Findings, baseline: Plain) -> None:
-    answers = baseline["accuracy"]
-    if answers is not None and (answers["nan"] or answers["infinity"]):
-        found.advise(f"mend {baseline['name']}", f"its own outputs hold {not_finite(answers)}")
+def _advise_quiet(found: Advice, document: ComparisonDocument) -> None:
+    """Report first that the machine was busy, where that affects half of the process runs or more."""
+    batches = [batch for each in document.variants for batch in each.batches]
+    disturbed = sum(batch.disturbed_launches for batch in batches)
+    runs = sum(batch.launches for batch in batches)
+    of_machine = [each for batch in batches for each in batch.warnings if each.code in MACHINE_WARNINGS]
+    if not of_machine or 2 * disturbed < runs:
+        return
+    found.headline = note("machine_was_busy", headline=found.headline)
+    action = note("quieter_machine", has_threads=document.environment.get("threads") != 1)
+    reason = note("disturbed_runs", disturbed=disturbed, runs=runs, first=of_machine[0])
+    found.recommendations.insert(0, Recommendation(action, reason))
 
 
-def _meeting(variants: Sequence[Plain]) -> dict[str, list[int]]:
-    """Return who meets the target at which batch sizes, of those whose answers stand."""
+def _advise_outputs(found: Advice, chosen: VariantFigures) -> None:
+    """Name what became worse in the outputs of the recommended variant, though it does not decide."""
+    accuracy = chosen.accuracy
+    if accuracy is None or chosen.verdict == SpeedVerdict.BASELINE:
+        return
+    for metric in accuracy.metrics:
+        if metric.value is None or metric.baseline is None:
+            continue
+        sign = 1 if metric.better == "higher" else -1
+        if sign * (metric.value - metric.baseline) < 0:
+            action = note("judge_metric", variant=chosen.name, metric=metric.name, value=metric.value)
+            found.add(action, note("metric_of_baseline", baseline=metric.baseline, better=metric.better))
+    if accuracy.degraded_classes:
+        names = [each.name for each in accuracy.degraded_classes[:_SHOWN_CLASSES]]
+        found.add(note("check_classes", variant=chosen.name), note("degraded_classes", classes=names))
+
+
+def _meeting(document: ComparisonDocument) -> dict[str, list[int]]:
+    """Return which variants with fit outputs meet the target at which batch sizes."""
     met = {
-        each["name"]: [batch["batch_size"] for batch in each["batches"] if batch["target"] == "met"]
-        for each in variants
-        if quality_of(each).standing == "fit"
+        each.name: [batch.batch_size for batch in each.batches if batch.target == TargetVerdict.MET]
+        for each in document.variants
+        if quality_of(each).fitness == Fitness.FIT
     }
     return {name: sizes for name, sizes in met.items() if sizes}
 
 
-def _advise_answers(found: Findings, variants: Sequence[Plain]) -> None:
-    """Name what became worse in the answers of the one to take, though it does not decide."""
-    chosen = next((each for each in variants if each["name"] == found.choice), None)
-    told = None if chosen is None or chosen["verdict"] == "baseline" else chosen["accuracy"]
-    if chosen is None or told is None:
-        return
-    for metric in told["metrics"]:
-        value, before = metric["value"], metric["baseline"]
-        sign = 1 if metric["better"] == "higher" else -1
-        if value is not None and before is not None and sign * (value - before) < 0:
-            found.advise(
-                f"judge whether {metric['name']} of {value:.4g} will do for {chosen['name']}",
-                f"the baseline has {before:.4g}, and {metric['better']} is better",
-            )
-    if told["degraded_classes"]:
-        names = ", ".join(str(each["class"]) for each in told["degraded_classes"][:_SHOWN_CLASSES])
-        found.advise(
-            f"look at the classes that {chosen['name']} answers worse",
-            f"{names}: they degrade, though the accuracy over all does not",
-        )
-
-
-def _advise_batch_size(found: Findings, variants: Sequence[Plain], method: Plain) -> None:
-    chosen = next((each for each in variants if each["name"] == found.choice), None)
-    rated = [each for each in (chosen["batches"] if chosen else ()) if each["throughput_per_s"] is not None]
-    if method["target"] is not None:
-        met = [each for each in rated if each["target"] == "met"]
-        if rated and not met:
-            others = "".join(
-                f"; {name} meets it at batch size {and_list(sizes)}"
-                for name, sizes in _meeting(variants).items()
-            )
-            found.advise(
-                f"do not promise {method['target']}",
-                f"no batch size of {found.choice} is sure to meet it{others}",
-            )
+def _advise_batch_size(found: Advice, chosen: VariantFigures, document: ComparisonDocument) -> None:
+    rates = [(batch, batch.throughput_per_s.value) for batch in chosen.batches if batch.throughput_per_s]
+    target = document.method.target
+    if target is not None:
+        met = [pair for pair in rates if pair[0].target == TargetVerdict.MET]
+        if rates and not met:
+            reason = note("target_not_met", variant=chosen.name, others=_meeting(document))
+            found.add(note("do_not_promise", target=target), reason)
             return
-        rated = met
-    if len(rated) < 2:
-        return
-    best = max(rated, key=lambda each: float(each["throughput_per_s"]["value"]))
-    rate = float(best["throughput_per_s"]["value"])
-    limit = f" and meets {method['target']}" if method["target"] is not None else ""
-    found.advise(
-        f"run {found.choice} at batch size {best['batch_size']} where throughput counts",
-        f"{rate:,.{0 if rate >= 100 else 2}f} samples/s is the best of the sizes measured{limit}",
-    )
+        rates = met
+    if len(rates) > 1:
+        best, rate = max(rates, key=lambda pair: pair[1])
+        action = note("best_batch_size", variant=chosen.name, batch_size=best.batch_size)
+        found.add(action, note("best_throughput", throughput_per_s=rate, target=target))
 
 
-def _advise_more(found: Findings, variants: Sequence[Plain], others: Sequence[Plain], method: Plain) -> None:
-    met = _meeting(variants)
-    # Who is slower and alone meets the target is not to be left out.
+def _advise_others(found: Advice, others: Sequence[VariantFigures], document: ComparisonDocument) -> None:
+    met = _meeting(document)
+    # A slower variant that alone meets the target is not to be left out.
     alone = {} if found.choice in met else met
     for each in others:
-        _advise_calibration(found, each, method)
-        if each["status"] == "failed":
-            found.advise(_mend(each, "leave it out"), each["failure"])
-        elif each["verdict"] == "slower" and each["name"] not in alone:
-            found.advise(
-                f"leave {each['name']} out", f"it is {speedup_text(each['speedup'])} as fast as the baseline"
+        for action, reason in _calibration(each, document.method.dataset):
+            found.add(action, reason)
+        if each.status == VariantStatus.FAILED:
+            is_missing = each.failure is not None and each.failure.code == "not_measured"
+            found.add(
+                note("continue_measuring" if is_missing else "fix_or_leave_out", variant=each.name),
+                each.failure,
             )
-        elif each["verdict"] == "inconclusive" and quality_of(each).standing != "unfit":
-            _advise_launches(found, each, method)
+        elif each.verdict == SpeedVerdict.SLOWER and each.name not in alone:
+            found.add(note("leave_out", variant=each.name), note("is_slower", speedup=each.speedup))
+        elif each.verdict == SpeedVerdict.INCONCLUSIVE and quality_of(each).fitness != Fitness.UNFIT:
+            _advise_runs(found, each, document)
     if any(
-        quality_of(each).standing == "unsure" and (each["accuracy"] or {}).get("labelled") for each in others
-    ):
-        found.advise(
-            "compare the answers on more labelled samples", "the interval of an accuracy is too wide"
-        )
-
-
-def _mend(failed: Plain, otherwise: str) -> str:
-    if failed["failure"] == NOT_MEASURED:
-        return f"go on with the same command, which measures {failed['name']}"
-    return f"mend {failed['name']}, or {otherwise}"
-
-
-def _advise_calibration(found: Findings, each: Plain, method: Plain) -> None:
-    calibration = str(each["details"].get("calibration", ""))
-    dataset = method["dataset"]
-    if dataset not in (None, "synthetic") and calibration.endswith(f" of {dataset}"):
-        found.advise(
-            f"calibrate {each['name']} with other samples than it is judged by",
-            f"its scales come from {calibration}: others may be answered worse",
-        )
-    if "synthetic" in calibration and dataset not in (None, "synthetic"):
-        found.advise(
-            f"calibrate {each['name']} with samples like those that it will meet (RECIPE:64:FOLDER)",
-            f"its scales come from {calibration}",
-        )
-
-
-def _advise_launches(found: Findings, each: Plain, method: Plain) -> None:
-    comparison = each["comparison"]
-    needed = None if comparison is None else launches_to_settle(comparison, method["margin"])
-    speedup = speedup_text(each["speedup"])
-    if needed is None:
-        found.advise(
-            f"measure {each['name']} again on a quieter machine",
-            f"more than {MOST_LAUNCHES:,} launches would have to settle its speed-up: {speedup}",
-        )
-        return
-    found.advise(
-        f"measure {each['name']} in {needed} launches each (--launches {needed})",
-        f"after {method['launches']} its speed-up is open: {speedup}",
-    )
-
-
-@dataclass(slots=True)
-class Findings:
-    """The choice, None where there is none, with headline, lines and recommendations.
-
-    `by_batch_size` names the choice for each batch size where that is not the same for all.
-    """
-
-    choice: str | None
-    headline: str
-    by_batch_size: dict[int, str] | None = None
-    lines: list[str] = field(default_factory=list)
-    recommendations: list[Plain] = field(default_factory=list)
-
-    def advise(self, text: str, because: str) -> None:
-        """Recommend something."""
-        self.recommendations.append({"text": text, "because": because})
-
-
-def choose(baseline: Plain, others: Sequence[Plain], document: Plain) -> Findings:
-    """Return the choice with its headline."""
-    faster = sorted((each for each in others if each["verdict"] == "faster"), key=_place(baseline))
-    fit = [each for each in faster if quality_of(each).standing == "fit"]
-    if fit:
-        return _ship(fit, baseline, document)
-    unsure = [each for each in faster if quality_of(each).standing == "unsure"]
-    if unsure:
-        return _ask_for_labels(unsure[0], baseline)
-    unsettled = [
-        each
+        quality_of(each).fitness == Fitness.UNKNOWN and each.accuracy is not None and each.accuracy.labelled
         for each in others
-        if each["verdict"] in ("inconclusive", "mixed") and each["speedup"] is not None
-    ]
-    wanted = [each for each in unsettled if quality_of(each).standing != "unfit"]
-    return _open(baseline, others, wanted) if wanted else _keep(baseline, others, faster, unsettled)
+    ):
+        found.add(note("more_labelled_samples"), note("wide_accuracy_interval"))
 
 
-def _ask_for_labels(best: Plain, baseline: Plain) -> Findings:
-    why = quality_of(best).why
-    found = Findings(
-        None,
-        f"{best['name']} is {times_as_fast(best, baseline)}; whether its answers are good enough is open: "
-        f"{why}.",
-    )
-    found.advise(f"compare {best['name']} on labelled data before it is taken (--dataset)", why)
-    return found
+def _calibration(each: VariantFigures, dataset: str | None) -> Iterator[tuple[Diagnostic, Diagnostic]]:
+    calibration = str(each.details.get("calibration", ""))
+    if dataset in (None, "synthetic"):
+        return
+    if calibration.endswith(f" of {dataset}"):
+        reason = note("calibrated_on_dataset", calibration=calibration)
+        yield note("calibrate_with_others", variant=each.name), reason
+    if "synthetic" in calibration:
+        reason = note("calibrated_on_synthetic", calibration=calibration)
+        yield note("calibrate_with_real", variant=each.name), reason
 
 
-def _keep(
-    baseline: Plain, others: Sequence[Plain], faster: Sequence[Plain], unsettled: Sequence[Plain]
-) -> Findings:
-    """Keep the baseline: what is faster, or may be, answers wrong."""
-    if faster:
-        why = f"{faster[0]['name']} is faster, but {quality_of(faster[0]).why}"
-    elif unsettled:
-        first = min(unsettled, key=_rank)
-        why = f"whether {first['name']} is faster is open, but {quality_of(first).why}"
-    elif all(each["status"] == "failed" for each in others):
-        why = "no other variant could be measured"
-    else:
-        why = "no other variant is faster"
-    return Findings(str(baseline["name"]), f"Keep {baseline['name']}: {why}.")
+def _advise_runs(found: Advice, each: VariantFigures, document: ComparisonDocument) -> None:
+    needed = None if each.comparison is None else runs_needed(each.comparison, document.method.margin)
+    if needed is None:
+        reason = note("too_many_runs_needed", most=MOST_RUNS, speedup=each.speedup)
+        found.add(note("measure_on_quieter_machine", variant=each.name), reason)
+        return
+    reason = note("inconclusive_after_runs", runs=document.method.launches, speedup=each.speedup)
+    found.add(note("more_runs", variant=each.name, runs=needed), reason)
 
 
-def _ship(fit: Sequence[Plain], baseline: Plain, document: Plain) -> Findings:
-    best = fit[0]
-    fast = times_as_fast(best, baseline)
-    found = Findings(best["name"], f"Take {best['name']}: {fast}, and {quality_of(best).why}.")
-    found.advise(f"take {best['name']}", f"{fast}; {quality_of(best).why}")
-    for other in fit[1:]:
-        if _overlap(best["speedup"], other["speedup"]):
-            found.advise(
-                f"look at {other['name']} too",
-                f"its speed-up of {speedup_text(other['speedup'])} cannot be told from "
-                f"{speedup_text(best['speedup'])} of {best['name']}",
-            )
-    place = _place(baseline)
-    for each in document["variants"]:
-        if each["verdict"] == "faster" and each not in fit and place(each) < place(best):
-            yet = "may be" if _overlap(best["speedup"], each["speedup"]) else "is"
-            found.advise(f"do not take {each['name']}, though it {yet} faster yet", quality_of(each).why)
-    return found
-
-
-def _open(baseline: Plain, others: Sequence[Plain], unsettled: Sequence[Plain]) -> Findings:
-    by_size = _best_by_size(baseline, others)
-    taken = dict.fromkeys(by_size.values())
-    if len(taken) > 1:
-        parts = [f"{name} at {_listed(by_size, name)}" for name in taken]
-        found = Findings(None, f"It depends on the batch size: {', '.join(parts)}.", by_batch_size=by_size)
-        for name in taken:
-            why = "nothing is faster there" if name == baseline["name"] else "it is the fastest there"
-            found.advise(f"take {name} at batch size {_listed(by_size, name)}", why)
-        return found
-    best = min(unsettled, key=_rank)
-    if best["verdict"] == "mixed":
-        why = "faster at some batch sizes and slower at others"
-    elif best["speedup"]["low"] is None:
-        why = "and so few launches, or so noisy ones, give no interval"
-    else:
-        why = "and the interval reaches across what matters"
-    return Findings(None, f"Not settled: {best['name']} is {times_as_fast(best, baseline)}, {why}.")
-
-
-def _listed(by_size: Mapping[int, str], name: str) -> str:
-    return and_list([size for size, each in by_size.items() if each == name])
-
-
-def and_list(sizes: Sequence[int]) -> str:
-    """Return batch sizes as words: 1, 8 and 32."""
-    *first, last = map(str, sizes)
-    return f"{', '.join(first)} and {last}" if first else last
-
-
-def _best_by_size(baseline: Plain, others: Sequence[Plain]) -> dict[int, str]:
-    """Return for each batch size the fastest of those that are faster and whose answers stand.
-
-    Empty where what is best at some size is open.
-    """
-    found: dict[int, str] = {}
-    fit = [each for each in others if quality_of(each).standing == "fit"]
-    for size in (batch["batch_size"] for batch in baseline["batches"]):
-        at_size = [
-            (batch, each["name"])
-            for each in fit
-            for batch in each["batches"]
-            if batch["batch_size"] == size and batch["comparison"] is not None
-        ]
-        faster = [(batch["speedup"]["value"], name) for batch, name in at_size if _verdict(batch) == "faster"]
-        if not faster and any(_verdict(batch) == "inconclusive" for batch, _ in at_size):
-            return {}
-        found[size] = max(faster)[1] if faster else str(baseline["name"])
-    return found
-
-
-def _verdict(batch: Plain) -> str:
-    return str(batch["comparison"]["verdict"])
-
-
-def _rank(variant: Plain) -> float:
-    speedup = variant["speedup"]
-    return math.inf if speedup is None else -float(speedup["value"])
-
-
-def _place(baseline: Plain) -> Callable[[Plain], tuple[int, float]]:
-    """Return what variants are sorted by: means over fewer batch sizes come behind those over more."""
-    return lambda each: (len(_sizes(each, baseline)[1]), _rank(each))
-
-
-def _sizes(variant: Plain, baseline: Plain) -> tuple[list[int], list[int]]:
-    """Return the batch sizes that a speed-up is of, and those of the baseline that it leaves out."""
-    compared = {each["batch_size"] for each in variant["batches"] if each["comparison"] is not None}
-    sizes = [each["batch_size"] for each in baseline["batches"]]
-    return [each for each in sizes if each in compared], [each for each in sizes if each not in compared]
-
-
-def _overlap(first: Plain, second: Plain) -> bool:
-    ends = (first["low"], first["high"], second["low"], second["high"])
-    return None in ends or (first["low"] <= second["high"] and second["low"] <= first["high"])
-
-
-def times_as_fast(variant: Plain, baseline: Plain) -> str:
-    """Return the speed-up in words, with the batch sizes that it leaves out."""
-    compared, left_out = _sizes(variant, baseline)
-    text = f"{speedup_text(variant['speedup'])} as fast as {baseline['name']}"
-    return (
-        f"{text} at batch size {and_list(compared)} (not measured at {and_list(left_out)})"
-        if left_out
-        else text
-    )
-
-
-NOT_ASKED = "answers were not asked for"
-Standing = Literal["fit", "unsure", "unfit"]
-
-
-@dataclass(frozen=True, slots=True)
-class Quality:
-    """Whether what a variant computes is good enough, and the sentence that says why."""
-
-    standing: Standing
-    why: str
-
-
-def quality_of(variant: Plain) -> Quality:
-    """Judge a variant by its answers: labels first, then what its type allows, then agreement."""
-    found = variant["accuracy"]
-    if variant["verdict"] == "baseline":
-        return Quality("fit", "it is what the others are held against")
-    if found is None and variant["accuracy_unavailable"] == NOT_ASKED:
-        return Quality("fit", "its answers were not compared, as was asked")
-    if found is None:
-        return Quality("unsure", f"its answers were not compared: {variant['accuracy_unavailable']}")
-    if found["nan"] or found["infinity"]:
-        return Quality("unfit", f"its outputs hold {not_finite(found)}")
-    if found["verdict"] == "lower":
-        return Quality("unfit", f"its accuracy is lower by {points_text(found['change'], sign=-1)}")
-    if found["verdict"] in ("same", "higher"):
-        verdict = "the same" if found["verdict"] == "same" else "higher"
-        return Quality("fit", f"its accuracy is {verdict}: {points_text(found['change'])}")
-    if found["verdict"] == "inconclusive":
-        return Quality(
-            "unsure",
-            f"{found['samples']:,} samples do not settle its accuracy: {points_text(found['change'])}",
-        )
-    if found["tolerance"] == "within":
-        return Quality("fit", "its outputs differ by no more than their type explains")
-    if found["tolerance"] == "beyond":
-        return Quality(
-            "unsure", "its outputs differ by more than their type explains, and there are no labels"
-        )
-    return Quality("unsure", "there are no labels to tell what its differences cost")
-
-
-def not_finite(found: Plain) -> str:
-    """Return what outputs hold besides numbers."""
-    words = [
-        f"{found[name]:,} {text}"
-        for name, text in (("nan", "NaN"), ("infinity", "infinities"))
-        if found[name]
-    ]
-    return " and ".join(words)
-
-
-MOST_LAUNCHES = 1_000
-
-
-def launches_to_settle(comparison: Mapping[str, Any], margin: float) -> int | None:
-    """Return the launches of each side that would tell with a power of 80%; None for more than 1,000.
+def runs_needed(comparison: Comparison, margin: float) -> int | None:
+    """Return the process runs of each side that decide with a power of 80%; None for more than 1,000.
 
     A change within the margin is shown to be none where the interval lies inside the margin, so the distance
     to its nearer edge counts, on either side of it.
     """
     variation = variation_of(comparison)
-    made = int(max(comparison["old_launches"], comparison["new_launches"]))
+    made = max(comparison.old_launches, comparison.new_launches)
     if variation is None:
         return max(10, made + 1)
-    change = abs(math.log(comparison["ratio"]))
+    change = abs(math.log(comparison.ratio))
     distance = abs(change - math.log1p(margin))
     if distance <= 0 or math.isinf(variation):
         return None
-    needed = launches_needed(variation, math.expm1(distance))
-    needed = max(needed, made + 1)
-    return needed if needed <= MOST_LAUNCHES else None
+    needed = max(launches_needed(variation, math.expm1(distance)), made + 1)
+    return needed if needed <= MOST_RUNS else None
 
 
-def variation_of(comparison: Mapping[str, Any]) -> float | None:
-    """Return the coefficient of variation between launches that the interval of a comparison tells.
+def variation_of(comparison: Comparison) -> float | None:
+    """Return the coefficient of variation between process runs, worked out from the interval.
 
-    None where there is no interval, infinite for one that begins at zero, as that of two launches may.
+    None where there is no interval, infinite for one that begins at zero, as that of two runs may.
     """
-    old, new = comparison["old_launches"], comparison["new_launches"]
-    if comparison["low"] is None or comparison["high"] is None or min(old, new) < 2:
+    old, new = comparison.old_launches, comparison.new_launches
+    if comparison.low is None or comparison.high is None or min(old, new) < 2:
         return None
-    if comparison["low"] <= 0:
+    if comparison.low <= 0:
         return math.inf
-    half = (math.log(comparison["high"]) - math.log(comparison["low"])) / 2
-    error = half / float(student_quantile(comparison["level"], np.array([old + new - 2.0]))[0])
+    half = (math.log(comparison.high) - math.log(comparison.low)) / 2
+    error = half / float(student_quantile(comparison.level, np.array([old + new - 2.0]))[0])
     return error / math.sqrt(1 / old + 1 / new)
-
-
-_MOST_DIGITS = 6
-
-
-def speedup_text(found: Plain) -> str:
-    """Return a speed-up with its interval, whose ends do not round to 1 where they lie beyond it."""
-    low, value, high = found["low"], found["value"], found["high"]
-    if low is None or high is None:
-        return f"{_ratio(value, 2)}x"
-    digits = _digits(1.0, low, high)
-    return f"{_ratio(value, digits)}x ({_ratio(low, digits)} to {_ratio(high, digits)})"
-
-
-def _ratio(value: float, digits: int) -> str:
-    return f"{value:.{digits}f}" if value >= 0.1 else f"{value:.{digits}g}"
-
-
-def points_text(change: Plain | None, sign: int = 1) -> str:
-    """Return a change of a share in percentage points; with a sign of -1 as a loss, which has none."""
-    if change is None:
-        return "unavailable"
-    if change["low"] is None or change["high"] is None:
-        return f"{_points(sign * change['value'], 2, sign)} points"
-    low, high = sorted((sign * change["low"], sign * change["high"]))
-    digits = _digits(0.0, low * 100, high * 100)
-    value = _points(sign * change["value"], digits, sign)
-    return f"{value} points ({_points(low, digits, sign)} to {_points(high, digits, sign)})"
-
-
-def _points(share: float, digits: int, sign: int) -> str:
-    # Nothing is -0.00: what rounds to zero has no side.
-    rounded = round(share * 100, digits) + 0.0
-    return f"{rounded:{'' if sign < 0 else '+'}.{digits}f}"
-
-
-def _digits(nothing: float, low: float, high: float) -> int:
-    """Return how many digits tell the nearer end of an interval from no difference, 2 where it has none."""
-    nearer = low if low > nothing else high if high < nothing else None
-    digits = 2
-    while nearer is not None and round(nearer, digits) == nothing and digits < _MOST_DIGITS:
-        digits += 1
-    return digits

@@ -1,220 +1,460 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The comparison document: everything that a report shows, as plain data.
+"""The comparison document: everything that a report shows, as typed values, and its JSON.
 
-Times are in seconds, sizes in bytes. None is what is unavailable, or what too few samples tell nothing of.
+Times are in seconds, sizes in bytes. None is what is unavailable, or what too few samples do not support.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from datetime import datetime
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from gpuprof.bench.compare.advice import NOT_ASKED, find
-from gpuprof.bench.compare.figures import compare_variants, variant_figures
-from gpuprof.bench.compare.runner import CampaignResult
-from gpuprof.bench.measure.host import describe_environment
-from gpuprof.stats.quantiles import CONFIDENCE
+from gpuprof.bench.facts import Diagnostic
+from gpuprof.bench.serialization import from_plain, to_plain
+from gpuprof.bench.verdicts import (
+    AccuracyVerdict,
+    QualityMeasure,
+    RolloutAction,
+    SpeedVerdict,
+    TargetVerdict,
+    ToleranceVerdict,
+    VariantStatus,
+)
+from gpuprof.errors import BenchmarkError
+from gpuprof.stats.quantiles import Estimate
+from gpuprof.stats.ratio_test import Comparison
 
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 KIND = "comparison"
-_MOST_DISAGREEMENT = 1.2
-Plain = dict[str, Any]
+UNDERUTILIZED = "underutilized"  # the bound of a layer that uses no resource well
+QUANTILE_FIELDS = {"p50": "median_s", "p90": "p90_s", "p95": "p95_s", "p99": "p99_s"}
 
 
-def document_of(
-    result: CampaignResult,
-    at: datetime,
-    *,
-    answers: Mapping[str, Plain | str] | None = None,
-    layers: Mapping[str, list[Plain]] | None = None,
-    traffic: Plain | None = None,
-    notes: list[str] | None = None,
-) -> Plain:
-    """Return the document of a comparison.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchFigures:
+    """One variant at one batch size.
 
-    `answers` holds for each variant what was found of its outputs, or the reason why there is nothing;
-    `layers` the layers of its run that took longest.
+    `launches` are the process runs, `launch_medians_s` the medians of those that completed, and
+    `disturbed_launches` counts those with a warning about the machine.
     """
-    plan, compared = result.plan, compare_variants(result)
-    environment = _environment(result)
-    document: Plain = {
-        "format": FORMAT_VERSION,
-        "kind": KIND,
-        "name": plan.name,
-        "timestamp": at.isoformat(timespec="seconds"),
-        "git_commit": environment.get("revision"),
-        "environment": environment,
-        "method": _method(result),
-        "baseline": plan.baseline.name,
-        "variants": [variant_figures(each, plan, compared) for each in result.variants],
-        "traffic": traffic,
-        "notes": [*(notes or []), *_notes(result)],
-    }
-    for each in document["variants"]:
-        told = (answers or {}).get(each["name"], _why_no_answers(each, result))
-        each["accuracy"] = None if isinstance(told, str) else told
-        each["accuracy_unavailable"] = told if isinstance(told, str) else None
-        each["layers"] = (layers or {}).get(each["name"])
-    document["notes"] += _disagreements(document)
-    document["quality"] = quality_axis(document["variants"])
-    document["pareto"] = pareto(document)
-    found = find(document)
-    document["summary"] = {
-        "headline": found.headline,
-        "lines": found.lines,
-        "choice": found.choice,
-        "by_batch_size": found.by_batch_size,
-    }
-    document["recommendations"] = found.recommendations
-    return document
+
+    batch_size: int
+    launches: int
+    samples: int
+    median_s: Estimate | None = None
+    p90_s: Estimate | None = None
+    p95_s: Estimate | None = None
+    p99_s: Estimate | None = None
+    mean_s: float | None = None
+    std_s: float | None = None
+    min_s: float | None = None
+    max_s: float | None = None
+    spread: float | None = None
+    throughput_per_s: Estimate | None = None
+    host_peak_bytes: int | None = None
+    device_peak_bytes: int | None = None
+    energy_per_sample_j: float | None = None
+    launch_medians_s: tuple[float, ...] = ()
+    warnings: tuple[Diagnostic, ...] = ()
+    disturbed_launches: int = 0
+    target: TargetVerdict | None = None
+    speedup: Estimate | None = None
+    comparison: Comparison | None = None
+    cost_per_million: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.batch_size < 1:
+            raise ValueError(f"the batch size {self.batch_size} is below 1")
+
+    @property
+    def quantiles(self) -> dict[str, Estimate | None]:
+        """The quantiles of a call's time by name."""
+        return {name: getattr(self, key) for name, key in QUANTILE_FIELDS.items()}
+
+    @property
+    def verdict(self) -> SpeedVerdict | None:
+        """The verdict against the baseline at this batch size; None without a comparison."""
+        return None if self.comparison is None else SpeedVerdict(self.comparison.verdict)
 
 
-def _disagreements(document: Plain) -> list[str]:
-    """Say where a speed-up is not what the medians beside it give: launches differ much there."""
-    baseline = next(each for each in document["variants"] if each["name"] == document["baseline"])
-    medians = {batch["batch_size"]: batch["median_s"] for batch in baseline["batches"]}
-    found = []
-    for variant in document["variants"]:
-        for batch in variant["batches"]:
-            old, new = medians.get(batch["batch_size"]), batch["median_s"]
-            if batch["speedup"] is None or old is None or new is None:
-                continue
-            pooled, launches = old["value"] / new["value"], batch["speedup"]["value"]
-            if max(pooled, launches) > _MOST_DISAGREEMENT * min(pooled, launches):
-                found.append(
-                    f"{variant['name']}, batch size {batch['batch_size']}: all samples together give "
-                    f"{pooled:.3g}x and the launches one by one {launches:.3g}x: they differ much from one "
-                    "another"
-                )
-    return found
+@dataclass(frozen=True, slots=True)
+class MetricFigures:
+    """A figure that the user defined."""
+
+    name: str
+    value: float | None
+    baseline: float | None
+    better: str
 
 
-def _why_no_answers(variant: Plain, result: CampaignResult) -> str:
-    if variant["status"] == "failed":
-        return "it could not be measured"
-    return NOT_ASKED if result.plan.accuracy is None else "the comparison ended before"
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DegradedClass:
+    """A class whose accuracy became lower; `becomes` is the wrong class that is predicted most."""
+
+    name: str
+    label: int | None = None
+    samples: int | None = None
+    baseline: float | None = None
+    accuracy: float | None = None
+    p_value: float | None = None
+    becomes: str | None = None
 
 
-def _environment(result: CampaignResult) -> Plain:
-    batches = [batch for each in result.variants for batch in each.session.batches]
-    found = dict(batches[0].environment) if batches else describe_environment()
-    if found.get("threads") is None and batches:
-        # This process has not imported the framework: the launches have.
-        threads = batches[0].description.details.get("threads")
-        found["threads"] = None if threads is None else int(threads)
-    return found
+@dataclass(frozen=True, slots=True)
+class ScoreFigures:
+    """Accuracy, and the means over the classes of precision, recall and F1."""
+
+    accuracy: float | None = None
+    precision: float | None = None
+    recall: float | None = None
+    f1: float | None = None
 
 
-def _method(result: CampaignResult) -> Plain:
-    plan = result.plan
-    spec = plan.baseline.spec
-    return {
-        "launches": plan.launches,
-        "launches_done": result.launches_done,
-        "launches_kept": result.launches_kept,
-        "order": "random, and its reverse in each second round",
-        "confidence": CONFIDENCE,
-        "margin": plan.margin,
-        "accuracy_margin": None if plan.accuracy is None else plan.accuracy.margin,
-        "seed": plan.seed,
-        "batch_sizes": list(plan.batch_sizes),
-        "settings": plan.measuring.to_dict(),
-        "data": spec.data,
-        "dataset": None if plan.accuracy is None else plan.accuracy.dataset,
-        "device": spec.device,
-        "target": None if plan.target is None else plan.target.text,
-        "measured_s": result.measured_s,
-        "price_per_hour": plan.price_per_hour,
-        "currency": plan.currency,
-    }
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccuracyFigures:
+    """What a variant computes, compared with the baseline.
 
-
-def _notes(result: CampaignResult) -> list[str]:
-    notes = []
-    if result.launches_kept:
-        notes.append(f"{result.launches_kept} of {result.launches_done} launches are of an earlier time")
-    planned = result.plan.launches * len(result.variants)
-    if result.launches_done < planned:
-        notes.append(f"ended early: {result.launches_done} of {planned} launches were made")
-    return [*notes, *_not_in_turn(result), *_not_alike(result)]
-
-
-def _not_in_turn(result: CampaignResult) -> list[str]:
-    """Tell of variants whose launches an earlier time had made, and those of the baseline not, or vice versa.
-
-    What was cut off had made as many of each, or one more.
+    A baseline, which is compared with itself, has no change and no verdict.
     """
-    baseline = result.baseline
-    names = [each.variant.name for each in result.variants if each is not baseline and each.session.batches]
-    kept = {name: result.kept.get(name, 0) for name in names}
-    of_baseline = result.kept.get(baseline.variant.name, 0)
-    return [
-        f"{baseline.variant.name} and {name} were not measured in turn: {of_baseline} and {count} of their "
-        "launches are of an earlier time, and a machine that has changed since looks like a difference: "
-        "--fresh measures all in turn"
-        for name, count in kept.items()
-        if abs(count - of_baseline) > 1
-    ]
 
+    samples: int
+    labelled: bool = False
+    baseline: ScoreFigures | None = None
+    accuracy: float | None = None
+    precision: float | None = None
+    recall: float | None = None
+    f1: float | None = None
+    change: Estimate | None = None
+    verdict: AccuracyVerdict | None = None
+    agreement_top1: float | None = None
+    agreement_top5: float | None = None
+    cosine: float | None = None
+    relative_error: float | None = None
+    max_absolute_error: float | None = None
+    tolerance: ToleranceVerdict | None = None
+    nan: int = 0
+    infinity: int = 0
+    findings: tuple[Diagnostic, ...] = ()
+    degraded_classes: tuple[DegradedClass, ...] = ()
+    metrics: tuple[MetricFigures, ...] = ()
 
-def _not_alike(result: CampaignResult) -> list[str]:
-    """Tell what the variants do not have in common besides what is compared."""
-    measured = [each for each in result.variants if each.session.batches]
-    described = [each.session.batches[0].description for each in measured]
-    found: dict[str, list[Any]] = {
-        "numbers of threads": [each.details.get("threads") for each in described],
-        "settings of TF32": [each.details.get("tf32") for each in described],
-        "input shapes": [each.input_shape and "x".join(map(str, each.input_shape)) for each in described],
-        "devices": [each.device for each in described],
-        "data": [each.variant.spec.data for each in measured],
-        "seeds": [each.variant.spec.seed for each in measured],
-    }
-    told = {what: sorted({str(each) for each in given if each is not None}) for what, given in found.items()}
-    return [
-        f"the variants ran with different {what}: {', '.join(each)}"
-        for what, each in told.items()
-        if len(each) > 1
-    ]
+    @property
+    def is_finite(self) -> bool:
+        """Whether all outputs are numbers."""
+        return not (self.nan or self.infinity)
 
-
-def quality_axis(variants: Sequence[Plain]) -> Plain:
-    """Return the figure by which the answers of all variants can be ranked, and what it rests on."""
-    told = [each["accuracy"] for each in variants if each["accuracy"] is not None]
-    samples = f"{told[0]['samples']:,} samples" if told else ""
-    if told and all(each["accuracy"] is not None for each in told):
-        return {"name": "accuracy", "rests_on": f"labels of {samples}"}
-    if told and all(each["agreement_top1"] is not None for each in told):
-        return {
-            "name": "top-1 agreement",
-            "rests_on": f"the baseline's answers on {samples}",
+    def quality(self, measure: QualityMeasure) -> float | None:
+        """Return one of the figures by which variants are ranked."""
+        figures = {
+            QualityMeasure.ACCURACY: self.accuracy,
+            QualityMeasure.AGREEMENT: self.agreement_top1,
+            QualityMeasure.COSINE: self.cosine,
         }
-    if told and all(each["cosine"] is not None for each in told):
-        return {"name": "cosine", "rests_on": f"the baseline's outputs on {samples}"}
-    return {"name": None, "rests_on": "no answers were compared"}
+        return figures[measure]
 
 
-_AXES = {"accuracy": "accuracy", "top-1 agreement": "agreement_top1", "cosine": "cosine"}
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayerFigures:
+    """One of the layers in which a variant spends its time; times are those of a call.
 
-
-def pareto(document: Plain) -> list[Plain]:
-    """Return speed-up and quality of each variant; on the front are those that none beats in both.
-
-    The baseline has a speed-up of 1. A variant without either figure is left out.
+    `nearest` is the resource with the largest utilization, `bound_share` that utilization.
     """
-    field_name = _AXES.get(document["quality"]["name"] or "")
-    points = []
-    for each in document["variants"]:
-        speedup = 1.0 if each["verdict"] == "baseline" else (each["speedup"] or {}).get("value")
-        quality = None if field_name is None or each["accuracy"] is None else each["accuracy"][field_name]
-        if speedup is not None and quality is not None:
-            points.append({"variant": each["name"], "speedup": speedup, "quality": quality})
-    for point in points:
-        point["on_front"] = not any(_beats(other, point) for other in points)
-    return points
+
+    name: str
+    type: str | None = None
+    calls: int | None = None
+    self_s: float | None = None
+    total_s: float | None = None
+    share: float | None = None
+    bound: str | None = None
+    nearest: str | None = None
+    memory_level: str | None = None
+    bound_share: float | None = None
+    evidence: str | None = None
 
 
-def _beats(other: Plain, point: Plain) -> bool:
-    axes = ("speedup", "quality")
-    at_least = all(other[axis] >= point[axis] for axis in axes)
-    return at_least and any(other[axis] > point[axis] for axis in axes)
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VariantFigures:
+    """One of the compared variants; `speedup` is over all batch sizes that it shares with the baseline."""
+
+    name: str
+    status: VariantStatus
+    failure: Diagnostic | None = None
+    model: str | None = None
+    framework: str | None = None
+    dtype: str | None = None
+    recipe: str | None = None
+    technique: str = "as it is"
+    device: str | None = None
+    device_type: str | None = None
+    details: dict[str, Any] = field(default_factory=dict)
+    model_bytes: int | None = None
+    parameters: int | None = None
+    startup_s: float | None = None
+    compile_s: float | None = None
+    speedup: Estimate | None = None
+    comparison: Comparison | None = None
+    verdict: SpeedVerdict | None = None
+    batches: tuple[BatchFigures, ...] = ()
+    accuracy: AccuracyFigures | None = None
+    accuracy_unavailable: Diagnostic | None = None
+    layers: tuple[LayerFigures, ...] | None = None
+    run: str | None = None
+    run_unavailable: Diagnostic | None = None
+
+    def batch(self, batch_size: int) -> BatchFigures | None:
+        """Return what was measured of a batch size."""
+        return next((each for each in self.batches if each.batch_size == batch_size), None)
+
+
+@dataclass(frozen=True, slots=True)
+class ParetoPoint:
+    """Speed-up and quality of a variant; on the front no other variant beats it in both."""
+
+    variant: str
+    speedup: float
+    quality: float
+    on_front: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class QualityAxis:
+    """The figure that ranks the outputs of all variants; None where there is none for all of them."""
+
+    measure: QualityMeasure | None
+    samples: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """The result in a sentence, and the recommended variant, None where there is none.
+
+    `by_batch_size` names the recommended variant for each batch size where it is not the same for all.
+    """
+
+    headline: Diagnostic
+    choice: str | None = None
+    by_batch_size: dict[int, str] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recommendation:
+    """What to do next, and why."""
+
+    action: Diagnostic
+    reason: Diagnostic | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonMethod:
+    """How the variants were measured; margins are fractions."""
+
+    launches: int | None = None
+    launches_done: int | None = None
+    launches_kept: int = 0
+    order: str | None = None
+    confidence: float | None = None
+    margin: float = 0.0
+    accuracy_margin: float | None = None
+    seed: int | None = None
+    batch_sizes: tuple[int, ...] = ()
+    settings: dict[str, Any] = field(default_factory=dict)
+    data: str | None = None
+    dataset: str | None = None
+    device: str | None = None
+    target: str | None = None
+    measured_s: float | None = None
+    price_per_hour: float | None = None
+    currency: str = "USD"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficArm:
+    """The requests of one variant of shared traffic; times are those of successful ones."""
+
+    variant: str
+    share: float | None = None
+    requests: int = 0
+    failed: int = 0
+    failed_share: Estimate | None = None
+    first_failure: str | None = None
+    p50_s: Estimate | None = None
+    p95_s: Estimate | None = None
+    p99_s: Estimate | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficRatio:
+    """A quantile of the second variant over that of the first; the unit is the process run."""
+
+    figure: str
+    launches: int
+    margin: float
+    verdict: SpeedVerdict
+    ratio: Estimate | None = None
+    variation_between_launches: float | None = None
+    level: float | None = None
+    same_p_value: float | None = None
+
+    @property
+    def may_be_slower(self) -> bool:
+        """Whether the interval does not rule out a slow-down beyond the margin."""
+        return self.ratio is None or self.ratio.high is None or self.ratio.high > 1 + self.margin
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficAdvice:
+    """What to do with the second variant. `more_launches` None: none are needed, or no number suffices."""
+
+    action: RolloutAction
+    text: Diagnostic
+    because: tuple[Diagnostic, ...]
+    more_launches: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrafficFigures:
+    """What two variants did that shared requests."""
+
+    variants: tuple[str, str]
+    split: tuple[float, float]
+    launches: int
+    arms: tuple[TrafficArm, TrafficArm]
+    figures: tuple[TrafficRatio, ...]
+    advice: TrafficAdvice
+    settings: dict[str, Any] = field(default_factory=dict)
+    confidence: float | None = None
+    failure_difference: Estimate | None = None
+    launch_ratios: tuple[dict[str, float | None], ...] = ()
+    failures: tuple[str, ...] = ()
+    interrupted: bool = False
+    notes: tuple[Diagnostic, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ComparisonDocument:
+    """A whole comparison."""
+
+    name: str
+    timestamp: str
+    variants: tuple[VariantFigures, ...]
+    baseline: str | None
+    method: ComparisonMethod
+    quality: QualityAxis
+    summary: Summary
+    environment: dict[str, Any] = field(default_factory=dict)
+    git_commit: str | None = None
+    pareto: tuple[ParetoPoint, ...] = ()
+    recommendations: tuple[Recommendation, ...] = ()
+    traffic: TrafficFigures | None = None
+    notes: tuple[Diagnostic, ...] = ()
+    format: int = FORMAT_VERSION
+    kind: str = KIND
+
+    def __post_init__(self) -> None:
+        names = [each.name for each in self.variants]
+        if len(set(names)) < len(names):
+            raise ValueError("two variants have the same name")
+
+    def variant(self, name: str | None) -> VariantFigures | None:
+        """Return a variant by its name."""
+        return next((each for each in self.variants if each.name == name), None)
+
+    @property
+    def choice(self) -> VariantFigures | None:
+        """The recommended variant."""
+        return self.variant(self.summary.choice)
+
+    @property
+    def measured(self) -> tuple[VariantFigures, ...]:
+        """The variants with any figure."""
+        return tuple(each for each in self.variants if each.batches)
+
+    @property
+    def batch_sizes(self) -> tuple[int, ...]:
+        """The batch sizes that any variant was measured at."""
+        return tuple(sorted({each.batch_size for variant in self.variants for each in variant.batches}))
+
+    @property
+    def is_priced(self) -> bool:
+        """Whether an hour has a price, without which nothing has a cost."""
+        return self.method.price_per_hour is not None
+
+
+# --- JSON ----------------------------------------------------------------------------------------
+
+_FIX = "compare again, or name the .json of gpuprof compare"
+
+
+def plain_document(document: ComparisonDocument) -> dict[str, Any]:
+    """Return a document as plain data for JSON, with the text of each fact next to its code and values."""
+    plain: dict[str, Any] = with_texts(to_plain(document))
+    return plain
+
+
+def with_texts(plain: Any) -> Any:
+    """Return plain data in which each fact has its text."""
+    if isinstance(plain, (list, tuple)):
+        return [with_texts(each) for each in plain]
+    if not isinstance(plain, dict):
+        return plain
+    if plain.keys() == {"code", "severity", "values"}:
+        return Diagnostic.from_dict(plain).to_dict()
+    return {str(key): with_texts(value) for key, value in plain.items()}
+
+
+def read_document(path: Path) -> ComparisonDocument:
+    """Read the JSON of a comparison. Raises BenchmarkError, in one line, for any other file."""
+    plain = _loaded(path)
+    if not isinstance(plain, Mapping) or plain.get("kind") != KIND:
+        raise BenchmarkError(f"{path} is not a comparison: name the .json of gpuprof compare")
+    return document_from(plain, str(path))
+
+
+def document_from(plain: Mapping[str, Any], where: str = "the comparison") -> ComparisonDocument:
+    """Return the document of plain data of this format or of format 1. Raises BenchmarkError."""
+    version = plain.get("format")
+    if version not in (1, FORMAT_VERSION):
+        raise BenchmarkError(
+            f"{where} has format {version!r}, and this version reads 1 and {FORMAT_VERSION}: compare again, "
+            "or upgrade gpuprof"
+        )
+    try:
+        if version == 1:
+            from gpuprof.bench.compare.document_format_1 import upgraded
+
+            plain = upgraded(plain)
+        plain = {**plain, "summary": _with_sizes(plain["summary"])}
+    except KeyError as error:
+        raise BenchmarkError(f"{where} is damaged: {error.args[0]!r} is missing: {_FIX}") from error
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise BenchmarkError(f"{where} is damaged: a value has another type ({error}): {_FIX}") from error
+    return from_plain(plain, ComparisonDocument, where)
+
+
+def _with_sizes(summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a summary whose batch sizes, which are texts as JSON's keys, are numbers."""
+    sizes = summary.get("by_batch_size")
+    return {**summary, "by_batch_size": sizes and {int(size): name for size, name in sizes.items()}}
+
+
+def _loaded(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+    except OSError as error:
+        raise BenchmarkError(
+            f"{path} cannot be read ({error.strerror}): name the .json of a comparison"
+        ) from error
+    except ValueError as error:
+        raise BenchmarkError(
+            f"{path} is not a comparison: {error}; name the .json of gpuprof compare"
+        ) from error
+    except RecursionError as error:
+        raise BenchmarkError(f"{path} is not a comparison: it is nested too deep") from error
+
+
+def _refuse(name: str) -> None:
+    raise ValueError(f"{name} is not a figure")

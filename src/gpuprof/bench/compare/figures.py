@@ -1,52 +1,58 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The figures of a variant, compared with the baseline's process runs by batch size and overall."""
+"""The comparison document from process runs: the figures of each variant, compared with the baseline."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Any
 
 import numpy as np
 
+from gpuprof.bench.compare.advice import find
+from gpuprof.bench.compare.document import (
+    QUANTILE_FIELDS,
+    AccuracyFigures,
+    BatchFigures,
+    ComparisonDocument,
+    ComparisonMethod,
+    LayerFigures,
+    ParetoPoint,
+    QualityAxis,
+    Summary,
+    TrafficFigures,
+    VariantFigures,
+)
 from gpuprof.bench.compare.plan import CampaignPlan
 from gpuprof.bench.compare.runner import CampaignResult, VariantResult
+from gpuprof.bench.facts import Diagnostic, error, note, warning
 from gpuprof.bench.measure.diagnostics import MACHINE_WARNINGS, warnings_of
+from gpuprof.bench.measure.host import describe_environment
 from gpuprof.bench.measure.measurement import ENDED_EARLY
 from gpuprof.bench.results.result import Launch, Result
-from gpuprof.bench.workers.session import BatchResult
-from gpuprof.stats.quantiles import WIDEST_FACTOR, Estimate
-from gpuprof.stats.ratio_test import Comparison, compare, compare_many
+from gpuprof.bench.results.target import QUANTILES
+from gpuprof.bench.verdicts import QualityMeasure, SpeedVerdict, VariantStatus
+from gpuprof.bench.workers.session import BatchResult, SessionResult
+from gpuprof.stats.quantiles import CONFIDENCE, WIDEST_FACTOR, Estimate
+from gpuprof.stats.ratio_test import Comparison, compare_many
 
-OVERALL = 0  # in the place of a batch size
-
-
-@dataclass(frozen=True, slots=True)
-class Speedup:
-    """Old time over new time: above 1 is faster. None stands for what too few launches do not tell."""
-
-    low: float | None
-    value: float
-    high: float | None
-
-    def to_dict(self) -> dict[str, float | None]:
-        """Return plain data for JSON."""
-        return {"low": self.low, "value": self.value, "high": self.high}
+OVERALL = 0  # instead of a batch size
 
 
-def speedup_of(comparison: Comparison) -> Speedup:
-    """Return the speed-up that a ratio of times is."""
+def speedup_of(comparison: Comparison) -> Estimate:
+    """Return old time over new time with its interval: above 1 is faster."""
     low, high = comparison.low, comparison.high
-    # Two launches that differ give ends from nothing to millions: those are no figures for anybody.
+    # Two process runs that differ give ends from nothing to millions, which support no statement.
     if low is None or high is None or high > low * WIDEST_FACTOR**2:
-        return Speedup(None, 1 / comparison.ratio, None)
-    return Speedup(1 / high, 1 / comparison.ratio, 1 / low)
+        return Estimate(None, 1 / comparison.ratio, None)
+    return Estimate(1 / high, 1 / comparison.ratio, 1 / low)
 
 
 @dataclass(frozen=True, slots=True)
-class Compared:
-    """All comparisons of a campaign with its baseline, by variant and batch size, OVERALL for all of them."""
+class ComparisonTable:
+    """All comparisons with the baseline, by variant and batch size, OVERALL for all of them."""
 
     comparisons: dict[tuple[str, int], Comparison]
 
@@ -58,8 +64,8 @@ class Compared:
         """Return the comparison over all batch sizes that both sides measured."""
         return self.at(variant, OVERALL)
 
-    def verdict(self, variant: str) -> str | None:
-        """Return the verdict over all batch sizes; `mixed` where one is faster and another is slower."""
+    def verdict(self, variant: str) -> SpeedVerdict | None:
+        """Return the verdict over all batch sizes; mixed where one is faster and another is slower."""
         single = {
             found.verdict
             for (name, size), found in self.comparisons.items()
@@ -67,11 +73,11 @@ class Compared:
         }
         overall = self.overall(variant)
         if {"faster", "slower"} <= single:
-            return "mixed"
-        return None if overall is None else overall.verdict
+            return SpeedVerdict.MIXED
+        return None if overall is None else SpeedVerdict(overall.verdict)
 
 
-def compare_variants(result: CampaignResult) -> Compared:
+def compare_variants(result: CampaignResult) -> ComparisonTable:
     """Compare all variants with the baseline at once; of the differences found at most 5% are false."""
     baseline = result.baseline
     metrics: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
@@ -83,7 +89,7 @@ def compare_variants(result: CampaignResult) -> Compared:
             keys[str(len(keys))] = (each.variant.name, size)
             metrics[str(len(metrics))] = pair
     found = compare_many(metrics, margin=result.plan.margin) if metrics else {}
-    return Compared({keys[name]: comparison for name, comparison in found.items()})
+    return ComparisonTable({keys[name]: comparison for name, comparison in found.items()})
 
 
 def _pairs(old: VariantResult, new: VariantResult) -> Iterable[tuple[int, tuple[list[float], list[float]]]]:
@@ -93,13 +99,6 @@ def _pairs(old: VariantResult, new: VariantResult) -> Iterable[tuple[int, tuple[
     pair = overall_s(old, sizes), overall_s(new, sizes)
     if all(pair):
         yield OVERALL, pair
-
-
-def compare_two(first: VariantResult, second: VariantResult, margin: float) -> Comparison | None:
-    """Compare two variants over the batch sizes that both measured; None where there are none."""
-    sizes = common_sizes(first, second)
-    old, new = overall_s(first, sizes), overall_s(second, sizes)
-    return compare(old, new, margin=margin) if old and new else None
 
 
 def common_sizes(first: VariantResult, second: VariantResult) -> list[int]:
@@ -141,60 +140,71 @@ def _median(launch: Launch) -> float:
     return float(np.median(launch.measurement.samples))
 
 
-Plain = dict[str, Any]
-NOT_MEASURED = "the comparison ended before all of it was measured"
-_QUANTILES = {"median_s": 0.5, "p90_s": 0.9, "p95_s": 0.95, "p99_s": 0.99}
-
-
-def variant_figures(each: VariantResult, plan: CampaignPlan, compared: Compared) -> Plain:
+def variant_figures(
+    each: VariantResult, plan: CampaignPlan, compared: ComparisonTable, extra: MoreFigures
+) -> VariantFigures:
     """Return everything that was measured of a variant."""
     session, name = each.session, each.variant.name
-    described = session.batches[0].description if session.batches else None
     overall = compared.overall(name)
     startups = sorted(startup.total_s for startup in session.startups)
-    is_baseline = name == plan.baseline.name
-    return {
-        "name": name,
-        "status": status_of(each, plan),
-        "failure": _failure(each, plan),
-        "model": each.variant.spec.model,
-        "framework": None if described is None else described.framework,
-        "dtype": None if described is None else described.dtype,
-        "recipe": each.variant.spec.recipe,
-        "technique": technique_of(each),
-        "device": None if described is None else described.device,
-        "device_type": None if described is None else described.device_type,
-        "details": {} if described is None else dict(described.details),
-        "model_bytes": None if described is None else described.model_bytes,
-        "parameters": None if described is None else described.parameters,
-        "startup_s": startups[len(startups) // 2] if startups else None,
-        "compile_s": session.batches[0].middle("compile_s") if session.batches else None,
-        "speedup": None if overall is None else speedup_of(overall).to_dict(),
-        "comparison": None if overall is None else overall.to_dict(),
-        "verdict": "baseline" if is_baseline else compared.verdict(name),
-        "batches": [batch_figures(each, batch, plan, compared) for batch in session.batches],
-        "run": None if each.run is None else str(each.run),
-        "run_unavailable": each.run_unavailable,
-    }
+    accuracy = extra.accuracy.get(name, _why_no_accuracy(each, plan))
+    run_unavailable = None if each.run_unavailable is None else note("no_run", reason=each.run_unavailable)
+    return VariantFigures(
+        name=name,
+        status=status_of(each, plan),
+        failure=_failure(each, plan),
+        model=each.variant.spec.model,
+        recipe=each.variant.spec.recipe,
+        technique=technique_of(each),
+        **_described(session),
+        startup_s=startups[len(startups) // 2] if startups else None,
+        compile_s=session.batches[0].middle("compile_s") if session.batches else None,
+        speedup=None if overall is None else speedup_of(overall),
+        comparison=overall,
+        verdict=SpeedVerdict.BASELINE if name == plan.baseline.name else compared.verdict(name),
+        batches=tuple(
+            batch_figures(each, batch, plan, compared.at(name, batch.batch_size)) for batch in session.batches
+        ),
+        accuracy=accuracy if isinstance(accuracy, AccuracyFigures) else None,
+        accuracy_unavailable=accuracy if isinstance(accuracy, Diagnostic) else None,
+        layers=extra.layers.get(name),
+        run=None if each.run is None else str(each.run),
+        run_unavailable=run_unavailable,
+    )
 
 
-def _failure(each: VariantResult, plan: CampaignPlan) -> str | None:
+def _described(session: SessionResult) -> dict[str, Any]:
+    if not session.batches:
+        return {}
+    described = session.batches[0].description
+    names = ("framework", "dtype", "device", "device_type", "model_bytes", "parameters")
+    return {name: getattr(described, name) for name in names} | {"details": dict(described.details)}
+
+
+def _failure(each: VariantResult, plan: CampaignPlan) -> Diagnostic | None:
     if each.session.failure is not None:
-        return str(each.session.failure)
-    return None if status_of(each, plan) == "measured" else NOT_MEASURED
+        return error("failed", message=str(each.session.failure))
+    return None if status_of(each, plan) == VariantStatus.MEASURED else error("not_measured")
 
 
-def status_of(each: VariantResult, plan: CampaignPlan) -> str:
-    """Return measured, partly or failed."""
+def _why_no_accuracy(each: VariantResult, plan: CampaignPlan) -> Diagnostic:
     if not each.session.batches:
-        return "failed"
+        return note("variant_failed")
+    return note("accuracy_not_requested") if plan.accuracy is None else note("comparison_aborted")
+
+
+def status_of(each: VariantResult, plan: CampaignPlan) -> VariantStatus:
+    """Return how much of a variant was measured."""
+    if not each.session.batches:
+        return VariantStatus.FAILED
     wanted = set(plan.job_of(each.variant).batch_sizes)
     whole = {batch.batch_size for batch in each.session.batches if medians_s(each, batch.batch_size)}
-    return "measured" if whole == wanted and each.session.failure is None else "partly"
+    is_whole = whole == wanted and each.session.failure is None
+    return VariantStatus.MEASURED if is_whole else VariantStatus.PARTLY
 
 
 def technique_of(each: VariantResult) -> str:
-    """Return in words what makes the variant what it is."""
+    """Return what distinguishes the variant: its recipe, or its type and framework."""
     from gpuprof.bench.models.recipes import parse_recipe
 
     spec = each.variant.spec
@@ -203,39 +213,40 @@ def technique_of(each: VariantResult) -> str:
     if each.session.batches:
         described = each.session.batches[0].description
         return f"{described.dtype} in {described.framework}"
-    return f"{spec.dtype or 'its own type'} in {spec.framework}"
+    return f"{spec.dtype or 'default dtype'} in {spec.framework}"
 
 
-def batch_figures(each: VariantResult, batch: BatchResult, plan: CampaignPlan, compared: Compared) -> Plain:
+def batch_figures(
+    each: VariantResult, batch: BatchResult, plan: CampaignPlan, comparison: Comparison | None
+) -> BatchFigures:
     """Return what was measured at one batch size."""
-    result = batch.result
-    summary, comparison = result.summary, compared.at(each.variant.name, batch.batch_size)
-    return {
-        "batch_size": batch.batch_size,
-        "launches": len(result.measurements),
-        "samples": len(result.samples),
-        **{name: _ends(result.estimate(share)) for name, share in _QUANTILES.items()},
-        "mean_s": None if summary is None else summary.mean,
-        "std_s": None if summary is None else summary.std,
-        "min_s": None if summary is None else summary.minimum,
-        "max_s": None if summary is None else summary.maximum,
-        "spread": None if summary is None else summary.spread,
-        "throughput_per_s": throughput_of(result),
-        "host_peak_bytes": batch.host_peak[0],
-        "device_peak_bytes": batch.largest("memory", "allocator_peak_bytes"),
-        "energy_per_sample_j": batch.middle("energy", "energy_per_sample_j"),
-        "launch_medians_s": medians_s(each, batch.batch_size),
-        "flags": [{"name": each.code, "line": str(each)} for each in result.warnings],
-        "disturbed_launches": _disturbed(result),
-        "target": None if plan.target is None else plan.target.verdict(result),
-        "speedup": None if comparison is None else speedup_of(comparison).to_dict(),
-        "comparison": None if comparison is None else comparison.to_dict(),
-        "cost_per_million": cost_per_million(result, plan.price_per_hour),
-    }
+    result, summary = batch.result, batch.result.summary
+    return BatchFigures(
+        batch_size=batch.batch_size,
+        launches=len(result.measurements),
+        samples=len(result.samples),
+        **{key: result.estimate(QUANTILES[name]) for name, key in QUANTILE_FIELDS.items()},
+        mean_s=None if summary is None else summary.mean,
+        std_s=None if summary is None else summary.std,
+        min_s=None if summary is None else summary.minimum,
+        max_s=None if summary is None else summary.maximum,
+        spread=None if summary is None else summary.spread,
+        throughput_per_s=throughput_of(result),
+        host_peak_bytes=batch.host_peak[0],
+        device_peak_bytes=batch.largest("memory", "allocator_peak_bytes"),
+        energy_per_sample_j=batch.middle("energy", "energy_per_sample_j"),
+        launch_medians_s=tuple(medians_s(each, batch.batch_size)),
+        warnings=result.warnings,
+        disturbed_launches=_disturbed(result),
+        target=None if plan.target is None else plan.target.verdict(result),
+        speedup=None if comparison is None else speedup_of(comparison),
+        comparison=comparison,
+        cost_per_million=cost_per_million(result, plan.price_per_hour),
+    )
 
 
 def _disturbed(result: Result) -> int:
-    """Return in how many launches the machine did something else too."""
+    """Return in how many process runs the machine did something else too."""
     device = str((result.description or {}).get("device_type", "cpu"))
     return sum(
         any(each.code in MACHINE_WARNINGS for each in warnings_of(measurement, device))
@@ -243,19 +254,15 @@ def _disturbed(result: Result) -> int:
     )
 
 
-def _ends(found: Estimate | None) -> Plain | None:
-    return None if found is None else {"low": found.low, "value": found.value, "high": found.high}
-
-
-def throughput_of(result: Result) -> Plain | None:
-    """Return samples per second with the interval of the mean call, from which it is worked out."""
+def throughput_of(result: Result) -> Estimate | None:
+    """Return samples per second with the interval of the mean call, from which it is derived."""
     mean, size = result.mean_estimate, result.batch_size
     rate = result.items_per_s
     if rate is None or size is None:
         return None
     low = None if mean is None or mean.high is None else size / mean.high
     high = None if mean is None or not mean.low else size / mean.low
-    return {"low": low, "value": rate, "high": high}
+    return Estimate(low, rate, high)
 
 
 def cost_per_million(result: Result, price_per_hour: float | None) -> float | None:
@@ -264,3 +271,164 @@ def cost_per_million(result: Result, price_per_hour: float | None) -> float | No
     if rate is None or price_per_hour is None or rate <= 0:
         return None
     return price_per_hour / 3600 / rate * 1e6
+
+
+# --- the whole document --------------------------------------------------------------------------
+
+_LARGEST_DISAGREEMENT = 1.2
+
+
+@dataclass(frozen=True, slots=True)
+class MoreFigures:
+    """What is known of variants besides their times, by name; accuracy, or why there is none."""
+
+    accuracy: Mapping[str, AccuracyFigures | Diagnostic] = field(default_factory=dict)
+    layers: Mapping[str, tuple[LayerFigures, ...]] = field(default_factory=dict)
+    traffic: TrafficFigures | None = None
+    notes: tuple[Diagnostic, ...] = ()
+
+
+def document_of(result: CampaignResult, at: datetime, extra: MoreFigures | None = None) -> ComparisonDocument:
+    """Return the document of a comparison."""
+    plan, compared, extra = result.plan, compare_variants(result), extra or MoreFigures()
+    environment = _environment(result)
+    variants = tuple(variant_figures(each, plan, compared, extra) for each in result.variants)
+    quality = quality_axis(variants)
+    document = ComparisonDocument(
+        name=plan.name,
+        timestamp=at.isoformat(timespec="seconds"),
+        git_commit=environment.get("revision"),
+        environment=environment,
+        method=_method(result),
+        baseline=plan.baseline.name,
+        variants=variants,
+        traffic=extra.traffic,
+        notes=(*extra.notes, *_notes(result), *_disagreements(variants, plan.baseline.name)),
+        quality=quality,
+        pareto=pareto(variants, quality.measure),
+        summary=Summary(note("nothing_measured")),
+    )
+    found = find(document)
+    return replace(document, summary=found.summary, recommendations=tuple(found.recommendations))
+
+
+def _disagreements(variants: Sequence[VariantFigures], baseline: str) -> Iterator[Diagnostic]:
+    """Yield where the medians of all samples give another speed-up: process runs differ much there."""
+    medians = {batch.batch_size: batch.median_s for each in variants if each.name == baseline
+               for batch in each.batches}  # fmt: skip
+    for variant in variants:
+        for batch in variant.batches:
+            old, new = medians.get(batch.batch_size), batch.median_s
+            if batch.speedup is None or old is None or new is None:
+                continue
+            pooled, by_run = old.value / new.value, batch.speedup.value
+            if max(pooled, by_run) > _LARGEST_DISAGREEMENT * min(pooled, by_run):
+                where = {"variant": variant.name, "batch_size": batch.batch_size}
+                yield warning("runs_differ", **where, pooled=pooled, by_run=by_run)
+
+
+def _environment(result: CampaignResult) -> dict[str, Any]:
+    batches = [batch for each in result.variants for batch in each.session.batches]
+    found = dict(batches[0].environment) if batches else describe_environment()
+    if found.get("threads") is None and batches:
+        # This process has not imported the framework: the process runs have.
+        threads = batches[0].description.details.get("threads")
+        found["threads"] = None if threads is None else int(threads)
+    return found
+
+
+def _method(result: CampaignResult) -> ComparisonMethod:
+    plan, accuracy = result.plan, result.plan.accuracy
+    spec = plan.baseline.spec
+    return ComparisonMethod(
+        launches=plan.launches,
+        launches_done=result.launches_done,
+        launches_kept=result.launches_kept,
+        order="counterbalanced",
+        confidence=CONFIDENCE,
+        margin=plan.margin,
+        accuracy_margin=None if accuracy is None else accuracy.margin,
+        seed=plan.seed,
+        batch_sizes=tuple(plan.batch_sizes),
+        settings=plan.measuring.to_dict(),
+        data=spec.data,
+        dataset=None if accuracy is None else accuracy.dataset,
+        device=spec.device,
+        target=None if plan.target is None else plan.target.text,
+        measured_s=result.measured_s,
+        price_per_hour=plan.price_per_hour,
+        currency=plan.currency,
+    )
+
+
+def _notes(result: CampaignResult) -> Iterator[Diagnostic]:
+    done, kept = result.launches_done, result.launches_kept
+    planned = result.plan.launches * len(result.variants)
+    if kept:
+        yield note("restored_runs", restored=kept, runs=done)
+    if done < planned:
+        yield warning("fewer_runs", runs=done, planned=planned)
+    yield from _not_interleaved(result)
+    yield from _not_alike(result)
+
+
+def _not_interleaved(result: CampaignResult) -> Iterator[Diagnostic]:
+    """Yield the variants of which other process runs are of an earlier time than of the baseline.
+
+    A comparison that was cut off had made as many of each, or one more.
+    """
+    baseline = result.baseline
+    restored_of_baseline = result.kept.get(baseline.variant.name, 0)
+    for each in result.variants:
+        restored = result.kept.get(each.variant.name, 0)
+        if each is not baseline and each.session.batches and abs(restored - restored_of_baseline) > 1:
+            names = {"baseline": baseline.variant.name, "variant": each.variant.name}
+            counts = {"restored_of_baseline": restored_of_baseline, "restored": restored}
+            yield warning("not_interleaved", **names, **counts)
+
+
+def _not_alike(result: CampaignResult) -> Iterator[Diagnostic]:
+    """Yield what the variants do not have in common besides what is compared."""
+    measured = [each for each in result.variants if each.session.batches]
+    described = [each.session.batches[0].description for each in measured]
+    found: dict[str, list[Any]] = {
+        "threads": [each.details.get("threads") for each in described],
+        "tf32": [each.details.get("tf32") for each in described],
+        "input_shape": [each.input_shape and "x".join(map(str, each.input_shape)) for each in described],
+        "device": [each.device for each in described],
+        "data": [each.variant.spec.data for each in measured],
+        "seed": [each.variant.spec.seed for each in measured],
+    }
+    for setting, given in found.items():
+        different = sorted({str(each) for each in given if each is not None})
+        if len(different) > 1:
+            yield warning("different_settings", setting=setting, different=different)
+
+
+def quality_axis(variants: Sequence[VariantFigures]) -> QualityAxis:
+    """Return the figure by which the outputs of all measured variants can be ranked."""
+    known = [each.accuracy for each in variants if each.accuracy is not None]
+    for measure in QualityMeasure:
+        if known and all(each.quality(measure) is not None for each in known):
+            return QualityAxis(measure, known[0].samples)
+    return QualityAxis(None)
+
+
+def pareto(variants: Sequence[VariantFigures], measure: QualityMeasure | None) -> tuple[ParetoPoint, ...]:
+    """Return speed-up and quality of each variant; on the front are those that none beats in both.
+
+    The baseline has a speed-up of 1. A variant without either figure is left out.
+    """
+    points = []
+    for each in variants:
+        measured = None if each.speedup is None else each.speedup.value
+        speedup = 1.0 if each.verdict == SpeedVerdict.BASELINE else measured
+        quality = None if measure is None or each.accuracy is None else each.accuracy.quality(measure)
+        if speedup is not None and quality is not None:
+            points.append(ParetoPoint(each.name, speedup, quality))
+    return tuple(replace(each, on_front=not any(_beats(other, each) for other in points)) for each in points)
+
+
+def _beats(other: ParetoPoint, point: ParetoPoint) -> bool:
+    at_least = other.speedup >= point.speedup and other.quality >= point.quality
+    return at_least and (other.speedup > point.speedup or other.quality > point.quality)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers of a variant's run that take longest, and what binds them."""
+"""The layers of a variant's run that take longest, and their bottlenecks."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from gpuprof.analyze.ceilings_of_run import add_ceilings
 from gpuprof.analyze.load_tree import load_tree
 from gpuprof.analyze.roofline.build import build_roofline
 from gpuprof.analyze.summary import summarize
+from gpuprof.bench.compare.document import UNDERUTILIZED, LayerFigures
 from gpuprof.bench.workers.job import CALL
 from gpuprof.errors import RunError
 from gpuprof.run.folder import RunFolder
@@ -17,32 +18,31 @@ from gpuprof.run.folder import RunFolder
 SHOWN = 8
 
 
-def top_layers(path: Path) -> list[dict[str, Any]]:
-    """Return the layers with the most time of their own, as rows of the document; times are those of a call.
+def top_layers(path: Path) -> tuple[LayerFigures, ...]:
+    """Return the layers with the largest self time; times are those of a call. Raises RunError.
 
-    `bound` and `bound_share` (of the roof that is nearest) are None where no work was counted. Raises
-    RunError.
+    What is known of their bottleneck is None where no work was counted.
     """
     run = RunFolder(path)
     tree = load_tree(run)
     rows = summarize(tree, "layer").rows[:SHOWN]
     recorded = next((row.calls for row in summarize(tree, "span").rows if row.name == CALL), 1)
     bounds = _bounds(run) if rows else {}
-    return [
-        {
-            "name": row.name,
-            "calls": row.calls,
-            "self_s": row.own_ns / recorded / 1e9,
-            "total_s": row.total_ns / recorded / 1e9,
-            "share": row.share,
-            **bounds.get(row.name, {"bound": None, "bound_share": None, "evidence": None}),
-        }
+    return tuple(
+        LayerFigures(
+            name=row.name,
+            calls=row.calls,
+            self_s=row.own_ns / recorded / 1e9,
+            total_s=row.total_ns / recorded / 1e9,
+            share=row.share,
+            **bounds.get(row.name, {}),
+        )
         for row in rows
-    ]
+    )
 
 
 def _bounds(run: RunFolder) -> dict[str, dict[str, Any]]:
-    """Return what binds each layer; nothing where it cannot be told, as for a model without modules."""
+    """Return the bottleneck of each layer; nothing where it is unknown, as for a model without modules."""
     work = run.meta.get("work")
     if not work:
         return {}
@@ -52,6 +52,12 @@ def _bounds(run: RunFolder) -> dict[str, dict[str, Any]]:
     except RunError:
         return {}
     return {
-        row.layer: {"bound": row.bound_text, "bound_share": row.roof_share, "evidence": row.evidence}
+        row.layer: {
+            "bound": UNDERUTILIZED if row.bound in ("under-utilised", UNDERUTILIZED) else row.bound,
+            "nearest": row.nearest,
+            "memory_level": row.memory_level,
+            "bound_share": row.roof_share,
+            "evidence": row.evidence,
+        }
         for row in found.layers
     }

@@ -17,7 +17,8 @@ from gpuprof.bench.compare.accuracy import (
     compare_accuracy,
     open_plan_dataset,
 )
-from gpuprof.bench.compare.document import document_of
+from gpuprof.bench.compare.document import ComparisonDocument, LayerFigures, TrafficFigures, plain_document
+from gpuprof.bench.compare.figures import MoreFigures, document_of
 from gpuprof.bench.compare.layers import top_layers
 from gpuprof.bench.compare.plan import CampaignPlan
 from gpuprof.bench.compare.runner import (
@@ -28,6 +29,7 @@ from gpuprof.bench.compare.runner import (
     mark_finished,
 )
 from gpuprof.bench.compare.traffic import TrafficSettings, measure_traffic
+from gpuprof.bench.facts import Diagnostic, note, warning
 from gpuprof.bench.validation import check_specs
 from gpuprof.bench.workers.events import Event, State
 from gpuprof.bench.workers.schedule import RunEvent, Watcher, ignore, without_ends
@@ -43,7 +45,7 @@ REPORT_NAME = "report"
 class Finished:
     """The document of what was measured, and whether that is all of it."""
 
-    document: Plain
+    document: ComparisonDocument
     result: CampaignResult
     interrupted: bool
 
@@ -67,28 +69,30 @@ def carry_out(
     campaign = Campaign(plan, folder, watch)
     accuracy = AccuracyOfAll({})
     interrupted = False
-    traffic: Plain | None = None
-    why_no_traffic: list[str] = []
+    traffic: TrafficFigures | None = None
+    why_no_traffic: list[Diagnostic] = []
     with Journal(folder, fresh=fresh, resume=resume).opened() as journal:
         try:
             campaign.run(journal)
             accuracy = _accuracy(campaign, watch)
             traffic, why_no_traffic = _traffic(campaign, watch)
-            if traffic is not None and traffic["interrupted"]:
+            if traffic is not None and traffic.interrupted:
                 raise KeyboardInterrupt
         except KeyboardInterrupt:
             interrupted = True
     document = document_of(
         campaign.result,
         datetime.datetime.now().astimezone(),
-        answers=accuracy.of,
-        layers=_layers(campaign.result),
-        traffic=traffic,
-        notes=[
-            *(["interrupted before its end"] if interrupted else []),
-            *accuracy.notes,
-            *why_no_traffic,
-        ],
+        MoreFigures(
+            accuracy=accuracy.of,
+            layers=_layers(campaign.result),
+            traffic=traffic,
+            notes=(
+                *([warning("interrupted")] if interrupted else []),
+                *accuracy.notes,
+                *why_no_traffic,
+            ),
+        ),
     )
     return Finished(document, campaign.result, interrupted)
 
@@ -135,9 +139,9 @@ def run_comparison(
     finished = carry_out(plan, folder, fresh=fresh, resume=resume)
     write_report(finished.document, report, folder, REPORT_NAME)
     if finished.interrupted:
-        raise KeyboardInterrupt(finished.document)
+        raise KeyboardInterrupt(plain_document(finished.document))
     mark_finished(folder)
-    return finished.document
+    return plain_document(finished.document)
 
 
 def _accuracy(campaign: Campaign, watch: Watcher) -> AccuracyOfAll:
@@ -145,7 +149,8 @@ def _accuracy(campaign: Campaign, watch: Watcher) -> AccuracyOfAll:
     try:
         return compare_accuracy(campaign.plan, campaign.folder / "answers", _watching(campaign, watch))
     except GpuprofError as error:
-        return AccuracyOfAll({each.name: str(error) for each in campaign.plan.variants})
+        reason = note("no_outputs", reason=str(error))
+        return AccuracyOfAll({each.name: reason for each in campaign.plan.variants})
 
 
 def _watching(campaign: Campaign, watch: Watcher) -> OnVariantEvent:
@@ -157,7 +162,7 @@ def _watching(campaign: Campaign, watch: Watcher) -> OnVariantEvent:
     return show
 
 
-def _traffic(campaign: Campaign, watch: Watcher) -> tuple[Plain | None, list[str]]:
+def _traffic(campaign: Campaign, watch: Watcher) -> tuple[TrafficFigures | None, list[Diagnostic]]:
     """Return what two variants that share requests do, and why there is nothing."""
     plan = campaign.plan
     if plan.traffic_split is None:
@@ -174,12 +179,12 @@ def _traffic(campaign: Campaign, watch: Watcher) -> tuple[Plain | None, list[str
     try:
         found = measure_traffic(plan.baseline, other, settings, watch=without_ends(watch))
     except GpuprofError as error:
-        return None, [f"no requests were shared: {error}"]
-    return found.to_dict(), []
+        return None, [warning("no_traffic", reason=str(error))]
+    return found.to_document(), []
 
 
-def _layers(result: CampaignResult) -> dict[str, list[Plain]]:
-    found: dict[str, list[Plain]] = {}
+def _layers(result: CampaignResult) -> dict[str, tuple[LayerFigures, ...]]:
+    found: dict[str, tuple[LayerFigures, ...]] = {}
     for each in result.variants:
         if each.run is None:
             continue

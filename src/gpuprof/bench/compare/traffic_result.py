@@ -8,18 +8,25 @@ whose logarithms get Student's interval over the process runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.analyze.text_table import Column, format_count, text_table, wrapped
-from gpuprof.bench.gate.gate import interval_text, time_text
-from gpuprof.stats.proportions import exact_share
-from gpuprof.stats.quantiles import CONFIDENCE, Estimate, PooledSamples, samples_needed
+from gpuprof.bench.compare.document import (
+    TrafficAdvice,
+    TrafficArm,
+    TrafficFigures,
+    TrafficRatio,
+    with_texts,
+)
+from gpuprof.bench.facts import Diagnostic, note, warning
+from gpuprof.bench.serialization import to_plain
+from gpuprof.bench.verdicts import RolloutAction, SpeedVerdict
+from gpuprof.stats.quantiles import CONFIDENCE, Estimate, PooledSamples, exact_share, samples_needed
 from gpuprof.stats.ratio_test import Judgement, LogRatio, judge_ratios
 
 if TYPE_CHECKING:
@@ -91,7 +98,7 @@ class TrafficLaunch:
 
 @dataclass(frozen=True)
 class Traffic:
-    """The launches of a traffic split and what follows. `str()` is for people, `to_dict()` for a document."""
+    """The requests of all process runs; `settings` are those of TrafficSettings."""
 
     names: tuple[str, str]
     split: tuple[float, float]
@@ -101,86 +108,78 @@ class Traffic:
     interrupted: bool = False
 
     @cached_property
-    def figures(self) -> tuple[Figure, ...]:
-        """The ratios second over first, judged together; those that too few launches tell have none."""
-        logs = {name: self._logs(share) for name, share in QUANTILES.items()}
+    def figures(self) -> tuple[TrafficRatio, ...]:
+        """The ratios second over first, judged together; without a ratio where process runs are too few."""
+        logs = {name: self._logs(quantile) for name, quantile in QUANTILES.items()}
         ratios = {name: _paired(each) for name, each in logs.items()}
-        margins = {name: self._margin(name) for name in QUANTILES}
-        judged = judge_ratios(ratios, margins)
-        return tuple(
-            Figure(
-                name=name,
-                ratio=math.exp(float(np.mean(each))) if each else None,
-                launches=len(each),
-                variation=float(np.std(each, ddof=1)) if len(each) > 1 else None,
-                judgement=judged[name],
-            )
-            for name, each in logs.items()
-        )
+        judged = judge_ratios(ratios, {name: self._margin(name) for name in QUANTILES})
+        return tuple(_ratio(name, each, judged[name]) for name, each in logs.items())
 
     @cached_property
-    def failed(self) -> Failures:
+    def failed(self) -> FailureCounts:
         """The requests that failed, of how many, for both variants."""
         counts = [(sum(each.failed for each in arm), sum(each.count for each in arm)) for arm in self._arms]
-        return Failures(counts[0], counts[1])
+        return FailureCounts(counts[0], counts[1])
 
     @cached_property
-    def advice(self) -> Advice:
-        """Whom to serve with, and why."""
-        return advise(
-            self.names,
-            self.split,
-            self.figures,
-            self.failed,
-            error_margin=self.settings.get("error_margin", ERROR_MARGIN),
-            launches=len(self.launches),
-        )
-
-    def estimate(self, arm: int, quantile: float) -> Estimate | None:
-        """Return a quantile of one variant's times in seconds; None where the samples do not suffice."""
-        return PooledSamples([each.seconds for each in self._arms[arm]]).quantile(quantile)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON: what a comparison's document holds under `traffic`."""
-        return {
-            "variants": list(self.names),
-            "split": list(self.split),
-            "launches": len(self.launches),
-            "settings": dict(self.settings),
-            "confidence": CONFIDENCE,
-            "arms": [self._arm_dict(number) for number in (0, 1)],
-            "failure_difference": self.failed.to_dict(),
-            "figures": [each.to_dict() for each in self.figures],
-            "launch_ratios": [
-                {"launch": each.number, **{name: _exp(each.log_ratio(q)) for name, q in QUANTILES.items()}}
-                for each in self.launches
-            ],
-            "advice": self.advice.to_dict(),
-            "failures": list(self.failures),
-            "interrupted": self.interrupted,
-            "notes": self.notes,
-        }
+    def advice(self) -> TrafficAdvice:
+        """Which variant to serve with, and why."""
+        margin = self.settings.get("error_margin", ERROR_MARGIN)
+        return _Advice(
+            self.names, self.split[1], self.figures, self.failed, margin, len(self.launches)
+        ).find()
 
     @property
-    def notes(self) -> list[str]:
-        """What is to be known about the figures."""
-        notes = []
+    def notes(self) -> tuple[Diagnostic, ...]:
+        """What limits the figures."""
+        return tuple(self._notes())
+
+    def _notes(self) -> Iterator[Diagnostic]:
         if self.failures:
-            notes.append(f"failed launches: {len(self.failures)}, first: {self.failures[0]}")
+            yield warning("failed_traffic_runs", failed=len(self.failures), first=self.failures[0])
         if self.interrupted:
-            notes.append("interrupted: these are the launches until then")
-        insufficient = [each.name for each in self.figures if each.launches < 2]
-        if insufficient:
-            needs = ", ".join(f"{name} {samples_needed(QUANTILES[name])}" for name in insufficient)
-            notes.append(
-                f"insufficient for {', '.join(insufficient)}: needed are 2 launches with so many answers of "
-                f"each variant: {needs}"
-            )
-        return notes
+            yield warning("traffic_interrupted")
+        needed = {
+            each.figure: samples_needed(QUANTILES[each.figure]) for each in self.figures if each.launches < 2
+        }
+        if needed:
+            yield warning("too_few_requests", needed=needed)
+
+    def estimate(self, arm: int, quantile: float) -> Estimate | None:
+        """Return a quantile of one variant's times in seconds; None where there are too few samples."""
+        return PooledSamples([each.seconds for each in self._arms[arm]]).quantile(quantile)
+
+    def to_document(self) -> TrafficFigures:
+        """Return what a comparison's document has of it."""
+        difference = self.failed.difference
+        return TrafficFigures(
+            variants=self.names,
+            split=self.split,
+            launches=len(self.launches),
+            settings=dict(self.settings),
+            confidence=CONFIDENCE,
+            arms=(self._arm(0), self._arm(1)),
+            failure_difference=None if difference is None else Estimate(*difference),
+            figures=self.figures,
+            launch_ratios=tuple(
+                {"launch": each.number, **{name: _exp(each.log_ratio(q)) for name, q in QUANTILES.items()}}
+                for each in self.launches
+            ),
+            advice=self.advice,
+            failures=self.failures,
+            interrupted=self.interrupted,
+            notes=self.notes,
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        plain: dict[str, Any] = with_texts(to_plain(self.to_document()))
+        return plain
 
     def __str__(self) -> str:
+        from gpuprof.bench.report.console import traffic_text
 
-        return traffic_text(self)
+        return traffic_text(self.to_document())
 
     @property
     def _arms(self) -> tuple[list[ArmRequests], list[ArmRequests]]:
@@ -190,22 +189,22 @@ class Traffic:
         return [found for each in self.launches if (found := each.log_ratio(quantile)) is not None]
 
     def _margin(self, name: str) -> float:
-        key, usual = ("margin", 0.01) if name == "p50" else ("tail_margin", TAIL_MARGIN)
-        return float(self.settings.get(key, usual))
+        key, default = ("margin", 0.01) if name == "p50" else ("tail_margin", TAIL_MARGIN)
+        return float(self.settings.get(key, default))
 
-    def _arm_dict(self, number: int) -> dict[str, Any]:
+    def _arm(self, number: int) -> TrafficArm:
         failed, count = self.failed.arms[number]
-        low, high = exact_share(failed, count) if count else (None, None)
         firsts = (each.first_failure for each in self._arms[number] if each.first_failure)
-        return {
-            "variant": self.names[number],
-            "share": self.split[number],
-            "requests": count,
-            "failed": failed,
-            "failed_share": None if not count else {"low": low, "value": failed / count, "high": high},
-            "first_failure": next(firsts, None),
-            **{f"{name}_s": _plain(self.estimate(number, q)) for name, q in QUANTILES.items()},
-        }
+        low, high = exact_share(failed, count) if count else (None, None)
+        return TrafficArm(
+            variant=self.names[number],
+            share=self.split[number],
+            requests=count,
+            failed=failed,
+            failed_share=Estimate(low, failed / count, high) if count else None,
+            first_failure=next(firsts, None),
+            **{f"{name}_s": self.estimate(number, quantile) for name, quantile in QUANTILES.items()},
+        )
 
 
 def _paired(logs: Sequence[float]) -> LogRatio | None:
@@ -215,119 +214,36 @@ def _paired(logs: Sequence[float]) -> LogRatio | None:
     return LogRatio.of(float(np.mean(logs)), error, len(logs) - 1)
 
 
-def _plain(estimate: Estimate | None) -> dict[str, float | None] | None:
-    return None if estimate is None else {"low": estimate.low, "value": estimate.value, "high": estimate.high}
+def _ratio(name: str, logs: Sequence[float], judged: Judgement) -> TrafficRatio:
+    value = math.exp(float(np.mean(logs))) if logs else None
+    return TrafficRatio(
+        figure=name,
+        ratio=None if value is None else Estimate(judged.low, value, judged.high),
+        launches=len(logs),
+        variation_between_launches=float(np.std(logs, ddof=1)) if len(logs) > 1 else None,
+        margin=judged.margin,
+        verdict=SpeedVerdict.INSUFFICIENT if value is None else SpeedVerdict(judged.verdict),
+        level=judged.level,
+        same_p_value=judged.same_p_value,
+    )
 
 
 def _exp(value: float | None) -> float | None:
     return None if value is None else math.exp(value)
 
 
-def traffic_text(traffic: Traffic) -> str:
-    """Return both variants, their ratios, the advice with its reason, and notes; 100 columns at most."""
-    first, second = traffic.names
-    shares = " to ".join(f"{share:.4g}" for share in (100 * each for each in traffic.split))
-    count = sum(total for _, total in traffic.failed.arms)
-    launches = len(traffic.launches)
-    head = f"traffic {shares} between {first} and {second}: {count:,} requests in {launches} launches"
-    advice = traffic.advice
-    lines = [
-        wrapped(head),
-        "",
-        _arms_table(traffic),
-        "",
-        _figures_table(traffic),
-        "",
-        wrapped(f"advice: {advice.text}"),
-        wrapped(f"  because {advice.because}", indent="    "),
-        *(wrapped(f"note: {note}") for note in traffic.notes),
-    ]
-    return "\n".join(lines)
+# --- advice --------------------------------------------------------------------------------------
 
-
-def _arms_table(traffic: Traffic) -> str:
-    columns = [
-        Column("variant", right=False),
-        *map(Column, ("requests", "failed", "95% interval", "p50", "p95", "p99")),
-    ]
-    rows = []
-    for each in traffic.to_dict()["arms"]:
-        share = each["failed_share"]
-        ends = "-" if share is None else f"{share['low']:.2%} to {share['high']:.2%}"
-        times = [
-            time_text(found and found["value"]) for found in (each[f"{q}_s"] for q in ("p50", "p95", "p99"))
-        ]
-        rows.append(
-            (each["variant"], format_count(each["requests"]), format_count(each["failed"]), ends, *times)
-        )
-    return text_table(columns, rows)
-
-
-def _figures_table(traffic: Traffic) -> str:
-    columns = [
-        Column("second over first", right=False),
-        *map(Column, ("ratio", "its interval", "margin", "launches")),
-        Column("verdict", right=False),
-    ]
-    rows = []
-    for each in traffic.figures:
-        judged = each.judgement
-        ratio = "-" if each.ratio is None else f"{each.ratio:.3f}"
-        verdict = judged.verdict if each.ratio is not None else "insufficient"
-        ends = interval_text(judged.low, judged.high)
-        rows.append((each.name, ratio, ends, f"{judged.margin:.1%}", str(each.launches), verdict))
-    return text_table(columns, rows)
-
-
-Action = Literal["roll out", "keep", "roll back"]
-MOST_LAUNCHES = 1_000
+MOST_RUNS = 1_000
 _LEVEL, _POWER = 0.05, 0.8
 
 
 @dataclass(frozen=True, slots=True)
-class Figure:
-    """A ratio second over first; `variation` is the standard deviation of its logarithm between launches."""
+class FailureCounts:
+    """Requests that failed and all of them, of both variants, and the interval of the difference.
 
-    name: str
-    ratio: float | None
-    launches: int
-    variation: float | None
-    judgement: Judgement
-
-    @property
-    def may_be_slower(self) -> bool:
-        """Whether the interval does not rule out a slow-down that matters."""
-        return self.judgement.high is None or self.judgement.high > 1 + self.judgement.margin
-
-    @property
-    def launches_needed(self) -> int | None:
-        """How many launches rule that out if there is none; None where their spread is not known."""
-        if self.variation is None or self.judgement.margin <= 0:
-            return None
-        z = NormalDist().inv_cdf(1 - _LEVEL / 2) + NormalDist().inv_cdf(_POWER)
-        return math.ceil((z * self.variation / math.log1p(self.judgement.margin)) ** 2 + 1)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        judged = asdict(self.judgement)
-        ends = {"low": judged.pop("low"), "value": self.ratio, "high": judged.pop("high")}
-        known = self.ratio is not None
-        return {
-            "figure": self.name,
-            "ratio": ends if known else None,
-            "launches": self.launches,
-            "variation_between_launches": self.variation,
-            **judged,
-            "verdict": judged["verdict"] if known else "insufficient",
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Failures:
-    """Requests that failed and all of them, of both variants, and the interval of the shares' difference.
-
-    Newcombe (Statistics in Medicine 17, 1998, 873-890), method 10, with the exact intervals of both shares.
-    Requests count as independent; where those of one launch fail together, the interval is too narrow.
+    Newcombe (Statistics in Medicine 17, 1998, 873-890), method 10, with exact intervals of both fractions.
+    Requests count as independent; where those of one process run fail together, the interval is too narrow.
     """
 
     first: tuple[int, int]
@@ -340,114 +256,116 @@ class Failures:
 
     @property
     def difference(self) -> tuple[float, float, float] | None:
-        """The second's share less the first's with its interval; None where one had no request."""
+        """The second's fraction less the first's with its interval; None where one had no request."""
         if not (self.first[1] and self.second[1]):
             return None
         a, b = (count / total for count, total in self.arms)
         (low_a, high_a), (low_b, high_b) = exact_share(*self.first), exact_share(*self.second)
         return b - a - math.hypot(b - low_b, high_a - a), b - a, b - a + math.hypot(high_b - b, a - low_a)
 
-    def to_dict(self) -> dict[str, float] | None:
-        """Return plain data for JSON."""
-        found = self.difference
-        return None if found is None else dict(zip(("low", "value", "high"), found, strict=True))
-
-    def launches_needed(self, margin: float, launches: int) -> int | None:
-        """Return the launches that rule out a difference beyond the margin; None where none do."""
+    def runs_needed(self, margin: float, runs: int) -> int | None:
+        """Return the process runs that rule out a difference beyond the margin; None where none do."""
         found = self.difference
         if found is None or found[1] >= margin:
             return None
         if not self.second[0]:
             # Without a failure the upper end is 1 - 0.025^(1 / n).
             wanted = math.log(_LEVEL / 2) / math.log1p(-margin)
-            return math.ceil(wanted / (self.second[1] / launches))
-        return math.ceil(launches * ((found[2] - found[1]) / (margin - found[1])) ** 2)
+            return math.ceil(wanted / (self.second[1] / runs))
+        return math.ceil(runs * ((found[2] - found[1]) / (margin - found[1])) ** 2)
+
+
+def runs_needed(figure: TrafficRatio) -> int | None:
+    """Return the process runs that rule out a slow-down if there is none; None where nothing is known."""
+    if figure.variation_between_launches is None or figure.margin <= 0:
+        return None
+    z = NormalDist().inv_cdf(1 - _LEVEL / 2) + NormalDist().inv_cdf(_POWER)
+    return math.ceil((z * figure.variation_between_launches / math.log1p(figure.margin)) ** 2 + 1)
 
 
 @dataclass(frozen=True, slots=True)
-class Advice:
-    """What to do, and the sentence why. `more_launches` None: not asked for, or no number would do."""
-
-    action: Action
-    text: str
-    because: str
-    more_launches: int | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return asdict(self)
-
-
-def advise(
-    names: tuple[str, str],
-    split: tuple[float, float],
-    figures: Sequence[Figure],
-    failed: Failures,
-    *,
-    error_margin: float,
-    launches: int,
-) -> Advice:
-    """Return what follows from the intervals.
+class _Advice:
+    """What follows from the intervals.
 
     Roll back where the second variant fails more often, or any figure is slower. Roll out where the intervals
-    rule out, by the margins, that it is slower or fails more often. Else go on measuring.
+    rule out, by the margins, that it is slower or fails more often. Else continue measuring.
     """
-    against = _against(names, figures, failed)
-    if against:
-        return Advice("roll back", f"roll back: serve with {names[0]} alone", "; ".join(against))
-    judged = [each for each in figures if each.ratio is not None and each.launches > 1]
-    open_figures = [each for each in judged if each.may_be_slower]
-    difference = failed.difference
-    may_fail = difference is None or difference[2] > error_margin
-    has_median = any(each.name == "p50" for each in judged)
-    if has_median and not open_figures and not may_fail:
-        told = ", ".join(_interval(each) for each in judged)
-        because = f"{names[1]} is not slower by more than the margins ({told}), nor does it fail more often"
-        return Advice("roll out", f"roll out to 100%: serve with {names[1]} alone", because)
-    reasons = [f"{_interval(each)} reaches above {_edge(each)}" for each in open_figures]
-    if not has_median:
-        reasons.append("the medians of two launches at least are needed")
-    if may_fail:
-        reasons.append(f"that {names[1]} fails more often by {error_margin:.1%} is not ruled out")
-    more = _more(open_figures, failed if may_fail else None, error_margin, launches, has_median)
-    kept = f"keep {names[1]} at {split[1]:.0%}"
-    if more is None or more > MOST_LAUNCHES:
-        widest = f"{kept}: more launches hardly settle it, take wider margins or a quieter machine"
-        return Advice("keep", widest, "; ".join(reasons))
-    return Advice("keep", f"{kept} and measure {more} more launches", "; ".join(reasons), more)
+
+    names: tuple[str, str]
+    share: float
+    figures: tuple[TrafficRatio, ...]
+    failed: FailureCounts
+    error_margin: float
+    runs: int
+
+    def find(self) -> TrafficAdvice:
+        against = tuple(self._against())
+        if against:
+            return TrafficAdvice(RolloutAction.ROLL_BACK, note("roll_back", first=self.names[0]), against)
+        reasons = tuple(self._open())
+        if not reasons:
+            same = note("traffic_same", variant=self.names[1], figures=self._judged)
+            return TrafficAdvice(RolloutAction.ROLL_OUT, note("roll_out", second=self.names[1]), (same,))
+        more, values = self._more(), {"second": self.names[1], "share": self.share}
+        if more is None or more > MOST_RUNS:
+            return TrafficAdvice(RolloutAction.KEEP, note("keep_split_inconclusive", **values), reasons)
+        return TrafficAdvice(RolloutAction.KEEP, note("keep_split", more_runs=more, **values), reasons, more)
+
+    @property
+    def _judged(self) -> list[TrafficRatio]:
+        return [each for each in self.figures if each.ratio is not None and each.launches > 1]
+
+    @property
+    def _inconclusive(self) -> list[TrafficRatio]:
+        return [each for each in self._judged if each.may_be_slower]
+
+    @property
+    def _has_median(self) -> bool:
+        return any(each.figure == "p50" for each in self._judged)
+
+    @property
+    def _may_fail(self) -> bool:
+        difference = self.failed.difference
+        return difference is None or difference[2] > self.error_margin
+
+    def _against(self) -> Iterator[Diagnostic]:
+        difference = self.failed.difference
+        if difference is not None and difference[0] > 0:
+            (first_failed, first_requests), (failed, requests) = self.failed.arms
+            yield note(
+                "fails_more_often",
+                first=self.names[0],
+                second=self.names[1],
+                failed=failed,
+                requests=requests,
+                first_failed=first_failed,
+                first_requests=first_requests,
+                low=difference[0],
+                high=difference[2],
+            )
+        for each in self.figures:
+            if each.verdict == SpeedVerdict.SLOWER:
+                yield note("traffic_slower", variant=self.names[1], **_of(each))
+
+    def _open(self) -> Iterator[Diagnostic]:
+        for each in self._inconclusive:
+            yield note("traffic_inconclusive", **_of(each))
+        if not self._has_median:
+            yield note("needs_medians")
+        if self._may_fail:
+            yield note("may_fail_more_often", second=self.names[1], margin=self.error_margin)
+
+    def _more(self) -> int | None:
+        """Return how many more process runs decide all that is inconclusive; None where no number does."""
+        needed = [runs_needed(each) for each in self._inconclusive]
+        if self._may_fail:
+            needed.append(self.failed.runs_needed(self.error_margin, self.runs))
+        if any(each is None for each in needed):
+            return None
+        more = max((each - self.runs for each in needed if each is not None), default=0)
+        # What so many should have decided lies near its margin: as many again halve the doubt.
+        return max(more, self.runs if needed and more <= 0 else 0, 0 if self._has_median else 2)
 
 
-def _against(names: tuple[str, str], figures: Sequence[Figure], failed: Failures) -> list[str]:
-    found = []
-    difference = failed.difference
-    if difference is not None and difference[0] > 0:
-        (a, of_a), (b, of_b) = failed.arms
-        found.append(
-            f"{names[1]} fails more often: {b:,} of {of_b:,} requests, {names[0]} {a:,} of {of_a:,} "
-            f"(difference {difference[0]:.2%} to {difference[2]:.2%})"
-        )
-    slower = [each for each in figures if each.judgement.verdict == "slower"]
-    return found + [f"{names[1]} is slower: {_interval(each)} lies above {_edge(each)}" for each in slower]
-
-
-def _interval(figure: Figure) -> str:
-    ends = interval_text(figure.judgement.low, figure.judgement.high)
-    return f"{figure.name} {figure.ratio:.3f}x ({'no interval' if ends == '-' else ends})"
-
-
-def _edge(figure: Figure) -> str:
-    return f"{1 + figure.judgement.margin:.3f}x"
-
-
-def _more(
-    figures: Sequence[Figure], failed: Failures | None, error_margin: float, launches: int, has_median: bool
-) -> int | None:
-    """Return how many launches more are enough for all that is open; None where no number is."""
-    needed = [each.launches_needed for each in figures]
-    if failed is not None:
-        needed.append(failed.launches_needed(error_margin, launches))
-    if any(each is None for each in needed):
-        return None
-    more = max((each - launches for each in needed if each is not None), default=0)
-    # What so many should have settled lies near its margin: as many again halve the doubt.
-    return max(more, launches if needed and more <= 0 else 0, 0 if has_median else 2)
+def _of(figure: TrafficRatio) -> dict[str, Any]:
+    return {"figure": figure.figure, "ratio": figure.ratio, "margin": figure.margin}

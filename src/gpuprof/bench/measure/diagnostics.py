@@ -4,11 +4,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from gpuprof.bench.facts import Diagnostic, Severity
+from gpuprof.bench.facts import Diagnostic, warning
 from gpuprof.bench.measure.host import MachineUse
 from gpuprof.stats.quantiles import Slope, relative_drift, summarize
 
@@ -55,7 +55,7 @@ def sample_warnings(samples: Floats) -> Iterator[Diagnostic]:
     if figures is None or figures.median <= 0:
         return
     if figures.spread > MOST_SPREAD:
-        yield _warning(
+        yield warning(
             "relative_iqr",
             relative_iqr=figures.spread,
             low_s=figures.first_quartile,
@@ -67,20 +67,16 @@ def sample_warnings(samples: Floats) -> Iterator[Diagnostic]:
     peaks = two_peaks(samples)
     if peaks is not None:
         first, second = peaks
-        yield _warning("bimodal", first_s=first, second_s=second)
-
-
-def _warning(code: str, **values: Any) -> Diagnostic:
-    return Diagnostic(code, Severity.WARNING, values)
+        yield warning("bimodal", first_s=first, second_s=second)
 
 
 def _drift_warning(samples: Floats, drift: Slope) -> Diagnostic:
     if max(map(abs, (drift.low, drift.value, drift.high))) < _LARGE_DRIFT:
-        return _warning("drift", drift=drift.value, low=drift.low, high=drift.high)
+        return warning("drift", drift=drift.value, low=drift.low, high=drift.high)
     # Nobody can read a line through so much as a change in percent.
     tenth = max(1, len(samples) // 10)
     first, last = (float(np.median(part)) for part in (samples[:tenth], samples[-tenth:]))
-    return _warning("large_drift", first_s=first, last_s=last)
+    return warning("large_drift", first_s=first, last_s=last)
 
 
 def two_peaks(samples: Floats) -> tuple[float, float] | None:
@@ -125,29 +121,29 @@ def machine_warnings(use: MachineUse, calls: int) -> Iterator[Diagnostic]:
     """Yield what else the machine did meanwhile."""
     switches = use.involuntary_switches
     if switches is not None and switches > max(_FEWEST_SWITCHES, _MOST_SWITCHES_PER_CALL * calls):
-        yield _warning("involuntary_context_switches", switches=switches, calls=calls)
+        yield warning("involuntary_context_switches", switches=switches, calls=calls)
     if use.others_cpus is not None and use.others_cpus > _MOST_OTHERS * use.processors:
-        yield _warning("background_cpu_load", busy_cpus=use.others_cpus, cpus=use.processors)
+        yield warning("background_cpu_load", busy_cpus=use.others_cpus, cpus=use.processors)
     if use.stolen_share is not None and use.stolen_share > _MOST_STOLEN:
-        yield _warning("steal_time", steal=use.stolen_share)
+        yield warning("steal_time", steal=use.stolen_share)
     before, after = use.frequency_before_mhz, use.frequency_after_mhz
     if before and after and abs(after / before - 1) > _MOST_FREQUENCY_CHANGE:
-        yield _warning("cpu_frequency", before_mhz=before, after_mhz=after)
+        yield warning("cpu_frequency", before_mhz=before, after_mhz=after)
 
 
 def _warmup_warnings(measurement: Measurement) -> Iterator[Diagnostic]:
     warmup = measurement.warmup
     if warmup is not None and warmup.settled is False and not measurement.failure:
-        yield _warning("warmup", calls=warmup.calls, elapsed_s=warmup.elapsed_s, drift=warmup.drift)
+        yield warning("warmup", calls=warmup.calls, elapsed_s=warmup.elapsed_s, drift=warmup.drift)
 
 
 def _timer_warnings(measurement: Measurement) -> Iterator[Diagnostic]:
     fraction = measurement.timer_ns / float(np.median(measurement.wall_ns) or 1.0)
     if fraction > _MOST_TIMER:
-        yield _warning("timer", timer_s=measurement.timer_ns / 1e9, fraction=fraction)
+        yield warning("timer", timer_s=measurement.timer_ns / 1e9, fraction=fraction)
 
 
 def _enqueue_warnings(measurement: Measurement, device_type: str) -> Iterator[Diagnostic]:
     fraction = measurement.enqueue_share
     if fraction is not None and device_type != "cpu" and fraction > MOST_ENQUEUE:
-        yield _warning("enqueue", fraction=fraction)
+        yield warning("enqueue", fraction=fraction)

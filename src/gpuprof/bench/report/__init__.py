@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
-from gpuprof.bench.report.writers import FORMATS, check_formats, read_document, write_report
+from gpuprof.bench.compare.document import read_document
+from gpuprof.bench.report.writers import FORMATS, check_formats, write_report
 
 __all__ = ["FORMATS", "check_formats", "read_document", "write_report"]

@@ -1,14 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures as words: four significant digits, the unit that suits them, and words for what is missing."""
+"""The figures of a comparison as text: four significant digits, and the unit that suits them."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
-from gpuprof.bench.report.model import Batch, Interval, Report, Variant
+from gpuprof.bench.compare.document import (
+    UNDERUTILIZED,
+    BatchFigures,
+    ComparisonDocument,
+    DegradedClass,
+    LayerFigures,
+    QualityAxis,
+    VariantFigures,
+)
+from gpuprof.bench.facts import Diagnostic, TextEnum
+from gpuprof.bench.messages import message
 from gpuprof.bench.results.target import QUANTILES
-from gpuprof.stats.quantiles import samples_needed
+from gpuprof.bench.verdicts import QualityMeasure
+from gpuprof.stats.quantiles import Estimate, samples_needed
 
 UNAVAILABLE = "unavailable"
 MINUS = "\u2212"
@@ -16,8 +27,7 @@ _DIGITS = 4
 _TIMES = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _BYTES = ((1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
 _LARGE = ((1e12, "T"), (1e9, "G"), (1e6, "M"))
-_UNIT = re.compile(r"(.*?[\d.,]*)(\D*)", re.DOTALL)
-# What verdicts mean to somebody who did not choose the words.
+# Verdicts whose word alone is not clear enough.
 VERDICTS = {
     "baseline": "baseline",
     "faster": "faster",
@@ -28,8 +38,26 @@ VERDICTS = {
 }
 
 
-def number(value: float) -> str:
-    """Return a number with four significant digits, without an exponent where it can be read without."""
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """How figures of one kind are written: a number, then its unit."""
+
+    parts: Callable[[float], tuple[str, str]]
+
+    def __call__(self, value: float) -> str:
+        """Return a figure with its unit."""
+        return "".join(self.parts(value))
+
+    def interval(self, found: Estimate) -> str:
+        """Return the ends of an interval, with the unit once where it is the same; empty without an end."""
+        if found.low is None or found.high is None:
+            return ""
+        (low, unit), (high, unit_of_high) = self.parts(found.low), self.parts(found.high)
+        return f"{low}{'' if unit == unit_of_high else unit} to {high}{unit_of_high}"
+
+
+def _digits(value: float) -> str:
+    """Return four significant digits, without an exponent where the number is readable without."""
     if value == 0:
         return "0"
     # Of the rounded value: 0.99999 is 1.000.
@@ -42,50 +70,34 @@ def number(value: float) -> str:
     return f"{value:,.{digits}f}".replace("-", MINUS)
 
 
-def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> str:
+def _scaled(value: float, units: tuple[tuple[float, str], ...]) -> tuple[str, str]:
     size, unit = next((pair for pair in units if abs(value) >= 0.99995 * pair[0]), units[-1])
-    return f"{number(value / size)} {unit}"
+    return _digits(value / size), f" {unit}"
 
 
-def time(seconds: float) -> str:
-    """Return a time."""
-    return _scaled(seconds, _TIMES)
+def _signed(value: float, specification: str) -> str:
+    return format(value, specification).replace("-", MINUS)
 
 
-def size(count_bytes: float) -> str:
-    """Return a size in decimal units."""
-    return f"{count_bytes:,.0f} B" if abs(count_bytes) < 1e3 else _scaled(count_bytes, _BYTES)
+number = Quantity(lambda value: (_digits(value), ""))
+time = Quantity(lambda seconds: _scaled(seconds, _TIMES))
+size = Quantity(
+    lambda count_bytes: (
+        (f"{count_bytes:,.0f}", " B") if abs(count_bytes) < 1e3 else _scaled(count_bytes, _BYTES)
+    )
+)
+count = Quantity(lambda value: (f"{value:,.0f}", "") if abs(value) < 1e6 else _scaled(value, _LARGE))
+rate = Quantity(lambda per_s: (_digits(per_s), "/s"))
+ratio = Quantity(lambda value: (_digits(value), "×"))
+share = Quantity(lambda fraction: (_signed(fraction * 100, ".2f"), "%"))
+# What rounds to zero has no sign.
+points = Quantity(lambda fraction: (_signed(round(fraction * 100, 2) + 0.0, "+.2f"), " pp"))
+energy = Quantity(lambda joules: (_digits(joules), " J"))
 
 
-def count(value: float) -> str:
-    """Return a whole number, or a large one with its prefix."""
-    return f"{value:,.0f}" if abs(value) < 1e6 else _scaled(value, _LARGE)
-
-
-def rate(per_s: float) -> str:
-    """Return samples per second."""
-    return f"{number(per_s)}/s"
-
-
-def ratio(value: float) -> str:
-    """Return a speed-up."""
-    return f"{number(value)}×"
-
-
-def share(value: float) -> str:
-    """Return a fraction of 1 as a percentage."""
-    return f"{value * 100:.2f}%".replace("-", MINUS)
-
-
-def spread(value: float) -> str:
-    """Return the width of the middle half of samples over their median, as a factor where it is no part."""
+def relative_iqr(value: float) -> str:
+    """Return the width of the middle half of samples over their median, as a factor where it is above 1."""
     return share(value) if value <= 1 else f"{ratio(value)} the median"
-
-
-def points(value: float) -> str:
-    """Return a change of a share, in percentage points, always with its sign."""
-    # What rounds to zero has no side.
-    return f"{round(value * 100, 2) + 0.0:+.2f} pp".replace("-", MINUS)
 
 
 def money(value: float, currency: str) -> str:
@@ -93,64 +105,84 @@ def money(value: float, currency: str) -> str:
     return f"{number(value)} {currency}"
 
 
-def interval(found: Interval, write: Callable[[float], str]) -> str:
-    """Return the ends of an interval; empty where either is missing."""
-    if found.low is None or found.high is None:
-        return ""
-    low, high = write(found.low), write(found.high)
-    number_of_low, unit = _UNIT.fullmatch(low).groups()  # type: ignore[union-attr]
-    return f"{number_of_low} to {high}" if high.endswith(unit) else f"{low} to {high}"
-
-
-def missing_quantile(batch: Batch, name: str) -> str:
+def missing_quantile(batch: BatchFigures, name: str) -> str:
     """Return why there is no figure for a quantile of a batch size."""
     if not batch.samples:
         return UNAVAILABLE
     needed = samples_needed(QUANTILES[name])
-    # Launches of different lengths tell less than as many samples of one.
-    more = f"; it needs {needed:,}" if batch.samples < needed else ""
-    return f"insufficient (n={batch.samples:,}{more})"
+    # Process runs of different lengths count less than as many samples of one.
+    more = f", needs {needed:,}" if batch.samples < needed else ""
+    return f"too few samples (n={batch.samples:,}{more})"
 
 
-def verdict(name: str | None) -> str:
-    """Return a verdict in words; one that is not known stays as it came."""
-    return UNAVAILABLE if name is None else VERDICTS.get(name, name)
+def verdict(name: TextEnum | None) -> str:
+    """Return a verdict in words."""
+    return UNAVAILABLE if name is None else VERDICTS.get(str(name), str(name))
 
 
-def in_batches(sizes: tuple[int, ...]) -> str:
+def in_batches(sizes: Sequence[int]) -> str:
     """Return batch sizes as words."""
     return f"batch size {sizes[0]}" if len(sizes) == 1 else f"batch sizes {', '.join(map(str, sizes))}"
 
 
-def peak_memory(batch: Batch) -> tuple[int, str] | None:
-    """Return the peak that counts for a batch size, and whose memory it is."""
+def reason(fact: Diagnostic | None) -> str:
+    """Return why something is unavailable."""
+    return "no reason was given" if fact is None else message(fact)
+
+
+def bound(layer: LayerFigures) -> str | None:
+    """Return the bottleneck of a layer in words."""
+    if layer.bound == "memory" and layer.memory_level is not None:
+        return f"memory ({layer.memory_level})"
+    if layer.bound == UNDERUTILIZED and layer.nearest is not None:
+        return f"{UNDERUTILIZED} ({layer.nearest})"
+    return layer.bound
+
+
+def degraded_class(found: DegradedClass) -> str:
+    """Return a class whose accuracy became lower, with its figures."""
+    text = found.name
+    if found.baseline is not None and found.accuracy is not None:
+        text += f" from {found.baseline:.2%} to {found.accuracy:.2%}"
+    if found.samples is not None:
+        text += f" of {found.samples:,} samples"
+    if found.p_value is not None:
+        text += f" (p={found.p_value:.2g})"
+    return text if found.becomes is None else f"{text}, mostly predicted as {found.becomes}"
+
+
+def quality_basis(quality: QualityAxis) -> str:
+    """Return what the quality of all variants is measured by."""
+    bases = {
+        QualityMeasure.ACCURACY: "labels of",
+        QualityMeasure.AGREEMENT: "the baseline's predictions on",
+        QualityMeasure.COSINE: "the baseline's outputs on",
+    }
+    if quality.measure is None:
+        return "no outputs were compared"
+    return f"{bases[quality.measure]} {quality.samples:,} samples"
+
+
+def peak_memory(batch: BatchFigures) -> tuple[int, str] | None:
+    """Return the peak that counts for a batch size, and of which memory it is."""
     if batch.device_peak_bytes is not None:
         return batch.device_peak_bytes, "device"
     return None if batch.host_peak_bytes is None else (batch.host_peak_bytes, "host")
 
 
-def lowest_cost(variant: Variant) -> tuple[float, int] | None:
+def lowest_cost(variant: VariantFigures) -> tuple[float, int] | None:
     """Return the cost per million at the batch size where it is lowest, and that size."""
-    told = [
-        (each.cost_per_million, each.batch_size)
-        for each in variant.batches
-        if each.cost_per_million is not None
-    ]
-    return min(told, default=None)
+    costs = ((each.cost_per_million, each.batch_size) for each in variant.batches)
+    return min(((cost, batch_size) for cost, batch_size in costs if cost is not None), default=None)
 
 
-def quality_of(variant: Variant, report: Report) -> tuple[float, str] | None:
-    """Return what stands for a variant's quality, and what that is called."""
-    accuracy = variant.accuracy
-    if accuracy is None:
+def quality_of(variant: VariantFigures, document: ComparisonDocument) -> tuple[float, QualityMeasure] | None:
+    """Return the figure of a variant's quality, and which one it is."""
+    if variant.accuracy is None:
         return None
-    told = {
-        "accuracy": accuracy.figures["accuracy"],
-        "top-1 agreement": accuracy.figures["agreement_top1"],
-        "cosine": accuracy.figures["cosine"],
-    }
-    wanted = report.quality_name if report.quality_name in told else None
-    if wanted is not None:
-        found = told[wanted]
-        return None if found is None else (found, wanted)
-    return next(((value, name) for name, value in told.items() if value is not None), None)
+    wanted = document.quality.measure
+    for measure in QualityMeasure if wanted is None else (wanted,):
+        found = variant.accuracy.quality(measure)
+        if found is not None:
+            return found, measure
+    return None

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuprof.analyze.text_table import shorten
-from gpuprof.bench.report.model import Interval, Report
+from gpuprof.bench.compare.document import ComparisonDocument
 from gpuprof.render.page import readable
+from gpuprof.stats.quantiles import Estimate
 
 _WIDE = 20.0  # from this span on, a linear axis hides the small ones
 _MOST_TICKS = 9
@@ -41,7 +42,7 @@ class Mark:
     """One figure of one variant; `x` is its place where marks of a variant make a line."""
 
     variant: str
-    found: Interval
+    found: Estimate
     text: str
     x: float = 0.0
     title: str = ""
@@ -260,11 +261,11 @@ class Look:
     size: float = 1.0
 
 
-def looks_of(report: Report) -> dict[str, Look]:
+def looks_of(document: ComparisonDocument) -> dict[str, Look]:
     """Return the look of each variant. The baseline is grey: the colours are the candidates'."""
     found, place = {}, 0
-    for variant in report.variants:
-        if variant.name == report.baseline:
+    for variant in document.variants:
+        if variant.name == document.baseline:
             found[variant.name] = Look("var(--variant-baseline)", "circle", "●", "solid", 1.1)
             continue
         symbol, glyph = _SYMBOLS[(place + place // COLOURS) % len(_SYMBOLS)]

@@ -4,10 +4,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from gpuprof.bench.compare.document import (
+    UNDERUTILIZED,
+    BatchFigures,
+    ComparisonDocument,
+    LayerFigures,
+    ParetoPoint,
+    VariantFigures,
+)
 from gpuprof.bench.report import formatting
-from gpuprof.bench.report.model import Batch, Interval, ParetoPoint, Report, Variant
+from gpuprof.bench.report.formatting import Quantity
 from gpuprof.bench.report.plot_parts import (
     EDGE,
     HEIGHT,
@@ -30,44 +39,45 @@ from gpuprof.bench.report.plot_parts import (
     rows_figure,
     value_axis,
 )
+from gpuprof.bench.verdicts import QualityMeasure
+from gpuprof.stats.quantiles import Estimate
 
 _TIME_UNITS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"), (1e-9, "ns"))
 _BYTE_UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1.0, "B"))
-Read = Callable[[Batch], Interval | None]
-Write = Callable[[float], str]
+Read = Callable[[BatchFigures], Estimate | None]
 
 
 class Plots:
-    """Draws one report."""
+    """Draws one document."""
 
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self.looks: dict[str, Look] = looks_of(report)
+    def __init__(self, document: ComparisonDocument) -> None:
+        self._document = document
+        self.looks: dict[str, Look] = looks_of(document)
 
     def latency(self) -> Figure | None:
         """Medians with their intervals."""
         return self._over_batches(
-            "latency", "median latency", lambda batch: batch.median, formatting.time, _TIME_UNITS
+            "latency", "median latency", lambda batch: batch.median_s, formatting.time, _TIME_UNITS
         )
 
     def throughput(self) -> Figure | None:
         """Throughput against the batch size."""
         units = ((1.0, "samples/s"),)
         return self._over_batches(
-            "throughput", "throughput", lambda batch: batch.throughput, formatting.rate, units
+            "throughput", "throughput", lambda batch: batch.throughput_per_s, formatting.rate, units
         )
 
     def memory(self) -> Figure | None:
         """Peak memory."""
 
-        def read(batch: Batch) -> Interval | None:
+        def read(batch: BatchFigures) -> Estimate | None:
             found = formatting.peak_memory(batch)
-            return None if found is None else Interval(None, found[0], None)
+            return None if found is None else Estimate(None, found[0], None)
 
         return self._over_batches("memory", "peak memory", read, formatting.size, _BYTE_UNITS)
 
     def _over_batches(
-        self, key: str, title: str, read: Read, write: Write, units: tuple[tuple[float, str], ...]
+        self, key: str, title: str, read: Read, write: Quantity, units: tuple[tuple[float, str], ...]
     ) -> Figure | None:
         """Return lines over batch sizes, or bars where there is one size only."""
         marks = self._marks(read, write)
@@ -90,14 +100,14 @@ class Plots:
         shown = tuple(dict.fromkeys(mark.variant for mark in marks))
         return Figure(key, alternative, line_traces(marks, self.looks, scale), body, shown)
 
-    def _marks(self, read: Read, write: Write) -> list[Mark]:
+    def _marks(self, read: Read, write: Quantity) -> list[Mark]:
         marks = []
-        for variant in self._report.variants:
+        for variant in self._document.variants:
             for batch in variant.batches:
                 found = read(batch)
                 if found is None:
                     continue
-                between = formatting.interval(found, write)
+                between = write.interval(found)
                 told = f"{write(found.value)}{f' ({between})' if between else ''}"
                 text = f"<b>{label(variant.name)}</b>, batch size {batch.batch_size}<br>{told}"
                 title = f"{label(variant.name)}   <b>{write(found.value)}</b>"
@@ -106,23 +116,22 @@ class Plots:
 
     def technique(self) -> Figure | None:
         """Speed-ups with their intervals, the fastest first, named by technique."""
-        told = [each for each in self._report.measured if each.speedup is not None]
+        told = [each for each in self._document.measured if each.speedup is not None]
         if not told:
             return None
         told.sort(key=lambda each: -(each.speedup.value if each.speedup else 0))
         marks = [self._technique_mark(each) for each in told]
-        margin = self._report.method.get("margin")
-        band = margin if isinstance(margin, float) else 0.0
+        band = self._document.method.margin
         ends = [end for mark in marks for end in (mark.found.low, mark.found.value, mark.found.high) if end]
         shapes = [shape for place in range(len(marks)) for shape in _margin_shapes(place, band)]
         x_axis = _ratio_axis([1.0, *ends])
         alternative = f"Speed-up of {len(marks)} variants over the baseline, the fastest first."
         return rows_figure("technique", alternative, marks, self.looks, x_axis, bars=False, shapes=shapes)
 
-    def _technique_mark(self, variant: Variant) -> Mark:
+    def _technique_mark(self, variant: VariantFigures) -> Mark:
         found = variant.speedup
         assert found is not None
-        between = formatting.interval(found, formatting.ratio)
+        between = formatting.ratio.interval(found)
         verdict = formatting.verdict(variant.verdict)
         title = (
             f"{label(variant.technique)} · {label(variant.name, 24)}   <b>{formatting.ratio(found.value)}</b>"
@@ -134,16 +143,18 @@ class Plots:
     def cost(self) -> Figure | None:
         """Cost per million inferences, at the batch size where it is lowest."""
         marks = []
-        for variant in self._report.variants:
+        for variant in self._document.variants:
             found = formatting.lowest_cost(variant)
             if found is not None:
-                told = formatting.money(found[0], self._report.currency)
+                told = formatting.money(found[0], self._document.method.currency)
                 title = f"{label(variant.name)}   <b>{label(told)}</b> at batch size {found[1]}"
                 text = f"<b>{label(variant.name)}</b>, batch size {found[1]}<br>{label(told)}"
-                marks.append(Mark(variant.name, Interval(None, found[0], None), text, title=title))
+                marks.append(Mark(variant.name, Estimate(None, found[0], None), text, title=title))
         if not marks:
             return None
-        x_axis = axis(f"cost per million inferences ({label(self._report.currency)})", rangemode="tozero")
+        x_axis = axis(
+            f"cost per million inferences ({label(self._document.method.currency)})", rangemode="tozero"
+        )
         alternative = f"Lowest cost per million inferences of {len(marks)} variants, as bars."
         return rows_figure("cost", alternative, marks, self.looks, x_axis)
 
@@ -177,19 +188,19 @@ _MOST_NAMES = 8
 _NAME = 22
 
 
-def quality_figure(report: Report, looks: Mapping[str, Look]) -> Figure | None:
-    """Return a point for each variant, or for each of its batch sizes; None where nothing was compared."""
-    points = [point for point in report.pareto if point.variant in looks]
-    if not points:
+def quality_figure(document: ComparisonDocument, looks: Mapping[str, Look]) -> Figure | None:
+    """Return a point for each variant; None where no outputs were compared."""
+    points = [point for point in document.pareto if point.variant in looks]
+    measure = document.quality.measure
+    if not points or measure is None:
         return None
-    name = report.quality_name or "quality"
-    scale = quality_scale(name)
+    name, scale = str(measure), quality_scale(measure)
     across = padded([1.0, *(point.speedup for point in points)])
     up = padded([point.quality * scale for point in points])
     traces = _front(points, scale, across[0], up[0])
     # What matters is drawn last: above the others, and its name is kept where names meet.
-    points.sort(key=lambda each: (each.variant == report.choice, each.on_front))
-    traces += [_point(point, report, looks[point.variant], sum(across) / 2) for point in points]
+    points.sort(key=lambda each: (each.variant == document.summary.choice, each.on_front))
+    traces += [_point(point, document, looks[point.variant], sum(across) / 2) for point in points]
     unit = " (%)" if scale == 100 else ""
     line = {"color": QUIET, "width": 1, "dash": "dot"}
     reference = {"type": "line", "x0": 1, "x1": 1, "yref": "paper", "y0": 0, "y1": 1, "line": line}
@@ -204,9 +215,9 @@ def quality_figure(report: Report, looks: Mapping[str, Look]) -> Figure | None:
     return Figure("quality", alternative, traces, body, shown)
 
 
-def quality_scale(name: str) -> float:
-    """Return what a quality is multiplied with for its axis: shares are percents."""
-    return 1.0 if name == "cosine" else 100.0
+def quality_scale(measure: QualityMeasure) -> float:
+    """Return what a quality is multiplied with for its axis: fractions are percents."""
+    return 1.0 if measure == QualityMeasure.COSINE else 100.0
 
 
 def _front(points: list[ParetoPoint], scale: float, left: float, bottom: float) -> list[dict[str, Any]]:
@@ -231,11 +242,15 @@ def _front(points: list[ParetoPoint], scale: float, left: float, bottom: float) 
     ]
 
 
-def _point(point: ParetoPoint, report: Report, look: Look, middle: float) -> dict[str, Any]:
-    mark = Mark(point.variant, _speedup(point, report), _told(point, report))
-    is_choice = point.variant == report.choice
-    matters = point.on_front or is_choice or point.variant == report.baseline
-    text = _short(point, report) if matters or len(report.pareto) <= _MOST_NAMES else ""
+def _point(point: ParetoPoint, document: ComparisonDocument, look: Look, middle: float) -> dict[str, Any]:
+    measure = document.quality.measure
+    assert measure is not None
+    variant = document.variant(point.variant)
+    speedup = None if variant is None else variant.speedup
+    mark = Mark(point.variant, speedup or Estimate(None, point.speedup, None), _hover_text(point, measure))
+    is_choice = point.variant == document.summary.choice
+    matters = point.on_front or is_choice or point.variant == document.baseline
+    text = label(point.variant, _NAME) if matters or len(document.pareto) <= _MOST_NAMES else ""
     marker = {"color": look.colour, "symbol": look.symbol, "size": 12 * look.size, "line": EDGE}
     if is_choice:
         marker |= {"size": 17 * look.size, "line": {"width": 2.5, "color": TEXT}}
@@ -245,7 +260,7 @@ def _point(point: ParetoPoint, report: Report, look: Look, middle: float) -> dic
         "meta": {"variant": point.variant},
         "name": label(point.variant),
         "x": [point.speedup],
-        "y": [point.quality * quality_scale(report.quality_name or "quality")],
+        "y": [point.quality * quality_scale(measure)],
         "error_x": errors([mark], 1.0, look.colour),
         "text": [f"<b>{text}</b>" if is_choice and text else text],
         # Towards the middle, where there is room.
@@ -258,50 +273,49 @@ def _point(point: ParetoPoint, report: Report, look: Look, middle: float) -> dic
     }
 
 
-def _short(point: ParetoPoint, report: Report) -> str:
-    """Return a name for the plot, with the batch size where a variant has several."""
-    several = sum(each.variant == point.variant for each in report.pareto) > 1
-    size = f" @{point.batch_size}" if several and point.batch_size is not None else ""
-    return f"{label(point.variant, _NAME)}{size}"
-
-
-def _told(point: ParetoPoint, report: Report) -> str:
-    name = report.quality_name or "quality"
-    size = f", batch size {point.batch_size}" if point.batch_size is not None else ""
-    value = formatting.number(point.quality) if name == "cosine" else formatting.share(point.quality)
+def _hover_text(point: ParetoPoint, measure: QualityMeasure) -> str:
+    is_cosine = measure == QualityMeasure.COSINE
+    value = formatting.number(point.quality) if is_cosine else formatting.share(point.quality)
     state = "on the Pareto front" if point.on_front else "another variant is faster and not worse"
-    figures = f"{formatting.ratio(point.speedup)}, {label(name)} {value}"
-    return f"<b>{label(point.variant)}</b>{size}<br>{figures}<br>{state}"
+    figures = f"{formatting.ratio(point.speedup)}, {measure} {value}"
+    return f"<b>{label(point.variant)}</b><br>{figures}<br>{state}"
 
 
-def _speedup(point: ParetoPoint, report: Report) -> Interval:
-    """Return the interval of a point's speed-up; without ends where the document has none."""
-    variant = report.variant(point.variant)
-    batch = None if variant is None or point.batch_size is None else variant.batch(point.batch_size)
-    found = None if variant is None else variant.speedup if batch is None else batch.speedup
-    return found or Interval(None, point.speedup, None)
-
-
-UNKNOWN = "unknown"
-_UNUSED = "under-utilised"
 # As on the roofline page, whose colours these have.
-_KINDS = ("compute", "memory", "latency", "page faults", "balanced")
-# What uses no roof well has the colour of the nearest one, hatched.
-BOUNDS = (*_KINDS, *(f"{_UNUSED} ({kind})" for kind in _KINDS), _UNUSED, UNKNOWN)
+BOUNDS = ("compute", "memory", "latency", "page faults", "balanced", "unknown")
 
 
-def bound_of(told: str | None) -> str:
-    """Return the kind of a bound: `memory (dram)` is memory, `under-utilised (memory)` stays as it is."""
-    if told in BOUNDS:
-        return str(told)
-    kind = (told or UNKNOWN).split(" (")[0].strip()
-    return kind if kind in BOUNDS else UNKNOWN
+@dataclass(frozen=True, slots=True)
+class LayerBound:
+    """What layers with one colour have in common: the bottleneck, or the nearest one, then hatched."""
+
+    kind: str
+    is_hatched: bool = False
+
+    @property
+    def colour(self) -> str:
+        """The colour, as a name of the style sheet."""
+        return f"var(--bound-{self.kind.replace(' ', '-')})"
+
+    def __str__(self) -> str:
+        if not self.is_hatched:
+            return self.kind
+        return UNDERUTILIZED if self.kind == "unknown" else f"{UNDERUTILIZED} ({self.kind})"
 
 
-def bound_colour(kind: str) -> str:
-    """Return the colour of a kind of bound: of the nearest roof where none binds."""
-    nearest = kind.removeprefix(f"{_UNUSED} (").removesuffix(")")
-    return f"var(--bound-{nearest.replace(' ', '-')})"
+# Layers that use no resource well have the colour of the nearest one.
+LAYER_BOUNDS = (
+    *(LayerBound(kind) for kind in BOUNDS[:-1]),
+    *(LayerBound(kind, is_hatched=True) for kind in BOUNDS),
+    LayerBound(BOUNDS[-1]),
+)
+
+
+def bound_of(layer: LayerFigures) -> LayerBound:
+    """Return the bound of a layer as the plot shows it."""
+    is_hatched = layer.bound == UNDERUTILIZED
+    kind = layer.nearest if is_hatched else layer.bound
+    return LayerBound(kind if kind in BOUNDS else "unknown", is_hatched)
 
 
 def _fill(mark: Mark) -> dict[str, Any]:
@@ -312,15 +326,15 @@ def _fill(mark: Mark) -> dict[str, Any]:
     return edge | {"pattern": {**pattern, "fillmode": "overlay"}}
 
 
-def layer_figure(report: Report, plots: Plots) -> Figure | None:
-    """Return the shares of time that its top layers take in each variant, by what binds them."""
-    marks = [mark for variant in report.variants for mark in _segments(variant)]
+def layer_figure(document: ComparisonDocument, plots: Plots) -> Figure | None:
+    """Return the self time of the top layers of each variant in percent, by their bottleneck."""
+    marks = [mark for variant in document.variants for mark in _segments(variant)]
     if not marks:
         return None
     rows = list(dict.fromkeys(mark.variant for mark in marks))
     firsts = [next(mark for mark in marks if mark.variant == name) for name in rows]
-    x_axis = axis("own share of a recorded call (%), the top layers", range=[0, 100])
-    alternative = f"Share of time by what binds the top layers of {len(rows)} variants, as stacked bars."
+    x_axis = axis("self time in a recorded call (%), the top layers", range=[0, 100])
+    alternative = f"Self time by the bottleneck of the top layers of {len(rows)} variants, as stacked bars."
     base = rows_figure("layers", alternative, firsts, plots.looks, x_axis, barmode="stack")
     traces = []
     for mark in marks:
@@ -340,23 +354,23 @@ def layer_figure(report: Report, plots: Plots) -> Figure | None:
     return Figure("layers", alternative, traces, base.layout, tuple(rows))
 
 
-def _segments(variant: Variant) -> list[Mark]:
-    shares: dict[str, float] = {}
-    told: dict[str, dict[str, None]] = {}
+def _segments(variant: VariantFigures) -> list[Mark]:
+    shares: dict[LayerBound, float] = {}
+    names: dict[LayerBound, dict[str, None]] = {}
     for layer in variant.layers or ():
         if layer.share is not None:
-            kind = bound_of(layer.bound)
-            shares[kind] = shares.get(kind, 0.0) + layer.share
-            told.setdefault(kind, {})[label(layer.bound or kind)] = None
+            found = bound_of(layer)
+            shares[found] = shares.get(found, 0.0) + layer.share
+            names.setdefault(found, {})[label(formatting.bound(layer) or found.kind)] = None
     return [
         Mark(
             variant.name,
-            Interval(None, shares[kind] * 100, None),
-            f"<b>{label(variant.name)}</b><br>{', '.join(told[kind])}: {formatting.share(shares[kind])}",
+            Estimate(None, shares[each] * 100, None),
+            f"<b>{label(variant.name)}</b><br>{', '.join(names[each])}: {formatting.share(shares[each])}",
             title=label(variant.name),
-            colour=bound_colour(kind),
-            hollow=kind.startswith(_UNUSED),
+            colour=each.colour,
+            hollow=each.is_hatched,
         )
-        for kind in BOUNDS
-        if kind in shares
+        for each in LAYER_BOUNDS
+        if each in shares
     ]

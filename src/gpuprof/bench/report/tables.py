@@ -1,18 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of a comparison: cells with their words and the exact figure, for HTML and Markdown alike."""
+"""The tables of a comparison: cells with their text and the exact figure, for HTML and Markdown alike."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from gpuprof.bench.compare.document import BatchFigures, ComparisonDocument, VariantFigures
+from gpuprof.bench.facts import TextEnum
 from gpuprof.bench.report import formatting
-from gpuprof.bench.report.model import Batch, Interval, Report, Variant
+from gpuprof.bench.report.formatting import Quantity
+from gpuprof.bench.verdicts import QualityMeasure, VariantStatus
+from gpuprof.stats.quantiles import Estimate
 
 Write = Callable[[float], str]
 
 
-_WORD_HEADS = frozenset(("Bound", "Class", "Evidence", "Flags", "Device", "Run"))
+_WORD_HEADS = frozenset(("Bound", "Class", "Evidence", "Warnings", "Device", "Run"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,21 +72,23 @@ def figure(value: float | None, write: Write, note: str = "") -> Cell:
     return MISSING if value is None else Cell(write(value), note, value)
 
 
-def between(found: Interval | None, write: Write) -> Cell:
+def between(found: Estimate | None, write: Quantity) -> Cell:
     """Return a figure with its interval below it."""
     if found is None:
         return MISSING
-    return Cell(write(found.value), formatting.interval(found, write) or "no interval", found.value)
+    return Cell(write(found.value), write.interval(found) or "no interval", found.value)
 
 
-def named(variant: Variant) -> Cell:
-    """Return the name of a variant, with what speaks against its figures."""
-    return Cell(variant.name, "failed" if variant.status == "failed" else "")
+def named(variant: VariantFigures) -> Cell:
+    """Return the name of a variant, with a note where it failed."""
+    return Cell(variant.name, "failed" if variant.status == VariantStatus.FAILED else "")
 
 
-def judged(name: str | None) -> Cell:
+def judged(verdict: TextEnum | None) -> Cell:
     """Return a verdict."""
-    return MISSING if name is None else Cell(formatting.verdict(name), tone=_TONES.get(name, ""))
+    if verdict is None:
+        return MISSING
+    return Cell(formatting.verdict(verdict), tone=_TONES.get(str(verdict), ""))
 
 
 def without_empty_columns(table: Table) -> Table:
@@ -99,32 +105,32 @@ def without_empty_columns(table: Table) -> Table:
 
 
 class Tables:
-    """The tables of one report."""
+    """The tables of one document."""
 
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        speedups = [each.speedup.value for each in report.variants if each.speedup is not None]
+    def __init__(self, document: ComparisonDocument) -> None:
+        self._document = document
+        speedups = [each.speedup.value for each in document.variants if each.speedup is not None]
         self._best = max([1.0, *speedups])
 
     def variants(self) -> Table:
         """One row a variant: what decides between them."""
-        quality = self._report.quality_name or "quality"
+        quality = str(self._document.quality.measure or "quality")
         heads = (
             "Variant", "Speed-up", "Verdict", quality.capitalize(), "Change", "Model size",
-            "Peak memory", f"Cost per million ({self._report.currency})",
+            "Peak memory", f"Cost per million ({self._document.method.currency})",
         )  # fmt: skip
         rows = tuple(
             self._row(variant, self._kind(variant), self._variant_cells(variant))
-            for variant in self._report.variants
+            for variant in self._document.variants
         )
-        sizes = self._report.batch_sizes
+        sizes = self._document.batch_sizes
         over = "" if not sizes else f" at batch size {sizes[0]}"
         over = over if len(sizes) < 2 else ": the geometric mean over the batch sizes that both have"
-        caption = f"One row a variant. Speed-up is over the baseline{over}."
+        caption = f"One row per variant. Speed-up is over the baseline{over}."
         return without_empty_columns(Table(caption, heads, rows))
 
-    def _variant_cells(self, variant: Variant) -> tuple[Cell, ...]:
-        if variant.status == "failed":
+    def _variant_cells(self, variant: VariantFigures) -> tuple[Cell, ...]:
+        if variant.status == VariantStatus.FAILED:
             judgement = [Cell("failed", tone="bad")] * 2
         else:
             judgement = [self._speedup_cell(variant), judged(variant.verdict)]
@@ -137,48 +143,53 @@ class Tables:
             self._cost_cell(variant),
         )
 
-    def _row(self, variant: Variant, notes: Sequence[str | None], cells: Sequence[Cell]) -> Row:
-        is_baseline = variant.name == self._report.baseline
+    def _row(self, variant: VariantFigures, notes: Sequence[str | None], cells: Sequence[Cell]) -> Row:
+        is_baseline = variant.name == self._document.baseline
         note = ", ".join(filter(None, ("baseline" if is_baseline else None, *notes)))
-        is_choice = variant.name == self._report.choice
+        is_choice = variant.name == self._document.summary.choice
         return Row((Cell(variant.name, note), *cells), variant.name, is_choice)
 
     @staticmethod
-    def _kind(variant: Variant) -> list[str | None]:
+    def _kind(variant: VariantFigures) -> list[str | None]:
         more = (each for each in (variant.dtype, variant.framework) if each and each not in variant.technique)
-        return [variant.technique, *more, "partly measured" if variant.status == "partly" else None]
+        return [
+            variant.technique,
+            *more,
+            "partly measured" if variant.status == VariantStatus.PARTLY else None,
+        ]
 
-    def _speedup_cell(self, variant: Variant) -> Cell:
-        if variant.name == self._report.baseline and variant.speedup is None:
+    def _speedup_cell(self, variant: VariantFigures) -> Cell:
+        if variant.name == self._document.baseline and variant.speedup is None:
             return BASELINE
         cell = between(variant.speedup, formatting.ratio)
         share = None if cell.value is None else cell.value / self._best
         return Cell(cell.text, cell.note, cell.value, cell.tone, share)
 
-    def _quality_cell(self, variant: Variant) -> Cell:
-        found = formatting.quality_of(variant, self._report)
+    def _quality_cell(self, variant: VariantFigures) -> Cell:
+        found = formatting.quality_of(variant, self._document)
         if found is None:
             return MISSING
-        value, name = found
-        note = "" if name == self._report.quality_name else name
-        return figure(value, formatting.number if name == "cosine" else formatting.share, note)
+        value, measure = found
+        note = "" if measure == self._document.quality.measure else str(measure)
+        is_cosine = measure == QualityMeasure.COSINE
+        return figure(value, formatting.number if is_cosine else formatting.share, note)
 
-    def _change_cell(self, variant: Variant) -> Cell:
+    def _change_cell(self, variant: VariantFigures) -> Cell:
         accuracy = variant.accuracy
         if accuracy is None or accuracy.change is None:
-            is_baseline = accuracy is not None and variant.name == self._report.baseline
+            is_baseline = accuracy is not None and variant.name == self._document.baseline
             return BASELINE if is_baseline else MISSING
         cell = between(accuracy.change, formatting.points)
-        return Cell(cell.text, cell.note, cell.value, _TONES.get(accuracy.verdict or "", ""))
+        return Cell(cell.text, cell.note, cell.value, _TONES.get(str(accuracy.verdict), ""))
 
-    def _most_memory(self, variant: Variant) -> Cell:
+    def _most_memory(self, variant: VariantFigures) -> Cell:
         told = [found for each in variant.batches if (found := formatting.peak_memory(each)) is not None]
         if not told:
             return MISSING
         value, kind = max(told)
         return Cell(formatting.size(value), kind, value)
 
-    def _cost_cell(self, variant: Variant) -> Cell:
+    def _cost_cell(self, variant: VariantFigures) -> Cell:
         found = formatting.lowest_cost(variant)
         return (
             MISSING
@@ -188,12 +199,12 @@ class Tables:
 
     # --- by batch size ---------------------------------------------------------------------------
 
-    def by_batch(self, caption: str, cell_of: Callable[[Batch], Cell]) -> Table:
+    def by_batch(self, caption: str, cell_of: Callable[[BatchFigures], Cell]) -> Table:
         """Return a row for each variant with a column for each batch size."""
-        sizes = self._report.batch_sizes
+        sizes = self._document.batch_sizes
         heads = ("Variant", *(f"Batch {size}" for size in sizes))
         rows = []
-        for variant in self._report.measured:
+        for variant in self._document.measured:
             batches = [variant.batch(size) for size in sizes]
             cells = [
                 Cell("not measured", tone="missing") if each is None else cell_of(each) for each in batches
@@ -209,57 +220,57 @@ class Tables:
         """Throughput with intervals."""
         return self.by_batch(
             "Throughput in samples per second, with its interval.",
-            lambda batch: between(batch.throughput, formatting.rate),
+            lambda batch: between(batch.throughput_per_s, formatting.rate),
         )
 
     def memory(self) -> Table:
         """Peak memory."""
 
-        def cell(batch: Batch) -> Cell:
+        def cell(batch: BatchFigures) -> Cell:
             found = formatting.peak_memory(batch)
             return MISSING if found is None else Cell(formatting.size(found[0]), found[1], found[0])
 
-        return self.by_batch("Peak memory, of the device where it tells, else of the host.", cell)
+        return self.by_batch("Peak memory, of the device where it is known, else of the host.", cell)
 
     def cost(self) -> Table:
         """Cost per million inferences."""
         return self.by_batch(
-            f"Cost per million inferences in {self._report.currency}.",
+            f"Cost per million inferences in {self._document.method.currency}.",
             lambda batch: figure(batch.cost_per_million, formatting.number),
         )
 
     def techniques(self) -> Table:
         """Speed-up over the whole and by batch size, the fastest first."""
-        sizes = self._report.batch_sizes
+        sizes = self._document.batch_sizes
         heads = ("Technique", "Variant", "Speed-up", "Verdict", *(f"Batch {size}" for size in sizes))
         told = sorted(
-            (each for each in self._report.measured if each.speedup is not None),
+            (each for each in self._document.measured if each.speedup is not None),
             key=lambda each: -(each.speedup.value if each.speedup else 0),
         )
         rows = []
         for variant in told:
             cells = [Cell(variant.technique), Cell(variant.name)]
             cells += [between(variant.speedup, formatting.ratio), judged(variant.verdict)]
-            cells += [_speedup_of(variant, size, self._report.baseline) for size in sizes]
-            rows.append(Row(tuple(cells), variant.name, variant.name == self._report.choice))
+            cells += [_speedup_of(variant, size, self._document.baseline) for size in sizes]
+            rows.append(Row(tuple(cells), variant.name, variant.name == self._document.summary.choice))
         caption = "Speed-up over the baseline with its interval, over all batch sizes and at each."
         return without_empty_columns(Table(caption, heads, tuple(rows), word_columns=2))
 
 
-def _median_cell(batch: Batch) -> Cell:
-    if batch.median is None:
+def _median_cell(batch: BatchFigures) -> Cell:
+    if batch.median_s is None:
         return Cell(formatting.missing_quantile(batch, "p50"), tone="missing")
-    return between(batch.median, formatting.time)
+    return between(batch.median_s, formatting.time)
 
 
-def _speedup_of(variant: Variant, size: int, baseline: str | None) -> Cell:
+def _speedup_of(variant: VariantFigures, size: int, baseline: str | None) -> Cell:
     batch = variant.batch(size)
     if batch is None:
         return Cell("not measured", tone="missing")
     if variant.name == baseline and batch.speedup is None:
         return BASELINE
     cell = between(batch.speedup, formatting.ratio)
-    return Cell(cell.text, cell.note, cell.value, _TONES.get(batch.verdict or "", cell.tone))
+    return Cell(cell.text, cell.note, cell.value, _TONES.get(str(batch.verdict), cell.tone))
 
 
 def plain_table(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files of a report: HTML, Markdown, CSV, JSON; and the document read back."""
+"""The files of a report: HTML, Markdown, CSV, JSON and PDF."""
 
 from __future__ import annotations
 
@@ -9,22 +9,23 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.bench.report.model import FORMAT_VERSION, KIND, Batch, Interval, Report, Variant, report_of
+from gpuprof.bench.compare.document import BatchFigures, ComparisonDocument, VariantFigures, plain_document
+from gpuprof.bench.messages import message
 from gpuprof.bench.report.pdf import find_chromium, print_pdf
-from gpuprof.bench.report.plots import BOUNDS, bound_colour, bound_of
+from gpuprof.bench.report.plots import LAYER_BOUNDS, LayerBound, bound_of
 from gpuprof.bench.report.sections import Content, Section, content_of
 from gpuprof.bench.report.tables import Cell, Table
 from gpuprof.bench.results.files import to_csv, to_json, write_whole
 from gpuprof.bench.results.text import escaped_markdown
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 from gpuprof.render.page import asset, page_script, page_style, policy, readable, safe_json
+from gpuprof.stats.quantiles import Estimate
 
 if TYPE_CHECKING:
     import jinja2
 
 
 FORMATS = ("html", "md", "csv", "json", "pdf")
-_MEND = "compare again, or name the .json of gpuprof compare"
 
 
 def check_formats(formats: Sequence[str]) -> None:
@@ -35,17 +36,17 @@ def check_formats(formats: Sequence[str]) -> None:
         find_chromium()
 
 
-def write_report(document: dict[str, Any], formats: Sequence[str], folder: Path, stem: str) -> list[Path]:
+def write_report(document: ComparisonDocument, formats: Sequence[str], folder: Path, stem: str) -> list[Path]:
     """Write a comparison as files `stem.html` and so on; returns their paths.
 
-    A format that cannot be written does not take the others with it: its error is raised behind them,
+    A format that cannot be written does not prevent the others: its error is raised after them,
     UnavailableError where something optional is missing, else BenchmarkError.
     """
     wanted = list(dict.fromkeys(formats))
     wrong = [each for each in wanted if each not in FORMATS]
     if wrong:
-        raise BenchmarkError(f"{wrong[0]!r} is no format of a report: take {', '.join(FORMATS)}")
-    content = _content(document, "the comparison")
+        raise BenchmarkError(f"{wrong[0]!r} is not a format of a report: take {', '.join(FORMATS)}")
+    content = content_of(document)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -56,14 +57,16 @@ def write_report(document: dict[str, Any], formats: Sequence[str], folder: Path,
     for each in wanted:
         path = folder / f"{stem}.{each}"
         try:
-            _WRITERS[each](document, content, path)
+            _WRITERS[each](content, path)
             paths.append(path)
         except GpuprofError as error:
             failures.append(error)
         except OSError as error:
             failures.append(BenchmarkError(f"cannot write {path}: {error.strerror or error}; make room"))
-        except ValueError as error:
-            failures.append(BenchmarkError(f"{path}: the comparison cannot be written ({error}): {_MEND}"))
+        except (TypeError, ValueError) as error:
+            failures.append(
+                BenchmarkError(f"{path}: the comparison cannot be written ({error}): compare again")
+            )
     if failures:
         raise _joined(failures)
     return paths
@@ -75,36 +78,27 @@ def _joined(failures: Sequence[GpuprofError]) -> GpuprofError:
     return UnavailableError(lines) if is_missing else BenchmarkError(lines)
 
 
-def _content(document: dict[str, Any], where: str) -> Content:
-    try:
-        return content_of(report_of(document))
-    except KeyError as error:
-        raise BenchmarkError(f"{where} is damaged: {error.args[0]!r} is missing: {_MEND}") from error
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise BenchmarkError(f"{where} is damaged: {error}: {_MEND}") from error
-
-
-def _html(_document: dict[str, Any], content: Content, path: Path) -> None:
+def _html(content: Content, path: Path) -> None:
     write_whole(path, report_page(content))
 
 
-def _markdown(_document: dict[str, Any], content: Content, path: Path) -> None:
+def _markdown(content: Content, path: Path) -> None:
     write_whole(path, markdown(content))
 
 
-def _csv(_document: dict[str, Any], content: Content, path: Path) -> None:
-    write_whole(path, to_csv(csv_rows(content.report), COLUMNS))
+def _csv(content: Content, path: Path) -> None:
+    write_whole(path, to_csv(csv_rows(content.document), COLUMNS))
 
 
-def _json(document: dict[str, Any], _content: Content, path: Path) -> None:
-    write_whole(path, to_json(document))
+def _json(content: Content, path: Path) -> None:
+    write_whole(path, to_json(plain_document(content.document)))
 
 
-def _pdf(_document: dict[str, Any], content: Content, path: Path) -> None:
+def _pdf(content: Content, path: Path) -> None:
     print_pdf(report_page(content, for_paper=True), path)
 
 
-_WRITERS: dict[str, Callable[[dict[str, Any], Content, Path], None]] = {
+_WRITERS: dict[str, Callable[[Content, Path], None]] = {
     "html": _html,
     "md": _markdown,
     "csv": _csv,
@@ -113,40 +107,7 @@ _WRITERS: dict[str, Callable[[dict[str, Any], Content, Path], None]] = {
 }
 
 
-def read_document(path: Path) -> dict[str, Any]:
-    """Read the JSON of a comparison. Raises BenchmarkError, in one line, for any other file."""
-    document = _loaded(path)
-    if not isinstance(document, dict) or document.get("kind") != KIND:
-        raise BenchmarkError(f"{path} is no comparison: name the .json of gpuprof compare")
-    if document.get("format") != FORMAT_VERSION:
-        raise BenchmarkError(
-            f"{path} has format {document.get('format')!r}, and this version reads {FORMAT_VERSION}: "
-            "compare again, or upgrade gpuprof"
-        )
-    _content(document, str(path))
-    return document
-
-
-def _loaded(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
-    except OSError as error:
-        raise BenchmarkError(
-            f"{path} cannot be read ({error.strerror}): name the .json of a comparison"
-        ) from error
-    except ValueError as error:
-        raise BenchmarkError(
-            f"{path} is no comparison: {error}; name the .json of gpuprof compare"
-        ) from error
-    except RecursionError as error:
-        raise BenchmarkError(f"{path} is no comparison: it is nested too deep") from error
-
-
-def _refuse(name: str) -> None:
-    raise ValueError(f"{name} is no figure")
-
-
-# Names that `gpuprof bench` has in its files too stand for the same here.
+# Names that the files of `gpuprof bench` have too mean the same here.
 COLUMNS = (
     "variant", "is_baseline", "is_choice", "status", "technique", "framework", "model", "device",
     "device_type", "dtype", "batch_size", "latency_p50_ms", "latency_p50_low_ms", "latency_p50_high_ms",
@@ -157,47 +118,54 @@ COLUMNS = (
     "parameters", "startup_s", "compile_s", "cost_per_million", "currency", "accuracy",
     "accuracy_change", "accuracy_change_low", "accuracy_change_high", "accuracy_verdict",
     "agreement_top1", "agreement_top5", "cosine", "relative_error", "max_absolute_error", "launches",
-    "samples", "flags", "failure", "accuracy_unavailable", "run", "timestamp", "git_commit",
+    "samples", "warnings", "failure", "accuracy_unavailable", "run", "timestamp", "git_commit",
 )  # fmt: skip
 _MILLISECONDS = 1e3
 
 
-def csv_rows(report: Report) -> Iterator[dict[str, Any]]:
-    """Yield the rows; None, an empty cell, is what is unavailable or insufficient."""
-    for variant in report.variants:
+def csv_rows(document: ComparisonDocument) -> Iterator[dict[str, Any]]:
+    """Yield the rows; None, an empty cell, is what is unavailable or has too few samples."""
+    for variant in document.variants:
         for batch in variant.batches or (None,):
-            row = _variant(variant, report) | ({} if batch is None else _batch(batch))
+            row = _variant(variant, document) | ({} if batch is None else _batch(batch))
             # As on the page: no character that hides or turns text, none that ends a file early.
             yield {
-                name: readable(value) if isinstance(value, str) else value
+                name: readable(str(value)) if isinstance(value, str) else value
                 for name, value in ((name, row.get(name)) for name in COLUMNS)
             }
 
 
-def _variant(variant: Variant, report: Report) -> dict[str, Any]:
-    accuracy = variant.accuracy
-    own = (
+def _variant(variant: VariantFigures, document: ComparisonDocument) -> dict[str, Any]:
+    accuracy, why_no_accuracy = variant.accuracy, variant.accuracy_unavailable
+    same = (
         "status", "technique", "framework", "model", "device", "device_type", "dtype", "model_bytes",
-        "parameters", "startup_s", "compile_s", "failure", "accuracy_unavailable", "run",
+        "parameters", "startup_s", "compile_s", "run",
     )  # fmt: skip
-    row = {name: getattr(variant, name) for name in own}
+    row = {name: getattr(variant, name) for name in same}
     row |= {
         "variant": variant.name,
-        "is_baseline": variant.name == report.baseline,
-        "is_choice": variant.name == report.choice,
+        "is_baseline": variant.name == document.baseline,
+        "is_choice": variant.name == document.summary.choice,
         "variant_verdict": variant.verdict,
-        "currency": report.currency,
-        "timestamp": report.timestamp,
-        "git_commit": report.git_commit,
+        "failure": None if variant.failure is None else message(variant.failure),
+        "accuracy_unavailable": None if why_no_accuracy is None else message(why_no_accuracy),
+        "currency": document.method.currency,
+        "timestamp": document.timestamp,
+        "git_commit": document.git_commit,
     }
     row |= _interval("variant_speedup", variant.speedup)
     if accuracy is not None:
-        row |= accuracy.figures | _interval("accuracy_change", accuracy.change)
-        row["accuracy_verdict"] = accuracy.verdict
+        row |= {name: getattr(accuracy, name) for name in _ACCURACY}
+        row |= _interval("accuracy_change", accuracy.change) | {"accuracy_verdict": accuracy.verdict}
     return row
 
 
-def _batch(batch: Batch) -> dict[str, Any]:
+_ACCURACY = (
+    "accuracy", "agreement_top1", "agreement_top5", "cosine", "relative_error", "max_absolute_error",
+)  # fmt: skip
+
+
+def _batch(batch: BatchFigures) -> dict[str, Any]:
     same = (
         "batch_size", "spread", "host_peak_bytes", "device_peak_bytes", "energy_per_sample_j",
         "cost_per_million", "launches", "samples", "verdict",
@@ -208,14 +176,17 @@ def _batch(batch: Batch) -> dict[str, Any]:
         for name, found in batch.quantiles.items()
     }
     row |= {f"latency_{name}_ms": _ms(getattr(batch, f"{name}_s")) for name in ("mean", "std", "min", "max")}
-    if batch.median is not None:
-        row["latency_p50_low_ms"], row["latency_p50_high_ms"] = _ms(batch.median.low), _ms(batch.median.high)
-    row["throughput_ips"] = None if batch.throughput is None else batch.throughput.value
-    row["flags"] = "; ".join(dict.fromkeys(name for name, _ in batch.flags)) or None
+    if batch.median_s is not None:
+        row["latency_p50_low_ms"], row["latency_p50_high_ms"] = (
+            _ms(batch.median_s.low),
+            _ms(batch.median_s.high),
+        )
+    row["throughput_ips"] = None if batch.throughput_per_s is None else batch.throughput_per_s.value
+    row["warnings"] = "; ".join(dict.fromkeys(each.code for each in batch.warnings)) or None
     return row | _interval("speedup", batch.speedup)
 
 
-def _interval(name: str, found: Interval | None) -> dict[str, float | None]:
+def _interval(name: str, found: Estimate | None) -> dict[str, float | None]:
     if found is None:
         return {}
     return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
@@ -235,7 +206,6 @@ def _text(text: str) -> str:
 
 
 def _summary(content: Content) -> Iterator[str]:
-    report = content.report
     yield f"# {_text(content.title)}"
     yield ""
     yield f"**{_text(content.headline)}**"
@@ -245,12 +215,12 @@ def _summary(content: Content) -> Iterator[str]:
             note = f" ({_text(card.note)})" if card.note else ""
             yield f"- {_text(card.title)} of {_text(content.choice.name)}: {_text(card.text)}{note}"
         yield ""
-    yield from _list(report.lines)
+    yield from _list(content.lines)
     yield from _list(content.failures)
-    if report.recommendations:
+    if content.recommendations:
         yield "## What to do next"
         yield ""
-        for text, because in report.recommendations:
+        for text, because in content.recommendations:
             yield f"- {_text(text)}{f' Why: {_text(because)}' if because else ''}"
         yield ""
 
@@ -311,9 +281,9 @@ def report_page(content: Content, *, for_paper: bool = False) -> str:
     template = _environment(jinja).from_string(asset(_ASSETS / "report.html"))
     return template.render(
         content=content,
-        report=content.report,
+        document=content.document,
         looks=content.plots.looks,
-        places={variant.name: place for place, variant in enumerate(content.report.variants)},
+        places={variant.name: place for place, variant in enumerate(content.document.variants)},
         bounds=_bounds(content),
         for_paper=for_paper,
         # Plots of a library that writes styles of its own; scripts are those two and no other.
@@ -357,8 +327,8 @@ def _markup(text: str) -> Any:
 
 
 def _data(content: Content) -> dict[str, Any]:
-    """Return what the plots are drawn from; variants are numbers, as in the legends."""
-    places = {variant.name: place for place, variant in enumerate(content.report.variants)}
+    """Return the data of the plots; variants are numbers, as in the legends."""
+    places = {variant.name: place for place, variant in enumerate(content.document.variants)}
     figures = []
     for figure in content.figures:
         plain = json.loads(json.dumps(figure.to_dict()))
@@ -369,7 +339,7 @@ def _data(content: Content) -> dict[str, Any]:
     return {"figures": figures}
 
 
-def _bounds(content: Content) -> list[tuple[str, str]]:
-    """Return the kinds of bounds in use, with their colours."""
-    used = {bound_of(layer.bound) for each in content.report.variants for layer in each.layers or ()}
-    return [(kind, bound_colour(kind)) for kind in BOUNDS if kind in used]
+def _bounds(content: Content) -> list[LayerBound]:
+    """Return the bounds in use."""
+    used = {bound_of(layer) for each in content.document.variants for layer in each.layers or ()}
+    return [each for each in LAYER_BOUNDS if each in used]

@@ -1,18 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A target such as `p99<20ms`, held against a figure with its interval."""
+"""A target such as `p99<20ms`, compared with a figure and its interval."""
 
 from __future__ import annotations
 
 import dataclasses
 import re
 from dataclasses import dataclass
-from typing import Literal
 
 from gpuprof.bench.results.result import Result
+from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError
 from gpuprof.stats.distributions import probability_of_at_least
 
-Verdict = Literal["met", "missed", "inconclusive"]
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
 _NAMES = (*QUANTILES, "mean", "max")
@@ -36,7 +35,7 @@ class Target:
         """Return the target with another limit."""
         return dataclasses.replace(self, limit_s=self.limit_s * factor)
 
-    def verdict(self, result: Result) -> Verdict:
+    def verdict(self, result: Result) -> TargetVerdict:
         """Say whether the whole interval lies on one side of the limit.
 
         A maximum has no interval: it is what was seen. Where the samples are too few for one, it may still
@@ -47,18 +46,19 @@ class Target:
         share = self.share
         estimate = result.mean_estimate if share is None else result.estimate(share)
         if estimate is None:
-            return "missed" if share is not None and self._too_many_beyond(result, share) else "inconclusive"
+            is_missed = share is not None and self._too_many_beyond(result, share)
+            return TargetVerdict.MISSED if is_missed else TargetVerdict.INCONCLUSIVE
         if estimate.high is not None and estimate.high < self.limit_s:
-            return "met"
+            return TargetVerdict.MET
         if estimate.low is not None and estimate.low >= self.limit_s:
-            return "missed"
-        return "inconclusive"
+            return TargetVerdict.MISSED
+        return TargetVerdict.INCONCLUSIVE
 
-    def _verdict_of_maximum(self, result: Result) -> Verdict:
+    def _verdict_of_maximum(self, result: Result) -> TargetVerdict:
         summary = result.summary
         if summary is None:
-            return "inconclusive"
-        return "met" if summary.maximum < self.limit_s else "missed"
+            return TargetVerdict.INCONCLUSIVE
+        return TargetVerdict.MET if summary.maximum < self.limit_s else TargetVerdict.MISSED
 
     def _too_many_beyond(self, result: Result, share: float) -> bool:
         """Whether so many samples beyond the limit are improbable, were the quantile below it."""

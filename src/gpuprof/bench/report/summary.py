@@ -1,0 +1,118 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The summary of a comparison as text: headline, a line for each variant, advice, grouped warnings."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuprof.bench.compare.advice import quality_of, relative_speed
+from gpuprof.bench.compare.document import BatchFigures, ComparisonDocument, Recommendation, VariantFigures
+from gpuprof.bench.facts import Diagnostic
+from gpuprof.bench.messages import message, title
+from gpuprof.bench.report import formatting
+from gpuprof.bench.verdicts import VariantStatus
+
+
+def headline(document: ComparisonDocument) -> str:
+    """Return the result in one sentence."""
+    text = message(document.summary.headline)
+    return text if text.endswith(".") else f"{text}."
+
+
+def variant_lines(document: ComparisonDocument) -> tuple[str, ...]:
+    """Return a line for each variant, the baseline first."""
+    baseline = document.variant(document.baseline)
+    others = [each for each in document.variants if each is not baseline]
+    return tuple(_variant_line(each, baseline) for each in (*([baseline] if baseline else []), *others))
+
+
+def _variant_line(variant: VariantFigures, baseline: VariantFigures | None) -> str:
+    name, reason = variant.name, formatting.reason(variant.failure)
+    if variant.status == VariantStatus.FAILED:
+        is_missing = variant.failure is not None and variant.failure.code == "not_measured"
+        return f"{name}: {'not measured' if is_missing else 'failed'}: {reason}"
+    partly = f"; not measured completely: {reason}" if variant.status == VariantStatus.PARTLY else ""
+    if variant is baseline:
+        return f"{name}: the baseline, {variant.technique}{partly}"
+    if variant.speedup is None or baseline is None:
+        return f"{name}: nothing in common with the baseline was measured{partly}"
+    speed, quality = message(relative_speed(variant, baseline)), message(quality_of(variant).reason)
+    return f"{name}: {formatting.verdict(variant.verdict)}, {speed}; {quality}{partly}"
+
+
+def advice(recommendation: Recommendation) -> tuple[str, str]:
+    """Return what to do and why; the reason may be empty."""
+    reason = recommendation.reason
+    return message(recommendation.action), "" if reason is None else message(reason)
+
+
+# --- warnings ------------------------------------------------------------------------------------
+
+# Which of a warning's values says how severe it is, compared with others of its code.
+_WEIGHTS: dict[str, Callable[[Mapping[str, Any]], float]] = {
+    "relative_iqr": lambda values: values["relative_iqr"],
+    "drift": lambda values: abs(values["drift"]),
+    "large_drift": lambda values: abs(values["last_s"] / values["first_s"] - 1),
+    "involuntary_context_switches": lambda values: values["switches"] / values["calls"],
+    "background_cpu_load": lambda values: values["busy_cpus"],
+    "steal_time": lambda values: values["steal"],
+    "enqueue": lambda values: values["fraction"],
+    "timer": lambda values: values["fraction"],
+    "warmup": lambda values: values["drift"] or 0.0,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LocatedWarning:
+    """A warning with the variant and batch size of its figures."""
+
+    variant: VariantFigures
+    batch: BatchFigures
+    warning: Diagnostic
+
+    @property
+    def where(self) -> str:
+        """The variant and batch size in words."""
+        return f"{self.variant.name}, batch size {self.batch.batch_size}"
+
+    @property
+    def weight(self) -> float:
+        """How severe it is, compared with others of its code."""
+        # A warning of an earlier version has its sentence alone.
+        read = None if "text" in self.warning.values else _WEIGHTS.get(self.warning.code)
+        return 0.0 if read is None else read(self.warning.values)
+
+    def __str__(self) -> str:
+        return f"{self.where}: {message(self.warning)}"
+
+
+def located_warnings(document: ComparisonDocument) -> dict[str, list[LocatedWarning]]:
+    """Return all warnings about measurements by their code."""
+    found: dict[str, list[LocatedWarning]] = {}
+    for variant in document.variants:
+        for batch in variant.batches:
+            for each in batch.warnings:
+                found.setdefault(each.code, []).append(LocatedWarning(variant, batch, each))
+    return found
+
+
+def warning_lines(document: ComparisonDocument) -> tuple[str, ...]:
+    """Return each warning with its evidence."""
+    found = located_warnings(document)
+    return tuple(f"{title(code)}: {each}" for code, group in found.items() for each in group)
+
+
+def warning_groups(document: ComparisonDocument) -> Iterator[str]:
+    """Yield a line for each code of a warning: in how many measurements, and the worst of them."""
+    measurements = sum(len(variant.batches) for variant in document.variants)
+    for code, group in located_warnings(document).items():
+        count = len({each.where for each in group})
+        begin = f"{title(code)}: in {count:,} of {measurements:,} measurements"
+        if len(group) == 1:
+            yield f"{begin}: {group[0]}"
+        elif all(each.warning == group[0].warning for each in group):
+            yield f"{begin}: {message(group[0].warning)}"
+        else:
+            yield f"{begin}, worst: {max(group, key=lambda each: each.weight)}"
