@@ -12,9 +12,10 @@ import numpy as np
 import pytest
 from batches import batch_of
 
-from gpuprof.bench.gate.gate import GateRow, judge, name_parts
+from gpuprof.bench.gate.gate import judge, runs_needed
+from gpuprof.bench.gate.text import name_parts
 from gpuprof.bench.results.files import Stamp, document_of, to_json
-from gpuprof.bench.results.stored import Configuration, read_stored
+from gpuprof.bench.results.stored import Configuration, read_result_file
 from gpuprof.cli.main import execute
 from gpuprof.errors import BenchmarkError
 from gpuprof.run.imports.import_facts import ImportFacts
@@ -61,19 +62,21 @@ def test_the_exit_code_is_the_outcome(
     printed = capsys.readouterr().out
     assert printed.startswith(f"{outcome}: ")
     assert max(map(len, printed.splitlines())) <= 100
-    rows = {row.configuration.batch_size: row for row in judge(read_stored(old), read_stored(new)).rows}
+    rows = {
+        row.configuration.batch_size: row for row in judge(read_result_file(old), read_result_file(new)).rows
+    }
     assert rows[1].verdict == "same"
     assert rows[8].verdict == {1.0: "same", 1.1: "slower", 0.9: "faster"}[ratio]
     assert rows[8].candidate_s == pytest.approx(0.05 * ratio, rel=0.01)
 
 
 def test_noise_and_too_few_launches_leave_it_open(write: Write) -> None:
-    old = read_stored(write("old.json", (1, launches(10, 1, spread=0.2))))
-    new = read_stored(write("new.json", (1, launches(10.3, 2, spread=0.2))))
-    assert judge(old, new).outcome == "open"
-    one = read_stored(write("one.json", (1, launches(20, 3, count=1))))
+    old = read_result_file(write("old.json", (1, launches(10, 1, spread=0.2))))
+    new = read_result_file(write("new.json", (1, launches(10.3, 2, spread=0.2))))
+    assert judge(old, new).outcome == "inconclusive"
+    one = read_result_file(write("one.json", (1, launches(20, 3, count=1))))
     found = judge(old, one)
-    assert (found.outcome, found.rows[0].comparison.low) == ("open", None)  # type: ignore[union-attr]
+    assert (found.outcome, found.rows[0].comparison.low) == ("inconclusive", None)  # type: ignore[union-attr]
     assert execute(["gate", "--baseline", str(old.path), "--candidate", str(new.path)]) == 3
 
 
@@ -85,12 +88,12 @@ def test_a_margin_lets_small_changes_pass(write: Write) -> None:
 
 
 def test_what_the_candidate_lacks_stays_open_and_what_is_new_is_told(write: Write) -> None:
-    old = read_stored(write("old.json", (1, launches(10, 1)), (8, launches(50, 2))))
-    new = read_stored(write("new.json", (1, launches(10, 3)), (32, launches(200, 4))))
+    old = read_result_file(write("old.json", (1, launches(10, 1)), (8, launches(50, 2))))
+    new = read_result_file(write("new.json", (1, launches(10, 3)), (32, launches(200, 4))))
     found = judge(old, new)
     assert [row.verdict for row in found.rows] == ["same", "not measured"]
-    assert found.outcome == "open"
-    assert "batch 32: not judged" in found.notes[-1]
+    assert found.outcome == "inconclusive"
+    assert "batch 32: not judged" in str(found.notes[-1])
 
 
 def cut_off(document: dict[str, Any]) -> None:
@@ -101,13 +104,13 @@ def cut_off(document: dict[str, Any]) -> None:
 
 
 def test_a_launch_that_ended_early_is_not_counted_and_told(write: Write) -> None:
-    old = read_stored(write("old.json", (1, launches(10, 1))))
-    new = read_stored(write("new.json", (1, launches(10, 3)), change=cut_off))
+    old = read_result_file(write("old.json", (1, launches(10, 1))))
+    new = read_result_file(write("new.json", (1, launches(10, 3)), change=cut_off))
     found = judge(old, new)
     assert found.outcome == "passed"
     assert found.rows[0].comparison is not None
     assert found.rows[0].comparison.new_launches == 11
-    assert any("1 of 12 launches of" in note and "not counted" in note for note in found.notes)
+    assert any("1 of 12 process runs of" in str(note) and "not counted" in str(note) for note in found.notes)
 
 
 def other_processor(document: dict[str, Any]) -> None:
@@ -173,10 +176,10 @@ def no_row(document: dict[str, Any]) -> None:
     [
         (cold_caches, "measured with caches warm"),
         (other_data, "was measured with data None"),
-        (no_launches, "no launch"),
+        (no_launches, "no process run"),
         (newer_format, "format 99"),
         (no_results, "holds no results"),
-        (other_model, "measured nothing that"),
+        (other_model, "has no configuration of"),
         (no_row, "cannot be read"),
     ],
 )
@@ -196,12 +199,12 @@ def test_files_that_are_no_results_are_one_line(tmp_path: Path, text: str) -> No
     path = tmp_path / "wrong.json"
     path.write_text(text)
     with pytest.raises(BenchmarkError, match="is no result file"):
-        read_stored(path)
+        read_result_file(path)
 
 
 def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
     with pytest.raises(BenchmarkError, match="cannot be read"):
-        read_stored(tmp_path / "none.json")
+        read_result_file(tmp_path / "none.json")
 
 
 @pytest.mark.parametrize("margin", ["much", "-1%", "100%", "nan"])
@@ -261,7 +264,7 @@ def test_without_runs_it_says_how_to_get_them(write: Write, capsys: pytest.Captu
     assert execute(command) == 1
     assert "gpuprof bench --profile" in capsys.readouterr().out
     assert execute([*command, "--flamegraph", "page.html"]) == 2
-    assert "no run beside" in capsys.readouterr().err
+    assert "no run next to" in capsys.readouterr().err
 
 
 def test_an_open_gate_says_how_many_launches_settle_it(
@@ -272,34 +275,37 @@ def test_an_open_gate_says_how_many_launches_settle_it(
     command = ["gate", "--baseline", str(old), "--candidate", str(new)]
     assert execute(command) == 3
     printed = " ".join(capsys.readouterr().out.split())
-    rows = judge(read_stored(old), read_stored(new)).rows
-    needed = rows[0].launches_needed
+    rows = judge(read_result_file(old), read_result_file(new)).rows
+    needed = rows[0].runs_needed
     assert needed is not None
     # By hand for launches that vary by 2%: 2 (2.926 * 0.02 / ln(1.01))^2 + 1 = 70.
     assert 40 <= needed <= 110
-    assert rows[1].launches_needed is None
-    assert f"to settle it: about {needed} launches a side, gpuprof bench --launches {needed}" in printed
+    assert rows[1].runs_needed is None
+    assert (
+        f"required sample size: about {needed} process runs a side, gpuprof bench --launches {needed}"
+        in printed
+    )
     assert execute([*command, "--json"]) == 3
     assert [row["launches_needed"] for row in json.loads(capsys.readouterr().out)["rows"]] == [needed, None]
 
 
 def test_no_number_of_launches_is_told_where_none_is_known(write: Write) -> None:
-    old = read_stored(write("old.json", (1, launches(10, 1, count=1))))
-    new = read_stored(write("new.json", (1, launches(10, 2, count=1))))
-    assert judge(old, new).rows[0].launches_needed is None
+    old = read_result_file(write("old.json", (1, launches(10, 1, count=1))))
+    new = read_result_file(write("new.json", (1, launches(10, 2, count=1))))
+    assert judge(old, new).rows[0].runs_needed is None
     noisy = [
-        read_stored(write(f"{seed}.json", (1, launches(10, seed, count=4, spread=0.3)))) for seed in (1, 2)
+        read_result_file(write(f"{seed}.json", (1, launches(10, seed, count=4, spread=0.3))))
+        for seed in (1, 2)
     ]
-    assert "more than 1,000 launches a side" in str(judge(*noisy))
+    assert "more than 1,000 process runs a side" in str(judge(*noisy))
     no_margin = judge(*noisy, margin=0.0)
-    assert no_margin.rows[0].launches_needed is None
+    assert no_margin.rows[0].runs_needed is None
 
 
 def test_what_is_near_the_margin_needs_more_than_it_has() -> None:
     found = compare([1.0, 1.002, 0.998] * 4, [1.009, 1.011, 1.013] * 4)
-    row = GateRow(Configuration("a", "b", "c", "d", "e", 1), 1.0, 1.0, found, 0.0018)
     assert found.verdict == "inconclusive"
-    assert row.launches_needed == 48
+    assert runs_needed(found, 0.0018) == 48
 
 
 @pytest.mark.parametrize(("margin", "mend"), [("5", "write 5% or 0.05"), ("1", "write 1% or 0.01")])
@@ -322,7 +328,7 @@ def rename(old: str, new: str) -> Change:
 def test_what_differs_between_long_names_is_shown_whole(write: Write) -> None:
     names = "company_detector_resnet50_fpn_v2_first_head", "company_detector_resnet50_fpn_v2_other_head"
     sizes = ((8, launches(10, 1)), (8, launches(20, 2)))
-    stored = read_stored(write("names.json", *sizes, change=rename(*names)))
+    stored = read_result_file(write("names.json", *sizes, change=rename(*names)))
     text = str(judge(stored, stored))
     assert max(map(len, text.splitlines())) <= 100
     assert "all: pytorch cpu float32 3x8x8, batch 8" in text

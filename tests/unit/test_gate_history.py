@@ -16,9 +16,9 @@ import numpy as np
 import pytest
 from batches import batch_of
 
-from gpuprof.bench.gate.history import judge_history
+from gpuprof.bench.gate.gate import judge_history
 from gpuprof.bench.results.files import Stamp, document_of, to_json
-from gpuprof.bench.results.stored import Configuration, DatedResults, History, read_history
+from gpuprof.bench.results.stored import Configuration, History, ResultFile, read_history
 from gpuprof.cli.main import execute
 from gpuprof.errors import BenchmarkError
 from gpuprof.stats.change_points import find_change_points
@@ -42,12 +42,11 @@ def step(files: int, at: int, change: float) -> np.ndarray:
     return np.where(np.arange(files) < at, 0.0, math.log1p(change))
 
 
-def dated(day: int, figures: dict[Configuration, np.ndarray], **more: Any) -> DatedResults:
+def dated(day: int, figures: dict[Configuration, np.ndarray], **more: Any) -> ResultFile:
     at = FIRST_DAY + timedelta(days=day)
     told: dict[str, Any] = {
         "path": Path(f"{day:03}.json"),
         "timestamp": at.isoformat(),
-        "at": at,
         "revision": f"revision{day:03}",
         "machine": {},
         "data": None,
@@ -56,7 +55,7 @@ def dated(day: int, figures: dict[Configuration, np.ndarray], **more: Any) -> Da
         "launches_s": {each: tuple(0.01 * np.exp(logs)) for each, logs in figures.items()},
         "ways": dict.fromkeys(figures, ("latency", "warm")),
     }
-    return DatedResults(**(told | more))
+    return ResultFile(**(told | more))
 
 
 def history_of(files: list[np.ndarray], *candidates: np.ndarray) -> History:
@@ -166,7 +165,7 @@ def test_launches_alone_would_raise_false_alarms() -> None:
 def few_permutations(monkeypatch: pytest.MonkeyPatch) -> None:
     """For simulations: the level stays, decisions become a little coarser."""
     quick = partial(find_change_points, permutations=199)
-    monkeypatch.setattr("gpuprof.bench.gate.history.find_change_points", quick)
+    monkeypatch.setattr("gpuprof.bench.gate.gate.find_change_points", quick)
 
 
 def verdicts(levels: np.ndarray, change: float, repeats: int = 25) -> list[str]:
@@ -220,12 +219,12 @@ def test_steady_files_settle_with_one_candidate_and_noisy_ones_say_what_would() 
     assert (found.outcome, found.rows[0].verdict) == ("passed", "same")
     noisy = series(np.random.default_rng(49), np.zeros(12))
     row = judge_history(history_of(noisy, np.zeros(3))).rows[0]
-    assert row.judgement is not None
+    assert row.reason is not None
     assert row.verdict == "inconclusive"
-    assert "one does with --margin" in row.judgement.reason
+    assert row.reason.values["fix"]["code"] == "gate_needs_margin"
     wide = judge_history(history_of(noisy, np.zeros(3)), margin=0.025).rows[0]
-    assert wide.judgement is not None
-    assert "give --candidate for each" in wide.judgement.reason
+    assert wide.reason is not None
+    assert "give --candidate for each" in str(wide.reason)
 
 
 def test_what_settles_a_comparison_with_a_level() -> None:
@@ -239,8 +238,8 @@ def test_what_settles_a_comparison_with_a_level() -> None:
 
 def test_one_file_leaves_it_open() -> None:
     found = judge_history(history_of([np.zeros(5)], np.zeros(5)))
-    assert found.outcome == "open"
-    assert "one file tells nothing" in str(found)
+    assert found.outcome == "inconclusive"
+    assert "one file does not show" in str(found)
     assert "fewer than 8 files" in str(found)
 
 
@@ -269,9 +268,9 @@ def test_what_the_newest_file_of_the_model_has_must_be_measured() -> None:
     new = MODEL._replace(batch_size=16)
     found = judge_history(History(tuple(files), (dated(3, {MODEL: zeros, new: zeros}),), ()))
     assert {row.configuration: row.verdict for row in found.rows} == {MODEL: "same", OTHER: "not measured"}
-    assert found.outcome == "open"
-    assert "batch 16: not judged" in found.notes[-1]
-    with pytest.raises(BenchmarkError, match="nothing that the history did"):
+    assert found.outcome == "inconclusive"
+    assert "batch 16: not judged" in str(found.notes[-1])
+    with pytest.raises(BenchmarkError, match="has no configuration of the history"):
         judge_history(History(tuple(files), (dated(3, {new: zeros}),), ()))
 
 
@@ -331,7 +330,7 @@ def test_copies_newer_files_and_empty_ones_are_left_out(folder: Path) -> None:
     (folder / "running.json").touch()
     read = read_history([str(folder), f"{folder}/0*.json"], [new])
     assert [each.path.name for each in read.files] == [f"{day:02}.json" for day in range(16)]
-    assert [note.split(":")[0] for note in read.notes] == ["1 empty left out", "1 left out", "1 left out"]
+    assert [each.code for each in read.notes] == ["empty_files", "copied_files", "newer_files"]
     several = read_history([str(folder)], [new, folder / "later.json"])
     assert [each.path.name for each in several.candidates] == ["new.json", "later.json"]
 
@@ -362,8 +361,8 @@ def no_launches(document: dict[str, Any]) -> None:
         (other_processor, "02.json was measured on another machine"),
         (cold_caches, "02.json was measured with another mode or other caches"),
         (other_data, "02.json was measured with other data"),
-        (no_time, "'yesterday' is none"),
-        (no_launches, "no launch"),
+        (no_time, "'yesterday' is not a time stamp"),
+        (no_launches, "no process run"),
         (None, "02.json is no result file"),
     ],
 )
@@ -399,7 +398,7 @@ def test_many_corrupt_files_are_one_line(folder: Path, capsys: pytest.CaptureFix
     [
         ([], "either --baseline BASE.json or --history"),
         (["--history", "here", "--baseline", "b.json"], "either --baseline BASE.json or --history"),
-        (["--baseline", "b.json", "--candidate", "c.json"], "several --candidate go with --history"),
+        (["--baseline", "b.json", "--candidate", "c.json"], "several --candidate need --history"),
         (["--history", "nowhere/*.json"], "no result file there"),
     ],
 )

@@ -3,7 +3,7 @@
 
 A template's fields are the values of the fact. Besides `str.format` it knows conversions: `!t` a time in
 seconds, `!p` a fraction as a percentage, `!x` a speed-up with its interval, `!o` a change in percentage
-points, `!d` another fact, `!D` several, `!n` batch sizes, `!l` a list.
+points, `!d` another fact, `!D` several, `!n` batch sizes, `!l` and `!L` a list with commas and semicolons.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ _CONVERSIONS: dict[str, Callable[[Any], str]] = {
     "d": _message_of_plain,
     "D": lambda facts: "; ".join(map(_message_of_plain, facts)),
     "l": lambda names: ", ".join(map(str, names)),
+    "L": lambda names: "; ".join(map(str, names)),
     "n": sizes_text,
     "x": speedup_text,
     "o": points_text,
@@ -328,4 +329,38 @@ MESSAGES: dict[str, Message] = {
     "failed_traffic_runs": "failed process runs: {failed}, first: {first}",
     "traffic_interrupted": "interrupted: these are the process runs until then",
     "too_few_requests": _too_few_requests,
+    # --- gates ---
+    "gate_slower": "the whole interval is above the equivalence margin of {margin!p}",
+    "gate_faster": "the whole interval is below the equivalence margin of {margin!p}",
+    "gate_one_run": "one process run does not show how runs differ: make 10 of each",
+    "gate_crosses": (
+        "the interval crosses the equivalence margin of {margin!p}: more process runs make it narrower"
+    ),
+    "gate_one_file": "one file does not show how files differ: a history needs several",
+    "gate_crosses_of_files": (
+        "the interval crosses the equivalence margin of {margin!p} (files vary by {variation!p}, the level "
+        "has {files}): {fix!d}"
+    ),
+    "gate_needs_files": (
+        "about {files} files of the candidate are needed, measured separately; give --candidate for each"
+    ),
+    "gate_near_margin": (
+        "the ratio is near the margin; measure the candidate once more, or use another --margin"
+    ),
+    "gate_needs_margin": "no practical number of candidates is enough; one is with --margin {percent}%",
+    "different_machines": "measured on different machines: {different!L}",
+    "different_versions": "different versions: {different!L}",
+    "aborted_runs": (
+        "{path}: {aborted} of {process_runs_made} process runs of {configuration} were aborted and are not "
+        "counted"
+    ),
+    "only_candidate": "only the candidate measured {configurations!L}: not judged",
+    "few_files": (
+        "{few} of {configurations} configurations have fewer than {fewest} files, which cannot show a change "
+        "of level: all of them are the baseline"
+    ),
+    "empty_files": "{files} empty files left out: of benchmarks that have not ended",
+    "copied_files": "{files} files left out: copies of other files",
+    "newer_files": "{files} files left out: newer than the candidate",
+    "other_machine_files": "{files} than the candidate ({different})",
 }

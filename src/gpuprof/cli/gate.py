@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof gate`: let a change through, stop it, or say that nobody knows yet."""
+"""`gpuprof gate`: whether a change is slower than a baseline, as an exit code."""
 
 from __future__ import annotations
 
@@ -15,24 +15,20 @@ if TYPE_CHECKING:
     from gpuprof.analyze.difference_summary import DifferenceSummary
     from gpuprof.api import Run, SummaryKind
     from gpuprof.bench.gate.gate import Gate
-    from gpuprof.bench.gate.history import HistoryGate
-    from gpuprof.bench.results.stored import DatedResults, StoredResults
+    from gpuprof.bench.results.stored import ResultFile
 
-    Results = StoredResults | DatedResults
-    AnyGate = Gate | HistoryGate
-
-EXITS = {"passed": 0, "failed": 1, "open": 3}
+EXITS = {"passed": 0, "failed": 1, "inconclusive": 3}
 _SHOWN = 5
 SUMMARY_ORDER = ("layer", "operator", "kernel", "span")
 
 
 @click.command("gate", short_help="Fail where new results are slower than a baseline's.")
-@click.option("--baseline", metavar="BASE.json", help="What gpuprof bench wrote before.")
+@click.option("--baseline", metavar="BASE.json", help="Compare with this result of gpuprof bench.")
 @click.option(
     "--history",
     multiple=True,
     metavar="FOLDER|'*.json'",
-    help="Instead: results of many days; what they are since they last changed is the baseline.",
+    help="Compare with results of many days: with their level since it last changed.",
 )
 @click.option(
     "--candidate",
@@ -40,7 +36,7 @@ SUMMARY_ORDER = ("layer", "operator", "kernel", "span")
     multiple=True,
     required=True,
     metavar="NEW.json",
-    help="What it wrote of the change; with --history also several, measured apart.",
+    help="Judge this result; repeat it with --history for several, measured separately.",
 )
 @click.option(
     "--margin",
@@ -48,13 +44,13 @@ SUMMARY_ORDER = ("layer", "operator", "kernel", "span")
     default="1%",
     show_default=True,
     callback=share,
-    help="The slow-down that matters.",
+    help="Set the equivalence margin: smaller slow-downs pass.",
 )
-@click.option("--any-machine", is_flag=True, help="Compare results of different machines all the same.")
+@click.option("--any-machine", is_flag=True, help="Compare results of different machines too.")
 @click.option(
     "--flamegraph",
     metavar="F.html",
-    help="Write the difference of the runs beside both results (gpuprof bench --profile).",
+    help="Write the difference of the runs next to both results (gpuprof bench --profile).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 def gate(
@@ -68,13 +64,13 @@ def gate(
 ) -> None:
     """Compare the results NEW.json with BASE.json, or with a history, and exit with 0, 1 or 3.
 
-    0: nothing is slower by more than the margin. 1: something is. 3: too few launches, or too much noise,
-    to say so. 2: the files cannot be compared.
+    0: nothing is slower by more than the margin. 1: something is. 3: inconclusive, with too few process runs
+    or too much noise. 2: the files cannot be compared.
     """
     if (baseline is None) == (not history):
         raise click.UsageError("name what came before: either --baseline BASE.json or --history FOLDER.")
     if baseline is not None and len(candidates) > 1:
-        raise click.UsageError("several --candidate go with --history: name one beside --baseline.")
+        raise click.UsageError("several --candidate need --history: name one with --baseline.")
     found, old, new = (
         _with_history(history, candidates, margin, any_machine)
         if baseline is None
@@ -91,33 +87,33 @@ def gate(
 
 def _with_baseline(
     baseline: str, candidate: str, margin: float, any_machine: bool
-) -> tuple[AnyGate, Results, Results]:
+) -> tuple[Gate, ResultFile, ResultFile]:
     from gpuprof.bench.gate.gate import judge
-    from gpuprof.bench.results.stored import read_stored
+    from gpuprof.bench.results.stored import read_result_file
 
-    old, new = read_stored(Path(baseline)), read_stored(Path(candidate))
+    old, new = read_result_file(Path(baseline)), read_result_file(Path(candidate))
     return judge(old, new, margin=margin, any_machine=any_machine), old, new
 
 
 def _with_history(
     history: tuple[str, ...], candidates: tuple[str, ...], margin: float, any_machine: bool
-) -> tuple[AnyGate, Results, Results]:
-    """Judge by a history; the runs that are compared are the newest ones on either side."""
-    from gpuprof.bench.gate.history import judge_history
+) -> tuple[Gate, ResultFile, ResultFile]:
+    """Judge by a history; the newest recorded runs on either side are compared."""
+    from gpuprof.bench.gate.gate import judge_history
     from gpuprof.bench.results.stored import read_history
 
     read = read_history(history, [Path(each) for each in candidates], any_machine=any_machine)
     found = judge_history(read, margin=margin)
     row = (found.slower or found.rows)[0]
-    return found, _newest_with_run(row.baseline), _newest_with_run(read.candidates)
+    return found, _newest_with_run(row.files), _newest_with_run(read.candidates)
 
 
-def _newest_with_run(files: tuple[DatedResults, ...]) -> DatedResults:
+def _newest_with_run(files: tuple[ResultFile, ...]) -> ResultFile:
     return next((each for each in reversed(files) if each.profile is not None), files[-1])
 
 
-def _cause(old: Results, new: Results, flamegraph: str | None) -> dict[str, Any] | None:
-    """Compare the runs beside the results; None where not both have one."""
+def _cause(old: ResultFile, new: ResultFile, flamegraph: str | None) -> dict[str, Any] | None:
+    """Compare the runs next to the results; None where not both have one."""
     from gpuprof import api
     from gpuprof.cli.flamegraph import check_output
     from gpuprof.errors import BenchmarkError
@@ -127,7 +123,7 @@ def _cause(old: Results, new: Results, flamegraph: str | None) -> dict[str, Any]
             return None
         lacking = old.path if old.profile is None else new.path
         raise BenchmarkError(
-            f"--flamegraph: no run beside {lacking}: measure it with gpuprof bench --profile"
+            f"--flamegraph: no run next to {lacking}: measure it with gpuprof bench --profile"
         )
     runs = [api.open(new.profile)], [api.open(old.profile)]
     tables = {by: _compared(*runs, by) for by in _kinds(*runs)}
@@ -140,7 +136,7 @@ def _cause(old: Results, new: Results, flamegraph: str | None) -> dict[str, Any]
 
 
 def _compared(new: list[Run], old: list[Run], by: SummaryKind) -> DifferenceSummary:
-    """Compare for the same number of calls, where it can be told how many the runs made."""
+    """Compare for the same number of calls, where the runs show how many they made."""
     from gpuprof import api
     from gpuprof.errors import RunError
 
@@ -155,11 +151,11 @@ def _kinds(new: list[Run], old: list[Run]) -> tuple[SummaryKind, ...]:
     return ("layer", "operator", "kernel") if has_kernels else ("layer", "operator")
 
 
-def _cause_text(found: AnyGate, cause: dict[str, Any] | None) -> str:
+def _cause_text(found: Gate, cause: dict[str, Any] | None) -> str:
     from gpuprof.analyze.text_table import escape_text, format_duration, wrapped
 
     if cause is None:
-        hint = "measure both with gpuprof bench --profile to see which layer it is"
+        hint = "measure both with gpuprof bench --profile to see which layer is slower"
         return f"\n{hint}\n" if found.slower else ""
     lines = []
     for by in SUMMARY_ORDER:
@@ -168,7 +164,9 @@ def _cause_text(found: AnyGate, cause: dict[str, Any] | None) -> str:
             before, now = format_duration(row["old_ns"]), format_duration(row["new_ns"])
             more = format_duration(row["new_ns"] - row["old_ns"])
             lines.append(f"  {by} {escape_text(row['name'])}: +{more} ({before} before, {now} now)")
-    head = "slower in the runs beside the results:" if lines else "no layer is slower in the runs beside them"
+    head = (
+        "slower in the runs next to the results:" if lines else "no layer is slower in the runs next to them"
+    )
     lines += [wrapped(f"note: {note}") for note in cause["notes"]]
     if "flamegraph" in cause:
         lines.append(f"wrote {cause['flamegraph']}")

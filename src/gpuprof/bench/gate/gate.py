@@ -1,327 +1,406 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The gate against one baseline: whether a candidate is slower by more than the equivalence margin."""
+"""The gate: whether a candidate is slower than one result, or than a history, by more than the margin.
+
+Of one result the unit is the process run, of a history the result file: there the candidate is compared with
+the figures since they last changed.
+"""
 
 from __future__ import annotations
 
 import math
-import textwrap
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import numpy as np
 
-from gpuprof.analyze.text_table import (
-    GAP,
-    MIN_FLEXIBLE_WIDTH,
-    Column,
-    cell_width,
-    escape_text,
-    format_duration,
-    text_table,
-    wrapped,
-)
-from gpuprof.bench.results.stored import Configuration, StoredResults, ended_early, launch_medians_s
+from gpuprof.bench.facts import Diagnostic, note, warning
+from gpuprof.bench.results.stored import Configuration, History, ResultFile
+from gpuprof.bench.verdicts import GateOutcome, SpeedVerdict
 from gpuprof.errors import BenchmarkError
-from gpuprof.stats.quantiles import WIDEST_FACTOR
-from gpuprof.stats.ratio_test import MARGIN, Comparison, compare_many, launches_to_settle
-
-Outcome = Literal["passed", "failed", "open"]
-_COLUMNS = (
-    Column("configuration", right=False),
-    Column("baseline"),
-    Column("candidate"),
-    Column("ratio"),
-    Column("its interval"),
-    Column("launches"),
-    Column("verdict", right=False),
+from gpuprof.stats.change_points import LEVEL, find_change_points
+from gpuprof.stats.quantiles import CONFIDENCE
+from gpuprof.stats.ratio_test import (
+    MARGIN,
+    Comparison,
+    Judgement,
+    Levels,
+    LogRatio,
+    compare_many,
+    files_to_settle,
+    judge_ratios,
+    launches_to_settle,
+    margin_to_settle,
 )
-MISSING = "not measured"
-MOST_LAUNCHES = 1_000  # beyond that nobody waits for them
+
+MOST_RUNS = 1_000
+# In fewer files without any order, a change appears more often than the level allows.
+FEWEST_FILES = 8
+_MOST_CANDIDATES = 30
+_OPEN = (SpeedVerdict.INCONCLUSIVE, SpeedVerdict.NOT_MEASURED)
 
 
 @dataclass(frozen=True, slots=True)
-class GateRow:
-    """One configuration: the medians of its launches' medians, and how they compare.
+class ChangePoint:
+    """Between which two files the level changed, by which factor, and what else changed with it."""
 
-    `comparison` is None where the candidate did not measure it. `variation` is the standard deviation of the
-    logarithms of launches on one side, None where no side has two.
+    before: ResultFile
+    after: ResultFile
+    ratio: float
+    low: float
+    high: float
+
+    @property
+    def versions(self) -> list[str]:
+        """The libraries whose versions changed too."""
+        old, new = self.before.versions, self.after.versions
+        names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+        return [f"{name} {old.get(name, 'none')} to {new.get(name, 'none')}" for name in names]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        figures = {"ratio": self.ratio, "low": self.low, "high": self.high, "versions": self.versions}
+        return {"before": self.before.to_dict(), "after": self.after.to_dict(), **figures}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateRow:
+    """One configuration; times are means of logarithms or medians over process runs, in seconds.
+
+    `judgement` is None where the candidate did not measure it. `variation` is the standard deviation of the
+    logarithms of the units on one side, None where there are too few. Against one result `comparison` has all
+    figures and `runs_needed` the process runs of each side that give a verdict, None where they are not
+    needed or unknown; against a history `files` are those of the level since the last change.
     """
 
     configuration: Configuration
     baseline_s: float
     candidate_s: float | None
-    comparison: Comparison | None
+    ratio: float | None
+    judgement: Judgement | None
     variation: float | None = None
+    reason: Diagnostic | None = None
+    comparison: Comparison | None = None
+    runs_needed: int | None = None
+    files: tuple[ResultFile, ...] = ()
+    all_files: int = 0
+    changes: tuple[ChangePoint, ...] = ()
 
     @property
-    def launches_needed(self) -> int | None:
-        """How many launches a side would settle it; None where it is settled, or where nobody can tell."""
-        compared = self.comparison
-        if compared is None or compared.verdict != "inconclusive" or self.variation is None:
-            return None
-        wanted = launches_to_settle(self.variation, compared.margin, level=compared.level)
-        # With so many already, the ratio lies near the margin: half the width takes four times as many.
-        has = min(compared.old_launches, compared.new_launches)
-        return 4 * has if wanted is not None and wanted <= has else wanted
+    def verdict(self) -> SpeedVerdict:
+        """The verdict on the candidate."""
+        return SpeedVerdict.NOT_MEASURED if self.judgement is None else SpeedVerdict(self.judgement.verdict)
 
-    @property
-    def verdict(self) -> str:
-        """What is shown: the comparison's verdict, or that there is none."""
-        return MISSING if self.comparison is None else self.comparison.verdict
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON."""
+        found = {
+            **self.configuration._asdict(),
+            "baseline_s": self.baseline_s,
+            "candidate_s": self.candidate_s,
+            "ratio": self.ratio,
+            "verdict": str(self.verdict),
+            "reason": None if self.reason is None else self.reason.to_dict(),
+        }
+        if not self.files:
+            comparison = None if self.comparison is None else self.comparison.to_dict()
+            return {**found, "launches_needed": self.runs_needed, "comparison": comparison}
+        return {
+            **found,
+            "files": self.all_files,
+            "baseline": [each.to_dict() for each in self.files],
+            "variation_between_files": self.variation,
+            "judgement": None if self.judgement is None else asdict(self.judgement),
+            "change_points": [each.to_dict() for each in self.changes],
+        }
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What a gate found. `failed` where anything is slower, `open` where anything is not settled."""
+    """What a gate found; `str()` is for people. `candidates` are the files of the candidate."""
 
     rows: tuple[GateRow, ...]
     margin: float
-    notes: tuple[str, ...]
+    notes: tuple[Diagnostic, ...]
+    is_history: bool = False
+    candidates: int = 1
 
     @property
-    def outcome(self) -> Outcome:
-        """The worst of all rows."""
-        return outcome_of(row.verdict for row in self.rows)
+    def outcome(self) -> GateOutcome:
+        """Failed where any row is slower, inconclusive where any row is."""
+        verdicts = {row.verdict for row in self.rows}
+        if SpeedVerdict.SLOWER in verdicts:
+            return GateOutcome.FAILED
+        return GateOutcome.INCONCLUSIVE if verdicts & set(_OPEN) else GateOutcome.PASSED
 
     @property
     def slower(self) -> tuple[GateRow, ...]:
         """The rows that let it fail."""
-        return tuple(row for row in self.rows if row.verdict == "slower")
+        return tuple(row for row in self.rows if row.verdict == SpeedVerdict.SLOWER)
 
     def __str__(self) -> str:
-        shared, names = name_parts([row.configuration for row in self.rows])
-        table = names_table(_COLUMNS, names, [_cells(row) for row in self.rows])
-        reasons = [
-            wrapped(f"{row.configuration}: {row.comparison.reason}")
-            for row in self.rows
-            if row.comparison is not None and row.verdict != "same"
-        ]
-        notes = [wrapped(f"note: {note}") for note in self.notes]
-        head = f"{self.outcome}: {_sentence(self)}"
-        lines = [head, "", *shared_line(shared), table, "", *dict.fromkeys(reasons), *_mend(self), *notes]
-        return "\n".join(lines).rstrip()
+        from gpuprof.bench.gate.text import gate_text
+
+        return gate_text(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
+        more = {"change_point_level": LEVEL, "candidates": self.candidates} if self.is_history else {}
         return {
-            "outcome": self.outcome,
+            "outcome": str(self.outcome),
             "margin": self.margin,
-            "rows": [
-                {
-                    **row.configuration._asdict(),
-                    "baseline_s": row.baseline_s,
-                    "candidate_s": row.candidate_s,
-                    "verdict": row.verdict,
-                    "launches_needed": row.launches_needed,
-                    "comparison": None if row.comparison is None else row.comparison.to_dict(),
-                }
-                for row in self.rows
-            ],
-            "notes": list(self.notes),
+            **more,
+            "rows": [row.to_dict() for row in self.rows],
+            "notes": [each.to_dict() for each in self.notes],
         }
 
 
-def outcome_of(verdicts: Iterable[str]) -> Outcome:
-    """Return the worst of all verdicts."""
-    told = set(verdicts)
-    if "slower" in told:
-        return "failed"
-    return "open" if told & {"inconclusive", MISSING} else "passed"
+# --- against one result --------------------------------------------------------------------------
 
 
 def judge(
-    baseline: StoredResults, candidate: StoredResults, *, margin: float = MARGIN, any_machine: bool = False
+    baseline: ResultFile, candidate: ResultFile, *, margin: float = MARGIN, any_machine: bool = False
 ) -> Gate:
-    """Compare the latencies of all configurations that the baseline has, launch by launch.
+    """Compare the latencies of all configurations of the baseline, process run by process run.
 
     Raises BenchmarkError where the two were measured on different machines (unless `any_machine`), in
     different ways, or have nothing in common.
     """
-    notes = [*_differences(baseline, candidate, any_machine), *_early(baseline), *_early(candidate)]
-    shared = [each for each in baseline.results if each in candidate.results]
+    notes = [*_differences(baseline, candidate, any_machine), *_aborted(baseline), *_aborted(candidate)]
+    shared = [each for each in baseline.launches_s if each in candidate.launches_s]
     if not shared:
-        first = next(iter(baseline.results))
-        raise BenchmarkError(
-            f"{candidate.path} measured nothing that {baseline.path} did ({first}, ...): "
-            "measure the same model, framework, dtype, inputs and batch sizes"
-        )
+        raise _nothing_shared(candidate, str(baseline.path), next(iter(baseline.launches_s)))
     for each in shared:
-        _check_settings(each, baseline, candidate)
-    metrics = {
-        str(index): (_figures(baseline, each), _figures(candidate, each)) for index, each in enumerate(shared)
-    }
-    found = compare_many(metrics, margin=margin)
-    compared = {each: found[str(index)] for index, each in enumerate(shared)}
-    rows = [
-        GateRow(
+        _check_way(each, baseline, candidate)
+    pairs = {each: (_figures(baseline, each), _figures(candidate, each)) for each in shared}
+    keys = {str(number): each for number, each in enumerate(shared)}
+    found = compare_many({key: pairs[each] for key, each in keys.items()}, margin=margin)
+    compared = {keys[key]: comparison for key, comparison in found.items()}
+    rows = tuple(
+        _compared_row(each, *pairs[each], compared[each])
+        if each in compared
+        else GateRow(
             configuration=each,
-            baseline_s=_middle(_figures(baseline, each)),
-            candidate_s=_middle(_figures(candidate, each)) if each in compared else None,
-            comparison=compared.get(each),
-            variation=_variation(_figures(baseline, each), _figures(candidate, each))
-            if each in compared
-            else None,
+            baseline_s=float(np.median(_figures(baseline, each))),
+            candidate_s=None,
+            ratio=None,
+            judgement=None,
         )
-        for each in baseline.results
-    ]
-    new = [str(each) for each in candidate.results if each not in baseline.results]
-    if new:
-        notes.append(f"only the candidate measured {'; '.join(new)}: not judged")
-    return Gate(tuple(rows), margin, tuple(notes))
+        for each in baseline.launches_s
+    )
+    notes += _only_candidate([each for each in candidate.launches_s if each not in baseline.launches_s])
+    return Gate(rows, margin, tuple(notes))
 
 
-def _differences(baseline: StoredResults, candidate: StoredResults, any_machine: bool) -> list[str]:
-    told = [
-        f"{name} {baseline.machine[name]} and {candidate.machine[name]}"
-        for name in baseline.machine
-        if baseline.machine[name] != candidate.machine[name]
-    ]
-    if told and not any_machine:
+def _compared_row(
+    each: Configuration, old: Sequence[float], new: Sequence[float], compared: Comparison
+) -> GateRow:
+    variation = _variation(old, new)
+    names = ("verdict", "reason", "margin", "low", "high", "level", "same_p_value")
+    judgement = Judgement(**{name: getattr(compared, name) for name in names})
+    return GateRow(
+        configuration=each,
+        baseline_s=float(np.median(old)),
+        candidate_s=float(np.median(new)),
+        ratio=compared.ratio,
+        judgement=judgement,
+        variation=variation,
+        reason=_reason(judgement),
+        comparison=compared,
+        runs_needed=runs_needed(compared, variation),
+    )
+
+
+def runs_needed(compared: Comparison, variation: float | None) -> int | None:
+    """Return the process runs a side that give a verdict; None where there is one, or where it is unknown."""
+    if compared.verdict != "inconclusive" or variation is None:
+        return None
+    wanted = launches_to_settle(variation, compared.margin, level=compared.level)
+    # With so many already, the ratio lies near the margin: half the width takes four times as many.
+    made = min(compared.old_launches, compared.new_launches)
+    return 4 * made if wanted is not None and wanted <= made else wanted
+
+
+def _reason(judged: Judgement) -> Diagnostic | None:
+    """Return why the verdict is not that both are the same."""
+    if judged.verdict == "same":
+        return None
+    if judged.verdict != "inconclusive":
+        return note(f"gate_{judged.verdict}", margin=judged.margin)
+    return note("gate_one_run" if judged.low is None else "gate_crosses", margin=judged.margin)
+
+
+def _differences(baseline: ResultFile, candidate: ResultFile, any_machine: bool) -> Iterator[Diagnostic]:
+    different = different_machines(baseline, candidate)
+    if different and not any_machine:
         raise BenchmarkError(
             f"{baseline.path} was measured on another machine or with other threads than {candidate.path} "
-            f"({'; '.join(told)}): measure the baseline again as the candidate, or add --any-machine"
+            f"({'; '.join(different)}): measure the baseline again as the candidate, or add --any-machine"
         )
     if baseline.data != candidate.data:
         raise BenchmarkError(
             f"{baseline.path} was measured with data {baseline.data} and {candidate.path} with "
-            f"{candidate.data}: measure both alike"
+            f"{candidate.data}: measure both with the same data"
         )
-    notes = [f"measured on different machines: {'; '.join(told)}"] if told else []
-    names = sorted({*baseline.versions, *candidate.versions})
+    if different:
+        yield warning("different_machines", different=different)
     versions = [
         f"{name} {baseline.versions.get(name, 'none')} and {candidate.versions.get(name, 'none')}"
-        for name in names
+        for name in sorted({*baseline.versions, *candidate.versions})
         if baseline.versions.get(name) != candidate.versions.get(name)
     ]
-    return notes + ([f"different versions: {'; '.join(versions)}"] if versions else [])
+    if versions:
+        yield note("different_versions", different=versions)
 
 
-def _early(side: StoredResults) -> list[str]:
-    """Say which launches are not counted."""
-    counts = {each: ended_early(result) for each, result in side.results.items()}
+def different_machines(one: ResultFile, other: ResultFile) -> list[str]:
+    """Return what differs between the machines of two files."""
     return [
-        f"{side.path}: {count} of {len(side.results[each].launches)} launches of {each} ended early and are "
-        "not counted"
-        for each, count in counts.items()
-        if count
+        f"{name} {one.machine[name]} and {other.machine[name]}"
+        for name in other.machine
+        if one.machine[name] != other.machine[name]
     ]
 
 
-def _check_settings(each: Configuration, baseline: StoredResults, candidate: StoredResults) -> None:
-    for name in ("mode", "caches"):
-        old, new = (getattr(side.results[each].settings, name) for side in (baseline, candidate))
+def _aborted(side: ResultFile) -> Iterator[Diagnostic]:
+    """Yield which process runs are not counted."""
+    for each, (count, total) in side.aborted.items():
+        if count:
+            counts = {"aborted": count, "process_runs_made": total}
+            yield note("aborted_runs", path=str(side.path), configuration=str(each), **counts)
+
+
+def _check_way(each: Configuration, baseline: ResultFile, candidate: ResultFile) -> None:
+    for name, old, new in zip(("mode", "caches"), baseline.ways[each], candidate.ways[each], strict=True):
         if old != new:
             raise BenchmarkError(
                 f"{each} was measured with {name} {old} in {baseline.path} and {new} in {candidate.path}: "
-                "measure both alike"
+                "measure both in the same way"
             )
 
 
-def _figures(side: StoredResults, each: Configuration) -> list[float]:
-    figures = launch_medians_s(side.results[each])
+def _figures(side: ResultFile, each: Configuration) -> tuple[float, ...]:
+    figures = side.launches_s[each]
     if not figures:
-        raise BenchmarkError(f"{side.path}: no launch of {each} came to its end: measure it again")
+        raise BenchmarkError(f"{side.path}: no process run of {each} completed: measure it again")
     return figures
 
 
-def _variation(*sides: list[float]) -> float | None:
+def _variation(*sides: Sequence[float]) -> float | None:
     logs = [np.log(side) for side in sides]
     freedom = sum(len(side) - 1 for side in logs)
-    return (
-        math.sqrt(sum(float(((side - side.mean()) ** 2).sum()) for side in logs) / freedom)
-        if freedom
-        else None
+    squares = sum(float(((side - side.mean()) ** 2).sum()) for side in logs)
+    return math.sqrt(squares / freedom) if freedom else None
+
+
+def _nothing_shared(candidate: ResultFile, baseline: str, first: Configuration) -> BenchmarkError:
+    return BenchmarkError(
+        f"{candidate.path} has no configuration of {baseline} ({first}, ...): "
+        "measure the same model, framework, dtype, inputs and batch sizes"
     )
 
 
-def _middle(figures: list[float]) -> float:
-    ordered = sorted(figures)
-    half = len(ordered) // 2
-    return (ordered[half] + ordered[-half - 1]) / 2
+def _only_candidate(new: Iterable[Configuration]) -> list[Diagnostic]:
+    names = [str(each) for each in new]
+    return [note("only_candidate", configurations=names)] if names else []
 
 
-def _sentence(gate: Gate) -> str:
-    count = len(gate.rows)
-    beyond = f"by more than {gate.margin:.1%}"
-    if gate.outcome == "failed":
-        return f"{len(gate.slower)} of {count} slower {beyond}"
-    if gate.outcome == "passed":
-        return f"none of {count} slower {beyond}"
-    unsettled = sum(row.verdict in ("inconclusive", MISSING) for row in gate.rows)
-    return f"{unsettled} of {count} not settled; none shown to be slower {beyond}"
+# --- against a history ---------------------------------------------------------------------------
 
 
-def _mend(gate: Gate) -> list[str]:
-    """Say how many launches would settle what is open: as many as the row that needs most."""
-    rows = [(row.launches_needed, row) for row in gate.rows]
-    known = [(needed, row) for needed, row in rows if needed is not None]
-    if not known:
-        return []
-    needed, row = max(known, key=lambda each: each[0])
-    spread = f"launches of {row.configuration} vary by {row.variation:.1%}, the margin is {gate.margin:.1%}"
-    if needed > MOST_LAUNCHES:
-        mend = f"to settle it: more than {MOST_LAUNCHES:,} launches a side; take a quieter machine or a wider"
-        return [wrapped(f"{mend} --margin ({spread})")]
-    return [
-        wrapped(f"to settle it: about {needed} launches a side, gpuprof bench --launches {needed} ({spread})")
-    ]
+def judge_history(history: History, *, margin: float = MARGIN, seed: int = 0) -> Gate:
+    """Find where each configuration's figures changed, and judge the candidates by the files since then.
+
+    Raises BenchmarkError where history and candidates have nothing in common.
+    """
+    measured = list(dict.fromkeys(each for file in history.candidates for each in file.launches_s))
+    known = {each for file in history.files for each in file.launches_s}
+    shared = [each for each in measured if each in known]
+    if not shared:
+        raise _nothing_shared(history.candidates[0], "the history", measured[0])
+    series = [_Series(history, each, seed) for each in [*shared, *_lacking(history, measured)]]
+    names = {str(number): each for number, each in enumerate(series) if each.new}
+    judged = judge_ratios({name: each.ratio for name, each in names.items()}, dict.fromkeys(names, margin))
+    rows = tuple(each.row(judged.get(str(number))) for number, each in enumerate(series))
+    few = sum(row.all_files < FEWEST_FILES for row in rows)
+    notes = [note("few_files", few=few, configurations=len(rows), fewest=FEWEST_FILES)] if few else []
+    notes += _only_candidate(each for each in measured if each not in {row.configuration for row in rows})
+    return Gate(rows, margin, (*history.notes, *notes), True, len(history.candidates))
 
 
-def _cells(row: GateRow) -> tuple[str, ...]:
-    compared = row.comparison
-    if compared is None:
-        return (time_text(row.baseline_s), "-", "-", "-", "-", row.verdict)
-    ends = interval_text(compared.low, compared.high)
-    launches = f"{compared.old_launches} + {compared.new_launches}"
-    times = (time_text(row.baseline_s), time_text(row.candidate_s))
-    return (*times, f"{compared.ratio:.3f}", ends, launches, row.verdict)
+def _lacking(history: History, measured: Sequence[Configuration]) -> list[Configuration]:
+    """Return what the newest file of a measured model has and the candidates lack."""
+
+    def kind(each: Configuration) -> tuple[str | None, ...]:
+        return each.framework, each.model, each.device_type, each.dtype
+
+    lacking: dict[Configuration, None] = {}
+    for wanted in {kind(each) for each in measured}:
+        files = [[each for each in file.launches_s if kind(each) == wanted] for file in history.files]
+        newest: list[Configuration] = next((found for found in reversed(files) if found), [])
+        lacking |= dict.fromkeys(each for each in newest if each not in measured)
+    return sorted(lacking, key=str)
 
 
-def name_parts(configurations: Sequence[Configuration]) -> tuple[str, list[str]]:
-    """Return what all configurations share, in words, and for each of them what is its own."""
-    if len(configurations) < 2:
-        return "", [str(each) for each in configurations]
-    alike = {name for name in Configuration._fields if len({getattr(c, name) for c in configurations}) == 1}
-    shared = configurations[0]._replace(**{n: None for n in Configuration._fields if n not in alike})
-    own = [each._replace(**dict.fromkeys(alike)) for each in configurations]
-    return str(shared).strip(", "), [str(each).strip(", ") for each in own]
+class _Series:
+    """The files of one configuration, and the candidates that measured it."""
 
+    def __init__(self, history: History, configuration: Configuration, seed: int) -> None:
+        self.configuration = configuration
+        self.files = [each for each in history.files if configuration in each.launches_s]
+        self.new = [each for each in history.candidates if configuration in each.launches_s]
+        self._candidates = len(history.candidates)
+        logs = [np.log(each.launches_s[configuration]) for each in self.files]
+        changes = find_change_points([float(each.mean()) for each in logs], seed=seed)
+        self.levels = Levels(tuple(logs), tuple(changes))
 
-def names_table(
-    columns: Sequence[Column], names: Sequence[str], rows: Sequence[Sequence[str]], width: int = 100
-) -> str:
-    """Lay out rows behind names, which are broken into lines where they are too long: none of them is cut."""
-    cells = [[escape_text(cell) for cell in row] for row in rows]
-    others = [
-        max(cell_width(text) for text in (column.title, *column_cells))
-        for column, column_cells in zip(columns[1:], zip(*cells, strict=True), strict=True)
-    ]
-    room = max(width - sum(len(GAP) + other for other in others), MIN_FLEXIBLE_WIDTH)
-    blank = [""] * len(others)
-    lines: list[Sequence[str]] = []
-    for name, row in zip(names, cells, strict=True):
-        first, *more = textwrap.wrap(escape_text(name), room, break_on_hyphens=False) or [""]
-        lines += [(first, *row), *((f"  {each}", *blank) for each in _indented(more, room))]
-    return text_table(columns, lines, width)
+    @property
+    def ratio(self) -> LogRatio | None:
+        """The candidates over the level; None where the variation between files is unknown."""
+        return self.levels.against([np.log(each.launches_s[self.configuration]) for each in self.new])
 
+    def row(self, judged: Judgement | None) -> GateRow:
+        """Return what is found."""
+        begin, end = self.levels.last
+        variance = self.levels.between_files()
+        variation = None if variance is None else math.sqrt(variance.value)
+        new = [float(np.log(each.launches_s[self.configuration]).mean()) for each in self.new]
+        baseline_s = math.exp(float(self.levels.figures[begin:end].mean()))
+        candidate_s = math.exp(sum(new) / len(new)) if new else None
+        return GateRow(
+            configuration=self.configuration,
+            all_files=len(self.files),
+            files=tuple(self.files[begin:end]),
+            baseline_s=baseline_s,
+            candidate_s=candidate_s,
+            ratio=None if candidate_s is None else candidate_s / baseline_s,
+            variation=variation,
+            judgement=judged,
+            reason=None if judged is None else self._reason(judged, variation, end - begin),
+            changes=tuple(self._change(number) for number in range(len(self.levels.changes))),
+        )
 
-def _indented(lines: Sequence[str], room: int) -> list[str]:
-    return textwrap.wrap(" ".join(lines), room - 2, break_on_hyphens=False) if lines else []
+    def _reason(self, judged: Judgement, variation: float | None, files: int) -> Diagnostic | None:
+        """Return why the verdict is not that both are the same; the unit is the file."""
+        if judged.verdict != "inconclusive":
+            return _reason(judged)
+        if variation is None:
+            return note("gate_one_file")
+        fix = self._fix(judged, variation, files)
+        return note("gate_crosses_of_files", margin=judged.margin, variation=variation, files=files, fix=fix)
 
+    def _fix(self, judged: Judgement, variation: float, files: int) -> Diagnostic:
+        margin, level = judged.margin, judged.level
+        needed = files_to_settle(variation, files, margin, level=level) if margin else None
+        if needed is not None and self._candidates < needed <= _MOST_CANDIDATES:
+            return note("gate_needs_files", files=needed)
+        if needed is not None and needed <= self._candidates:
+            return note("gate_near_margin")
+        enough = margin_to_settle(variation, files, level=level)
+        return note("gate_needs_margin", percent=math.ceil(enough * 100))
 
-def shared_line(shared: str) -> list[str]:
-    """Return the line above a table that says what all its rows share, and a blank one; or nothing."""
-    return [wrapped(f"all: {shared}"), ""] if shared else []
-
-
-def interval_text(low: float | None, high: float | None) -> str:
-    """Return both ends of a ratio's interval; a dash for none, or for one that tells nobody anything."""
-    if low is None or high is None or high / max(low, 1e-9) > WIDEST_FACTOR**2:
-        return "-"
-    return f"{low:.3f} to {high:.3f}"
-
-
-def time_text(seconds: float | None) -> str:
-    """Return seconds with their unit, a dash for none."""
-    return "-" if seconds is None else format_duration(seconds * 1e9)
+    def _change(self, number: int) -> ChangePoint:
+        first = self.levels.changes[number]
+        ratio = self.levels.change(number)
+        assert ratio is not None  # a segment has two files at the least
+        low, high = ratio.interval(1 - CONFIDENCE)
+        return ChangePoint(self.files[first - 1], self.files[first], math.exp(ratio.value), low, high)

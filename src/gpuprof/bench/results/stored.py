@@ -6,13 +6,14 @@ from __future__ import annotations
 import glob
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from gpuprof.bench.facts import Diagnostic, note, warning
 from gpuprof.bench.measure.measurement import ENDED_EARLY
 from gpuprof.bench.results.files import FORMAT_VERSION
 from gpuprof.bench.results.result import Result
@@ -37,46 +38,79 @@ class Configuration(NamedTuple):
         return " ".join(word for word in words if word) + size
 
 
+_NAMED = 3  # files in one line, before "and N more"
+
+
 @dataclass(frozen=True, slots=True)
-class StoredResults:
-    """The results of one file, by configuration, and the run beside them, where there is one."""
+class ResultFile:
+    """One result file: the medians of its completed process runs, by configuration, and how it was measured.
+
+    `aborted` counts the process runs that are left out, of how many; `ways` are mode and caches.
+    """
 
     path: Path
-    results: dict[Configuration, Result]
     timestamp: str
+    revision: str | None
     machine: dict[str, Any]
     data: str | None
     versions: dict[str, str]
     profile: Path | None
-    revision: str | None = None
+    launches_s: dict[Configuration, tuple[float, ...]]
+    ways: Mapping[Configuration, tuple[str, str]]
+    aborted: Mapping[Configuration, tuple[int, int]] = field(default_factory=dict)
+
+    @property
+    def at(self) -> datetime:
+        """The time of measuring. Raises BenchmarkError."""
+        text = self.timestamp
+        try:
+            at = datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
+        except ValueError:
+            raise BenchmarkError(f"{self.path}: {text!r} is not a time stamp: measure it again") from None
+        return at if at.tzinfo is not None else at.replace(tzinfo=timezone.utc)
+
+    def __str__(self) -> str:
+        return f"{self.timestamp} ({self.revision[:10]})" if self.revision else self.timestamp
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON: which file this is."""
+        return {"path": str(self.path), "timestamp": self.timestamp, "revision": self.revision}
 
 
-def read_stored(path: Path) -> StoredResults:
+def read_result_file(path: Path) -> ResultFile:
     """Read the JSON of a benchmark. Raises BenchmarkError for any other file."""
     document = _document(path)
     try:
         results = {_configuration(each["row"]): Result.from_dict(each) for each in document["results"]}
-        environment: Mapping[str, Any] = document["results"][0]["environment"] if results else {}
-        first: Mapping[str, Any] = document["results"][0] if results else {}
-        described = first.get("description") or {}
-        machine = {name: environment.get(name) for name in _MACHINE}
-        machine |= {
+        first: Mapping[str, Any] = document["results"][0] if results else {"environment": {}}
+        environment, described = first["environment"], first.get("description") or {}
+        machine = {name: environment.get(name) for name in _MACHINE} | {
             "device": described.get("device"),
             "threads": (described.get("details") or {}).get("threads"),
         }
-        data = ((document.get("asked") or {}).get("spec") or {}).get("data")
-        versions = {str(key): str(value) for key, value in (environment.get("versions") or {}).items()}
-        timestamp = str(document["timestamp"])
+        revision = document.get("git_commit")
+        found = ResultFile(
+            path=path,
+            timestamp=str(document["timestamp"]),
+            revision=None if revision is None else str(revision),
+            machine=machine,
+            data=((document.get("asked") or {}).get("spec") or {}).get("data"),
+            versions={str(key): str(value) for key, value in (environment.get("versions") or {}).items()},
+            profile=_profile(path, document),
+            launches_s={each: launch_medians_s(result) for each, result in results.items()},
+            ways={each: (result.settings.mode, result.settings.caches) for each, result in results.items()},
+            aborted={
+                each: (len(result.launches) - len(launch_medians_s(result)), len(result.launches))
+                for each, result in results.items()
+            },
+        )
     except BenchmarkError:
         raise
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise BenchmarkError(f"{path}: its results cannot be read ({error!r}): measure again") from error
     if not results:
         raise BenchmarkError(f"{path} holds no results: measure again")
-    profile, revision = _profile(path, document), document.get("git_commit")
-    return StoredResults(
-        path, results, timestamp, machine, data, versions, profile, revision and str(revision)
-    )
+    return found
 
 
 def _document(path: Path) -> dict[str, Any]:
@@ -113,54 +147,22 @@ def _profile(path: Path, document: Mapping[str, Any]) -> Path | None:
     return next(found, None)
 
 
-def launch_medians_s(result: Result) -> list[float]:
-    """Return the median seconds of a call for each launch that came to its end."""
-    return [
+def launch_medians_s(result: Result) -> tuple[float, ...]:
+    """Return the median seconds of a call for each process run that completed."""
+    return tuple(
         float(np.median(each.samples))
         for each in result.measurements
         if len(each.wall_ns) and each.stopped_by not in ENDED_EARLY
-    ]
-
-
-def ended_early(result: Result) -> int:
-    """Return how many launches did not come to their end: they count in no comparison."""
-    return len(result.launches) - len(launch_medians_s(result))
-
-
-_NAMED = 3  # files in one line, before "and N more"
-
-
-@dataclass(frozen=True, slots=True)
-class DatedResults:
-    """What one result file says: the median of each launch, by configuration, and how it was measured."""
-
-    path: Path
-    timestamp: str
-    at: datetime
-    revision: str | None
-    machine: dict[str, Any]
-    data: str | None
-    versions: dict[str, str]
-    profile: Path | None
-    launches_s: dict[Configuration, tuple[float, ...]]
-    ways: Mapping[Configuration, tuple[str, str]]
-
-    def __str__(self) -> str:
-        revision = f" ({self.revision[:10]})" if self.revision else ""
-        return f"{self.timestamp}{revision}"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON: which file this is."""
-        return {"path": str(self.path), "timestamp": self.timestamp, "revision": self.revision}
+    )
 
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Files in the order of time, what they are held against, and what is to be said of the choice."""
+    """Files in the order of time, the candidates that are compared with them, and notes on the choice."""
 
-    files: tuple[DatedResults, ...]
-    candidates: tuple[DatedResults, ...]
-    notes: tuple[str, ...]
+    files: tuple[ResultFile, ...]
+    candidates: tuple[ResultFile, ...]
+    notes: tuple[Diagnostic, ...]
 
 
 def read_history(places: Sequence[str], candidates: Sequence[Path], *, any_machine: bool = False) -> History:
@@ -168,12 +170,12 @@ def read_history(places: Sequence[str], candidates: Sequence[Path], *, any_machi
 
     Candidates among them, copies of files and what is newer than the first candidate are left out. Raises
     BenchmarkError for files that cannot be read, and for such of other machines (unless `any_machine`) or
-    that were measured otherwise.
+    that were measured in another way.
     """
     new = sorted(_read_all(candidates, "--candidate"), key=lambda each: each.at)
     paths, notes = _without_empty(_paths(places))
-    own = {each.path.resolve() for each in new}
-    read = _read_all([path for path in paths if path.resolve() not in own], "--history")
+    of_candidates = {each.path.resolve() for each in new}
+    read = _read_all([path for path in paths if path.resolve() not in of_candidates], "--history")
     ordered = sorted(read, key=lambda each: (each.at, str(each.path)))
     kept, more = _earlier(ordered, new)
     if not kept:
@@ -203,57 +205,37 @@ def _paths(places: Sequence[str]) -> list[Path]:
     return list(found.values())
 
 
-def _without_empty(paths: Iterable[Path]) -> tuple[list[Path], list[str]]:
+def _without_empty(paths: Iterable[Path]) -> tuple[list[Path], list[Diagnostic]]:
     kept = [path for path in paths if not (path.is_file() and path.stat().st_size == 0)]
     left_out = len(list(paths)) - len(kept)
-    return kept, [f"{left_out} empty left out: of benchmarks that have not ended"] if left_out else []
+    return kept, [note("empty_files", files=left_out)] if left_out else []
 
 
-def _read_all(paths: Iterable[Path], option: str) -> list[DatedResults]:
+def _read_all(paths: Iterable[Path], option: str) -> list[ResultFile]:
     """Read files; all that cannot be read are named in one line."""
     found, failures = [], []
     for path in paths:
         try:
-            found.append(_dated(read_stored(path)))
+            found.append(_checked(read_result_file(path)))
         except BenchmarkError as error:
             failures.append(str(error))
     if failures:
-        raise BenchmarkError(f"{option}: {_some(failures)}; mend or move these away")
+        raise BenchmarkError(f"{option}: {_some(failures)}; repair or move these away")
     return found
 
 
-def _dated(stored: StoredResults) -> DatedResults:
-    launches_s = {each: tuple(launch_medians_s(result)) for each, result in stored.results.items()}
-    empty = next((each for each, figures in launches_s.items() if not figures), None)
+def _checked(file: ResultFile) -> ResultFile:
+    """Return a file of a history, all of whose configurations have figures. Raises BenchmarkError."""
+    empty = next((each for each, figures in file.launches_s.items() if not figures), None)
     if empty is not None:
-        raise BenchmarkError(f"{stored.path}: no launch of {empty} came to its end: measure it again")
-    ways = {each: (result.settings.mode, result.settings.caches) for each, result in stored.results.items()}
-    return DatedResults(
-        path=stored.path,
-        timestamp=stored.timestamp,
-        at=_time(stored),
-        revision=stored.revision,
-        machine=stored.machine,
-        data=stored.data,
-        versions=stored.versions,
-        profile=stored.profile,
-        launches_s=launches_s,
-        ways=ways,
-    )
-
-
-def _time(stored: StoredResults) -> datetime:
-    text = stored.timestamp
-    try:
-        at = datetime.fromisoformat(f"{text[:-1]}+00:00" if text.endswith("Z") else text)
-    except ValueError:
-        raise BenchmarkError(f"{stored.path}: its time stamp {text!r} is none: measure it again") from None
-    return at if at.tzinfo is not None else at.replace(tzinfo=timezone.utc)
+        raise BenchmarkError(f"{file.path}: no process run of {empty} completed: measure it again")
+    file.at  # noqa: B018 - raises for what is not a time
+    return file
 
 
 def _earlier(
-    ordered: Sequence[DatedResults], new: Sequence[DatedResults]
-) -> tuple[list[DatedResults], list[str]]:
+    ordered: Sequence[ResultFile], new: Sequence[ResultFile]
+) -> tuple[list[ResultFile], list[Diagnostic]]:
     """Leave out copies, and what is newer than the first candidate."""
     copies = {(each.at, tuple(each.launches_s.items())) for each in new}
     kept, copied, newer = [], 0, 0
@@ -266,11 +248,11 @@ def _earlier(
         else:
             copies.add(content)
             kept.append(each)
-    notes = [f"{copied} left out: copies of other files"] if copied else []
-    return kept, notes + ([f"{newer} left out: newer than the candidate"] if newer else [])
+    notes = [note("copied_files", files=copied)] if copied else []
+    return kept, notes + ([note("newer_files", files=newer)] if newer else [])
 
 
-def _machines(files: Sequence[DatedResults], new: DatedResults, any_machine: bool) -> list[str]:
+def _machines(files: Sequence[ResultFile], new: ResultFile, any_machine: bool) -> list[Diagnostic]:
     others = [each for each in files if each.machine != new.machine]
     if not others:
         return []
@@ -282,16 +264,16 @@ def _machines(files: Sequence[DatedResults], new: DatedResults, any_machine: boo
     )
     what = f"{_some(_files(others))} {'was' if len(others) == 1 else 'were'} measured on another machine"
     if any_machine:
-        return [f"{what} than the candidate ({told})"]
+        return [warning("other_machine_files", files=what, different=told)]
     raise BenchmarkError(
         f"{what} or with other threads than {new.path} ({told}): leave these out of --history, or add "
         "--any-machine"
     )
 
 
-def _check_ways(files: Sequence[DatedResults], new: DatedResults) -> None:
+def _check_ways(files: Sequence[ResultFile], new: ResultFile) -> None:
     """Raise BenchmarkError where files were measured with other data, or in another mode."""
-    ways: tuple[tuple[str, Callable[[DatedResults], bool]], ...] = (
+    ways: tuple[tuple[str, Callable[[ResultFile], bool]], ...] = (
         ("other data", lambda each: each.data != new.data),
         ("another mode or other caches", lambda each: _differs(each, new)),
     )
@@ -300,15 +282,15 @@ def _check_ways(files: Sequence[DatedResults], new: DatedResults) -> None:
         if others:
             raise BenchmarkError(
                 f"{_some(_files(others))} {'was' if len(others) == 1 else 'were'} measured with {what} than "
-                f"{new.path}: leave these out, or measure alike"
+                f"{new.path}: leave these out, or measure in the same way"
             )
 
 
-def _differs(one: DatedResults, other: DatedResults) -> bool:
+def _differs(one: ResultFile, other: ResultFile) -> bool:
     return any(one.ways[each] != other.ways[each] for each in one.ways.keys() & other.ways.keys())
 
 
-def _files(files: Iterable[DatedResults]) -> list[str]:
+def _files(files: Iterable[ResultFile]) -> list[str]:
     return [str(each.path) for each in files]
 
 

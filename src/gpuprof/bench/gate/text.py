@@ -1,0 +1,142 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a gate found as text: the outcome, a table, the changes of a history, reasons and notes."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+
+from gpuprof.analyze.text_table import (
+    GAP,
+    MIN_FLEXIBLE_WIDTH,
+    Column,
+    cell_width,
+    escape_text,
+    text_table,
+    wrapped,
+)
+from gpuprof.bench.gate.gate import MOST_RUNS, ChangePoint, Gate, GateRow
+from gpuprof.bench.messages import message
+from gpuprof.bench.number_text import interval_text, time_text
+from gpuprof.bench.results.stored import Configuration
+from gpuprof.bench.verdicts import GateOutcome, SpeedVerdict
+from gpuprof.stats.change_points import LEVEL
+
+_COLUMNS = (
+    Column("configuration", right=False),
+    Column("baseline"),
+    Column("candidate"),
+    Column("ratio"),
+    Column("95% CI"),
+    Column("compared", right=False),
+    Column("verdict", right=False),
+)
+
+
+def gate_text(gate: Gate) -> str:
+    """Return the whole text, at most 100 columns wide where names allow it."""
+    shared, names = name_parts([row.configuration for row in gate.rows])
+    table = _names_table(_COLUMNS, names, [_cells(row) for row in gate.rows])
+    reasons = dict.fromkeys(
+        wrapped(f"{row.configuration}: {message(row.reason)}") for row in gate.rows if row.reason is not None
+    )
+    lines = [wrapped(f"{gate.outcome}: {_sentence(gate)}"), ""]
+    lines += [wrapped(f"all: {shared}"), ""] if shared else []
+    lines += [table, "", *_change_lines(gate), *reasons, *_required_runs(gate)]
+    return "\n".join([*lines, *(wrapped(f"note: {message(note)}") for note in gate.notes)]).rstrip()
+
+
+def _sentence(gate: Gate) -> str:
+    count = len(gate.rows)
+    beyond = f"by more than {gate.margin:.1%}{' than the level of the history' if gate.is_history else ''}"
+    if gate.outcome == GateOutcome.FAILED:
+        return f"{len(gate.slower)} of {count} slower {beyond}"
+    if gate.outcome == GateOutcome.PASSED:
+        return f"none of {count} slower {beyond}"
+    verdicts = (SpeedVerdict.INCONCLUSIVE, SpeedVerdict.NOT_MEASURED)
+    inconclusive = sum(row.verdict in verdicts for row in gate.rows)
+    return f"{inconclusive} of {count} without a verdict; none shown to be slower {beyond}"
+
+
+def _cells(row: GateRow) -> tuple[str, ...]:
+    judged = row.judgement
+    return (
+        time_text(row.baseline_s),
+        time_text(row.candidate_s),
+        "-" if row.ratio is None or judged is None else f"{row.ratio:.3f}",
+        "-" if judged is None else interval_text(judged.low, judged.high),
+        _compared(row),
+        str(row.verdict),
+    )
+
+
+def _compared(row: GateRow) -> str:
+    if row.files:
+        return f"{len(row.files)} of {row.all_files} files"
+    found = row.comparison
+    return "-" if found is None else f"{found.old_launches} + {found.new_launches} runs"
+
+
+def _change_lines(gate: Gate) -> Iterator[str]:
+    changed = [row for row in gate.rows if row.changes]
+    if gate.is_history and not changed:
+        yield "no change of level in the history"
+    if changed:
+        yield f"changes of level (a history without any shows one in {LEVEL:.0%} of cases):"
+    for row in changed:
+        yield wrapped(f"  {row.configuration}:", indent="  ")
+        yield from (wrapped(f"    {_change(each)}", indent="      ") for each in row.changes)
+    if gate.is_history:
+        yield ""
+
+
+def _change(change: ChangePoint) -> str:
+    versions = f"; {', '.join(change.versions)}" if change.versions else ""
+    factor = f"{change.ratio:.3f}x ({change.low:.3f} to {change.high:.3f})"
+    return f"{factor} between {change.before} and {change.after}{versions}"
+
+
+def _required_runs(gate: Gate) -> Iterator[str]:
+    """Yield the required sample size: that of the row that needs most."""
+    known = [(row.runs_needed, row) for row in gate.rows if row.runs_needed is not None]
+    if not known:
+        return
+    needed, row = max(known, key=lambda each: each[0])
+    varies = f"process runs of {row.configuration} vary by {row.variation:.1%}"
+    if needed > MOST_RUNS:
+        fix = f"more than {MOST_RUNS:,} process runs a side; use a quieter machine or a wider --margin"
+    else:
+        fix = f"about {needed} process runs a side, gpuprof bench --launches {needed}"
+    yield wrapped(f"required sample size: {fix} ({varies}, the margin is {gate.margin:.1%})")
+
+
+def name_parts(configurations: Sequence[Configuration]) -> tuple[str, list[str]]:
+    """Return what all configurations share, in words, and for each of them what only it has."""
+    if len(configurations) < 2:
+        return "", [str(each) for each in configurations]
+    alike = {name for name in Configuration._fields if len({getattr(c, name) for c in configurations}) == 1}
+    shared = configurations[0]._replace(**{n: None for n in Configuration._fields if n not in alike})
+    others = [each._replace(**dict.fromkeys(alike)) for each in configurations]
+    return str(shared).strip(", "), [str(each).strip(", ") for each in others]
+
+
+def _names_table(
+    columns: Sequence[Column], names: Sequence[str], rows: Sequence[Sequence[str]], width: int = 100
+) -> str:
+    """Lay out rows after names, which are broken into lines where they are too long: none of them is cut."""
+    cells = [[escape_text(cell) for cell in row] for row in rows]
+    others = [
+        max(cell_width(text) for text in (column.title, *column_cells))
+        for column, column_cells in zip(columns[1:], zip(*cells, strict=True), strict=True)
+    ]
+    room = max(width - sum(len(GAP) + other for other in others), MIN_FLEXIBLE_WIDTH)
+    blank = [""] * len(others)
+    lines: list[Sequence[str]] = []
+    for name, row in zip(names, cells, strict=True):
+        first, *more = textwrap.wrap(escape_text(name), room, break_on_hyphens=False) or [""]
+        lines += [(first, *row), *((f"  {each}", *blank) for each in _indented(more, room))]
+    return text_table(columns, lines, width)
+
+
+def _indented(lines: Sequence[str], room: int) -> list[str]:
+    return textwrap.wrap(" ".join(lines), room - 2, break_on_hyphens=False) if lines else []
