@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""compare_layers: the layer that departs is named, and not those that inherit its error."""
+"""compare_layers: the layer that diverges is named, and not those that inherit its error."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_copy_departs_nowhere(kind) -> None:
     assert (found.first, found.worst, found.nan, found.findings) == (None, (), None, ())
     assert len(found.layers) == len(model) + 1
     assert {each.local_error for each in found.layers} == {0.0}
-    assert "no layer departs" in str(found)
+    assert "no layer diverges" in str(found)
 
 
 @KINDS
@@ -60,7 +60,7 @@ def test_the_layer_rounded_to_4_bits_is_the_first_and_only_one(kind, dtype) -> N
     behind = found.layers[-2]
     assert behind.verdict == "within"
     assert behind.accumulated_error > 0.01
-    assert f"the first layer that departs is {path} (" in str(found)
+    assert f"the first layer that diverges is {path} (" in str(found)
 
 
 @KINDS
@@ -125,7 +125,7 @@ def test_fused_layers_compensate_each_other() -> None:
         "(model)": "within",
     }
     assert found.first is None
-    assert "but 0 around it does not depart" in found.layers[0].reason
+    assert "but 0 around it does not diverge" in found.layers[0].reason
     assert found.layers[1].optimized_type == "Identity"
 
 
@@ -165,7 +165,7 @@ def test_layers_of_one_side_and_layers_that_fail_are_said() -> None:
     found = compare_layers(model, failing, torch.randn(3, 4), tolerance=100.0)
     assert verdicts(found)["1"] == "unknown"
     assert "1: failed on the baseline's inputs: RuntimeError" in str(found)
-    assert "no layer departs among those that could be compared; 1 calls could not" in str(found)
+    assert "no layer diverges among those that could be compared; 1 calls could not" in str(found)
 
 
 def test_a_layer_that_is_called_twice_has_two_rows() -> None:

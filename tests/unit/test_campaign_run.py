@@ -17,7 +17,7 @@ import pytest
 from batches import batch_of
 from campaign_documents import typed
 
-from gpuprof.bench.compare.document import Summary
+from gpuprof.bench.compare.document import ComparisonSummary
 from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
 from gpuprof.bench.compare.run import Finished, carry_out, file_name, run_comparison
 from gpuprof.bench.compare.runner import Campaign, Entry, Journal, mark_finished
@@ -301,7 +301,7 @@ def test_a_choice_by_batch_size_that_misses_the_target_ends_with_1() -> None:
     )
 
     def code(by_size: dict[int, str]) -> int:
-        summary = Summary(note("by_batch_size"), None, by_size)
+        summary = ComparisonSummary(note("by_batch_size"), None, by_size)
         try:
             with click.Context(click.Command("compare")):
                 exit_for(dataclasses.replace(found, variants=variants, summary=summary))

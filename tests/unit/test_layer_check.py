@@ -32,7 +32,7 @@ def layer_findings(factory: str) -> list[str]:
 
 def test_rounded_weights_are_found_in_their_layer() -> None:
     (found,) = layer_findings("rounded_network")
-    assert found.startswith("the first layer that departs is 2 (Linear): local error 0.")
+    assert found.startswith("the first layer that diverges is 2 (Linear): local error 0.")
 
 
 def test_nan_is_found_in_its_layer_and_channel() -> None:
@@ -58,6 +58,6 @@ def test_a_comparison_names_the_layer(tmp_path: Path) -> None:
     found = compare_accuracy(plan, tmp_path)
     assert not isinstance(found.of["bad"], Diagnostic)
     assert found.of["bad"].tolerance == "beyond"
-    assert any("the first layer that departs is 2 (Linear)" in str(each) for each in found.of["bad"].findings)
+    assert any("the first layer that diverges is 2 (Linear)" in str(each) for each in found.of["bad"].findings)
     assert not isinstance(found.of["good"], Diagnostic)
     assert found.of["good"].findings == ()

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether an optimized variant of a model still computes what its baseline computes, and where it departs."""
+"""Whether an optimized variant still computes what its baseline computes, and where it diverges."""

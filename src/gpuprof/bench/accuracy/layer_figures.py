@@ -5,15 +5,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any
 
 from gpuprof.analyze.text_table import Column, text_table
 from gpuprof.bench.accuracy.layer_pairs import Origin, is_above
 from gpuprof.bench.accuracy.locations import plain
 from gpuprof.bench.accuracy.outputs_report import WIDTH, figure, wrapped
+from gpuprof.bench.verdicts import LayerVerdict
 
 FORMAT = 1
-LayerVerdict = Literal["within", "departs", "compensated", "unknown"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class LayerComparison:
     """One call of a layer, in the order in which the baseline's calls ended; errors are relative, Euclidean.
 
     `local_error` is that of the optimized layer on the baseline's inputs, `allowed` what its type allows,
-    `accumulated_error` that of the optimized model's own run. *departs*: the local error is more than
+    `accumulated_error` that of the optimized model's own run. *diverges*: the local error is more than
     allowed; *compensated*: it is, but not that of a module around it, as where layers were fused. None where
     `reason` says why. `is_leaf`: the layer holds no other.
     """
@@ -43,7 +43,7 @@ class LayerComparison:
 class LayersComparison:
     """What `compare_layers` found.
 
-    `first` is the first layer that departs, None where none does; `worst` are the departing ones, largest
+    `first` is the first layer that diverges, None where none does; `worst` are the diverging ones, largest
     local error first. `nan` and `infinite` are where the optimized model makes the first NaN and infinity,
     `baseline_nan` and `baseline_infinite` the baseline.
     """
@@ -60,20 +60,22 @@ class LayersComparison:
 
     @property
     def first(self) -> LayerComparison | None:
-        """The first layer that departs; a module that merely holds it ends later."""
-        return next((each for each in self.layers if each.verdict == "departs"), None)
+        """The first layer that diverges; a module that merely holds it ends later."""
+        return next((each for each in self.layers if each.verdict == LayerVerdict.DIVERGES), None)
 
     @property
     def worst(self) -> tuple[LayerComparison, ...]:
-        """The layers that depart and hold no other that does; without a figure first, then the largest."""
-        departing = [each for each in self.layers if each.verdict == "departs"]
-        paths = [each.path for each in departing]
-        own = [each for each in departing if not any(is_above(each.path, path) for path in paths)]
-        return tuple(sorted(own, key=lambda each: (each.local_error is not None, -(each.local_error or 0.0))))
+        """The layers that diverge and hold no other that does; without a figure first, then the largest."""
+        diverging = [each for each in self.layers if each.verdict == LayerVerdict.DIVERGES]
+        paths = [each.path for each in diverging]
+        innermost = [each for each in diverging if not any(is_above(each.path, path) for path in paths)]
+        return tuple(
+            sorted(innermost, key=lambda each: (each.local_error is not None, -(each.local_error or 0.0)))
+        )
 
     @property
     def findings(self) -> tuple[str, ...]:
-        """What speaks against the optimized model, a line each; empty where nothing was found."""
+        """Findings about the optimized model, a line each; empty where nothing was found."""
         return tuple(findings_of(self))
 
     def to_dict(self) -> dict[str, Any]:
@@ -110,14 +112,14 @@ def layers_report(comparison: LayersComparison) -> str:
 
 
 def _nothing_found(comparison: LayersComparison) -> str:
-    unknown = sum(each.verdict == "unknown" for each in comparison.layers)
+    unknown = sum(each.verdict == LayerVerdict.UNKNOWN for each in comparison.layers)
     if not unknown:
-        return "no layer departs from its baseline"
-    return f"no layer departs among those that could be compared; {unknown:,} calls could not"
+        return "no layer diverges from its baseline"
+    return f"no layer diverges among those that could be compared; {unknown:,} calls could not"
 
 
 def findings_of(comparison: LayersComparison) -> Iterator[str]:
-    """Yield what speaks against the optimized model, a line each."""
+    """Yield the findings about the optimized model, a line each."""
     sides = (
         ("optimized", comparison.nan, comparison.infinite),
         ("baseline", comparison.baseline_nan, comparison.baseline_infinite),
@@ -128,10 +130,10 @@ def findings_of(comparison: LayersComparison) -> Iterator[str]:
         if infinite is not None:
             yield f"{side}: the first infinity: {infinite}"
     if comparison.first is not None:
-        yield f"the first layer that departs is {_described(comparison.first)}"
+        yield f"the first layer that diverges is {_described(comparison.first)}"
     others = [each for each in comparison.worst if each is not comparison.first]
     if others:
-        yield f"{len(others):,} more depart, the worst is {_described(others[0])}"
+        yield f"{len(others):,} more diverge, the worst is {_described(others[0])}"
 
 
 def _described(layer: LayerComparison) -> str:
@@ -143,7 +145,7 @@ def _described(layer: LayerComparison) -> str:
 
 
 def _shown(comparison: LayersComparison) -> Sequence[LayerComparison]:
-    """Return the first that departs, the worst, and what is largest among the rest, in the order of calls."""
+    """Return the first that diverges, the worst, and the largest of the rest, in the order of calls."""
     first = [] if comparison.first is None else [comparison.first]
     rest = sorted(
         (each for each in comparison.layers if each.is_leaf and each.local_error != 0),
@@ -186,5 +188,5 @@ def _left_out(comparison: LayersComparison) -> Iterator[str]:
             more = f" and {len(paths) - _MOST_NAMES:,} more" if len(paths) > _MOST_NAMES else ""
             yield f"{title}: {', '.join(paths[:_MOST_NAMES])}{more}"
     for each in comparison.layers:
-        if each.verdict == "unknown":
+        if each.verdict == LayerVerdict.UNKNOWN:
             yield f"{each.path}: {each.reason}"

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layer by layer: where an optimized model departs from its baseline, told apart from what it inherits.
+"""Layer by layer: where an optimized model diverges from its baseline, separately from what it inherits.
 
 Each layer of the optimized model is given the inputs that the baseline's layer of the same path got: the
-local error is its own. Beside it stands the accumulated error, of the optimized model's own run up to there.
+local error is that of the layer itself. The accumulated error is that of the optimized model's run up to there.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from gpuprof.bench.accuracy.arrays import Outputs, named_arrays
-from gpuprof.bench.accuracy.layer_figures import LayerComparison, LayersComparison, LayerVerdict
+from gpuprof.bench.accuracy.layer_figures import LayerComparison, LayersComparison
 from gpuprof.bench.accuracy.layer_pairs import (
     ROOT,
     Call,
@@ -37,7 +37,7 @@ from gpuprof.bench.accuracy.tolerance import (
     rounding_copy,
 )
 from gpuprof.bench.accuracy.variants import (
-    Variant,
+    ComparedModel,
     copied,
     copied_to,
     double_precision,
@@ -48,6 +48,7 @@ from gpuprof.bench.accuracy.variants import (
     unharmed,
 )
 from gpuprof.bench.failures import reason_of
+from gpuprof.bench.verdicts import LayerVerdict
 from gpuprof.errors import BenchmarkError
 from gpuprof.record.call_arguments import CallArguments, arguments
 
@@ -126,7 +127,7 @@ class LayerRun:
         self._run("optimized", self._models[1], self._optimized, inputs, see)
 
     def run_baseline(self, inputs: Any) -> None:
-        """Run the baseline, and the optimized model's layers beside it."""
+        """Run the baseline, and the optimized model's layers next to it."""
 
         def see(call: Call) -> None:
             self._origins[0].see(call)
@@ -138,7 +139,7 @@ class LayerRun:
     def _run(
         self, name: str, model: Any, layers: Mapping[str, Any], inputs: Any, see: Callable[[Call], None]
     ) -> None:
-        variant = Variant(name, uncompiled(model), mend="hand over inputs that both models take")
+        variant = ComparedModel(name, uncompiled(model), mend="hand over inputs that both models take")
         with watched(layers, see), without_compiled_code(self._is_compiled):
             variant(inputs, batch=1)
 
@@ -230,10 +231,10 @@ def _outputs_of(module: Any, inputs: tuple[Any, Any]) -> tuple[Outputs | None, s
 
 @dataclass(frozen=True, slots=True)
 class _Local:
-    """A layer's own error. Without one, `departs` says whether that speaks against the layer."""
+    """A layer's own error. Without one, `diverges` says whether the layer diverges."""
 
     error: float | None
-    departs: bool = False
+    diverges: bool = False
     reason: str = ""
 
 
@@ -246,10 +247,10 @@ def _local_error(partner: Any, call: Call, own: Outputs) -> _Local:
     shapes = [{name: each.values.shape for name, each in side.arrays.items()} for side in (own, theirs)]
     if shapes[0] != shapes[1]:
         both = f"{_shapes(own)}, and {_shapes(theirs)} in the optimized model"
-        return _Local(None, departs=True, reason=f"returns other shapes: {both}")
+        return _Local(None, diverges=True, reason=f"returns other shapes: {both}")
     error = _relative_error(own, theirs)
     if error is None:
-        return _Local(None, departs=True, reason="NaN or infinity on one side, or a baseline of zeros")
+        return _Local(None, diverges=True, reason="NaN or infinity on one side, or a baseline of zeros")
     return _Local(error)
 
 
@@ -284,26 +285,33 @@ def _dtype_of(module: Any, outputs: Outputs) -> str | None:
 
 def _verdict(local: _Local, allowed: float | None) -> tuple[LayerVerdict, str]:
     if local.error is None:
-        return ("departs" if local.departs else "unknown"), local.reason
+        return (LayerVerdict.DIVERGES if local.diverges else LayerVerdict.UNKNOWN), local.reason
     if local.error == 0:
-        return "within", ""
+        return LayerVerdict.WITHIN, ""
     if allowed is None:
-        return "unknown", "the type that it computes in is not known: name it with optimized_dtype="
+        return (
+            LayerVerdict.UNKNOWN,
+            "the type that it computes in is not known: name it with optimized_dtype=",
+        )
     if local.error <= allowed:
-        return "within", ""
-    return "departs", f"{local.error / allowed:.3g} times what is allowed"
+        return LayerVerdict.WITHIN, ""
+    return LayerVerdict.DIVERGES, f"{local.error / allowed:.3g} times what is allowed"
 
 
 def _with_compensation(found: list[LayerComparison]) -> tuple[LayerComparison, ...]:
-    """Mark layers whose departure does not show in a module around them, such as those of a fused pair."""
-    fine = {each.path for each in found if each.verdict == "within"}
-    fine -= {each.path for each in found if each.verdict != "within"}
+    """Mark layers whose divergence does not show in a module around them, such as those of a fused pair."""
+    fine = {each.path for each in found if each.verdict == LayerVerdict.WITHIN}
+    fine -= {each.path for each in found if each.verdict != LayerVerdict.WITHIN}
     marked = []
     for each in found:
-        around = [path for path in fine if is_above(path, each.path)] if each.verdict == "departs" else []
+        around = (
+            [path for path in fine if is_above(path, each.path)]
+            if each.verdict == LayerVerdict.DIVERGES
+            else []
+        )
         if around:
-            reason = f"{each.reason}, but {_innermost(around)} around it does not depart"
-            each = replace(each, verdict="compensated", reason=reason)
+            reason = f"{each.reason}, but {_innermost(around)} around it does not diverge"
+            each = replace(each, verdict=LayerVerdict.COMPENSATED, reason=reason)
         marked.append(each)
     return tuple(marked)
 

@@ -20,7 +20,7 @@ from gpuprof.bench.accuracy.tolerance import (
     known_dtype,
     rounding_copy,
 )
-from gpuprof.bench.accuracy.variants import Variant, double_precision, unharmed
+from gpuprof.bench.accuracy.variants import ComparedModel, double_precision, unharmed
 from gpuprof.bench.facts import Diagnostic
 from gpuprof.errors import BenchmarkError
 
@@ -101,16 +101,16 @@ def compare_outputs(
     Modules of PyTorch are evaluated in evaluation mode without gradients, and left as they were. Memory
     does not grow with the number of batches. Raises BenchmarkError.
     """
-    variants = [Variant("baseline", baseline), Variant("optimized", optimized)]
+    variants = [ComparedModel("baseline", baseline), ComparedModel("optimized", optimized)]
     if reference is not None and reference is not False:
         high = double_precision(baseline) if reference is True else reference
-        variants.append(Variant("reference", high))
+        variants.append(ComparedModel("reference", high))
     named = (baseline_dtype, optimized_dtype)
     options = ("baseline_dtype", "optimized_dtype")
     dtypes = [each and known_dtype(each, option) for each, option in zip(named, options, strict=True)]
     found = tuple(each or variant.dtype() for each, variant in zip(dtypes, variants, strict=False))
     if reference is True and is_coarser(found[1], found[0]):
-        variants.append(Variant("rounding reference", rounding_copy(high, str(found[1]))))
+        variants.append(ComparedModel("rounding reference", rounding_copy(high, str(found[1]))))
     run = _Run(Batches(loader, labels), classes, output)
     with unharmed(*(each.model for each in variants)):
         for batch in run.batches:

@@ -35,7 +35,7 @@ def is_module(model: Any) -> bool:
     return torch is not None and isinstance(model, torch.nn.Module)
 
 
-class Variant:
+class ComparedModel:
     """A model or function under a name that errors say."""
 
     def __init__(self, name: str, model: Any, mend: str = LABELS) -> None:

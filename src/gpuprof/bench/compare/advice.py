@@ -15,8 +15,8 @@ import numpy as np
 from gpuprof.bench.compare.document import (
     AccuracyFigures,
     ComparisonDocument,
+    ComparisonSummary,
     Recommendation,
-    Summary,
     VariantFigures,
 )
 from gpuprof.bench.facts import Diagnostic, note
@@ -53,9 +53,9 @@ class Advice:
         self.recommendations.append(Recommendation(action, reason))
 
     @property
-    def summary(self) -> Summary:
+    def summary(self) -> ComparisonSummary:
         """The headline and the choice."""
-        return Summary(self.headline, self.choice, self.by_batch_size)
+        return ComparisonSummary(self.headline, self.choice, self.by_batch_size)
 
 
 def find(document: ComparisonDocument) -> Advice:

@@ -229,7 +229,7 @@ class QualityAxis:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ComparisonSummary:
     """The result in a sentence, and the recommended variant, None where there is none.
 
     `by_batch_size` names the recommended variant for each batch size where it is not the same for all.
@@ -344,7 +344,7 @@ class ComparisonDocument:
     baseline: str | None
     method: ComparisonMethod
     quality: QualityAxis
-    summary: Summary
+    summary: ComparisonSummary
     environment: dict[str, Any] = field(default_factory=dict)
     git_commit: str | None = None
     pareto: tuple[ParetoPoint, ...] = ()

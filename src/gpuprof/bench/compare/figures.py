@@ -18,10 +18,10 @@ from gpuprof.bench.compare.document import (
     BatchFigures,
     ComparisonDocument,
     ComparisonMethod,
+    ComparisonSummary,
     LayerFigures,
     ParetoPoint,
     QualityAxis,
-    Summary,
     TrafficFigures,
     VariantFigures,
 )
@@ -306,7 +306,7 @@ def document_of(result: CampaignResult, at: datetime, extra: MoreFigures | None 
         notes=(*extra.notes, *_notes(result), *_disagreements(variants, plan.baseline.name)),
         quality=quality,
         pareto=pareto(variants, quality.measure),
-        summary=Summary(note("nothing_measured")),
+        summary=ComparisonSummary(note("nothing_measured")),
     )
     found = find(document)
     return replace(document, summary=found.summary, recommendations=tuple(found.recommendations))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of how everything was measured: quantiles, validity, start-up, method and environment."""
+"""ReportTables of how everything was measured: quantiles, validity, start-up, method and environment."""
 
 from __future__ import annotations
 

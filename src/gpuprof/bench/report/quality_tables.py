@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of the outputs: accuracy, metrics, layers, and the variants that failed."""
+"""ReportTables of the outputs: accuracy, metrics, layers, and the variants that failed."""
 
 from __future__ import annotations
 

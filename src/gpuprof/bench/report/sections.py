@@ -19,7 +19,7 @@ from gpuprof.bench.messages import message
 from gpuprof.bench.report import formatting, method_tables, quality_tables, summary
 from gpuprof.bench.report.plot_parts import Figure
 from gpuprof.bench.report.plots import Plots, layer_figure, quality_figure
-from gpuprof.bench.report.tables import BASELINE, MISSING, Table, Tables
+from gpuprof.bench.report.tables import BASELINE, MISSING, ReportTables, Table
 from gpuprof.bench.report.traffic_tables import traffic_content
 from gpuprof.bench.verdicts import VariantStatus
 from gpuprof.render.page import readable
@@ -90,7 +90,7 @@ class Content:
 
 def content_of(document: ComparisonDocument) -> Content:
     """Return the content of a report. An empty section is left out."""
-    plots, tables = Plots(document), Tables(document)
+    plots, tables = Plots(document), ReportTables(document)
     sections = tuple(
         section for section in _sections(document, plots, tables) if section.tables or section.lines
     )
@@ -109,7 +109,7 @@ def content_of(document: ComparisonDocument) -> Content:
     )
 
 
-def _sections(document: ComparisonDocument, plots: Plots, tables: Tables) -> Iterator[Section]:
+def _sections(document: ComparisonDocument, plots: Plots, tables: ReportTables) -> Iterator[Section]:
     yield Section("variants", "Variants", tables=(tables.variants(),))
     if document.measured:
         yield from _speed_sections(plots, tables, document)
@@ -141,7 +141,7 @@ def _section(key: str, title: str, figure: Figure | None, *tables: Table, lead: 
     return Section(key, title, lead, figures=(figure,), tables=tables)
 
 
-def _speed_sections(plots: Plots, tables: Tables, document: ComparisonDocument) -> Iterator[Section]:
+def _speed_sections(plots: Plots, tables: ReportTables, document: ComparisonDocument) -> Iterator[Section]:
     over = " against batch size" if len(document.batch_sizes) > 1 else ""
     quantiles = method_tables.quantile_table(document)
     lead = _extreme(document, "Shortest median", min, _median_of, formatting.time)
@@ -235,7 +235,7 @@ def _failure_lines(document: ComparisonDocument) -> Iterator[str]:
             yield f"{variant.name} {state}: {formatting.reason(variant.failure)}"
 
 
-def _cards(document: ComparisonDocument, tables: Tables, choice: VariantFigures) -> Iterator[Card]:
+def _cards(document: ComparisonDocument, tables: ReportTables, choice: VariantFigures) -> Iterator[Card]:
     """Yield the gains and costs of the choice: the cells of its row, with those of the baseline's row."""
     table = tables.variants()
     rows = {row.variant: row for row in table.rows}

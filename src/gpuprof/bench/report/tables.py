@@ -104,7 +104,7 @@ def without_empty_columns(table: Table) -> Table:
     return Table(table.caption, tuple(table.heads[place] for place in kept), rows, table.word_columns)
 
 
-class Tables:
+class ReportTables:
     """The tables of one document."""
 
     def __init__(self, document: ComparisonDocument) -> None:

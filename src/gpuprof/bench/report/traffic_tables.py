@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of two variants that shared requests."""
+"""ReportTables of two variants that shared requests."""
 
 from __future__ import annotations
 
