@@ -58,6 +58,8 @@ def test_a_comparison_names_the_layer(tmp_path: Path) -> None:
     found = compare_accuracy(plan, tmp_path)
     assert not isinstance(found.of["bad"], Diagnostic)
     assert found.of["bad"].tolerance == "beyond"
-    assert any("the first layer that diverges is 2 (Linear)" in str(each) for each in found.of["bad"].findings)
+    assert any(
+        "the first layer that diverges is 2 (Linear)" in str(each) for each in found.of["bad"].findings
+    )
     assert not isinstance(found.of["good"], Diagnostic)
     assert found.of["good"].findings == ()

@@ -2,7 +2,7 @@
 """Layer by layer: where an optimized model diverges from its baseline, separately from what it inherits.
 
 Each layer of the optimized model is given the inputs that the baseline's layer of the same path got: the
-local error is that of the layer itself. The accumulated error is that of the optimized model's run up to there.
+local error is that of the layer itself; the accumulated error is that of the model's run up to there.
 """
 
 from __future__ import annotations

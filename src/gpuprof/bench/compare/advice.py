@@ -10,8 +10,6 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from gpuprof.bench.compare.document import (
     AccuracyFigures,
     ComparisonDocument,
@@ -30,9 +28,9 @@ from gpuprof.bench.verdicts import (
     ToleranceVerdict,
     VariantStatus,
 )
+from gpuprof.stats.distributions import student_quantile
 from gpuprof.stats.quantiles import Estimate
 from gpuprof.stats.ratio_test import Comparison, launches_needed
-from gpuprof.stats.significance import student_quantile
 
 MOST_RUNS = 1_000
 _SHOWN_CLASSES = 5
@@ -430,5 +428,5 @@ def variation_of(comparison: Comparison) -> float | None:
     if comparison.low <= 0:
         return math.inf
     half = (math.log(comparison.high) - math.log(comparison.low)) / 2
-    error = half / float(student_quantile(comparison.level, np.array([old + new - 2.0]))[0])
+    error = half / float(student_quantile(comparison.level, old + new - 2.0))
     return error / math.sqrt(1 / old + 1 / new)

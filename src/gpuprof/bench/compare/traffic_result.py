@@ -26,7 +26,8 @@ from gpuprof.bench.compare.document import (
 from gpuprof.bench.facts import Diagnostic, note, warning
 from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.verdicts import RolloutAction, SpeedVerdict
-from gpuprof.stats.quantiles import CONFIDENCE, Estimate, PooledSamples, exact_share, samples_needed
+from gpuprof.stats.proportions import exact_share
+from gpuprof.stats.quantiles import CONFIDENCE, Estimate, PooledSamples, samples_needed
 from gpuprof.stats.ratio_test import Judgement, LogRatio, judge_ratios
 
 if TYPE_CHECKING:
