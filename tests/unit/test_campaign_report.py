@@ -545,6 +545,7 @@ def test_traffic_is_advice_with_both_sides_and_their_ratios() -> None:
     assert [cell.text for cell in figures.rows[0].cells] == ["p50", "0.7500", "1.00%", "10", "faster"]
     assert [cell.text for cell in figures.rows[1].cells[:2]] == ["p99", "too few samples"]
     assert [[cell.text for cell in row.cells] for row in rest.rows] == [
+        ["process runs", "10"],
         ["requests", "1,000"],
         ["duration", "20.00 s"],
     ]

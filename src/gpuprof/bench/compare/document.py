@@ -338,6 +338,8 @@ class TrafficFigures:
 class ComparisonDocument:
     """A whole comparison."""
 
+    format: int = FORMAT_VERSION
+    kind: str = KIND
     name: str
     timestamp: str
     variants: tuple[VariantFigures, ...]
@@ -351,8 +353,6 @@ class ComparisonDocument:
     recommendations: tuple[Recommendation, ...] = ()
     traffic: TrafficFigures | None = None
     notes: tuple[Diagnostic, ...] = ()
-    format: int = FORMAT_VERSION
-    kind: str = KIND
 
     def __post_init__(self) -> None:
         names = [each.name for each in self.variants]

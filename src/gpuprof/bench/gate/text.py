@@ -86,7 +86,9 @@ def _change_lines(gate: Gate) -> Iterator[str]:
     for row in changed:
         yield wrapped(f"  {row.configuration}:", indent="  ")
         yield from (wrapped(f"    {_change(each)}", indent="      ") for each in row.changes)
+    since = {row.files[0].timestamp[:10]: None for row in gate.rows if row.files}
     if gate.is_history:
+        yield wrapped(f"compared with the files since {', '.join(since)}")
         yield ""
 
 

@@ -22,6 +22,7 @@ from gpuprof.bench.compare.document import (
 from gpuprof.bench.messages import message, title
 from gpuprof.bench.number_text import interval_text, time_text
 from gpuprof.bench.report import summary
+from gpuprof.bench.report.formatting import degraded_class
 from gpuprof.stats.quantiles import Estimate
 
 _SHOWN_FINDINGS = 6
@@ -99,8 +100,12 @@ def _targets(document: ComparisonDocument) -> Iterator[str]:
 def _findings(document: ComparisonDocument) -> Iterator[str]:
     """Yield the first findings about each variant's outputs; the report has all of them."""
     for variant in document.variants:
-        found = () if variant.accuracy is None else variant.accuracy.findings
-        yield from (wrapped(f"- {variant.name}: {message(each)}") for each in found[:_SHOWN_FINDINGS])
+        if variant.accuracy is None:
+            continue
+        accuracy = variant.accuracy
+        classes = (f"lower accuracy of class {degraded_class(each)}" for each in accuracy.degraded_classes)
+        found = [*map(message, accuracy.findings), *classes]
+        yield from (wrapped(f"- {variant.name}: {each}") for each in found[:_SHOWN_FINDINGS])
         if len(found) > _SHOWN_FINDINGS:
             yield wrapped(f"- {variant.name}: {len(found) - _SHOWN_FINDINGS} more in the report")
 

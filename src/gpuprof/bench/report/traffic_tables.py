@@ -92,8 +92,17 @@ def _ratio(figures: TrafficRatio) -> Row:
 
 
 def _settings(traffic: TrafficFigures) -> Table:
-    """Return the settings as rows; nested ones with the names around them."""
-    rows = [row for row in _flat("", traffic.settings) if row[1] != MISSING]
+    """Return the settings as rows, and what concerns both variants."""
+    facts = {
+        "process runs": traffic.launches,
+        "confidence of intervals": traffic.confidence,
+        **traffic.settings,
+        "interrupted": traffic.interrupted or None,
+    }
+    rows = [row for row in _flat("", facts) if row[1] != MISSING]
+    if traffic.failure_difference is not None:
+        points = between(traffic.failure_difference, formatting.points)
+        rows.append((Cell("change of the requests that failed"), points))
     return plain_table("How the traffic was split.", ("What", "Value"), rows, word_columns=2)
 
 
