@@ -20,7 +20,7 @@ from gpuprof.bench.compare.traffic import (
     measure_traffic,
     request_order,
 )
-from gpuprof.bench.compare.traffic_result import ArmRequests, FailureCounts, Traffic, TrafficLaunch
+from gpuprof.bench.compare.traffic_result import ArmRequests, FailureCounts, TrafficLaunch, TrafficResult
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.messages import message
 from gpuprof.bench.serialization import decode, encode, to_plain
@@ -48,7 +48,7 @@ def simulated(
     between: float = 0.003,
     failing: tuple[float, float] = (0.0, 0.0),
     **settings: Any,
-) -> Traffic:
+) -> TrafficResult:
     """Launches that vary by 5% in common and by `between` in their ratio; requests with a skewed tail.
 
     What the larger variant gets beyond its control finds warmer caches, and takes a tenth less.
@@ -68,10 +68,10 @@ def simulated(
             arms.append(answered(times, failed, compared))
         made.append(TrafficLaunch(number, (arms[0], arms[1])))
     told = to_plain(TrafficSettings(split, **settings))
-    return Traffic(NAMES, split, tuple(made), told)
+    return TrafficResult(NAMES, split, tuple(made), told)
 
 
-def verdict(traffic: Traffic, figure: str = "p50") -> str:
+def verdict(traffic: TrafficResult, figure: str = "p50") -> str:
     return next(str(each.verdict) for each in traffic.figures if each.figure == figure)
 
 
@@ -216,7 +216,9 @@ def test_advice_follows_in_the_share_that_the_intervals_promise() -> None:
 
 def test_the_text_fits_and_the_json_is_plain() -> None:
     traffic = simulated(np.random.default_rng(77), 1.2, failing=(0.01, 0.02))
-    long = Traffic(("original " * 12, "quantized " * 12), traffic.split, traffic.launches, traffic.settings)
+    long = TrafficResult(
+        ("original " * 12, "quantized " * 12), traffic.split, traffic.launches, traffic.settings
+    )
     for each in (traffic, long):
         text = str(each)
         assert max(map(len, text.splitlines())) <= 100

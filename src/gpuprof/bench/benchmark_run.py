@@ -15,7 +15,7 @@ from gpuprof.bench.failures import DoesNotFitError
 from gpuprof.bench.measure.scaling import LargestBatch, ProbeOutcome, knee, largest_batch
 from gpuprof.bench.measure.startup import Startup, measure_startup
 from gpuprof.bench.results.files import ResultFiles, Stamp, document_of, row_of, to_csv, to_json
-from gpuprof.bench.results.target import Target
+from gpuprof.bench.results.target import LatencyTarget
 from gpuprof.bench.results.text import throughputs, to_markdown
 from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.verdicts import TargetVerdict
@@ -42,7 +42,7 @@ class Request:
     job: JobSettings
     launches: int = 1
     time_limit_s: float = 600.0
-    target: Target | None = None
+    target: LatencyTarget | None = None
     find_largest: bool = False
     until_memory_ends: bool = False
     cold_start: bool = False

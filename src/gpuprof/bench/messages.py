@@ -190,7 +190,6 @@ MESSAGES: dict[str, Message] = {
     # --- why there is no figure ---
     "failed": "{message}",
     "not_measured": "the comparison was aborted before all of it was measured",
-    "unavailable": "{reason}",
     "no_run": "{reason}",
     "variant_failed": "it could not be measured",
     "accuracy_not_requested": "comparing outputs was not requested",

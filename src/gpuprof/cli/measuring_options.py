@@ -15,7 +15,7 @@ from gpuprof.cli.options import numbers, seconds
 
 if TYPE_CHECKING:
     from gpuprof.bench.config import Settings, SystemSpec
-    from gpuprof.bench.results.target import Target
+    from gpuprof.bench.results.target import LatencyTarget
 
 T = TypeVar("T")
 Command = Callable[..., None]
@@ -65,7 +65,7 @@ class MeasuringOptions:
 
         return settings_for(self.iterations, self.warmup, self.duration)
 
-    def target(self) -> Target | None:
+    def target(self) -> LatencyTarget | None:
         """Return the target that was given. Raises BenchmarkError."""
         from gpuprof.bench.results.target import parse_target
 

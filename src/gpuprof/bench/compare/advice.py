@@ -78,8 +78,8 @@ def _without_comparison(baseline: VariantFigures, others: Sequence[VariantFigure
     if baseline.status == VariantStatus.FAILED:
         is_missing = baseline.failure is not None and baseline.failure.code == "not_measured"
         found = Advice(None, note("no_baseline", variant=baseline.name, is_missing=is_missing))
-        action = "continue_measuring" if is_missing else "fix_or_other_baseline"
-        found.add(note(action, variant=baseline.name), baseline.failure)
+        action = note("continue_measuring" if is_missing else "fix_or_other_baseline", variant=baseline.name)
+        found.add(action, baseline.failure)
         return found
     if not others:
         found = Advice(None, note("one_variant", variant=baseline.name))

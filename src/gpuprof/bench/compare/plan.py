@@ -19,7 +19,7 @@ from gpuprof.bench.config import DEVICES, DTYPES, Settings, SystemSpec, settings
 from gpuprof.bench.frameworks import framework_name
 from gpuprof.bench.measure.memory import parse_bytes
 from gpuprof.bench.models.recipes import parse_recipe
-from gpuprof.bench.results.target import Target, parse_target
+from gpuprof.bench.results.target import LatencyTarget, parse_target
 from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.workers.job import JobSettings
 from gpuprof.errors import BenchmarkError, UnavailableError
@@ -77,7 +77,7 @@ class CampaignPlan:
     memory_budget_bytes: int | None = None
     seed: int = 0
     margin: float = MARGIN
-    target: Target | None = None
+    target: LatencyTarget | None = None
     accuracy: AccuracyPlan | None = field(default_factory=AccuracyPlan)
     profile: bool = False
     price_per_hour: float | None = None

@@ -20,8 +20,8 @@ from gpuprof.bench.compare.traffic_result import (
     ERROR_MARGIN,
     TAIL_MARGIN,
     ArmRequests,
-    Traffic,
     TrafficLaunch,
+    TrafficResult,
 )
 from gpuprof.bench.failures import Failure, FailureCode
 from gpuprof.bench.serialization import from_plain, to_plain
@@ -135,7 +135,7 @@ class _TrafficRuns:
 
 def measure_traffic(
     first: Variant, second: Variant, settings: TrafficSettings, *, watch: Watcher = ignore
-) -> Traffic:
+) -> TrafficResult:
     """Serve the requests of so many process runs, each of which has loaded both variants.
 
     `watch` gets each event. A process run that fails later than the first is in the result; Ctrl-C keeps
@@ -152,7 +152,7 @@ def measure_traffic(
         if not runs.done:
             raise
         interrupted = True
-    return Traffic(
+    return TrafficResult(
         names=(first.name, second.name),
         split=settings.split,
         launches=tuple(runs.done),

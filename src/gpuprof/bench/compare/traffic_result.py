@@ -98,7 +98,7 @@ class TrafficLaunch:
 
 
 @dataclass(frozen=True)
-class Traffic:
+class TrafficResult:
     """The requests of all process runs; `settings` are those of TrafficSettings."""
 
     names: tuple[str, str]

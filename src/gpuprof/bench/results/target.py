@@ -19,7 +19,7 @@ _LEVEL = 0.025  # one tail of a 95% interval
 
 
 @dataclass(frozen=True, slots=True)
-class Target:
+class LatencyTarget:
     """An upper bound of a latency."""
 
     figure: str
@@ -31,7 +31,7 @@ class Target:
         """The quantile, None for mean and maximum."""
         return QUANTILES.get(self.figure)
 
-    def scaled(self, factor: float) -> Target:
+    def scaled(self, factor: float) -> LatencyTarget:
         """Return the target with another limit."""
         return dataclasses.replace(self, limit_s=self.limit_s * factor)
 
@@ -66,11 +66,11 @@ class Target:
         return beyond > 0 and probability_of_at_least(beyond, len(result.samples), 1 - share) <= _LEVEL
 
 
-def parse_target(text: str) -> Target:
+def parse_target(text: str) -> LatencyTarget:
     """Read `p99<20ms`. Raises BenchmarkError."""
     match = re.fullmatch(r"\s*([a-z]+\d*)\s*<=?\s*(\d+(?:\.\d+)?)\s*(ns|us|ms|s)\s*", text)
     if match is None or match[1] not in _NAMES or float(match[2]) == 0:
         raise BenchmarkError(
             f"--slo {text!r} is no target: write one of {', '.join(_NAMES)} and a time, as in 'p99<20ms'"
         )
-    return Target(match[1], float(match[2]) * _SECONDS[match[3]], text.strip())
+    return LatencyTarget(match[1], float(match[2]) * _SECONDS[match[3]], text.strip())
