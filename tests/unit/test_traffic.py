@@ -361,7 +361,7 @@ def played(monkeypatch: pytest.MonkeyPatch, *launches: Exception | KeyboardInter
     left = list(launches)
 
     def run(job: Any, *, time_limit_s: float, on_event: Any) -> None:
-        arm = answered(np.linspace(9, 11, 50)).to_dict()
+        arm = to_plain(answered(np.linspace(9, 11, 50)))
         end = left.pop(0)
         if not isinstance(end, BenchmarkError):
             on_event(Found(value=[arm, arm]))

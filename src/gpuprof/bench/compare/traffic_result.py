@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
@@ -68,15 +68,6 @@ class ArmRequests:
     def count(self) -> int:
         """All requests."""
         return len(self.wall_ns) + self.failed
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> ArmRequests:
-        """Return what `to_dict()` described."""
-        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)
