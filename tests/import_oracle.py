@@ -52,7 +52,8 @@ _GPU_TABLES = {
     "fills": "SELECT count(*), sum(duration_ns), sum(bytes) FROM transfers WHERE kind = 'fill'",
     "synchronizations": "SELECT count(*), sum(duration_ns) FROM synchronizations",
 }
-_CALL = r"(kind = 'operator' AND regexp_matches(name, '^(cu[A-Z]|cuda[A-Z]|hip[A-Z]|\(unknown call)'))"
+_CALL_NAME = r"^(cu[A-Z]|cuda[A-Z]|hip[A-Z]|INVALID$|\(unknown call)"
+_CALL = f"(kind = 'operator' AND regexp_matches(name, '{_CALL_NAME}'))"
 _SPANS = {
     "calls": _CALL,
     "ranges": f"NOT {_CALL} AND NOT contains(name, '::') AND duration_ns > 0",

@@ -38,12 +38,27 @@ class ImportFacts:
     versions: dict[str, Any] = field(default_factory=dict)
     devices: list[dict[str, Any]] = field(default_factory=list)  # as docs/run-format.md describes them
     ranks: dict[int, int] = field(default_factory=dict)  # by process, where the trace says so
+    main_rank: int | None = None  # of the process with the most intervals, where the trace has one rank
     not_imported: list[NotImported] = field(default_factory=list)
     process_names: dict[int, str] = field(default_factory=dict)
     thread_names: dict[tuple[int, int], str] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
     damage: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+
+def cuda_version(number: int | None) -> str | None:
+    """Return CUDA's version of the number that its interface gives: 12090 is 12.9."""
+    return None if number is None else f"{number // 1000}.{number % 1000 // 10}"
+
+
+def positive(value: Any) -> int | None:
+    """Return a number that a trace has, as it is or as text; None for anything that is none above 0."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if number > 0 else None
 
 
 def process_text(facts: ImportFacts, process_id: int) -> str:

@@ -139,6 +139,8 @@ class ImportedRun:
         )
         self._origin_ns = self._first_instant()
         processes = self._processes()
+        if facts.main_rank is not None and processes:
+            facts.ranks[processes[0][0]["process_id"]] = facts.main_rank
         process_names = [self.name_id(process_text(facts, each["process_id"])) for each, _ in processes]
         left_out = self._forwarded(processes, process_names)
         facts.not_imported.append(NotImported("forwarded operator", "its own overload", len(left_out)))

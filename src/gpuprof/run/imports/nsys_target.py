@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from gpuprof.run.imports.import_facts import ImportFacts
+from gpuprof.run.imports.import_facts import ImportFacts, cuda_version, positive
 from gpuprof.run.imports.nsys_tables import NsysDatabase
 
 GPU = "TARGET_INFO_GPU"
@@ -43,13 +43,13 @@ def read_target(database: NsysDatabase, facts: ImportFacts) -> None:
         "system": _known(said.get("OsDescription")),
         "architecture": _known(said.get("CpuArchitecture")),
         "processor": _known(said.get("CpuDescription")),
-        "cores": _positive(said.get("CpuCores")),
+        "cores": positive(said.get("CpuCores")),
         "memory_bytes": None,
     }
     versions = {
         "Nsight Systems": _known(_texts(database, _EXPORT).get("EXPORT_PRODUCT_VERSION")),
         "NVIDIA driver": None if driver is None else _PACKED_DRIVER.sub(r"\1.\2.\3", driver),
-        "CUDA driver": cuda_version(_positive(said.get("CudaDriverVersion"))),
+        "CUDA driver": cuda_version(positive(said.get("CudaDriverVersion"))),
     }
     facts.versions = {name: version for name, version in versions.items() if version is not None}
     facts.devices = [{**gpu, "driver_version": versions["NVIDIA driver"]} for gpu in _gpus(database)]
@@ -65,11 +65,6 @@ def physical_devices(database: NsysDatabase) -> dict[tuple[int, int], int]:
     return {(pid, ordinal): gpu for pid, ordinal, gpu in rows if _are_integers(pid, ordinal, gpu)}
 
 
-def cuda_version(number: int | None) -> str | None:
-    """Return CUDA's version of the number that its interface gives: 12090 is 12.9."""
-    return None if number is None else f"{number // 1000}.{number % 1000 // 10}"
-
-
 def _gpus(database: NsysDatabase) -> list[dict[str, Any]]:
     there = database.columns(GPU)
     if not {"id", "name"} <= there:
@@ -83,7 +78,7 @@ def _gpus(database: NsysDatabase) -> list[dict[str, Any]]:
         known = dict(zip(_GPU_COLUMNS, values, strict=True))
         texts = {key: _known(known.pop(key)) for key in ("name", "uuid")}
         capability = f"{major}.{minor}" if _are_integers(major, minor) else None
-        numbers = {key: _positive(value) for key, value in known.items()}
+        numbers = {key: positive(value) for key, value in known.items()}
         found.append({"index": number, **texts, **numbers, "compute_capability": capability})
     return found
 
@@ -116,14 +111,6 @@ def _texts(database: NsysDatabase, table: str) -> dict[str, str]:
 
 def _known(text: Any) -> str | None:
     return None if text is None or str(text).strip() in _UNKNOWN_TEXTS else str(text).strip()
-
-
-def _positive(value: Any) -> int | None:
-    try:
-        number = int(value)
-    except (TypeError, ValueError):
-        return None
-    return number if number > 0 else None
 
 
 def _are_integers(*values: Any) -> bool:
