@@ -7,9 +7,11 @@ import json
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from import_oracle import differences, nsys_figures, run_figures
 from nsys_file import (
     DOMAIN,
     FACTS,
@@ -23,6 +25,7 @@ from nsys_file import (
 )
 
 import gpuprof
+from gpuprof.cli.main import execute
 from gpuprof.errors import RunError
 from gpuprof.run.imports.import_facts import ImportFacts
 from gpuprof.run.imports.nsys_tables import NsysDatabase
@@ -215,6 +218,89 @@ def test_ranks_of_mpi_are_those_of_their_processes(tmp_path: Path) -> None:
     names = {"rank 0: process (9)", f"rank 1: process ({PROCESS})"}
     assert {name for (name,) in rows(run, "SELECT name FROM call_tree WHERE kind = 'process'")} == names
     assert {each["rank"] for each in run.meta["processes"]} == {0, 1}
+
+
+def test_the_summary_holds_all_processes_of_a_capture(tmp_path: Path, capsys: Any) -> None:
+    other = 9 << 24
+
+    def fill(file: NsysFile) -> None:
+        for process, name in ((GLOBAL_PROCESS, "k1"), (other, "k2")):
+            file.add_range(0, 100, "step", globalTid=process | 10)
+            file.add_call(10, 20, "cudaLaunchKernel", 5, globalTid=process | 10)
+            file.add_kernel(30, 40, 5, name, globalPid=process)
+
+    run = imported(tmp_path, fill)
+    by_kernel = run.summary(by="kernel")
+    assert {(row.name, row.calls) for row in by_kernel.rows} == {("k1", 1), ("k2", 1)}
+    assert set(by_kernel.processes) == {PROCESS, 9}
+    assert [(row.calls, row.processes) for row in run.summary(by="span").rows] == [(2, 2)]
+    assert [row.name for row in run.summary(by="kernel", process=9).rows] == ["k2"]
+    assert execute(["summary", str(run.path)]) == 0
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("process")]
+    assert sorted(lines) == [
+        "process   process (4242): 3 calls, 100 ns on threads, 10 ns on GPUs",
+        "process   process (9): 3 calls, 100 ns on threads, 10 ns on GPUs",
+    ]
+
+
+def test_gpus_of_a_capture_have_theoretical_ceilings_and_a_line_in_the_summary(
+    small: gpuprof.Run, capsys: Any
+) -> None:
+    found = rows(small, "SELECT device, resource, dtype, value FROM ceilings WHERE dtype IS NULL ORDER BY 2")
+    assert found == [
+        ("cuda:0", "memory.dram", None, 760_080_000_000.0),
+        ("cuda:0", "memory.dram.theoretical", None, 760_080_000_000.0),
+    ]
+    query = "SELECT value FROM ceilings WHERE resource = 'compute' AND dtype = 'fp32'"
+    assert rows(small, query) == [(68 * 1.71e9 * 256,)]  # 128 multiply-adds in each multiprocessor and cycle
+    assert small.meta["ceilings"]["gpus"] == [
+        {"device": "cuda:0", "gpu": "NVIDIA GeForce RTX 3080", "l2_cache_bytes": 5_242_880}
+    ]
+    assert execute(["summary", str(small.path)]) == 0
+    output = capsys.readouterr().out
+    assert "device 0  NVIDIA GeForce RTX 3080, 10.7 GB memory, 68 multiprocessors, compute capab" in output
+    assert "left out  1 rows of OSRT_API" in output
+
+
+def test_a_gpu_of_which_nothing_is_known_has_no_ceilings(tmp_path: Path) -> None:
+    unknown = {"memoryBandwidth": None, "clockRate": 0, "computeMajor": None, "totalMemory": "text"}
+    run = imported(tmp_path, lambda file: file.add_gpu(0, **unknown))
+    assert rows(run, "SELECT count(*) FROM ceilings") == [(0,)]
+    assert "ceilings" not in run.meta
+    assert run.meta["devices"][0]["memory_bytes"] is None
+
+
+@pytest.mark.parametrize("schema", ["2021", "2026"])
+def test_figures_equal_plain_sql_over_the_export(tmp_path: Path, schema: str) -> None:
+    recent = {"CUPTI_ACTIVITY_KIND_GRAPH_TRACE", *FACTS}
+    tables = set(TABLES) if schema == "2026" else set(TABLES) - recent
+    random = Random(schema)
+    path = tmp_path / "report.sqlite"
+    file = NsysFile(path, tables)
+    for correlation in range(300):
+        process = random.choice((GLOBAL_PROCESS, 9 << 24))
+        start = random.randrange(1, 10_000_000)
+        where = {"globalPid": process, "deviceId": random.randrange(2)}
+        file.add_call(start, start + random.randrange(50), "cudaLaunch", correlation, globalTid=process | 3)
+        file.add_range(start - 1, start + random.randrange(1, 99), "range", globalTid=process | 3)
+        end = start + random.randrange(100_000)
+        kind = random.choice(("KERNEL", "MEMCPY", "MEMSET", "GRAPH_TRACE"))
+        if kind == "KERNEL":
+            file.add_kernel(start, end, correlation, f"k{random.randrange(5)}", **where)
+        elif kind != "GRAPH_TRACE":
+            file.add_work(kind, start, end, correlation, bytes=random.randrange(1 << 40), **where)
+        elif schema == "2026":
+            file.add_graph(start, end, correlation, graph=random.randrange(3), **where)
+    file.close()
+    run = gpuprof.import_trace(path, tmp_path / "report.gpuprof")
+    expected = nsys_figures(path)
+    found = run_figures(run, [name for name in expected if name.startswith("kernels of ")])
+    assert differences(expected, found) == []
+    assert ("graphs" in expected) == (schema == "2026")
+    assert min(figures[0] for name, figures in expected.items() if name not in EMPTY) > 20
+
+
+EMPTY = ("synchronizations", "marks", "operators")
 
 
 def test_what_is_not_imported_is_counted(tmp_path: Path) -> None:

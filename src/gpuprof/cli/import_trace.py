@@ -21,9 +21,12 @@ def import_trace(trace: str, out: str | None) -> None:
     from gpuprof import api
     from gpuprof.analyze.text_table import escape_text
     from gpuprof.cli.header import outline
+    from gpuprof.run.losses import not_imported_text
 
     run = api.import_trace(trace, Path(out) if out is not None else default_run(Path(trace)))
-    for line in (*run.meta["damage"], *run.meta["notes"]):
+    left_out = not_imported_text(run.meta)
+    lines = [f"not imported: {left_out}"] if left_out else []
+    for line in (*run.meta["damage"], *lines, *run.meta["notes"]):
         click.echo(f"gpuprof: {escape_text(line)}", err=True)
     command = escape_text(f"gpuprof summary {shlex.quote(str(run.path))}")
     click.echo(

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from gpuprof.run.gpu_losses import gpu_losses
+from gpuprof.run.losses import not_imported_text
 
 
 def page_title(path: Path, meta: dict[str, Any]) -> str:
@@ -20,9 +22,17 @@ def page_subtitle(meta: dict[str, Any]) -> str:
     """Return the machine and the versions, as far as they are known."""
     machine = meta.get("machine", {})
     versions = meta.get("versions", {})
-    parts = [machine.get("processor") or machine.get("architecture"), f"{machine.get('cores')} cores"]
+    cores = machine.get("cores")
+    parts = [machine.get("processor") or machine.get("architecture"), f"{cores} cores" if cores else None]
+    parts += _gpu_names(meta)
     parts += [f"{name} {version}" for name, version in versions.items() if version]
     return " · ".join(str(part) for part in parts if part)
+
+
+def _gpu_names(meta: dict[str, Any]) -> list[str]:
+    """Return the names of the devices, each once, with how many there are."""
+    counts = Counter(str(each["name"]) for each in meta.get("devices", []) if each.get("name"))
+    return [name if count == 1 else f"{count} x {name}" for name, count in counts.items()]
 
 
 def page_notes(meta: dict[str, Any]) -> list[str]:
@@ -42,6 +52,8 @@ def page_notes(meta: dict[str, Any]) -> list[str]:
     for source, method in sources.items():
         if str(method).startswith("off: ") and "not wanted" not in method and source not in silent:
             notes.append(f"No {source}: {str(method).removeprefix('off: ')}.")
+    if left_out := not_imported_text(meta):
+        notes.append(f"Not imported: {left_out}.")
     return [*notes, *map(str, meta.get("damage", [])), *map(str, meta.get("notes", []))]
 
 

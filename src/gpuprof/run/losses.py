@@ -41,6 +41,25 @@ def losses(meta: Mapping[str, Any]) -> list[str]:
     return lost
 
 
+def not_imported_text(meta: Mapping[str, Any]) -> str | None:
+    """Return in one line what an imported run leaves out of its trace; None where that is nothing."""
+    listed = [
+        f"{int(each['events']):,} {_NOT_IMPORTED.get(str(each['kind']), 'events of {}').format(each['name'])}"
+        for each in meta.get("not_imported") or ()
+    ]
+    return ", ".join(listed) or None
+
+
+_NOT_IMPORTED = {
+    "table": "rows of {}",
+    "nvtx event type": "NVTX events of type {}",
+    "category": "events of category {}",
+    "phase": "events of phase {}",
+    "unknown device category": "events on devices of the unknown category {}",
+    "forwarded operator": "operators that only call {}",
+}
+
+
 def _damaged(damage: Sequence[str], ending: str) -> int:
     """Return how many files of this kind something is missing from."""
     found = (line.partition(f"{ending}: ") for line in damage)

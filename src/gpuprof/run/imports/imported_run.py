@@ -143,7 +143,7 @@ class ImportedRun:
             facts.ranks[processes[0][0]["process_id"]] = facts.main_rank
         process_names = [self.name_id(process_text(facts, each["process_id"])) for each, _ in processes]
         left_out = self._forwarded(processes, process_names)
-        facts.not_imported.append(NotImported("forwarded operator", "its own overload", len(left_out)))
+        facts.not_imported.append(NotImported("forwarded operator", "their own overload", len(left_out)))
         nester = _native.Nester()
         nodes = self._write_spans(nester, processes, process_names, left_out)
         decoded = {"tree": nester.finish(), "names": list(self._name_ids)}
