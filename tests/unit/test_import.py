@@ -7,9 +7,11 @@ import gzip
 import json
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from import_oracle import differences, kineto_figures, run_figures
 
 import gpuprof
 from gpuprof.cli.import_trace import default_run
@@ -128,7 +130,7 @@ FORMER = [
 ]
 
 
-def test_categories_of_traces_before_2021_10_are_those_of_today(imported: Import) -> None:
+def test_categories_of_traces_before_april_2022_are_those_of_today(imported: Import) -> None:
     run = imported(FORMER)
     assert [each[:3] for each in tree(run)] == [
         ("operator", "aten::empty", None),
@@ -146,6 +148,28 @@ def test_categories_of_traces_before_2021_10_are_those_of_today(imported: Import
     ]
     assert run.meta["imported"] == "Kineto JSON"
     assert run.meta["not_imported"] == []
+
+
+def many_events(seed: str) -> list[Event]:
+    random = Random(seed)
+    calls = ("cudaLaunchKernel", "cudaMemcpyAsync")
+    events = []
+    for number in range(200):
+        start = random.randrange(10_000_000) / 1000
+        events.append(x(random.choice(calls), start, random.randrange(9000) / 1000, "cuda_runtime"))
+        where = {"device": 0, "stream": random.randrange(3), "correlation": number, "pid": 0}
+        category = random.choice(("kernel", "gpu_memcpy", "gpu_memset", "cuda_sync"))
+        size = {} if category in ("kernel", "cuda_sync") else {"bytes": random.randrange(1 << 40)}
+        events.append(x("work", start, random.randrange(90_000) / 1000, category, **where, **size))
+    return events
+
+
+@pytest.mark.parametrize("events", [KINETO, FORMER, many_events("a"), many_events("b")])
+def test_figures_equal_those_of_the_file(imported: Import, tmp_path: Path, events: list[Event]) -> None:
+    run = imported(events)
+    expected = kineto_figures(tmp_path / "trace.json")
+    assert differences(expected, run_figures(run)) == []
+    assert expected["kernels"][1] > 0
 
 
 def test_work_of_a_device_in_an_unknown_category_is_counted_and_no_span_of_a_thread(imported: Import) -> None:

@@ -41,7 +41,7 @@ _RECORD_KINDS = {
     "gpu_memset": FILL,
     "cuda_sync": SYNCHRONIZATION,
 }
-# What Kineto called them before October 2021.
+# What Kineto called them before April 2022.
 _FORMER_CATEGORIES = {
     "Operator": "cpu_op",
     "Runtime": "cuda_runtime",
