@@ -259,7 +259,26 @@ def test_gpus_of_a_capture_have_theoretical_ceilings_and_a_line_in_the_summary(
     assert execute(["summary", str(small.path)]) == 0
     output = capsys.readouterr().out
     assert "device 0  NVIDIA GeForce RTX 3080, 10.7 GB memory, 68 multiprocessors, compute capab" in output
-    assert "left out  1 rows of OSRT_API" in output
+    assert "left out  1 row of OSRT_API" in output
+
+
+def test_hostile_facts_are_escaped_in_the_summary_and_the_page(tmp_path: Path, capsys: Any) -> None:
+    hostile = "</script><img src=x onerror=alert(1)>\x1b[31m\u202e"
+
+    def fill(file: NsysFile) -> None:
+        file.add_gpu(0, hostile)
+        file.add_environment(CpuDescription=hostile, NvDriverVersion=hostile, CpuCores=hostile)
+        file.add_facts("META_DATA_CAPTURE", ("PROCESS_0:COMMAND", hostile))
+        file.add_kernel(1, 2, 3, f"{hostile}<a<b")
+        file.connection.execute(f'CREATE TABLE "{hostile}" (start INT)')
+        file.connection.execute(f'INSERT INTO "{hostile}" VALUES (1)')
+
+    run = imported(tmp_path, fill)
+    assert execute(["summary", str(run.path), "--by", "kernel"]) == 0
+    page = run.flamegraph(tmp_path / "page.html").read_text(encoding="utf-8")
+    for text in (page, capsys.readouterr().out):
+        assert not {"\x1b", "\u202e"} & set(text)
+    assert "<img src=x" not in page
 
 
 def test_a_gpu_of_which_nothing_is_known_has_no_ceilings(tmp_path: Path) -> None:

@@ -76,7 +76,7 @@ class CppName:
 
     @cached_property
     def _head(self) -> str:
-        """Everything before the parameters and behind the return type."""
+        """What follows the return type and precedes the parameters."""
         ends = len(self.text)
         begins = 0
         for place, character in _outermost(self.text):

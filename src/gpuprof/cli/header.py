@@ -27,7 +27,7 @@ def header(
     devices: Sequence[DeviceUse] = (),
     processes: Sequence[ProcessShare] = (),
 ) -> str:
-    """Return the run's facts, a line each; what `meta` does not tell has no line.
+    """Return the run's facts, a line each; what `meta` lacks has no line.
 
     `processes` are those of a capture, which have a line each where there are several.
     """

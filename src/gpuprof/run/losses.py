@@ -44,19 +44,21 @@ def losses(meta: Mapping[str, Any]) -> list[str]:
 def not_imported_text(meta: Mapping[str, Any]) -> str | None:
     """Return in one line what an imported run leaves out of its trace; None where that is nothing."""
     listed = [
-        f"{int(each['events']):,} {_NOT_IMPORTED.get(str(each['kind']), 'events of {}').format(each['name'])}"
+        _counted(int(each["events"]), *_NOT_IMPORTED.get(str(each["kind"]), ("event", "of {}"))).format(
+            each["name"]
+        )
         for each in meta.get("not_imported") or ()
     ]
     return ", ".join(listed) or None
 
 
 _NOT_IMPORTED = {
-    "table": "rows of {}",
-    "nvtx event type": "NVTX events of type {}",
-    "category": "events of category {}",
-    "phase": "events of phase {}",
-    "unknown device category": "events on devices of the unknown category {}",
-    "forwarded operator": "operators that only call {}",
+    "table": ("row", "of {}"),
+    "nvtx event type": ("NVTX event", "of type {}"),
+    "category": ("event", "of category {}"),
+    "phase": ("event", "of phase {}"),
+    "unknown device category": ("event", "on devices of the unknown category {}"),
+    "forwarded operator": ("operator", "that only forwarded to {}"),
 }
 
 

@@ -15,7 +15,7 @@ _VERSIONS = {"CUDA runtime": "cuda_runtime_version", "CUDA driver": "cuda_driver
 
 
 def read_kineto_facts(outer: Mapping[str, str], facts: ImportFacts) -> None:
-    """Add devices, rank and versions to the facts; `outer` are the values beside the events, as written."""
+    """Add devices, rank and versions to the facts; `outer` are the values next to the events, as written."""
     devices = _parsed(outer.get("deviceProperties"), list)
     facts.devices = [
         _device(each) for each in devices if isinstance(each, dict) and _number(each) is not None
