@@ -41,7 +41,7 @@ def test_names_of_one_listing_are_told_apart_by_their_types() -> None:
     assert list(labels.values()) == [
         "elementwise_kernel<CUDAFunctor_add, float>",
         "elementwise_kernel<CUDAFunctor_add, long>",
-        "scan",
+        "scan<1>",
     ]
 
 

@@ -21,6 +21,7 @@ LONGEST_LABEL = 72
 _ELLIPSIS = "..."
 _LONGEST_DETAIL = 24
 _DEEPEST_ARGUMENT = 8
+_MOST_DETAILS = 3
 
 # Function names that say nothing by themselves: what encloses them is shown, too.
 _GENERIC = frozenset(("kernel", "Kernel", "Kernel2", "kentry", "run", "operator()", "device_kernel"))
@@ -98,8 +99,15 @@ def _with_functor(name: str) -> str:
     if not _BRACKETS.search(name):
         return _LIBRARY_DETAILS.sub("", name) if "_xmma_" in name else name
     function = _parsed(name)
-    found = _functor(function.arguments)
-    return _listed(function, [found] if found else _types(function)[:3])
+    return _listed(function, _details(function))
+
+
+def _details(function: CppName) -> list[str]:
+    """Return the functor, else the types, else the numbers where they are few."""
+    if found := _functor(function.arguments):
+        return [found]
+    few = function.arguments if len(function.arguments) <= _MOST_DETAILS else ()
+    return _types(function)[:_MOST_DETAILS] or [each.text for each in few if not _is_plumbing(each)]
 
 
 def _with_types(name: str) -> str:
@@ -115,8 +123,7 @@ def _with_arguments(name: str) -> str:
 
 def _with_scope(name: str) -> str:
     function = _parsed(name)
-    found = _functor(function.arguments)
-    return _listed(function, [found] if found else _types(function)[:3], function.qualified)
+    return _listed(function, _details(function), function.qualified)
 
 
 _LEVELS: tuple[Callable[[str], str], ...] = (_with_functor, _with_types, _with_arguments, _with_scope)
