@@ -188,6 +188,7 @@ _META_TYPES: dict[str, type] = {
     "damage": list,
     "notes": list,
     "devices": list,
+    "not_imported": list,
     "duration_ns": int,
     "work": dict,
     "ceilings": dict,

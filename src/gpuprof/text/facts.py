@@ -7,7 +7,7 @@ In a template `{count:#segment}` is a count with its noun, `{count:#process/proc
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 # What a source that is on is named after its method, where a reader should know it.
@@ -211,6 +211,14 @@ LOSSES = {
     "unknown_losses": "losses of processes that found no room",
     "damaged_names": "names of {count:#process/processes}",
 }
+NOT_IMPORTED = {
+    "table": "{events:#row} of {name}",
+    "nvtx event type": "{events:#NVTX event} of type {name}",
+    "category": "{events:#event} of category {name}",
+    "phase": "{events:#event} of phase {name}",
+    "unknown device category": "{events:#event} on devices of the unknown category {name}",
+    "forwarded operator": "{events:#operator} that only forwarded to {name}",
+}
 IN_CHILDREN = "in processes that the program started"
 MOST_LISTED = 10
 
@@ -273,3 +281,9 @@ def damage_text(damage: Mapping[str, Any]) -> str:
     """Return what is missing from a run."""
     values = {**damage["values"], "file": damage["file"], "count": damage["count"]}
     return _format(DAMAGE[damage["code"]], (), values)
+
+
+def not_imported_text(not_imported: Iterable[Mapping[str, Any]]) -> str:
+    """Return in one line what an imported run leaves out of its trace; empty where that is nothing."""
+    other = "{events:#event} of {name}"
+    return ", ".join(_format(NOT_IMPORTED.get(str(each["kind"]), other), (), each) for each in not_imported)
