@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from gpuprof.analyze.ceiling_rows import Ceiling
+from gpuprof.analyze.ceilings.ceiling import Ceiling
 from gpuprof.analyze.roofline.rows import Roofline, RooflineDevice, RooflineRow, Unmatched
 from gpuprof.render.roofline import roofline_page
 

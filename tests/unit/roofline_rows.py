@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from gpuprof.analyze.ceiling_rows import Ceiling, Ceilings
+from gpuprof.analyze.ceilings.ceiling import Ceiling, Ceilings
 from gpuprof.analyze.roofline.counted import CountedRow, Reuse
 from gpuprof.analyze.roofline.device_work import Piece
 from gpuprof.analyze.roofline.machine import Machine
@@ -39,8 +39,8 @@ def ceilings() -> Ceilings:
 
 def know_ceilings(monkeypatch: pytest.MonkeyPatch, *page_faults: dict[str, Any]) -> None:
     """Have runs with counted work take these: measuring a machine takes seconds, and gigabytes."""
-    monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.load_ceilings", lambda: (ceilings(), False))
-    monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.measure_ceilings", lambda quick: ceilings())
+    monkeypatch.setattr("gpuprof.analyze.ceilings.of_run.load_ceilings", lambda: (ceilings(), False))
+    monkeypatch.setattr("gpuprof.analyze.ceilings.of_run.measure_ceilings", lambda quick: ceilings())
     monkeypatch.setattr("gpuprof.record.work.first_pass.page_fault_costs", lambda: list(page_faults))
 
 

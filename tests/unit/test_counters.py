@@ -267,7 +267,7 @@ STUB_PROGRAM = """
 import contextlib
 from pathlib import Path
 import tempfile
-import gpuprof.analyze.ceilings_of_run as ceilings
+import gpuprof.analyze.ceilings.of_run as ceilings
 from gpuprof.record.work import counters_pass
 ceilings.add_ceilings = lambda *arguments: None
 counters_pass._device = lambda call: torch.device("cpu")

@@ -15,7 +15,7 @@ from roofline_rows import far, near
 from simulated_gpu import DEVICE, L2_BYTES, Operator, SimulatedRun, ceilings_of, copying, on
 
 from gpuprof import api
-from gpuprof.analyze.ceiling_rows import Ceiling
+from gpuprof.analyze.ceilings.ceiling import Ceiling
 from gpuprof.analyze.roofline.build import build_roofline
 from gpuprof.analyze.roofline.rows import Roofline, RooflineRow
 from gpuprof.analyze.text_table import format_duration
@@ -416,10 +416,10 @@ def test_simulated_run_without_a_gpu_has_no_kernels(
 
 RECORDED = """
 initialise()
-from gpuprof.analyze import ceilings_of_run
-from gpuprof.analyze.ceiling_rows import Ceiling, Ceilings
+from gpuprof.analyze.ceilings import of_run
+from gpuprof.analyze.ceilings.ceiling import Ceiling, Ceilings
 roof = Ceiling("cpu", "launch", None, 1000.0, "ns", 0.0, "by hand")
-ceilings_of_run.load_ceilings = lambda: (Ceilings((roof,), "2030", {}), True)
+of_run.load_ceilings = lambda: (Ceilings((roof,), "2030", {}), True)
 class Launching(torch.nn.Linear):
     def forward(self, value):
         launch(2)

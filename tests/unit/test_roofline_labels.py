@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from roofline_rows import counted, far, machine, near
 
-from gpuprof.analyze.ceiling_rows import Ceiling, Drift
+from gpuprof.analyze.ceilings.ceiling import Ceiling, Drift
 from gpuprof.analyze.roofline.advice import advice
 from gpuprof.analyze.roofline.evidence import evidence, roof_name
 from gpuprof.analyze.roofline.labels import Doubts, Label, confidence, label

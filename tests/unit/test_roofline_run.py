@@ -29,9 +29,9 @@ from run_edits import change_meta
 from torch import nn
 from torch_models import ConvNet, Mlp, Transformer, make_input
 
-from gpuprof.analyze.ceiling_rows import Ceiling, Ceilings
-from gpuprof.analyze.ceilings import machine_key
-from gpuprof.analyze.ceilings_cache import keep
+from gpuprof.analyze.ceilings.cache import store
+from gpuprof.analyze.ceilings.ceiling import Ceiling, Ceilings
+from gpuprof.analyze.ceilings.cpu import machine_key
 from gpuprof.analyze.roofline.rows import RooflineRow
 from gpuprof.cli.main import execute
 from gpuprof.record.first_calls import MOST_ROOTS
@@ -466,7 +466,7 @@ def test_a_busy_machine_is_told(profiled: Profiled, monkeypatch: pytest.MonkeyPa
 
     model = Mlp(4)
     calm = profiled(lambda: model(torch.ones(2, 4)), model).roofline()
-    monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.measure_ceilings", slower)
+    monkeypatch.setattr("gpuprof.analyze.ceilings.of_run.measure_ceilings", slower)
     busy = profiled(lambda: model(torch.ones(2, 4)), model).roofline()
     assert not any("busy" in note for note in calm.notes)
     assert any("differ by more than 10%" in note and "busy" in note for note in busy.notes)
@@ -553,7 +553,7 @@ def test_ceilings_that_cannot_be_measured_leave_the_run_good(
     def refuse() -> None:
         raise gpuprof.UnavailableError("no ceilings today")
 
-    monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.load_ceilings", refuse)
+    monkeypatch.setattr("gpuprof.analyze.ceilings.of_run.load_ceilings", refuse)
     model = Mlp(4)
     run = profiled(lambda: model(torch.ones(2, 4)), model)
     assert run.meta["complete"]
@@ -702,7 +702,7 @@ def test_gpuprof_run_counts_what_the_program_called(
     (tmp_path / "train.py").write_text(SCRIPT)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     known = dataclasses.replace(ceilings(), machine=machine_key())
-    assert keep(known, known.machine) is None
+    assert store(known, known.machine) is None
     # It looks at some ceilings again, which takes a multiple of their seconds on a busy machine.
     done = run_python("-m", "gpuprof", "run", "--work", "--out", "r", "train.py", timeout=240)
     assert (done.returncode, done.stdout) == (0, "")

@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from gpuprof.analyze.ceiling_rows import GPU
+from gpuprof.analyze.ceilings.ceiling import GPU
 from gpuprof.analyze.roofline.rows import Roofline, RooflineDevice, RooflineKind, RooflineRow
 from gpuprof.analyze.roofline.text import device_title, share_text, unmatched_rest, unmatched_text
 from gpuprof.render.page import (

@@ -3,8 +3,8 @@
 
 from __future__ import annotations
 
-from gpuprof.analyze.ceiling_rows import Ceiling
-from gpuprof.analyze.ceilings_table import operation_unit
+from gpuprof.analyze.ceilings.ceiling import Ceiling
+from gpuprof.analyze.ceilings.text import operation_unit
 from gpuprof.analyze.roofline.counted import CountedRow
 from gpuprof.analyze.roofline.labels import Label
 from gpuprof.analyze.roofline.machine import DRAM, Machine

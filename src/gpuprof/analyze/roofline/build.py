@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.analyze.ceiling_rows import ALL_CORES, GPU, Ceiling, Drift
+from gpuprof.analyze.ceilings.ceiling import ALL_CORES, GPU, Ceiling, Drift
 from gpuprof.analyze.roofline.advice import advice
 from gpuprof.analyze.roofline.counted import CountedRow, load_counted
 from gpuprof.analyze.roofline.device_work import Piece

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuprof.analyze.ceiling_rows import GPU
+from gpuprof.analyze.ceilings.ceiling import GPU
 
 if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from gpuprof.analyze.ceilings_table import operation_unit
+from gpuprof.analyze.ceilings.text import operation_unit
 from gpuprof.analyze.roofline.device_work import HostDelay
 from gpuprof.analyze.roofline.labels import IMPOSSIBLE, Label, Resource
 from gpuprof.analyze.roofline.use import Use

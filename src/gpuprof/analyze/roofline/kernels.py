@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
-from gpuprof.analyze.ceiling_rows import relative_spread
+from gpuprof.analyze.ceilings.ceiling import relative_spread
 from gpuprof.analyze.roofline.counted import CountedRow
 from gpuprof.analyze.roofline.device_work import Execution, Piece
 from gpuprof.analyze.roofline.evidence import WORK_UNKNOWN, evidence

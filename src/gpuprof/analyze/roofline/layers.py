@@ -8,7 +8,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from gpuprof.analyze.ceiling_rows import Ceiling, relative_spread
+from gpuprof.analyze.ceilings.ceiling import Ceiling, relative_spread
 from gpuprof.analyze.roofline.device_work import HostDelay
 from gpuprof.analyze.roofline.evidence import evidence
 from gpuprof.analyze.roofline.join import Join, Joined

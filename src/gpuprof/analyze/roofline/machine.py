@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuprof.analyze.ceiling_rows import ALL_CORES, GPU, ONE_CORE, Ceiling, Drift
-from gpuprof.analyze.gpu_theory import is_theoretical
+from gpuprof.analyze.ceilings.ceiling import ALL_CORES, GPU, ONE_CORE, Ceiling, Drift
 
 DRAM = "dram"
 FAULT_IS_HUGE_FROM_BYTES = 1 << 16
@@ -80,7 +79,7 @@ class Machine:
 
     def spread(self, ceiling: Ceiling) -> float:
         """Return how far a ceiling may be off."""
-        return _THEORETICAL_SPREAD if is_theoretical(ceiling) else ceiling.spread or 0.0
+        return _THEORETICAL_SPREAD if "theoretical" in ceiling.method else ceiling.spread or 0.0
 
     def peak(self, dtype: str | None) -> Ceiling | None:
         """Return what can be calculated in a type of PyTorch; None where that was not measured."""

@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.analyze.ceiling_rows import Ceiling, Drift
+from gpuprof.analyze.ceilings.ceiling import Ceiling, Drift
 from gpuprof.analyze.roofline.machine import Machine
 from gpuprof.errors import RunError
 
@@ -33,7 +33,7 @@ def load_machines(folder: RunFolder) -> Machines:
     columns = "device, resource, dtype, value, unit, spread, method"
     rows = [Ceiling(*row) for row in folder.sql("FROM ceilings").select(columns).fetchall()]
     facts = folder.meta.get("ceilings") or {}
-    if not any(row.is_roof for row in rows):
+    if not any(row.is_best for row in rows):
         notes = "; ".join(map(str, facts.get("notes", []))) or "they were not measured"
         raise RunError(f"{folder.path} holds no ceilings ({notes}): record it again when no recording runs")
     work = folder.meta["work"]

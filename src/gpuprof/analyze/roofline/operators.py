@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuprof.analyze.ceiling_rows import Ceiling, relative_spread
+from gpuprof.analyze.ceilings.ceiling import Ceiling, relative_spread
 from gpuprof.analyze.roofline.device_work import Execution, HostDelay, host_delay
 from gpuprof.analyze.roofline.evidence import WORK_UNKNOWN, evidence, roof_name
 from gpuprof.analyze.roofline.join import Join, Joined

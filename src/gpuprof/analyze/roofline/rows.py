@@ -6,7 +6,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
-from gpuprof.analyze.ceiling_rows import GPU, Ceiling
+from gpuprof.analyze.ceilings.ceiling import GPU, Ceiling
 from gpuprof.analyze.roofline.labels import Bound, Resource
 from gpuprof.record.work.rows import Exactness
 

@@ -7,8 +7,8 @@ import re
 import textwrap
 from collections.abc import Sequence
 
-from gpuprof.analyze.ceiling_rows import GPU
-from gpuprof.analyze.ceilings_table import format_ceiling
+from gpuprof.analyze.ceilings.ceiling import GPU
+from gpuprof.analyze.ceilings.text import format_ceiling
 from gpuprof.analyze.roofline.rows import Roofline, RooflineDevice, RooflineKind, RooflineRow, Unmatched
 from gpuprof.analyze.text_table import (
     GAP,

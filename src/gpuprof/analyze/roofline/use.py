@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from gpuprof.analyze.ceiling_rows import Ceiling
+from gpuprof.analyze.ceilings.ceiling import Ceiling
 from gpuprof.analyze.roofline.counted import CountedRow, Reuse
 from gpuprof.analyze.roofline.labels import ABOVE_ROOF, Resource
 from gpuprof.analyze.roofline.machine import Level, Machine
