@@ -15,7 +15,7 @@ import torch
 from torch import nn
 
 from gpuprof.analyze.ceilings.ceiling import MOST_DRIFT, Drift
-from gpuprof.analyze.roofline.rows import Roofline
+from gpuprof.analyze.roofline.build import Roofline
 from gpuprof.bench.measure.host import MachineUse, read_state, use_between
 
 TRIES = 6

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from gpuprof.analyze.call_tree import CallTree
     from gpuprof.analyze.difference import Scaling
     from gpuprof.analyze.difference_summary import DifferenceSummary
-    from gpuprof.analyze.roofline.rows import Roofline
+    from gpuprof.analyze.metrics import WeightName
+    from gpuprof.analyze.roofline.build import Roofline
     from gpuprof.analyze.summary import Summary
-    from gpuprof.analyze.weights import WeightName
     from gpuprof.render.timeline import Slices
     from gpuprof.run.folder import RunFolder
 
@@ -165,7 +165,7 @@ class Run:
 
     @quick_switching()
     def roofline(self, path: PathLike | None = None) -> Roofline:
-        """Say what binds each layer and operator; with a path, write the plot as one offline page too.
+        """Find the bottleneck of each layer and operator; with a path, also write the plot as a page.
 
         The run must have been recorded with `work=True`. Raises RunError where it was not, or is damaged.
         """

@@ -13,7 +13,8 @@ import pytest
 import gpuprof
 from gpuprof.analyze.ceilings import of_run
 from gpuprof.analyze.ceilings.ceiling import Ceiling, Ceilings
-from gpuprof.analyze.roofline.machines import load_machines
+from gpuprof.analyze.roofline.evidence import RooflineNoteCode
+from gpuprof.analyze.roofline.utilization import load_machines
 from gpuprof.cli.main import execute
 
 # isort: split
@@ -93,7 +94,7 @@ def test_a_recording_takes_the_roofs_from_around_it(looks: Looks, tmp_path: Path
     dram = load_machines(recording.run._folder).host.find("memory.dram")
     assert isinstance(dram, Ceiling)
     assert dram.value == pytest.approx(5e9)
-    assert any("differ by more than 10%" in note for note in recording.run.roofline().notes)
+    assert any(note.code == RooflineNoteCode.DRIFT for note in recording.run.roofline().notes)
 
 
 def test_what_cannot_be_measured_before_is_said_before(

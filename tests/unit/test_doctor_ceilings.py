@@ -96,7 +96,7 @@ def test_drift_is_told_in_words() -> None:
     large = drift_text([*small, Drift(ALL_CORES, "memory.dram.read", None, -0.31)])
     assert large.startswith("drift: 1 of 3 measured again differ by more than 10%: memory.dram.read -31.0%")
     assert "--refresh" in large
-    assert drift_text([]) == "drift: nothing could be compared"
+    assert drift_text([]) == "drift: no measurement could be compared"
     many = drift_text([Drift(ALL_CORES, f"r{i}", None, 0.2 + i / 100) for i in range(9)])
     assert "r8 +28.0%, r7" in many
     assert "r3" not in many

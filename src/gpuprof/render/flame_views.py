@@ -13,6 +13,7 @@ import numpy as np
 
 from gpuprof.analyze.difference import Change, Difference, Scaling
 from gpuprof.analyze.node_labels import NOT_CLASSIFIED
+from gpuprof.analyze.roofline.labels import Bound
 from gpuprof.render.page import readable
 from gpuprof.render.shown_tree import Shown
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from gpuprof.analyze.call_tree import CallTree
-    from gpuprof.analyze.weights import Weight, WeightName
+    from gpuprof.analyze.metrics import Weight, WeightName
 
     Array = npt.NDArray[Any]
 
@@ -40,14 +41,14 @@ _SCALINGS: dict[Scaling, str] = {
 }
 # The order of the colours, so that a bound has the same in every page.
 _BOUNDS = (
-    "compute",
-    "memory",
-    "latency",
-    "page faults",
-    "balanced",
-    "under-utilised",
-    "unknown",
-    "launch",
+    Bound.COMPUTE,
+    Bound.MEMORY,
+    Bound.LATENCY,
+    Bound.PAGE_FAULTS,
+    Bound.NO_DOMINANT,
+    Bound.UNDERUTILIZED,
+    Bound.UNKNOWN,
+    Bound.LAUNCH,
     NOT_CLASSIFIED,
 )
 _MOST_TYPES = 7
@@ -136,7 +137,7 @@ def type_colouring(shown: Shown, types: Sequence[str | None]) -> Colouring:
 
 
 def bound_colouring(shown: Shown, labels: Sequence[str]) -> Colouring:
-    """Colour by what binds each layer and operator."""
+    """Colour by the bottleneck of each layer and operator."""
     code = {name: number for number, name in enumerate(_BOUNDS)}
     codes = [code.get(labels[source], code["unknown"]) for source in shown.source.tolist()]
-    return Colouring("bound", "What binds", list(_BOUNDS), np.array(codes, dtype="u1"))
+    return Colouring("bound", "Bottleneck", list(_BOUNDS), np.array(codes, dtype="u1"))

@@ -1,5 +1,5 @@
 // Models of one run may have layers of the same path. Where they do, lists write `model/path` and the search
-// finds that, too; the rule is that of the summary, see `_display_names` in fold.py.
+// finds that, too; the rule is that of the summary, see `_display_names` in aggregate.py.
 
 // Adds the name of the outermost layer around each node, -1 outside of all, and whether lists need it.
 function noteModels(tree) {

@@ -116,7 +116,7 @@ function drawPoints(app) {
   const drawn = app.rows.filter((row) => row.at && !app.hidden.has(row.bound));
   // The largest first, so that small ones stay on top and can be reached.
   return drawn.sort((a, b) => b.total_ns - a.total_ns).map((row) => {
-    const hollow = row.bound === "under-utilised" || row.bound === "unknown";
+    const hollow = row.bound === "underutilized" || row.bound === "unknown";
     const point = shape("circle", {
       class: `point${hollow ? " hollow" : ""}`, "data-row": row.index,
       cx: app.scales.toX(row.at.intensity), cy: app.scales.toY(row.at.rate), r: radius(row, longest),

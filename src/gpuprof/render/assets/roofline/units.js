@@ -22,11 +22,11 @@ function formatPercent(share) {
 
 function boundText(row) {
   if (row.bound === "memory") return `memory (${row.memory_level})`;
-  return row.bound === "under-utilised" ? `under-utilised (${row.nearest})` : row.bound;
+  return row.bound === "underutilized" ? `underutilized (${row.nearest})` : row.bound;
 }
 
 function boundColour(bound) {
-  return `var(--bound-${bound.replace(" ", "-")})`;
+  return `var(--bound-${bound.replaceAll(" ", "-")})`;
 }
 
 function swatch(bound) {
