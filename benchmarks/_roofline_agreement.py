@@ -14,7 +14,8 @@ from benchmarks._roofline_tries import record, until_undisturbed
 import torch
 from torch import nn
 
-from gpuprof.analyze.roofline.rows import Roofline, RooflineRow
+from gpuprof.analyze.roofline.build import Roofline
+from gpuprof.analyze.roofline.rows import RooflineRow
 
 AGREEMENT = 0.95
 

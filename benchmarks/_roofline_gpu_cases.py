@@ -65,7 +65,7 @@ def _small_cases() -> list[Case]:
             behind_a_product,
             "aten::add",
             "latency, and not launch: it waits in line",
-            lambda row: row.bound in ("latency", "under-utilised"),
+            lambda row: row.bound in ("latency", "underutilized"),
             calls=100,
         ),
     ]

@@ -14,8 +14,8 @@ import gpuprof
 import torch
 from torch import nn
 
-from gpuprof.analyze.ceiling_rows import MOST_DRIFT, Drift
-from gpuprof.analyze.roofline.rows import Roofline
+from gpuprof.analyze.ceilings.ceiling import MOST_DRIFT, Drift
+from gpuprof.analyze.roofline.build import Roofline
 from gpuprof.bench.measure.host import MachineUse, read_state, use_between
 
 TRIES = 6

@@ -33,7 +33,8 @@ from benchmarks._roofline_agreement import Agreement, agree, residual, transform
 from benchmarks._roofline_case import Case
 from benchmarks._roofline_cpu_cases import cpu_cases
 from benchmarks._roofline_tries import TRIES, record, until_undisturbed
-from gpuprof.analyze.roofline.rows import Roofline, RooflineRow
+from gpuprof.analyze.roofline.build import Roofline
+from gpuprof.analyze.roofline.rows import RooflineRow
 from gpuprof.run.processor import usable_processors
 
 
@@ -74,7 +75,7 @@ def _judge(case: Case, roofline: Roofline, result: Result) -> bool:
         result.evidence = f"no {case.operator} among {seen}"
         return False
     result.bound, result.roof_share = row.bound_text, row.roof_share
-    result.confidence, result.evidence = row.confidence, row.evidence
+    result.confidence, result.evidence = row.confidence, row.evidence_text
     return case.holds(row)
 
 

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from gpuprof.analyze.call_tree import CallTree
     from gpuprof.analyze.difference import Scaling
     from gpuprof.analyze.difference_summary import DifferenceSummary
-    from gpuprof.analyze.roofline.rows import Roofline
+    from gpuprof.analyze.metrics import WeightName
+    from gpuprof.analyze.roofline.build import Roofline
     from gpuprof.analyze.summary import Summary
-    from gpuprof.analyze.weights import WeightName
     from gpuprof.render.timeline import Slices
     from gpuprof.run.folder import RunFolder
 
@@ -170,7 +170,7 @@ class Run:
 
     @quick_switching()
     def roofline(self, path: PathLike | None = None) -> Roofline:
-        """Say what binds each layer and operator; with a path, write the plot as one offline page too.
+        """Find the bottleneck of each layer and operator; with a path, also write the plot as a page.
 
         The run must have been recorded with `work=True`. Raises RunError where it was not, or is damaged.
         """
@@ -281,7 +281,7 @@ def import_trace(trace: PathLike, out: PathLike) -> Run:
     Reads Chrome's JSON format as torch.profiler writes it, plain or gzip, and the SQLite export of Nsight
     Systems. Raises RunError for any other file, RecordingError where `out` cannot be made.
     """
-    from gpuprof.analyze.imported_ceilings import add_imported_ceilings
+    from gpuprof.analyze.ceilings.imported import add_imported_ceilings
     from gpuprof.run.imports.trace_file import import_trace as write_run
 
     meta = write_run(trace, out)

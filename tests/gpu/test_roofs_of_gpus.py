@@ -8,8 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
-from gpuprof.analyze.gpu_ceilings_cache import load_gpu_ceilings
-from gpuprof.analyze.gpu_theory import theoretical_ceilings
+from gpuprof.analyze.ceilings.cache import load_gpu_ceilings
+from gpuprof.analyze.ceilings.gpu import theoretical_ceilings
 
 ROOT = Path(__file__).resolve().parents[2]
 

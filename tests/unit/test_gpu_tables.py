@@ -15,8 +15,8 @@ from run_codes import damage_codes
 
 import gpuprof
 from gpuprof import _native
+from gpuprof.analyze.call_tree import on_gpu
 from gpuprof.analyze.calls import load_gpu_calls
-from gpuprof.analyze.weight import on_gpu
 from gpuprof.run import gpu_records, gpu_tables
 from gpuprof.run.format import KINDS, TABLES
 from gpuprof.run.gpu_records import (

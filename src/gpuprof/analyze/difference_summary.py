@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuprof.analyze.aggregate import grouped, part_of
 from gpuprof.analyze.compared_runs import (
     ComparedRuns,
     load_compared,
@@ -19,7 +20,6 @@ from gpuprof.analyze.compared_runs import (
     warnings_of,
 )
 from gpuprof.analyze.difference import STATES, Difference, Scaling, can_scale_by_calls, compare
-from gpuprof.analyze.fold import grouped, part_of
 from gpuprof.analyze.kernel_labels import kernel_labels
 from gpuprof.analyze.summary import DEFAULT_TOP, MEMBER_KINDS, TABLE_WIDTH
 from gpuprof.analyze.text_table import (

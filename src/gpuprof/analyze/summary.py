@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gpuprof.analyze.call_tree import CallTree
-from gpuprof.analyze.fold import Folded, fold, part_of
+from gpuprof.analyze.aggregate import Folded, fold, part_of
+from gpuprof.analyze.call_tree import CallTree, on_gpu
 from gpuprof.analyze.kernel_labels import kernel_labels
 from gpuprof.analyze.text_table import (
     Column,
@@ -22,7 +22,6 @@ from gpuprof.analyze.text_table import (
     quoted_if_blank,
     text_table,
 )
-from gpuprof.analyze.weight import on_gpu
 from gpuprof.errors import RunError
 from gpuprof.run.format import KINDS
 

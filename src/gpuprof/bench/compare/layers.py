@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The layers of a variant's run that take longest, and what binds them."""
+"""The layers of a variant's run that take longest, and their bottlenecks."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from gpuprof.analyze.ceilings_of_run import add_ceilings
+from gpuprof.analyze.ceilings.of_run import add_ceilings
 from gpuprof.analyze.load_tree import load_tree
 from gpuprof.analyze.roofline.build import build_roofline
 from gpuprof.analyze.summary import summarize
@@ -42,7 +42,7 @@ def top_layers(path: Path) -> list[dict[str, Any]]:
 
 
 def _bounds(run: RunFolder) -> dict[str, dict[str, Any]]:
-    """Return what binds each layer; nothing where it cannot be told, as for a model without modules."""
+    """Return the bottleneck of each layer; nothing for a model without modules."""
     work = run.meta.get("work")
     if not work:
         return {}
@@ -52,6 +52,6 @@ def _bounds(run: RunFolder) -> dict[str, dict[str, Any]]:
     except RunError:
         return {}
     return {
-        row.layer: {"bound": row.bound_text, "bound_share": row.roof_share, "evidence": row.evidence}
+        row.layer: {"bound": row.bound_text, "bound_share": row.roof_share, "evidence": row.evidence_text}
         for row in found.layers
     }

@@ -283,15 +283,19 @@ def _speedup(point: ParetoPoint, report: Report) -> Interval:
 
 
 UNKNOWN = "unknown"
-_UNUSED = "under-utilised"
+_UNUSED = "underutilized"
 # As on the roofline page, whose colours these have.
-_KINDS = ("compute", "memory", "latency", "page faults", "balanced")
-# What uses no roof well has the colour of the nearest one, hatched.
+_KINDS = ("compute", "memory", "latency", "page faults", "no dominant bottleneck")
+# Names in documents of earlier versions.
+_FORMER = {"under-utilised": _UNUSED, "balanced": _KINDS[-1]}
+# What is underutilized has the colour of the nearest resource, hatched.
 BOUNDS = (*_KINDS, *(f"{_UNUSED} ({kind})" for kind in _KINDS), _UNUSED, UNKNOWN)
 
 
 def bound_of(told: str | None) -> str:
-    """Return the kind of a bound: `memory (dram)` is memory, `under-utilised (memory)` stays as it is."""
+    """Return the kind of a bound: `memory (dram)` is memory, `underutilized (memory)` stays as it is."""
+    for former, name in _FORMER.items():
+        told = None if told is None else told.replace(former, name)
     if told in BOUNDS:
         return str(told)
     kind = (told or UNKNOWN).split(" (")[0].strip()
@@ -299,7 +303,7 @@ def bound_of(told: str | None) -> str:
 
 
 def bound_colour(kind: str) -> str:
-    """Return the colour of a kind of bound: of the nearest roof where none binds."""
+    """Return the colour of a kind of bound: of the nearest resource where underutilized."""
     nearest = kind.removeprefix(f"{_UNUSED} (").removesuffix(")")
     return f"var(--bound-{nearest.replace(' ', '-')})"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Folding a call tree into groups: one for each name that a summary lists."""
+"""Aggregates a call tree into groups: one for each name that a summary lists."""
 
 from __future__ import annotations
 

@@ -9,8 +9,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gpuprof.analyze.ceiling_rows import GPU, Ceiling, roof
-from gpuprof.analyze.gpu_theory import THEORETICAL, theoretical_ceilings
+from gpuprof.analyze.ceilings.ceiling import GPU, THEORETICAL, Ceiling, best_of
+from gpuprof.analyze.ceilings.gpu import theoretical_ceilings
 from gpuprof.errors import RunError
 from gpuprof.run.work_table import write_ceilings
 
@@ -45,7 +45,7 @@ def _ceilings(device: Mapping[str, Any]) -> Iterable[Ceiling]:
         by_type[row.dtype].append(row)
     for dtype, rows in by_type.items():
         yield from rows
-        yield from roof("memory.dram" if dtype is None else "compute", rows)
+        yield from best_of("memory.dram" if dtype is None else "compute", rows)
 
 
 def _compute(name: str, device: Mapping[str, Any]) -> Iterable[Ceiling]:

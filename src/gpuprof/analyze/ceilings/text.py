@@ -6,16 +6,25 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from gpuprof.analyze.ceiling_rows import ALL_CORES, GPU, MOST_DRIFT, ONE_CORE, Ceiling, Ceilings, Drift
+from gpuprof.analyze.ceilings.ceiling import (
+    ALL_CORES,
+    GPU,
+    MOST_DRIFT,
+    ONE_CORE,
+    Ceiling,
+    Ceilings,
+    Drift,
+    best_part,
+)
 from gpuprof.analyze.text_table import Column, escape_text, format_duration, format_share, text_table
 
 WIDTH = 100
 MOST_LISTED = 5
 LEGEND = (
-    "A roof, and indented what it is the best of. spread: interquartile range of the repeats over their "
-    "median. memory.dram is traffic, with the lines that a store reads before it writes them "
-    "(write-allocate); the other levels count what a program names. method: that on all cores; one core's "
-    "stands below it where another measurement is its best."
+    "A ceiling is the best of the indented measurements below it. spread: relative IQR of the repeats. "
+    "memory.dram counts traffic, including the lines that a store reads before it writes them "
+    "(write-allocate); the other levels count the bytes that a program names. method: on all cores; that "
+    "of one core follows where it differs."
 )
 _RATE_UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
@@ -60,22 +69,22 @@ def gpu_ceilings_table(ceilings: Ceilings, device: str, width: int = WIDTH) -> s
 def drift_text(drifts: Sequence[Drift], width: int = WIDTH) -> str:
     """Return how a quick measurement compares with the cached one, in a few lines."""
     if not drifts:
-        return "drift: nothing could be compared"
+        return "drift: no measurement could be compared"
     large = [drift for drift in drifts if drift.is_large]
     if not large:
         most = max(drifts, key=lambda drift: abs(drift.change))
-        return f"drift: {len(drifts)} measured again, the largest change {_change(most)}"
+        return f"drift: {len(drifts)} measured again, largest change {_change(most)}"
     large.sort(key=lambda drift: -abs(drift.change))
     listed = ", ".join(map(_change, large[:MOST_LISTED])) + (", ..." if len(large) > MOST_LISTED else "")
     text = (
         f"drift: {len(large)} of {len(drifts)} measured again differ by more than {MOST_DRIFT:.0%}: "
-        f"{listed}. The machine is busy, or has changed; on a quiet one, gpuprof doctor --ceilings --refresh"
+        f"{listed}. The machine is busy or has changed; when it is idle: gpuprof doctor --ceilings --refresh"
     )
     return "\n".join(textwrap.wrap(text, width, subsequent_indent="       "))
 
 
 def operation_unit(dtype: str | None) -> str:
-    """Return the unit of a peak: numbers of int8 are whole ones."""
+    """Return the unit of a peak: int8 numbers are no floating-point numbers."""
     return "OP/s" if dtype == "int8" else "FLOP/s"
 
 
@@ -107,12 +116,14 @@ def _rows(ceilings: Ceilings) -> Iterator[tuple[str, ...]]:
                 format_share(one.spread if one else None),
                 shown.method,
             )
-            if every and one and one.is_roof and one.method != every.method:
-                yield (*[""] * 5, f"one core: {one.method.removeprefix('best: ')}")
+            if every and one and one.is_best and one.method != every.method:
+                part = best_part(one, ceilings.rows)
+                best = one.method if part is None else part.resource.removeprefix(f"{one.resource}.")
+                yield (*[""] * 5, f"one core: {best}")
 
 
 def _label(row: Ceiling) -> str:
-    if row.is_roof:
+    if row.is_best:
         return f"{row.resource} {row.dtype}" if row.dtype else row.resource
     return "  " + row.resource.rpartition(".")[2]
 

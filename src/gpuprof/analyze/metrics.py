@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Everything that the widths of a run's flame graph can show."""
+"""The metrics that the widths of a flame graph can show: time by device, bytes, FLOPs, launches."""
 
 from __future__ import annotations
 
@@ -9,11 +9,10 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from gpuprof.analyze.call_tree import CallTree
+from gpuprof.analyze.call_tree import CallTree, has_gpu_time, on_gpu, subtree_sums
 from gpuprof.analyze.calls import Calls, load_calls
 from gpuprof.analyze.tree_work import with_counted
 from gpuprof.analyze.wall import on_wall
-from gpuprof.analyze.weight import has_gpu_time, on_gpu, subtree_sums
 from gpuprof.errors import RunError
 from gpuprof.run.format import KINDS
 

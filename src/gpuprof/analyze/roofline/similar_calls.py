@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which calls of a root do the same work as its first one, which was counted.
+"""The calls of a root that do the same work as its first one, which was counted.
 
-The recording noted for each call whether it was given inputs like the first one's. Where that does not fit
-the spans, as in runs of before and where events were lost, calls are told apart by their durations: a model
-that is trained on batches and then generates token by token takes times that lie apart.
+The recording stores for each call whether its inputs were like those of the first one. Where that does not
+fit the spans, as in runs of earlier versions and where events were lost, durations separate the calls: a
+model that is trained on batches and then generates token by token has two separate groups of times.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder
 
-_MOST_CALLS = 1_000_000  # more are never noted
-# Durations that are further apart than both of these, with none in between, are of different work.
+_MOST_CALLS = 1_000_000  # more are never stored
+# Durations that differ by more than both of these, with none in between, are of different work.
 _APART = 2.0
 _APART_NS = 1e6
-# The first call also compiles, allocates and reads: it may take this much longer than its like.
+# The first call also compiles, allocates and reads: it may take this much longer than equal work.
 _WARM_UP = 8.0
 _WARM_UP_NS = 50e6
 
@@ -27,18 +27,20 @@ _WARM_UP_NS = 50e6
 def given_alike(folder: RunFolder, process_id: int) -> dict[int, bool]:
     """Return by the number of its span whether a call of a root was given inputs like those of its first one.
 
-    A root is left out where the noted calls are not the recorded ones.
+    A root is left out where the stored calls are not the recorded ones.
     """
+    noted = dict(_noted(folder.meta.get("work")))
+    if not noted:
+        return {}
+    roots = ", ".join("'" + root.replace("'", "''") + "'" for root in sorted({root for root, _ in noted}))
     query = f"""
         SELECT name, thread_id, span_id FROM spans
-        WHERE kind = 'layer' AND process_id = {int(process_id)} ORDER BY start_ns, span_id
-    """  # noqa: S608 - a whole number
-    noted = dict(_noted(folder.meta.get("work")))
-    roots = {root for root, _ in noted}
+        WHERE kind = 'layer' AND process_id = {int(process_id)} AND name IN ({roots})
+        ORDER BY start_ns, span_id
+    """  # noqa: S608 - quoted names and a whole number
     spans: dict[tuple[str, int], list[int]] = {}
     for name, thread, span in folder.sql(query).fetchall():
-        if name in roots:
-            spans.setdefault((name, thread), []).append(span)
+        spans.setdefault((name, thread), []).append(span)
     keys = spans.keys() | noted.keys()
     unfit = {key[0] for key in keys if len(spans.get(key, ())) != len(noted.get(key, ()))}
     return {
@@ -50,7 +52,7 @@ def given_alike(folder: RunFolder, process_id: int) -> dict[int, bool]:
 
 
 def _noted(work: Any) -> Iterator[tuple[tuple[str, int], list[bool]]]:
-    """Yield root and thread with a mark for each call. What is damaged is passed over, and fits nothing."""
+    """Yield root and thread with a mark for each call. Damaged rows are left out."""
     given = work.get("given") if isinstance(work, dict) else None
     for row in given if isinstance(given, list) else ():
         match row:
@@ -61,11 +63,10 @@ def _noted(work: Any) -> Iterator[tuple[tuple[str, int], list[bool]]]:
 
 
 def similar_to_first(durations: Sequence[float]) -> list[bool]:
-    """Tell for each call whether it does what the first did, as far as durations (in ns) show it.
+    """Return for each call whether it does what the first did, judged by durations in ns.
 
-    Those do that can be reached from the first without a step of more than two times and 1 ms. Where it
-    stands alone, and the next faster ones are at most eight times or 50 ms faster, it is taken for a warm-up
-    of those.
+    Those do that can be reached from the first without a step of more than two times and 1 ms. Where the
+    first is alone, and the next faster ones are at most eight times or 50 ms faster, it is a warm-up of them.
     """
     if not durations:
         return []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ceilings as data: rows of the table `ceilings`, and how far two measurements of them lie apart."""
+"""Ceilings as data: rows of the table `ceilings`, and the drift between two measurements of them."""
 
 from __future__ import annotations
 
@@ -13,22 +13,25 @@ Unit = Literal["flop_per_s", "bytes_per_s", "ns"]
 UNITS: tuple[Unit, ...] = ("flop_per_s", "bytes_per_s", "ns")
 ALL_CORES = "cpu"
 ONE_CORE = "cpu.core"
-# What the devices begin with that are GPUs: "cuda:0".
+# The names of GPUs begin with it: "cuda:0".
 GPU = "cuda"
-# What the labels of a roofline may rest on, and what shared machines exceed within minutes.
+# Labels of a roofline tolerate a drift up to this; shared machines exceed it within minutes.
 MOST_DRIFT = 0.1
+# The last part of the resource of a value that was calculated from clocks.
+THEORETICAL = "theoretical"
 
 
 @dataclass(frozen=True, slots=True)
 class Ceiling:
-    """One row: what `device` sustains at best of `resource`.
+    """One row: the highest rate (or shortest time) of `resource` that `device` sustains.
 
     `device` is "cpu" (all processors of the affinity mask together), "cpu.core" (one of them) or a GPU as
     PyTorch calls it ("cuda:0").
-    `resource` is a roof ("compute", "memory.dram", "memory.l1" to "memory.l3", "launch") or one of
-    the measurements that the roof is the best of ("compute.avx512", "memory.dram.read"). `dtype` is
-    None where it does not matter. `spread` is the interquartile range of the repeats over their
-    median, None where there were fewer than three.
+    `resource` is a ceiling ("compute", "memory.dram", "memory.l1" to "memory.l3", "launch") or one of
+    the measurements of which the ceiling is the best ("compute.avx512", "memory.dram.read"). A last part
+    "theoretical" marks a value that was calculated from clocks. `dtype` is None where it does not matter.
+    `spread` is the interquartile range of the repeats over their median, None for fewer than three repeats.
+    `method` is one line for people; no code reads it.
     """
 
     device: str
@@ -41,20 +44,36 @@ class Ceiling:
 
     @property
     def key(self) -> tuple[str, str, str | None]:
-        """What tells the row from the others."""
+        """The identity of the row: device, resource and type."""
         return self.device, self.resource, self.dtype
 
     @property
-    def is_roof(self) -> bool:
+    def is_best(self) -> bool:
         """Whether this is the best of its measurements, and not one of them."""
         return self.resource in ("compute", "launch") or (
             self.resource.count(".") == 1 and (self.resource.startswith("memory."))
         )
 
+    @property
+    def is_theoretical(self) -> bool:
+        """Whether this value was calculated from clocks and not measured."""
+        return self.resource.endswith(f".{THEORETICAL}")
+
+
+def best_part(ceiling: Ceiling, rows: Iterable[Ceiling]) -> Ceiling | None:
+    """Return the measurement among `rows` that `ceiling` is the best of; None where the rows lack it."""
+    parts = (
+        row
+        for row in rows
+        if row.resource.startswith(f"{ceiling.resource}.")
+        and (row.device, row.dtype, row.value) == (ceiling.device, ceiling.dtype, ceiling.value)
+    )
+    return next(parts, None)
+
 
 @dataclass(frozen=True, slots=True)
 class Drift:
-    """A measurement that was made again: `change` is -0.2 where a fifth of the rate was lost."""
+    """The relative change of a measurement that was repeated: -0.2 is a fifth of the rate lost."""
 
     device: str
     resource: str
@@ -63,7 +82,7 @@ class Drift:
 
     @property
     def is_large(self) -> bool:
-        """Whether labels that rest on the earlier value would be in doubt."""
+        """Whether the change lowers the confidence in labels that use the earlier value."""
         return abs(self.change) > MOST_DRIFT
 
 
@@ -88,9 +107,9 @@ class Ceilings:
     def drift_to(self, later: Ceilings) -> list[Drift]:
         """Compare with a later measurement, row by row, where both have the row.
 
-        Roofs are left out: what they are the best of says more, and a quick measurement has fewer.
+        Ceilings that are the best of several measurements are left out: a quick measurement has fewer parts.
         """
-        found = {row.key: row for row in later.rows if row.resource == "launch" or not row.is_roof}
+        found = {row.key: row for row in later.rows if row.resource == "launch" or not row.is_best}
         return [
             Drift(*row.key, change=found[row.key].value / row.value - 1)
             for row in self.rows
@@ -105,7 +124,7 @@ def from_dict(values: Any) -> Ceilings:
         _check(row)
     measured_at, machine, notes = values["measured_at"], values["machine"], values["notes"]
     if not isinstance(measured_at, str) or not isinstance(machine, dict):
-        raise TypeError("the date or the machine is not what it should be")
+        raise TypeError("the date or the machine has the wrong type")
     return Ceilings(rows, measured_at, machine, bool(values["quick"]), tuple(map(str, notes)))
 
 
@@ -128,8 +147,8 @@ def relative_spread(values: Sequence[float]) -> float | None:
     return (third - first) / median if median > 0 else None
 
 
-def roof(resource: str, measurements: Iterable[Ceiling]) -> list[Ceiling]:
-    """Return the row for the best of `measurements` of one device and type; nothing of nothing."""
+def best_of(resource: str, measurements: Iterable[Ceiling]) -> list[Ceiling]:
+    """Return the row for the best of `measurements` of one device and type; an empty list for none."""
     rows = list(measurements)
     if not rows:
         return []

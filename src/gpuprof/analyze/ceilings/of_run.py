@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ceilings that belong to one run: this machine's, with a look at how busy it is right now."""
+"""The ceilings of one run: those of this machine, and the drift since they were measured."""
 
 from __future__ import annotations
 
@@ -8,18 +8,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gpuprof.analyze.ceiling_rows import ALL_CORES, Ceiling, Ceilings, roof
-from gpuprof.analyze.ceilings import measure_ceilings
-from gpuprof.analyze.ceilings_cache import load_ceilings
-from gpuprof.analyze.gpu_ceilings_cache import load_gpu_ceilings
+from gpuprof.analyze.ceilings.cache import load_ceilings, load_gpu_ceilings
+from gpuprof.analyze.ceilings.ceiling import ALL_CORES, Ceiling, Ceilings, best_of
+from gpuprof.analyze.ceilings.cpu import measure_ceilings
 from gpuprof.errors import RunError, UnavailableError
 from gpuprof.run.work_table import write_ceilings
 
 
 def add_ceilings(path: Path, work: dict[str, Any], before: Ceilings | None = None) -> None:
-    """Add to a run with counted work what this machine can do. Raises RunError.
+    """Add the ceilings of this machine to a run with counted work. Raises RunError.
 
-    `before` is what `look_before()` found right before the recording, where that was asked for.
+    `before` is the result of `measure_before()`, right before the recording, where that was requested.
     """
     try:
         write_ceilings(path, *ceilings_for_run(work["page_faults"], before, work.get("gpu")))
@@ -27,8 +26,8 @@ def add_ceilings(path: Path, work: dict[str, Any], before: Ceilings | None = Non
         raise RunError(f"cannot write the ceilings of {path}: {error.strerror}; make room") from None
 
 
-def look_before() -> Ceilings:
-    """Measure the most important ceilings, in two seconds. Raises UnavailableError where that cannot be."""
+def measure_before() -> Ceilings:
+    """Measure the most important ceilings, in two seconds. Raises UnavailableError where that fails."""
     try:
         return measure_ceilings(quick=True)
     except OSError as error:
@@ -40,19 +39,19 @@ def ceilings_for_run(
     before: Ceilings | None = None,
     gpu: dict[str, Any] | None = None,
 ) -> tuple[list[dict[str, Any]], dict[str, Any]]:
-    """Return rows of the table `ceilings`, and what `meta.json` says of them.
+    """Return rows of the table `ceilings`, and the facts about them for `meta.json`.
 
     They are measured where the cache has none. Where it has, the most important ones are measured again:
-    what drifted is named, and what is better than before becomes the roof. With `before`, the better of
-    what was measured right before and right after the recording is the roof, whatever the cache has: a
-    machine that was faster once is no measure of what bound a program today. `page_faults` are the rows
-    that the recording itself has measured, `gpu` what it knows of the GPUs that were used.
+    the drift is reported, and a better value becomes the ceiling. With `before`, the better of the values
+    right before and right after the recording is the ceiling, whatever the cache has: a machine that was
+    faster once is no measure of what bound a program today. `page_faults` are the rows
+    that the recording itself has measured, `gpu` its facts about the GPUs that were used.
     """
     own = [{"device": ALL_CORES, "dtype": None, "unit": "ns", **row} for row in page_faults]
     gpu_rows, gpu_facts = _gpu_ceilings(gpu)
     try:
         ceilings, fresh = load_ceilings()
-        later = None if fresh and before is None else _look_again()
+        later = None if fresh and before is None else _measure_again()
     except (UnavailableError, OSError, RuntimeError) as error:
         nothing = {"measured_at": None, "drift": [], "notes": [f"no ceilings: {error}"]}
         return [*own, *gpu_rows], _with_gpus(nothing, gpu_facts)
@@ -69,7 +68,7 @@ def ceilings_for_run(
 
 
 def _gpu_ceilings(gpu: dict[str, Any] | None) -> tuple[list[dict[str, Any]], dict[str, Any] | None]:
-    """Return the rows and facts of the GPUs that a run has used, under the numbers that it knows them by."""
+    """Return the rows and facts of the GPUs that a run has used, under the numbers of the run."""
     if not gpu:
         return [], None
     found, notes = load_gpu_ceilings(used=gpu["devices"])
@@ -90,15 +89,15 @@ def _with_gpus(facts: dict[str, Any], gpus: dict[str, Any] | None) -> dict[str, 
     return {**facts, **joined, "gpus": gpus["gpus"]}
 
 
-def _look_again() -> Ceilings | None:
+def _measure_again() -> Ceilings | None:
     try:
         return measure_ceilings(quick=True)
     except (UnavailableError, OSError):
-        return None  # a recording of the whole program goes on, or there is no memory for it
+        return None  # a recording of the whole program continues, or memory is short
 
 
 def _better(rows: Sequence[Ceiling], later: Ceilings | None) -> list[Ceiling]:
-    """Return the rows, each the better of both: a measurement can be disturbed, not flattered."""
+    """Return the rows, each the better of both: a disturbance makes a measurement worse, never better."""
     again = {} if later is None else {row.key: row for row in later.rows}
     return [_better_of(row, again.get(row.key)) for row in rows]
 
@@ -110,17 +109,17 @@ def _better_of(row: Ceiling, other: Ceiling | None) -> Ceiling:
 
 
 def _around(ceilings: Ceilings, before: Ceilings, later: Ceilings | None) -> list[Ceiling]:
-    """Return what was measured around the recording, and of the cache what a quick look leaves out."""
+    """Return the values around the recording, and from the cache what a quick measurement lacks."""
     near = {row.key: row for row in _better(before.rows, later)}
     rows = [near.get(row.key, row) for row in ceilings.rows]
-    return [_compute_roof(row, rows) if row.resource == "compute" else row for row in rows]
+    return [_compute_ceiling(row, rows) if row.resource == "compute" else row for row in rows]
 
 
-def _compute_roof(row: Ceiling, rows: Sequence[Ceiling]) -> Ceiling:
-    """Return the roof of a type anew: a quick look has not all that it is the best of."""
+def _compute_ceiling(row: Ceiling, rows: Sequence[Ceiling]) -> Ceiling:
+    """Return the ceiling of a type again: a quick measurement lacks some of its parts."""
     parts = [
         each
         for each in rows
         if (each.device, each.dtype) == (row.device, row.dtype) and each.resource.startswith("compute.")
     ]
-    return next(iter(roof("compute", parts)), row)
+    return next(iter(best_of("compute", parts)), row)
