@@ -147,7 +147,8 @@ def profile(
     `modules` are the models whose layers are wanted; without any, every module that is called is named by
     itself. `out` is the run's folder, which must not exist; without it the run lives in a temporary
     folder as long as the `Run` object. `gpu` is for device samples, and for what a GPU itself does:
-    "auto" takes both where an NVIDIA driver is, False leaves them out. `python` samples the stacks of
+    "auto" takes both where an NVIDIA driver is, False leaves them out; "whole-graphs" is as "auto", but
+    records each replay of a CUDA graph as one unit, without its kernels. `python` samples the stacks of
     Python's functions, which then stand above the layers and operators that they called. `work` keeps the
     arguments of each model's first call, and counts its FLOPs and bytes after the block has ended, for
     `run.roofline()`; the block itself runs as without. `ceilings` says what `run.roofline()` holds them
@@ -204,8 +205,8 @@ def _measure_before(which: WhichCeilings) -> Ceilings | None:
 
 
 def _refuse_unavailable(options: RecordingOptions) -> None:
-    if options.gpu not in ("auto", True, False):
-        raise RecordingError(f'profile(gpu={options.gpu!r}) must be "auto", True or False')
+    if options.gpu not in ("auto", "whole-graphs", True, False):
+        raise RecordingError(f'profile(gpu={options.gpu!r}) must be "auto", "whole-graphs", True or False')
     if options.gpu is True and not has_driver():
         raise UnavailableError("profile(gpu=True) finds no NVIDIA driver here: leave it out, or install one")
     if options.python and not has_pyinstrument():

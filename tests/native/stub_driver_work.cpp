@@ -248,5 +248,9 @@ EXPORT int cuGraphLaunch(void* executable, void* stream) {
     tell_launch(514, correlation);
     for (const Node& node : static_cast<Graph*>(executable)->nodes)
         tell_kernel(correlation, *node.name, node.id, stream);
+    const std::int64_t begin = next_begin_ns();
+    if (const auto tell =
+            stub_cupti<void (*)(std::uint32_t, std::uint32_t, long long, long long)>("stub_graph"))
+        tell(correlation, 1, begin, begin + 1000);
     return 0;
 }
