@@ -4,11 +4,12 @@ not survive a fork.
 
     python programs.py NAME FOLDER [ARGUMENT]...
 
-Prints what the program knows of itself as one line of JSON.
+Prints the program's own facts as one line of JSON.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -26,7 +27,7 @@ from torch import nn
 
 # isort: on
 import known_work
-from known_layers import LABELS
+from known_layers import LABELS, OPERATORS
 from known_work import (
     capture,
     known_kernels,
@@ -133,7 +134,7 @@ def restarts(folder: Path, count: str) -> Facts:
 
 
 def killed(folder: Path) -> Facts:
-    """Launches for three seconds, tells how many kernels had ended a second before, and is killed."""
+    """Launches for three seconds, prints how many kernels had ended a second before, and is killed."""
     start_cuda()
     kernels = known_kernels()
     gpuprof.profile(out=folder / "run").__enter__()
@@ -198,7 +199,7 @@ def threads(folder: Path) -> Facts:
 
 
 def long_run(folder: Path, total: str) -> Facts:
-    """Replays a graph of a thousand kernels until `total` have run; tells how the memory grew."""
+    """Replays a graph of a thousand kernels until `total` have run; prints how the memory grew."""
     start_cuda()
     kernels = known_kernels()
     replay = capture(lambda: list(many(kernels, 1000)))
@@ -239,6 +240,82 @@ def streams(folder: Path) -> Facts:
 # --- programs that need a real GPU ----------------------------------------------------------------
 
 
+class _Operator(nn.Module):
+    """One of PyTorch's operators, which is one kernel."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self._call = getattr(torch, name)
+
+    def forward(self, inputs: torch.Tensor) -> Any:
+        return self._call(inputs)
+
+
+def _operators_model() -> nn.Module:
+    model = nn.Sequential()
+    for name in OPERATORS:
+        model.add_module(name, _Operator(name))
+    return model
+
+
+def runtime_launches(folder: Path) -> Facts:
+    """PyTorch's own kernels, which it launches through the runtime: recorded twice, then as a graph."""
+    start_cuda()
+    model, inputs = _operators_model(), torch.ones(1024, device="cuda")
+    with torch.no_grad():
+        model(inputs)
+        synchronize()
+        for number in range(2):
+            with gpuprof.profile(model, out=folder / f"run-{number}"):
+                for _ in range(3):
+                    model(inputs)
+                synchronize()
+        with gpuprof.profile(model, out=folder / "graph"):
+            replay = capture(lambda: model(inputs))
+            for _ in range(3):
+                replay()
+            synchronize()
+    return {}
+
+
+def after_torch_profiler(folder: Path) -> Facts:
+    """The same, after torch.profiler was used in the process and has ended."""
+    from torch.profiler import ProfilerActivity, profile
+
+    start_cuda()
+    model, inputs = _operators_model(), torch.ones(1024, device="cuda")
+    with torch.no_grad():
+        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
+            model(inputs)
+            synchronize()
+        with gpuprof.profile(model, out=folder / "run"):
+            for _ in range(3):
+                model(inputs)
+            synchronize()
+    return {"theirs": len(_kernels_of(profiler))}
+
+
+def network(folder: Path) -> Facts:
+    """Kernels of cuBLAS and cuDNN, which launch in ways of their own."""
+    torch.manual_seed(0)
+    layers = {"conv": nn.Conv2d(3, 16, 3), "norm": nn.BatchNorm2d(16), "pool": nn.AdaptiveAvgPool2d(4)}
+    model = nn.Sequential()
+    for name, layer in layers.items():
+        model.add_module(name, layer)
+    model.add_module("flatten", nn.Flatten())
+    model.add_module("linear", nn.Linear(256, 512))
+    model.cuda().eval()
+    images = torch.randn(32, 3, 64, 64, device="cuda")
+    with torch.no_grad():
+        model(images)
+        synchronize()
+        with gpuprof.profile(model, out=folder / "run"):
+            for _ in range(3):
+                model(images)
+            synchronize()
+    return {"layers": [*layers, "linear"]}
+
+
 def _network() -> tuple[nn.Module, Callable[[], None]]:
     torch.manual_seed(0)
     layers = [nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU()]
@@ -257,7 +334,7 @@ def _network() -> tuple[nn.Module, Callable[[], None]]:
     return model, train
 
 
-def beside_torch_profiler(folder: Path) -> Facts:
+def in_turn_with_torch_profiler(folder: Path) -> Facts:
     """The same training steps, recorded in turn by torch.profiler and by gpuprof."""
     from torch.profiler import ProfilerActivity, profile
 
@@ -324,7 +401,7 @@ def inside_torch_profiler(folder: Path) -> Facts:
 
 
 def compiled(folder: Path) -> Facts:
-    """A compiled module, and one beside it that is not."""
+    """A compiled module, and one that is not."""
 
     class Model(nn.Module):
         def __init__(self) -> None:
@@ -394,6 +471,44 @@ def waits(folder: Path) -> Facts:
     return {"taken_ns": taken}
 
 
+def second_opinion(folder: Path, recorder: str) -> Facts:
+    """Training steps and copies of known sizes in NVTX ranges, recorded by gpuprof or by cupti-python."""
+    from second_opinion import recorded_by_cupti_python
+
+    _, train = _network()
+    host = torch.ones(1 << 20, dtype=torch.uint8).pin_memory()
+    device = torch.empty_like(host, device="cuda")
+
+    def work() -> None:
+        for number in range(ROUNDS):
+            with _nvtx_range(f"round {number}"):
+                with gpuprof.span("training"):
+                    train()
+                for size in SIZES:
+                    device[:size].copy_(host[:size], non_blocking=True)
+                    host[:size].copy_(device[:size], non_blocking=True)
+                synchronize()
+
+    work()
+    if recorder == "cupti-python":
+        return recorded_by_cupti_python(work)
+    with gpuprof.profile(out=folder / "run"):
+        work()
+    return {}
+
+
+ROUNDS = 5
+
+
+def _nvtx_range(name: str) -> Any:
+    """Return a range of the package nvtx; without the package, none."""
+    try:
+        import nvtx
+    except ImportError:
+        return contextlib.nullcontext()
+    return nvtx.annotate(name)
+
+
 def load(folder: Path) -> Facts:
     """Matrix products for four seconds while the device is sampled."""
     matrix = torch.randn(4096, 4096, device="cuda")
@@ -459,7 +574,8 @@ PROGRAMS: dict[str, Callable[..., Facts]] = {
     program.__name__: program
     for program in (
         forward, backward, graph, graph_from_before, begun_in_a_capture, restarts, killed, forked,
-        without_gpu, threads, long_run, streams, beside_torch_profiler, inside_gpuprof,
+        without_gpu, threads, long_run, streams, runtime_launches, after_torch_profiler, network,
+        second_opinion, in_turn_with_torch_profiler, inside_gpuprof,
         inside_torch_profiler, compiled, transfers, waits, load, bounded_launches, counters,
     )
 }  # fmt: skip

@@ -20,7 +20,7 @@ def both(cuda: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return what each of the two recorded, round by round: names and nanoseconds of the kernels."""
     from start_program import start_program
 
-    ran = start_program("beside_torch_profiler", tmp_path_factory.mktemp("beside"))
+    ran = start_program("in_turn_with_torch_profiler", tmp_path_factory.mktemp("in-turn"))
     ours = []
     for number in range(ROUNDS):
         run = gpuprof.open(ran.folder / f"run-{number}")
