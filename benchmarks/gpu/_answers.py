@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From figures to answers, one function for each question of `settle.py`."""
+"""From figures to answers, one function for each question."""
 
 from __future__ import annotations
 
@@ -58,12 +58,15 @@ def _residual_cost(figures: Figures) -> str:
 
 def _clock_error(figures: Figures) -> str:
     low, high = max(figures["ahead_at_least_ns"]), min(figures["ahead_at_most_ns"])
+    differences = figures["clock_difference_ns"]
+    moved = f"; CUPTI's clock moved by {max(differences) - min(differences):,.0f} ns against the CPU's"
     if low <= high:
         return (
             f"the GPU's times are between {low:,.0f} and {high:,.0f} ns ahead of the CPU's: "
-            f"an error of at most {max(abs(low), abs(high)):,.0f} ns"
+            f"an error of at most {max(abs(low), abs(high)):,.0f} ns{moved}"
         )
-    return f"no constant difference fits: it drifts over the seconds by at least {low - high:,.0f} ns"
+    drift_ns = low - high
+    return f"no constant difference fits: it drifts over the seconds by at least {drift_ns:,.0f} ns{moved}"
 
 
 def _timestamp_clock(figures: Figures) -> str:
@@ -93,7 +96,9 @@ def _empty_buffers(figures: Figures) -> str:
 def _dropped_records(figures: Figures) -> str:
     missing = figures["launched"] - figures["recorded"]
     verdict = "is exact" if missing == figures["dropped"] else "is not exact"
-    return f"it {verdict}: {missing:,.0f} records are missing, {figures['dropped']:,.0f} are told as dropped"
+    return (
+        f"it {verdict}: {missing:,.0f} records are missing, {figures['dropped']:,.0f} are reported as dropped"
+    )
 
 
 def _flush_while_running(figures: Figures) -> str:
@@ -112,8 +117,8 @@ def _graph_clones(figures: Figures) -> str:
     )
     return (
         f"callbacks: {told}; of {figures['kernels']:.0f} replayed kernels, "
-        f"{figures['kernels_of_created_nodes']:.0f} carry the id of a node that was told as created and "
-        f"{figures['kernels_of_cloned_nodes']:.0f} one that was told as cloned"
+        f"{figures['kernels_of_created_nodes']:.0f} carry the id of a node that was reported as created and "
+        f"{figures['kernels_of_cloned_nodes']:.0f} one that was reported as cloned"
     )
 
 
