@@ -45,7 +45,7 @@ class Command:
     limit_s: float
     variables: Mapping[str, str] = field(default_factory=dict)
     facts: Callable[[Done], Any] | None = None
-    # Exit codes of a command that has done its work and whose figures say what is wrong.
+    # Exit codes of a command that has done its work: what is wrong is in its figures.
     good_codes: tuple[int, ...] = (0,)
 
 
@@ -123,7 +123,7 @@ class Call:
             pool.shutdown(cancel_futures=True)
 
     def work(self, item: str, body: Callable[[float], Any]) -> None:
-        """Run an item that is a function of the seconds left; its result's `problem` says what failed."""
+        """Run an item that is a function of the seconds left; its result may have a `problem`."""
         begin = time.monotonic()
         try:
             facts = body(self.left_s())

@@ -27,7 +27,7 @@ class Active(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Profiler:
-    """`start(folder, model)` begins to record; `missing(device)` says why it cannot be had, or is None."""
+    """`start(folder, model)` begins to record; `missing(device)` returns why it is unavailable, or None."""
 
     start: Callable[[Path, Any], Active]
     missing: Callable[[str], str | None]

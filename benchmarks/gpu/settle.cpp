@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asks CUPTI on a GPU what its documentation leaves open. Each question runs in a process of its own and
-// prints figures as one line of JSON, which benchmarks/gpu/settle.py reads.
+// prints figures as one line of JSON; benchmarks/gpu/_answers.py makes answers of them.
 //
 //     cupti_settle QUESTION [CUPTI's folder...]
 #include <cstdio>

@@ -16,7 +16,7 @@ def rows(run: gpuprof.Run, query: str) -> list[tuple[object, ...]]:
 
 
 def is_whole(run: gpuprof.Run) -> None:
-    """Nothing is missing, and the run says so."""
+    """Nothing is missing, and the run is marked complete."""
     gpu = run.meta["gpu"]
     assert run.sources["kernels"].method == "cupti", run.sources
     unwanted = {key: gpu[key] for key in ("dropped", "unfinished", "unknown", "truncated", "lost_records")}

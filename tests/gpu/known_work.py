@@ -151,7 +151,7 @@ _stand_in = threading.local()  # the stream that is current in a rehearsal
 
 @contextlib.contextmanager
 def stream_of_its_own(number: int) -> Iterator[None]:
-    """Make a new stream PyTorch's current one; numbers from 1 tell what stands in for them apart."""
+    """Make a new stream PyTorch's current one; numbers from 1 distinguish the stub's streams."""
     if not REHEARSAL:
         with torch.cuda.stream(torch.cuda.Stream()):
             yield

@@ -663,11 +663,11 @@ FIGURES: dict[str, Any] = {
         "torch_expected": 100,
     },
     "native_start_during_profiler": {
-        "answer": {"reason": "another tool uses CUPTI"},
+        "started": {"reason": "another tool uses CUPTI"},
         "torch_kernels": 300,
         "torch_expected": 300,
     },
-    "copies": {"tied": 18, "count": 18, "in_their_span": 18, "spans": 6},
+    "copies": {"with_launch": 18, "count": 18, "in_their_span": 18, "spans": 6},
 }
 
 
