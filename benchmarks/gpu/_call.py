@@ -47,6 +47,8 @@ class Command:
     facts: Callable[[Done], Any] | None = None
     # Exit codes of a command that has done its work: what is wrong is in its figures.
     good_codes: tuple[int, ...] = (0,)
+    # Without an optional item the step is as good.
+    optional: bool = False
 
 
 @dataclass(slots=True)
@@ -81,9 +83,9 @@ class Call:
         """Return the seconds that are left for the step."""
         return self.step_end_s - time.monotonic()
 
-    def add(self, item: str, state: State, **more: Any) -> None:
+    def add(self, item: str, state: State, *, optional: bool = False, **more: Any) -> None:
         """Write an item of the current step."""
-        if state not in ("ok", "skipped"):
+        if state not in ("ok", "skipped") and not optional:
             self.failed.add(self.step)
         self.journal.add(Entry(self.step, item, state, **more))
         seconds = "" if more.get("seconds") is None else f" in {more['seconds']:.1f} s"
@@ -105,6 +107,7 @@ class Call:
         self.add(
             command.item,
             state,
+            optional=command.optional,
             seconds=round(done.seconds, 2),
             problem=None if state == "ok" else done.problem,
             facts=(command.facts or json_lines)(done),

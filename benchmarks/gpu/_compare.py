@@ -19,8 +19,7 @@ from typing import Any
 
 from benchmarks.gpu._journal import Entry, State
 from benchmarks.gpu._processes import run
-
-BASE = "unprofiled"
+from benchmarks.gpu._rounds import BASE
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,9 @@ from typing import Any
 
 from benchmarks.gpu._compare import Comparison, Plan
 from benchmarks.gpu._journal import Entry, Journal
-from benchmarks.gpu._profilers import BASE, PROFILERS
+from benchmarks.gpu._profilers import PROFILERS
 from benchmarks.gpu._pytest_journal import STEP_VARIABLE
+from benchmarks.gpu._rounds import BASE
 from benchmarks.gpu._workloads import WORKLOADS
 
 

@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import gpuprof  # before torch, so that PyTorch finds its operator collector
+from benchmarks.gpu._rounds import BASE
 
-BASE = "unprofiled"
 _CUPTI_BUFFER_BYTES = 8 << 20
 
 

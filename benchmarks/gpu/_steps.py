@@ -54,10 +54,10 @@ def build(call: Call) -> None:
     call.run_together(
         [
             Command("package", python("-m", "benchmarks.gpu._build", call.log, str(left_s)), left_s),
-            Command("machine", python("-m", "benchmarks.gpu._describe"), 60),
-            Command("packages", python("-m", "pip", "list", "--format=freeze"), 60),
-            Command("nvidia-smi", ["nvidia-smi", "-q"], 30),
-            Command("processor", ["sh", "-c", _PROCESSOR], 30),
+            Command("machine", python("-m", "benchmarks.gpu._describe"), 60, optional=True),
+            Command("packages", python("-m", "pip", "list", "--format=freeze"), 60, optional=True),
+            Command("nvidia-smi", ["nvidia-smi", "-q"], 30, optional=True),
+            Command("processor", ["sh", "-c", _PROCESSOR], 30, optional=True),
         ],
         at_once=5,
     )
