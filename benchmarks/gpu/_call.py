@@ -47,6 +47,8 @@ class Command:
     facts: Callable[[Done], Any] | None = None
     # Exit codes of a command that has done its work: what is wrong is in its figures.
     good_codes: tuple[int, ...] = (0,)
+    # Of a command that found nothing to do.
+    skipped_code: int | None = None
     # Without an optional item the step is as good.
     optional: bool = False
 
@@ -101,9 +103,7 @@ class Call:
         done = run(
             command.words, limit_s=limit_s, log=self.log, environment=self._variables(command.variables)
         )
-        state: State = (
-            "timed out" if done.code is None else "ok" if done.code in command.good_codes else "failed"
-        )
+        state = _state(command, done.code)
         self.add(
             command.item,
             state,
@@ -146,6 +146,14 @@ class Call:
             "PYTHONUNBUFFERED": "1",
             **more,
         }
+
+
+def _state(command: Command, code: int | None) -> State:
+    if code is None:
+        return "timed out"
+    if code in command.good_codes:
+        return "ok"
+    return "skipped" if code == command.skipped_code else "failed"
 
 
 def python(*words: str | Path) -> list[str | Path]:

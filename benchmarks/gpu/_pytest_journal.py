@@ -34,6 +34,14 @@ def pytest_runtest_logreport(report: pytest.TestReport) -> None:
     )
 
 
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """End with another exit code where every test was skipped: nothing was tested then."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    ran = any(reporter.stats.get(outcome) for outcome in ("passed", "failed", "error")) if reporter else True
+    if not ran and session.exitstatus == pytest.ExitCode.OK:
+        session.exitstatus = pytest.ExitCode.NO_TESTS_COLLECTED
+
+
 def _problem(report: pytest.TestReport) -> str | None:
     if report.outcome == "passed":
         return None

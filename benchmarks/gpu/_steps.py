@@ -143,7 +143,7 @@ def _pytest(call: Call, file: str, *words: str) -> Command:
     command += ["-p", "benchmarks.gpu._pytest_journal", *words]
     # The machine's own plugins of pytest are no part of this.
     name, variables = " ".join((file, *words)), {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
-    return Command(name, command, call.left_s(), variables, facts=_last_line)
+    return Command(name, command, call.left_s(), variables, facts=_last_line, skipped_code=5)
 
 
 def ceilings(call: Call) -> None:

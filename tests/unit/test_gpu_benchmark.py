@@ -11,6 +11,7 @@ import sys
 import tarfile
 import time
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -362,6 +363,15 @@ def test_each_test_of_pytest_is_a_line(call: Call, tmp_path: Path) -> None:
     assert found["test_good"].facts == {"kernels": 3}
     assert "1 == 2" in str(found["test_bad"].problem)
     assert found["test_not"].problem == "Skipped: no GPU"
+
+
+def test_a_file_whose_tests_were_all_skipped_is_not_ok(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("import pytest\ndef test_it(): pytest.skip('no GPU')\n")
+    call.begin("smoke", 100)
+    command = _steps._pytest(call, "test_it.py")
+    words = [tmp_path / "test_it.py" if word == "tests/gpu/test_it.py" else word for word in command.words]
+    call.run(replace(command, words=words))
+    assert set(states(call).values()) == {"skipped"}
 
 
 # --- wheels ---------------------------------------------------------------------------------------
