@@ -21,7 +21,7 @@ from gpuprof.analyze.ceiling_rows import MOST_DRIFT, Drift
 from gpuprof.analyze.roofline.rows import Roofline
 from gpuprof.bench.measure.host import MachineUse, read_state, use_between
 from gpuprof.errors import UnavailableError
-from gpuprof.profiling import WhichCeilings
+from gpuprof.record.options import WhichCeilings
 
 TRIES = 6
 # Of one processor's time, or of all processors'.
