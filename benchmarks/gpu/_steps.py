@@ -44,7 +44,9 @@ ROOFLINE_CASES = (
     "attention",
 )
 _FOLDERS = "from gpuprof.record.kernels import cupti_folders; print(*cupti_folders(), sep='\\n')"
-_PROCESSOR = "lscpu | head -40; uname -a; cat /sys/devices/system/clocksource/*/current_clocksource"
+# Without names and serial numbers, since reports are published.
+_PROCESSOR = "lscpu | head -40; uname -srm; cat /sys/devices/system/clocksource/*/current_clocksource"
+_NVIDIA_SMI = ("nvidia-smi", "-q", "-d", "CLOCK,POWER,PERFORMANCE,MEMORY,TEMPERATURE,ECC")
 
 
 def build(call: Call) -> None:
@@ -56,7 +58,7 @@ def build(call: Call) -> None:
             Command("package", python("-m", "benchmarks.gpu._build", call.log, str(left_s)), left_s),
             Command("machine", python("-m", "benchmarks.gpu._describe"), 60, optional=True),
             Command("packages", python("-m", "pip", "list", "--format=freeze"), 60, optional=True),
-            Command("nvidia-smi", ["nvidia-smi", "-q"], 30, optional=True),
+            Command("nvidia-smi", _NVIDIA_SMI, 30, optional=True),
             Command("processor", ["sh", "-c", _PROCESSOR], 30, optional=True),
         ],
         at_once=5,
