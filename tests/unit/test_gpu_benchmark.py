@@ -216,14 +216,30 @@ def test_items_that_run_together_have_a_line_each(call: Call) -> None:
     assert found["b"].state == "failed"
 
 
-def test_captures_are_packed_at_once(call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    program = tmp_path / "cupti_capture"
-    program.write_text('#!/bin/sh\necho "kernels 3"\nprintf raw > "$2"\n')
+def stub_program(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Put a script in the place of the program that captures."""
+    program = folder / "cupti_capture"
+    program.write_text("#!/bin/sh\n" + text)
     program.chmod(0o755)
-    monkeypatch.setattr(_steps, "PROGRAM_FOLDER", tmp_path)
+    monkeypatch.setattr(_steps, "PROGRAM_FOLDER", folder)
+
+
+def test_captures_are_packed_after_each_case(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # The third finds the first two in the archive.
+    packed = tmp_path / "gpu-golden.tar.gz"
+    listing = f"if [ $1 = graph ]; then tar -tzf {packed} > {tmp_path}/seen; fi"
+    text = f'echo "kernels 3"\n{listing}\nprintf raw > "$2"\n'
+    stub_program(tmp_path, monkeypatch, text)
     call.begin("captures", 100)
     _steps.captures(call)
-    with tarfile.open(tmp_path / "gpu-golden.tar.gz") as archive:
+    assert (tmp_path / "seen").read_text().split() == [
+        "golden/",
+        "golden/streams.cupti",
+        "golden/transfers.cupti",
+    ]
+    with tarfile.open(packed) as archive:
         assert {name for name in archive.getnames() if "/" in name} == {
             f"golden/{case}.cupti" for case in _steps.CAPTURES
         }
@@ -231,6 +247,16 @@ def test_captures_are_packed_at_once(call: Call, monkeypatch: pytest.MonkeyPatch
     assert found["graph"].facts == {"kernels": 3}
     assert found["pack"].facts["bytes"]["graph.cupti"] == 3
     assert found["replay"].state == "failed"  # there is no such program here
+
+
+def test_without_captures_nothing_is_replayed(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stub_program(tmp_path, monkeypatch, "exit 1\n")
+    call.begin("captures", 100)
+    _steps.captures(call)
+    assert states(call)["captures replay"] == "skipped"
+    assert not (tmp_path / "gpu-golden.tar.gz").exists()
 
 
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
