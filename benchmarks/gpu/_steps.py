@@ -13,6 +13,7 @@ from typing import Any
 
 from benchmarks.gpu._build import BUILD, PROGRAM_FOLDER
 from benchmarks.gpu._call import Call, Command, json_text, python
+from benchmarks.gpu._journal import read
 from benchmarks.gpu._processes import Done
 from benchmarks.gpu._questions import QUESTIONS
 
@@ -166,10 +167,24 @@ def growth(call: Call) -> None:
 
 
 def roofline(call: Call) -> None:
-    """Label the cases whose label is known beforehand, each in a process of its own."""
-    for case in ROOFLINE_CASES:
-        words = python("benchmarks/roofline_cases.py", "--json", "--no-agreement", "--device", "cuda")
-        call.run(Command(case, [*words, "--only", case], 35, facts=json_text))
+    """Label the cases whose label is known beforehand."""
+    _run_in_turn(call, ROOFLINE_CASES, python("-m", "benchmarks.gpu._roofline"))
+
+
+def _run_in_turn(call: Call, items: Sequence[str], words: Sequence[str | Path]) -> None:
+    """Have one process run items, which it writes into the journal; after one that ends it, a new process."""
+    left = list(items)
+    while left:
+        done = call.run(Command(f"from {left[0]}", [*words, *left], call.left_s(), optional=True))
+        if done is None:
+            return
+        entries = [entry for entry in read(call.journal.path) if entry.step == call.step]
+        ended = {entry.item: entry.state for entry in entries if entry.item in left}
+        if "failed" in ended.values():
+            call.failed.add(call.step)
+        left = [item for item in left if item not in ended]
+        if left:  # the first of them ended the process
+            call.add(left.pop(0), "timed out" if done.code is None else "failed", problem=done.problem)
 
 
 def workloads(call: Call) -> None:

@@ -259,6 +259,31 @@ def test_without_captures_nothing_is_replayed(
     assert not (tmp_path / "gpu-golden.tar.gz").exists()
 
 
+IN_TURN = """
+import os, sys
+from benchmarks.gpu._journal import Entry, Journal
+for name in sys.argv[1:]:
+    if name == "crashes":
+        os.abort()
+    Journal.of_environment().add(Entry("roofline", name, "ok", facts=os.getpid()))
+"""
+
+
+def test_items_of_one_process_go_on_after_one_that_ends_it(call: Call) -> None:
+    call.begin("roofline", 100)
+    names = ("first", "second", "crashes", "third")
+    _steps._run_in_turn(call, names, [sys.executable, "-c", IN_TURN])
+    found = {entry.item: entry for entry in read(call.journal.path)}
+    assert {name: found[name].state for name in names} == {
+        "first": "ok",
+        "second": "ok",
+        "crashes": "failed",
+        "third": "ok",
+    }
+    assert found["first"].facts == found["second"].facts != found["third"].facts
+    assert call.failed == {"roofline"}
+
+
 def test_unknown_names_are_refused(tmp_path: Path) -> None:
     result = run_benchmark(tmp_path, "--steps", "doctor,nothing")
     assert result.returncode == 2
