@@ -70,7 +70,9 @@ def agree(name: str, make: Callable[[], ModelAndInputs], device: str = "cpu") ->
     found = Agreement(name, 0.0, None)
 
     def attempt() -> tuple[bool, list[str]]:
-        (first, early), (second, late) = (record(model, inputs, CALLS, backward=True) for _ in range(2))
+        (first, early), (second, late) = (
+            record(model, inputs, CALLS, backward=True, device=device) for _ in range(2)
+        )
         found.share, found.differing = compare(first, second)
         return found.share >= AGREEMENT, [*early, *late]
 

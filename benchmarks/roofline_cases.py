@@ -53,14 +53,14 @@ class Result:
     disturbed: list[str] = field(default_factory=list)
 
 
-def run_case(case: Case) -> Result:
+def run_case(case: Case, device: str = "cpu") -> Result:
     """Run one case, again while the machine is disturbed."""
     torch.manual_seed(0)
     model, inputs = case.make()
     result = Result(case.name, case.must, None)
 
     def attempt() -> tuple[bool, list[str]]:
-        roofline, disturbed = record(model, inputs, case.calls, backward=case.backward)
+        roofline, disturbed = record(model, inputs, case.calls, backward=case.backward, device=device)
         result.tries += 1
         return _judge(case, roofline, result), disturbed
 
@@ -108,7 +108,7 @@ def main() -> int:
     results = []
     for case in _cases(options.device):
         if options.only is None or options.only in case.name:
-            results.append(run_case(case))
+            results.append(run_case(case, options.device))
             if not options.json:
                 print(line(results[-1]), flush=True)
     agreements = []

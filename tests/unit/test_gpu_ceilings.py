@@ -104,10 +104,17 @@ def test_simulated_streams_have_the_sizes_of_the_cache() -> None:
     bench = FakeBench()
     measured(bench)
     sizes = {(stream, size) for what, *rest in bench.asked if what == "stream" for stream, size in [rest]}
-    least = 256 << 20
     assert sizes == {("read", 30_000_000), ("copy", 15_000_000), ("triad", 10_000_000)} | {
-        (stream, max(240_000_000, least)) for stream in ("read", "copy", "triad")
+        (stream, 32 * 60_000_000) for stream in ("read", "copy", "triad")
     }
+
+
+def test_arrays_beyond_the_cache_hold_one_to_two_gibibytes_where_memory_is_free() -> None:
+    plenty = 80_000_000_000
+    assert gpu.dram_array_bytes(4_000_000, plenty) == 1 << 30
+    assert gpu.dram_array_bytes(50_000_000, plenty) == 32 * 50_000_000
+    assert gpu.dram_array_bytes(126_000_000, plenty) == 2 << 30
+    assert 3 * gpu.dram_array_bytes(50_000_000, 6_000_000_000) <= 0.4 * 6_000_000_000
 
 
 def test_simulated_little_memory_makes_small_arrays_and_a_note() -> None:
@@ -115,7 +122,9 @@ def test_simulated_little_memory_makes_small_arrays_and_a_note() -> None:
     bench.free = 750_000_000
     found = measured(bench)
     assert max(size for what, *rest in bench.asked if what == "stream" for size in rest[1:]) == 100_000_000
-    assert "free memory allows arrays of 100 MB where 268 MB are needed" in found.notes[0]
+    assert "free memory allows arrays of 100 MB, less than 8 times the L2 cache" in found.notes[0]
+    bench.free = 3 * 1_300_000_000  # 520 MB for each array
+    assert measured(bench).notes == ()
 
 
 def test_simulated_quick_look_leaves_out_products_and_what_is_worked_out() -> None:

@@ -38,11 +38,14 @@ TYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
 _FMA_TYPES = ("fp64", "fp32", "bf16", "fp16")
 # Arrays that each stream names.
 _STREAMS = {"read": 1, "copy": 2, "triad": 3}
-DRAM_OVER_CACHE = 4
 OF_CACHE = 0.5
 # A cache that does not replace in strict order keeps some of an array: of a larger one a smaller part.
-LEAST_DRAM_ARRAY_BYTES = 256 << 20
+DRAM_OVER_CACHE = 32
+LEAST_DRAM_ARRAY_BYTES = 1 << 30
+MOST_DRAM_ARRAY_BYTES = 2 << 30
 MOST_OF_FREE_MEMORY = 0.4
+# Below this multiple of the cache, what is measured may be the cache's rate.
+LEAST_OVER_CACHE = 8
 
 
 class Bench(Protocol):
@@ -78,6 +81,12 @@ MakeBench = Callable[[int], Bench]
 def open_bench(ordinal: int) -> Bench:
     """Return what measures a device with kernels of our own. Raises RuntimeError with one line."""
     return _native.GpuBench(ordinal, [os.fsencode(folder) for folder in nvrtc_folders()])
+
+
+def dram_array_bytes(l2_bytes: int, free_bytes: int) -> int:
+    """Return how large each of three arrays is whose rate is the device memory's and not the L2 cache's."""
+    wanted = min(max(DRAM_OVER_CACHE * l2_bytes, LEAST_DRAM_ARRAY_BYTES), MOST_DRAM_ARRAY_BYTES)
+    return min(wanted, int(MOST_OF_FREE_MEMORY * free_bytes / 3))
 
 
 def measure_gpu(
@@ -146,15 +155,14 @@ class _GpuMeasurement:
             if l2_bytes > 0:
                 size = int(OF_CACHE * l2_bytes) // arrays
                 rows += self._stream(bench, "memory.l2", stream, size)
-        wanted = max(DRAM_OVER_CACHE * l2_bytes, LEAST_DRAM_ARRAY_BYTES)
-        room = int(MOST_OF_FREE_MEMORY * bench.free_bytes() / 3)
-        if room < wanted:
+        size = dram_array_bytes(l2_bytes, bench.free_bytes())
+        if size < LEAST_OVER_CACHE * l2_bytes:
             self._note(
-                f"free memory allows arrays of {room / 1e6:,.0f} MB where {wanted / 1e6:,.0f} MB are needed: "
-                "memory.dram may include some of the cache"
+                f"free memory allows arrays of {size / 1e6:,.0f} MB, less than {LEAST_OVER_CACHE} times the "
+                "L2 cache: memory.dram may include the cache's rate"
             )
         for stream in _STREAMS:
-            rows += self._stream(bench, "memory.dram", stream, min(room, wanted))
+            rows += self._stream(bench, "memory.dram", stream, size)
         return rows
 
     def _stream(self, bench: Bench, resource: str, stream: str, array_bytes: int) -> Iterator[Ceiling]:

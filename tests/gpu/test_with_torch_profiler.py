@@ -7,8 +7,10 @@ import statistics
 from collections import Counter
 from typing import Any
 
+import expectations
 import pytest
 from expectations import is_whole
+from known_layers import OPERATORS
 
 import gpuprof
 
@@ -20,7 +22,7 @@ def both(cuda: str, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """Return what each of the two recorded, round by round: names and nanoseconds of the kernels."""
     from start_program import start_program
 
-    ran = start_program("beside_torch_profiler", tmp_path_factory.mktemp("beside"))
+    ran = start_program("in_turn_with_torch_profiler", tmp_path_factory.mktemp("in-turn"))
     ours = []
     for number in range(ROUNDS):
         run = gpuprof.open(ran.folder / f"run-{number}")
@@ -66,3 +68,10 @@ def test_recording_inside_a_profiler(program: Any) -> None:
     ran = program("inside_torch_profiler")
     assert ran.facts["theirs"] == 60
     assert ran.run.sources["kernels"].reason == "profiler_active"
+
+
+def test_after_torch_profiler_has_ended(program: Any) -> None:
+    """Its subscription to CUPTI may go on: the recording is complete all the same."""
+    ran = program("after_torch_profiler")
+    assert ran.facts["theirs"] == len(OPERATORS)
+    expectations.operators(ran.run, passes=3)
