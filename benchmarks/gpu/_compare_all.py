@@ -70,7 +70,10 @@ def _plan(wanted: dict[str, Any], left_out: dict[str, str]) -> Plan:
 
 
 def _sees(profiler: str, workload: str) -> bool:
-    return not (WORKLOADS[workload].captured_before and PROFILERS[profiler].is_blind_to_earlier_graphs)
+    known = PROFILERS[profiler]
+    return (
+        not known.is_blind_to_earlier_graphs if WORKLOADS[workload].captured_before else not known.only_graphs
+    )
 
 
 def _left_out(wanted: dict[str, Any]) -> dict[str, str]:

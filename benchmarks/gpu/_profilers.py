@@ -33,6 +33,7 @@ class Profiler:
     missing: Callable[[str], str | None]
     wrapper: Callable[[Path], list[str]] | None = None  # a command that goes before the child's
     is_blind_to_earlier_graphs: bool = False  # does not see kernels of graphs captured before it starts
+    only_graphs: bool = False  # differs from another one in graphs alone
 
 
 class _Nothing:
@@ -41,13 +42,21 @@ class _Nothing:
 
 
 class _Gpuprof:
-    def __init__(self, folder: Path, model: Any, *, everything: bool) -> None:
+    def __init__(
+        self, folder: Path, model: Any, *, everything: bool = False, whole_graphs: bool = False
+    ) -> None:
         self._path = folder / f"{os.getpid()}.gpuprof"
         modules = () if model is None or not everything else (model,)
         self._wanted = ["layers", "operators"] if everything else []
         if _cuda_is_there():
             self._wanted.append("kernels")
-        self._profile = gpuprof.profile(*modules, out=self._path, layers=everything, operators=everything)
+        self._profile = gpuprof.profile(
+            *modules,
+            out=self._path,
+            layers=everything,
+            operators=everything,
+            gpu="whole-graphs" if whole_graphs else "auto",
+        )
         self._profile.__enter__()
 
     def stop(self) -> dict[str, Any]:
@@ -148,8 +157,9 @@ def _nsys(folder: Path) -> list[str]:
 PROFILERS: dict[str, Profiler] = {
     BASE: Profiler(lambda _folder, _model: _Nothing(), _always),
     "gpuprof": Profiler(lambda folder, model: _Gpuprof(folder, model, everything=True), _always),
-    "gpuprof, kernels only": Profiler(
-        lambda folder, model: _Gpuprof(folder, model, everything=False), _needs_cuda
+    "gpuprof, kernels only": Profiler(lambda folder, model: _Gpuprof(folder, model), _needs_cuda),
+    "gpuprof, whole graphs": Profiler(
+        lambda folder, model: _Gpuprof(folder, model, whole_graphs=True), _needs_cuda, only_graphs=True
     ),
     "torch.profiler": Profiler(
         lambda _folder, _model: _TorchProfiler(cpu=True, cuda=_cuda_is_there()), _always

@@ -20,7 +20,7 @@ from benchmarks.gpu._questions import QUESTIONS
 CAPTURES = ("streams", "transfers", "graph", "dropped", "forced_flush")
 CAPTURES_LIMIT_BYTES = 5_000_000
 KEY_WORKLOADS = ("small_kernels", "convnet.inference.1", "transformer.decode", "graph.decode")
-KEY_PROFILERS = ("gpuprof", "gpuprof, kernels only", "torch.profiler")
+KEY_PROFILERS = ("gpuprof", "gpuprof, kernels only", "gpuprof, whole graphs", "torch.profiler")
 REST_WORKLOADS = ("convnet.inference.32", "convnet.training.32", "transformer.prefill", "streams", "compiled")
 REST_PROFILERS = ("gpuprof", "torch.profiler", "proton", "cupti-python")
 # Files of tests/gpu that no other step runs, in pieces of about the same time. What compares durations runs

@@ -19,7 +19,8 @@ def is_whole(run: gpuprof.Run) -> None:
     """Nothing is missing, and the run is marked complete."""
     gpu = run.meta["gpu"]
     assert run.sources["kernels"].method == "cupti", run.sources
-    unwanted = {key: gpu[key] for key in ("dropped", "unfinished", "unknown", "truncated", "lost_records")}
+    counts = ("dropped", "unfinished", "unknown", "truncated", "lost_records", "outside")
+    unwanted = {key: gpu[key] for key in counts}
     assert not any(unwanted.values()), unwanted
     assert rows(run, "SELECT name FROM kernels WHERE launch_ns IS NULL") == []
     assert run.meta["complete"], run.meta["notes"]

@@ -120,6 +120,8 @@ def test_a_profiler_is_left_out_where_it_sees_nothing(tmp_path: Path) -> None:
     assert not _sees("proton", "graph.decode")
     assert _sees("proton", "small_kernels")
     assert _sees("gpuprof", "graph.decode")
+    assert _sees("gpuprof, whole graphs", "graph.decode")
+    assert not _sees("gpuprof, whole graphs", "small_kernels")
     plan = Plan("cpu", ["work", "graph"], ["unprofiled", "slow"], rounds=1, limit_s=1000)
     sees = lambda profiler, workload: (profiler, workload) != ("slow", "graph")  # noqa: E731
     rows = _rounds.rows(facts_of(scripted(tmp_path, plan, sees=sees)[1]))
