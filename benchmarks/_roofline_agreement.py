@@ -14,7 +14,8 @@ from benchmarks._roofline_tries import record, until_undisturbed
 import torch
 from torch import nn
 
-from gpuprof.analyze.roofline.rows import Roofline, RooflineRow
+from gpuprof.analyze.roofline.build import Roofline
+from gpuprof.analyze.roofline.rows import RooflineRow
 
 AGREEMENT = 0.95
 
@@ -69,7 +70,9 @@ def agree(name: str, make: Callable[[], ModelAndInputs], device: str = "cpu") ->
     found = Agreement(name, 0.0, None)
 
     def attempt() -> tuple[bool, list[str]]:
-        (first, early), (second, late) = (record(model, inputs, CALLS, backward=True) for _ in range(2))
+        (first, early), (second, late) = (
+            record(model, inputs, CALLS, backward=True, device=device) for _ in range(2)
+        )
         found.share, found.differing = compare(first, second)
         return found.share >= AGREEMENT, [*early, *late]
 

@@ -19,13 +19,14 @@ import torch
 from torch import nn
 
 from gpuprof import _native
+from gpuprof.analyze.roofline.labels import Resource
 from gpuprof.analyze.roofline.rows import RooflineRow
 from gpuprof.run.processor import data_caches, usable_processors
 
 ABOVE_ROOF = 1.05
 # A library that takes this many times as long as reading alone is slow, and one that takes so little is not.
 _SURELY_SLOW, _SURELY_FAST = 0.5, 0.8
-_AS_THE_LIBRARY_READS = "memory where the library reads as fast as memory delivers, else under-utilised"
+_AS_THE_LIBRARY_READS = "memory where the library reads as fast as memory delivers, else underutilized"
 
 
 def cpu_cases() -> list[Case]:
@@ -102,7 +103,7 @@ def last_cache_bytes() -> int:
 
 def cached(row: RooflineRow) -> bool:
     """Tell whether a cache served it, and not faster than it can."""
-    return row.memory_level in ("l1", "l2", "l3") and (row.used["memory"] or 0) <= ABOVE_ROOF
+    return row.memory_level in ("l1", "l2", "l3") and (row.used[Resource.MEMORY] or 0) <= ABOVE_ROOF
 
 
 def as_the_library_reads(row: RooflineRow) -> bool:
@@ -111,7 +112,7 @@ def as_the_library_reads(row: RooflineRow) -> bool:
     rates = _native.measure_streams(["read"], array_bytes, usable_processors(), 0.01, 8)["read"]["per_second"]
     share = (row.bytes or 0) / max(rates) * 1e9 / row.time_ns
     may_be = ({"memory"} if share > _SURELY_SLOW else set()) | (
-        {"under-utilised"} if share < _SURELY_FAST else set()
+        {"underutilized"} if share < _SURELY_FAST else set()
     )
     return row.bound in may_be
 

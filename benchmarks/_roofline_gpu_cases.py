@@ -18,7 +18,7 @@ from benchmarks._roofline_models import (
 import torch
 
 DEVICE = "cuda"
-_LEAST_FAR_BYTES = 256 << 20
+_LEAST_FAR_BYTES = 1 << 30
 
 
 def gpu_cases() -> list[Case]:
@@ -65,14 +65,14 @@ def _small_cases() -> list[Case]:
             behind_a_product,
             "aten::add",
             "latency, and not launch: it waits in line",
-            lambda row: row.bound in ("latency", "under-utilised"),
+            lambda row: row.bound in ("latency", "underutilized"),
             calls=100,
         ),
     ]
 
 
 def far_elements() -> int:
-    """Return how many fp32 numbers are four times as large as the cache."""
+    """Return how many fp32 numbers no cache holds."""
     cache = getattr(torch.cuda.get_device_properties(0), "L2_cache_size", 0)
     return max(4 * int(cache), _LEAST_FAR_BYTES) // 4
 

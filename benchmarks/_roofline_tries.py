@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import gpuprof
 
@@ -14,9 +16,12 @@ import gpuprof
 import torch
 from torch import nn
 
-from gpuprof.analyze.ceiling_rows import MOST_DRIFT, Drift
-from gpuprof.analyze.roofline.rows import Roofline
+from gpuprof.analyze.ceilings import of_run as ceilings_of_run
+from gpuprof.analyze.ceilings.ceiling import MOST_DRIFT, Drift
+from gpuprof.analyze.roofline.build import Roofline
 from gpuprof.bench.measure.host import MachineUse, read_state, use_between
+from gpuprof.errors import UnavailableError
+from gpuprof.record.options import WhichCeilings
 
 TRIES = 6
 # Of one processor's time, or of all processors'.
@@ -26,9 +31,13 @@ _WARM_UP = 2
 
 
 def record(
-    model: nn.Module, inputs: tuple[Any, ...], calls: int, *, backward: bool
+    model: nn.Module, inputs: tuple[Any, ...], calls: int, *, backward: bool, device: str = "cpu"
 ) -> tuple[Roofline, list[str]]:
-    """Record calls of a model; returns its roofline and what disturbed it."""
+    """Record calls of a model; returns its roofline and what disturbed it.
+
+    On a GPU the processors' ceilings are left out: they take a minute of its time, and their drift says
+    nothing about it.
+    """
 
     def call() -> None:
         result = model(*inputs)
@@ -39,12 +48,19 @@ def record(
         for _ in range(_WARM_UP):
             call()
         path = Path(folder) / "case.gpuprof"
-        with gpuprof.profile(model, out=path, work=True, ceilings="around") as recording:
+        which: WhichCeilings = "around" if device == "cpu" else "cached"
+        without = contextlib.nullcontext() if device == "cpu" else _no_ceilings_of_processors()
+        with without, gpuprof.profile(model, out=path, work=True, ceilings=which) as recording:
             before = read_state()
             for _ in range(calls):
                 call()
             use = use_between(before, read_state())
         return recording.run.roofline(), [*_drifts(recording.run.meta), *_neighbours(use)]
+
+
+def _no_ceilings_of_processors() -> contextlib.AbstractContextManager[object]:
+    error = UnavailableError("the processors' ceilings are left out in a benchmark of a GPU")
+    return mock.patch.object(ceilings_of_run, "load_ceilings", side_effect=error)
 
 
 def _drifts(meta: dict[str, Any]) -> Iterator[str]:

@@ -110,7 +110,7 @@ def _work_row(name: str, what: str, make: ModelMaker, steps: int, settings: Sett
         Contestant("gpuprof, work=True", loop, count, counted, "gpuprof"),
     ]
     # The look at the ceilings after a recording leaves caches and clocks as no program would find them.
-    with mock.patch("gpuprof.analyze.ceilings_of_run._look_again", return_value=None):
+    with mock.patch("gpuprof.analyze.ceilings.of_run._measure_again", return_value=None):
         figures = ratios(time_rounds(contestants, settings.rounds, settings.seed), _UNCOUNTED)
     return Row(
         name,

@@ -39,7 +39,7 @@ if __name__ == "__main__":
 from benchmarks._machine import describe_code, describe_machine, load_average
 from benchmarks._output import show
 from gpuprof import _native
-from gpuprof.analyze.ceilings import DRAM_OVER_CACHE, LEAST_DRAM_ARRAY_BYTES
+from gpuprof.analyze.ceilings.cpu import DRAM_OVER_CACHE, LEAST_DRAM_ARRAY_BYTES
 from gpuprof.run.processor import data_caches, usable_processors
 from gpuprof.stats.quantiles import quantile_of
 

@@ -88,7 +88,9 @@ def buffer(first, count):
     records = np.zeros(count, dtype=RECORD)
     numbers = random.permutation(count)
     records["kind"] = 10
-    records["start"] = time.monotonic_ns() + 1000 * numbers
+    now = ctypes.c_uint64()
+    assert cupti.cuptiGetTimestamp(ctypes.byref(now)) == 0
+    records["start"] = now.value + 1000 * numbers
     records["end"] = records["start"] + 900
     records["correlation"] = first + numbers
     records["name"] = places[(first + numbers) % len(places)]
@@ -119,6 +121,7 @@ with Peak() as recording:
         with gpuprof.span(f"step {first % 7}"):
             for correlation in range(first, first + count):
                 _native.link_gpu_work("launch", correlation)
+                _native.link_gpu_work("launch_end", correlation)
         waits += hand_over(buffer(first, count))
     totals = _native.gpu_stop()
 segments = sum(entry.stat().st_size for entry in os.scandir(run + "/segments"))

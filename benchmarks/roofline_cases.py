@@ -33,7 +33,8 @@ from benchmarks._roofline_agreement import Agreement, agree, residual, transform
 from benchmarks._roofline_case import Case
 from benchmarks._roofline_cpu_cases import cpu_cases
 from benchmarks._roofline_tries import TRIES, record, until_undisturbed
-from gpuprof.analyze.roofline.rows import Roofline, RooflineRow
+from gpuprof.analyze.roofline.build import Roofline
+from gpuprof.analyze.roofline.rows import RooflineRow
 from gpuprof.run.processor import usable_processors
 
 
@@ -52,14 +53,14 @@ class Result:
     disturbed: list[str] = field(default_factory=list)
 
 
-def run_case(case: Case) -> Result:
+def run_case(case: Case, device: str = "cpu") -> Result:
     """Run one case, again while the machine is disturbed."""
     torch.manual_seed(0)
     model, inputs = case.make()
     result = Result(case.name, case.must, None)
 
     def attempt() -> tuple[bool, list[str]]:
-        roofline, disturbed = record(model, inputs, case.calls, backward=case.backward)
+        roofline, disturbed = record(model, inputs, case.calls, backward=case.backward, device=device)
         result.tries += 1
         return _judge(case, roofline, result), disturbed
 
@@ -74,7 +75,7 @@ def _judge(case: Case, roofline: Roofline, result: Result) -> bool:
         result.evidence = f"no {case.operator} among {seen}"
         return False
     result.bound, result.roof_share = row.bound_text, row.roof_share
-    result.confidence, result.evidence = row.confidence, row.evidence
+    result.confidence, result.evidence = row.confidence, row.evidence_text
     return case.holds(row)
 
 
@@ -107,7 +108,7 @@ def main() -> int:
     results = []
     for case in _cases(options.device):
         if options.only is None or options.only in case.name:
-            results.append(run_case(case))
+            results.append(run_case(case, options.device))
             if not options.json:
                 print(line(results[-1]), flush=True)
     agreements = []

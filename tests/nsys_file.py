@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes SQLite files with the tables that Nsight Systems documents for its export.
+"""Writes SQLite files with the tables of Nsight Systems' exports, as versions from 2021 to 2026 wrote them.
 
 A program too: `nsys_file.py OUT.sqlite` writes a small one, as the stub of nsys does.
 """
@@ -38,7 +38,27 @@ TABLES = {
     "TARGET_INFO_SESSION_START_TIME": "utcEpochNs INT, utcTime TEXT, localTime TEXT",
     "ThreadNames": "nameId INT, priority INT, globalTid INT",
     "PROCESSES": "globalPid INT, pid INT, name TEXT",
+    "CUPTI_ACTIVITY_KIND_GRAPH_TRACE": "start INTEGER NOT NULL, end INTEGER NOT NULL, "
+    "deviceId INTEGER NOT NULL, contextId INTEGER NOT NULL, greenContextId INTEGER, "
+    "streamId INTEGER NOT NULL, correlationId INTEGER, globalPid INTEGER, graphId INTEGER NOT NULL, "
+    "graphExecId INTEGER NOT NULL",
+    "TARGET_INFO_GPU": "vmId INTEGER NOT NULL, id INTEGER NOT NULL, name TEXT, busLocation TEXT, "
+    "isDiscrete INTEGER, l2CacheSize INTEGER, totalMemory INTEGER, memoryBandwidth INTEGER, "
+    "clockRate INTEGER, smCount INTEGER, uuid TEXT, chipName TEXT, computeMajor INTEGER, "
+    "computeMinor INTEGER",
+    "TARGET_INFO_CUDA_DEVICE": "gpuId INTEGER, cudaId INTEGER NOT NULL, pid INTEGER NOT NULL, uuid TEXT, "
+    "numMultiprocessors INTEGER",
+    "TARGET_INFO_SYSTEM_ENV": "globalVid INTEGER, devStateName TEXT NOT NULL, name TEXT NOT NULL, "
+    "nameEnum INTEGER NOT NULL, value TEXT NOT NULL",
+    "META_DATA_CAPTURE": "name TEXT NOT NULL, value TEXT",
+    "META_DATA_EXPORT": "name TEXT NOT NULL, value TEXT",
+    "MPI_RANKS": "globalPid INTEGER, rank INTEGER",
+    "OSRT_API": "start INTEGER NOT NULL, end INTEGER NOT NULL, globalTid INTEGER, correlationId INTEGER, "
+    "nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL",
 }
+# Those that say what the capture was of; the others hold what happened.
+FACTS = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_DEVICE", "TARGET_INFO_SYSTEM_ENV", "META_DATA_CAPTURE")
+FACTS += ("META_DATA_EXPORT", "MPI_RANKS", "PROCESSES")
 
 
 class NsysFile:
@@ -78,6 +98,24 @@ class NsysFile:
         names = {"demangledName": self.text(name), "shortName": self.text(name.partition("<")[0])}
         self.add_work("KERNEL", start, end, correlation, **names, **columns)
 
+    def add_graph(self, start: int, end: int, correlation: int, graph: int, **columns: Any) -> None:
+        self.add_work("GRAPH_TRACE", start, end, correlation, graphId=graph, graphExecId=graph + 1, **columns)
+
+    def add_gpu(self, number: int, name: str = "NVIDIA GeForce RTX 3080", **columns: Any) -> None:
+        known = {"uuid": f"554a6988-{number}", "totalMemory": 10_736_893_952, "l2CacheSize": 5_242_880}
+        known |= {"memoryBandwidth": 760_080_000_000, "clockRate": 1_710_000_000, "smCount": 68}
+        known |= {"computeMajor": 8, "computeMinor": 6, "vmId": 1 << 48, **columns}
+        self.add("TARGET_INFO_GPU", id=number, name=name, **known)
+
+    def add_environment(self, **values: Any) -> None:
+        for number, (name, value) in enumerate(values.items()):
+            state = {"devStateName": "Local (CLI)", "nameEnum": number}
+            self.add("TARGET_INFO_SYSTEM_ENV", name=name, value=str(value), **state)
+
+    def add_facts(self, table: str, *facts: tuple[str, str]) -> None:
+        for name, value in facts:
+            self.add(table, name=name, value=value)
+
     def close(self) -> None:
         self.connection.commit()
         self.connection.close()
@@ -105,6 +143,16 @@ def write_small(path: Path) -> None:
     file.add_work("MEMCPY", 8_100, 8_200, 12, bytes=512, copyKind=1, srcKind=1, dstKind=2)
     file.add_work("MEMSET", 8_300, 8_400, 99, bytes=64, memKind=2)
     file.add_work("SYNCHRONIZATION", 8_500, 8_600, 98, syncType=3)
+    file.add_gpu(0)
+    file.add_environment(
+        CpuCores=12, CpuDescription="12th Gen Intel(R) Core(TM) i5", NvDriverVersion="591.86"
+    )
+    file.add_environment(
+        OsDescription="Ubuntu 24.04.3 LTS", CpuArchitecture="x86_64", CudaDriverVersion=13010
+    )
+    file.add_facts("META_DATA_EXPORT", ("EXPORT_PRODUCT_VERSION", "2026.1.1.204"))
+    file.add_facts("META_DATA_CAPTURE", ("PROCESS_0:COMMAND", "python"), ("PROCESS_0:ARGUMENT_0", "train.py"))
+    file.add("OSRT_API", start=10, end=20, globalTid=GLOBAL_THREAD, nameId=1, returnValue=0)
     file.close()
 
 

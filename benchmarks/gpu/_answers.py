@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From figures to answers, one function for each question of `settle.py`."""
+"""From figures to answers, one function for each question."""
 
 from __future__ import annotations
 
@@ -49,21 +49,24 @@ def _residual_cost(figures: Figures) -> str:
     bare = _median(figures, "without_cupti_ns")
     phases = {"loaded": "before", "recording": "recording", "stopped": "stopped", "finalized": "finalized"}
     added = {name: _median(figures, f"{key}_ns") - bare for name, key in phases.items()}
-    told = ", ".join(f"{name} {value:+,.0f} ns" for name, value in added.items())
+    parts = ", ".join(f"{name} {value:+,.0f} ns" for name, value in added.items())
     return (
-        f"against {bare:,.0f} ns a launch without CUPTI: {told}; "
+        f"against {bare:,.0f} ns a launch without CUPTI: {parts}; "
         f"cuptiFinalize took {figures['finalize_took_ns'] / 1e6:,.1f} ms"
     )
 
 
 def _clock_error(figures: Figures) -> str:
     low, high = max(figures["ahead_at_least_ns"]), min(figures["ahead_at_most_ns"])
+    differences = figures["clock_difference_ns"]
+    moved = f"; CUPTI's clock moved by {max(differences) - min(differences):,.0f} ns against the CPU's"
     if low <= high:
         return (
             f"the GPU's times are between {low:,.0f} and {high:,.0f} ns ahead of the CPU's: "
-            f"an error of at most {max(abs(low), abs(high)):,.0f} ns"
+            f"an error of at most {max(abs(low), abs(high)):,.0f} ns{moved}"
         )
-    return f"no constant difference fits: it drifts over the seconds by at least {low - high:,.0f} ns"
+    drift_ns = low - high
+    return f"no constant difference fits: it drifts over the seconds by at least {drift_ns:,.0f} ns{moved}"
 
 
 def _timestamp_clock(figures: Figures) -> str:
@@ -93,47 +96,49 @@ def _empty_buffers(figures: Figures) -> str:
 def _dropped_records(figures: Figures) -> str:
     missing = figures["launched"] - figures["recorded"]
     verdict = "is exact" if missing == figures["dropped"] else "is not exact"
-    return f"it {verdict}: {missing:,.0f} records are missing, {figures['dropped']:,.0f} are told as dropped"
+    return (
+        f"it {verdict}: {missing:,.0f} records are missing, {figures['dropped']:,.0f} are reported as dropped"
+    )
 
 
 def _flush_while_running(figures: Figures) -> str:
-    def told(flush: str) -> str:
+    def parts(flush: str) -> str:
         took = figures[f"{flush}_flush_took_ns"] / 1e6
         return f"{flush}: {figures[f'{flush}_flush_kernels']:.0f} finished kernels in {took:,.1f} ms"
 
-    return f"{told('plain')}; {told('forced')}; afterwards {figures['afterwards_kernels']:.0f}"
+    return f"{parts('plain')}; {parts('forced')}; afterwards {figures['afterwards_kernels']:.0f}"
 
 
 def _graph_clones(figures: Figures) -> str:
     phases = ("capture", "instantiate", "clone", "launch")
-    told = ", ".join(
+    parts = ", ".join(
         f"{phase} {figures[f'{phase}_created']:.0f} created {figures[f'{phase}_cloned']:.0f} cloned"
         for phase in phases
     )
     return (
-        f"callbacks: {told}; of {figures['kernels']:.0f} replayed kernels, "
-        f"{figures['kernels_of_created_nodes']:.0f} carry the id of a node that was told as created and "
-        f"{figures['kernels_of_cloned_nodes']:.0f} one that was told as cloned"
+        f"callbacks: {parts}; of {figures['kernels']:.0f} replayed kernels, "
+        f"{figures['kernels_of_created_nodes']:.0f} carry the id of a node that was reported as created and "
+        f"{figures['kernels_of_cloned_nodes']:.0f} one that was reported as cloned"
     )
 
 
 def _torch_profiler(figures: Figures) -> str:
-    told = []
+    parts = []
     for case, found in figures.items():
         name = case.replace("_", " ")
         part = [f"torch {found['torch_kernels']} of {found['torch_expected']}"]
         if "gpuprof_kernels" in found:
             part.insert(0, f"gpuprof {found['gpuprof_kernels']} of {found['gpuprof_expected']}")
-        if "answer" in found:
-            part.insert(0, f"CUPTI answers {found['answer']['reason'] or 'yes'!r}")
-        told.append(f"{name}: {', '.join(part)}")
-    return "; ".join(told)
+        if "started" in found:
+            part.insert(0, f"the start: {found['started']['reason'] or 'yes'!r}")
+        parts.append(f"{name}: {', '.join(part)}")
+    return "; ".join(parts)
 
 
 def _runtime_copies(figures: Figures) -> str:
     found = figures["copies"]
     return (
-        f"{found['tied']} of {found['count']} transfers have the id of a launch callback, "
+        f"{found['with_launch']} of {found['count']} transfers have the id of a launch callback, "
         f"{found['in_their_span']} are in their span; {found['spans']} were asked for"
     )
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Building gpuprof on a machine without a network, of what the machine has and a folder of wheels.
 
+    python -m benchmarks.gpu._build LOG SECONDS
+
 Nothing of the machine's own environment is changed: packages go into a folder of their own in `build/`,
 which stays when the sources are copied there anew.
 """
@@ -8,15 +10,17 @@ which stays when the sources are copied there anew.
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from benchmarks.gpu._processes import REPOSITORY, run
+from benchmarks.gpu._processes import REPOSITORY, Done, run
 from benchmarks.gpu._report import PACKAGE_SOURCES, source_digest
 
 WHEELS = Path(__file__).resolve().parent / "wheels"
@@ -67,30 +71,33 @@ def _package_digest() -> str:
 
 
 def build(limit_s: float, log: Path) -> dict[str, Any]:
-    """Install what is missing, gpuprof, and the native programs for a GPU."""
+    """Install what is missing; build gpuprof and, at the same time, the native programs for a GPU."""
     installed, missing = install_missing(limit_s, log)
     section: dict[str, Any] = {"installed": installed, "missing": missing}
     lacking = [package for package in missing if package in NEEDED]
     if lacking:
         section["problem"] = f"no wheel of {', '.join(lacking)} in {WHEELS.name}/: run fetch_wheels.py first"
         return section
-    done = run(
-        [
-            *_pip(), "--no-build-isolation", "--no-deps", "--upgrade", "--target", PACKAGE,
-            "--config-settings=cmake.define.GPUPROF_WERROR=OFF",
-            f"--config-settings=build-dir={BUILD / 'cmake'}", REPOSITORY,
-        ],
-        limit_s=limit_s, log=log, environment=environment(),
-    )  # fmt: skip
-    section["package_s"] = done.seconds
-    if done.problem is not None:
-        section["problem"] = f"gpuprof could not be built: {done.problem}"
+    with ThreadPoolExecutor() as pool:
+        package = pool.submit(_build_package, limit_s, log)
+        programs = pool.submit(_build_programs, limit_s, log)
+    section["package_s"] = round(package.result().seconds, 1)
+    if (problem := package.result().problem) is not None:
+        section["problem"] = f"gpuprof could not be built: {problem}"
         return section
     _BUILT.write_text(_package_digest(), encoding="ascii")
-    problem = _build_programs(limit_s, log)
-    if problem is not None:
+    if (problem := programs.result()) is not None:
         section["problem"] = f"the native programs could not be built: {problem}"
     return section
+
+
+def _build_package(limit_s: float, log: Path) -> Done:
+    words: list[str | Path] = [
+        *_pip(), "--no-build-isolation", "--no-deps", "--upgrade", "--target", PACKAGE,
+        "--config-settings=cmake.define.GPUPROF_WERROR=OFF",
+        f"--config-settings=build-dir={BUILD / 'cmake'}", REPOSITORY,
+    ]  # fmt: skip
+    return run(words, limit_s=limit_s, log=log, environment=environment())
 
 
 def install_missing(limit_s: float, log: Path) -> tuple[list[str], list[str]]:
@@ -160,3 +167,17 @@ def _header_folders() -> list[Path]:
             if Path(entry, name, "include", "cupti_activity.h").is_file():
                 found.append(Path(entry, name))
     return found
+
+
+def main(log: str, limit_s: str) -> int:
+    """Build, and print what was done as a line of JSON."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    section = build(float(limit_s), Path(log))
+    print(json.dumps(section))
+    if "problem" in section:
+        print(section["problem"], file=sys.stderr)
+    return 1 if "problem" in section else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

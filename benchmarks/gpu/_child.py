@@ -27,7 +27,7 @@ from benchmarks.gpu._workloads import WORKLOADS, Job, Sizes
 
 
 def main(profiler: str, device: str, folder: str, plan_text: str) -> None:
-    """Run the plan; a workload that fails is told, and the next one goes on."""
+    """Run the plan; a workload that fails has an error in its line, and the next one goes on."""
     plan = json.loads(plan_text)
     for name, steps in plan["workloads"]:
         try:
@@ -53,7 +53,7 @@ def measure(
     _chunk(job, device, steps)
     during = _chunks(job, device, steps, plan["chunks"])
     ended = time.perf_counter()
-    told = active.stop()
+    recorded = active.stop()
     stopped = time.perf_counter()
     after = _chunks(job, device, steps, plan["chunks"])
     return {
@@ -62,7 +62,7 @@ def measure(
         "after_s": after,
         "start_s": started - begin,
         "stop_s": stopped - ended,
-        "told": told,
+        "recorded": recorded,
     }
 
 

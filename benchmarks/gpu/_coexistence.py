@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What becomes of gpuprof and of torch.profiler in one process, and whose copies are tied to their launch.
+"""gpuprof and torch.profiler in one process, and copies with their launches.
 
     python -m benchmarks.gpu._coexistence CASE
 
@@ -34,7 +34,7 @@ Figures = dict[str, Any]
 def main(case: str) -> None:
     """Run a case and print its figures."""
     torch.zeros(1, device="cuda")
-    with tempfile.TemporaryDirectory(prefix="gpuprof-settle-") as folder:
+    with tempfile.TemporaryDirectory(prefix="gpuprof-coexistence-") as folder:
         print(json.dumps(CASES[case](Path(folder))))
 
 
@@ -55,7 +55,7 @@ def _profiler() -> Any:
     return profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA])
 
 
-def _told(recording: Any) -> Figures:
+def _recorded(recording: Any) -> Figures:
     run = recording.run
     found = run.sql("SELECT count(*) FROM kernels WHERE name LIKE '%elementwise%'").fetchall()
     return {
@@ -72,9 +72,9 @@ def _profiler_inside(folder: Path) -> Figures:
         with _profiler() as theirs:
             _work()
         _work()
-    told = _told(recording)
+    recorded = _recorded(recording)
     return {
-        **told,
+        **recorded,
         "gpuprof_expected": 2 * KERNELS,
         "torch_kernels": _kernels_of(theirs),
         "torch_expected": KERNELS,
@@ -87,9 +87,9 @@ def _gpuprof_inside(folder: Path) -> Figures:
         with gpuprof.profile(out=folder / "run") as recording:
             _work()
         _work()
-    told = _told(recording)
+    recorded = _recorded(recording)
     return {
-        **told,
+        **recorded,
         "gpuprof_expected": 0,
         "torch_kernels": _kernels_of(theirs),
         "torch_expected": 3 * KERNELS,
@@ -106,9 +106,9 @@ def _one_after_the_other(folder: Path) -> Figures:
     with gpuprof.profile(out=folder / "again") as again:
         _work()
     return {
-        **_told(recording),
+        **_recorded(recording),
         "gpuprof_expected": KERNELS,
-        "gpuprof_again": _told(again)["gpuprof_kernels"],
+        "gpuprof_again": _recorded(again)["gpuprof_kernels"],
         "torch_kernels": _kernels_of(before),
         "torch_kernels_after": _kernels_of(after),
         "torch_expected": KERNELS,
@@ -129,13 +129,13 @@ def _on_another_thread(folder: Path) -> Figures:
         thread.start()
         thread.join()
         _work()
-    told = _told(recording)
+    recorded = _recorded(recording)
     seen = [_kernels_of(profiler) for profiler in found]
-    return {**told, "gpuprof_expected": 2 * KERNELS, "torch_kernels": seen, "torch_expected": KERNELS}
+    return {**recorded, "gpuprof_expected": 2 * KERNELS, "torch_kernels": seen, "torch_expected": KERNELS}
 
 
 def _native_start_during_profiler(folder: Path) -> Figures:
-    """Ask CUPTI itself, past gpuprof's own care, what it answers to a second tool."""
+    """Start the native recording, which does not look for a profiler, while CUPTI has one."""
     folders = [os.fsencode(path) for path in cupti_folders()]
     with _profiler() as theirs:
         _work()
@@ -146,7 +146,7 @@ def _native_start_during_profiler(folder: Path) -> Figures:
         _native.stop_recording()
         _work()
     return {
-        "answer": started,
+        "started": started,
         "totals": stopped,
         "torch_kernels": _kernels_of(theirs),
         "torch_expected": 3 * KERNELS,
@@ -164,7 +164,7 @@ def _profiler_during_native_recording(folder: Path) -> Figures:
     stopped = _native.gpu_stop()
     _native.stop_recording()
     return {
-        "answer": started,
+        "started": started,
         "totals": stopped,
         "torch_kernels": _kernels_of(theirs),
         "torch_expected": KERNELS,
@@ -195,7 +195,7 @@ def _copies(folder: Path) -> Figures:
     ).fetchall()
     return {
         "transfers": [list(row) for row in rows],
-        "tied": sum(bool(row[5]) for row in rows),
+        "with_launch": sum(bool(row[5]) for row in rows),
         "in_their_span": sum(row[4] in actions for row in rows),
         "count": len(rows),
         "spans": len(actions),

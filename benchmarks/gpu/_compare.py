@@ -1,27 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Profilers side by side: rounds of fresh processes, one for each profiler, in a random order.
 
-A first process, whose figures are thrown away, fills the caches of compilers and says how long a step
-takes, so that all profilers run as many steps. The ratio of a profiler is that of its processes to the
-unprofiled ones of the same rounds. How much it adds within its own process is told beside it.
+A first process, whose figures are not used, fills the caches of compilers and finds how long a step takes, so
+that all profilers run as many steps. Each process is an item of the call's journal when it has ended;
+`_rounds.py` makes ratios of them.
 """
 
 from __future__ import annotations
 
 import json
 import random
-import statistics
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from benchmarks.gpu._journal import Entry, State
 from benchmarks.gpu._processes import run
-from benchmarks.gpu._statistics import describe, paired_ratio
-
-BASE = "unprofiled"
+from benchmarks.gpu._rounds import BASE
 
 
 @dataclass(frozen=True)
@@ -44,54 +42,51 @@ class Plan:
 
 @dataclass(slots=True)
 class Comparison:
-    """What was measured so far: for each workload and profiler, a child's figures by round."""
+    """`add` writes an item; `sees` says whether a profiler can see a workload."""
 
     plan: Plan
     folder: Path
     log: Path
-    save: Callable[[dict[str, Any]], None]
-    prefix: dict[str, list[str]] = field(default_factory=dict)
+    add: Callable[[Entry], None]
+    step: str = "workloads"
+    prefix: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    sees: Callable[[str, str], bool] = lambda _profiler, _workload: True
     steps: dict[str, int] = field(default_factory=dict)
-    measured: dict[str, dict[str, dict[int, Any]]] = field(default_factory=dict)
-    problems: list[str] = field(default_factory=list)
 
-    def run(self) -> dict[str, Any]:
-        """Measure until the rounds or the time are spent; `save` is called after each process."""
+    def run(self) -> int:
+        """Measure until the rounds or the time are spent; returns the rounds that are complete."""
         deadline = time.monotonic() + self.plan.limit_s
         self._calibrate(deadline)
+        if not self.steps:  # nothing to measure, and each round would fail in the same way
+            return 0
         order = random.Random(self.plan.seed)
         for number in range(self.plan.rounds):
             begin = time.monotonic()
             for profiler in order.sample(list(self.plan.profilers), len(self.plan.profilers)):
                 if time.monotonic() >= deadline:
-                    self.problems.append(f"the time was spent in round {number + 1}")
-                    return self.result()
+                    return number
                 self._measure(number, profiler, deadline)
-                self.save(self.result())
             if time.monotonic() + (time.monotonic() - begin) > deadline:
-                break  # another round would be cut off
-        return self.result()
-
-    def result(self) -> dict[str, Any]:
-        """Return what is reported."""
-        rows = {name: self._row(name) for name in self.plan.workloads}
-        return {"workloads": rows, "profilers": list(self.plan.profilers), "problems": self.problems}
+                return number + 1  # another round would be cut off
+        return self.plan.rounds
 
     def _calibrate(self, deadline: float) -> None:
-        for line in self._child(BASE, dict.fromkeys(self.plan.workloads, 0), deadline):
-            if "error" in line:
-                self.problems.append(f"{line['workload']}: {line['error']}")
-            else:
+        lines = self._child("calibration", BASE, dict.fromkeys(self.plan.workloads, 0), deadline)
+        for line in lines:
+            if "error" not in line:
                 self.steps[line["workload"]] = max(1, int(self.plan.chunk_s / line["step_s"]))
 
     def _measure(self, number: int, profiler: str, deadline: float) -> None:
-        names = list(self.steps)
+        names = [name for name in self.steps if self.sees(profiler, name)]
         for group in [[name] for name in names] if self.plan.apart else [names]:
-            for line in self._child(profiler, {name: self.steps[name] for name in group}, deadline):
-                found = self.measured.setdefault(line["workload"], {}).setdefault(profiler, {})
-                found[number] = line
+            item = f"round {number + 1}: {profiler}" + (f": {group[0]}" if self.plan.apart else "")
+            if group:
+                steps = {name: self.steps[name] for name in group}
+                self._child(item, profiler, steps, deadline, round=number)
 
-    def _child(self, profiler: str, steps: dict[str, int], deadline: float) -> list[dict[str, Any]]:
+    def _child(
+        self, item: str, profiler: str, steps: dict[str, int], deadline: float, **facts: Any
+    ) -> list[dict[str, Any]]:
         plan = {
             "workloads": list(steps.items()),
             "chunks": self.plan.chunks,
@@ -100,53 +95,19 @@ class Comparison:
             "tiny": self.plan.tiny,
         }
         words = [sys.executable, "-m", "benchmarks.gpu._child", profiler, self.plan.device]
-        limit_s = min(self.plan.child_limit_s, deadline - time.monotonic())
         done = run(
             [*self.prefix.get(profiler, []), *words, str(self.folder), json.dumps(plan)],
-            limit_s=limit_s,
+            limit_s=min(self.plan.child_limit_s, deadline - time.monotonic()),
             log=self.log,
         )
-        lines = [json.loads(line) for line in done.output.splitlines() if line.startswith('{"workload"')]
-        if done.problem is not None:
-            self.problems.append(f"{profiler}: {done.problem}")
-        print(f"  {profiler}: {len(lines)} workloads in {done.seconds:.0f} s", flush=True)
+        lines = [json.loads(line) for line in done.output.splitlines() if _is_whole(line)]
+        errors = [f"{line['workload']}: {line['error']}" for line in lines if "error" in line]
+        problem = done.problem or ("; ".join(errors) or None)
+        state: State = "timed out" if done.code is None else "ok" if problem is None else "failed"
+        found = {**facts, "profiler": profiler, "steps": steps, "lines": lines}
+        self.add(Entry(self.step, item, state, round(done.seconds, 2), problem, found))
         return lines
 
-    def _row(self, name: str) -> dict[str, Any]:
-        found = self.measured.get(name, {})
-        base = {number: line for number, line in found.get(BASE, {}).items() if "error" not in line}
-        return {
-            "steps_in_a_chunk": self.steps.get(name),
-            "profilers": {profiler: _entry(lines, base) for profiler, lines in found.items()},
-        }
 
-
-def _entry(lines: dict[int, Any], base: dict[int, Any]) -> dict[str, Any]:
-    """Return one profiler's figures of one workload over all rounds."""
-    good = {number: line for number, line in lines.items() if "error" not in line}
-    entry: dict[str, Any] = {"errors": [line["error"] for line in lines.values() if "error" in line]}
-    if not good:
-        return entry
-    medians = {
-        phase: [statistics.median(line[phase]) for line in good.values()]
-        for phase in ("before_s", "during_s", "after_s")
-    }
-    entry["step_s"] = describe(medians["during_s"])
-    entry["values_s"] = medians["during_s"]
-    # Spread within processes, beside that between them.
-    entry["chunk_spread"] = statistics.median(
-        describe(line["during_s"])["third_quartile"] / describe(line["during_s"])["first_quartile"] - 1
-        for line in good.values()
-    )
-    both = sorted(good.keys() & base.keys())
-    if both:
-        entry["to_unprofiled"] = paired_ratio(
-            [statistics.median(good[number]["during_s"]) for number in both],
-            [statistics.median(base[number]["during_s"]) for number in both],
-        )
-    entry["within_process"] = paired_ratio(medians["during_s"], medians["before_s"])
-    entry["after_stop"] = paired_ratio(medians["after_s"], medians["before_s"])
-    entry["start_s"] = describe([line["start_s"] for line in good.values()])
-    entry["stop_s"] = describe([line["stop_s"] for line in good.values()])
-    entry["told"] = next(iter(good.values()))["told"]
-    return entry
+def _is_whole(line: str) -> bool:
+    return line.startswith('{"workload"') and line.endswith("}")

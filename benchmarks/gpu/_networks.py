@@ -75,7 +75,7 @@ class Attention(nn.Module):  # type: ignore[misc]
         self.register_buffer("cache", torch.zeros(shape), persistent=False)
 
     def forward(self, states: torch.Tensor, position: int) -> Any:
-        """Attend from tokens (batch, tokens, width), the first of which stands at `position`."""
+        """Attend from tokens (batch, tokens, width), the first of which is at `position`."""
         batch, tokens, width = states.shape
         split = self.projection(states).view(batch, tokens, 3, self.heads, width // self.heads)
         query, key, value = split.permute(2, 0, 3, 1, 4)

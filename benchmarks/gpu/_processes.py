@@ -1,21 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands with a time limit, which leave no process behind, and whose output is kept as it comes."""
+"""Commands with a time limit that leave no process, and whose output is in the log as it comes.
+
+A command and whatever it starts carry a mark in their environment. It finds those that began a session of
+their own, which the end of a process group does not reach.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-_GRACE_S = 5.0
+MARK = "GPUPROF_BENCHMARK_COMMAND"
+LOG_LIMIT_BYTES = 12 << 20
+_GRACE_S = 3.0
+_SEARCHES = 20
+_numbers = itertools.count(1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,45 +47,56 @@ class Done:
         return f"exit code {self.code}: {lines[-1][:300]}"
 
 
-def end_children_when_ended() -> None:
-    """Let a command that runs commands end them when it is ended itself."""
-    signal.signal(signal.SIGTERM, _exit)
-
-
-def _exit(_number: int, _frame: Any) -> None:
-    raise SystemExit(128 + signal.SIGTERM)
-
-
 def run(
     words: Sequence[str | Path], *, limit_s: float, log: Path, environment: Mapping[str, str] | None = None
 ) -> Done:
     """Run a command in the repository; its output is also appended to `log` while it runs."""
     begin = time.monotonic()
+    mark = f"{os.environ.get(MARK, '')}/{os.getpid()}.{next(_numbers)}"
     with log.open("a", encoding="utf-8", errors="replace") as sink:
         sink.write(f"\n$ {' '.join(str(word)[:200] for word in words)}\n")
         sink.flush()
         try:
-            process = _start([str(word) for word in words], {**os.environ, **(environment or {})})
+            process = _start([str(word) for word in words], {**os.environ, **(environment or {}), MARK: mark})
         except OSError as error:
             return Done(127, "", f"{words[0]}: {error.strerror}", 0.0)
-        kept: tuple[list[str], list[str]] = ([], [])
-        readers = [
-            threading.Thread(target=_read, args=(stream, lines, sink), daemon=True)
-            for stream, lines in zip((process.stdout, process.stderr), kept, strict=True)
-        ]
-        for reader in readers:
-            reader.start()
+        readers = [_Reader(stream, sink) for stream in (process.stdout, process.stderr)]
         try:
             code: int | None = process.wait(timeout=max(0.1, limit_s))
         except subprocess.TimeoutExpired:
             code = None
         finally:
-            _end(process)
-        for reader, stream in zip(readers, (process.stdout, process.stderr), strict=True):
-            reader.join(_GRACE_S)
-            if stream is not None and not reader.is_alive():
-                stream.close()
-        return Done(code, "".join(kept[0]), "".join(kept[1]), time.monotonic() - begin)
+            _end(process, mark)
+        output, errors = (reader.text() for reader in readers)
+        return Done(code, output, errors, time.monotonic() - begin)
+
+
+def end_marked(mark: str) -> int:
+    """Kill the processes with a mark or one below it; returns how many were found."""
+    found: set[int] = set()
+    for _ in range(_SEARCHES):  # what is found may have started another one meanwhile
+        living = set(_marked(mark))
+        if not living:
+            break
+        found |= living
+        for number in living:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(number, signal.SIGKILL)
+        time.sleep(0.01)
+    return len(found)
+
+
+def _marked(mark: str) -> Iterator[int]:
+    wanted = f"{MARK}={mark}".encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        if int(folder.name) == os.getpid():
+            continue
+        try:
+            variables = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:  # it has ended, or is another user's
+            continue
+        if any(each == wanted or each.startswith(wanted + b"/") for each in variables):
+            yield int(folder.name)
 
 
 def _start(words: list[str], environment: dict[str, str]) -> subprocess.Popen[str]:
@@ -93,20 +113,40 @@ def _start(words: list[str], environment: dict[str, str]) -> subprocess.Popen[st
     )
 
 
-def _read(stream: IO[str] | None, lines: list[str], sink: Any) -> None:
-    assert stream is not None
-    for line in stream:
-        lines.append(line)
-        # After the limit the log may be closed while a line is still under way.
-        with contextlib.suppress(ValueError):
-            sink.write(line)
-            sink.flush()
+class _Reader:
+    """Takes a command's output: into memory, and into the log as far as that may grow."""
+
+    def __init__(self, stream: IO[str] | None, sink: IO[str]) -> None:
+        assert stream is not None
+        self._stream, self._sink = stream, sink
+        self._lines: list[str] = []
+        self._thread = threading.Thread(target=self._read, daemon=True)
+        self._thread.start()
+
+    def text(self) -> str:
+        """Return what came until now; the command has ended."""
+        self._thread.join(_GRACE_S)
+        if not self._thread.is_alive():
+            self._stream.close()
+        return "".join(self._lines)
+
+    def _read(self) -> None:
+        for line in self._stream:
+            self._lines.append(line)
+            # After the limit the log may be closed while a line is still on its way.
+            with contextlib.suppress(ValueError):
+                if self._sink.tell() < LOG_LIMIT_BYTES:
+                    self._sink.write(line)
+                    self._sink.flush()
 
 
-def _end(process: subprocess.Popen[str]) -> None:
-    """End the command's whole session, of which something may be left whatever became of the command."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            process.wait(timeout=_GRACE_S)
+def _end(process: subprocess.Popen[str], mark: str) -> None:
+    """End whatever is left of a command: its group is asked to, the rest is killed."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGTERM)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=_GRACE_S)
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    end_marked(mark)
+    process.wait()

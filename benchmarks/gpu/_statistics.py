@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Medians, spreads, and how sure a ratio is."""
+"""Medians, quartiles, and confidence intervals of ratios."""
 
 from __future__ import annotations
 

@@ -66,12 +66,16 @@ Make = Callable[[torch.device, Sizes], Job]
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """`budget` is the largest ratio to unprofiled that the design allows gpuprof, or None."""
+    """`budget` is the largest ratio to unprofiled that the design allows gpuprof, or None.
+
+    `captured_before`: a CUDA graph that is captured before the profiler starts.
+    """
 
     what: str
     make: Make
     budget: float | None = None
     needs_cuda: bool = False
+    captured_before: bool = False
 
 
 def _small_kernels(device: torch.device, sizes: Sizes) -> Job:
@@ -214,9 +218,19 @@ WORKLOADS: dict[str, Workload] = {
     "transformer.decode": Workload("12 decoder layers, one token after 511", _decode, 1.01),
     "transformer.prefill": Workload("12 decoder layers, 4 prompts of 1024 tokens", _prefill, 1.01),
     "graph.small_kernels": Workload(
-        "replay of a CUDA graph of 100 small kernels", _graph_of_small_kernels, 1.10, needs_cuda=True
+        "replay of a CUDA graph of 100 small kernels",
+        _graph_of_small_kernels,
+        1.10,
+        needs_cuda=True,
+        captured_before=True,
     ),
-    "graph.decode": Workload("replay of a CUDA graph of one token", _graph_of_decode, 1.01, needs_cuda=True),
+    "graph.decode": Workload(
+        "replay of a CUDA graph of one token",
+        _graph_of_decode,
+        1.01,
+        needs_cuda=True,
+        captured_before=True,
+    ),
     "streams": Workload("20 matrix products on 4 streams", _streams, needs_cuda=True),
     "compiled": Workload("a block under torch.compile", _compiled),
 }

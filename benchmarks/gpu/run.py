@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Builds gpuprof on a machine with a GPU, tests it there and measures it beside its peers.
+"""Builds gpuprof on a machine with a GPU, tests it there and measures it next to other profilers.
 
-    python benchmarks/gpu/run.py [--steps build,tests,...] [--out FOLDER] [--device cpu]
+    python benchmarks/gpu/run.py [--part 1|2] [--steps build,tests,...] [--out FOLDER] [--device cpu]
 
-Needs no network: see benchmarks/gpu/README.md. One JSON is written, anew after each step; a step that fails
-or outlasts its limit is told there, and the next one goes on.
+Needs no network: see benchmarks/gpu/README.md. Each item is a line of OUT/NAME.jsonl when it has ended; a
+call that is killed leaves these lines and no process. The report, OUT/NAME.json, is made of them at the end.
 """
 
 from __future__ import annotations
 
 import argparse
 import datetime
+import math
 import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,137 +24,149 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parents[2])
 
 from benchmarks._machine import _git
-from benchmarks.gpu import _run_steps
+from benchmarks.gpu import _report
+from benchmarks.gpu._call import Call, Options
+from benchmarks.gpu._keeper import keeper
+from benchmarks.gpu._plan import EVERYTHING, PART_S, PARTS, STEPS, run_step
 from benchmarks.gpu._processes import REPOSITORY
-from benchmarks.gpu._report import Report, merge, source_digest
-
-Step = Callable[["_run_steps.Settings", float], dict[str, Any]]
-# In the order in which they run, with the seconds that each may take.
-STEPS: dict[str, tuple[Step, float]] = {
-    "build": (_run_steps.build_step, 300),
-    "doctor": (_run_steps.doctor_step, 60),
-    "tests": (_run_steps.tests_step, 400),
-    "captures": (_run_steps.captures_step, 120),
-    "settle": (_run_steps.settle_step, 240),
-    "ceilings": (_run_steps.ceilings_step, 180),
-    "roofline": (_run_steps.roofline_step, 300),
-    "workloads": (_run_steps.workloads_step, 540),
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the steps that are asked for; 1 where one of them failed, 3 where the run was cut short."""
+    """Run the steps that are asked for; 1 where an item failed, 3 where the call was interrupted."""
     options = _parse(arguments)
     if options.merge:
-        try:
-            merge(options.merge, options.out)
-        except (OSError, ValueError, KeyError) as error:
-            print(f"run.py: {error}", file=sys.stderr)
-            return 2
-        return 0
+        return _merge(options.merge, options.out)
     options.out.mkdir(parents=True, exist_ok=True)
-    settings = _run_steps.Settings(
-        out=options.out,
-        device=options.device,
-        quick=options.quick,
-        workloads=options.workload,
-        profilers=options.profiler,
-        rounds=options.rounds,
-        apart=options.apart,
-        long_run=options.long_run,
+    call = Call(
+        options.out,
+        options.name,
+        Options(
+            device=options.device,
+            quick=options.quick,
+            workloads=tuple(options.workload),
+            profilers=tuple(options.profiler),
+            rounds=options.rounds,
+            apart=options.apart,
+        ),
+        time.monotonic() + options.time,
     )
-    facts = {
-        "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
-        "arguments": sys.argv[1:] if arguments is None else list(arguments),
-        "revision": options.revision or _git("rev-parse", "HEAD"),
-        "dirty": None if (status := _git("status", "--porcelain")) is None else bool(status),
-        "source_digest": source_digest(),
-        "device": options.device,
-        "quick": options.quick,
-    }
-    report = Report(options.out / f"{options.name}.json", facts)
-    return _run_all(report, settings, options)
+    call.journal.path.unlink(missing_ok=True)
+    call.log.unlink(missing_ok=True)
+    call.add("begin", "ok", facts=_facts(options, sys.argv[1:] if arguments is None else arguments))
+    return _run(call, _limits(options))
 
 
-def _run_all(report: Report, settings: _run_steps.Settings, options: argparse.Namespace) -> int:
-    limits = dict(options.limit)
-    deadline = time.monotonic() + options.time
+def _run(call: Call, limits: Iterable[tuple[str, float]]) -> int:
     signal.signal(signal.SIGTERM, _interrupt)
-    try:
-        report.content["machine"] = _run_steps.describe(settings)
-        for name in options.steps:
-            step, limit_s = STEPS[name]
-            left_s = min(limits.get(name, limit_s), deadline - time.monotonic())
-            _run_step(report, settings, name, step, left_s)
-    except KeyboardInterrupt:
-        print("interrupted: what was done stands in the report", file=sys.stderr)
-        report.put("end", {"state": "interrupted"})
-        return 3
-    print(f"wrote {report.path}", flush=True)
-    failed = [name for name, section in report.content["steps"].items() if section["state"] != "ok"]
+    code = 0
+    with keeper(call.journal.path):
+        try:
+            for name, limit_s in limits:
+                run_step(call, name, limit_s)
+        except KeyboardInterrupt:
+            code = 3
+    call.step = "call"
+    left_s = round(call.end_s - time.monotonic(), 1)
+    call.add("end", "killed" if code else "ok", problem="interrupted" if code else None)
+    _report.write(_report.merge([call.journal.path]), call.out / f"{call.name}.json")
+    failed = sorted(call.failed - {"call"})
+    left = f", {left_s:.0f} s left" if math.isfinite(left_s) else ""
+    print(f"wrote {call.out / call.name}.json{left}", flush=True)
     if failed:
         print(f"not ok: {', '.join(failed)}", file=sys.stderr)
-    return 1 if failed else 0
-
-
-def _run_step(report: Report, settings: _run_steps.Settings, name: str, step: Step, limit_s: float) -> None:
-    if limit_s <= 0:
-        report.put(name, {"state": "skipped", "problem": "no time was left"})
-        return
-    print(f"{name}: up to {limit_s:.0f} s", flush=True)
-    begin = time.monotonic()
-    settings.save = lambda section: report.put(name, {"state": "running", **section})
-    report.put(name, {"state": "running"})
-    try:
-        section = step(settings, limit_s)
-    except Exception as error:
-        section = {"problem": f"{type(error).__name__}: {error}"}
-    seconds = round(time.monotonic() - begin, 1)
-    state = "failed" if section.get("problem") else "ok"
-    report.put(name, {"state": state, "seconds": seconds, **section})
-    print(f"{name}: {state} in {seconds} s {section.get('problem') or ''}".rstrip(), flush=True)
+    return code or (1 if failed else 0)
 
 
 def _interrupt(_number: int, _frame: Any) -> None:
     raise KeyboardInterrupt
 
 
+def _merge(paths: Sequence[Path], target: Path) -> int:
+    try:
+        _report.write(_report.merge(paths), target)
+    except (OSError, _report.MergeError) as error:
+        print(f"run.py: {error}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _facts(options: argparse.Namespace, arguments: Sequence[str]) -> dict[str, Any]:
+    status = _git("status", "--porcelain")
+    return {
+        "started": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"),
+        "arguments": list(arguments),
+        "revision": options.revision or _git("rev-parse", "HEAD"),
+        "dirty": None if status is None else bool(status),
+        "source_digest": _report.source_digest(),
+        "python": sys.version.split()[0],
+        "device": options.device,
+        "quick": options.quick,
+    }
+
+
+def _limits(options: argparse.Namespace) -> list[tuple[str, float]]:
+    """Return the steps in their order, with their limits; the last one of a part has what is left."""
+    own = dict(options.limit)
+    part = PARTS.get(options.part, {})
+    names = options.steps or tuple(part) or EVERYTHING
+    last = names[-1] if part and not options.steps else None
+    return [
+        (name, own.get(name, float("inf") if name == last else part.get(name, STEPS[name].limit_s)))
+        for name in names
+    ]
+
+
 def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="gpuprof on a GPU: built, tested, measured.")
+    parser = argparse.ArgumentParser(description="Build, test and measure gpuprof on a GPU.")
     default = Path(os.environ.get("OUT") or REPOSITORY / "benchmarks" / "results")
     add = parser.add_argument
-    add("--out", type=Path, default=default, help="the folder for the report, its log and the captures")
-    add("--name", default="gpu", help="of the report, without .json")
-    add("--steps", type=_names(STEPS), default=list(STEPS), help=f"of {','.join(STEPS)}")
-    add("--limit", type=_limit, action="append", default=[], metavar="STEP=SECONDS", help="may be repeated")
-    add("--time", type=float, default=float("inf"), metavar="SECONDS", help="for all steps together")
-    add("--device", choices=("cuda", "cpu"), default="cuda", help="of the workloads")
-    add("--workload", action="append", help="measure this one only; may be repeated")
-    add("--profiler", action="append", help="compare this one only; may be repeated")
-    add("--rounds", type=int, default=20, help="at most; the time ends them too")
-    add("--apart", action="store_true", help="each workload in a process of its own")
-    add("--long-run", action="store_true", help="tests: the run of ten million kernels in full")
-    add("--quick", action="store_true", help="tiny networks, one round: whether it runs, no figures")
-    add("--revision", help="of the sources, where there is no repository around them")
-    add("--merge", type=Path, nargs="+", metavar="REPORT", help="join reports into the file --out instead")
-    return parser.parse_args(arguments)
+    add(
+        "--out",
+        type=Path,
+        default=default,
+        help="Write journal, report, log and captures there.",
+    )
+    add("--name", default="gpu", help="Name them NAME.jsonl, NAME.json, NAME.log, NAME-golden.tar.gz.")
+    add("--part", choices=sorted(PARTS), help=f"Run one part of the plan, in {PART_S:.0f} s.")
+    add("--steps", type=_names, help=f"Run these in this order, of {','.join(STEPS)}.")
+    add("--limit", type=_limit, action="append", default=[], metavar="STEP=S", help="May be repeated.")
+    add("--time", type=float, metavar="SECONDS", help="End the whole call after that time.")
+    add("--device", choices=("cuda", "cpu"), default="cuda", help="Run the workloads on this device.")
+    add("--workload", action="append", default=[], help="Measure this one only; may be repeated.")
+    add("--profiler", action="append", default=[], help="Compare this one only; may be repeated.")
+    add("--rounds", type=int, default=40, help="Stop after that many rounds; the time ends them too.")
+    add("--apart", action="store_true", help="Run each workload in a process of its own.")
+    add("--quick", action="store_true", help="Use tiny networks and one round: no figures.")
+    add("--revision", help="Name the revision of the sources, where there is no repository around them.")
+    add(
+        "--merge",
+        type=Path,
+        nargs="+",
+        metavar="JOURNAL",
+        help="Write one report of calls to --out.",
+    )
+    options = parser.parse_args(arguments)
+    if options.time is None:
+        options.time = PART_S if options.part else float("inf")
+    return options
 
 
-def _names(known: dict[str, Any]) -> Callable[[str], list[str]]:
-    def parse(text: str) -> list[str]:
-        names = text.split(",")
-        if unknown := [name for name in names if name not in known]:
-            raise argparse.ArgumentTypeError(f"unknown step {unknown[0]!r}: choose of {', '.join(known)}")
-        return [name for name in known if name in names]
-
-    return parse
+def _names(text: str) -> tuple[str, ...]:
+    names = tuple(text.split(","))
+    for name in names:
+        _known(name)
+    return names
 
 
 def _limit(text: str) -> tuple[str, float]:
     name, _, seconds = text.partition("=")
+    return _known(name), float(seconds)
+
+
+def _known(name: str) -> str:
     if name not in STEPS:
-        raise argparse.ArgumentTypeError(f"unknown step {name!r}: choose of {', '.join(STEPS)}")
-    return name, float(seconds)
+        raise argparse.ArgumentTypeError(f"unknown step {name!r}: choose from {', '.join(STEPS)}")
+    return name
 
 
 if __name__ == "__main__":

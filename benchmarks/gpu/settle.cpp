@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asks CUPTI on a GPU what its documentation leaves open. Each question runs in a process of its own and
-// prints figures as one line of JSON, which benchmarks/gpu/settle.py reads.
+// prints figures as one line of JSON; benchmarks/gpu/_answers.py makes answers of them.
 //
 //     cupti_settle QUESTION [CUPTI's folder...]
 #include <cstdio>
@@ -178,14 +178,31 @@ std::uint64_t shifted_timestamp() {
     return monotonic_timestamp() + shift_ns;
 }
 
+// By how much CUPTI's clock is ahead of ours. The reading that took least time is the best of several.
+double ahead_of_monotonic_ns(const Session& session) {
+    std::int64_t shortest = INT64_MAX, ahead = 0;
+    for (int attempt = 0; attempt < 9; ++attempt) {
+        std::uint64_t reading = 0;
+        const std::int64_t before = monotonic_ns();
+        check(session.api().get_timestamp(&reading));
+        const std::int64_t after = monotonic_ns();
+        if (after - before >= shortest) continue;
+        shortest = after - before;
+        ahead = static_cast<std::int64_t>(reading) - (before + shortest / 2);
+    }
+    return static_cast<double>(ahead);
+}
+
 // A kernel cannot begin before its launch is called nor end after its synchronization has returned. So a
 // GPU clock that is ahead by `d` has, over all kernels, max(end - returned) <= d <= min(start - called).
+// Records are on CUPTI's clock; its difference from ours is taken at the begin of each window.
 void clock_error(Gpu& gpu, Session& session, Figures& figures) {
     constexpr std::size_t windows = 10, kernels = 200;
-    check(session.api().register_timestamp(monotonic_timestamp));
     session.enable(kernels_only);
     std::vector<std::pair<std::int64_t, std::int64_t>> calls;
+    std::vector<double> differences;
     for (std::size_t window = 0; window < windows; ++window) {
+        differences.push_back(ahead_of_monotonic_ns(session));
         for (std::size_t number = 0; number < kernels; ++number) {
             const std::int64_t called = monotonic_ns();
             gpu.fill(1);
@@ -198,30 +215,28 @@ void clock_error(Gpu& gpu, Session& session, Figures& figures) {
     const std::vector<GpuRecord> records = session.take_records(GpuRecordKind::kernel);
     if (records.size() != calls.size()) throw std::runtime_error("kernels and records differ in number");
     std::vector<double> at_least, at_most;
-    for (std::size_t first = 0; first < calls.size(); first += kernels) {
+    for (std::size_t window = 0; window < windows; ++window) {
+        const auto difference = static_cast<std::int64_t>(differences[window]);
         std::int64_t low = INT64_MIN, high = INT64_MAX;
-        for (std::size_t place = first; place < first + kernels; ++place) {
-            low = std::max(low, records[place].end_ns - calls[place].second);
-            high = std::min(high, records[place].start_ns - calls[place].first);
+        for (std::size_t place = window * kernels; place < (window + 1) * kernels; ++place) {
+            low = std::max(low, records[place].end_ns - difference - calls[place].second);
+            high = std::min(high, records[place].start_ns - difference - calls[place].first);
         }
         at_least.push_back(static_cast<double>(low));
         at_most.push_back(static_cast<double>(high));
     }
     figures.add("ahead_at_least_ns", at_least);
     figures.add("ahead_at_most_ns", at_most);
-}
-
-double ahead_of_monotonic_ns(const Session& session) {
-    std::uint64_t reading = 0;
-    check(session.api().get_timestamp(&reading));
-    return static_cast<double>(static_cast<std::int64_t>(reading - monotonic_timestamp()));
+    figures.add("clock_difference_ns", differences);
 }
 
 void timestamp_clock(Gpu& gpu, Session& session, Figures& figures) {
     figures.add("shift_ns", static_cast<double>(shift_ns));
     figures.add("realtime_ahead_ns", static_cast<double>(gpuprof::realtime_ns() - monotonic_ns()));
     figures.add("ahead_before_ns", ahead_of_monotonic_ns(session));
-    check(session.api().register_timestamp(shifted_timestamp));
+    const auto register_timestamp = extra<std::uint32_t (*)(std::uint64_t (*)())>(
+        session, "cuptiActivityRegisterTimestampCallback");
+    check(register_timestamp(shifted_timestamp));
     figures.add("ahead_after_ns", ahead_of_monotonic_ns(session));
     session.enable(kernels_only);
     gpu.fill(1);

@@ -12,6 +12,12 @@ namespace {
 // Processes and threads that are named and not numbered get numbers from here on.
 constexpr std::int64_t first_made_id = 1'000'000'000;
 constexpr std::size_t longest_fact_bytes = 4096;
+// What Kineto says of the devices and of the rank; other lists and objects beside the events are not kept.
+constexpr std::size_t longest_nested_fact_bytes = std::size_t{1} << 20;
+
+bool is_wanted_nested_fact(std::string_view key) {
+    return key == "deviceProperties" || key == "distributedInfo";
+}
 
 std::uint32_t number32(std::string_view written) {
     const auto value = json_integer(written);
@@ -70,12 +76,14 @@ void ChromeReader::feed(std::string_view bytes) {
 
 // Follows strings and brackets; what lies inside an event is kept whole for later.
 void ChromeReader::step(char c) {
+    if (in_nested_fact_ && scalar_.size() <= longest_nested_fact_bytes) scalar_.push_back(c);
     if (collecting_) {
         event_.push_back(c);
         if (event_.size() > longest_event_bytes) return fail("an event is larger than 16 MiB");
     }
     if (in_string_) {
-        if (!collecting_ && state_ == State::in_object && depth_ == 1 && scalar_.size() < longest_fact_bytes)
+        if (!collecting_ && !in_nested_fact_ && state_ == State::in_object && depth_ == 1 &&
+            scalar_.size() < longest_fact_bytes)
             scalar_.push_back(c);
         if (escaped_)
             escaped_ = false;
@@ -107,6 +115,7 @@ void ChromeReader::step_outside(char c) {
     if (depth_ == 1 && step_in_object(c, is_blank)) return;
     if (c == '{' || c == '[') ++depth_;
     if (c == '}' || c == ']') --depth_;
+    if (in_nested_fact_ && depth_ == 1) in_nested_fact_ = false;
     if (depth_ == 0) state_ = State::after;
 }
 
@@ -147,13 +156,21 @@ bool ChromeReader::step_in_object(char c, bool is_blank) {
         has_events_ = true;
         return true;
     }
+    if ((c == '[' || c == '{') && is_wanted_nested_fact(key_)) {
+        scalar_.assign(1, c);
+        in_nested_fact_ = true;
+        return false;
+    }
     const bool is_bracket = c == '{' || c == '}' || c == '[' || c == ']';
     if (c != ',' && !is_bracket && !is_blank && scalar_.size() < longest_fact_bytes) scalar_.push_back(c);
     return false;
 }
 
 void ChromeReader::note_scalar() {
-    if (!key_.empty() && !scalar_.empty()) facts_[key_] = json_string(scalar_);
+    const bool is_too_long = scalar_.size() > longest_nested_fact_bytes;
+    const bool is_nested = !scalar_.empty() && (scalar_[0] == '[' || scalar_[0] == '{');
+    if (!key_.empty() && !scalar_.empty() && !is_too_long)
+        facts_[key_] = is_nested ? scalar_ : json_string(scalar_);
     key_.clear();
     scalar_.clear();
     expects_key_ = true;
@@ -232,7 +249,7 @@ void ChromeReader::read_arguments(Event& event, std::string_view arguments) {
     while (cursor.next_key(key)) {
         const std::string_view value = cursor.value();
         if (key == "correlation") event.correlation_id = number32(value);
-        if (key == "External id") event.external_id = number64(value);
+        if (key == "External id" || key == "external id") event.external_id = number64(value);
         if (key == "device") event.device = number32(value);
         if (key == "context") event.context = number32(value);
         if (key == "stream") event.stream = number32(value);
@@ -260,7 +277,7 @@ void ChromeReader::place(const Event& event) {
         begun_[{event.process_id, event.thread_id}].push_back(
             Begun{intern(event.category), intern(event.name), event.start_ns});
     else
-        ++counts_.not_taken;
+        ++counts_.not_taken[event.phase];
 }
 
 void ChromeReader::end(const Event& event) {

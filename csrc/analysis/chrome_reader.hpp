@@ -35,7 +35,8 @@ class ChromeReader {
         std::uint64_t negative = 0;        // durations
         std::uint64_t unmatched_ends = 0;  // E without B
         std::uint64_t unfinished = 0;      // B without E
-        std::uint64_t not_taken = 0;       // asynchronous events and others that are no slices
+        // Asynchronous events and others that are no slices, by phase.
+        std::map<char, std::uint64_t> not_taken;
     };
     // What the text is; `broken` stops the reading.
     enum class State : std::uint8_t { before, in_object, in_events, after, broken };
@@ -59,7 +60,8 @@ class ChromeReader {
     const std::map<std::pair<std::int64_t, std::int64_t>, std::string>& track_names() const noexcept {
         return track_names_;
     }
-    // Values of the outer object that are no lists or objects, as they are written.
+    // Values of the outer object: texts without their quotes, and what is a list or an object as it is
+    // written, of those alone that are read later.
     const std::map<std::string, std::string>& facts() const noexcept { return facts_; }
 
   private:
@@ -93,7 +95,7 @@ class ChromeReader {
     std::int64_t depth_ = 0;
     bool expects_key_ = false;
     std::string key_, scalar_, event_;
-    bool collecting_ = false;
+    bool collecting_ = false, in_nested_fact_ = false;
     std::string problem_;
     Counts counts_;
     Columns columns_;

@@ -36,6 +36,7 @@ void LinkColumns::clear() noexcept {
     span_id.clear();
     node.clear();
     launch_ns.clear();
+    launch_end_ns.clear();
 }
 
 }  // namespace gpuprof

@@ -32,7 +32,9 @@ struct LinkColumns {
     std::vector<std::uint64_t> id;      // a correlation id, or a graph node's
     std::vector<std::int64_t> span_id;  // the innermost open span, -1 for none; of a clone: the original's id
     std::vector<std::uint32_t> node;    // of the call tree
-    std::vector<std::int64_t> launch_ns;  // since the run's origin; 0 but for launches
+    std::vector<std::int64_t> launch_ns;      // since the run's origin; 0 but for launches
+    std::vector<std::int64_t> launch_end_ns;  // likewise; `no_time` where the end of the call is not known
+    static constexpr std::int64_t no_time = -(std::int64_t{1} << 62);
 
     std::size_t size() const noexcept { return id.size(); }
     void clear() noexcept;

@@ -71,6 +71,7 @@ struct ProcessCursor {
     DecodeTotals& totals;
     std::uint64_t last_possible_ticks;
     std::uint64_t second_ticks;
+    double ticks_per_ns;
 };
 
 bool is_timed(const Event& event) noexcept {
@@ -129,10 +130,21 @@ std::uint64_t end_of(const RecordedProcess& process, double ns_per_tick) {
 
 using PieceGroup = std::span<const ThreadPiece>;
 
+// Calls of one thread that launched work on a GPU.
+using CallGroup = std::span<const RecordedCall>;
+
+CallGroup calls_of(const RecordedProcess& process, std::uint32_t thread_id) {
+    const auto [first, last] =
+        std::ranges::equal_range(process.calls, thread_id, {}, &RecordedCall::thread_id);
+    return {first, last};
+}
+
 // Walks the events of a thread and those that another tool recorded of it as one sequence in time.
 class AddedEvents {
   public:
     explicit AddedEvents(const ProcessCursor& cursor) : cursor_(cursor) {}
+
+    void append_calls(CallGroup calls) { calls_ = calls; }
 
     // Pieces are added in the order of their time.
     void append(PieceGroup pieces) {
@@ -152,18 +164,41 @@ class AddedEvents {
     std::uint64_t last() const noexcept { return events_.empty() ? 0 : events_.back().ticks; }
     void feed_until(std::uint64_t ticks, SpanBuilder& builder) {
         for (; next_ < events_.size() && events_[next_].ticks <= ticks; ++next_) {
-            const Event& event = events_[next_];
-            const bool known = event.name < cursor_.names.size();
-            ++cursor_.totals.events;
-            for (; next_node_ < nodes_.size() && nodes_[next_node_].first <= next_; ++next_node_)
-                builder.evaluate_node(nodes_[next_node_].second);
-            builder.add(static_cast<EventKind>(event.kind), cursor_.names[known ? event.name : 0],
-                        event.ticks);
+            feed_calls_until(events_[next_].ticks, builder);
+            feed_next(builder);
         }
+        feed_calls_until(ticks, builder);
     }
 
   private:
+    void feed_next(SpanBuilder& builder) {
+        const Event& event = events_[next_];
+        const bool known = event.name < cursor_.names.size();
+        ++cursor_.totals.events;
+        for (; next_node_ < nodes_.size() && nodes_[next_node_].first <= next_; ++next_node_)
+            builder.evaluate_node(nodes_[next_node_].second);
+        builder.add(static_cast<EventKind>(event.kind), cursor_.names[known ? event.name : 0], event.ticks);
+    }
+
+    void feed_calls_until(std::uint64_t ticks, SpanBuilder& builder) {
+        for (; next_call_ < calls_.size(); ++next_call_) {
+            const RecordedCall& call = calls_[next_call_];
+            const std::uint64_t start = ticks_at(call.start_ns);
+            if (start > ticks) return;
+            builder.link(LinkColumns::Kind::launch, call.correlation_id, start);
+            builder.end_launch(call.correlation_id, ticks_at(call.end_ns));
+        }
+    }
+
+    std::uint64_t ticks_at(std::int64_t monotonic_ns) const noexcept {
+        const ClockPoint& first = cursor_.process.first_point;
+        const double ticks = static_cast<double>(monotonic_ns - first.monotonic_ns) * cursor_.ticks_per_ns;
+        return first.ticks + static_cast<std::uint64_t>(std::clamp(ticks, 0.0, 0x1p62));
+    }
+
     const ProcessCursor& cursor_;
+    CallGroup calls_;
+    std::size_t next_call_ = 0;
     std::vector<Event> events_;
     std::size_t next_ = 0;
     std::vector<std::pair<std::size_t, std::uint64_t>> nodes_;  // before which event, and its mark
@@ -236,6 +271,7 @@ class ThreadFeed {
         added_.feed_until(last_, builder_);
         const auto kind = static_cast<EventKind>(event.kind);
         if (kind == EventKind::launch) return builder_.link(LinkColumns::Kind::launch, event.name, last_);
+        if (kind == EventKind::launch_end) return builder_.end_launch(event.name, last_);
         if (kind == EventKind::range_stop) return builder_.stop_range(event.name, last_);
         const bool known = event.name < cursor_.names.size();
         builder_.add(kind, cursor_.names[known ? event.name : 0], last_);
@@ -285,12 +321,34 @@ void append_added(AddedEvents& added, PieceGroup group, const std::vector<PieceG
         if (is_added(other) && other.front().thread_id == group.front().thread_id) added.append(other);
 }
 
+// Calls of threads that recorded nothing else: their work has a launch, and no span.
+void link_other_calls(const ProcessCursor& cursor, const std::vector<PieceGroup>& groups,
+                      const BuilderSetting& setting, std::uint32_t process_node) {
+    const std::vector<RecordedCall>& calls = cursor.process.calls;
+    for (std::size_t begin = 0; begin < calls.size();) {
+        const std::uint32_t thread_id = calls[begin].thread_id;
+        const CallGroup group = calls_of(cursor.process, thread_id);
+        begin += group.size();
+        const bool is_known = std::ranges::any_of(
+            groups, [&](const PieceGroup& other) { return other.front().thread_id == thread_id; });
+        if (is_known) continue;
+        SpanBuilder builder(setting, process_node, 0, thread_id);
+        AddedEvents added(cursor);
+        added.append_calls(group);
+        added.feed_until(~std::uint64_t{0}, builder);
+    }
+}
+
 void decode_process(const RecordedProcess& process, const std::vector<std::uint32_t>& names,
                     const BuilderSetting& setting, std::uint64_t process_number, std::uint32_t process_node,
                     DecodedRun& run) {
     const std::uint64_t end = end_of(process, run.ns_per_tick);
-    const ProcessCursor cursor{process, names, run.totals, last_possible_ticks(process, run.ns_per_tick),
-                               static_cast<std::uint64_t>(1e9 / run.ns_per_tick)};
+    const ProcessCursor cursor{process,
+                               names,
+                               run.totals,
+                               last_possible_ticks(process, run.ns_per_tick),
+                               static_cast<std::uint64_t>(1e9 / run.ns_per_tick),
+                               1.0 / run.ns_per_tick};
     const std::vector<PieceGroup> groups = group_by_thread(process.pieces);
     std::uint64_t busy_ticks = 0;
     std::uint64_t latest = end;
@@ -302,7 +360,10 @@ void decode_process(const RecordedProcess& process, const std::vector<std::uint3
                             first.thread_id);
         run.threads.push_back({process.process_id, first.thread_id, first.thread_name});
         AddedEvents added(cursor);
-        if (is_first) append_added(added, group, groups);
+        if (is_first) {
+            append_added(added, group, groups);
+            added.append_calls(calls_of(process, first.thread_id));
+        }
         ThreadFeed feed(cursor, builder, added);
         for (const ThreadPiece& piece : is_added(group) ? PieceGroup{} : group) {
             feed.feed(piece);
@@ -316,6 +377,7 @@ void decode_process(const RecordedProcess& process, const std::vector<std::uint3
         builder.finish(goes_on ? std::max(end, last) : last);
         if (is_main_thread(group, groups, process.process_id)) busy_ticks = builder.busy_ticks();
     }
+    link_other_calls(cursor, groups, setting, process_node);
     setting.ranges.finish(setting, latest);
     const std::int64_t lived = setting.clock(end) - setting.clock(process.first_point.ticks);
     const std::int64_t busy =

@@ -1,13 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "analysis/segment_reader.hpp"
 
-#include <fcntl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -130,8 +128,7 @@ void read_segment(std::unique_ptr<MappedFile> file, RecordedProcess& process, co
     process.files.push_back(std::move(file));
 }
 
-std::vector<RecordedName> read_names(const std::string& path, bool has_events,
-                                     std::vector<Damage>& damage) {
+std::vector<RecordedName> read_names(const std::string& path, bool has_events, std::vector<Damage>& damage) {
     const MappedFile file(path);
     std::vector<RecordedName> names;
     // A process without events may be just making it, or was killed meanwhile.
@@ -198,8 +195,7 @@ void read_losses(const std::string& path, RecordedFolder& result) {
     }
     result.dropped_events = header->dropped_events.load(std::memory_order_relaxed);
     const std::uint32_t processes = header->chunks_taken.load(std::memory_order_relaxed);
-    if (processes > 0)
-        result.damage.push_back({DamageKind::no_room, {}, processes});
+    if (processes > 0) result.damage.push_back({DamageKind::no_room, {}, processes});
 }
 
 // A segment that is gone takes its events along; the last one of a process nobody misses.
@@ -211,28 +207,6 @@ void miss_segments(const RecordedProcess& process, std::vector<Damage>& damage) 
 }
 
 }  // namespace
-
-MappedFile::MappedFile(const std::string& path) {
-    // Without waiting: the file may be a pipe that nobody writes to.
-    const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (file < 0) throw std::system_error(errno, std::generic_category(), path);
-    struct stat status{};
-    int error = fstat(file, &status) == 0 ? 0 : errno;
-    size_ = error == 0 ? static_cast<std::size_t>(status.st_size) : 0;
-    if (size_ > 0) {
-        void* mapping = mmap(nullptr, size_, PROT_READ, MAP_PRIVATE, file, 0);
-        if (mapping == MAP_FAILED)
-            error = errno;
-        else
-            data_ = static_cast<const std::byte*>(mapping);
-    }
-    ::close(file);
-    if (error != 0) throw std::system_error(error, std::generic_category(), path);
-}
-
-MappedFile::~MappedFile() {
-    if (data_ != nullptr) munmap(const_cast<std::byte*>(data_), size_);
-}
 
 void release_pages(std::span<const Event> events) noexcept {
     constexpr std::uintptr_t page = 4096;
@@ -273,6 +247,12 @@ RecordedFolder read_folder(const std::string& folder) {
         } catch (const std::system_error& error) {
             // A process that was killed before its first event may have no names file yet.
             if (has_events) result.damage.push_back(unreadable(path, error));
+        }
+        const std::string gpu_path = (fs::path(folder) / (stem + ".gpu")).string();
+        try {
+            process.calls = read_calls(gpu_path);
+        } catch (const std::system_error& error) {
+            result.damage.push_back(unreadable(gpu_path, error));
         }
         miss_segments(process, result.damage);
         sort_pieces(process);

@@ -8,25 +8,11 @@
 #include <string>
 #include <vector>
 
+#include "analysis/gpu_calls.hpp"
+#include "analysis/mapped_file.hpp"
 #include "core/layout.hpp"
 
 namespace gpuprof {
-
-// A file mapped for reading; empty where the file is empty.
-class MappedFile {
-  public:
-    // Throws std::system_error with the path.
-    explicit MappedFile(const std::string& path);
-    MappedFile(const MappedFile&) = delete;
-    MappedFile& operator=(const MappedFile&) = delete;
-    ~MappedFile();
-    const std::byte* data() const noexcept { return data_; }
-    std::size_t size() const noexcept { return size_; }
-
-  private:
-    const std::byte* data_ = nullptr;
-    std::size_t size_ = 0;
-};
 
 // Consecutive events of one thread.
 struct ThreadPiece {
@@ -62,6 +48,7 @@ struct RecordedProcess {
     std::vector<ThreadPiece> pieces;  // by thread number, then in time
     std::vector<std::unique_ptr<MappedFile>> files;
     std::vector<std::uint32_t> segments;  // indices of those that were read
+    std::vector<RecordedCall> calls;      // by thread, then in time
 };
 
 enum class DamageKind : std::uint8_t {

@@ -44,6 +44,13 @@ void SpanBuilder::link(LinkColumns::Kind kind, std::uint64_t id, std::uint64_t t
              kind == LinkColumns::Kind::launch ? set_.clock(ticks) : 0);
 }
 
+// Nothing where another event lies between the two: nested calls.
+void SpanBuilder::end_launch(std::uint64_t id, std::uint64_t ticks) {
+    LinkColumns& links = set_.links;
+    if (links.size() > 0 && links.id.back() == id && links.kind.back() == LinkColumns::Kind::launch)
+        links.launch_end_ns.back() = set_.clock(ticks);
+}
+
 void SpanBuilder::link_clone(std::uint64_t original, std::uint64_t clone) {
     add_link(LinkColumns::Kind::graph_clone, clone, static_cast<std::int64_t>(original), 0, 0);
 }
@@ -51,13 +58,16 @@ void SpanBuilder::link_clone(std::uint64_t original, std::uint64_t clone) {
 void SpanBuilder::add_link(LinkColumns::Kind kind, std::uint64_t id, std::int64_t span_id, std::uint32_t node,
                            std::int64_t launch_ns) {
     LinkColumns& links = set_.links;
+    // Before a launch, which is not to be handed out without its end, and after anything else.
+    if (kind == LinkColumns::Kind::launch) set_.row_added(may_forward_ > 0);
     links.kind.push_back(kind);
     links.id.push_back(id);
     links.span_id.push_back(span_id);
     links.node.push_back(node);
     links.launch_ns.push_back(launch_ns);
+    links.launch_end_ns.push_back(LinkColumns::no_time);
     ++set_.totals.links;
-    set_.row_added(may_forward_ > 0);
+    if (kind != LinkColumns::Kind::launch) set_.row_added(may_forward_ > 0);
 }
 
 void SpanBuilder::enter_context(std::uint64_t context, std::uint32_t parent_context) {

@@ -68,6 +68,8 @@ class SpanBuilder {
     void add(EventKind kind, std::uint32_t name, std::uint64_t ticks);
     // GPU work was launched, or captured into a graph, where the thread is now.
     void link(LinkColumns::Kind kind, std::uint64_t id, std::uint64_t ticks);
+    // The call that launched the work with this correlation id returned. Known only right after the launch.
+    void end_launch(std::uint64_t id, std::uint64_t ticks);
     void link_clone(std::uint64_t original, std::uint64_t clone);
     void enter_context(std::uint64_t context, std::uint32_t parent_context);
     // The task that is entered next, if it is a new one, was started at `ticks` or shortly after.

@@ -75,6 +75,7 @@ py::dict to_columns(const LinkColumns& links) {
     columns["span_id"] = to_array(links.span_id);
     columns["node"] = to_array(links.node);
     columns["launch_ns"] = to_array(links.launch_ns);
+    columns["launch_end_ns"] = to_array(links.launch_end_ns);
     return columns;
 }
 

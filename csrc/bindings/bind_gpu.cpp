@@ -26,9 +26,23 @@ py::dict describe(const std::string& reason, const std::string& path, std::uint3
     return result;
 }
 
-py::dict gpu_start(const std::vector<std::string>& folders) {
+const char* code_of(cupti::ClockState state) noexcept {
+    switch (state) {
+        case cupti::ClockState::steady:
+            return "steady";
+        case cupti::ClockState::stopped:
+            return "stopped";
+        case cupti::ClockState::changed:
+            return "changed";
+        default:
+            return "unreadable";
+    }
+}
+
+py::dict gpu_start(const std::vector<std::string>& folders, bool callbacks, bool whole_graphs) {
     CollectorOptions options;
     options.folders = folders;
+    options.session = {callbacks, whole_graphs};
     Started started;
     {
         py::gil_scoped_release unlocked;
@@ -36,6 +50,10 @@ py::dict gpu_start(const std::vector<std::string>& folders) {
     }
     py::dict result = describe(started.reason, started.path, started.version);
     result["notes"] = started.notes;
+    result["error"] = started.error;
+    result["whole_graphs"] = started.session.whole_graphs;
+    result["event_records"] = started.session.event_records;
+    result["chosen_calls"] = started.session.chosen_calls;
     return result;
 }
 
@@ -50,12 +68,17 @@ py::dict gpu_stop() {
     result["kernels"] = totals.counts.kernels;
     result["transfers"] = totals.counts.transfers;
     result["synchronizations"] = totals.counts.synchronizations;
+    result["graphs"] = totals.counts.graph_replays;
+    result["event_records"] = totals.counts.event_records;
+    result["calls"] = totals.counts.calls;
     result["dropped"] = totals.dropped;
     result["unfinished"] = totals.counts.unfinished;
     result["unknown"] = totals.counts.unknown;
     result["truncated"] = totals.counts.truncated;
     result["stale"] = totals.stale;
+    result["outside"] = totals.outside;
     result["lost_records"] = totals.lost_records;
+    result["clock"] = code_of(totals.clock);
     result["clock_error_ns"] = totals.clock_error_ns;
     result["problem"] = totals.problem;
     return result;
@@ -99,7 +122,8 @@ py::dict cupti_probe(const std::vector<std::string>& folders) {
 }  // namespace
 
 void bind_gpu(py::module_& module) {
-    module.def("gpu_start", &gpu_start, py::arg("folders"));
+    module.def("gpu_start", &gpu_start, py::arg("folders"), py::arg("callbacks") = true,
+               py::arg("whole_graphs") = false);
     module.def("gpu_stop", &gpu_stop);
     module.def("event_timer_start", &event_timer_start, py::arg("get_device"), py::arg("get_stream"));
     module.def("event_timer_stop", &event_timer_stop);

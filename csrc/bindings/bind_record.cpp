@@ -93,19 +93,21 @@ void add_operators(const py::array_t<std::uint32_t>& thread_ids, const std::vect
 }
 
 // What the GPU's collector writes natively, for sources that are written in Python: ties GPU work to what
-// this thread has open. Of a launch, `id` is its correlation id, else a graph node's.
+// this thread has open. Of a launch and its end, `id` is its correlation id, else a graph node's.
 void link_gpu_work(const std::string& kind, std::uint64_t id, std::uint64_t copy) {
     Recorder& recorder = Recorder::instance();
     const NameKey none = recorder.name_key(0);
     if (kind == "launch")
         recorder.emit(EventKind::launch, recorder.name_key(static_cast<std::uint32_t>(id)));
+    else if (kind == "launch_end")
+        recorder.emit(EventKind::launch_end, recorder.name_key(static_cast<std::uint32_t>(id)));
     else if (kind == "graph_node")
         Recorder::emit_to(recorder.current_log(), EventKind::graph_node, none, id);
     else if (kind == "graph_clone") {
         Recorder::emit_to(recorder.current_log(), EventKind::graph_clone, none, id);
         Recorder::emit_to(recorder.current_log(), EventKind::graph_clone_of, none, copy);
     } else
-        throw py::value_error("kind is launch, graph_node or graph_clone");
+        throw py::value_error("kind is launch, launch_end, graph_node or graph_clone");
 }
 
 py::dict stop_recording() {

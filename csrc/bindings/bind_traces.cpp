@@ -162,7 +162,7 @@ py::tuple take_events(ChromeReader& reader) {
 
 py::dict reader_facts(const ChromeReader& reader) {
     const ChromeReader::Counts& counts = reader.counts();
-    py::dict result, outer;
+    py::dict result, outer, not_taken;
     py::list tracks;
     for (const auto& [key, value] : reader.facts()) outer[to_text(key)] = to_text(value);
     for (const auto& [track, name] : reader.track_names())
@@ -172,7 +172,8 @@ py::dict reader_facts(const ChromeReader& reader) {
     result["negative"] = counts.negative;
     result["unmatched_ends"] = counts.unmatched_ends;
     result["unfinished"] = counts.unfinished;
-    result["not_taken"] = counts.not_taken;
+    for (const auto& [phase, events] : counts.not_taken) not_taken[to_text(std::string(1, phase))] = events;
+    result["not_taken"] = not_taken;
     result["problem"] = reader.problem();
     result["has_events"] = reader.has_events();
     result["is_whole"] = reader.is_whole();

@@ -36,6 +36,7 @@ enum class EventKind : std::uint32_t {
     graph_node = 21,      // a kernel was captured; ticks: the id of its node in a CUDA graph
     graph_clone = 22,     // ticks: a graph node's id, of which the next event names a copy
     graph_clone_of = 23,  // ticks: the copy's id
+    launch_end = 24,      // the call that handed the work over returned; name: as in `launch`
 };
 
 // Whether the event carries an instant; the others use the field for something else.
@@ -52,6 +53,7 @@ constexpr bool is_timed(EventKind kind) noexcept {
         case EventKind::range_start:
         case EventKind::range_stop:
         case EventKind::launch:
+        case EventKind::launch_end:
             return true;
         default:
             return false;

@@ -90,8 +90,8 @@ KERNEL gpuprof_triad SIGNATURE {
 }
 
 // --- arithmetic -----------------------------------------------------------------------------------
-// x = x a + b with a = 1/2 and b = 1 comes to rest at 2, far from overflow and from denormal numbers. That
-// `pieces` is 0 is known to nobody who compiles this, so nothing is calculated ahead.
+// x = x a + b with a = 1/2 and b = 1 converges to 2, far from overflow and from denormal numbers. No compiler
+// knows that `pieces` is 0, so nothing is calculated ahead.
 
 constexpr unsigned chains = 8;
 constexpr unsigned steps = 16;
@@ -124,10 +124,13 @@ static __device__ __forceinline__ float same(float value) {
 FMA_KERNEL(gpuprof_fma_fp64, double, to_double, __fma_rn, to_float)
 FMA_KERNEL(gpuprof_fma_fp32, float, same, __fmaf_rn, same)
 
-// Two halves in one register, as the fastest instruction has them.
+// Two halves in one register. They differ: two equal ones are read from one register, which only one of the
+// two pipelines for halves can do, so that the other one would be idle.
 static __device__ __forceinline__ unsigned two_halves(float value) {
     unsigned both;
-    asm("{ .reg .b16 half; cvt.rn.f16.f32 half, %1; mov.b32 %0, {half, half}; }" : "=r"(both) : "f"(value));
+    asm("{ .reg .b16 low, high; cvt.rn.f16.f32 low, %1; cvt.rn.f16.f32 high, %2; mov.b32 %0, {low, high}; }"
+        : "=r"(both)
+        : "f"(value), "f"(0.5f * value));
     return both;
 }
 static __device__ __forceinline__ float of_halves(unsigned both) {

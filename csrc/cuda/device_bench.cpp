@@ -179,7 +179,7 @@ void DeviceBench::wait(const GpuEffort& effort) const {
     const std::int64_t begun = monotonic_ns();
     int result = driver_.query_event(end_);
     while (result == not_ready) {
-        if (monotonic_ns() - begun > effort.longest_wait_ns) throw GpuError("the GPU did not answer in time");
+        if (monotonic_ns() - begun > effort.longest_wait_ns) throw GpuError("the GPU did not finish in time");
         sched_yield();
         result = driver_.query_event(end_);
     }

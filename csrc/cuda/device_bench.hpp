@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Measures what one GPU can do at best, with kernels of our own. For a process that does nothing else: it
-// initialises CUDA, and a kernel that fails spoils the context for everybody in the process.
+// initialises CUDA, and a kernel that fails breaks the context for the whole process.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace gpuprof::cuda {
 
-// What the driver tells of a GPU; 0 where it does not.
+// The driver's facts of a GPU; 0 where it has none.
 struct DeviceFacts {
     std::string name;
     std::string uuid;

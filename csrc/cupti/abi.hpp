@@ -53,10 +53,18 @@ enum ActivityKind : std::uint32_t {
     memory_copy = 1,
     memory_set = 2,
     kernel = 3,
+    driver_call = 4,
+    runtime_call = 5,
     concurrent_kernel = 10,
     memory_copy_peer = 22,
+    cuda_event = 36,
     synchronization = 38,
+    graph_trace = 51,
 };
+
+// From this version on, synchronizations and records of CUDA events carry an id by which they join. Ids of
+// events themselves are reused.
+constexpr std::uint32_t first_version_with_event_ids = 26;
 
 constexpr std::uint32_t flush_forced = 1;
 
@@ -120,8 +128,52 @@ constexpr std::size_t end = 16;
 constexpr std::size_t correlation = 24;
 constexpr std::size_t context = 28;
 constexpr std::size_t stream = 32;
-constexpr std::size_t prefix_bytes = 36;
+constexpr std::size_t event = 36;
+constexpr std::size_t prefix_bytes = 40;
+constexpr std::size_t event_sync = 40;  // from first_version_with_event_ids on, as is the next
+constexpr std::size_t prefix_bytes_with_ids = 48;
 }  // namespace synchronization_offset
+
+namespace cuda_event_offset {
+constexpr std::size_t correlation = 4;
+constexpr std::size_t context = 8;
+constexpr std::size_t stream = 12;
+constexpr std::size_t event = 16;
+constexpr std::size_t prefix_bytes = 20;
+constexpr std::size_t device = 24;  // from first_version_with_event_ids on, as are the next
+constexpr std::size_t event_sync = 48;
+constexpr std::size_t prefix_bytes_with_ids = 56;
+}  // namespace cuda_event_offset
+
+namespace graph_trace_offset {
+constexpr std::size_t correlation = 4;
+constexpr std::size_t start = 8;
+constexpr std::size_t end = 16;
+constexpr std::size_t device = 24;
+constexpr std::size_t graph = 28;
+constexpr std::size_t context = 32;
+constexpr std::size_t stream = 36;
+constexpr std::size_t prefix_bytes = 40;
+}  // namespace graph_trace_offset
+
+// Calls of the driver's and of the runtime's interface.
+namespace call_offset {
+constexpr std::size_t function = 4;
+constexpr std::size_t start = 8;
+constexpr std::size_t end = 16;
+constexpr std::size_t process = 24;
+constexpr std::size_t thread = 28;
+constexpr std::size_t correlation = 32;
+constexpr std::size_t prefix_bytes = 40;
+}  // namespace call_offset
+
+// --- settings -------------------------------------------------------------------------------------
+
+enum Attribute : std::uint32_t {
+    buffers_come_zeroed = 5,
+    buffers_per_thread = 9,
+};
+constexpr std::uint32_t system_thread_ids = 1;
 
 // --- callbacks ------------------------------------------------------------------------------------
 
@@ -167,6 +219,7 @@ struct CallbackRange {
 constexpr std::uint32_t launch_kernel = 307;
 constexpr CallbackRange launching_callbacks[] = {
     {115, 117},                          // cuLaunch, cuLaunchGrid, cuLaunchGridAsync
+    {119, 119}, {441, 441},              // cuEventRecord, _ptsz
     {216, 216}, {218, 218}, {220, 220},  // cuMemsetD{8,16,32}Async
     {222, 222}, {224, 224}, {226, 226},  // cuMemsetD2D{8,16,32}Async
     {248, 254},                          // cuMemcpy_v2, cuMemset*_v2
@@ -179,6 +232,7 @@ constexpr CallbackRange launching_callbacks[] = {
     {442, 442},                          // cuLaunchKernel_ptsz
     {477, 478}, {480, 480},              // cuLaunchCooperativeKernel, _ptsz, MultiDevice
     {514, 515},                          // cuGraphLaunch, _ptsz
+    {587, 588},                          // cuEventRecordWithFlags, _ptsz
     {652, 653},                          // cuLaunchKernelEx, _ptsz
     {776, 779}, {796, 799},              // cuMemcpyBatchAsync, cuMemcpy3DBatchAsync, their _v2
     {837, 840},                          // cuMemcpyWithAttributesAsync, cuMemcpy3DWithAttributesAsync
@@ -192,6 +246,30 @@ constexpr CallbackRange waiting_callbacks[] = {
     {295, 295}, {436, 436},  // cuStreamWaitEvent, _ptsz
 };
 
+// The runtime's functions of either sort, whose records stand in for the callbacks where another tool has
+// them: work that is launched through the runtime has the runtime call's correlation id.
+constexpr CallbackRange runtime_calls[] = {
+    {13, 13},                // cudaLaunch
+    {31, 52},                // cudaMemcpy*, cudaMemset*
+    {126, 126},              // cudaThreadSynchronize
+    {131, 131}, {239, 239},  // cudaStreamSynchronize, _ptsz
+    {135, 135}, {242, 242},  // cudaEventRecord, _ptsz
+    {137, 137},              // cudaEventSynchronize
+    {142, 145},              // cudaMemset3D, cudaMemcpy3D and their Async
+    {147, 147}, {247, 247},  // cudaStreamWaitEvent, _ptsz
+    {160, 163},              // cudaMemcpyPeer, cudaMemcpy3DPeer and their Async
+    {165, 165},              // cudaDeviceSynchronize
+    {211, 211}, {213, 236},  // cudaLaunchKernel; on the thread's default stream: launches, copies, fills
+    {243, 246},              // cudaMemset3D, cudaMemcpy3D likewise
+    {249, 250},              // cudaMemcpy3DPeer likewise
+    {269, 270}, {272, 272},  // cudaLaunchCooperativeKernel, _ptsz, MultiDevice
+    {311, 312},              // cudaGraphLaunch, _ptsz
+    {370, 371},              // cudaEventRecordWithFlags, _ptsz
+    {430, 431},              // cudaLaunchKernelExC, _ptsz
+    {482, 485}, {509, 512},  // cudaMemcpyBatchAsync, cudaMemcpy3DBatchAsync, of 12.8 and 13.0
+    {505, 506},              // __cudaLaunchKernel, _ptsz
+};
+
 // --- functions ------------------------------------------------------------------------------------
 
 using Subscriber = void*;
@@ -199,7 +277,6 @@ using Callback = void (*)(void* user, std::uint32_t domain, std::uint32_t id, co
 using RequestBuffer = void (*)(std::uint8_t** buffer, std::size_t* size, std::size_t* record_limit);
 using CompleteBuffer = void (*)(void* context, std::uint32_t stream, std::uint8_t* buffer, std::size_t size,
                                 std::size_t valid_bytes);
-using Timestamp = std::uint64_t (*)();
 
 using GetVersion = std::uint32_t (*)(std::uint32_t* version);
 using GetTimestamp = std::uint32_t (*)(std::uint64_t* timestamp);
@@ -212,7 +289,10 @@ using ActivityFlushAll = std::uint32_t (*)(std::uint32_t flag);
 using ActivityRegisterCallbacks = std::uint32_t (*)(RequestBuffer request, CompleteBuffer complete);
 using ActivityGetDropped = std::uint32_t (*)(void* context, std::uint32_t stream, std::size_t* dropped);
 using ActivityGetNextRecord = std::uint32_t (*)(std::uint8_t* buffer, std::size_t valid_bytes, void** record);
-using ActivityRegisterTimestamp = std::uint32_t (*)(Timestamp timestamp);
+using ActivityAttribute = std::uint32_t (*)(std::uint32_t attribute, std::size_t* size, void* value);
+using ActivitySwitchCall = std::uint32_t (*)(std::uint32_t function, std::uint8_t enable);
+using GetThreadIdType = std::uint32_t (*)(std::uint32_t* type);
+using SetThreadIdType = std::uint32_t (*)(std::uint32_t type);
 using ActivitySwitch = std::uint32_t (*)(std::uint8_t enable);
 using GetGraphNodeId = std::uint32_t (*)(void* node, std::uint64_t* id);
 

@@ -19,12 +19,14 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr std::uint32_t recorded_kinds[] = {abi::concurrent_kernel, abi::memory_copy, abi::memory_copy_peer,
-                                            abi::memory_set, abi::synchronization};
-
-std::uint64_t timestamp() noexcept {
-    return static_cast<std::uint64_t>(monotonic_ns());
-}
+// The first readings of the clock after its start; the pauses grow as the rate becomes better known, up to
+// the flushes, each of which comes with one.
+constexpr milliseconds first_pause{1};
+constexpr int pause_growth = 4;
+// Between two readings for buffers that come quickly: a share of the recording, within these bounds.
+constexpr std::int64_t shortest_pause_ns = 1'000'000;
+constexpr std::int64_t longest_pause_ns = 500'000'000;
+constexpr std::int64_t pauses_in_a_recording = 256;
 
 milliseconds until(steady_clock::time_point then) noexcept {
     return std::max(milliseconds(0), std::chrono::ceil<milliseconds>(then - steady_clock::now()));
@@ -51,8 +53,8 @@ Started Collector::start(const CollectorOptions& options) noexcept {
         std::lock_guard lifecycle(lifecycle_);
         started.reason = begin(options, started);
     } catch (const std::exception& error) {
-        disable_kinds();
-        subscription_.end();
+        session_.disable_records();
+        session_.end();
         try {
             started.reason = error.what();
         } catch (const std::bad_alloc&) {
@@ -79,7 +81,11 @@ std::string Collector::begin(const CollectorOptions& options, Started& started) 
     names_.clear();
     pool_.discard_ready();
     totals_ = GpuTotals{};
-    if (std::string why = switch_on(); !why.empty()) return why;
+    clock_ = ClockCalibration{};
+    flush_failed_ = false;
+    started.error = switch_on();
+    if (started.error != abi::success) return explain_error(started.error);
+    started.session = session_.facts();
     // A file says that the GPU was recorded, even where nothing ran on it.
     file_.open(Recorder::instance().process_file(".gpu"));
     finishing_ = false;
@@ -90,37 +96,26 @@ std::string Collector::begin(const CollectorOptions& options, Started& started) 
     return {};
 }
 
-// Why it cannot be; then nothing is on.
-std::string Collector::switch_on() {
-    const Api& api = library_.api;
-    if (const std::uint32_t result = subscription_.begin(api); result != abi::success)
-        return explain_error(result);
-    register_clock();
-    // Each time: the registration that came last is the one that counts, and it may be another tool's.
-    std::uint32_t result = api.register_callbacks(request_buffer, complete_buffer);
-    const std::optional<ClockCheck> clock = check_clock(api.get_timestamp);
-    correction_ns_ = clock_correction_ns(clock);
+// CUPTI's error number; then nothing is on.
+std::uint32_t Collector::switch_on() {
+    const std::uint32_t result = session_.begin(library_, options_.session, request_buffer, complete_buffer);
+    if (result != abi::success) return result;
+    calibrate();
     started_ns_ = monotonic_ns();
-    // Whether a stream or an event has finished is asked often and is no synchronization.
-    if (api.enable_all_synchronizations != nullptr) api.enable_all_synchronizations(0);
-    for (const std::uint32_t kind : recorded_kinds)
-        if (result == abi::success) result = api.enable(kind);
-    if (result == abi::success) return {};
-    disable_kinds();
-    subscription_.end();
-    return explain_error(result);
+    return session_.enable_records();
 }
 
-// Once with each library: a further registration spoils a record.
-void Collector::register_clock() noexcept {
-    const abi::ActivityRegisterTimestamp function = library_.api.register_timestamp;
-    if (function == nullptr || function == clock_registered_with_) return;
-    if (function(timestamp) == abi::success) clock_registered_with_ = function;
-}
-
-void Collector::disable_kinds() const noexcept {
-    if (library_.api.disable == nullptr) return;
-    for (const std::uint32_t kind : recorded_kinds) library_.api.disable(kind);
+void Collector::calibrate() noexcept try {
+    for (int attempt = 0; attempt < 2; ++attempt) {
+        const std::optional<ClockReading> reading = read_clock(library_.api.get_timestamp);
+        if (!reading) return clock_.note_refusal();
+        clock_.add(*reading);
+        if (!clock_.needs_rate()) return;
+        while (monotonic_ns() - reading->monotonic_ns < ClockCalibration::shortest_baseline_ns) {
+        }
+    }
+} catch (const std::bad_alloc&) {
+    clock_.note_refusal();
 }
 
 // The first one stays. Where memory is short there is no text, and the totals tell all the same.
@@ -146,7 +141,7 @@ GpuTotals Collector::stop() noexcept {
     if (ended_.wait_for(state, options_.longest_stop, [&] { return has_ended_; })) {
         state.unlock();
         reader_.join();
-        subscription_.end();
+        session_.end();
         file_.close();
     } else {
         state.unlock();
@@ -154,7 +149,7 @@ GpuTotals Collector::stop() noexcept {
         reader_.detach();
         note_problem(
             [] { return "CUPTI did not come back from a call: GPU records are missing; see nvidia-smi"; });
-        subscription_.forget();
+        session_.forget();
     }
     state.lock();
     return std::exchange(totals_, GpuTotals{});
@@ -167,13 +162,21 @@ void Collector::run() noexcept {
     pthread_setname_np(pthread_self(), "gpuprof-gpu");
 #endif
     auto next_flush = steady_clock::now() + options_.flush_period;
+    milliseconds pause = first_pause;
+    auto next_reading = steady_clock::now() + pause;
     while (!finishing_.load()) {
-        if (const auto buffer = pool_.wait_for_ready(until(next_flush)); buffer.data() != nullptr)
-            read(buffer);
-        if (finishing_.load() || steady_clock::now() < next_flush) continue;
+        const auto buffer = pool_.wait_for_ready(until(std::min(next_flush, next_reading)));
+        if (buffer.data() != nullptr) read(buffer);
+        const auto now = steady_clock::now();
+        if (finishing_.load() || now < std::min(next_flush, next_reading)) continue;
         // CUPTI's own flush period hands out full buffers only, and a killed process would lose the rest.
-        flush(0);
-        next_flush = steady_clock::now() + options_.flush_period;
+        if (now >= next_flush) {
+            flush(0);
+            next_flush = steady_clock::now() + options_.flush_period;
+        }
+        calibrate();
+        pause = std::min(pause * pause_growth, options_.flush_period);
+        next_reading = steady_clock::now() + pause;
     }
     finish();
     std::lock_guard state(state_);
@@ -186,24 +189,30 @@ void Collector::run() noexcept {
 void Collector::finish() noexcept {
     const auto deadline = steady_clock::now() + options_.longest_wait;
     flush(0);
+    calibrate();
     read_ready();
-    while (pool_.held() > 0 && steady_clock::now() < deadline) {
+    // An empty buffer, of which CUPTI keeps one ready, is not waited for; nor is a device that is lost.
+    while (pool_.held_with_records() > 0 && !flush_failed_ && steady_clock::now() < deadline) {
         if (const auto buffer = pool_.wait_for_ready(options_.retry_period); buffer.data() != nullptr)
             read(buffer);
         else
             flush(0);
     }
-    disable_kinds();
+    session_.disable_records();
     if (pool_.held() > 0) flush(abi::flush_forced);
+    calibrate();
     read_ready();
-    note_clock_error();
+    note_clock();
     std::lock_guard state(state_);
     totals_.held_buffers = pool_.held();
 }
 
 void Collector::flush(std::uint32_t flag) noexcept {
     const std::uint32_t result = library_.api.flush_all(flag);
-    if (result != abi::success) note_problem([result] { return explain_error(result); });
+    if (result != abi::success) {
+        flush_failed_ = true;
+        note_problem([result] { return explain_error(result); });
+    }
     std::size_t dropped = 0;
     if (library_.api.get_dropped(nullptr, 0, &dropped) != abi::success) return;
     std::lock_guard state(state_);
@@ -221,12 +230,13 @@ void Collector::read_ready() noexcept {
 void Collector::read(std::span<std::uint8_t> buffer) noexcept {
     DecodeCounts counts;
     records_.clear();
+    if (calibration_is_due()) calibrate();
     try {
         const abi::ActivityGetNextRecord next = library_.api.get_next_record;
-        const Stride stride = next != nullptr ? Stride(next) : Stride(library_.version);
+        const Stride stride = next != nullptr ? Stride(next, library_.version) : Stride(library_.version);
         counts =
             decode_buffer(buffer, stride, [this](const char* name) { return names_.id(name); }, records_);
-        leave_out_stale(counts);
+        place_in_time(counts);
     } catch (const std::exception& error) {
         records_.clear();
         note_problem([&error] { return error.what(); });
@@ -239,19 +249,34 @@ void Collector::read(std::span<std::uint8_t> buffer) noexcept {
     write();
 }
 
-// Puts the times on our clock, and drops what ended before the recording began.
-void Collector::leave_out_stale(DecodeCounts& counts) noexcept {
-    std::uint64_t stale = 0;
+bool Collector::calibration_is_due() const noexcept {
+    const std::int64_t now = monotonic_ns();
+    const std::int64_t pause =
+        std::clamp((now - started_ns_) / pauses_in_a_recording, shortest_pause_ns, longest_pause_ns);
+    return clock_.empty() || now - clock_.latest().monotonic_ns >= pause;
+}
+
+// Puts the times on our clock, and drops what ended before the recording began and what cannot be of it.
+void Collector::place_in_time(DecodeCounts& counts) noexcept {
+    std::uint64_t stale = 0, outside = 0;
     std::erase_if(records_, [&](GpuRecord& record) {
-        record.start_ns -= correction_ns_;
-        record.end_ns -= correction_ns_;
-        if (record.end_ns >= started_ns_) return false;
+        if (record.kind == static_cast<std::uint32_t>(GpuRecordKind::event_record)) return false;
+        const auto start = clock_.to_monotonic_ns(record.start_ns);
+        const auto end = clock_.to_monotonic_ns(record.end_ns);
+        const bool is_outside = !start || !end || *end < *start;
+        const bool is_stale = !is_outside && *end < started_ns_;
+        if (!is_outside && !is_stale) {
+            record.start_ns = *start;
+            record.end_ns = *end;
+            return false;
+        }
         --counts.of(static_cast<GpuRecordKind>(record.kind));
-        ++stale;
+        ++(is_stale ? stale : outside);
         return true;
     });
     std::lock_guard state(state_);
     totals_.stale += stale;
+    totals_.outside += outside;
 }
 
 void Collector::write() noexcept {
@@ -264,13 +289,10 @@ void Collector::write() noexcept {
     totals_.lost_records += records_.size();
 }
 
-// The difference that is left between the two clocks; how CUPTI brings the GPU's clock to the CPU's is its
-// own.
-void Collector::note_clock_error() noexcept {
-    const std::optional<ClockCheck> check = check_clock(library_.api.get_timestamp);
-    if (!check) return;
+void Collector::note_clock() noexcept {
     std::lock_guard state(state_);
-    totals_.clock_error_ns = std::llabs(check->ahead_ns - correction_ns_) + check->error_ns;
+    totals_.clock = clock_.state();
+    if (!clock_.empty()) totals_.clock_error_ns = clock_.error_ns();
 }
 
 // --- what CUPTI and the system call ---------------------------------------------------------------
@@ -293,7 +315,7 @@ void Collector::after_fork_in_child() noexcept {
     Collector& collector = instance();
     if (!collector.cupti_used_.load()) return;
     collector.is_child_.store(true);
-    collector.subscription_.forget();
+    collector.session_.forget();
     collector.file_.close();
 }
 

@@ -12,13 +12,13 @@
 #include <thread>
 #include <vector>
 
+#include "cupti/activity_session.hpp"
 #include "cupti/buffer_pool.hpp"
-#include "cupti/clock_check.hpp"
+#include "cupti/clock_calibration.hpp"
 #include "cupti/decoder.hpp"
 #include "cupti/gpu_file.hpp"
 #include "cupti/kernel_names.hpp"
 #include "cupti/loader.hpp"
-#include "cupti/subscription.hpp"
 
 namespace gpuprof::cupti {
 
@@ -31,12 +31,15 @@ struct CollectorOptions {
     std::chrono::milliseconds longest_wait{500};
     // How long CUPTI itself may take over a stop before it is left alone.
     std::chrono::milliseconds longest_stop{10'000};
+    SessionOptions session;
 };
 
 struct Started {
     std::string reason;  // why there are no GPU records, with the mend; empty when they are on
+    std::uint32_t error = abi::success;  // CUPTI's number for it, where it refused
     std::string path;
     std::uint32_t version = 0;
+    SessionFacts session;
     std::vector<std::string> notes;
 };
 
@@ -44,9 +47,11 @@ struct GpuTotals {
     DecodeCounts counts;
     std::uint64_t dropped = 0;       // by CUPTI, as it says
     std::uint64_t stale = 0;         // of work before this recording, left out
+    std::uint64_t outside = 0;       // whose times lie outside the recording by more than a second, left out
     std::uint64_t lost_records = 0;  // decoded, and not written: the disk
     std::uint64_t held_buffers = 0;  // that CUPTI kept at the end, with whatever is in them
-    std::optional<std::int64_t> clock_error_ns;
+    std::optional<std::int64_t> clock_error_ns;  // nothing where the clock was never read
+    ClockState clock = ClockState::unreadable;
     std::string problem;  // the first thing that went wrong, in one line
 };
 
@@ -73,9 +78,9 @@ class Collector {
     ~Collector() = default;
 
     std::string begin(const CollectorOptions& options, Started& started);
-    std::string switch_on();
-    void disable_kinds() const noexcept;
-    void register_clock() noexcept;
+    std::uint32_t switch_on();
+    // Reads CUPTI's clock; twice where its rate is not known.
+    void calibrate() noexcept;
 
     // Of the thread that reads.
     void run() noexcept;
@@ -84,10 +89,11 @@ class Collector {
     void read_ready() noexcept;
     void read(std::span<std::uint8_t> buffer) noexcept;
     void write() noexcept;
-    void leave_out_stale(DecodeCounts& counts) noexcept;
+    void place_in_time(DecodeCounts& counts) noexcept;
+    bool calibration_is_due() const noexcept;
     template <typename MakeText>
     void note_problem(MakeText make_text) noexcept;
-    void note_clock_error() noexcept;
+    void note_clock() noexcept;
 
     static void request_buffer(std::uint8_t** buffer, std::size_t* size, std::size_t* limit) noexcept;
     static void complete_buffer(void* context, std::uint32_t stream, std::uint8_t* buffer, std::size_t size,
@@ -101,10 +107,9 @@ class Collector {
     std::mutex lifecycle_;
     bool on_ = false;
     bool stuck_ = false;  // CUPTI never came back from a call
-    abi::ActivityRegisterTimestamp clock_registered_with_ = nullptr;
     CollectorOptions options_;
     Library library_;
-    Subscription subscription_;
+    ActivitySession session_;
     std::thread reader_;
 
     BufferPool pool_;
@@ -112,7 +117,9 @@ class Collector {
     KernelNames names_;
     std::vector<GpuRecord> records_;
     std::int64_t started_ns_ = 0;
-    std::int64_t correction_ns_ = 0;
+    // Filled at the start, and then by the thread that reads.
+    ClockCalibration clock_;
+    bool flush_failed_ = false;
 
     std::mutex state_;
     std::condition_variable ended_;

@@ -21,14 +21,17 @@ struct RecordLengths {
     std::size_t peer_copy;
     std::size_t set;
     std::size_t synchronization;
+    std::size_t cuda_event;
+    std::size_t graph_trace;  // 0: not known
 };
 // Version 18 is that of CUDA 11.8 and of 12.1, which differ, and 13.3 was not at hand: there only the
 // library itself can tell.
 constexpr RecordLengths lengths[] = {
-    {20, 24, 208, 88, 96, 88, 40},           {26, 28, 208, 96, 96, 88, 56},
-    {130000, 130099, 216, 96, 96, 88, 56},   {130100, 130299, 224, 96, 96, 88, 56},
-    {130400, 130499, 248, 112, 96, 104, 56},
+    {20, 23, 208, 88, 96, 88, 40, 24, 0},          {24, 24, 208, 88, 96, 88, 40, 24, 56},
+    {26, 28, 208, 96, 96, 88, 56, 56, 56},         {130000, 130099, 216, 96, 96, 88, 56, 56, 56},
+    {130100, 130299, 224, 96, 96, 88, 56, 56, 56}, {130400, 130499, 248, 112, 96, 104, 56, 56, 56},
 };
+constexpr std::size_t call_bytes = 40;  // in all versions
 
 // Packed records stand at any multiple of 8, and the bytes may be anyone's.
 template <typename T>
@@ -42,8 +45,12 @@ std::uint32_t kind_of(const std::uint8_t* record) noexcept {
     return read<std::uint32_t>(record, 0);
 }
 
+bool has_event_ids(std::uint32_t version) noexcept {
+    return version >= abi::first_version_with_event_ids;
+}
+
 // How much of a record is read, 0 for kinds that are not.
-std::size_t prefix_bytes(std::uint32_t kind) noexcept {
+std::size_t prefix_bytes(std::uint32_t kind, std::uint32_t version) noexcept {
     switch (kind) {
         case abi::kernel:
         case abi::concurrent_kernel:
@@ -55,7 +62,16 @@ std::size_t prefix_bytes(std::uint32_t kind) noexcept {
         case abi::memory_set:
             return abi::set_offset::prefix_bytes;
         case abi::synchronization:
-            return abi::synchronization_offset::prefix_bytes;
+            return has_event_ids(version) ? abi::synchronization_offset::prefix_bytes_with_ids
+                                          : abi::synchronization_offset::prefix_bytes;
+        case abi::cuda_event:
+            return has_event_ids(version) ? abi::cuda_event_offset::prefix_bytes_with_ids
+                                          : abi::cuda_event_offset::prefix_bytes;
+        case abi::graph_trace:
+            return abi::graph_trace_offset::prefix_bytes;
+        case abi::driver_call:
+        case abi::runtime_call:
+            return abi::call_offset::prefix_bytes;
         default:
             return 0;
     }
@@ -116,7 +132,15 @@ GpuRecord read_set(const std::uint8_t* bytes) noexcept {
     return record;
 }
 
-GpuRecord read_synchronization(const std::uint8_t* bytes) noexcept {
+// Ones in every bit: the field does not apply.
+std::uint32_t known_event(std::uint32_t id) noexcept {
+    return id == unknown_u32 ? 0 : id;
+}
+std::uint64_t known_sync_id(std::uint64_t id) noexcept {
+    return id == unknown_u64 || id == unknown_u32 ? 0 : id;
+}
+
+GpuRecord read_synchronization(const std::uint8_t* bytes, std::uint32_t version) noexcept {
     namespace at = abi::synchronization_offset;
     GpuRecord record = blank_record(GpuRecordKind::synchronization);
     record.start_ns = read<std::int64_t>(bytes, at::start);
@@ -125,10 +149,53 @@ GpuRecord read_synchronization(const std::uint8_t* bytes) noexcept {
     record.context = read<std::uint32_t>(bytes, at::context);
     record.stream = read<std::uint32_t>(bytes, at::stream);
     record.detail = read<std::uint32_t>(bytes, at::type);
+    record.event_id = known_event(read<std::uint32_t>(bytes, at::event));
+    if (has_event_ids(version))
+        record.event_sync_id = known_sync_id(read<std::uint64_t>(bytes, at::event_sync));
     return record;
 }
 
-GpuRecord read_record(const std::uint8_t* bytes, std::uint32_t kind, const NameResolver& name) {
+GpuRecord read_cuda_event(const std::uint8_t* bytes, std::uint32_t version) noexcept {
+    namespace at = abi::cuda_event_offset;
+    GpuRecord record = blank_record(GpuRecordKind::event_record);
+    record.start_ns = record.end_ns = 0;
+    record.correlation_id = read<std::uint32_t>(bytes, at::correlation);
+    record.context = read<std::uint32_t>(bytes, at::context);
+    record.stream = read<std::uint32_t>(bytes, at::stream);
+    record.event_id = known_event(read<std::uint32_t>(bytes, at::event));
+    if (!has_event_ids(version)) return record;
+    record.device = read<std::uint32_t>(bytes, at::device);
+    record.event_sync_id = known_sync_id(read<std::uint64_t>(bytes, at::event_sync));
+    return record;
+}
+
+GpuRecord read_graph_trace(const std::uint8_t* bytes) noexcept {
+    namespace at = abi::graph_trace_offset;
+    GpuRecord record = blank_record(GpuRecordKind::graph_replay);
+    record.start_ns = read<std::int64_t>(bytes, at::start);
+    record.end_ns = read<std::int64_t>(bytes, at::end);
+    record.correlation_id = read<std::uint32_t>(bytes, at::correlation);
+    record.device = read<std::uint32_t>(bytes, at::device);
+    record.context = read<std::uint32_t>(bytes, at::context);
+    record.stream = read<std::uint32_t>(bytes, at::stream);
+    record.graph_id = read<std::uint32_t>(bytes, at::graph);
+    record.graph_node_id = 0;
+    return record;
+}
+
+GpuRecord read_call(const std::uint8_t* bytes) noexcept {
+    namespace at = abi::call_offset;
+    GpuRecord record = blank_record(GpuRecordKind::call);
+    record.start_ns = read<std::int64_t>(bytes, at::start);
+    record.end_ns = read<std::int64_t>(bytes, at::end);
+    record.correlation_id = read<std::uint32_t>(bytes, at::correlation);
+    record.thread = read<std::uint32_t>(bytes, at::thread);
+    record.detail = read<std::uint32_t>(bytes, at::function);
+    return record;
+}
+
+GpuRecord read_record(const std::uint8_t* bytes, std::uint32_t kind, std::uint32_t version,
+                      const NameResolver& name) {
     switch (kind) {
         case abi::memory_copy:
             return read_copy(bytes, false);
@@ -137,15 +204,23 @@ GpuRecord read_record(const std::uint8_t* bytes, std::uint32_t kind, const NameR
         case abi::memory_set:
             return read_set(bytes);
         case abi::synchronization:
-            return read_synchronization(bytes);
+            return read_synchronization(bytes, version);
+        case abi::cuda_event:
+            return read_cuda_event(bytes, version);
+        case abi::graph_trace:
+            return read_graph_trace(bytes);
+        case abi::driver_call:
+        case abi::runtime_call:
+            return read_call(bytes);
         default:
             return read_kernel(bytes, name);
     }
 }
 
 // CUPTI hands out work that has not ended with an end of 0, and work for which it had no memory with both 0.
-bool has_times(const GpuRecord& record) noexcept {
-    return record.start_ns > 0 && record.end_ns >= record.start_ns;
+bool lacks_times(const GpuRecord& record) noexcept {
+    if (record.kind == static_cast<std::uint32_t>(GpuRecordKind::event_record)) return false;
+    return !(record.start_ns > 0 && record.end_ns >= record.start_ns);
 }
 
 }  // namespace
@@ -154,6 +229,9 @@ DecodeCounts& DecodeCounts::operator+=(const DecodeCounts& other) noexcept {
     kernels += other.kernels;
     transfers += other.transfers;
     synchronizations += other.synchronizations;
+    graph_replays += other.graph_replays;
+    event_records += other.event_records;
+    calls += other.calls;
     unfinished += other.unfinished;
     unknown += other.unknown;
     truncated += other.truncated;
@@ -161,8 +239,20 @@ DecodeCounts& DecodeCounts::operator+=(const DecodeCounts& other) noexcept {
 }
 
 std::uint64_t& DecodeCounts::of(GpuRecordKind kind) noexcept {
-    if (kind == GpuRecordKind::kernel) return kernels;
-    return kind == GpuRecordKind::synchronization ? synchronizations : transfers;
+    switch (kind) {
+        case GpuRecordKind::kernel:
+            return kernels;
+        case GpuRecordKind::synchronization:
+            return synchronizations;
+        case GpuRecordKind::graph_replay:
+            return graph_replays;
+        case GpuRecordKind::event_record:
+            return event_records;
+        case GpuRecordKind::call:
+            return calls;
+        default:
+            return transfers;
+    }
 }
 
 bool is_unknown_version(std::uint32_t version) noexcept {
@@ -185,6 +275,13 @@ std::size_t record_bytes(std::uint32_t version, std::uint32_t kind) noexcept {
                 return row.set;
             case abi::synchronization:
                 return row.synchronization;
+            case abi::cuda_event:
+                return row.cuda_event;
+            case abi::graph_trace:
+                return row.graph_trace;
+            case abi::driver_call:
+            case abi::runtime_call:
+                return call_bytes;
             default:
                 return 0;
         }
@@ -235,7 +332,7 @@ DecodeCounts decode_buffer(std::span<std::uint8_t> buffer, const Stride& stride,
     Stride::Step step = stride.next(buffer, bytes);
     for (; step == Stride::Step::record; step = stride.next(buffer, bytes)) {
         const std::uint32_t kind = kind_of(bytes);
-        const std::size_t needed = prefix_bytes(kind);
+        const std::size_t needed = prefix_bytes(kind, stride.version());
         if (needed == 0) {
             ++counts.unknown;
             continue;
@@ -244,8 +341,8 @@ DecodeCounts decode_buffer(std::span<std::uint8_t> buffer, const Stride& stride,
             ++counts.truncated;
             return counts;
         }
-        const GpuRecord record = read_record(bytes, kind, name);
-        if (!has_times(record)) {
+        const GpuRecord record = read_record(bytes, kind, stride.version(), name);
+        if (lacks_times(record)) {
             ++counts.unfinished;
             continue;
         }

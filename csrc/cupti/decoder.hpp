@@ -18,6 +18,9 @@ struct DecodeCounts {
     std::uint64_t kernels = 0;
     std::uint64_t transfers = 0;
     std::uint64_t synchronizations = 0;
+    std::uint64_t graph_replays = 0;
+    std::uint64_t event_records = 0;
+    std::uint64_t calls = 0;
     std::uint64_t unfinished = 0;  // without times: not among the above
     std::uint64_t unknown = 0;     // of kinds that are not asked for
     std::uint64_t truncated = 0;   // buffers that end in the middle of a record, or cannot be walked on
@@ -37,12 +40,14 @@ std::size_t record_bytes(std::uint32_t version, std::uint32_t kind) noexcept;
 // Finds the records of a buffer one after the other.
 class Stride {
   public:
-    // By the library itself.
-    explicit Stride(abi::ActivityGetNextRecord next_record) : next_record_(next_record) {}
+    // By the library itself, of this version.
+    Stride(abi::ActivityGetNextRecord next_record, std::uint32_t version)
+        : next_record_(next_record), version_(version) {}
     // By the table.
     explicit Stride(std::uint32_t version) : version_(version) {}
 
     enum class Step : std::uint8_t { record, end, broken };
+    std::uint32_t version() const noexcept { return version_; }
     // Moves `record` on, which is null at first.
     Step next(std::span<std::uint8_t> buffer, std::uint8_t*& record) const noexcept;
 
@@ -56,7 +61,8 @@ class Stride {
 // The id of a kernel's name, which the library keeps.
 using NameResolver = std::function<std::uint32_t(const char* name)>;
 
-// Appends to `records`. What the buffer says is not trusted: it may be cut off or damaged.
+// Appends to `records`, with times on the library's own clock. What the buffer says is not trusted: it may be
+// cut off or damaged.
 DecodeCounts decode_buffer(std::span<std::uint8_t> buffer, const Stride& stride, const NameResolver& name,
                            std::vector<GpuRecord>& records);
 

@@ -27,7 +27,10 @@ enum class GpuRecordKind : std::uint32_t {
     memory_copy = 2,      // detail: CUPTI's kind of copy
     memory_set = 3,       // the memory that is set is the destination
     synchronization = 4,  // on the CPU's side; detail: CUPTI's kind of synchronization
-    timed_layer = 5,  // between two CUDA events; detail: the id of the timed layer around it on its stream
+    timed_layer = 5,   // between two CUDA events; detail: the id of the timed layer around it on its stream
+    graph_replay = 6,  // of a CUDA graph as a whole, where its nodes have no records
+    event_record = 7,  // of a CUDA event on a stream; without times
+    call = 8,          // of the driver or the runtime, on the CPU's side, where no callback told of launches
 };
 
 // What the library's version does not tell, or what a kind of record does not have.
@@ -56,7 +59,11 @@ struct GpuRecord {
     std::uint32_t source_kind;  // CUPTI's kinds of memory
     std::uint32_t destination_kind;
     std::uint32_t detail;
-    std::uint32_t reserved[5];
+    // 0 in files of versions before these fields, and where a record has none.
+    std::uint32_t thread;         // as the system numbers it; of calls
+    std::uint64_t event_sync_id;  // by which waits find the record of the event that they wait for
+    std::uint32_t event_id;       // CUPTI's number of the CUDA event, which is used again
+    std::uint32_t reserved;
 };
 static_assert(sizeof(GpuRecord) == 128);
 
@@ -66,7 +73,8 @@ inline GpuRecord blank_record(GpuRecordKind kind) noexcept {
     std::memset(&record, 0xFF, sizeof(record));
     record.kind = static_cast<std::uint32_t>(kind);
     record.name = 0;
-    std::memset(record.reserved, 0, sizeof(record.reserved));
+    record.thread = record.event_id = record.reserved = 0;
+    record.event_sync_id = 0;
     return record;
 }
 

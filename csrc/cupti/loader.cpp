@@ -26,9 +26,14 @@ const char* fill(void* library, Api& api) noexcept {
     find.need("cuptiActivityRegisterCallbacks", api.register_callbacks);
     find.need("cuptiActivityGetNumDroppedRecords", api.get_dropped);
     find.take("cuptiActivityGetNextRecord", api.get_next_record);
-    find.take("cuptiActivityRegisterTimestampCallback", api.register_timestamp);
     find.take("cuptiActivityEnableAllSyncRecords", api.enable_all_synchronizations);
     find.take("cuptiGetGraphNodeId", api.get_graph_node_id);
+    find.take("cuptiActivityGetAttribute", api.get_attribute);
+    find.take("cuptiActivitySetAttribute", api.set_attribute);
+    find.take("cuptiActivityEnableRuntimeApi", api.switch_runtime_call);
+    find.take("cuptiActivityEnableDriverApi", api.switch_driver_call);
+    find.take("cuptiGetThreadIdType", api.get_thread_id_type);
+    find.take("cuptiSetThreadIdType", api.set_thread_id_type);
     return find.missing();
 }
 

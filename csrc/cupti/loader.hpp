@@ -11,7 +11,7 @@
 
 namespace gpuprof::cupti {
 
-// CUPTI's functions. The last four may be missing.
+// CUPTI's functions. Those from `get_next_record` on may be missing.
 struct Api {
     abi::GetVersion get_version = nullptr;
     abi::GetTimestamp get_timestamp = nullptr;
@@ -24,9 +24,14 @@ struct Api {
     abi::ActivityRegisterCallbacks register_callbacks = nullptr;
     abi::ActivityGetDropped get_dropped = nullptr;
     abi::ActivityGetNextRecord get_next_record = nullptr;
-    abi::ActivityRegisterTimestamp register_timestamp = nullptr;
     abi::ActivitySwitch enable_all_synchronizations = nullptr;
     abi::GetGraphNodeId get_graph_node_id = nullptr;
+    abi::ActivityAttribute get_attribute = nullptr;
+    abi::ActivityAttribute set_attribute = nullptr;
+    abi::ActivitySwitchCall switch_runtime_call = nullptr;
+    abi::ActivitySwitchCall switch_driver_call = nullptr;
+    abi::GetThreadIdType get_thread_id_type = nullptr;
+    abi::SetThreadIdType set_thread_id_type = nullptr;
 };
 
 struct Library {

@@ -19,7 +19,8 @@ bool node_id(void* node, std::uint64_t& id) noexcept {
 
 void note_launch(const abi::CallbackData& call) noexcept {
     Recorder& recorder = Recorder::instance();
-    if (call.site == abi::api_enter) recorder.emit(EventKind::launch, recorder.name_key(call.correlation_id));
+    const EventKind kind = call.site == abi::api_enter ? EventKind::launch : EventKind::launch_end;
+    recorder.emit(kind, recorder.name_key(call.correlation_id));
 }
 
 void emit_node(EventKind kind, std::uint64_t node) noexcept {

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from gpuprof.analyze.call_tree import CallTree
     from gpuprof.analyze.difference import Scaling
     from gpuprof.analyze.difference_summary import DifferenceSummary
-    from gpuprof.analyze.roofline.rows import Roofline
+    from gpuprof.analyze.metrics import WeightName
+    from gpuprof.analyze.roofline.build import Roofline
     from gpuprof.analyze.summary import Summary
-    from gpuprof.analyze.weights import WeightName
     from gpuprof.render.timeline import Slices
     from gpuprof.run.folder import RunFolder
 
@@ -91,7 +91,8 @@ class Run:
         """Time by layer, operator or span; prints as a table, and has `rows` and `to_dict()`.
 
         Without `by`, the first of layer, operator, span, python and kernel that has rows. `process` is a
-        process id or "all"; without it, the process that started the recording. Raises RunError.
+        process id or "all"; without it, the process that started the recording, or all of an imported
+        capture. Raises RunError.
         """
         from gpuprof.analyze.summary import first_with_rows
 
@@ -100,11 +101,15 @@ class Run:
         return first_with_rows(lambda kind: self._summary(kind, process))
 
     def _summary(self, by: str, process: int | Literal["all"] | None) -> Summary:
-        from gpuprof.analyze.summary import summarize
+        from gpuprof.analyze.summary import added_up_note, summarize
 
+        is_capture = process is None and bool(self.meta.get("imported"))
+        chosen = "all" if is_capture else process
         table = summarize(
-            self.call_tree, by, process=process, why_empty=self._why_off(by if by == "python" else f"{by}s")
+            self.call_tree, by, process=chosen, why_empty=self._why_off(by if by == "python" else f"{by}s")
         )
+        if is_capture and (added_up := added_up_note(table)):
+            table = dataclasses.replace(table, notes=(*table.notes, added_up))
         if not self.meta.get("complete"):
             from gpuprof.run.losses import losses
 
@@ -165,7 +170,7 @@ class Run:
 
     @quick_switching()
     def roofline(self, path: PathLike | None = None) -> Roofline:
-        """Say what binds each layer and operator; with a path, write the plot as one offline page too.
+        """Find the bottleneck of each layer and operator; with a path, also write the plot as a page.
 
         The run must have been recorded with `work=True`. Raises RunError where it was not, or is damaged.
         """
@@ -276,7 +281,9 @@ def import_trace(trace: PathLike, out: PathLike) -> Run:
     Reads Chrome's JSON format as torch.profiler writes it, plain or gzip, and the SQLite export of Nsight
     Systems. Raises RunError for any other file, RecordingError where `out` cannot be made.
     """
+    from gpuprof.analyze.ceilings.imported import add_imported_ceilings
     from gpuprof.run.imports.trace_file import import_trace as write_run
 
-    write_run(trace, out)
+    meta = write_run(trace, out)
+    add_imported_ceilings(Path(out), meta["devices"])
     return Run(out)

@@ -31,7 +31,7 @@ from gpuprof.run.quick_switching import quick_switching
 if TYPE_CHECKING:
     import torch
 
-    from gpuprof.analyze.ceiling_rows import Ceilings
+    from gpuprof.analyze.ceilings.ceiling import Ceilings
     from gpuprof.record.supervise import ProgramResult
 
 _SWITCHES = ("layers", "operators", "python", "work", "counters")
@@ -90,7 +90,7 @@ class Profile:
         create_folder(self.path)
         self._outer = pause_for_program()
         try:
-            self._ceilings_before = _look_before(self._which_ceilings)
+            self._ceilings_before = _measure_before(self._which_ceilings)
             self._recording.start()
         except BaseException:
             shutil.rmtree(self.path, ignore_errors=True)
@@ -122,7 +122,7 @@ class Profile:
         try:
             meta = close_run(self.path)
             if meta.get("work"):
-                from gpuprof.analyze.ceilings_of_run import add_ceilings
+                from gpuprof.analyze.ceilings.of_run import add_ceilings
 
                 add_ceilings(self.path, meta["work"], self._ceilings_before)
         except GpuprofError as failure:
@@ -147,7 +147,8 @@ def profile(
     `modules` are the models whose layers are wanted; without any, every module that is called is named by
     itself. `out` is the run's folder, which must not exist; without it the run lives in a temporary
     folder as long as the `Run` object. `gpu` is for device samples, and for what a GPU itself does:
-    "auto" takes both where an NVIDIA driver is, False leaves them out. `python` samples the stacks of
+    "auto" takes both where an NVIDIA driver is, False leaves them out; "whole-graphs" is as "auto", but
+    records each replay of a CUDA graph as one unit, without its kernels. `python` samples the stacks of
     Python's functions, which then stand above the layers and operators that they called. `work` keeps the
     arguments of each model's first call, and counts its FLOPs and bytes after the block has ended, for
     `run.roofline()`; the block itself runs as without. `ceilings` says what `run.roofline()` holds them
@@ -195,17 +196,17 @@ def _check_options(options: RecordingOptions) -> None:
         )
 
 
-def _look_before(which: WhichCeilings) -> Ceilings | None:
+def _measure_before(which: WhichCeilings) -> Ceilings | None:
     if which == "cached":
         return None
-    from gpuprof.analyze.ceilings_of_run import look_before
+    from gpuprof.analyze.ceilings.of_run import measure_before
 
-    return look_before()
+    return measure_before()
 
 
 def _refuse_unavailable(options: RecordingOptions) -> None:
-    if options.gpu not in ("auto", True, False):
-        raise RecordingError(f'profile(gpu={options.gpu!r}) must be "auto", True or False')
+    if options.gpu not in ("auto", "whole-graphs", True, False):
+        raise RecordingError(f'profile(gpu={options.gpu!r}) must be "auto", "whole-graphs", True or False')
     if options.gpu is True and not has_driver():
         raise UnavailableError("profile(gpu=True) finds no NVIDIA driver here: leave it out, or install one")
     if options.python and not has_pyinstrument():
@@ -264,7 +265,7 @@ def run_program(
 
     # What cannot be run is refused below, without having been waited for.
     can_run = not target_path(target, is_module=is_module, out=out).exists()
-    before = _look_before(options.ceilings) if can_run else None
+    before = _measure_before(options.ceilings) if can_run else None
     result = supervise(target, arguments, options, is_module=is_module, out=out)
     keep_empty = out is not None or result.exit_code == 0
     return result.exit_code, _run_of(result, before, on_measuring, keep_empty=keep_empty)
@@ -283,7 +284,7 @@ def _run_of(
     try:
         run = Run(result.run_path)
         if run.meta.get("work"):
-            from gpuprof.analyze.ceilings_of_run import add_ceilings
+            from gpuprof.analyze.ceilings.of_run import add_ceilings
 
             if on_measuring is not None:
                 on_measuring()

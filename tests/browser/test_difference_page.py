@@ -13,7 +13,7 @@ from pages import MS, STEP, Rows, cell_of, cells, make_tree, next_frames, pixel,
 from gpuprof.analyze.blocks import Blocks
 from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.difference import SCALINGS, Sample, compare
-from gpuprof.analyze.weights import Weight
+from gpuprof.analyze.metrics import Weight
 from gpuprof.render.flame_views import Colouring, difference_view, weight_views
 from gpuprof.render.flamegraph import flamegraph_page
 from gpuprof.render.shown_tree import placed_tree

@@ -9,8 +9,20 @@ from typing import Any
 
 import pytest
 
-from gpuprof.analyze.ceiling_rows import Ceiling
-from gpuprof.analyze.roofline.rows import Roofline, RooflineDevice, RooflineRow, Unmatched
+from gpuprof.analyze.ceilings.ceiling import Ceiling
+from gpuprof.analyze.roofline.advice import Advice, Fix
+from gpuprof.analyze.roofline.build import Roofline
+from gpuprof.analyze.roofline.evidence import (
+    ComputeFigures,
+    DispatchFigures,
+    Evidence,
+    MemoryFigures,
+    NoLabel,
+    RooflineNote,
+    RooflineNoteCode,
+)
+from gpuprof.analyze.roofline.labels import Bound, Resource
+from gpuprof.analyze.roofline.rows import RooflineDevice, RooflineRow, Unmatched
 from gpuprof.render.roofline import roofline_page
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
@@ -40,23 +52,23 @@ def row(name: str, **values: Any) -> RooflineRow:
         "flops": 80_000_000,
         "bytes": 1_000_000,
         "exactness": "exact",
-        "bound": "compute",
-        "nearest": "compute",
+        "bound": Bound.COMPUTE,
+        "nearest": Resource.COMPUTE,
         "roof": "compute fp32",
         "roof_share": 0.8,
-        "used": {"compute": 0.8, "memory": 0.1, "latency": 0.0, "page faults": None},
+        "used": dict(zip(Resource, (0.8, 0.1, 0.0, None), strict=True)),
         "memory_level": "dram",
         "memory_bytes": 1_000_000.0,
         "confidence": 0.9,
-        "evidence": "80 of 100 GFLOP/s fp32",
-        "advice": "change the dtype",
+        "evidence": Evidence((ComputeFigures(80e9, 100e9, "fp32", False, False),)),
+        "advice": Advice(Fix.FASTER_TYPE, per_s=80e9, speedup=4.0),
     }
     return RooflineRow(**{**usual, **values})
 
 
 MEMORY = {
-    "bound": "memory",
-    "nearest": "memory",
+    "bound": Bound.MEMORY,
+    "nearest": Resource.MEMORY,
     "roof": "memory.dram",
     "flops": 1_000_000,
     "memory_bytes": 8_000_000.0,
@@ -64,20 +76,27 @@ MEMORY = {
     "time_share": 0.2,
     "advice": None,
     "phase": "backward",
-    "evidence": "8 of 10 GB/s dram",
+    "evidence": Evidence((MemoryFigures(8e9, 10e9, "dram", 8e6, ""),)),
 }
 OPERATORS = (
     row("mm @ fc"),
     row("add @ fc", **MEMORY),
-    row(HOSTILE, total_ns=1_000_000, time_share=0.1, bound="under-utilised", advice=None, flops=10_000_000),
+    row(
+        HOSTILE,
+        total_ns=1_000_000,
+        time_share=0.1,
+        bound=Bound.UNDERUTILIZED,
+        advice=None,
+        flops=10_000_000,
+    ),
     row(
         "copy @ fc",
         total_ns=500_000,
         time_share=0.05,
         flops=0,
         advice=None,
-        bound="latency",
-        nearest="latency",
+        bound=Bound.LATENCY,
+        nearest=Resource.LATENCY,
     ),
 )
 LAYER = dataclasses.replace(OPERATORS[0], kind="layer", name="Net/fc")
@@ -87,12 +106,12 @@ def make_page(operators: tuple[RooflineRow, ...] = OPERATORS, **options: Any) ->
     usual: dict[str, Any] = {
         "operators": operators,
         "layers": (LAYER,) if operators else (),
-        "unmatched": (Unmatched(HOSTILE, "", 2, 1_000_000, 0.1, "outside of the counted models"),),
+        "unmatched": (Unmatched(HOSTILE, "", 2, 1_000_000, 0.1, NoLabel.OUTSIDE_MODELS),),
         "ceilings": CEILINGS,
         "device": "cpu",
         "total_ns": 10_000_000,
         "matched_share": 0.65,
-        "notes": (f"a note {HOSTILE}",),
+        "notes": (RooflineNote(RooflineNoteCode.RECORDING, (f"a note {HOSTILE}",)),),
     }
     return roofline_page(Roofline(**{**usual, **options}), title=HOSTILE, subtitle="a machine")
 
@@ -156,15 +175,17 @@ def test_names_of_roofs_leave_one_another_room(open_page: Any, width: int) -> No
 
 
 def test_whole_numbers_have_operations_and_times_one_unit(open_page: Any) -> None:
-    quantised = row("q @ fc", dtype="int8", roof="compute int8", evidence="30.0 us of which dispatch 1.06 us")
+    dispatch = Evidence((DispatchFigures(30e3, 1.06e3),))
+    quantised = row("q @ fc", dtype="int8", roof="compute int8", evidence=dispatch)
     page = open_page(make_page((quantised,)))
     assert "int8 900 GOP/s" in page.locator("text.roof-name").all_text_contents()
-    assert page.locator("#rows td").last.inner_text() == "30.0 µs of which dispatch 1.06 µs"
+    assert page.locator("#rows td").last.inner_text() == "30.0 µs, dispatch 1.06 µs"
     assert " us " not in page.content()
 
 
 def test_on_a_narrow_screen_tables_scroll_and_words_stay(open_page: Any) -> None:
-    attention = Unmatched("aten::scaled_dot_product_attention", "fc", 2, 1_000_000, 0.1, "not counted")
+    name = "aten::scaled_dot_product_attention"
+    attention = Unmatched(name, "fc", 2, 1_000_000, 0.1, NoLabel.NOT_IN_COUNTED_CALL)
     page = open_page(make_page(unmatched=(attention,)))
     page.set_viewport_size({"width": 360, "height": 700})
     assert page.evaluate("document.documentElement.scrollWidth") <= 360

@@ -52,8 +52,8 @@ class Recorded {
             return 1u;
         };
         std::vector<gpuprof::GpuRecord> records;
-        return gpuprof::cupti::decode_buffer(buffer, gpuprof::cupti::Stride(session.api().get_next_record),
-                                             note, records);
+        return gpuprof::cupti::decode_buffer(
+            buffer, gpuprof::cupti::Stride(session.api().get_next_record, session.version()), note, records);
     }
 
     Capture capture_;

@@ -9,7 +9,7 @@ import gpuprof
 
 
 class Placed(NamedTuple):
-    """What stands above a kernel in the call tree."""
+    """What is above a kernel in the call tree."""
 
     layer: str | None  # the nearest
     in_backward: bool
@@ -17,7 +17,7 @@ class Placed(NamedTuple):
 
 
 def placed_kernels(run: gpuprof.Run) -> dict[str, list[Placed]]:
-    """Return, for each kernel's name, the places in the call tree where it stands."""
+    """Return, for each kernel's name, the places in the call tree where it is."""
     columns = "node_id, parent_id, kind, name, calls"
     nodes = {row[0]: row for row in run.sql(f"SELECT {columns} FROM call_tree").fetchall()}
     found: dict[str, list[Placed]] = {}

@@ -46,7 +46,7 @@ def cuda() -> str:
         [sys.executable, "-c", _ASK], capture_output=True, text=True, timeout=120, check=False
     )
     if done.returncode != 0:
-        pytest.skip(f"no GPU: torch cannot tell ({done.stderr.strip()[-200:]})")
+        pytest.skip(f"no GPU: torch could not be asked ({done.stderr.strip()[-200:]})")
     answer = json.loads(done.stdout.splitlines()[-1])
     if answer["reason"] is not None:
         pytest.skip(f"no GPU: {answer['reason']}")

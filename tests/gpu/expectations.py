@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 
 from attribution import Placed, layers_of_spans, placed_kernels
-from known_layers import BLOCKS, LABELS, LAYERS
+from known_layers import BLOCKS, LABELS, LAYERS, OPERATORS, is_known
 
 import gpuprof
 
@@ -16,11 +16,13 @@ def rows(run: gpuprof.Run, query: str) -> list[tuple[object, ...]]:
 
 
 def is_whole(run: gpuprof.Run) -> None:
-    """Nothing is missing, and the run says so."""
+    """Nothing is missing, and the run is marked complete."""
     gpu = run.meta["gpu"]
     assert run.sources["kernels"].method == "cupti", run.sources
-    unwanted = {key: gpu[key] for key in ("dropped", "unfinished", "unknown", "truncated", "lost_records")}
+    counts = ("dropped", "unfinished", "unknown", "truncated", "lost_records", "outside")
+    unwanted = {key: gpu[key] for key in counts}
     assert not any(unwanted.values()), unwanted
+    assert rows(run, "SELECT name FROM kernels WHERE launch_ns IS NULL") == []
     assert run.meta["complete"], run.meta["notes"]
 
 
@@ -30,7 +32,39 @@ def launches_come_before_kernels(run: gpuprof.Run) -> None:
         run, f"SELECT name, start_ns - launch_ns FROM kernels WHERE start_ns < launch_ns - {error_ns}"
     )
     assert not late
-    assert rows(run, "SELECT count(*) FROM kernels WHERE launch_ns IS NULL") == [(0,)]
+
+
+def known(placed: dict[str, list[Placed]]) -> dict[str, list[Placed]]:
+    """Return the test's own kernels of those in the call tree."""
+    return {name: places for name, places in placed.items() if is_known(name)}
+
+
+def known_in_order(run: gpuprof.Run) -> list[tuple[str, str | None]]:
+    """Return the test's own kernels with their layers, in the order of their begin."""
+    return [(name, layer) for name, layer in layers_of_spans(run) if is_known(name)]
+
+
+def operators(run: gpuprof.Run, passes: int, *, of_graphs: bool = False) -> None:
+    """Each layer of one operator launched one kernel in each pass: another one than the other layers."""
+    is_whole(run)
+    launches_come_before_kernels(run)
+    condition = "graph_node_id IS NOT NULL" if of_graphs else "TRUE"
+    names = [
+        str(name) for (name,) in rows(run, f"SELECT name FROM kernels WHERE {condition} ORDER BY start_ns")
+    ]
+    placed = placed_kernels(run)
+    assert names == names[: len(OPERATORS)] * passes
+    assert len(set(names)) == len(OPERATORS)
+    for operator, name in zip(OPERATORS, names, strict=False):
+        assert placed[name] == [Placed(operator, False, passes)]
+
+
+def network(run: gpuprof.Run, layers: list[str]) -> None:
+    """Whatever kernels the libraries take: each has its launch and is in a layer, and each layer has some."""
+    is_whole(run)
+    launches_come_before_kernels(run)
+    found = layers_of_spans(run)
+    assert {layer for _, layer in found} == set(layers)
 
 
 def forward(run: gpuprof.Run, passes: int = 2) -> None:
@@ -49,39 +83,44 @@ def grids(run: gpuprof.Run) -> None:
 
 def backward(run: gpuprof.Run) -> None:
     is_whole(run)
-    places = placed_kernels(run)
-    known = {name: place for name, place in places.items() if name.startswith(("forward_", "backward_"))}
     expected = {}
     for label in LABELS:
         expected[f"forward_{label}"] = [Placed(LAYERS[label], False, 1)]
         expected[f"backward_{label}"] = [Placed(LAYERS[label], True, 1)]
-    assert known == expected
-    order = [name for name, _ in layers_of_spans(run) if name in known]
+    assert known(placed_kernels(run)) == expected
     there = [f"forward_{label}" for label in LABELS]
     back = [f"backward_{label}" for label in reversed(LABELS)]
-    assert order == there + back
+    assert [name for name, _ in known_in_order(run)] == there + back
 
 
 def graph(run: gpuprof.Run) -> None:
     is_whole(run)
-    expected = [(f"forward_{label}", LAYERS[label]) for label in LABELS] * 3
-    assert layers_of_spans(run) == expected
-    assert placed_kernels(run) == {name: [Placed(layer, False, 3)] for name, layer in expected}
-    assert rows(run, "SELECT count(*) FROM kernels WHERE graph_node_id IS NULL") == [(0,)]
+    assert known_in_order(run) == [(f"forward_{label}", LAYERS[label]) for label in LABELS] * 3
+    expected = {f"forward_{label}": [Placed(LAYERS[label], False, 3)] for label in LABELS}
+    assert known(placed_kernels(run)) == expected
+    without = rows(run, "SELECT DISTINCT name FROM kernels WHERE graph_node_id IS NULL")
+    assert not [name for (name,) in without if is_known(str(name))]
+
+
+def begun_in_a_capture(run: gpuprof.Run) -> None:
+    """What was captured after the recording began is in its layers; what came before cannot be."""
+    assert "gpu_began_in_capture" in [note.code for note in run.notes]
+    replayed = rows(run, "SELECT count(*) FROM kernels WHERE graph_node_id IS NOT NULL")
+    assert replayed == [(len(LABELS) + 1,)]
+    expected = {f"forward_{label}": LAYERS[label] for label in LABELS[1:]}
+    assert expected.items() <= dict(known_in_order(run)).items()
 
 
 def graph_from_before(run: gpuprof.Run) -> None:
     is_whole(run)
-    assert rows(run, "SELECT count(*) FROM kernels") == [(3 * len(LABELS),)]
-    places = placed_kernels(run)
-    assert len(places) == 1
-    ((name, place),) = places.items()
-    assert name.startswith("CUDA graph ")
-    assert place == [Placed(None, False, 3)]
+    assert rows(run, "SELECT count(*) FROM kernels WHERE graph_node_id IS NOT NULL") == [(3 * len(LABELS),)]
+    units = {name: place for name, place in placed_kernels(run).items() if name.startswith("CUDA graph ")}
+    assert list(units.values()) == [[Placed(None, False, 3)]]
+    (name,) = units
     above = rows(
         run,
         "SELECT parent.name FROM call_tree JOIN call_tree AS parent ON parent.node_id = call_tree.parent_id "
-        "WHERE call_tree.kind = 'kernel'",
+        f"WHERE call_tree.kind = 'kernel' AND call_tree.name = '{name}'",
     )
     assert above == [("replays",)]
     (note,) = [note for note in run.notes if note.code == "foreign_graphs"]

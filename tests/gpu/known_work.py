@@ -21,7 +21,7 @@ REHEARSAL = bool(os.environ.get("GPUPROF_REHEARSAL"))
 DEVICE = "cpu" if REHEARSAL else "cuda"
 
 _HEAD = ".version 7.0\n.target sm_75\n.address_size 64\n"
-# Lasts as many cycles as it is told.
+# Lasts `cycles` clock cycles.
 _KERNEL = """
 .visible .entry NAME(.param .u64 cycles) {
     .reg .b64 %time<4>;
@@ -44,7 +44,7 @@ def source(names: Sequence[str]) -> str:
 
 
 def start_cuda() -> None:
-    """Initialise CUDA, or what stands in for it."""
+    """Initialise CUDA, or its stub."""
     if REHEARSAL:
         _pretend()
     else:
@@ -54,26 +54,37 @@ def start_cuda() -> None:
 def synchronize() -> None:
     """Wait for the device."""
     if REHEARSAL:
-        ctypes.CDLL("libcuda.so.1").cuCtxSynchronize()
+        _set_primary_context()
+        assert ctypes.CDLL("libcuda.so.1").cuCtxSynchronize() == 0
     else:
         torch.cuda.synchronize()
 
 
 class KnownKernels:
-    """Kernels by name. CUDA is in use."""
+    """Kernels by name, for any thread. CUDA is in use, and the thread that makes them has a context."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._cuda = ctypes.CDLL("libcuda.so.1")
+        self._context = self._current_context()
+        assert self._context.value is not None, "no CUDA context: start_cuda() comes first"
         module = ctypes.c_void_p()
         self._call("cuModuleLoadData", ctypes.byref(module), ctypes.c_char_p(source(names).encode()))
         self._functions = {name: self._function(module, name) for name in names}
 
     def launch(self, name: str, blocks: int = 1, cycles: int = 2000) -> None:
         """Launch on PyTorch's current stream."""
+        # The runtime makes a context current at its first call on a thread; the driver does not.
+        if self._current_context().value is None:
+            self._call("cuCtxSetCurrent", self._context)
         argument = ctypes.c_uint64(cycles)
         arguments = (ctypes.c_void_p * 1)(ctypes.cast(ctypes.byref(argument), ctypes.c_void_p))
         grid = [ctypes.c_uint(number) for number in (blocks, 1, 1, 32, 1, 1, 0)]
         self._call("cuLaunchKernel", self._functions[name], *grid, _current_stream(), arguments, None)
+
+    def _current_context(self) -> ctypes.c_void_p:
+        context = ctypes.c_void_p()
+        self._call("cuCtxGetCurrent", ctypes.byref(context))
+        return context
 
     def _function(self, module: ctypes.c_void_p, name: str) -> ctypes.c_void_p:
         function = ctypes.c_void_p()
@@ -82,7 +93,7 @@ class KnownKernels:
 
     def _call(self, name: str, *arguments: Any) -> None:
         error = getattr(self._cuda, name)(*arguments)
-        assert error == 0, f"{name} answers error {error}"
+        assert error == 0, f"{name}: error {error}"
 
 
 class _Launch(torch.autograd.Function):
@@ -140,7 +151,7 @@ _stand_in = threading.local()  # the stream that is current in a rehearsal
 
 @contextlib.contextmanager
 def stream_of_its_own(number: int) -> Iterator[None]:
-    """Make a new stream PyTorch's current one; numbers from 1 tell what stands in for them apart."""
+    """Make a new stream PyTorch's current one; numbers from 1 distinguish the stub's streams."""
     if not REHEARSAL:
         with torch.cuda.stream(torch.cuda.Stream()):
             yield
@@ -163,6 +174,10 @@ class _StubGraph:
 
     def __enter__(self) -> _StubGraph:
         self._cuda = ctypes.CDLL("libcuda.so.1")
+        # As PyTorch does before it begins to capture: it fills the state of the random number generators.
+        fills = KnownKernels(["fill"])
+        for _ in range(2):
+            fills.launch("fill")
         assert self._cuda.cuStreamBeginCapture_v2(None, 2) == 0
         return self
 
@@ -176,10 +191,18 @@ class _StubGraph:
         assert self._cuda.cuGraphLaunch(self._executable, None) == 0
 
 
+def _set_primary_context() -> None:
+    """Do what the runtime does at its first call on a thread."""
+    driver, context = ctypes.CDLL("libcuda.so.1"), ctypes.c_void_p()
+    assert driver.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0) == 0
+    assert driver.cuCtxSetCurrent(context) == 0
+
+
 def _pretend() -> None:
     """Make torch look like a CUDA build whose CUDA is in use."""
     cuda: Any = torch.cuda
     assert ctypes.CDLL("libcuda.so.1").cuInit(0) == 0
+    _set_primary_context()
     torch.version.cuda = "13.0"
     cuda.is_initialized = lambda: True
     cuda.is_current_stream_capturing = lambda: False

@@ -4,7 +4,7 @@ not survive a fork.
 
     python programs.py NAME FOLDER [ARGUMENT]...
 
-Prints what the program knows of itself as one line of JSON.
+Prints the program's own facts as one line of JSON.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from typing import Any
 # isort: off
 import gpuprof  # before torch, so that PyTorch finds its operator collector
 import torch
-from torch import nn
 
 # isort: on
 import known_work
@@ -36,15 +35,27 @@ from known_work import (
     stream_of_its_own,
     synchronize,
 )
+from pytorch_programs import (
+    after_torch_profiler,
+    bounded_launches,
+    compiled,
+    counters,
+    in_turn_with_torch_profiler,
+    inside_gpuprof,
+    inside_torch_profiler,
+    load,
+    network,
+    runtime_launches,
+    second_opinion,
+    transfers,
+    waits,
+)
 
 Facts = dict[str, Any]
 
 
 def values() -> torch.Tensor:
     return torch.ones(4, device=known_work.DEVICE, requires_grad=True)
-
-
-# --- programs whose kernels are known -------------------------------------------------------------
 
 
 def forward(folder: Path) -> Facts:
@@ -133,7 +144,7 @@ def restarts(folder: Path, count: str) -> Facts:
 
 
 def killed(folder: Path) -> Facts:
-    """Launches for three seconds, tells how many kernels had ended a second before, and is killed."""
+    """Launches for three seconds, prints how many kernels had ended a second before, and is killed."""
     start_cuda()
     kernels = known_kernels()
     gpuprof.profile(out=folder / "run").__enter__()
@@ -198,7 +209,7 @@ def threads(folder: Path) -> Facts:
 
 
 def long_run(folder: Path, total: str) -> Facts:
-    """Replays a graph of a thousand kernels until `total` have run; tells how the memory grew."""
+    """Replays a graph of a thousand kernels until `total` have run; prints how the memory grew."""
     start_cuda()
     kernels = known_kernels()
     replay = capture(lambda: list(many(kernels, 1000)))
@@ -236,219 +247,6 @@ def streams(folder: Path) -> Facts:
     return {}
 
 
-# --- programs that need a real GPU ----------------------------------------------------------------
-
-
-def _network() -> tuple[nn.Module, Callable[[], None]]:
-    torch.manual_seed(0)
-    layers = [nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU()]
-    model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(512, 10)).cuda()
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-    images = torch.randn(64, 3, 128, 128, device="cuda")
-    labels = torch.zeros(64, dtype=torch.long, device="cuda")
-
-    def train() -> None:
-        for _ in range(5):
-            optimizer.zero_grad(set_to_none=True)
-            nn.functional.cross_entropy(model(images), labels).backward()
-            optimizer.step()
-        torch.cuda.synchronize()
-
-    return model, train
-
-
-def beside_torch_profiler(folder: Path) -> Facts:
-    """The same training steps, recorded in turn by torch.profiler and by gpuprof."""
-    from torch.profiler import ProfilerActivity, profile
-
-    model, train = _network()
-    for _ in range(5):
-        train()
-    theirs: list[list[tuple[str, float]]] = []
-    for number in range(5):
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
-            train()
-        theirs.append(_kernels_of(profiler))
-        with gpuprof.profile(model, out=folder / f"run-{number}"):
-            train()
-    return {"theirs": theirs}
-
-
-def _kernels_of(profiler: Any) -> list[tuple[str, float]]:
-    """Return the kernels' names and nanoseconds, in the order of their begin."""
-    events = [event for event in profiler.profiler.kineto_results.events() if _is_kernel(event)]
-    events.sort(key=lambda event: event.start_ns())
-    return [(event.name(), event.duration_ns()) for event in events]
-
-
-def _is_kernel(event: Any) -> bool:
-    if hasattr(event, "activity_type"):
-        return bool(event.activity_type() in ("kernel", "concurrent_kernel"))
-    is_annotation = getattr(event, "is_user_annotation", lambda: False)()
-    on_device = event.device_type() == torch.autograd.DeviceType.CUDA
-    return on_device and not is_annotation and not event.name().startswith(("Memcpy", "Memset"))
-
-
-def inside_gpuprof(folder: Path) -> Facts:
-    """torch.profiler is used in the middle of a recording."""
-    from torch.profiler import ProfilerActivity, profile
-
-    start_cuda()
-    kernels = known_kernels()
-    with gpuprof.profile(out=folder / "run"):
-        list(many(kernels, 10))
-        synchronize()
-        with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
-            list(many(kernels, 20))
-            synchronize()
-        list(many(kernels, 30))
-        synchronize()
-    return {"theirs": len(_kernels_of(profiler))}
-
-
-def inside_torch_profiler(folder: Path) -> Facts:
-    """A recording is made while torch.profiler is active."""
-    from torch.profiler import ProfilerActivity, profile
-
-    start_cuda()
-    kernels = known_kernels()
-    with profile(activities=[ProfilerActivity.CPU, ProfilerActivity.CUDA]) as profiler:
-        list(many(kernels, 10))
-        synchronize()
-        with gpuprof.profile(out=folder / "run"):
-            list(many(kernels, 20))
-            synchronize()
-        list(many(kernels, 30))
-        synchronize()
-    return {"theirs": len(_kernels_of(profiler))}
-
-
-def compiled(folder: Path) -> Facts:
-    """A compiled module, and one beside it that is not."""
-
-    class Model(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.fused: Any = torch.compile(nn.Sequential(nn.LayerNorm(256), nn.GELU(), nn.LayerNorm(256)))
-            self.plain = nn.Softmax(dim=-1)
-
-        def forward(self, inputs: torch.Tensor) -> Any:
-            return self.plain(self.fused(inputs))
-
-    model = Model().cuda()
-    inputs = torch.randn(64, 256, device="cuda")
-    with torch.no_grad():
-        model(inputs)
-        synchronize()
-        with gpuprof.profile(model, out=folder / "run"):
-            model(inputs)
-            synchronize()
-    return {}
-
-
-SIZES = (1, 4096, 1_000_003)
-
-
-def transfers(folder: Path) -> Facts:
-    """Copies each way and fills, of known sizes, each kind in a span of its own name."""
-    start_cuda()
-    with gpuprof.profile(out=folder / "run", layers=False, operators=False):
-        for size in SIZES:
-            pageable = torch.ones(size, dtype=torch.uint8)
-            pinned = pageable.pin_memory()
-            device = torch.empty(size, dtype=torch.uint8, device="cuda")
-            other = torch.empty_like(device)
-            synchronize()
-            for name, action in {
-                "pageable to device": lambda a=device, b=pageable: a.copy_(b),
-                "pinned to device": lambda a=device, b=pinned: a.copy_(b, non_blocking=True),
-                "device to pageable": lambda a=pageable, b=device: a.copy_(b),
-                "device to pinned": lambda a=pinned, b=device: a.copy_(b, non_blocking=True),
-                "device to device": lambda a=other, b=device: a.copy_(b),
-                "fill": lambda a=device: a.zero_(),
-            }.items():
-                with gpuprof.span(name):
-                    action()
-                synchronize()
-    return {}
-
-
-def waits(folder: Path) -> Facts:
-    """Waits for the context, a stream and an event, each of them for a long kernel."""
-    start_cuda()
-    kernels = known_kernels()
-    stream, event = torch.cuda.Stream(), torch.cuda.Event()
-    taken = {}
-    with gpuprof.profile(out=folder / "run", layers=False, operators=False), torch.cuda.stream(stream):
-        for name, wait in {
-            "context": torch.cuda.synchronize,
-            "stream": stream.synchronize,
-            "event": event.synchronize,
-        }.items():
-            kernels.launch("forward_a", cycles=50_000_000)
-            event.record(stream)
-            begin = time.monotonic_ns()
-            with gpuprof.span(name):
-                wait()
-            taken[name] = time.monotonic_ns() - begin
-    return {"taken_ns": taken}
-
-
-def load(folder: Path) -> Facts:
-    """Matrix products for four seconds while the device is sampled."""
-    matrix = torch.randn(4096, 4096, device="cuda")
-    with gpuprof.profile(out=folder / "run", layers=False, operators=False):
-        deadline = time.monotonic() + 4
-        while time.monotonic() < deadline:
-            for _ in range(10):
-                torch.mm(matrix, matrix)
-            torch.cuda.synchronize()
-    return {}
-
-
-def bounded_launches(folder: Path) -> Facts:
-    """Kernels one at a time, each with the time before its launch and after its end."""
-    start_cuda()
-    kernels = known_kernels()
-    calls = []
-    with gpuprof.profile(out=folder / "run", layers=False, operators=False):
-        origin = time.monotonic_ns()
-        with gpuprof.span("origin"):
-            pass
-        for _ in range(500):
-            before = time.monotonic_ns() - origin
-            kernels.launch("forward_a")
-            synchronize()
-            calls.append([before, time.monotonic_ns() - origin])
-    return {"calls": calls}
-
-
-def counters(folder: Path, elements: str, size: str) -> Facts:
-    """An addition of one to so many float32, and a product of square matrices in bf16, with counters."""
-
-    class Known(nn.Module):
-        def forward(self, values: torch.Tensor, matrix: torch.Tensor) -> Any:
-            return values + 1, matrix @ matrix
-
-    start_cuda()
-    values = torch.ones(int(elements), device=known_work.DEVICE)
-    matrix = torch.ones(int(size), int(size), device=known_work.DEVICE, dtype=torch.bfloat16)
-    model = Known()
-    with torch.no_grad():
-        model(values, matrix)
-        synchronize()
-        with gpuprof.profile(model, out=folder / "run", counters=True):
-            model(values, matrix)
-            synchronize()
-    return {"l2_bytes": _l2_bytes()}
-
-
-def _l2_bytes() -> int | None:
-    if known_work.DEVICE != "cuda":
-        return None
-    return getattr(torch.cuda.get_device_properties(0), "L2_cache_size", None)
-
-
 def resident_bytes() -> int:
     """Return the memory that this process holds now."""
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
@@ -459,7 +257,8 @@ PROGRAMS: dict[str, Callable[..., Facts]] = {
     program.__name__: program
     for program in (
         forward, backward, graph, graph_from_before, begun_in_a_capture, restarts, killed, forked,
-        without_gpu, threads, long_run, streams, beside_torch_profiler, inside_gpuprof,
+        without_gpu, threads, long_run, streams, runtime_launches, after_torch_profiler, network,
+        second_opinion, in_turn_with_torch_profiler, inside_gpuprof,
         inside_torch_profiler, compiled, transfers, waits, load, bounded_launches, counters,
     )
 }  # fmt: skip

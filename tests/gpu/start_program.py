@@ -16,7 +16,7 @@ HERE = Path(__file__).resolve().parent
 
 
 class Ran(NamedTuple):
-    """A program that ran: what it told, and the folder with its runs."""
+    """A program that ran: the facts that it printed, and the folder with its runs."""
 
     facts: dict[str, Any]
     folder: Path

@@ -55,8 +55,7 @@ def test_every_kernel_has_a_name_and_a_time(measured: Any) -> None:
 
 def test_the_label_rests_on_measured_bytes(measured: Any) -> None:
     """Where GPUs have ceilings; without, there is no label to rest on anything."""
-    from gpuprof.analyze.roofline.counted import load_counted
-    from gpuprof.analyze.roofline.measured import load_measured, with_measured
+    from gpuprof.analyze.roofline.counted import load_counted, load_measured, with_measured
 
     folder = measured.run._folder
     rows = {row.operator: row for row in with_measured(load_counted(folder), load_measured(folder))}

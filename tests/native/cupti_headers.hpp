@@ -5,6 +5,7 @@
 #include <cupti_activity.h>
 #include <cupti_callbacks.h>
 #include <cupti_driver_cbid.h>
+#include <cupti_runtime_cbid.h>
 #include <cupti_version.h>
 
 namespace gpuprof::test::nvidia {
@@ -40,5 +41,14 @@ using Synchronization = CUpti_ActivitySynchronization2;
 using Synchronization = CUpti_ActivitySynchronization;
 #endif
 using PeerCopy = CUpti_ActivityMemcpyPtoP4;
+#if CUPTI_API_VERSION >= 130500
+using CudaEvent = CUpti_ActivityCudaEvent3;
+#elif CUPTI_API_VERSION >= 26
+using CudaEvent = CUpti_ActivityCudaEvent2;
+#else
+using CudaEvent = CUpti_ActivityCudaEvent;
+#endif
+using GraphTrace = CUpti_ActivityGraphTrace2;
+using Call = CUpti_ActivityAPI;
 
 }  // namespace gpuprof::test::nvidia

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "core/dynamic_library.hpp"
 #include "cupti/abi.hpp"
 #include "cupti/decoder.hpp"
 #include "cupti/loader.hpp"
@@ -79,6 +80,11 @@ class Session {
         for (const std::uint32_t kind : kinds) check(api().disable(kind));
     }
     void flush(std::uint32_t flag = 0) { check(api().flush_all(flag)); }
+    // What the recorder never does: one registration takes the place of another tool's.
+    void register_timestamp(std::uint64_t (*timestamp)()) {
+        using Register = std::uint32_t (*)(std::uint64_t (*)());
+        check(find_function<Register>(library_.handle, "cuptiActivityRegisterTimestampCallback")(timestamp));
+    }
     std::size_t dropped() {
         std::size_t count = 0;
         check(api().get_dropped(nullptr, 0, &count));
@@ -94,7 +100,7 @@ class Session {
         std::vector<GpuRecord> records;
         const auto nameless = [](const char*) { return 0u; };
         for (auto& buffer : take())
-            cupti::decode_buffer(buffer, cupti::Stride(api().get_next_record), nameless, records);
+            cupti::decode_buffer(buffer, cupti::Stride(api().get_next_record, version()), nameless, records);
         std::erase_if(records, [kind](const GpuRecord& record) {
             return record.kind != static_cast<std::uint32_t>(kind);
         });

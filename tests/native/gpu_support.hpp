@@ -44,13 +44,37 @@ inline GpuFileContent read_gpu_file(const TemporaryFolder& folder) {
     return content;
 }
 
+// One row of the decoder's links.
+struct Link {
+    LinkColumns::Kind kind;
+    std::uint64_t id;
+    std::int64_t span_id, launch_ns, launch_end_ns;
+};
+
+inline std::vector<Link> links_of(const TemporaryFolder& folder, std::size_t batch_rows = 1 << 16) {
+    std::vector<Link> found;
+    decode_run(read_folder(folder()), batch_rows, [&](const Batch& batch) {
+        const LinkColumns& links = batch.links;
+        for (std::size_t i = 0; i < links.size(); ++i)
+            found.push_back(
+                {links.kind[i], links.id[i], links.span_id[i], links.launch_ns[i], links.launch_end_ns[i]});
+    });
+    return found;
+}
+
+// Waits for the thread that reads; a test that waits in vain is ended by its limit.
+template <typename Condition>
+void wait_until(Condition condition) {
+    while (!condition()) std::this_thread::yield();
+}
+
 inline std::vector<Event> gpu_events(const TemporaryFolder& folder) {
     std::vector<Event> events;
     const RecordedFolder recorded = read_folder(folder());
     for (const RecordedProcess& process : recorded.processes)
         for (const ThreadPiece& piece : process.pieces)
             for (const Event& event : piece.events)
-                if (event.kind >= 20 && event.kind <= 23) events.push_back(event);
+                if (event.kind >= 20 && event.kind <= 24) events.push_back(event);
     return events;
 }
 

@@ -17,6 +17,10 @@
     static_assert(is_listed(abi::list##_callbacks, CUPTI_DRIVER_TRACE_CBID_##name), #name)
 #define NOT_LISTED(list, name) \
     static_assert(!is_listed(abi::list##_callbacks, CUPTI_DRIVER_TRACE_CBID_##name), #name)
+#define RUNTIME_LISTED(name) \
+    static_assert(is_listed(abi::runtime_calls, CUPTI_RUNTIME_TRACE_CBID_##name), #name)
+#define RUNTIME_NOT_LISTED(name) \
+    static_assert(!is_listed(abi::runtime_calls, CUPTI_RUNTIME_TRACE_CBID_##name), #name)
 
 namespace gpuprof::test {
 

@@ -3,6 +3,7 @@
 // tests script, on a clock that the tests move. No number that it gives says anything about a GPU.
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <mutex>
 #include <set>
@@ -12,7 +13,7 @@
 
 namespace {
 
-constexpr int not_ready = 600, invalid_handle = 400, capture_implicit = 906, capture_unsupported = 900;
+constexpr int not_ready = 600, invalid_context = 201, invalid_handle = 400, capture_implicit = 906, capture_unsupported = 900;
 
 struct Event {
     long long context = 0;
@@ -44,8 +45,9 @@ Stub& stub() {
     return *shared;
 }
 
-// PyTorch makes a device's context the thread's own; here it is 1 until another is set.
-thread_local long long current_context = 1;
+// PyTorch makes a device's context the thread's own; here it is 1 until another is set, and none at all where
+// the environment has STUB_CUDA_WITHOUT_CONTEXT, as on a thread that only uses the driver.
+thread_local long long current_context = std::getenv("STUB_CUDA_WITHOUT_CONTEXT") == nullptr ? 1 : 0;
 thread_local int capture_mode = 0;
 
 // Requires the lock.
@@ -124,6 +126,11 @@ EXPORT void stub_cuda_advance(long long duration_ns) {
 EXPORT int stub_cuda_answer(const char* function) {
     std::lock_guard lock(stub().mutex);
     return answer(function);
+}
+
+// What a call that needs a context answers on this thread.
+EXPORT int stub_cuda_context_error() {
+    return current_context == 0 ? invalid_context : 0;
 }
 
 EXPORT void stub_cuda_launched(const char* kernel, void* stream, unsigned rounds) {

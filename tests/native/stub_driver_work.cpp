@@ -18,6 +18,7 @@
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 extern "C" int stub_cuda_answer(const char* function);
+extern "C" int stub_cuda_context_error();
 extern "C" void stub_cuda_launched(const char* kernel, void* stream, unsigned rounds);
 
 namespace {
@@ -161,6 +162,7 @@ EXPORT int cuDevicePrimaryCtxRelease_v2(int) {
     return given_back("cuDevicePrimaryCtxRelease_v2");
 }
 EXPORT int cuModuleLoadData(void** module, const void*) {
+    if (const int result = stub_cuda_context_error(); result != 0) return result;
     *module = &state();
     return made("cuModuleLoadData");
 }
@@ -185,6 +187,7 @@ EXPORT int cuMemAllocHost_v2(void** memory, std::size_t bytes) {
     return *memory != nullptr ? 0 : 2;
 }
 EXPORT int cuCtxSynchronize() {
+    if (const int result = stub_cuda_context_error(); result != 0) return result;
     const std::lock_guard lock(state().mutex);
     const std::int64_t now = gpuprof::monotonic_ns();
     if (const auto tell = stub_cupti<void (*)(std::uint32_t, long long, long long)>("stub_wait"))
@@ -197,6 +200,7 @@ EXPORT int cuStreamSynchronize(void*) {
 
 EXPORT int cuLaunchKernel(void* function, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                           unsigned, void* stream, void** arguments, void**) {
+    if (const int result = stub_cuda_context_error(); result != 0) return result;
     if (const int result = stub_cuda_answer("cuLaunchKernel"); result != 0) return result;
     const std::lock_guard lock(state().mutex);
     auto* const name = static_cast<std::string*>(function);
@@ -248,5 +252,9 @@ EXPORT int cuGraphLaunch(void* executable, void* stream) {
     tell_launch(514, correlation);
     for (const Node& node : static_cast<Graph*>(executable)->nodes)
         tell_kernel(correlation, *node.name, node.id, stream);
+    const std::int64_t begin = next_begin_ns();
+    if (const auto tell =
+            stub_cupti<void (*)(std::uint32_t, std::uint32_t, long long, long long)>("stub_graph"))
+        tell(correlation, 1, begin, begin + 1000);
     return 0;
 }

@@ -86,6 +86,35 @@ SAME_PLACE(Synchronization, correlationId, abi::synchronization_offset::correlat
 SAME_PLACE(Synchronization, contextId, abi::synchronization_offset::context);
 SAME_PLACE(Synchronization, streamId, abi::synchronization_offset::stream);
 
+SAME_PLACE(Synchronization, cudaEventId, abi::synchronization_offset::event);
+static_assert(abi::synchronization_offset::prefix_bytes <= sizeof(nvidia::Synchronization));
+SAME_PLACE(CudaEvent, correlationId, abi::cuda_event_offset::correlation);
+SAME_PLACE(CudaEvent, contextId, abi::cuda_event_offset::context);
+SAME_PLACE(CudaEvent, streamId, abi::cuda_event_offset::stream);
+SAME_PLACE(CudaEvent, eventId, abi::cuda_event_offset::event);
+static_assert(abi::cuda_event_offset::prefix_bytes <= sizeof(nvidia::CudaEvent));
+static_assert((CUPTI_API_VERSION >= abi::first_version_with_event_ids) ==
+              (sizeof(nvidia::Synchronization) >= abi::synchronization_offset::prefix_bytes_with_ids));
+#if CUPTI_API_VERSION >= 26
+SAME_PLACE(Synchronization, cudaEventSyncId, abi::synchronization_offset::event_sync);
+SAME_PLACE(CudaEvent, deviceId, abi::cuda_event_offset::device);
+SAME_PLACE(CudaEvent, cudaEventSyncId, abi::cuda_event_offset::event_sync);
+static_assert(abi::cuda_event_offset::prefix_bytes_with_ids <= sizeof(nvidia::CudaEvent));
+#endif
+SAME_PLACE(GraphTrace, correlationId, abi::graph_trace_offset::correlation);
+SAME_PLACE(GraphTrace, start, abi::graph_trace_offset::start);
+SAME_PLACE(GraphTrace, end, abi::graph_trace_offset::end);
+SAME_PLACE(GraphTrace, deviceId, abi::graph_trace_offset::device);
+SAME_PLACE(GraphTrace, graphId, abi::graph_trace_offset::graph);
+SAME_PLACE(GraphTrace, contextId, abi::graph_trace_offset::context);
+SAME_PLACE(GraphTrace, streamId, abi::graph_trace_offset::stream);
+SAME_PLACE(Call, cbid, abi::call_offset::function);
+SAME_PLACE(Call, start, abi::call_offset::start);
+SAME_PLACE(Call, end, abi::call_offset::end);
+SAME_PLACE(Call, processId, abi::call_offset::process);
+SAME_PLACE(Call, threadId, abi::call_offset::thread);
+SAME_PLACE(Call, correlationId, abi::call_offset::correlation);
+
 static_assert(sizeof(nvidia::Kernel::registersPerThread) == 2 && sizeof(nvidia::Set::memoryKind) == 2);
 SAME_VALUE(abi::memory_copy, CUPTI_ACTIVITY_KIND_MEMCPY);
 SAME_VALUE(abi::memory_set, CUPTI_ACTIVITY_KIND_MEMSET);
@@ -93,6 +122,13 @@ SAME_VALUE(abi::kernel, CUPTI_ACTIVITY_KIND_KERNEL);
 SAME_VALUE(abi::concurrent_kernel, CUPTI_ACTIVITY_KIND_CONCURRENT_KERNEL);
 SAME_VALUE(abi::memory_copy_peer, CUPTI_ACTIVITY_KIND_MEMCPY2);
 SAME_VALUE(abi::synchronization, CUPTI_ACTIVITY_KIND_SYNCHRONIZATION);
+SAME_VALUE(abi::driver_call, CUPTI_ACTIVITY_KIND_DRIVER);
+SAME_VALUE(abi::runtime_call, CUPTI_ACTIVITY_KIND_RUNTIME);
+SAME_VALUE(abi::cuda_event, CUPTI_ACTIVITY_KIND_CUDA_EVENT);
+SAME_VALUE(abi::graph_trace, CUPTI_ACTIVITY_KIND_GRAPH_TRACE);
+SAME_VALUE(abi::buffers_come_zeroed, CUPTI_ACTIVITY_ATTR_ZEROED_OUT_ACTIVITY_BUFFER);
+SAME_VALUE(abi::buffers_per_thread, CUPTI_ACTIVITY_ATTR_PER_THREAD_ACTIVITY_BUFFER);
+SAME_VALUE(abi::system_thread_ids, CUPTI_ACTIVITY_THREAD_ID_TYPE_SYSTEM);
 SAME_VALUE(abi::flush_forced, CUPTI_ACTIVITY_FLAG_FLUSH_FORCED);
 SAME_VALUE(abi::driver_success, CUDA_SUCCESS);
 SAME_VALUE(abi::driver_not_initialized, CUDA_ERROR_NOT_INITIALIZED);
@@ -126,6 +162,10 @@ LISTED(launching, cuLaunchCooperativeKernel_ptsz);
 LISTED(launching, cuLaunchCooperativeKernelMultiDevice);
 LISTED(launching, cuGraphLaunch);
 LISTED(launching, cuGraphLaunch_ptsz);
+LISTED(launching, cuEventRecord);
+LISTED(launching, cuEventRecord_ptsz);
+LISTED(launching, cuEventRecordWithFlags);
+LISTED(launching, cuEventRecordWithFlags_ptsz);
 LISTED(launching, cuMemcpy);
 LISTED(launching, cuMemcpyAsync);
 LISTED(launching, cuMemcpyHtoD_v2);
@@ -167,6 +207,56 @@ LISTED(waiting, cuCtxSynchronize_v2);
 NOT_LISTED(waiting, cuEventQuery);
 NOT_LISTED(waiting, cuStreamQuery);
 
+RUNTIME_LISTED(cudaLaunch_v3020);
+RUNTIME_LISTED(cudaLaunchKernel_v7000);
+RUNTIME_LISTED(cudaLaunchKernel_ptsz_v7000);
+RUNTIME_LISTED(cudaLaunchKernelExC_v11060);
+RUNTIME_LISTED(cudaLaunchKernelExC_ptsz_v11060);
+RUNTIME_LISTED(cudaLaunchCooperativeKernel_v9000);
+RUNTIME_LISTED(cudaLaunchCooperativeKernel_ptsz_v9000);
+RUNTIME_LISTED(cudaLaunchCooperativeKernelMultiDevice_v9000);
+RUNTIME_LISTED(cudaGraphLaunch_v10000);
+RUNTIME_LISTED(cudaGraphLaunch_ptsz_v10000);
+RUNTIME_LISTED(cudaMemcpy_v3020);
+RUNTIME_LISTED(cudaMemcpyAsync_v3020);
+RUNTIME_LISTED(cudaMemcpyAsync_ptsz_v7000);
+RUNTIME_LISTED(cudaMemcpyPeerAsync_v4000);
+RUNTIME_LISTED(cudaMemcpy3DPeerAsync_ptsz_v7000);
+RUNTIME_LISTED(cudaMemset_v3020);
+RUNTIME_LISTED(cudaMemsetAsync_v3020);
+RUNTIME_LISTED(cudaMemset2DAsync_v3020);
+RUNTIME_LISTED(cudaMemset3DAsync_ptsz_v7000);
+RUNTIME_LISTED(cudaMemcpy3DAsync_v3020);
+RUNTIME_LISTED(cudaEventRecord_v3020);
+RUNTIME_LISTED(cudaEventRecord_ptsz_v7000);
+RUNTIME_LISTED(cudaEventRecordWithFlags_v11010);
+RUNTIME_LISTED(cudaEventSynchronize_v3020);
+RUNTIME_LISTED(cudaStreamWaitEvent_v3020);
+RUNTIME_LISTED(cudaStreamWaitEvent_ptsz_v7000);
+RUNTIME_LISTED(cudaStreamSynchronize_v3020);
+RUNTIME_LISTED(cudaStreamSynchronize_ptsz_v7000);
+RUNTIME_LISTED(cudaDeviceSynchronize_v3020);
+#if CUPTI_API_VERSION >= 26
+RUNTIME_LISTED(cudaMemcpyBatchAsync_v12080);
+RUNTIME_LISTED(cudaMemcpy3DBatchAsync_ptsz_v12080);
+#endif
+#if CUPTI_API_VERSION >= 130000
+RUNTIME_LISTED(__cudaLaunchKernel_v13000);
+RUNTIME_LISTED(__cudaLaunchKernel_ptsz_v13000);
+RUNTIME_LISTED(cudaMemcpyBatchAsync_v13000);
+RUNTIME_LISTED(cudaMemcpy3DBatchAsync_ptsz_v13000);
+#endif
+RUNTIME_NOT_LISTED(cudaMalloc_v3020);
+RUNTIME_NOT_LISTED(cudaFree_v3020);
+RUNTIME_NOT_LISTED(cudaGetLastError_v3020);
+RUNTIME_NOT_LISTED(cudaGetDevice_v3020);
+RUNTIME_NOT_LISTED(cudaEventQuery_v3020);
+RUNTIME_NOT_LISTED(cudaStreamQuery_v3020);
+RUNTIME_NOT_LISTED(cudaEventCreateWithFlags_v3020);
+RUNTIME_NOT_LISTED(cudaStreamIsCapturing_v10000);
+RUNTIME_NOT_LISTED(cudaFuncGetAttributes_v3020);
+RUNTIME_NOT_LISTED(cudaStreamGetPriority_ptsz_v7000);
+
 }  // namespace
 
 TEST(the_table_has_the_lengths_of_the_headers) {
@@ -180,6 +270,9 @@ TEST(the_table_has_the_lengths_of_the_headers) {
     CHECK_EQ(cupti::record_bytes(version, abi::memory_copy_peer), sizeof(nvidia::PeerCopy));
     CHECK_EQ(cupti::record_bytes(version, abi::memory_set), sizeof(nvidia::Set));
     CHECK_EQ(cupti::record_bytes(version, abi::synchronization), sizeof(nvidia::Synchronization));
+    CHECK_EQ(cupti::record_bytes(version, abi::cuda_event), sizeof(nvidia::CudaEvent));
+    CHECK_EQ(cupti::record_bytes(version, abi::graph_trace), sizeof(nvidia::GraphTrace));
+    CHECK_EQ(cupti::record_bytes(version, abi::driver_call), sizeof(nvidia::Call));
 }
 
 }  // namespace gpuprof::test

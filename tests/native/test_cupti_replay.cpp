@@ -18,6 +18,7 @@
 namespace gpuprof::test {
 namespace {
 
+namespace abi = cupti::abi;
 using cupti::DecodeCounts;
 using cupti::Stride;
 
@@ -128,7 +129,53 @@ nvidia::Synchronization example_synchronization() {
     synchronization.correlationId = 81;
     synchronization.contextId = 1;
     synchronization.streamId = CUPTI_SYNCHRONIZATION_INVALID_VALUE;
+    synchronization.cudaEventId = 5;
+#if CUPTI_API_VERSION >= 26
+    synchronization.cudaEventSyncId = 0x200000003ull;
+#endif
     return synchronization;
+}
+
+nvidia::CudaEvent example_event() {
+    nvidia::CudaEvent event;
+    std::memset(&event, 0, sizeof(event));
+    event.kind = CUPTI_ACTIVITY_KIND_CUDA_EVENT;
+    event.correlationId = 91;
+    event.contextId = 1;
+    event.streamId = 7;
+    event.eventId = 5;
+#if CUPTI_API_VERSION >= 26
+    event.deviceId = 2;
+    event.cudaEventSyncId = 0x200000003ull;
+#endif
+    return event;
+}
+
+nvidia::GraphTrace example_graph() {
+    nvidia::GraphTrace graph;
+    std::memset(&graph, 0, sizeof(graph));
+    graph.kind = CUPTI_ACTIVITY_KIND_GRAPH_TRACE;
+    graph.correlationId = 101;
+    graph.start = 1000;
+    graph.end = 9000;
+    graph.deviceId = 1;
+    graph.graphId = 12;
+    graph.contextId = 3;
+    graph.streamId = 4;
+    return graph;
+}
+
+nvidia::Call example_call(CUpti_ActivityKind kind) {
+    nvidia::Call call;
+    std::memset(&call, 0, sizeof(call));
+    call.kind = kind;
+    call.cbid = 211;
+    call.start = 500;
+    call.end = 700;
+    call.processId = 1;
+    call.threadId = 4242;
+    call.correlationId = 4711;
+    return call;
 }
 
 std::vector<std::uint8_t> example_buffer() {
@@ -144,6 +191,10 @@ std::vector<std::uint8_t> example_buffer() {
     nvidia::Kernel serial = example_kernel();
     serial.kind = CUPTI_ACTIVITY_KIND_KERNEL;
     add(bytes, serial);
+    add(bytes, example_event());
+    add(bytes, example_graph());
+    add(bytes, example_call(CUPTI_ACTIVITY_KIND_RUNTIME));
+    add(bytes, example_call(CUPTI_ACTIVITY_KIND_DRIVER));
     return bytes;
 }
 
@@ -200,7 +251,9 @@ TEST(records_of_the_headers_own_structures) {
     CHECK_EQ(decoded.counts.synchronizations, 1u);
     CHECK_EQ(decoded.counts.unfinished, 1u);
     CHECK_EQ(decoded.counts.unknown + decoded.counts.truncated, 0u);
-    REQUIRE(decoded.records.size() == 6);
+    CHECK_EQ(decoded.counts.event_records + decoded.counts.graph_replays, 2u);
+    CHECK_EQ(decoded.counts.calls, 2u);
+    REQUIRE(decoded.records.size() == 10);
     const GpuRecord& kernel = decoded.records[0];
     CHECK_EQ(kernel.kind, 1u);
     CHECK_EQ(kernel.start_ns, 1000);
@@ -241,6 +294,27 @@ TEST(records_of_the_headers_own_structures) {
     CHECK_EQ(synchronization.stream, unknown_u32);
     CHECK_EQ(synchronization.device, unknown_u32);
     CHECK_EQ(synchronization.graph_node_id, unknown_u64);
+    CHECK_EQ(synchronization.event_id, 5u);
+    const bool has_ids = CUPTI_API_VERSION >= abi::first_version_with_event_ids;
+    const GpuRecord& event = decoded.records[6];
+    CHECK_EQ(event.kind, 7u);
+    CHECK_EQ(event.correlation_id * 100 + event.stream * 10 + event.event_id, 9175u);
+    CHECK_EQ(event.start_ns + event.end_ns, 0);
+    CHECK_EQ(event.event_sync_id, has_ids ? 0x200000003ull : 0);
+    CHECK_EQ(synchronization.event_sync_id, event.event_sync_id);
+    const GpuRecord& graph = decoded.records[7];
+    CHECK_EQ(graph.kind, 6u);
+    CHECK_EQ(graph.end_ns - graph.start_ns, 8000);
+    CHECK_EQ(graph.correlation_id, 101u);
+    CHECK_EQ(graph.device * 1000 + graph.graph_id * 10 + graph.context, 1123u);
+    CHECK_EQ(graph.stream, 4u);
+    for (const GpuRecord& call : {decoded.records[8], decoded.records[9]}) {
+        CHECK_EQ(call.kind, 8u);
+        CHECK_EQ(call.end_ns - call.start_ns, 200);
+        CHECK_EQ(call.correlation_id, 4711u);
+        CHECK_EQ(call.thread, 4242u);
+        CHECK_EQ(call.detail, 211u);
+    }
 }
 
 // In a child: some versions of the library crash where there is no driver.
@@ -261,7 +335,7 @@ TEST(the_library_itself_walks_the_same_way) {
         if (!walks || (version != 0 && version != CUPTI_API_VERSION)) return;
         for (std::size_t size = 0; size <= bytes.size(); size += 8) {
             std::vector<std::uint8_t> part(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size));
-            const Decoded by_library = decode(part, Stride(next), name_length);
+            const Decoded by_library = decode(part, Stride(next, version), name_length);
             const Decoded by_table = decode(part, Stride(CUPTI_API_VERSION), name_length);
             if (size == bytes.size()) CHECK(same(by_library, by_table));
             CHECK(by_library.records.size() <= by_table.records.size());

@@ -180,7 +180,7 @@ TEST(a_gpu_that_does_not_answer_ends_the_measurement) {
     GpuEffort effort = three_repeats();
     effort.longest_wait_ns = 1'000'000;
     CHECK_EQ(error_of([&] { bench().measure_stream("read", 1 << 20, effort); }),
-             "the GPU did not answer in time");
+             "the GPU did not finish in time");
     CHECK_EQ(stub.things(), 0);
 }
 

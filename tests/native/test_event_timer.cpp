@@ -80,12 +80,6 @@ class Layer {
     OpenLayer open_;
 };
 
-// Waits for the thread that reads; a test that waits in vain is ended by its limit.
-template <typename Condition>
-void wait_until(Condition condition) {
-    while (!condition()) sched_yield();
-}
-
 long long duration(const GpuRecord& record) {
     return record.end_ns - record.start_ns;
 }

@@ -52,6 +52,7 @@ TEST(events_are_read_from_pieces) {
         CHECK_EQ(rows.grid_y[2], 2u);
         CHECK_EQ(rows.block_x[2], ChromeReader::unknown);
         CHECK_EQ(reader.facts().at("baseTimeNanoseconds"), "1700000000000000000");
+        CHECK_EQ(reader.facts().at("deviceProperties"), R"([{"name":"a \"GPU\" ]}"}])");
         CHECK_EQ(reader.track_names().at({1, 2}), "main \xC3\xA9");
     }
 }

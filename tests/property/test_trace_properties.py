@@ -94,7 +94,8 @@ def test_parents_are_those_of_a_search_over_all(rows: list[tuple[int, int, int]]
 def test_pieces_of_any_size_read_the_same(
     rows: list[tuple[int, int, int, str]], sizes: list[int], escaped: bool
 ) -> None:
-    other = {"deviceProperties": [{"name": 'a "GPU" }]'}], "traceName": "x[{"}
+    devices = [{"name": 'a "GPU" }]', "id": 0}, {"grid": [1, [2]]}]
+    other = {"deviceProperties": devices, "not kept": [{"a": 1}], "traceName": "x[{"}
     text = json.dumps({**other, "traceEvents": as_events(rows), "n": 1}, ensure_ascii=escaped)
     content = text.encode("utf-8", "replace")
     reader = _native.ChromeReader()
@@ -106,6 +107,7 @@ def test_pieces_of_any_size_read_the_same(
     columns, texts = reader.take()
     facts = reader.facts()
     assert (facts["events"], facts["is_whole"], facts["problem"]) == (len(rows), True, "")
+    assert json.loads(facts["outer"].pop("deviceProperties")) == devices
     assert facts["outer"] == {"traceName": "x[{", "n": "1"}
     half = "\ufffd" if escaped else "?"
     assert [texts[i] for i in columns["text"]] == [name.replace("\ud800", half) for *_, name in rows]

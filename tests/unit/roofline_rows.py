@@ -5,13 +5,23 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
-from gpuprof.analyze.ceiling_rows import Ceiling, Ceilings
+from gpuprof.analyze.ceilings.ceiling import Ceiling, Ceilings
 from gpuprof.analyze.roofline.counted import CountedRow, Reuse
-from gpuprof.analyze.roofline.device_work import Piece
-from gpuprof.analyze.roofline.machine import Machine
-from gpuprof.analyze.roofline.timed import Span
+from gpuprof.analyze.roofline.device_activity import DeviceActivity
+from gpuprof.analyze.roofline.measured_spans import (
+    BACKWARD,
+    LAYER,
+    OPERATOR,
+    MeasuredSpans,
+    SpanColumns,
+    Wanted,
+    measured_spans,
+    parent_indices,
+)
+from gpuprof.analyze.roofline.utilization import Machine
 
 # 100 GFLOP/s; 10 GB/s from memory, 100 GB/s from a cache of 1 MB; 1 us a dispatch, 1 us a page fault.
 CEILINGS = (
@@ -39,8 +49,8 @@ def ceilings() -> Ceilings:
 
 def know_ceilings(monkeypatch: pytest.MonkeyPatch, *page_faults: dict[str, Any]) -> None:
     """Have runs with counted work take these: measuring a machine takes seconds, and gigabytes."""
-    monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.load_ceilings", lambda: (ceilings(), False))
-    monkeypatch.setattr("gpuprof.analyze.ceilings_of_run.measure_ceilings", lambda quick: ceilings())
+    monkeypatch.setattr("gpuprof.analyze.ceilings.of_run.load_ceilings", lambda: (ceilings(), False))
+    monkeypatch.setattr("gpuprof.analyze.ceilings.of_run.measure_ceilings", lambda quick: ceilings())
     monkeypatch.setattr("gpuprof.record.work.first_pass.page_fault_costs", lambda: list(page_faults))
 
 
@@ -72,10 +82,71 @@ def near(size: int, distance: int | None = None, *, written: bool = False) -> Re
     return Reuse(size if distance is None else distance, size, written)
 
 
-def span(name: str, duration_ns: int = 1000, **values: Any) -> Span:
-    return Span("operator", name, 0, duration_ns, **values)
+KINDS = {"layer": LAYER, "operator": OPERATOR, "backward": BACKWARD}
 
 
-def piece(duration_ns: int, name: str = "kernel", device: str = "cuda:0", **values: Any) -> Piece:
-    """Return a kernel of nobody's GPU."""
-    return Piece(name, device, 0, duration_ns, **values)
+class Spans:
+    """Spans by hand: each call of a method adds one that begins when the one before has begun."""
+
+    def __init__(self) -> None:
+        self.rows: list[tuple[int, int, str, int, int]] = []  # parent, kind, name, start, duration
+        self.activity: list[dict[str, Any]] = []
+
+    def add(self, kind: str, name: str, duration_ns: int = 1000, inside: int = -1) -> int:
+        """Add a span; returns its number."""
+        self.rows.append((inside, KINDS.get(kind, 0), name, 10 * len(self.rows), duration_ns))
+        return len(self.rows) - 1
+
+    def call(self, layers: dict[str, list[tuple[str, int]]], root: str = "Net") -> int:
+        """Add a call of a root with operators, (name, duration), by layer; returns the root's number."""
+        call = self.add("layer", root)
+        for layer, operators in layers.items():
+            around = self.add("layer", layer, inside=call)
+            for name, duration_ns in operators:
+                self.add("operator", name, duration_ns, around)
+        return call
+
+    def backward(self, operators: list[tuple[str, int]]) -> None:
+        """Add a backward pass with operators."""
+        around = self.add("backward", "backward")
+        for name, duration_ns in operators:
+            self.add("operator", name, duration_ns, around)
+
+    def kernel(self, span: int, duration_ns: int, device: str = "cuda:0", name: str = "kernel") -> None:
+        """Add a kernel that a span launched (-1: none)."""
+        self.activity.append({"span": span, "duration": duration_ns, "device": device, "name": name})
+
+    def columns(self) -> SpanColumns:
+        """Return the spans as they are read from a run."""
+        names = sorted({name for _, _, name, _, _ in self.rows})
+        number = np.arange(len(self.rows))
+        return SpanColumns(
+            span_id=number,
+            parent=parent_indices(number, np.array([row[0] for row in self.rows], np.int64)),
+            kind=np.array([row[1] for row in self.rows], np.int8),
+            name=np.array([names.index(row[2]) for row in self.rows], np.int32),
+            start_ns=np.array([row[3] for row in self.rows], np.int64),
+            duration_ns=np.array([row[4] for row in self.rows], np.int64),
+            names=names,
+        )
+
+    def measured(self, wanted: Wanted) -> MeasuredSpans:
+        """Return the spans placed as the counting pass sees them."""
+        return measured_spans(self.columns(), wanted, self._activity())
+
+    def _activity(self) -> DeviceActivity:
+        names = sorted({each["name"] for each in self.activity})
+        devices = sorted({each["device"] for each in self.activity})
+        count = len(self.activity)
+        return DeviceActivity(
+            span_id=np.array([each["span"] for each in self.activity], np.int64),
+            name=np.array([names.index(each["name"]) for each in self.activity], np.int64),
+            device=np.array([devices.index(each["device"]) for each in self.activity], np.int64),
+            duration_ns=np.array([each["duration"] for each in self.activity], np.int64),
+            replay=np.full(count, -1),
+            gap_ns=np.full(count, np.nan),
+            late_ns=np.full(count, np.nan),
+            crosses=np.zeros(count, np.bool_),
+            names=names,
+            devices=devices,
+        )

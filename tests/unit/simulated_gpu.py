@@ -12,7 +12,7 @@ from typing import Any
 import duckdb
 from roofline_rows import CACHES, CEILINGS, far
 
-from gpuprof.analyze.ceiling_rows import Ceiling
+from gpuprof.analyze.ceilings.ceiling import Ceiling
 from gpuprof.analyze.roofline.counted import Reuse
 from gpuprof.record.facts import Method, SourceStatus
 from gpuprof.run.format import META_FILE, TABLES

@@ -19,18 +19,18 @@ import pytest
 
 import gpuprof
 from gpuprof import _native
-from gpuprof.analyze import ceilings, ceilings_cache
-from gpuprof.analyze.ceiling_rows import (
+from gpuprof.analyze.ceilings import cache, cpu
+from gpuprof.analyze.ceilings.cache import cache_file, load_ceilings
+from gpuprof.analyze.ceilings.ceiling import (
     ALL_CORES,
     ONE_CORE,
     Ceiling,
     Ceilings,
+    best_of,
     from_dict,
     relative_spread,
-    roof,
 )
-from gpuprof.analyze.ceilings import measure_ceilings
-from gpuprof.analyze.ceilings_cache import cache_file, load_ceilings
+from gpuprof.analyze.ceilings.cpu import measure_ceilings
 from gpuprof.run.processor import Cache
 
 STREAMS = ("read", "copy", "triad", "copy_non_temporal", "triad_non_temporal")
@@ -58,13 +58,13 @@ class FakeMachine:
         self.refused: set[str] = set()
         self.kernels = [("generic", "fp32"), ("avx2", "fp32"), ("avx512", "fp32"), ("amx_bf16", "bf16")]
         self.caches = [Cache(1, 32 << 10, (0,)), Cache(1, 32 << 10, (1,)), Cache(3, 16 << 20, (0, 1))]
-        patch.setattr(ceilings, "usable_processors", lambda: [0, 1])
-        patch.setattr(ceilings, "data_caches", lambda _processors: self.caches)
-        patch.setattr(ceilings, "processor_quota", lambda: self.quota)
-        patch.setattr(ceilings, "available_memory_bytes", lambda: self.free)
-        patch.setattr(ceilings, "library_ceilings", lambda _seconds: iter(self.library))
-        patch.setattr(ceilings, "launch_ceiling", lambda _seconds: row("launch", 1000))
-        patch.setattr(ceilings, "_native", self)
+        patch.setattr(cpu, "usable_processors", lambda: [0, 1])
+        patch.setattr(cpu, "data_caches", lambda _processors: self.caches)
+        patch.setattr(cpu, "processor_quota", lambda: self.quota)
+        patch.setattr(cpu, "available_memory_bytes", lambda: self.free)
+        patch.setattr(cpu, "library_ceilings", lambda _seconds: iter(self.library))
+        patch.setattr(cpu, "launch_ceiling", lambda _seconds: row("launch", 1000))
+        patch.setattr(cpu, "_native", self)
         self.library = [row("compute.matmul", 9e12, "fp32")]
         self.is_recording = lambda: False
         self.cpu_instruction_sets = lambda: ["generic", "avx2"]
@@ -110,13 +110,13 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_roof_is_the_best_of_what_was_measured() -> None:
-    (best,) = roof("compute", [row("compute.avx2", 3e9, "fp32"), row("compute.matmul", 4e9, "fp32")])
+    (best,) = best_of("compute", [row("compute.avx2", 3e9, "fp32"), row("compute.matmul", 4e9, "fp32")])
     assert (best.resource, best.value, best.dtype, best.method) == ("compute", 4e9, "fp32", "best: matmul")
-    assert roof("compute", []) == []
+    assert best_of("compute", []) == []
 
 
 @pytest.mark.parametrize(
-    ("resource", "is_roof"),
+    ("resource", "is_best"),
     [
         ("compute", True),
         ("launch", True),
@@ -126,8 +126,8 @@ def test_a_roof_is_the_best_of_what_was_measured() -> None:
         ("memory.dram.read", False),
     ],
 )
-def test_roofs_are_told_from_measurements(resource: str, is_roof: bool) -> None:
-    assert row(resource, 1).is_roof is is_roof
+def test_roofs_are_told_from_measurements(resource: str, is_best: bool) -> None:
+    assert row(resource, 1).is_best is is_best
 
 
 def test_the_spread_is_the_interquartile_range_over_the_median() -> None:
@@ -314,7 +314,7 @@ def test_a_quota_is_noticed_and_said(machine: FakeMachine) -> None:
     assert {call[2] for call in machine.calls} == {(0,)}
     # Longer than the period after which the control group stops a process.
     assert all(call[3] > 0.2 for call in machine.calls)
-    assert "0.5 processors' worth" in found.notes[0]
+    assert "to 0.5 processors" in found.notes[0]
     machine.quota = 2
     assert measure_ceilings().notes == ()
 
@@ -323,21 +323,21 @@ def test_what_the_system_refuses_is_no_row(machine: FakeMachine) -> None:
     machine.refused = {"amx_bf16"}
     found = measure_ceilings(quick=True)
     assert found.find("compute", "bf16") is None
-    assert found.notes == ("the system does not let this process use amx_bf16",)
+    assert found.notes == ("the system does not permit this process to use amx_bf16",)
 
 
 def test_threads_that_were_not_pinned_are_said(machine: FakeMachine) -> None:
     machine.pinned = 0
-    assert "kept on its processor" in measure_ceilings(quick=True).notes[0]
+    assert "could be pinned" in measure_ceilings(quick=True).notes[0]
 
 
 def test_a_broken_torch_costs_its_rows_only(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(_seconds: float) -> Any:
         raise ImportError("libc10.so:\nno such file")
 
-    monkeypatch.setattr(ceilings, "library_ceilings", broken)
-    monkeypatch.setattr(ceilings, "launch_ceiling", broken)
-    monkeypatch.setattr(ceilings.importlib.util, "find_spec", lambda _name: True)
+    monkeypatch.setattr(cpu, "library_ceilings", broken)
+    monkeypatch.setattr(cpu, "launch_ceiling", broken)
+    monkeypatch.setattr(cpu.importlib.util, "find_spec", lambda _name: True)
     found = measure_ceilings()
     assert len(found.notes) == 2
     assert all("libc10.so: no such file" in note for note in found.notes)
@@ -346,27 +346,27 @@ def test_a_broken_torch_costs_its_rows_only(machine: FakeMachine, monkeypatch: p
 
 def test_without_torch_its_rows_are_absent(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
-    monkeypatch.setattr(ceilings.importlib.util, "find_spec", lambda _name: None)
+    monkeypatch.setattr(cpu.importlib.util, "find_spec", lambda _name: None)
     found = measure_ceilings()
     assert found.find("launch") is None
     assert found.find("compute.matmul", "fp32") is None
-    assert found.notes == ("torch is not installed: no ceilings of its products and of its dispatch",)
+    assert found.notes == ("torch is not installed: no ceilings of its products and dispatch",)
 
 
 def test_working_sets_lie_between_the_levels() -> None:
     caches = [Cache(1, 32 << 10, (0,)), Cache(2, 1 << 20, (0,)), Cache(3, 32 << 20, (0, 1))]
-    alone = ceilings._cache_working_sets(caches, [0])
+    alone = cpu._cache_working_sets(caches, [0])
     assert alone[1] < 32 << 10 < alone[2] < 1 << 20 < alone[3] < 32 << 20
-    both = ceilings._cache_working_sets([*caches, Cache(2, 1 << 20, (1,))], [0, 1])
+    both = cpu._cache_working_sets([*caches, Cache(2, 1 << 20, (1,))], [0, 1])
     assert 1 << 20 < both[3] < 16 << 20
     # A share of the last cache that is no larger than what is before it.
-    assert ceilings._cache_working_sets([Cache(2, 2 << 20, (0,)), Cache(3, 2 << 20, (0,))], [0])[3] > 2 << 20
+    assert cpu._cache_working_sets([Cache(2, 2 << 20, (0,)), Cache(3, 2 << 20, (0,))], [0])[3] > 2 << 20
 
 
 def test_ceilings_are_not_measured_inside_a_recording(tmp_path: Path) -> None:
     with (
         gpuprof.profile(out=tmp_path / "r.gpuprof", layers=False, operators=False),
-        pytest.raises(gpuprof.UnavailableError, match="while a recording runs"),
+        pytest.raises(gpuprof.UnavailableError, match="during a recording"),
     ):
         measure_ceilings(quick=True)
 
@@ -448,7 +448,7 @@ def test_other_python_threads_run_meanwhile() -> None:
 
 def test_torchs_products_and_dispatch() -> None:
     pytest.importorskip("torch", reason="these are ceilings of PyTorch")
-    from gpuprof.analyze.library_ceilings import launch_ceiling, library_ceilings
+    from gpuprof.analyze.ceilings.cpu import launch_ceiling, library_ceilings
 
     rows = {each.key: each for each in library_ceilings(0.01)}
     assert (ALL_CORES, "compute.matmul", "fp32") in rows
@@ -471,8 +471,8 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Ceilings]:
         done.append(some(row("compute", 100.0 + len(done), "fp32")))
         return done[-1]
 
-    monkeypatch.setattr(ceilings_cache, "measure_ceilings", measure)
-    monkeypatch.setattr(ceilings_cache, "machine_key", lambda: KEY)
+    monkeypatch.setattr(cache, "measure_ceilings", measure)
+    monkeypatch.setattr(cache, "machine_key", lambda: KEY)
     return done
 
 
@@ -491,7 +491,7 @@ def test_another_machine_has_another_file(
     cache_folder: Path, measured: list[Ceilings], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load_ceilings()
-    monkeypatch.setattr(ceilings_cache, "machine_key", lambda: KEY | {"processors": [0]})
+    monkeypatch.setattr(cache, "machine_key", lambda: KEY | {"processors": [0]})
     load_ceilings()
     assert len(measured) == 2
 
@@ -565,12 +565,12 @@ def test_without_a_home_there_is_no_cache(measured: list[Ceilings], monkeypatch:
     monkeypatch.setattr(Path, "home", homeless)
     found, fresh = load_ceilings()
     assert fresh
-    assert "not kept" in found.notes[-1]
+    assert "not cached" in found.notes[-1]
 
 
 def test_the_key_tells_machines_apart(machine: FakeMachine) -> None:
-    key = ceilings.machine_key()
+    key = cpu.machine_key()
     assert {"processor", "processors", "quota", "instruction_sets", "gpuprof", "torch"} == set(key)
     machine.quota = 1.5
-    assert cache_file(ceilings.machine_key()) != cache_file(key)
+    assert cache_file(cpu.machine_key()) != cache_file(key)
     assert dataclasses.asdict(some())["machine"] == KEY

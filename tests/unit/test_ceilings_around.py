@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 import gpuprof
-from gpuprof.analyze import ceilings_of_run
-from gpuprof.analyze.ceiling_rows import Ceiling, Ceilings
-from gpuprof.analyze.roofline.machines import load_machines
+from gpuprof.analyze.ceilings import of_run
+from gpuprof.analyze.ceilings.ceiling import Ceiling, Ceilings
+from gpuprof.analyze.roofline.evidence import RooflineNoteCode
+from gpuprof.analyze.roofline.utilization import load_machines
 from gpuprof.cli.main import execute
 
 # isort: split
@@ -40,14 +41,14 @@ def looks(monkeypatch: pytest.MonkeyPatch) -> Looks:
 
     def prepare(*shares: float) -> None:
         left = [at(share) for share in shares]
-        monkeypatch.setattr(ceilings_of_run, "load_ceilings", lambda: (ceilings(), False))
-        monkeypatch.setattr(ceilings_of_run, "measure_ceilings", lambda quick: left.pop(0))
+        monkeypatch.setattr(of_run, "load_ceilings", lambda: (ceilings(), False))
+        monkeypatch.setattr(of_run, "measure_ceilings", lambda quick: left.pop(0))
 
     return prepare
 
 
 def rows_of(before: Ceilings | None) -> tuple[dict[tuple[str, str, str | None], float], dict[str, Any]]:
-    rows, facts = ceilings_of_run.ceilings_for_run([], before)
+    rows, facts = of_run.ceilings_for_run([], before)
     return {(row["device"], row["resource"], row["dtype"]): row["value"] for row in rows}, facts
 
 
@@ -58,7 +59,7 @@ def change_of(resource: str, facts: dict[str, Any]) -> float:
 DRAM = ("cpu", "memory.dram", None)
 
 
-def test_the_best_ever_seen_is_the_roof_without_a_look_before(looks: Looks) -> None:
+def test_the_best_ever_seen_is_the_roof_without_a_measure_before(looks: Looks) -> None:
     looks(0.6)
     values, facts = rows_of(None)
     assert values[DRAM] == 10e9
@@ -93,7 +94,7 @@ def test_a_recording_takes_the_roofs_from_around_it(looks: Looks, tmp_path: Path
     dram = load_machines(recording.run._folder).host.find("memory.dram")
     assert isinstance(dram, Ceiling)
     assert dram.value == pytest.approx(5e9)
-    assert any("differ by more than 10%" in note for note in recording.run.roofline().notes)
+    assert any(note.code == RooflineNoteCode.DRIFT for note in recording.run.roofline().notes)
 
 
 def test_what_cannot_be_measured_before_is_said_before(
@@ -102,7 +103,7 @@ def test_what_cannot_be_measured_before_is_said_before(
     def no_memory(quick: bool) -> Ceilings:
         raise OSError(12, "Cannot allocate memory")
 
-    monkeypatch.setattr(ceilings_of_run, "measure_ceilings", no_memory)
+    monkeypatch.setattr(of_run, "measure_ceilings", no_memory)
     entered = False
     with (
         pytest.raises(gpuprof.UnavailableError, match="ceilings cannot be measured now"),
@@ -125,7 +126,7 @@ def test_it_needs_work_and_a_known_word(capsys: pytest.CaptureFixture[str]) -> N
 def test_what_cannot_be_run_is_told_before_anything_is_measured(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(ceilings_of_run, "look_before", lambda: pytest.fail("measured"))
+    monkeypatch.setattr(of_run, "measure_before", lambda: pytest.fail("measured"))
     (tmp_path / "script.py").write_text("")
     (tmp_path / "there").mkdir()
     options = ["run", "--work", "--ceilings", "around"]

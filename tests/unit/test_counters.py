@@ -153,10 +153,10 @@ def test_the_roofline_rests_on_measured_bytes_where_they_are_whole(
     labelled = run.roofline().operators
     for row in labelled:
         if (row.layer, row.ordinal) == place[:2]:
-            assert "measured" not in row.evidence
+            assert "measured" not in row.evidence_text
         elif row.bytes:
             assert (row.memory_level, row.memory_bytes) == ("dram", measured[row.layer, row.ordinal])
-            assert row.nearest != "memory" or row.evidence.split(";")[0].endswith("measured")
+            assert row.nearest != "memory" or row.evidence_text.split(";")[0].endswith("measured")
     assert [row.operator for row in labelled if row.bytes].count("aten::addmm") == 2
 
 
@@ -176,7 +176,7 @@ def test_refused_permission_is_one_line_and_the_run_is_whole(fake: FakeCounters,
     assert run.meta["counters"] is None
     assert rows(run) == []
     assert run.sql("SELECT count(*) > 0 FROM work").fetchall() == [(True,)]
-    assert all("measured" not in row.evidence for row in run.roofline().operators)
+    assert all("measured" not in row.evidence_text for row in run.roofline().operators)
 
 
 def test_a_failure_at_the_end_leaves_no_values(fake: FakeCounters, tmp_path: Path) -> None:
@@ -267,7 +267,7 @@ STUB_PROGRAM = """
 import contextlib
 from pathlib import Path
 import tempfile
-import gpuprof.analyze.ceilings_of_run as ceilings
+import gpuprof.analyze.ceilings.of_run as ceilings
 from gpuprof.record.work import counters_pass
 ceilings.add_ceilings = lambda *arguments: None
 counters_pass._device = lambda call: torch.device("cpu")

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from roofline_rows import counted, far, machine
 
-from gpuprof.analyze.roofline.evidence import evidence
+from gpuprof.analyze.roofline.counted import HardwareCounters, Measured, with_measured
+from gpuprof.analyze.roofline.evidence import Call, evidence_of
 from gpuprof.analyze.roofline.labels import label
-from gpuprof.analyze.roofline.measured import HardwareCounters, Measured, with_measured
-from gpuprof.analyze.roofline.use import use_of
+from gpuprof.analyze.roofline.text import evidence_text
+from gpuprof.analyze.roofline.utilization import utilization_of
 
 PLACE = ("Net", "Net", "forward", 0)
 
@@ -60,29 +61,29 @@ def test_a_run_without_counters_says_nothing_of_them() -> None:
 
 def test_measured_bytes_take_the_place_of_ideal_ones() -> None:
     row = counted(bytes=8_000_000, reuse=(far(8_000_000, written=True),))
-    use = use_of(with_dram(row, 4_000_000.0), machine(), 1e6)
+    use = utilization_of(with_dram(row, 4_000_000.0), machine(), 1e6)
     assert use.traffic is not None
     assert (use.traffic.level.name, use.traffic.bytes) == ("dram", 4_000_000)
     assert use.shares(1e6)["memory"] == pytest.approx(0.4)
     assert told(use) == "4 of 10 GB/s dram, 4.00 MB measured"
     # More than 105% of the time is still what was measured.
-    assert use_of(with_dram(row, 40_000_000.0), machine(), 1e6).shares(1e6)["memory"] == 1.0
-    without = use_of(with_dram(row, None), machine(), 1e6)
+    assert utilization_of(with_dram(row, 40_000_000.0), machine(), 1e6).shares(1e6)["memory"] == 1.0
+    without = utilization_of(with_dram(row, None), machine(), 1e6)
     assert told(without).split(";")[0] == "8 of 10 GB/s dram, 8.00 MB ideal"
 
 
 def test_measured_bytes_stand_in_for_work_that_is_not_known() -> None:
     row = with_dram(counted(bytes=None, flops=None, exactness="unknown"), 9_000_000.0)
-    assert label(use_of(row, machine(), 1e6).shares(1e6)).bound == "memory"
+    assert label(utilization_of(row, machine(), 1e6).shares(1e6)).bound == "memory"
 
 
 def test_tensor_operations_take_the_place_of_flops_where_there_were_any() -> None:
     row = counted(flops=200_000_000, bytes=4, dtype="bfloat16")
-    use = use_of(with_tensor(row, 320_000_000.0), machine(), 1e6)
+    use = utilization_of(with_tensor(row, 320_000_000.0), machine(), 1e6)
     assert use.shares(1e6)["compute"] == pytest.approx(0.8)
     assert told(use) == "320 of 400 GFLOP/s bf16 measured"
     # None on the tensor cores: it was calculated elsewhere.
-    assert use_of(with_tensor(row, 0.0), machine(), 1e6).shares(1e6)["compute"] == pytest.approx(0.5)
+    assert utilization_of(with_tensor(row, 0.0), machine(), 1e6).shares(1e6)["compute"] == pytest.approx(0.5)
 
 
 def with_dram(row: Any, dram_bytes: float | None) -> Any:
@@ -96,4 +97,4 @@ def with_tensor(row: Any, operations: float) -> Any:
 
 
 def told(use: Any) -> str:
-    return evidence(label(use.shares(1e6)), use, flops=200_000_000, faults=0, time_ns=1e6)
+    return evidence_text(evidence_of(label(use.shares(1e6)), use, Call(1e6, 200_000_000, 0)))

@@ -12,7 +12,7 @@ from run_codes import note_codes, source_code
 
 LAYERS_WITHOUT_CUPTI = """
 initialise()
-cupti().stub_set(b"cuptiSubscribe", ctypes.c_int64(39))
+cupti().stub_set(b"cuptiSubscribe", ctypes.c_int64(35))
 stream = 0
 torch._C._cuda_getDevice = lambda: 0
 torch._C._cuda_getCurrentRawStream = lambda device: stream
@@ -63,7 +63,7 @@ recording.run.flamegraph("page.html", weight="gpu")
         "inner.1": [16_000, 16_000],
     }
     assert (facts["kernels"], facts["gpu_ns"]) == (0, 30_000)
-    assert "another tool uses CUPTI" in facts["kernel"][0]
+    assert "no permission to trace the GPU" in facts["kernel"][0]
     gpu = facts["gpu"]
     assert gpu["method"] == "cuda_events"
     assert (gpu["layers"], gpu["untimed"], gpu["captured"], gpu["unfinished"]) == (8, 0, 0, 0)

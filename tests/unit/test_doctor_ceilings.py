@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from gpuprof.analyze import ceilings, ceilings_cache, gpu_ceilings_cache
-from gpuprof.analyze.ceiling_rows import ALL_CORES, ONE_CORE, Ceiling, Ceilings, Drift, Unit
-from gpuprof.analyze.ceilings_table import ceilings_table, drift_text, format_ceiling
+from gpuprof.analyze.ceilings import cache, cpu
+from gpuprof.analyze.ceilings.ceiling import ALL_CORES, ONE_CORE, Ceiling, Ceilings, Drift, Unit
+from gpuprof.analyze.ceilings.text import ceilings_table, drift_text, format_ceiling
 from gpuprof.cli.main import execute
 
 
@@ -92,11 +92,11 @@ def test_what_is_not_known_is_a_dash() -> None:
 
 def test_drift_is_told_in_words() -> None:
     small = [Drift(ALL_CORES, "compute.avx2", "fp32", -0.02), Drift(ALL_CORES, "launch", None, 0.01)]
-    assert drift_text(small) == "drift: 2 measured again, the largest change compute.avx2 fp32 -2.0%"
+    assert drift_text(small) == "drift: 2 measured again, largest change compute.avx2 fp32 -2.0%"
     large = drift_text([*small, Drift(ALL_CORES, "memory.dram.read", None, -0.31)])
     assert large.startswith("drift: 1 of 3 measured again differ by more than 10%: memory.dram.read -31.0%")
     assert "--refresh" in large
-    assert drift_text([]) == "drift: nothing could be compared"
+    assert drift_text([]) == "drift: no measurement could be compared"
     many = drift_text([Drift(ALL_CORES, f"r{i}", None, 0.2 + i / 100) for i in range(9)])
     assert "r8 +28.0%, r7" in many
     assert "r3" not in many
@@ -116,10 +116,10 @@ def cached(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         assert quick
         return example(given["factor"])
 
-    monkeypatch.setattr(ceilings_cache, "load_ceilings", load)
-    monkeypatch.setattr(ceilings_cache, "are_cached", lambda: given["kept"])
-    monkeypatch.setattr(gpu_ceilings_cache, "load_gpu_ceilings", lambda *_: ([], []))
-    monkeypatch.setattr(ceilings, "measure_ceilings", measure)
+    monkeypatch.setattr(cache, "load_ceilings", load)
+    monkeypatch.setattr(cache, "are_cached", lambda: given["kept"])
+    monkeypatch.setattr(cache, "load_gpu_ceilings", lambda *_: ([], []))
+    monkeypatch.setattr(cpu, "measure_ceilings", measure)
     return given
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark for a GPU, run on a CPU with tiny networks. No figure of it is looked at, only its form."""
+"""The benchmark for a GPU, run on a CPU with tiny networks. Only the form of its figures is tested."""
 
 from __future__ import annotations
 
@@ -8,6 +8,10 @@ import os
 import signal
 import subprocess
 import sys
+import tarfile
+import time
+from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,214 +22,25 @@ pytest.importorskip("torch", reason="the benchmark measures PyTorch models")
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))
 
-from benchmarks.gpu import _answers, _build, _report, _run_steps, fetch_wheels, settle  # noqa: E402
-from benchmarks.gpu._compare import Comparison, Plan  # noqa: E402
-from benchmarks.gpu._processes import Done, run  # noqa: E402
-from benchmarks.gpu._statistics import describe, paired_ratio  # noqa: E402
+from benchmarks.gpu import _build, _plan, _report, _steps, fetch_wheels  # noqa: E402
+from benchmarks.gpu._call import Call, Command, Options  # noqa: E402
+from benchmarks.gpu._journal import Entry, Journal, read  # noqa: E402
+from benchmarks.gpu._processes import MARK, Done, end_marked, run  # noqa: E402
 
 SCRIPT = ROOT / "benchmarks" / "gpu" / "run.py"
-LINE = {"before_s": [1.0], "during_s": [2.0], "after_s": [1.0], "start_s": 0.1, "stop_s": 0.2, "told": {}}
+# Waits for ever, and has a child in a session of its own that does, too.
+FOREVER = (
+    "import os, subprocess, sys, threading\n"
+    "subprocess.Popen([sys.executable, '-c', 'import threading; threading.Event().wait()'],"
+    " start_new_session=True)\n"
+    "print('started', flush=True)\n"
+    "threading.Event().wait()\n"
+)
 
 
 def run_benchmark(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(SCRIPT), "--device", "cpu", "--quick", "--out", str(folder), *arguments]
     return subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=280, check=False)
-
-
-@pytest.fixture(scope="module")
-def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    folder = tmp_path_factory.mktemp("gpu-benchmark")
-    words = ["--steps", "doctor,workloads", "--limit", "workloads=200"]
-    for workload in ("small_kernels", "convnet.training.1"):
-        words += ["--workload", workload]
-    result = run_benchmark(folder, *words, "--profiler", "gpuprof", "--revision", "0123abc")
-    assert result.returncode == 0, result.stdout + result.stderr
-    found: dict[str, Any] = json.loads((folder / "gpu.json").read_text("utf-8"))
-    assert sorted(path.name for path in folder.iterdir()) == ["gpu.json", "log.txt"]
-    return found
-
-
-def test_report_says_what_it_ran_on(report: dict[str, Any]) -> None:
-    assert report["revision"] == "0123abc"
-    assert report["source_digest"] == _report.source_digest()
-    assert report["machine"]["python"] == sys.version.split()[0]
-    assert report["machine"]["packages"]["torch"]
-    assert report["quick"] is True
-    assert any(check["name"] for check in report["steps"]["doctor"]["doctor"]["checks"])
-
-
-def test_workloads_are_measured_under_each_profiler(report: dict[str, Any]) -> None:
-    section = report["steps"]["workloads"]
-    assert section["state"] == "ok", section
-    assert section["problems"] == []
-    assert len(section["workloads"]) == 2
-    for row in section["workloads"].values():
-        assert row["profilers"].keys() == {"unprofiled", "gpuprof"}
-        for entry in row["profilers"].values():
-            assert entry["errors"] == []
-            assert entry["step_s"]["median"] > 0
-            assert entry["to_unprofiled"]["rounds"] == 1
-        assert row["profilers"]["unprofiled"]["to_unprofiled"]["ratio"] == 1
-        assert row["profilers"]["gpuprof"]["told"]["complete"] is True
-        assert row["profilers"]["gpuprof"]["told"]["totals"]["spans"] > 0
-
-
-def test_what_cannot_be_had_says_why(report: dict[str, Any]) -> None:
-    left_out = report["steps"]["workloads"]["left_out"]
-    assert left_out["proton"] == "needs a CUDA device"
-    assert left_out["graph.decode"] == "needs a CUDA device"
-
-
-def test_a_failed_step_is_told_and_the_next_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    result = run_benchmark(
-        tmp_path, "--steps", "doctor,tests", "--limit", "doctor=0", "--limit", "tests=0.01"
-    )
-    assert result.returncode == 1
-    assert "not ok: doctor, tests" in result.stderr
-    steps = json.loads((tmp_path / "gpu.json").read_text("utf-8"))["steps"]
-    assert steps["doctor"] == {"state": "skipped", "problem": "no time was left"}
-    assert steps["tests"]["state"] == "failed"
-    assert "ended at its limit" in steps["tests"]["problem"]
-
-
-def test_what_was_done_is_kept_when_the_run_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from benchmarks.gpu import run as run_module
-
-    def ended(settings: Any, _limit_s: float) -> dict[str, Any]:
-        settings.save({"half": "done"})
-        os.kill(os.getpid(), signal.SIGTERM)
-        raise AssertionError("unreachable")
-
-    before = signal.getsignal(signal.SIGTERM)
-    monkeypatch.setattr(run_module._run_steps, "describe", lambda _settings: None)
-    monkeypatch.setattr(
-        run_module, "STEPS", {"doctor": (lambda _settings, _limit_s: {}, 9), "tests": (ended, 9)}
-    )
-    try:
-        assert run_module.main(["--out", str(tmp_path), "--steps", "doctor,tests"]) == 3
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    steps = json.loads((tmp_path / "gpu.json").read_text("utf-8"))["steps"]
-    assert {name: step["state"] for name, step in steps.items()} == {
-        "doctor": "ok",
-        "tests": "running",
-        "end": "interrupted",
-    }
-    assert steps["tests"]["half"] == "done"
-
-
-def test_unknown_names_are_refused(tmp_path: Path) -> None:
-    result = run_benchmark(tmp_path, "--steps", "doctor,nothing")
-    assert result.returncode == 2
-    assert "unknown step 'nothing'" in result.stderr
-
-
-# --- processes ------------------------------------------------------------------------------------
-
-
-def test_a_command_ends_at_its_limit_with_what_it_started(tmp_path: Path) -> None:
-    # Both would wait for ever; the child holds the pipe's end open for as long as it lives.
-    program = (
-        "import os, subprocess, sys, threading\n"
-        "subprocess.Popen([sys.executable, '-c', 'import threading; threading.Event().wait()'])\n"
-        "print('started', flush=True)\n"
-        "threading.Event().wait()\n"
-    )
-    log = tmp_path / "log.txt"
-    done = run([sys.executable, "-c", program], limit_s=3, log=log)
-    assert done.code is None
-    assert done.problem is not None
-    assert "ended at its limit" in done.problem
-    assert done.output == "started\n"
-    assert "started" in log.read_text("utf-8")
-
-
-def test_a_command_that_is_not_there_is_told(tmp_path: Path) -> None:
-    done = run([tmp_path / "nothing"], limit_s=1, log=tmp_path / "log.txt")
-    assert done.problem is not None
-    assert "No such file" in done.problem
-
-
-# --- statistics -----------------------------------------------------------------------------------
-
-
-def test_ratio_has_an_interval_over_rounds() -> None:
-    found = paired_ratio([2.0, 4.0, 6.0], [1.0, 2.0, 3.0])
-    assert (found["ratio"], found["low"], found["high"], found["rounds"]) == (2, 2, 2, 3)
-    wide = paired_ratio([1.0, 1.1, 1.2, 1.3], [1.0, 1.0, 1.0, 1.0])
-    assert 1 <= wide["low"] < wide["ratio"] < wide["high"] <= 1.3
-    assert paired_ratio([3.0], [2.0])["low"] is None
-    with pytest.raises(ValueError, match="as many values"):
-        paired_ratio([1.0], [])
-
-
-def test_quartiles() -> None:
-    assert describe([1, 2, 3, 4, 5]) == {"median": 3, "first_quartile": 2, "third_quartile": 4, "repeats": 5}
-
-
-class Scripted(Comparison):
-    """A comparison whose children are made up."""
-
-    __slots__ = ("calls",)
-
-    def _child(self, profiler: str, steps: dict[str, int], deadline: float) -> list[dict[str, Any]]:
-        if set(steps.values()) == {0}:
-            return [{"workload": name, "step_s": 0.01} for name in steps]
-        if profiler == "broken":
-            return [{"workload": name, "error": "it broke"} for name in steps]
-        factor = {"unprofiled": 1.0, "slow": 1.5}[profiler]
-        line = {**LINE, "before_s": [1.0, 1.0, 1.2], "during_s": [factor, factor, 9.0]}
-        return [{"workload": name, **line} for name in steps]
-
-
-def test_comparison_of_scripted_processes(tmp_path: Path) -> None:
-    saved: list[Any] = []
-    plan = Plan("cpu", ["work"], ["unprofiled", "slow", "broken"], rounds=3, limit_s=1000)
-    result = Scripted(plan, tmp_path, tmp_path / "log", saved.append).run()
-    assert len(saved) == 9
-    row = result["workloads"]["work"]
-    assert row["steps_in_a_chunk"] == 5
-    assert row["profilers"]["slow"]["to_unprofiled"]["ratio"] == 1.5
-    assert row["profilers"]["slow"]["to_unprofiled"]["rounds"] == 3
-    assert row["profilers"]["slow"]["within_process"]["ratio"] == 1.5
-    assert row["profilers"]["broken"] == {"errors": ["it broke"] * 3}
-
-
-def test_comparison_stops_when_the_time_is_spent(tmp_path: Path) -> None:
-    plan = Plan("cpu", ["work"], ["unprofiled", "slow"], rounds=3, limit_s=0)
-    result = Scripted(plan, tmp_path, tmp_path / "log", lambda _result: None).run()
-    assert result["problems"] == ["the time was spent in round 1"]
-    assert result["workloads"]["work"]["profilers"] == {}
-
-
-# --- reports --------------------------------------------------------------------------------------
-
-
-def write_report(path: Path, digest: str, **steps: Any) -> Path:
-    report = _report.Report(path, {"source_digest": digest, "machine": {"gpu": {"name": "G", "driver": "1"}}})
-    for name, section in steps.items():
-        report.put(name, section)
-    return path
-
-
-def test_reports_of_one_machine_are_joined(tmp_path: Path) -> None:
-    first = write_report(tmp_path / "a.json", "d", build={"state": "ok"}, tests={"state": "failed"})
-    second = write_report(tmp_path / "b.json", "d", tests={"state": "ok"}, build={"state": "failed"})
-    assert main_of_run("--merge", str(first), str(second), "--out", str(tmp_path / "all.json")) == 0
-    joined = json.loads((tmp_path / "all.json").read_text("utf-8"))
-    assert {name: section["state"] for name, section in joined["steps"].items()} == {
-        "build": "ok",
-        "tests": "ok",
-    }
-
-
-def test_reports_of_other_sources_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    first = write_report(tmp_path / "a.json", "d")
-    first_and_more = write_report(tmp_path / "b.json", "e", tests={"state": "ok"})
-    write_report(first, "d", build={"state": "ok"})
-    assert main_of_run("--merge", str(first), str(first_and_more), "--out", str(tmp_path / "all.json")) == 2
-    assert "is of another source_digest" in capsys.readouterr().err
-    assert not (tmp_path / "all.json").exists()
 
 
 def main_of_run(*arguments: str) -> int:
@@ -234,22 +49,380 @@ def main_of_run(*arguments: str) -> int:
     return run_module.main(arguments)
 
 
-def test_junit_is_read(tmp_path: Path) -> None:
-    path = tmp_path / "junit.xml"
-    path.write_text(
-        '<testsuites><testsuite><testcase classname="a" name="good" time="1.5"/>'
-        '<testcase classname="a" name="bad" time="0"><failure message="1 == 2">long</failure></testcase>'
-        '<testcase classname="a" name="not" time="0"><skipped message="no GPU"/></testcase>'
-        '<testcase classname="a" name="broken" time="0"><error message="fixture"/></testcase>'
-        "</testsuite></testsuites>"
-    )
-    found = [(test["test"], test["state"], test["message"]) for test in _run_steps.read_junit(path)]
-    assert found == [
-        ("a.good", "passed", None),
-        ("a.bad", "failed", "1 == 2"),
-        ("a.not", "skipped", "no GPU"),
-        ("a.broken", "failed", "fixture"),
+def marked(mark: str) -> list[int]:
+    """Return the processes whose environment has the mark or one below it."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            variables = (folder / "environ").read_bytes().split(b"\0")
+        except OSError:
+            continue
+        if any(each.startswith(f"{MARK}={mark}".encode()) for each in variables):
+            found.append(int(folder.name))
+    return found
+
+
+def until(condition: Any, what: str, limit_s: float = 30) -> None:
+    deadline = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("gpu-benchmark")
+    words = ["--steps", "doctor,workloads", "--limit", "workloads=250"]
+    for workload in ("small_kernels", "convnet.training.1"):
+        words += ["--workload", workload]
+    result = run_benchmark(folder, *words, "--profiler", "gpuprof", "--revision", "0123abc")
+    assert result.returncode == 0, result.stdout + result.stderr
+    found: dict[str, Any] = json.loads((folder / "gpu.json").read_text("utf-8"))
+    assert sorted(path.name for path in folder.iterdir()) == ["gpu.json", "gpu.jsonl", "gpu.log"]
+    return found
+
+
+def test_report_has_the_sources_and_the_arguments(report: dict[str, Any]) -> None:
+    (call,) = report["calls"]
+    assert call["revision"] == "0123abc"
+    assert call["source_digest"] == report["source_digest"] == _report.source_digest()
+    assert call["quick"] is True
+    assert call["end"] == "ok"
+    assert any(check["name"] for check in report["steps"]["doctor"]["items"]["doctor"]["facts"]["checks"])
+
+
+def test_workloads_are_measured_under_each_profiler(report: dict[str, Any]) -> None:
+    section = report["steps"]["workloads"]
+    assert section["states"] == {"ok": 2}, section
+    assert section["items"]["comparison"]["facts"]["rounds"] == 1
+    assert len(report["workloads"]) == 2
+    for row in report["workloads"].values():
+        assert row["profilers"].keys() == {"unprofiled", "gpuprof"}
+        for entry in row["profilers"].values():
+            assert entry["errors"] == []
+            assert entry["step_s"]["median"] > 0
+            assert entry["to_unprofiled"]["rounds"] == 1
+        assert row["profilers"]["unprofiled"]["to_unprofiled"]["ratio"] == 1
+        assert row["profilers"]["gpuprof"]["recorded"]["complete"] is True
+        assert row["profilers"]["gpuprof"]["recorded"]["totals"]["spans"] > 0
+
+
+def test_what_cannot_be_had_has_a_reason(report: dict[str, Any]) -> None:
+    left_out = report["steps"]["workloads"]["items"]["comparison"]["facts"]["left_out"]
+    assert left_out["proton"] == "needs a CUDA device"
+    assert left_out["graph.decode"] == "needs a CUDA device"
+
+
+# --- the plan -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def call(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Call]:
+    monkeypatch.setenv(MARK, f"/test-{os.getpid()}")
+    yield Call(tmp_path, "gpu", Options(), time.monotonic() + 600)
+    end_marked(f"/test-{os.getpid()}")
+
+
+def states(call: Call) -> dict[str, str]:
+    return {f"{entry.step} {entry.item}": entry.state for entry in read(call.journal.path)}
+
+
+def python_item(item: str, program: str, limit_s: float = 60) -> Command:
+    return Command(item, [sys.executable, "-c", program], limit_s)
+
+
+@pytest.mark.parametrize("part", _plan.PARTS)
+def test_a_part_fits_its_time(part: str) -> None:
+    assert sum(_plan.PARTS[part].values()) <= _plan.PART_S - 10  # which the begin and the end of it take
+    assert _plan.PARTS[part].keys() <= _plan.STEPS.keys()
+    names = list(_plan.PARTS[part])
+    for name in names:
+        before = set(names[: names.index(name)])
+        assert {each for each in _plan.STEPS[name].needs if each in names} <= before
+
+
+def test_every_test_of_the_gpu_is_run_by_a_step() -> None:
+    text = Path(_steps.__file__).read_text("utf-8")
+    missing = [path.name for path in (ROOT / "tests" / "gpu").glob("test_*.py") if path.name not in text]
+    assert not missing
+
+
+def test_each_roofline_item_is_one_case() -> None:
+    source = (ROOT / "benchmarks" / "_roofline_gpu_cases.py").read_text("utf-8")
+    source += (ROOT / "benchmarks" / "_roofline_case.py").read_text("utf-8")
+    for name in _steps.ROOFLINE_CASES:
+        assert source.count(f'"{name}') + source.count(f" {name}") >= 1, name
+
+
+def test_steps_run_in_the_order_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[tuple[str, float]] = []
+    from benchmarks.gpu import run as run_module
+
+    monkeypatch.setattr(run_module, "run_step", lambda _call, name, limit_s: ran.append((name, limit_s)))
+    words = ["--out", str(tmp_path), "--steps", "tests,build,captures", "--limit", "build=7"]
+    assert main_of_run(*words) == 0
+    assert [name for name, _ in ran] == ["tests", "build", "captures"]
+    assert dict(ran)["build"] == 7
+    ran.clear()
+    assert main_of_run("--out", str(tmp_path), "--part", "2") == 0
+    assert [name for name, _ in ran] == list(_plan.PARTS["2"])
+    assert dict(ran)["roofline"] == _plan.PARTS["2"]["roofline"]
+    assert ran[-1][1] == float("inf")  # the rest of the call's time
+
+
+def test_what_needs_a_failed_step_is_skipped(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(call: Call) -> None:
+        call.run(python_item("launches", "raise SystemExit('no launch')"))
+
+    monkeypatch.setitem(_plan.STEPS, "smoke", _plan.Step(fails, 60, ""))
+    for name in ("smoke", "workloads-key", "workloads-rest"):
+        _plan.run_step(call, name, 60)
+    entries = read(call.journal.path)
+    assert [(entry.step, entry.item, entry.state, entry.problem) for entry in entries] == [
+        ("smoke", "launches", "failed", "exit code 1: no launch"),
+        ("workloads-key", "step", "skipped", "smoke failed"),
+        ("workloads-rest", "step", "skipped", "smoke failed"),
     ]
+
+
+def test_without_a_description_of_the_machine_the_rest_runs(call: Call) -> None:
+    call.begin("build", 60)
+    call.run(Command("nvidia-smi", ["no-such-program"], 30, optional=True))
+    assert states(call) == {"build nvidia-smi": "failed"}
+    assert call.failed == set()
+
+
+def test_an_item_has_its_own_deadline_and_its_step_has_one(call: Call) -> None:
+    call.begin("tests", 60)
+    call.run(python_item("endless", FOREVER, limit_s=3))
+    call.begin("captures", 3.5)
+    call.run(python_item("endless", FOREVER))
+    call.run(python_item("late", "print()"))
+    assert states(call) == {
+        "tests endless": "timed out",
+        "captures endless": "timed out",
+        "captures late": "skipped",
+    }
+    assert call.failed == {"tests", "captures"}
+    assert "ended at its limit" in str(read(call.journal.path)[0].problem)
+
+
+def test_items_that_run_together_have_a_line_each(call: Call) -> None:
+    call.begin("tests", 60)
+    programs = {"a": "print('{\"number\": 1}')", "b": "raise SystemExit(2)"}
+    call.run_together([python_item(name, program) for name, program in programs.items()])
+    found = {entry.item: entry for entry in read(call.journal.path)}
+    assert found["a"].facts == {"number": 1}
+    assert found["b"].state == "failed"
+
+
+def stub_program(folder: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> None:
+    """Put a script in the place of the program that captures."""
+    program = folder / "cupti_capture"
+    program.write_text("#!/bin/sh\n" + text)
+    program.chmod(0o755)
+    monkeypatch.setattr(_steps, "PROGRAM_FOLDER", folder)
+
+
+def test_captures_are_packed_after_each_case(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    # The third finds the first two in the archive.
+    packed = tmp_path / "gpu-golden.tar.gz"
+    listing = f"if [ $1 = graph ]; then tar -tzf {packed} > {tmp_path}/seen; fi"
+    text = f'echo "kernels 3"\n{listing}\nprintf raw > "$2"\n'
+    stub_program(tmp_path, monkeypatch, text)
+    call.begin("captures", 100)
+    _steps.captures(call)
+    assert (tmp_path / "seen").read_text().split() == [
+        "golden/",
+        "golden/streams.cupti",
+        "golden/transfers.cupti",
+    ]
+    with tarfile.open(packed) as archive:
+        assert {name for name in archive.getnames() if "/" in name} == {
+            f"golden/{case}.cupti" for case in _steps.CAPTURES
+        }
+    found = {entry.item: entry for entry in read(call.journal.path)}
+    assert found["graph"].facts == {"kernels": 3}
+    assert found["pack"].facts["bytes"]["graph.cupti"] == 3
+    assert found["replay"].state == "failed"  # there is no such program here
+
+
+def test_without_captures_nothing_is_replayed(
+    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    stub_program(tmp_path, monkeypatch, "exit 1\n")
+    call.begin("captures", 100)
+    _steps.captures(call)
+    assert states(call)["captures replay"] == "skipped"
+    assert not (tmp_path / "gpu-golden.tar.gz").exists()
+
+
+IN_TURN = """
+import os, sys
+from benchmarks.gpu._journal import Entry, Journal
+for name in sys.argv[1:]:
+    if name == "crashes":
+        os.abort()
+    Journal.of_environment().add(Entry("roofline", name, "ok", facts=os.getpid()))
+"""
+
+
+def test_items_of_one_process_go_on_after_one_that_ends_it(call: Call) -> None:
+    call.begin("roofline", 100)
+    names = ("first", "second", "crashes", "third")
+    _steps._run_in_turn(call, names, [sys.executable, "-c", IN_TURN])
+    found = {entry.item: entry for entry in read(call.journal.path)}
+    assert {name: found[name].state for name in names} == {
+        "first": "ok",
+        "second": "ok",
+        "crashes": "failed",
+        "third": "ok",
+    }
+    assert found["first"].facts == found["second"].facts != found["third"].facts
+    assert call.failed == {"roofline"}
+
+
+def test_unknown_names_are_refused(tmp_path: Path) -> None:
+    result = run_benchmark(tmp_path, "--steps", "doctor,nothing")
+    assert result.returncode == 2
+    assert "unknown step 'nothing'" in result.stderr
+
+
+# --- killed calls ---------------------------------------------------------------------------------
+
+KILLED = """
+import sys, time
+from benchmarks.gpu import _plan, run
+from benchmarks.gpu._call import Command
+
+def first(call):
+    call.run(Command("done", [sys.executable, "-c", "print(1)"], 60))
+    call.run_together([Command(name, [sys.executable, "-c", FOREVER], 500) for name in ("one", "two")])
+
+FOREVER = sys.argv[2]
+_plan.STEPS["doctor"] = _plan.Step(first, 500, "", ())
+sys.exit(run.main(["--out", sys.argv[1], "--steps", "doctor,build"]))
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
+def test_a_killed_call_leaves_no_process_and_every_finished_item(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """Each of its items has a grandchild in a session of its own, which no signal to a group reaches."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, str(tmp_path), FOREVER],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    mark = f"/{process.pid}"
+    try:
+        until(lambda: len(marked(mark)) == 4, "two items and what they started")
+        process.send_signal(number)
+        code = process.wait(timeout=30)
+        until(lambda: not marked(mark), "what it started is still there")
+    finally:
+        process.kill()
+        end_marked(mark)
+    journal = tmp_path / "gpu.jsonl"
+    until(lambda: read(journal)[-1].item == "end", "no line about the end")
+    found = {f"{entry.step} {entry.item}": entry.state for entry in read(journal)}
+    assert found["call begin"] == found["doctor done"] == "ok"
+    assert found["call end"] == "killed"
+    assert code == (-signal.SIGKILL if number == signal.SIGKILL else 3)
+    assert not [name for name in found if name.startswith("build")]
+    merged = _report.merge([journal])
+    assert merged["calls"][0]["end"] == "killed"
+    assert merged["steps"]["doctor"]["items"]["done"]["state"] == "ok"
+
+
+# --- processes ------------------------------------------------------------------------------------
+
+
+def test_a_command_ends_at_its_limit_with_what_it_started(tmp_path: Path) -> None:
+    log = tmp_path / "log.txt"
+    done = run([sys.executable, "-c", FOREVER], limit_s=3, log=log)
+    assert done.code is None
+    assert done.problem is not None
+    assert "ended at its limit" in done.problem
+    assert done.output == "started\n"
+    assert "started" in log.read_text("utf-8")
+    assert not marked(f"/{os.getpid()}.")
+
+
+def test_a_command_that_ends_leaves_nothing_it_started(tmp_path: Path) -> None:
+    program = FOREVER.rpartition("threading.Event().wait()")[0]
+    done = run([sys.executable, "-c", program], limit_s=30, log=tmp_path / "log.txt")
+    assert done.code == 0
+    assert not marked(f"/{os.getpid()}.")
+
+
+def test_a_command_that_is_not_there_has_a_problem(tmp_path: Path) -> None:
+    done = run([tmp_path / "nothing"], limit_s=1, log=tmp_path / "log.txt")
+    assert done.problem is not None
+    assert "No such file" in done.problem
+
+
+def test_the_log_has_an_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from benchmarks.gpu import _processes
+
+    monkeypatch.setattr(_processes, "LOG_LIMIT_BYTES", 2000)
+    log = tmp_path / "log.txt"
+    done = run([sys.executable, "-c", "for n in range(1000): print('x' * 99)"], limit_s=30, log=log)
+    assert len(done.output) == 100_000
+    assert log.stat().st_size < 3000
+
+
+def test_a_journal_keeps_all_lines_but_one_that_was_cut_off(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "a.jsonl")
+    journal.add(Entry("tests", "a", "ok", 1.5, facts={"k": [1]}))
+    journal.add(Entry("tests", "b", "failed", problem="it broke"))
+    with journal.path.open("ab") as file:
+        file.write(b'{"at": 1, "step": "tes')
+    assert read(journal.path) == [
+        Entry("tests", "a", "ok", 1.5, None, {"k": [1]}),
+        Entry("tests", "b", "failed", None, "it broke", None),
+    ]
+
+
+def test_each_test_of_pytest_is_a_line(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text(
+        "import pytest\n"
+        "def test_good(record_property): record_property('kernels', 3)\n"
+        "def test_bad(): assert 1 == 2\n"
+        "@pytest.mark.skip(reason='no GPU')\n"
+        "def test_not(): pass\n"
+        "@pytest.fixture\n"
+        "def broken(): raise ValueError('fixture')\n"
+        "def test_broken(broken): pass\n"
+    )
+    call.begin("tests", 100)
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"]
+    words += ["-p", "benchmarks.gpu._pytest_journal", "--rootdir", str(tmp_path), str(tmp_path)]
+    call.run(Command("test_it.py", words, 60, {"PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}))
+    found = {entry.item.rpartition("::")[2]: entry for entry in read(call.journal.path)}
+    assert {name: entry.state for name, entry in found.items()} == {
+        "test_good": "ok",
+        "test_bad": "failed",
+        "test_not": "skipped",
+        "test_broken": "failed",
+        "test_it.py": "failed",
+    }
+    assert found["test_good"].facts == {"kernels": 3}
+    assert "1 == 2" in str(found["test_bad"].problem)
+    assert found["test_not"].problem == "Skipped: no GPU"
+
+
+def test_a_file_whose_tests_were_all_skipped_is_not_ok(call: Call, tmp_path: Path) -> None:
+    (tmp_path / "test_it.py").write_text("import pytest\ndef test_it(): pytest.skip('no GPU')\n")
+    call.begin("smoke", 100)
+    command = _steps._pytest(call, "test_it.py")
+    words = [tmp_path / "test_it.py" if word == "tests/gpu/test_it.py" else word for word in command.words]
+    call.run(replace(command, words=words))
+    assert set(states(call).values()) == {"skipped"}
 
 
 # --- wheels ---------------------------------------------------------------------------------------
@@ -303,103 +476,34 @@ def test_wheels_are_asked_for_by_version_and_machine() -> None:
     assert {"--no-deps", "--only-binary=:all:"} <= set(words)
 
 
-# --- open questions -------------------------------------------------------------------------------
+def test_only_wheels_that_the_machine_lacks_are_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
 
-FIGURES: dict[str, Any] = {
-    "correlation_cost": {
-        "nothing_ns": [2000.0] * 20,
-        "kernel_records_ns": [2500.0] * 20,
-        "launch_callback_ns": [2600.0] * 20,
-        "external_ids_ns": [2900.0] * 20,
-    },
-    "residual_cost": {
-        **{f"{phase}_ns": [2000.0] for phase in ("without_cupti", "before", "stopped", "finalized")},
-        "recording_ns": [3000.0],
-        "finalize_took_ns": 2e6,
-    },
-    "clock_error": {"ahead_at_least_ns": [-5000, -4000], "ahead_at_most_ns": [3000, 2500]},
-    "timestamp_clock": {
-        "shift_ns": 1e15,
-        "realtime_ahead_ns": 1.7e18,
-        "ahead_before_ns": 1.7e18,
-        "ahead_after_ns": 1e15 + 200,
-        "record_ahead_ns": 1e15 - 3000,
-    },
-    "empty_buffers": {
-        "idle_flushes_requested": 2,
-        "idle_flushes_returned": 1,
-        "idle_flushes_returned_empty": 0,
-        "forced_requested": 2,
-        "forced_returned": 2,
-    },
-    "dropped_records": {"launched": 20_000, "recorded": 600, "dropped": 19_400},
-    "flush_while_running": {
-        "plain_flush_took_ns": 1e6,
-        "plain_flush_kernels": 1,
-        "forced_flush_took_ns": 2e6,
-        "forced_flush_kernels": 0,
-        "afterwards_kernels": 1,
-    },
-    "graph_clones": {
-        **{f"{phase}_created": 4.0 for phase in ("capture", "instantiate", "clone", "launch")},
-        **{f"{phase}_cloned": 4.0 for phase in ("capture", "instantiate", "clone", "launch")},
-        "kernels": 12.0,
-        "kernels_of_created_nodes": 0.0,
-        "kernels_of_cloned_nodes": 12.0,
-    },
-    "profiler_inside": {
-        "gpuprof_kernels": 200,
-        "gpuprof_expected": 200,
-        "torch_kernels": 100,
-        "torch_expected": 100,
-    },
-    "native_start_during_profiler": {
-        "answer": {"reason": "another tool uses CUPTI"},
-        "torch_kernels": 300,
-        "torch_expected": 300,
-    },
-    "copies": {"tied": 18, "count": 18, "in_their_span": 18, "spans": 6},
-}
+    def fetch(words: list[str], **_options: Any) -> Any:
+        asked.extend(words[words.index("manylinux2014_x86_64") + 1 :])
+        return subprocess.CompletedProcess(words, 0)
+
+    monkeypatch.setattr(fetch_wheels.subprocess, "run", fetch)
+    there = [name for name in fetch_wheels.NEEDED if name not in ("duckdb", "scikit-build-core", "rich")]
+    lines = [f"{name.replace('-', '_')}==1.0" for name in there]
+    folder, words = tmp_path / "wheels", ["--machine", "x86_64", "--folder", str(tmp_path / "wheels")]
+    plain = tmp_path / "packages.txt"
+    plain.write_text("\n".join(lines))
+    folder.mkdir()
+    (folder / "rich-13-py3-none-any.whl").touch()
+    assert fetch_wheels.main([*words, "--installed", str(plain)]) == 0
+    assert asked == ["duckdb", "scikit-build-core"]
+    asked.clear()
+    journal = Journal(tmp_path / "a.jsonl")
+    journal.add(Entry("build", "packages", "ok", facts={"output": plain.read_text()}))
+    assert fetch_wheels.main([*words, "--installed", str(journal.path), "nvtx"]) == 0
+    assert asked == ["nvtx", "duckdb", "scikit-build-core"]
+    assert fetch_wheels.main([*words, "--installed", str(tmp_path / "nothing")]) == 2
 
 
-def test_each_question_has_an_answer() -> None:
-    def ask(case: str) -> tuple[dict[str, Any] | None, str | None]:
-        return FIGURES.get(case), None if case in FIGURES else "it crashed"
-
-    answers = {each["name"]: each for each in settle.settle(list(settle.QUESTIONS), ask)}
-    assert answers.keys() == settle.QUESTIONS.keys() == _answers.JUDGES.keys()
-    assert not [each["answer"] for each in answers.values() if each["answer"].startswith("not settled")]
-    said = {name: each["answer"] for name, each in answers.items()}
-    assert said["correlation_cost"].startswith(
-        "callbacks at the launch: over kernel records alone, a callback adds 100"
-    )
-    assert "between -4,000 and 2,500 ns" in said["clock_error"]
-    assert said["dropped_records"].startswith("it is exact")
-    assert "follows the registered clock, records do" in said["timestamp_clock"]
-    assert "the real-time clock" in said["timestamp_clock"]
-    assert "gpuprof 200 of 200" in said["torch_profiler"]
-    assert "gpuprof_inside: it crashed" in answers["torch_profiler"]["problems"]
-    # Long lists of figures are told as quartiles.
-    assert answers["correlation_cost"]["figures"]["nothing_ns"]["repeats"] == 20
-
-
-def test_the_other_answers() -> None:
-    drifting = {"ahead_at_least_ns": [-5000, 4000], "ahead_at_most_ns": [3000, 9000]}
-    assert "it drifts" in _answers.JUDGES["clock_error"](drifting)
-    wrong = {**FIGURES["dropped_records"], "dropped": 19_399}
-    assert _answers.JUDGES["dropped_records"](wrong).startswith("it is not exact")
-    dearer = {**FIGURES["correlation_cost"], "launch_callback_ns": [3000.0] * 20}
-    assert _answers.JUDGES["correlation_cost"](dearer).startswith("external ids")
-
-
-def test_a_question_that_crashes_is_not_settled() -> None:
-    (answer,) = settle.settle(["residual_cost"], lambda _case: (None, "exit code -11: no message"))
-    assert answer["answer"] == "not settled: residual_cost: exit code -11: no message"
-    (answer,) = settle.settle(["residual_cost"], lambda _case: ({"before_ns": [1.0]}, None))
-    assert answer["answer"].startswith("not settled: the figures are not what was expected")
-
-
-def test_done_tells_its_problem() -> None:
+def test_a_command_that_ended_has_its_problem() -> None:
     assert Done(0, "", "", 1.0).problem is None
     assert Done(1, "", "a\nthe reason\n", 1.0).problem == "exit code 1: the reason"
 

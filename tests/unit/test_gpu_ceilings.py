@@ -17,13 +17,11 @@ import pytest
 from roofline_rows import ceilings as host_ceilings
 
 import gpuprof
-from gpuprof.analyze import ceilings_of_run, gpu_ceilings, gpu_ceilings_cache, gpu_child
-from gpuprof.analyze.ceiling_rows import Ceiling, Ceilings
-from gpuprof.analyze.ceilings_of_run import ceilings_for_run
-from gpuprof.analyze.gpu_ceilings import measure_gpu
-from gpuprof.analyze.gpu_ceilings_cache import load_gpu_ceilings
-from gpuprof.analyze.gpu_child import ChildError
-from gpuprof.analyze.gpu_theory import theoretical_ceilings
+from gpuprof.analyze.ceilings import cache, gpu, of_run
+from gpuprof.analyze.ceilings.cache import load_gpu_ceilings
+from gpuprof.analyze.ceilings.ceiling import Ceiling, Ceilings
+from gpuprof.analyze.ceilings.gpu import MeasuringError, measure_gpu, theoretical_ceilings
+from gpuprof.analyze.ceilings.of_run import ceilings_for_run
 from gpuprof.cli.main import execute
 
 FACTS = {
@@ -75,7 +73,7 @@ def library(monkeypatch: pytest.MonkeyPatch) -> list[Ceiling]:
         Ceiling("cuda:0", "compute.matmul", dtype, 5e14, "flop_per_s", 0.01, "torch.mm")
         for dtype in ("fp64", "fp32", "tf32", "fp16", "bf16", "int8", "fp8")
     ]
-    monkeypatch.setattr(gpu_ceilings, "gpu_library_ceilings", lambda device, seconds: iter(rows))
+    monkeypatch.setattr(gpu, "gpu_library_ceilings", lambda device, seconds: iter(rows))
     return rows
 
 
@@ -106,10 +104,17 @@ def test_simulated_streams_have_the_sizes_of_the_cache() -> None:
     bench = FakeBench()
     measured(bench)
     sizes = {(stream, size) for what, *rest in bench.asked if what == "stream" for stream, size in [rest]}
-    least = 256 << 20
     assert sizes == {("read", 30_000_000), ("copy", 15_000_000), ("triad", 10_000_000)} | {
-        (stream, max(240_000_000, least)) for stream in ("read", "copy", "triad")
+        (stream, 32 * 60_000_000) for stream in ("read", "copy", "triad")
     }
+
+
+def test_arrays_beyond_the_cache_hold_one_to_two_gibibytes_where_memory_is_free() -> None:
+    plenty = 80_000_000_000
+    assert gpu.dram_array_bytes(4_000_000, plenty) == 1 << 30
+    assert gpu.dram_array_bytes(50_000_000, plenty) == 32 * 50_000_000
+    assert gpu.dram_array_bytes(126_000_000, plenty) == 2 << 30
+    assert 3 * gpu.dram_array_bytes(50_000_000, 6_000_000_000) <= 0.4 * 6_000_000_000
 
 
 def test_simulated_little_memory_makes_small_arrays_and_a_note() -> None:
@@ -117,7 +122,9 @@ def test_simulated_little_memory_makes_small_arrays_and_a_note() -> None:
     bench.free = 750_000_000
     found = measured(bench)
     assert max(size for what, *rest in bench.asked if what == "stream" for size in rest[1:]) == 100_000_000
-    assert "free memory allows arrays of 100 MB where 268 MB are due" in found.notes[0]
+    assert "free memory allows arrays of 100 MB, less than 8 times the L2 cache" in found.notes[0]
+    bench.free = 3 * 1_300_000_000  # 520 MB for each array
+    assert measured(bench).notes == ()
 
 
 def test_simulated_quick_look_leaves_out_products_and_what_is_worked_out() -> None:
@@ -134,7 +141,7 @@ def test_simulated_launching_that_is_slower_than_the_gpu_has_no_floor() -> None:
     bench.floors = []
     found = measured(bench)
     assert found.find("launch", None, "cuda:0") is None
-    assert any("launching was slower" in note for note in found.notes)
+    assert any("launches were slower" in note for note in found.notes)
 
 
 # ---- worked out ------------------------------------------------------------------------------
@@ -155,7 +162,7 @@ def test_without_a_compiler_everything_is_worked_out(library: list[Ceiling]) -> 
     assert {bf16.method, dram.method} == {"best: theoretical"}
     assert found.find("launch", None, "cuda:0") is None
     assert any("no kernels of our own: no libnvrtc.so was found" in note for note in found.notes)
-    assert sum("worked out from its clocks" in note for note in found.notes) == 2
+    assert sum("calculated from its clocks" in note for note in found.notes) == 2
 
 
 def test_without_products_tensor_cores_are_not_forgotten(library: list[Ceiling]) -> None:
@@ -216,9 +223,9 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> list[tuple[Any, 
         return Ceilings((row, part), "2030-01-02T03:04:05+00:00", facts, quick)
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    monkeypatch.setattr(gpu_ceilings_cache, "has_driver", lambda: True)
-    monkeypatch.setattr(gpu_ceilings_cache, "list_devices", lambda: devices)
-    monkeypatch.setattr(gpu_ceilings_cache, "measure_device", measure)
+    monkeypatch.setattr(cache, "has_driver", lambda: True)
+    monkeypatch.setattr(cache, "list_devices", lambda: devices)
+    monkeypatch.setattr(cache, "measure_device", measure)
     return asked
 
 
@@ -238,14 +245,14 @@ def test_a_gpu_under_another_number_keeps_its_ceilings(
     machine: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     load_gpu_ceilings()
-    monkeypatch.setattr(gpu_ceilings_cache, "list_devices", lambda: [{**FACTS, "uuid": "other"}])
+    monkeypatch.setattr(cache, "list_devices", lambda: [{**FACTS, "uuid": "other"}])
     found, _ = load_gpu_ceilings()
     assert {row.device for row in found[0].ceilings.rows} == {"cuda:0"}
     assert machine[2:] == [(0, True)]
 
 
 def test_without_a_driver_no_process_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gpu_ceilings_cache, "has_driver", lambda: False)
+    monkeypatch.setattr(cache, "has_driver", lambda: False)
     monkeypatch.setattr(subprocess, "run", None)
     assert load_gpu_ceilings() == ([], [])
 
@@ -254,16 +261,16 @@ def test_while_a_recording_runs_nothing_is_measured(machine: list[tuple[Any, ...
     with gpuprof.profile(out=tmp_path / "run.gpuprof"):
         found, notes = load_gpu_ceilings()
     assert (found, machine) == ([], [])
-    assert "while a recording runs" in notes[0]
+    assert "during a recording" in notes[0]
 
 
 def test_a_gpu_that_cannot_be_measured_is_a_note(
     machine: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(ordinal: int, facts: dict[str, Any], quick: bool) -> Ceilings:
-        raise ChildError("the GPU was not measured: no answer within 180 s")
+        raise MeasuringError("the GPU was not measured: no result within 180 s")
 
-    monkeypatch.setattr(gpu_ceilings_cache, "measure_device", fail)
+    monkeypatch.setattr(cache, "measure_device", fail)
     found, notes = load_gpu_ceilings()
     assert (found, len(notes)) == ([], 2)
 
@@ -271,7 +278,7 @@ def test_a_gpu_that_cannot_be_measured_is_a_note(
 def test_a_run_has_the_ceilings_of_the_gpus_that_it_used_by_its_own_numbers(
     machine: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ceilings_of_run, "load_ceilings", lambda: (host_ceilings(), True))
+    monkeypatch.setattr(of_run, "load_ceilings", lambda: (host_ceilings(), True))
     # The run saw one GPU alone, which is the second one here.
     gpu = {"devices": [{"ordinal": 0, "name": "Invented", "uuid": "other"}]}
     rows, facts = ceilings_for_run([], gpu=gpu)
@@ -284,7 +291,7 @@ def test_a_run_has_the_ceilings_of_the_gpus_that_it_used_by_its_own_numbers(
 def test_a_gpu_without_an_identity_is_known_by_its_number(machine: list[tuple[Any, ...]]) -> None:
     found, notes = load_gpu_ceilings(used=[{"ordinal": 1, "uuid": None}, {"ordinal": 5, "uuid": "gone"}])
     assert [each.device for each in found] == ["cuda:1"]
-    assert notes == ["cuda:5: its ceilings were not measured, since CUDA does not show it here"]
+    assert notes == ["cuda:5: its ceilings were not measured: CUDA does not show it here"]
 
 
 def test_what_was_worked_out_is_not_kept(
@@ -295,7 +302,7 @@ def test_what_was_worked_out_is_not_kept(
         rows = theoretical_ceilings(f"cuda:{ordinal}", facts)
         return Ceilings(tuple(rows), "2030-01-02T03:04:05+00:00", facts, quick)
 
-    monkeypatch.setattr(gpu_ceilings_cache, "measure_device", measure)
+    monkeypatch.setattr(cache, "measure_device", measure)
     for _ in range(2):
         load_gpu_ceilings(used=[{"ordinal": 0, "uuid": None}])
     assert machine == [(0, False), (0, False)]
@@ -304,7 +311,7 @@ def test_what_was_worked_out_is_not_kept(
 def test_doctor_prints_the_gpus_beside_the_processor(
     machine: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("gpuprof.analyze.ceilings_cache.load_ceilings", lambda *_: (host_ceilings(), True))
+    monkeypatch.setattr("gpuprof.analyze.ceilings.cache.load_ceilings", lambda *_: (host_ceilings(), True))
     assert execute(["doctor", "--ceilings"]) == 0
     first = capsys.readouterr().out
     assert "cuda:0: Invented, measured 2030" in first
@@ -328,21 +335,21 @@ def stub_machine(stubs: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_stub_driver_is_listed_and_measured_in_a_process_of_its_own(stub_machine: Path) -> None:
-    (facts,) = gpu_child.list_devices()
+    (facts,) = gpu.list_devices()
     assert (facts["name"], facts["capability"], facts["multiprocessors"]) == ("Stub GPU", 90, 10)
-    found = gpu_child.measure_device(0, facts, quick=True)
+    found = gpu.measure_device(0, facts, quick=True)
     assert {row.resource for row in found.rows} >= {"compute.fma", "memory.l2.read", "memory.dram.triad"}
     assert found.quick
 
 
 def test_a_child_that_fails_says_why_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
-    monkeypatch.setattr(gpu_child, "_PROGRAM", "raise SystemExit('gone\\nwith a reason')")
-    with pytest.raises(ChildError, match="exit code 1: with a reason"):
-        gpu_child.list_devices()
-    monkeypatch.setattr(gpu_child, "_PROGRAM", "print('no JSON')")
-    with pytest.raises(ChildError, match="no answer but 'no JSON'"):
-        gpu_child.list_devices()
-    monkeypatch.setattr(gpu_child, "_PROGRAM", 'print(\'{"error": "there is no NVIDIA driver"}\')')
-    with pytest.raises(ChildError, match="there is no NVIDIA driver"):
-        gpu_child.list_devices()
+    monkeypatch.setattr(gpu, "_PROGRAM", "raise SystemExit('gone\\nwith a reason')")
+    with pytest.raises(MeasuringError, match="exit code 1: with a reason"):
+        gpu.list_devices()
+    monkeypatch.setattr(gpu, "_PROGRAM", "print('no JSON')")
+    with pytest.raises(MeasuringError, match="invalid output 'no JSON'"):
+        gpu.list_devices()
+    monkeypatch.setattr(gpu, "_PROGRAM", 'print(\'{"error": "there is no NVIDIA driver"}\')')
+    with pytest.raises(MeasuringError, match="there is no NVIDIA driver"):
+        gpu.list_devices()

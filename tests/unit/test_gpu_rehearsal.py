@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stub: the programs and expectations of tests/gpu, rehearsed against stub libraries.
 
-So the tests that a GPU will run are known to run, and to fail where they should. Nothing here ran on a GPU,
-and what passes says nothing of one.
+The stubs answer as a driver does where it matters: threads begin without a context, and a capture is preceded
+by kernels of PyTorch's own. Nothing here ran on a GPU, and what passes says nothing of one.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ sys.path.append(str(ROOT / "tests" / "gpu"))
 pytest.register_assert_rewrite("expectations")
 
 import expectations  # noqa: E402
+import second_opinion  # noqa: E402
 from known_layers import LAYERS  # noqa: E402
 from start_program import Ran, start_program  # noqa: E402
 
@@ -37,6 +38,7 @@ def rehearse(stubs: Path, tmp_path: Path) -> Callable[..., Ran]:
             "GPUPROF_REHEARSAL": "1",
             "LD_LIBRARY_PATH": str(stubs),
             "GPUPROF_CUPTI_LIBRARY": str(stubs / "libcupti.so.13"),
+            "STUB_CUDA_WITHOUT_CONTEXT": "1",
         }
         return start_program(name, tmp_path, *arguments, **options, **variables)
 
@@ -114,6 +116,11 @@ def test_long_run(rehearse: Any) -> None:
     expectations.long_run(ran.run, ran.facts["launched"], ran.facts["recording_bytes"])
     with pytest.raises(AssertionError):
         expectations.long_run(ran.run, ran.facts["launched"] + 1, ran.facts["recording_bytes"])
+
+
+def test_names_of_the_second_opinion_are_demangled() -> None:
+    assert second_opinion.demangled("_Z4fillPi") == "fill(int*)"
+    assert second_opinion.demangled("forward_a") == "forward_a"
 
 
 def test_programs_that_only_a_gpu_can_run_are_known() -> None:

@@ -5,23 +5,27 @@ from __future__ import annotations
 
 import os
 import struct
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from run_codes import damage_codes
+from run_codes import damage_codes, note_codes
 
 import gpuprof
 from gpuprof import _native
+from gpuprof.analyze.call_tree import on_gpu
 from gpuprof.analyze.calls import load_gpu_calls
-from gpuprof.analyze.weight import on_gpu
 from gpuprof.run import gpu_records, gpu_tables
 from gpuprof.run.format import KINDS, TABLES
 from gpuprof.run.gpu_records import (
+    CALL,
     COPY,
+    EVENT,
     FILL,
+    GRAPH,
     HEAD,
     KERNEL,
     LAYER,
@@ -50,6 +54,7 @@ class GpuBench:
 
     def record(self, kind: int, correlation: int, start: int, duration: int, **fields: int) -> None:
         defaults = dict.fromkeys((RECORD.names or ())[4:-1], UNKNOWN)
+        defaults |= dict.fromkeys(("thread", "event_sync_id", "event_id"), 0)
         known = {"graph_node_id": UNKNOWN_LONG, "bytes": UNKNOWN_LONG, "kind": kind, "reserved": 0}
         times = {"start_ns": self.now + start, "end_ns": self.now + start + duration}
         self.records.append({**defaults, **known, **times, "correlation_id": correlation, **fields})
@@ -93,6 +98,10 @@ def launch(correlation: int) -> None:
 
 def capture(node: int) -> None:
     _native.link_gpu_work("graph_node", node)
+
+
+def end_launch(correlation: int) -> None:
+    _native.link_gpu_work("launch_end", correlation)
 
 
 def clone(original: int, copy: int) -> None:
@@ -246,6 +255,108 @@ def test_transfers_and_waits(bench: GpuBench) -> None:
     assert rows(
         run, "select type, s.name, w.duration_ns from synchronizations w join spans s using (span_id)"
     ) == [("stream", "load", 30)]
+
+
+def test_ends_of_launches(bench: GpuBench) -> None:
+    def program(bench: GpuBench) -> None:
+        with gpuprof.span("step"):
+            launch(1)
+            end_launch(1)
+            launch(2)
+            launch(3)  # inside the other's call
+            end_launch(3)
+            end_launch(2)
+        for correlation in (1, 2, 4):
+            bench.record(KERNEL, correlation, 100, 10)
+        bench.record(COPY, 3, 100, 10)
+
+    run = bench.run(program)
+    assert rows(
+        run, "select correlation_id, launch_end_ns >= launch_ns from kernels order by correlation_id"
+    ) == [(1, True), (2, None), (4, None)]
+    assert rows(run, "select launch_end_ns >= launch_ns from transfers") == [(True,)]
+
+
+def test_events_and_what_waits_for_them(bench: GpuBench) -> None:
+    def program(bench: GpuBench) -> None:
+        with gpuprof.span("record"):
+            launch(1)
+            end_launch(1)
+        with gpuprof.span("wait"):
+            launch(2)
+        for correlation, sync_id in ((1, 1 << 33), (9, 77)):
+            times = {"start_ns": 0, "end_ns": 0}
+            bench.record(EVENT, correlation, 0, 0, event_id=5, event_sync_id=sync_id, stream=7, **times)
+        bench.record(SYNCHRONIZATION, 2, 300, 30, detail=2, event_id=5, event_sync_id=1 << 33, stream=13)
+        bench.record(SYNCHRONIZATION, 3, 400, 30, detail=4)
+
+    run = bench.run(program)
+    assert rows(
+        run,
+        "select type, s.name, stream, event_id, event_sync_id, w.start_ns >= s.start_ns, w.duration_ns >= 0 "
+        "from synchronizations w left join spans s using (span_id)",
+    ) == [
+        ("event record", None, 7, 5, 77, None, None),
+        ("event record", "record", 7, 5, 1 << 33, True, True),
+        ("stream waits for event", "wait", 13, 5, 1 << 33, True, True),
+        ("context", None, None, None, None, None, True),
+    ]
+    assert rows(
+        run,
+        "select s.name from synchronizations w join synchronizations r using (event_sync_id) "
+        "join spans s on s.span_id = r.span_id where w.type = 'stream waits for event' "
+        "and r.type = 'event record'",
+    ) == [("record",)]
+
+
+def test_graphs_as_a_whole(bench: GpuBench) -> None:
+    def program(bench: GpuBench) -> None:
+        for correlation in (1, 2):
+            with gpuprof.span("replay"):
+                launch(correlation)
+            bench.record(GRAPH, correlation, 1000 * correlation, 500, graph_id=9, graph_node_id=0, stream=7)
+
+    run = bench.run(program)
+    assert (
+        rows(
+            run,
+            "select k.name, s.name, graph_id, graph_node_id, k.duration_ns, launch_ns is null "
+            "from kernels k join spans s using (span_id)",
+        )
+        == [("CUDA graph 9", "replay", 9, None, 500, False)] * 2
+    )
+    leaves = rows(run, "select name, calls, gpu_ns from call_tree where kind = 'kernel'")
+    assert leaves == [("CUDA graph 9", 2, 1000)]
+    assert run.meta["notes"] == []
+
+
+def test_launches_from_records_of_calls(bench: GpuBench) -> None:
+    def program(bench: GpuBench) -> None:
+        thread = threading.get_native_id()
+        now = int(_native.clock_info()["monotonic_ns"])
+        with gpuprof.span("step"):
+            with gpuprof.span("inner"):
+                inner = int(_native.clock_info()["monotonic_ns"])
+            outer = int(_native.clock_info()["monotonic_ns"])
+        after = int(_native.clock_info()["monotonic_ns"])
+        # The runtime's call and the driver's inside it, in no order.
+        calls = [(2, outer, thread), (1, inner, thread), (3, after, thread), (4, now, 999_999_999)]
+        for correlation, start, thread_id in calls:
+            for shift, length in ((50, 100), (0, 200)):
+                times = {"start_ns": start + shift, "end_ns": start + shift + length}
+                bench.record(CALL, correlation, 0, 0, thread=thread_id, **times)
+            bench.record(KERNEL, correlation, 100 * correlation, 10)
+        bench.record(KERNEL, 4, 900, 30, graph_id=8, graph_node_id=6)
+
+    run = bench.run(program)
+    found = rows(
+        run,
+        "select k.correlation_id, s.name, k.launch_end_ns - k.launch_ns between 198 and 202 from kernels k "
+        "left join spans s using (span_id) order by k.start_ns",
+    )
+    names = {1: "inner", 2: "step", 3: None, 4: None}
+    assert found == [(correlation, names[correlation], True) for correlation in (1, 2, 3, 4, 4)]
+    assert note_codes(run.meta) == ["unseen_graphs"]
 
 
 def test_batches_join_alike(bench: GpuBench, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,9 +7,11 @@ import gzip
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
+from import_oracle import differences, kineto_figures, run_figures
 
 import gpuprof
 from gpuprof.cli.import_trace import default_run
@@ -120,6 +122,117 @@ def test_gpu_work_belongs_to_the_operator_that_launched_it(imported: Import) -> 
     assert {row.name: row.gpu_total_ns for row in by_kernel.rows}["gemm"] == 40_500
     operators = {row.name: row.gpu_own_ns for row in run.summary(by="operator").rows}
     assert (operators["aten::addmm"], operators["cudaLaunchKernel"]) == (40_500, 0)
+
+
+FORMER = [
+    x("aten::empty", 0, 25, "Operator", "25738", 25738, **{"External id": 2, "Device": 25738}),
+    x("cudaMemcpyAsync", 5, 10, "Runtime", "25738", 25738, correlation=34417, **{"external id": 2}),
+    x("cudaLaunchKernel", 16, 2, "Runtime", "25738", 25738, correlation=34441, **{"external id": 2}),
+    x("Memcpy HtoD (Pageable -> Device)", 30, 3, "Memcpy", "stream 7", 0, device=0, stream=7, bytes=256)
+    | {"args": {"device": 0, "stream": 7, "bytes": 256, "correlation": 34417, "external id": 2}},
+    x("volta_sgemm_128x64_nt", 35, 6, "Kernel", "stream 7", 0, device=0, stream=7, correlation=34441),
+    x("Memset (Device)", 45, 1, "Memset", "stream 7", 0, device=0, stream=7, bytes=64, correlation=99),
+]
+
+
+def test_categories_of_traces_before_april_2022_are_those_of_today(imported: Import) -> None:
+    run = imported(FORMER)
+    assert [each[:3] for each in tree(run)] == [
+        ("operator", "aten::empty", None),
+        ("operator", "cudaMemcpyAsync", "aten::empty"),
+        ("operator", "cudaLaunchKernel", "aten::empty"),
+    ]
+    query = "SELECT k.name, s.name, duration_ns, stream FROM kernels k JOIN spans s USING (span_id)"
+    assert rows(run, query.replace("duration_ns", "k.duration_ns")) == [
+        ("volta_sgemm_128x64_nt", "aten::empty", 6_000, 7)
+    ]
+    query = "SELECT kind, bytes, src, dst, duration_ns FROM transfers ORDER BY start_ns"
+    assert rows(run, query) == [
+        ("copy", 256, "pageable", "device", 3_000),
+        ("fill", 64, None, "device", 1_000),
+    ]
+    assert run.meta["imported"] == "Kineto JSON"
+    assert run.meta["not_imported"] == []
+
+
+def many_events(seed: str) -> list[Event]:
+    random = Random(seed)
+    calls = ("cudaLaunchKernel", "cudaMemcpyAsync")
+    events = []
+    for number in range(200):
+        start = random.randrange(10_000_000) / 1000
+        events.append(x(random.choice(calls), start, random.randrange(9000) / 1000, "cuda_runtime"))
+        where = {"device": 0, "stream": random.randrange(3), "correlation": number, "pid": 0}
+        category = random.choice(("kernel", "gpu_memcpy", "gpu_memset", "cuda_sync"))
+        size = {} if category in ("kernel", "cuda_sync") else {"bytes": random.randrange(1 << 40)}
+        events.append(x("work", start, random.randrange(90_000) / 1000, category, **where, **size))
+    return events
+
+
+@pytest.mark.parametrize("events", [KINETO, FORMER, many_events("a"), many_events("b")])
+def test_figures_equal_those_of_the_file(imported: Import, tmp_path: Path, events: list[Event]) -> None:
+    run = imported(events)
+    expected = kineto_figures(tmp_path / "trace.json")
+    assert differences(expected, run_figures(run)) == []
+    assert expected["kernels"][1] > 0
+
+
+def test_work_of_a_device_in_an_unknown_category_is_counted_and_no_span_of_a_thread(imported: Import) -> None:
+    run = imported(
+        [
+            x("fft", 1, 2, "ConcurrentKernel", 7, 0, device=0, stream=7),
+            x("fft", 4, 2, "ConcurrentKernel", 7, 0, stream=7, grid=[1, 1, 1]),
+            x("my range", 1, 9, "my category"),
+            x("on no device", 2, 1, "ConcurrentKernel"),
+        ]
+    )
+    assert [name for _, name, *_ in tree(run)] == ["my range", "on no device"]
+    assert run.meta["not_imported"] == [
+        {"kind": "unknown device category", "name": "ConcurrentKernel", "events": 2}
+    ]
+
+
+def test_what_is_not_imported_is_counted_by_what_it_is(imported: Import) -> None:
+    assert imported([*KINETO, {**KINETO[2], "ph": "i"}]).meta["not_imported"] == [
+        {"kind": "category", "name": "Trace", "events": 1},
+        {"kind": "category", "name": "gpu_user_annotation", "events": 1},
+        {"kind": "phase", "name": "f", "events": 1},
+        {"kind": "phase", "name": "i", "events": 1},
+        {"kind": "phase", "name": "s", "events": 1},
+    ]
+
+
+def test_devices_versions_and_rank_are_those_of_the_trace(imported: Import) -> None:
+    device = {"id": 1, "name": "Tesla V100-DGXS-32GB", "totalGlobalMem": 34084028416, "computeMajor": 7}
+    outer = {
+        "deviceProperties": [{**device, "computeMinor": 0, "numSms": 80}, {"no": "id"}, 3],
+        "cuda_runtime_version": 12090,
+        "cuda_driver_version": 13000,
+        "distributedInfo": {"backend": "nccl", "rank": 3, "world_size": 8},
+    }
+    run = imported(json.dumps({**outer, "traceEvents": KINETO}))
+    assert run.meta["devices"] == [
+        {
+            "index": 1,
+            "name": "Tesla V100-DGXS-32GB",
+            "memory_bytes": 34084028416,
+            "multiprocessors": 80,
+            "compute_capability": "7.0",
+        }
+    ]
+    assert run.meta["versions"] == {"CUDA runtime": "12.9", "CUDA driver": "13.0"}
+    assert run.meta["processes"][0]["rank"] == 3
+    assert rows(run, "SELECT name FROM call_tree WHERE kind = 'process'") == [("rank 3: python (7)",)]
+
+
+@pytest.mark.parametrize(
+    "damaged", ["3", '{"rank": "x"}', '{"rank": true}', '[{"id": true}]', '"[1"', "[[[]]]"]
+)
+def test_damaged_facts_of_a_trace_are_unknown(imported: Import, damaged: str) -> None:
+    outer = f'"deviceProperties": {damaged}, "distributedInfo": {damaged}, "cuda_driver_version": {damaged}'
+    run = imported(f'{{{outer}, "traceEvents": {json.dumps(KINETO)}}}')
+    assert (run.meta["devices"], "rank" in run.meta["processes"][0]) == ([], False)
+    assert len(tree(run)) == 10
 
 
 def test_kernels_without_any_thread(imported: Import) -> None:

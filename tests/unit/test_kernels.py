@@ -6,6 +6,7 @@ Nothing here ran on a GPU, and what passes says nothing of one.
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,10 @@ import pytest
 from run_codes import note_codes, source_code
 
 from gpuprof.record import kernels
+from gpuprof.record.cupti_holder import find_holder
 from gpuprof.record.kernels import KernelSource, cupti_folders
+from gpuprof.run.losses import Loss, LossCode, gpu_losses
+from gpuprof.text.facts import method_text
 
 
 def test_where_cuda_is_in_use_the_gpu_is_recorded_from_the_start(program: Any, stubs: Path) -> None:
@@ -85,7 +89,7 @@ tell(recording.run)
     assert (source_code(facts, "kernels"), facts["gpu"]) == ("off: not_wanted", None)
 
 
-@pytest.mark.parametrize(("function", "error"), [("cuptiSubscribe", 39), ("cuptiActivityEnable", 35)])
+@pytest.mark.parametrize(("function", "error"), [("cuptiSubscribe", 999), ("cuptiActivityEnable", 35)])
 def test_a_refusal_is_the_reason(program: Any, function: str, error: int) -> None:
     facts = program(f"""
 initialise()
@@ -156,6 +160,314 @@ print(json.dumps(runs))
         in facts["old"]["sources"]["kernels"]["values"]["detail"]
     )
     assert facts["old"]["complete"] is True
+
+
+# Another subscriber has CUPTI's callbacks, and records flow all the same.
+TAKEN = "cupti().stub_set(b'cuptiSubscribe', ctypes.c_int64(39))\n"
+TREE = """
+run = recording.run
+rows = run.sql("SELECT k.name, s.name, k.graph_id IS NOT NULL, count(*), "
+               "bool_and(k.launch_ns >= s.start_ns AND k.launch_end_ns >= k.launch_ns) "
+               "FROM kernels k LEFT JOIN spans s USING (span_id) "
+               "GROUP BY ALL ORDER BY ALL").fetchall()
+print(json.dumps({**{key: run.meta[key] for key in ("sources", "gpu", "notes", "complete")}, "rows": rows}))
+"""
+GEMM = "void gemm<float>(float*, int)"
+
+
+def test_next_to_an_idle_kineto_launches_come_from_records_of_calls(program: Any) -> None:
+    facts = program(
+        """
+initialise()
+"""
+        + TAKEN
+        + """
+import threading
+with gpuprof.profile(out="a") as recording:
+    with gpuprof.span("step"):
+        launch(3)
+        with gpuprof.span("inner"):
+            launch(2)
+    other = threading.Thread(target=launch, args=(1,))
+    other.start()
+    other.join()
+assert stub_count(b"kinds") == stub_count(b"calls") == stub_count(b"thread id type") == 0
+"""
+        + TREE
+    )
+    status = facts["sources"]["kernels"]
+    assert (status["method"], status["reason"]) == ("cupti", "callbacks_of_kineto")
+    assert "Kineto of torch.profiler (torch " in method_text(status)
+    gpu = facts["gpu"]
+    assert (gpu["launches"], gpu["holder"]["code"]) == ("calls", "kineto")
+    assert (gpu["kernels"], gpu["calls"]) == (6, 6)
+    assert facts["rows"] == [
+        [GEMM, "inner", False, 2, True],
+        [GEMM, "step", False, 3, True],
+        [GEMM, None, False, 1, None],
+    ]
+    assert (facts["notes"], facts["complete"]) == ([], True)
+
+
+def test_graphs_are_units_where_no_callback_names_their_nodes(program: Any) -> None:
+    facts = program(
+        """
+initialise()
+"""
+        + TAKEN
+        + """
+import time
+now = time.monotonic_ns
+kernel = cupti().stub_kernel
+kernel.argtypes = (ctypes.c_uint32, ctypes.c_char_p, *[ctypes.c_int64] * 4)
+with gpuprof.profile(out="a") as recording:
+    with gpuprof.span("replay"):
+        for site in (0, 1):
+            cupti().stub_call(514, 70, site)
+        for node in (5, 6):
+            kernel(70, b"gemm", now(), now() + 1000, node, 0)
+"""
+        + TREE
+    )
+    assert facts["rows"] == [["gemm", "replay", True, 2, True]]
+    assert note_codes(facts) == ["unseen_graphs"]
+    assert facts["notes"][0]["values"]["graphs"] == [1]
+    assert facts["complete"] is True
+
+
+@pytest.mark.parametrize(
+    ("seen", "code", "text"),
+    [
+        (
+            "os.environ['CUDA_INJECTION64_PATH'] = '/opt/x.so'",
+            "injected",
+            "CUDA_INJECTION64_PATH names",
+        ),
+        ("os.environ['NVTX_INJECTION64_PATH'] = '/opt/y.so'", "injected", "(/opt/y.so)"),
+        ("sys.modules['triton.profiler'] = sys", "proton", "Proton"),
+    ],
+)
+def test_cupti_is_left_to_a_tool_that_records(program: Any, seen: str, code: str, text: str) -> None:
+    facts = program(
+        """
+initialise()
+"""
+        + TAKEN
+        + f"""
+{seen}
+from gpuprof.record.cupti_holder import find_holder
+with gpuprof.profile(out="a") as recording:
+    launch(1)
+assert stub_count(b"cuptiActivityRegisterCallbacks") == 0
+assert find_holder().code == {code!r}
+tell(recording.run)
+"""
+    )
+    assert source_code(facts, "kernels").startswith("off: gpu_")
+    values = facts["sources"]["kernels"]["values"]
+    assert values["holder"]["code"] == code
+    assert text in values["detail"]
+    assert "records with CUPTI (error 39): end it first" in values["detail"]
+
+
+def test_where_calls_are_refused_too_the_reason_names_the_holder(program: Any) -> None:
+    facts = program(
+        """
+initialise()
+"""
+        + TAKEN
+        + """
+cupti().stub_set(b"cuptiSetThreadIdType", ctypes.c_int64(27))
+with gpuprof.profile(out="a") as recording:
+    launch(1)
+assert stub_count(b"kinds") == stub_count(b"calls") == stub_count(b"zeroed") == 0
+tell(recording.run)
+"""
+    )
+    detail = facts["sources"]["kernels"]["values"]["detail"]
+    assert detail.startswith("Kineto of torch.profiler (torch ")
+    assert "has CUPTI's callbacks, and records of calls are refused: " in detail
+    assert facts["gpu"] is None
+
+
+def test_after_a_profiler_of_the_program_kineto_keeps_the_callbacks(program: Any) -> None:
+    facts = program(
+        """
+initialise()
+with gpuprof.profile(out="a") as recording:
+    with gpuprof.span("before"):
+        launch(2)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        assert stub_count(b"subscribers") == stub_count(b"kinds") == 0
+        launch(1)
+"""
+        + "    "
+        + TAKEN
+        + """
+    with gpuprof.span("while it is taken"):
+        launch(3)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        assert stub_count(b"kinds") == stub_count(b"calls") == 0
+        launch(1)
+    with gpuprof.span("after"):
+        launch(4)
+"""
+        + TREE
+    )
+    spans = {row[1]: row[3] for row in facts["rows"]}
+    # Kineto took the callbacks while the first profiler ran.
+    assert spans == {"before": 2, "while it is taken": 3, "after": 4}
+    assert facts["gpu"]["launches"] == "calls"
+    assert "gpu_stepped_back" in note_codes(facts)
+    assert facts["complete"] is True
+
+
+def test_a_profiler_that_runs_keeps_what_it_has(program: Any) -> None:
+    facts = program(
+        """
+initialise()
+"""
+        + TAKEN
+        + """
+with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+    with gpuprof.profile(out="a") as recording:
+        launch(1)
+assert stub_count(b"cuptiActivityRegisterCallbacks") == 0
+tell(recording.run)
+"""
+    )
+    assert source_code(facts, "kernels") == "off: profiler_active"
+
+
+CLOCK = """
+def set_clock(**settings):
+    for key, value in settings.items():
+        cupti().stub_set(key.encode(), ctypes.c_int64(value))
+initialise()
+"""
+TIMES = """
+from gpuprof.cli.header import header
+run = recording.run
+starts = [start for start, in run.sql("SELECT start_ns FROM kernels ORDER BY 1").fetchall()]
+facts = {key: run.meta[key] for key in ("gpu", "notes", "complete", "duration_ns")}
+print(json.dumps({**facts, "starts": starts, "header": header(run.path, run.meta)}))
+"""
+
+
+def test_a_clock_of_another_rate_gives_right_times(program: Any) -> None:
+    facts = program(
+        CLOCK
+        + """
+set_clock(clock_permille=2500, clock_ahead_ns=77)
+with gpuprof.profile(out="a") as recording:
+    launch(50)
+"""
+        + TIMES
+    )
+    assert facts["complete"] is True
+    assert facts["gpu"]["clock"] == "steady"
+    assert facts["gpu"]["clock_error_ns"] < 50_000
+    assert len(facts["starts"]) == 50
+    assert all(0 <= start <= facts["duration_ns"] for start in facts["starts"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "state", "lost"),
+    [
+        ("clock_permille=2500", "changed", "exact GPU times, since CUPTI's clock changed"),
+        ("clock_ahead_ns=200_000", "changed", "exact GPU times, since CUPTI's clock changed"),
+        ("clock_stands_at=4711", "changed", "exact GPU times, since CUPTI's clock changed"),
+        ("cuptiGetTimestamp=15", "unreadable", "exact GPU times, since CUPTI's clock could not be read"),
+    ],
+)
+def test_a_clock_that_changes_makes_the_run_incomplete(
+    program: Any, settings: str, state: str, lost: str
+) -> None:
+    facts = program(
+        CLOCK
+        + f"""
+with gpuprof.profile(out="a") as recording:
+    launch(5)
+    set_clock({settings})
+    launch(5)
+"""
+        + TIMES
+    )
+    assert facts["complete"] is False
+    assert facts["gpu"]["clock"] == state
+    assert lost in " ".join(facts["header"].split())
+    assert all(0 <= start <= facts["duration_ns"] for start in facts["starts"])
+    assert len(facts["starts"]) + facts["gpu"]["outside"] == 10
+
+
+def test_a_clock_that_stands_still_gives_no_times(program: Any) -> None:
+    facts = program(
+        CLOCK
+        + """
+set_clock(clock_stands_at=4711)
+with gpuprof.profile(out="a") as recording:
+    launch(5)
+"""
+        + TIMES
+    )
+    assert (facts["complete"], facts["starts"]) == (False, [])
+    assert (facts["gpu"]["clock"], facts["gpu"]["outside"]) == ("stopped", 5)
+    assert note_codes(facts) == ["gpu_outside"]
+
+
+def test_a_holder_that_nothing_points_to_is_another_tool(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH"):
+        monkeypatch.delenv(variable, raising=False)
+    monkeypatch.delitem(sys.modules, "triton.profiler", raising=False)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    holder = find_holder()
+    assert (holder.facts(), holder.is_recording, str(holder)) == (
+        {"code": "other", "values": {}},
+        False,
+        "another tool",
+    )
+
+
+def test_losses_of_clocks() -> None:
+    assert gpu_losses({"clock": "steady", "clock_error_ns": 50_000}) == []
+    assert gpu_losses({"clock": "steady", "clock_error_ns": 83_000}) == [
+        Loss(LossCode.GPU_CLOCK_ERROR, 83_000)
+    ]
+    assert gpu_losses({"clock_error_ns": 83_000}) == []  # of a version that measured it otherwise
+
+
+def test_graphs_as_a_whole_are_asked_for(program: Any) -> None:
+    facts = program("""
+initialise()
+import time
+def replay():
+    now = time.monotonic_ns()
+    for site in (0, 1):
+        cupti().stub_call(514, 70, site)
+    kernel, graph = cupti().stub_kernel, cupti().stub_graph
+    kernel.argtypes = (ctypes.c_uint32, ctypes.c_char_p, *[ctypes.c_int64] * 4)
+    graph.argtypes = (ctypes.c_uint32, ctypes.c_uint32, ctypes.c_int64, ctypes.c_int64)
+    for node in (5, 6):
+        kernel(70, b"gemm", now, now + 1000, node, 0)
+    graph(70, 1, now, now + 1000)
+runs = {}
+for name, gpu, refused in (("nodes", "auto", 0), ("whole", "whole-graphs", 0), ("old", "whole-graphs", 51)):
+    cupti().stub_set(b"refused_kind", ctypes.c_int64(refused))
+    with gpuprof.profile(out=name, gpu=gpu) as recording:
+        with gpuprof.span("replay"):
+            replay()
+    run = recording.run
+    runs[name] = run.sql("SELECT k.name, s.name FROM kernels k JOIN spans s USING (span_id)").fetchall()
+    runs[name + " notes"] = run.meta["notes"]
+    runs[name + " gpu"] = run.meta["gpu"]
+print(json.dumps(runs))
+""")
+    assert facts["nodes"] == facts["old"] == [["gemm", "replay"], ["gemm", "replay"]]
+    assert facts["whole"] == [["CUDA graph 1", "replay"]]
+    assert (facts["whole gpu"]["graphs"], facts["whole gpu"]["kernels"]) == (1, 0)
+    assert facts["whole gpu"]["whole_graphs"] is True
+    assert facts["whole notes"] == []
+    assert "no_whole_graphs" in [each["code"] for each in facts["old notes"]]
 
 
 def test_the_program_s_own_profiler_comes_first(program: Any) -> None:
@@ -278,7 +590,7 @@ print(json.dumps({**{key: run.meta[key] for key in ("sources", "gpu", "notes", "
 def test_what_goes_wrong_stays_out_of_the_programs_first_use_of_cuda(program: Any) -> None:
     facts = program("""
 from gpuprof import _native
-def fail(folders):
+def fail(*given):
     raise RuntimeError("out of luck")
 _native.gpu_start = fail
 with gpuprof.profile(out="a") as recording:

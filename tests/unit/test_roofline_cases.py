@@ -4,9 +4,11 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from simulated_gpu import ceilings_of
 
 pytest.importorskip("torch", reason="the cases are PyTorch models")
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
@@ -72,3 +74,18 @@ def test_roofs_that_changed_are_named_by_the_worst() -> None:
 )
 def test_the_exit_code_is_that_of_the_contract(verdicts: list[bool | None], code: int) -> None:
     assert exit_code(verdicts) == code
+
+
+def test_on_a_gpu_the_processors_ceilings_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They take a minute of the GPU's time, and their drift would have each case made again."""
+    import torch
+
+    from benchmarks._roofline_tries import record
+    from gpuprof.analyze import ceilings_of_run
+
+    of_gpu = [asdict(row) for row in ceilings_of()], {"gpus": [], "drift": [], "notes": []}
+    monkeypatch.setattr(ceilings_of_run, "_gpu_ceilings", lambda _gpu: of_gpu)
+    for name in ("load_ceilings", "measure_ceilings"):
+        monkeypatch.setattr(ceilings_of_run, name, lambda *_, **__: pytest.fail("measured"))
+    roofline, _ = record(torch.nn.Linear(4, 4), (torch.ones(1, 4),), 2, backward=False, device="cuda")
+    assert "aten::addmm" in [row.operator for row in roofline.operators]

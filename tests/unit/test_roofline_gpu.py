@@ -15,9 +15,12 @@ from roofline_rows import far, near
 from simulated_gpu import DEVICE, L2_BYTES, Operator, SimulatedRun, ceilings_of, copying, on
 
 from gpuprof import api
-from gpuprof.analyze.ceiling_rows import Ceiling
-from gpuprof.analyze.roofline.build import build_roofline
-from gpuprof.analyze.roofline.rows import Roofline, RooflineRow
+from gpuprof.analyze.ceilings.ceiling import Ceiling
+from gpuprof.analyze.roofline.advice import Fix
+from gpuprof.analyze.roofline.build import Roofline, build_roofline
+from gpuprof.analyze.roofline.evidence import NoLabel, RooflineNote, RooflineNoteCode
+from gpuprof.analyze.roofline.labels import Bound, Resource
+from gpuprof.analyze.roofline.rows import RooflineRow
 from gpuprof.analyze.text_table import format_duration
 from gpuprof.cli.main import execute
 from gpuprof.run.folder import RunFolder
@@ -46,7 +49,7 @@ def test_simulated_copy_of_four_times_the_cache_is_bound_by_dram(tmp_path: Path)
     row = simulated_row(copying(8 * L2_BYTES, 90_000), tmp_path)
     assert (row.bound, row.memory_level) == ("memory", "dram")
     assert row.roof_share == pytest.approx(80 / 90)
-    assert row.evidence == "cuda:0: 0.889 of 1 TB/s dram, 80.0 MB; latency 2%"
+    assert row.evidence_text == "cuda:0: 0.889 of 1 TB/s dram, 80.0 MB; latency 2%"
     assert row.used["page faults"] is None
     assert row.confidence > 0.9
 
@@ -79,7 +82,8 @@ def test_simulated_bf16_linear_of_one_row_is_bound_by_memory(tmp_path: Path) -> 
     )
     row = simulated_row(linear, tmp_path)
     assert (row.bound, row.memory_level) == ("memory", "dram")
-    assert "batch about" in str(row.advice)
+    assert row.advice is not None
+    assert row.advice.fix == Fix.BATCH_ROWS
 
 
 # ---- launching -------------------------------------------------------------------------------
@@ -89,8 +93,9 @@ def test_simulated_small_kernels_behind_a_late_host_are_launch_bound(tmp_path: P
     roofline = roofline_of(SimulatedRun([SMALL]).call(10), tmp_path)
     row = one(roofline.operators, "aten::add")
     assert (row.bound, row.nearest, row.roof) == ("launch", "latency", "launch")
-    assert "2.50 us, floor 2.00 us, host late 9 of 9" in row.evidence
-    assert "CUDA graph" in str(row.advice)
+    assert "2.50 us, floor 2.00 us, host late 9 of 9" in row.evidence_text
+    assert row.advice is not None
+    assert row.advice.fix == Fix.CUDA_GRAPH
     assert one(roofline.kernels, "aten::add").bound == "launch"
     (layer,) = roofline.layers
     assert (layer.layer, layer.bound) == ("fc", "launch")
@@ -99,9 +104,9 @@ def test_simulated_small_kernels_behind_a_late_host_are_launch_bound(tmp_path: P
 def test_simulated_small_kernels_that_wait_in_line_are_not_launch_bound(tmp_path: Path) -> None:
     run = SimulatedRun([LONG, SMALL]).call(10)
     row = one(roofline_of(run, tmp_path).operators, "aten::add")
-    assert (row.bound, row.nearest) == ("latency", "latency")
-    assert "host late 0 of 10" in row.evidence
-    assert "CUDA graph" not in str(row.advice)
+    assert (row.bound, row.nearest) == (Bound.LATENCY, Resource.LATENCY)
+    assert "host late 0 of 10" in row.evidence_text
+    assert row.advice is None or row.advice.fix != Fix.CUDA_GRAPH
 
 
 def test_simulated_kernels_that_take_long_are_not_launch_bound_however_late_the_host_is(
@@ -125,7 +130,7 @@ def test_simulated_replays_of_a_graph_are_calls_and_never_launch_bound(tmp_path:
     run.kernels.clear()  # captured, and not run
     row = one(roofline_of(run.replay(6), tmp_path).operators, "aten::add")
     assert (row.calls, row.time_ns, row.bound) == (6, 2500, "latency")
-    assert "whether the host was late unknown" in row.evidence
+    assert "host lateness unknown" in row.evidence_text
 
 
 # ---- several kernels, none, or of nobody -----------------------------------------------------
@@ -148,7 +153,7 @@ def test_simulated_operator_of_several_kernels_has_their_sum_and_splits_no_work(
     assert list(kernels) == ["gemm_splitk", "reduce", "tiny"]  # the longest first
     assert {row.flops for row in kernels.values()} == {None}
     assert kernels["gemm_splitk"].bound == "unknown"
-    assert "one of 3 that aten::mm launches" in kernels["gemm_splitk"].evidence
+    assert "one of 3 that aten::mm launches" in kernels["gemm_splitk"].evidence_text
     assert kernels["gemm_splitk"].time_share == pytest.approx(150 / 202)
     # That it does next to nothing is known without its work.
     assert kernels["tiny"].bound in ("latency", "launch")
@@ -161,7 +166,7 @@ def test_simulated_counters_say_what_a_kernel_of_several_does(tmp_path: Path) ->
     roofline = roofline_of(SimulatedRun([split], counters=measured).call(10), tmp_path)
     kernels = {row.name.partition(" @ ")[0]: row for row in roofline.rows("kernel")}
     assert (kernels["histogram"].bound, kernels["histogram"].roof_share) == ("memory", pytest.approx(0.9))
-    assert "90.0 MB measured" in kernels["histogram"].evidence
+    assert "90.0 MB measured" in kernels["histogram"].evidence_text
     assert kernels["scatter"].bound == "unknown"
     operator = one(roofline.operators, "aten::sort")
     assert (operator.bound, operator.memory_bytes) == ("memory", 9.1e7)
@@ -180,7 +185,7 @@ def test_simulated_kernel_without_an_operator_is_listed_with_its_time(tmp_path: 
     roofline = roofline_of(run, tmp_path)
     (row,) = [row for row in roofline.unmatched if row.device == DEVICE]
     assert (row.operator, row.total_ns, row.time_share) == ("somebody_s", 100_000, pytest.approx(0.1))
-    assert row.reason == "launched outside of every recorded operator"
+    assert row.reason == NoLabel.OUTSIDE_OPERATORS
     assert roofline.matched_share == pytest.approx(0.9)
     assert roofline.kernels[-1].bound == "unknown"
 
@@ -200,7 +205,7 @@ def test_simulated_copies_between_host_and_gpu_have_no_roof(tmp_path: Path) -> N
     fetch = copying(8 * L2_BYTES, 3_000_000, copies=("pageable", "device"))
     row = simulated_row(fetch, tmp_path)
     assert (row.bound, row.confidence) == ("unknown", 0)
-    assert "between host and GPU" in row.evidence
+    assert row.evidence.reason == NoLabel.HOST_COPY
 
 
 def test_simulated_copies_within_the_gpu_are_as_kernels(tmp_path: Path) -> None:
@@ -232,9 +237,9 @@ def test_simulated_devices_are_held_against_their_own_ceilings(tmp_path: Path) -
     ).call(10)
     roofline = roofline_of(run, tmp_path)
     slow, fast = (one(roofline.operators, "aten::copy_", device) for device in (DEVICE, "cuda:1"))
-    assert (slow.bound, fast.bound) == ("memory", "under-utilised")
+    assert (slow.bound, fast.bound) == ("memory", "underutilized")
     assert slow.roof_share == pytest.approx(4 * (fast.roof_share or 0))
-    assert fast.evidence.startswith("cuda:1: ")
+    assert fast.evidence.gpu == "cuda:1"
     assert {row.device for row in roofline.layers} == {DEVICE, "cuda:1"}
     assert {row.device for row in roofline.ceilings} == {DEVICE, "cuda:1"}
 
@@ -242,7 +247,7 @@ def test_simulated_devices_are_held_against_their_own_ceilings(tmp_path: Path) -
 def test_simulated_gpu_without_ceilings_has_no_labels_and_a_note(tmp_path: Path) -> None:
     row, roofline = _without_ceilings(tmp_path)
     assert (row.bound, row.device) == ("unknown", "cuda:3")
-    assert "no label for what ran on cuda:3: its ceilings were not measured" in roofline.notes
+    assert RooflineNote(RooflineNoteCode.GPU_WITHOUT_CEILINGS, device="cuda:3") in roofline.notes
 
 
 def _without_ceilings(tmp_path: Path) -> tuple[RooflineRow, Roofline]:
@@ -257,13 +262,13 @@ def test_simulated_operators_of_host_and_gpu_stand_side_by_side(tmp_path: Path) 
     assert [device.device for device in roofline.devices] == [DEVICE, "cpu"]
     host = one(roofline.operators, "aten::embedding", "cpu")
     assert (host.bound, host.memory_level) == ("memory", "dram")
-    assert "cuda" not in host.evidence
+    assert host.evidence.gpu is None
     assert host.time_share == pytest.approx(0.99, abs=0.02)  # of the host's time
     assert one(roofline.operators, "aten::copy_").time_share == 1  # of the GPU's
     text = str(roofline)
     assert "cuda:0, Invented" in text
-    assert "roofs (cuda:0)" in text
-    assert "roofs (all cores)" in text
+    assert "ceilings (cuda:0)" in text
+    assert "ceilings (all cores)" in text
 
 
 def test_simulated_run_whose_kernels_were_not_recorded_claims_nothing(tmp_path: Path) -> None:
@@ -272,8 +277,10 @@ def test_simulated_run_whose_kernels_were_not_recorded_claims_nothing(tmp_path: 
     roofline = roofline_of(run, tmp_path)
     (row,) = roofline.operators
     assert row.bound == "unknown"
-    assert "none of its kernels was recorded" in row.evidence
-    assert any("no label for Net: on a GPU" in note for note in roofline.notes)
+    assert row.evidence.reason == NoLabel.KERNELS_NOT_RECORDED
+    assert [note.names for note in roofline.notes if note.code == RooflineNoteCode.KERNELS_NOT_RECORDED] == [
+        ("Net",)
+    ]
     assert {row.bound for row in roofline.layers} == {"unknown"}
 
 
@@ -289,19 +296,19 @@ def test_simulated_operator_without_a_count_is_not_labelled(tmp_path: Path) -> N
     roofline = roofline_of(host_run(SCAN, ADD), tmp_path)
     row = one(roofline.operators, SCAN.name, "cpu")
     assert (row.bound, row.nearest, row.roof, row.roof_share) == ("unknown", None, None, None)
-    assert row.evidence == "its work is not known"
+    assert row.evidence.reason == NoLabel.WORK_UNKNOWN
     (listed,) = [each for each in roofline.unmatched if each.operator == SCAN.name]
-    assert (listed.reason, listed.layer, listed.calls) == ("its work is not known", "head", 10)
+    assert (listed.reason, listed.layer, listed.calls) == (NoLabel.WORK_UNKNOWN, "head", 10)
     labelled = one(roofline.operators, ADD.name, "cpu")
     assert roofline.matched_share == pytest.approx(labelled.total_ns / roofline.total_ns)
     assert roofline.matched_share < 0.1
-    assert "mylib::scan @ head: its work is not known" in str(roofline)
+    assert "mylib::scan @ head: its work is unknown" in str(roofline)
 
 
 def test_simulated_layer_that_an_uncounted_operator_fills_is_not_labelled(tmp_path: Path) -> None:
     layers = {row.layer: row for row in roofline_of(host_run(SCAN, ADD), tmp_path).layers}
     assert (layers["head"].bound, layers["head"].roof_share) == ("unknown", None)
-    assert layers["head"].evidence == "uncounted operators take 100% of it"
+    assert layers["head"].evidence_text == "uncounted operators take 100% of its time"
     assert layers["fc"].bound != "unknown"
 
 
@@ -309,7 +316,7 @@ def test_simulated_uncounted_kernel_names_no_roof(tmp_path: Path) -> None:
     uncounted = Operator("mylib::scan", [("scan", 90_000)], flops=None, bytes=None, exactness="unknown")
     (kernel,) = roofline_of(SimulatedRun([uncounted]).call(10), tmp_path).kernels
     assert (kernel.bound, kernel.roof_share) == ("unknown", None)
-    assert kernel.evidence == "cuda:0: its work is not known"
+    assert (kernel.evidence.reason, kernel.evidence.gpu) == (NoLabel.WORK_UNKNOWN, DEVICE)
 
 
 def test_simulated_share_is_of_the_time_in_calls_or_of_the_gpu(tmp_path: Path) -> None:
@@ -343,7 +350,7 @@ def test_simulated_product_of_fp32_may_be_tf32(
     row = simulated_row(FP32_PRODUCT, tmp_path, tf32={"matmul": allowed, "convolution": False})
     assert (row.roof, row.roof_share) == (roof, share if share is None else pytest.approx(share))
     assert least <= row.confidence <= most
-    assert ("if it may use TF32" in row.evidence) is (allowed is None)
+    assert ("if it may use TF32" in row.evidence_text) is (allowed is None)
 
 
 def test_simulated_convolution_has_a_switch_of_its_own(tmp_path: Path) -> None:
@@ -361,12 +368,13 @@ def test_simulated_elementwise_fp32_is_never_tf32(tmp_path: Path) -> None:
 
 
 def test_simulated_ceiling_that_was_worked_out_makes_a_label_less_sure(tmp_path: Path) -> None:
-    def memory(method: str) -> list[Ceiling]:
-        return [Ceiling(DEVICE, "memory.dram", None, 1e12, "bytes_per_s", None, method)]
+    def memory(measurement: str) -> list[Ceiling]:
+        parts = ("memory.dram", f"memory.dram.{measurement}")
+        return [Ceiling(DEVICE, part, None, 1e12, "bytes_per_s", None, "by hand") for part in parts]
 
-    sure = simulated_row(copying(8 * L2_BYTES, 90_000), tmp_path / "..", ceilings=memory("best: read"))
+    sure = simulated_row(copying(8 * L2_BYTES, 90_000), tmp_path / "..", ceilings=memory("read"))
     (tmp_path / "other").mkdir()
-    worked_out = memory("best: theoretical")
+    worked_out = memory("theoretical")
     unsure = simulated_row(copying(8 * L2_BYTES, 90_000), tmp_path / "other", ceilings=worked_out)
     assert (sure.bound, unsure.bound) == ("memory", "memory")
     assert unsure.confidence == pytest.approx(0.8 * sure.confidence)
@@ -379,7 +387,8 @@ def test_simulated_advice_for_a_product_of_fp32_is_tf32(tmp_path: Path) -> None:
     slow = Operator("aten::mm", [("gemm", 900_000)], flops=8 * 10**9, bytes=10**6, reuse=(far(10**6),))
     row = simulated_row(slow, tmp_path, tf32={"matmul": False, "convolution": False})
     assert row.bound == "compute"
-    assert "set_float32_matmul_precision" in str(row.advice)
+    assert row.advice is not None
+    assert row.advice.fix == Fix.ALLOW_TF32
 
 
 # ---- the command -----------------------------------------------------------------------------
@@ -416,10 +425,10 @@ def test_simulated_run_without_a_gpu_has_no_kernels(
 
 RECORDED = """
 initialise()
-from gpuprof.analyze import ceilings_of_run
-from gpuprof.analyze.ceiling_rows import Ceiling, Ceilings
+from gpuprof.analyze.ceilings import of_run
+from gpuprof.analyze.ceilings.ceiling import Ceiling, Ceilings
 roof = Ceiling("cpu", "launch", None, 1000.0, "ns", 0.0, "by hand")
-ceilings_of_run.load_ceilings = lambda: (Ceilings((roof,), "2030", {}), True)
+of_run.load_ceilings = lambda: (Ceilings((roof,), "2030", {}), True)
 class Launching(torch.nn.Linear):
     def forward(self, value):
         launch(2)

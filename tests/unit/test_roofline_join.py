@@ -6,14 +6,13 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
-from roofline_rows import counted, piece, span
+from roofline_rows import Spans, counted
 
-from gpuprof.analyze.roofline.alignment import align
 from gpuprof.analyze.roofline.counted import CountedRow
-from gpuprof.analyze.roofline.join import Join, join, names_to_look_for
-from gpuprof.analyze.roofline.timed import Span, Timed
+from gpuprof.analyze.roofline.join import Join, align, join, names_to_look_for
 from gpuprof.record.work.reuse import reuse_distances
 from gpuprof.record.work.rows import Touched
 
@@ -41,7 +40,7 @@ def test_as_many_pairs_as_there_can_be(letters: str) -> None:
 
 
 def test_what_is_too_long_is_aligned_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("gpuprof.analyze.roofline.alignment._MOST_BITS", 64)
+    monkeypatch.setattr("gpuprof.analyze.roofline.join._MOST_BITS", 64)
     left = ["x", *[str(number % 7) for number in range(100)], "y"]
     right = ["z", *left[1:-1], "w"]
     pairs = align(left, right)
@@ -53,101 +52,132 @@ def test_what_is_too_long_is_aligned_in_pieces(monkeypatch: pytest.MonkeyPatch) 
 
 
 def rows(*names: str, layer: str = "fc", phase: str = "forward", root: str = "Net") -> list[CountedRow]:
-    return [counted(name, root=root, layer=layer, ordinal=at, phase=phase) for at, name in enumerate(names)]
+    values: dict[str, Any] = {"root": root, "layer": layer, "phase": phase}
+    return [counted(name, ordinal=at, flops=at, **values) for at, name in enumerate(names)]
 
 
-def timed(*calls: dict[str, list[Span]], root: str = "Net") -> Timed:
-    result = Timed(total_ns=1_000_000)
-    for number, layers in enumerate(calls):
-        result.root_calls[number] = root, layers
-        result.events.append((number, number))
-    return result
+def joined_with(counted_rows: list[CountedRow], *calls: dict[str, list[tuple[str, int]]]) -> Join:
+    spans = Spans()
+    for layers in calls:
+        spans.call(layers)
+    return joined(counted_rows, spans)
 
 
-def durations(joined: Join) -> dict[str, list[int]]:
-    return {each.row.operator: each.durations_ns for each in joined.rows}
+def joined(counted_rows: list[CountedRow], spans: Spans) -> Join:
+    return join(counted_rows, spans.measured(names_to_look_for(counted_rows)))
+
+
+def durations(found: Join) -> dict[str, list[int]]:
+    return {each.row.operator: each.durations_ns.tolist() for each in found.rows}
 
 
 def test_equal_sequences_match_in_every_call() -> None:
-    calls = [{"fc": [span("aten::t", 1), span("aten::addmm", 10 * call)]} for call in (1, 2, 3)]
-    joined = join(rows("aten::t", "aten::addmm"), timed(*calls))
-    assert durations(joined) == {"aten::t": [1, 1, 1], "aten::addmm": [10, 20, 30]}
-    assert [each.quality for each in joined.rows] == [1, 1]
-    assert joined.unmatched == []
+    calls = [{"fc": [("aten::t", 1), ("aten::addmm", 10 * call)]} for call in (1, 2, 3)]
+    found = joined_with(rows("aten::t", "aten::addmm"), *calls)
+    assert durations(found) == {"aten::t": [1, 1, 1], "aten::addmm": [10, 20, 30]}
+    assert [each.quality for each in found.rows] == [1, 1]
+    assert len(found.unmatched) == 0
 
 
 def test_the_same_operator_twice_keeps_its_order() -> None:
-    joined = join(
+    found = joined_with(
         rows("aten::mm", "aten::relu", "aten::mm"),
-        timed({"fc": [span("aten::mm", 1), span("aten::relu", 2), span("aten::mm", 3)]}),
+        {"fc": [("aten::mm", 1), ("aten::relu", 2), ("aten::mm", 3)]},
     )
-    assert [each.durations_ns for each in joined.rows] == [[1], [2], [3]]
+    assert [each.durations_ns.tolist() for each in found.rows] == [[1], [2], [3]]
 
 
 def test_a_missing_operator_leaves_the_others_in_place() -> None:
-    joined = join(rows("a", "b", "c"), timed({"fc": [span("a", 1), span("c", 3)]}))
-    assert durations(joined) == {"a": [1], "b": [], "c": [3]}
-    assert joined.rows[0].quality == pytest.approx(0.8)
+    found = joined_with(rows("a", "b", "c"), {"fc": [("a", 1), ("c", 3)]})
+    assert durations(found) == {"a": [1], "b": [], "c": [3]}
+    assert found.rows[0].quality == pytest.approx(0.8)
 
 
 def test_an_additional_operator_is_not_matched_and_costs_confidence() -> None:
-    joined = join(rows("a", "c"), timed({"fc": [span("a", 1), span("b", 2), span("c", 3)]}))
-    assert durations(joined) == {"a": [1], "c": [3]}
-    assert [each.name for each in joined.unmatched] == ["b"]
-    assert joined.rows[0].quality == pytest.approx(0.8)
+    # `b` is known from another layer.
+    counted_rows = [*rows("a", "c"), *rows("b", layer="other")]
+    found = joined_with(counted_rows, {"fc": [("a", 1), ("b", 2), ("c", 3)]})
+    assert durations(found) == {"a": [1], "c": [3], "b": []}
+    assert found.unmatched.tolist() == [3]
+    assert found.rows[0].quality == pytest.approx(0.8)
 
 
 def test_of_permuted_operators_the_longest_common_part_matches() -> None:
-    joined = join(
-        rows("a", "b", "c", "d"), timed({"fc": [span("b", 1), span("a", 2), span("c", 3), span("d", 4)]})
-    )
-    matched = [each.row.operator for each in joined.rows if each.durations_ns]
+    found = joined_with(rows("a", "b", "c", "d"), {"fc": [("b", 1), ("a", 2), ("c", 3), ("d", 4)]})
+    matched = [each.row.operator for each in found.rows if len(each.durations_ns)]
     assert len(matched) == 3
     assert {"c", "d"} <= set(matched)
-    assert len(joined.unmatched) == 1
+    assert len(found.unmatched) == 1
 
 
 def test_layers_do_not_mix() -> None:
     counted_rows = [*rows("a", layer="one"), *rows("a", layer="two")]
-    joined = join(counted_rows, timed({"two": [span("a", 2)], "three": [span("a", 3)]}))
-    assert [each.durations_ns for each in joined.rows] == [[], [2]]
-    assert [each.duration_ns for each in joined.unmatched] == [3]
+    found = joined_with(counted_rows, {"two": [("a", 2)], "three": [("a", 3)]})
+    assert [each.durations_ns.tolist() for each in found.rows] == [[], [2]]
+    assert found.unmatched.tolist() == [4]
 
 
-def test_what_ran_on_a_gpu_is_told() -> None:
-    joined = join(rows("a"), timed({"fc": [span("a", pieces=[piece(100), piece(50)])]}))
-    assert joined.rows[0].on_gpu
-    assert [each.time_ns for each in joined.rows[0].executions["cuda:0"]] == [150]
+def test_gpu_work_is_of_the_operator_that_launched_it() -> None:
+    spans = Spans()
+    spans.call({"fc": [("a", 1)]})
+    inner = spans.add("operator", "inner", 1, inside=2)
+    spans.kernel(inner, 100)
+    spans.kernel(2, 50)
+    found = joined(rows("a"), spans)
+    assert found.rows[0].on_gpu
+    assert found.rows[0].executions["cuda:0"].time_ns.tolist() == [150]
+    assert found.rows[0].executions["cuda:0"].launches.tolist() == [2]
+
+
+# ---- calls of one operator -------------------------------------------------------------------
+
+
+def looped(flops: Sequence[int]) -> Join:
+    counted_rows = [counted("a", layer="fc", ordinal=at, flops=each) for at, each in enumerate(flops)]
+    return joined_with(counted_rows, {"fc": [("a", 10 + at) for at in range(len(flops))]})
+
+
+def test_a_loop_of_equal_work_is_one_operator() -> None:
+    found = looped([7] * 1000)
+    (operator,) = found.operators
+    assert len(found.rows) == 1000
+    assert operator.durations_ns.tolist() == list(range(10, 1010))
+    assert (operator.row.flops, operator.quality) == (7, 1)
+    assert set(found.operator_of.tolist()) == {0}
+
+
+def test_a_few_amounts_of_work_stay_apart_and_many_become_their_mean() -> None:
+    assert [each.row.flops for each in looped([7, 9, 7]).operators] == [7, 9]
+    (operator,) = looped(range(1, 102)).operators
+    assert (operator.row.flops, len(operator.durations_ns)) == (51, 101)
 
 
 # ---- backward --------------------------------------------------------------------------------
 
 
-def with_backward(*events: str | list[str]) -> Timed:
-    """Calls of roots by name, and lists of backward operators between them."""
-    result = Timed(total_ns=1)
-    for at, event in enumerate(events):
+def with_backward(counted_rows: list[CountedRow], *events: str | list[str]) -> Join:
+    """Join calls of roots by name, and lists of backward operators between them."""
+    spans = Spans()
+    for event in events:
         if isinstance(event, str):
-            result.root_calls[at] = event, {}
-            result.events.append((10 * at, at))
+            spans.call({}, event)
         else:
-            found = [span(name, 1 + number, in_backward=True) for number, name in enumerate(event)]
-            result.events += [(10 * at + number, each) for number, each in enumerate(found)]
-    return result
+            spans.backward([(name, 1 + number) for number, name in enumerate(event)])
+    return joined(counted_rows, spans)
 
 
 def test_each_backward_pass_is_aligned_by_itself() -> None:
     counted_rows = rows("mm", "sum", "mm", phase="backward")
-    joined = join(counted_rows, with_backward("Net", ["mm", "sum", "mm"], "Net", ["mm", "sum", "mm"]))
-    assert [each.durations_ns for each in joined.rows] == [[1, 1], [2, 2], [3, 3]]
-    assert joined.backward_passes == 2
+    found = with_backward(counted_rows, "Net", ["mm", "sum", "mm"], "Net", ["mm", "sum", "mm"])
+    assert [each.durations_ns.tolist() for each in found.rows] == [[1, 1], [2, 2], [3, 3]]
+    assert found.backward_passes == 2
 
 
 def test_adding_in_place_or_not_is_one_operator() -> None:
     counted_rows = rows("aten::add", "aten::mm", phase="backward")
-    joined = join(counted_rows, with_backward("Net", ["aten::add_", "aten::mm"]))
-    assert [each.durations_ns for each in joined.rows] == [[1], [2]]
-    assert names_to_look_for(rows("aten::add_"))[0] == {("Net", "aten::add")}
+    found = with_backward(counted_rows, "Net", ["aten::add_", "aten::mm"])
+    assert [each.durations_ns.tolist() for each in found.rows] == [[1], [2]]
+    assert names_to_look_for(rows("aten::add_")).forward == {("Net", "aten::add")}
 
 
 def test_the_loss_comes_first_on_the_way_back() -> None:
@@ -155,19 +185,19 @@ def test_the_loss_comes_first_on_the_way_back() -> None:
         *rows("mm", "mul", phase="backward"),
         *rows("mul", "neg", layer="Loss", phase="backward", root="Loss"),
     ]
-    joined = join(counted_rows, with_backward("Net", "Loss", ["mul", "neg", "mm", "mul"]))
-    assert [each.durations_ns for each in joined.rows] == [[3], [4], [1], [2]]
+    found = with_backward(counted_rows, "Net", "Loss", ["mul", "neg", "mm", "mul"])
+    assert [each.durations_ns.tolist() for each in found.rows] == [[3], [4], [1], [2]]
 
 
 def test_calls_without_a_backward_pass_do_no_harm() -> None:
-    joined = join(rows("mm", phase="backward"), with_backward(*["Net"] * 20, ["mm"]))
-    assert joined.rows[0].durations_ns == [1]
-    assert join(rows("mm", phase="backward"), with_backward("Net")).rows[0].durations_ns == []
+    counted_rows = rows("mm", phase="backward")
+    assert with_backward(counted_rows, *["Net"] * 20, ["mm"]).rows[0].durations_ns.tolist() == [1]
+    assert with_backward(counted_rows, "Net").rows[0].durations_ns.tolist() == []
 
 
 def test_names_are_looked_for_where_they_were_counted() -> None:
-    forward, backward = names_to_look_for([*rows("a"), *rows("b", phase="backward")])
-    assert (forward, backward) == ({("Net", "a")}, {"b"})
+    wanted = names_to_look_for([*rows("a"), *rows("b", phase="backward")])
+    assert (wanted.forward, wanted.backward) == ({("Net", "a")}, {"b"})
 
 
 # ---- reuse -----------------------------------------------------------------------------------

@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 from roofline_rows import counted, far, machine, near
 
-from gpuprof.analyze.ceiling_rows import Ceiling, Drift
+from gpuprof.analyze.ceilings.ceiling import Ceiling, Drift
 from gpuprof.analyze.roofline.advice import advice
-from gpuprof.analyze.roofline.evidence import evidence, roof_name
-from gpuprof.analyze.roofline.labels import Doubts, Label, confidence, label
-from gpuprof.analyze.roofline.machine import Machine
-from gpuprof.analyze.roofline.use import use_of
+from gpuprof.analyze.roofline.evidence import Call, evidence_of
+from gpuprof.analyze.roofline.labels import Bound, Doubts, Label, Resource, confidence, label
+from gpuprof.analyze.roofline.operators import ceiling_name
+from gpuprof.analyze.roofline.text import advice_text, evidence_text
+from gpuprof.analyze.roofline.utilization import Machine, Utilization, utilization_of
 
 RESOURCES = ("compute", "memory", "latency", "page faults")
 
@@ -37,13 +38,13 @@ def test_the_largest_share_binds(resource: Any) -> None:
     ("first", "second", "bound"),
     [
         (0.6, 0.48, "compute"),  # exactly 0.6, and exactly 1.25 times the next
-        (0.6, 0.4801, "balanced"),
-        (0.5999, 0.0, "under-utilised"),
-        (0.5999, 0.5, "under-utilised"),
+        (0.6, 0.4801, "no dominant bottleneck"),
+        (0.5999, 0.0, "underutilized"),
+        (0.5999, 0.5, "underutilized"),
         (0.9, 0.72, "compute"),
-        (0.9, 0.73, "balanced"),
-        (0.7, 0.65, "balanced"),
-        (0.65, 0.55, "balanced"),  # closer than 1.25, though the next is below 0.6
+        (0.9, 0.73, "no dominant bottleneck"),
+        (0.7, 0.65, "no dominant bottleneck"),
+        (0.65, 0.55, "no dominant bottleneck"),  # closer than 1.25, though the next is below 0.6
         (1.04, 0.1, "compute"),
     ],
 )
@@ -55,7 +56,7 @@ def test_the_borders_of_the_classes(first: float, second: float, bound: str) -> 
 
 def test_under_utilised_names_the_nearest_roof() -> None:
     found = label(shares(compute=0.1, memory=0.3))
-    assert (found.bound, found.nearest, found.used) == ("under-utilised", "memory", 0.3)
+    assert (found.bound, found.nearest, found.used) == ("underutilized", "memory", 0.3)
 
 
 def test_what_is_not_known_has_no_label() -> None:
@@ -67,7 +68,7 @@ def test_what_is_not_known_has_no_label() -> None:
 
 # ---- confidence ------------------------------------------------------------------------------
 
-SURE = Label("compute", "compute", 1.0, "memory", 0.1, 1.6)
+SURE = Label(Bound.COMPUTE, Resource.COMPUTE, 1.0, Resource.MEMORY, 0.1, 1.6)
 
 
 def test_a_clear_label_on_firm_ground_is_sure() -> None:
@@ -84,7 +85,7 @@ def test_a_clear_label_on_firm_ground_is_sure() -> None:
         {"timing_spread": 0.2},
         {"timing_spread": None},
         {"join": 0.9},
-        {"unsure_bytes": 0.5},
+        {"uncertain_bytes": 0.5},
     ],
     ids=str,
 )
@@ -105,106 +106,108 @@ def test_the_margin_counts() -> None:
 def test_more_than_the_roof_is_not_believed() -> None:
     above = dataclasses.replace(SURE, used=2.1)
     assert confidence(above, Doubts()) == pytest.approx(0.25)
-    assert confidence(Label("unknown", None, None, None, None, 0.0), Doubts()) == 0
+    assert confidence(Label(Bound.UNKNOWN, None, None, None, None, 0.0), Doubts()) == 0
 
 
 # ---- what an operator needs at least ---------------------------------------------------------
 
 
 def test_compute_is_flops_over_the_peak_of_the_type() -> None:
-    use = use_of(counted(flops=50_000_000, bytes=1), machine(), 1e6)
+    use = utilization_of(counted(flops=50_000_000, bytes=1), machine(), 1e6)
     assert use.shares(1e6)["compute"] == pytest.approx(0.5)
-    assert roof_name("compute", use) == "compute fp32"
-    half = use_of(counted(flops=50_000_000, bytes=1, dtype="bfloat16"), machine(), 1e6)
+    assert ceiling_name(Resource.COMPUTE, use) == "compute fp32"
+    half = utilization_of(counted(flops=50_000_000, bytes=1, dtype="bfloat16"), machine(), 1e6)
     assert half.shares(1e6)["compute"] == pytest.approx(0.125)
 
 
 def test_a_type_without_a_ceiling_is_not_known() -> None:
-    use = use_of(counted(flops=50, bytes=1, dtype="float8_e4m3fn"), machine(), 1e6)
+    use = utilization_of(counted(flops=50, bytes=1, dtype="float8_e4m3fn"), machine(), 1e6)
     assert use.shares(1e6)["compute"] is None
-    assert use_of(counted(flops=None, bytes=1), machine(), 1e6).shares(1e6)["compute"] is None
-    assert use_of(counted(flops=0, bytes=1, dtype=None), machine(), 1e6).shares(1e6)["compute"] == 0
+    assert utilization_of(counted(flops=None, bytes=1), machine(), 1e6).shares(1e6)["compute"] is None
+    assert utilization_of(counted(flops=0, bytes=1, dtype=None), machine(), 1e6).shares(1e6)["compute"] == 0
 
 
 def test_what_no_cache_holds_comes_from_memory() -> None:
-    use = use_of(counted(bytes=8_000_000, reuse=(far(4_000_000), far(4_000_000))), machine(), 1e6)
+    use = utilization_of(counted(bytes=8_000_000, reuse=(far(4_000_000), far(4_000_000))), machine(), 1e6)
     assert use.traffic is not None
     assert (use.traffic.level.name, use.traffic.bytes) == ("dram", 8_000_000)
     assert use.shares(1e6)["memory"] == pytest.approx(0.8)
 
 
 def test_what_a_cache_holds_comes_from_it() -> None:
-    use = use_of(counted(bytes=80_000, reuse=(near(40_000), near(40_000))), machine(), 1000)
+    use = utilization_of(counted(bytes=80_000, reuse=(near(40_000), near(40_000))), machine(), 1000)
     assert use.traffic is not None
     assert (use.traffic.level.name, use.shares(1000)["memory"]) == ("l2", pytest.approx(0.8))
 
 
 def test_weights_from_memory_outweigh_what_is_in_the_cache() -> None:
-    use = use_of(counted(bytes=90_000, reuse=(near(80_000), far(10_000))), machine(), 2000)
+    use = utilization_of(counted(bytes=90_000, reuse=(near(80_000), far(10_000))), machine(), 2000)
     assert use.traffic is not None
     assert (use.traffic.level.name, use.traffic.bytes) == ("dram", 10_000)
 
 
 def test_bytes_cannot_have_come_from_where_they_would_have_taken_longer() -> None:
     # From memory these take 120 us; a cache of 1 MB may still have them.
-    use = use_of(counted(bytes=1_200_000, reuse=(near(1_200_000),)), machine(), 15_000)
+    use = utilization_of(counted(bytes=1_200_000, reuse=(near(1_200_000),)), machine(), 15_000)
     assert use.traffic is not None
     assert (use.traffic.level.name, use.shares(15_000)["memory"]) == ("l2", pytest.approx(0.8))
 
 
 def test_what_no_cache_can_hold_came_from_memory_however_fast() -> None:
     # The roof is then what was seen.
-    use = use_of(counted(bytes=8_000_000, reuse=(far(8_000_000),)), machine(), 700_000)
+    use = utilization_of(counted(bytes=8_000_000, reuse=(far(8_000_000),)), machine(), 700_000)
     assert use.traffic is not None
     assert (use.traffic.level.name, use.shares(700_000)["memory"]) == ("dram", 1.0)
 
 
 def test_without_distances_the_size_decides() -> None:
-    small, large = (use_of(counted(bytes=size), machine(), 1e9) for size in (900_000, 1_100_000))
+    small, large = (utilization_of(counted(bytes=size), machine(), 1e9) for size in (900_000, 1_100_000))
     assert small.traffic is not None
     assert large.traffic is not None
     assert (small.traffic.level.name, large.traffic.level.name) == ("l2", "dram")
 
 
 def test_bytes_that_nearly_fill_the_cache_are_not_sure() -> None:
-    use = use_of(counted(bytes=4, reuse=(near(1, 900_000), near(1, 100_000), far(2))), machine(), 1e6)
-    assert use.unsure_bytes == 0.25
+    use = utilization_of(counted(bytes=4, reuse=(near(1, 900_000), near(1, 100_000), far(2))), machine(), 1e6)
+    assert use.uncertain_bytes == 0.25
 
 
 def test_a_store_reads_the_line_first_where_copying_shows_it() -> None:
     def copying(rate: float) -> Machine:
-        return machine(
-            Ceiling("cpu", "memory.dram.copy", None, rate, "bytes_per_s", 0.0, "write-allocate x1.50")
-        )
+        def stream(name: str, value: float) -> Ceiling:
+            return Ceiling("cpu", f"memory.dram.{name}", None, value, "bytes_per_s", 0.0, "by hand")
+
+        # Non-temporal stores were measured, so the plain copy includes an assumed write-allocate.
+        return machine(stream("copy", rate), stream("triad_non_temporal", 9e9))
 
     # The named bytes of a copy at the roof are 2/3 of the traffic where each store reads its line.
     assert copying(10e9).write_traffic == pytest.approx(2)
     assert copying(15e9).write_traffic == pytest.approx(1)
     assert copying(20e9).write_traffic == 1
     row = counted(bytes=2, reuse=(far(1), far(1, written=True)))
-    use = use_of(row, copying(10e9), 1e6)
+    use = utilization_of(row, copying(10e9), 1e6)
     assert use.traffic is not None
     assert use.traffic.bytes == pytest.approx(3)
 
 
 def test_latency_is_at_most_all_of_the_time() -> None:
-    use = use_of(counted(flops=4, bytes=48), machine(), 500)
+    use = utilization_of(counted(flops=4, bytes=48), machine(), 500)
     assert use.shares(500)["latency"] == 1.0
     assert label(use.shares(500)).bound == "latency"
 
 
 def test_page_faults_count_at_their_measured_cost() -> None:
     row = counted(bytes=4_096_000, page_faults=1000, reuse=(far(4_096_000, written=True),))
-    use = use_of(row, machine(), 1.2e6)
+    use = utilization_of(row, machine(), 1.2e6)
     assert use.shares(1.2e6)["page faults"] == pytest.approx(1 / 1.2)
     assert label(use.shares(1.2e6)).bound == "page faults"
-    assert use_of(dataclasses.replace(row, page_faults=None), machine(), 1e6).fault_ns is None
+    assert utilization_of(dataclasses.replace(row, page_faults=None), machine(), 1e6).fault_ns is None
 
 
 def test_huge_pages_have_a_cost_of_their_own() -> None:
     huge = Ceiling("cpu", "page_fault.huge", None, 100_000.0, "ns", 0.0, "by hand")
     row = counted(bytes=1, page_faults=4, reuse=(far(8 << 20, written=True),))
-    assert use_of(row, machine(huge), 1e9).fault_ns == 400_000
+    assert utilization_of(row, machine(huge), 1e9).fault_ns == 400_000
 
 
 def test_one_thread_is_held_against_one_core() -> None:
@@ -227,26 +230,31 @@ def test_drift_is_that_of_what_the_roof_is_the_best_of() -> None:
 # ---- words -----------------------------------------------------------------------------------
 
 
+def line_of(found: Label, use: Utilization, time_ns: float, flops: int | None, faults: int | None) -> str:
+    return evidence_text(evidence_of(found, use, Call(time_ns, flops, faults)))
+
+
 def told(row: Any, time_ns: float, previous: Any = None) -> tuple[str, str | None]:
     here = machine()
-    use = use_of(row, here, time_ns)
+    use = utilization_of(row, here, time_ns)
     found = label(use.shares(time_ns))
-    line = evidence(found, use, flops=row.flops, faults=row.page_faults, time_ns=time_ns)
-    return line, advice(found, row, use, here, time_ns=time_ns, previous=previous)
+    line = line_of(found, use, time_ns, row.flops, row.page_faults)
+    tried = advice(found, row, use, here, time_ns=time_ns, previous=previous)
+    return line, None if tried is None else advice_text(tried)
 
 
 def test_evidence_has_the_figures_that_the_label_rests_on() -> None:
     assert told(counted(flops=80_000_000, bytes=100, reuse=(far(100),)), 1e6)[0] == "80 of 100 GFLOP/s fp32"
     memory = counted(flops=1_000_000, bytes=8_000_000, reuse=(far(8_000_000),))
     assert told(memory, 1e6)[0] == "8 of 10 GB/s dram, 8.00 MB; compute 1%"
-    assert told(counted(flops=4, bytes=48), 1250)[0] == "1.25 us of which dispatch 1.00 us"
+    assert told(counted(flops=4, bytes=48), 1250)[0] == "1.25 us, dispatch 1.00 us"
     faults = counted(bytes=4_096_000, page_faults=1000, reuse=(far(4_096_000, written=True),))
     assert told(faults, 1.2e6)[0].startswith("1,000 faults x 1.00 us of 1.20 ms")
 
 
 def test_no_part_is_larger_than_the_whole() -> None:
     line, dispatch = told(counted(flops=4, bytes=48), 541)
-    assert line == "541 ns; an empty dispatch takes 1.00 us"
+    assert line == "541 ns, empty dispatch 1.00 us"
     assert "no more than an empty one (1.00 us)" in str(dispatch)
     faults = counted(bytes=4_096_000, page_faults=1000, reuse=(far(4_096_000, written=True),))
     line, preallocate = told(faults, 477_000)
@@ -256,17 +264,17 @@ def test_no_part_is_larger_than_the_whole() -> None:
 
 def test_one_fault_is_no_faults() -> None:
     row = counted(bytes=4096, page_faults=1, reuse=(far(4096, written=True),))
-    use = use_of(row, machine(), 1400)
-    found = Label("page faults", "page faults", 0.7, None, None, 1.2)
-    line = evidence(found, use, flops=0, faults=1, time_ns=1400)
+    use = utilization_of(row, machine(), 1400)
+    found = Label(Bound.PAGE_FAULTS, Resource.PAGE_FAULTS, 0.7, None, None, 1.2)
+    line = line_of(found, use, 1400, 0, 1)
     assert line == "1 fault x 1.00 us of 1.40 us"
 
 
 def test_what_is_done_with_whole_numbers_are_no_flops() -> None:
     whole = Ceiling("cpu", "compute", "int8", 400e9, "flop_per_s", 0.0, "best: dot")
-    use = use_of(counted(flops=200_000_000, bytes=1, dtype="int8"), machine(whole), 1e6)
+    use = utilization_of(counted(flops=200_000_000, bytes=1, dtype="int8"), machine(whole), 1e6)
     found = label(use.shares(1e6))
-    line = evidence(found, use, flops=200_000_000, faults=0, time_ns=1e6)
+    line = line_of(found, use, 1e6, 200_000_000, 0)
     assert line == "200 of 400 GOP/s int8"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from gpuprof.analyze.roofline.similar import similar_to_first
+from gpuprof.analyze.roofline.similar_calls import similar_to_first
 
 
 @pytest.mark.parametrize(

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import pytest
 
-from gpuprof.analyze.roofline.rows import Roofline, RooflineDevice, Unmatched
+from gpuprof.analyze.roofline.build import Roofline
+from gpuprof.analyze.roofline.evidence import NoLabel
+from gpuprof.analyze.roofline.rows import RooflineDevice, Unmatched
 from gpuprof.render.roofline import roofline_page
 
 
 def without_label(*shares: float, device: str = "cpu") -> tuple[Unmatched, ...]:
     return tuple(
-        Unmatched(f"op{number}", "fc", 1, int(share * 1e6), share, "not counted", device)
+        Unmatched(f"op{number}", "fc", 1, int(share * 1e6), share, NoLabel.NOT_IN_COUNTED_CALL, device)
         for number, share in enumerate(shares)
     )
 
@@ -23,7 +25,7 @@ def roofline(unmatched: tuple[Unmatched, ...], *devices: RooflineDevice) -> Roof
 def told(found: Roofline) -> list[str]:
     """Return the lines about what is not labelled."""
     lines = found.to_text().splitlines()
-    first = next((at for at, line in enumerate(lines) if line.startswith("not labelled")), len(lines))
+    first = next((at for at, line in enumerate(lines) if line.startswith("no label")), len(lines))
     return lines[first:]
 
 
@@ -39,7 +41,7 @@ def told(found: Roofline) -> list[str]:
 )
 def test_what_is_not_listed_is_counted(shares: list[float], operators: list[str], rest: list[str]) -> None:
     heading, *lines = told(roofline(without_label(*shares)))
-    assert heading == f"not labelled, {sum(shares):.1%} of the time:"
+    assert heading == f"no label, {sum(shares):.1%} of the time:"
     assert [line.split()[1] for line in lines[: len(operators)]] == operators
     assert lines[len(operators) :] == rest
 

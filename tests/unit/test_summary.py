@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from gpuprof.analyze.call_tree import CallTree
+from gpuprof.analyze.processes import process_shares
 from gpuprof.analyze.summary import Summary, SummaryRow, summarize
 from gpuprof.analyze.text_table import cell_width
 from gpuprof.errors import RunError
@@ -451,6 +452,51 @@ def test_columns_that_say_nothing_are_left_out() -> None:
     assert head.split() == ["operator", "kind", "calls", "total", "own", "own", "%", "mean", "threads"]
 
 
+GELU, TANH = (
+    f"void at::native::vectorized_elementwise_kernel<4, at::native::{name}(at::TensorIteratorBase&)::"
+    "{lambda(float)#1}, std::array<char*, 2ul> >(int, T2, T3)"
+    for name in ("GeluCUDAKernelImpl", "tanh_kernel_cuda")
+)
+KERNELS = dataclasses.replace(
+    make_tree(
+        (0, "process", "python (10)", 1, 100, 100),
+        (1, "kernel", GELU, 2, 0, 0),
+        (1, "kernel", TANH, 3, 0, 0),
+        (1, "transfer", "copy pageable to device", 1, 0, 0),
+    ),
+    gpu_ns=np.array([0, 30, 20, 10], dtype=np.int64),
+)
+
+
+def test_kernels_are_shown_by_their_labels_and_keep_their_full_names() -> None:
+    summary = summarize(KERNELS, "kernel")
+    assert [(row.name, row.label) for row in summary.rows] == [
+        (GELU, "vectorized_elementwise_kernel<GeluCUDAKernelImpl>"),
+        (TANH, "vectorized_elementwise_kernel<tanh_kernel_cuda>"),
+        ("copy pageable to device", None),
+    ]
+    text = summary.to_text()
+    assert "vectorized_elementwise_kernel<GeluCUDAKernelImpl>" in text
+    assert max(map(len, text.splitlines()[:4])) <= 100
+    rows = summary.to_dict()["rows"]
+    assert (rows[0]["name"], rows[0]["label"]) == (GELU, "vectorized_elementwise_kernel<GeluCUDAKernelImpl>")
+
+
+def test_full_names_can_be_asked_for() -> None:
+    text = summarize(KERNELS, "kernel").to_text(full_names=True)
+    assert GELU in text
+    assert TANH in text
+
+
+def test_each_process_of_a_tree_has_its_share() -> None:
+    tree = dataclasses.replace(PROCESSES, gpu_ns=np.arange(len(PROCESSES), dtype=np.int64))
+    shares = process_shares(tree)
+    assert [share.process_id for share in shares] == list(dict.fromkeys(PROCESSES.process_id.tolist()))
+    assert sum(share.gpu_ns or 0 for share in shares) == int(tree.gpu_ns.sum())
+    assert sum(share.total_ns for share in shares) == int(PROCESSES.own_ns.sum())
+    assert {share.gpu_ns for share in process_shares(PROCESSES)} == {None}
+
+
 def test_the_dictionary_is_plain_json_with_units() -> None:
     values = summarize(PROCESSES, "operator").to_dict()
     assert json.loads(json.dumps(values, allow_nan=False)) == values
@@ -472,6 +518,7 @@ def test_the_dictionary_is_plain_json_with_units() -> None:
             "backward_own_ns": None,
             "flops": None,
             "bytes": None,
+            "label": None,
             "intensity": None,
             "flops_per_s": None,
             "bytes_per_s": None,

@@ -121,6 +121,16 @@ def test_a_table_with_hostile_names_keeps_its_width_and_lines() -> None:
     assert all(line.endswith("1 ns") for line in lines[1:])
 
 
+def test_different_names_that_are_cut_to_the_same_text_are_numbered() -> None:
+    columns = [Column("name", right=False), Column("n")]
+    names = [f"the same beginning {middle} and the same end" for middle in "aab"]
+    lines = text_table(columns, [(name, "1") for name in names], width=30).splitlines()[1:]
+    assert lines[0] == lines[1]
+    assert lines[0] != lines[2]
+    assert [line.split(" ~")[1][0] for line in lines] == ["1", "1", "2"]
+    assert max(map(len, lines)) <= 30
+
+
 def test_the_first_column_keeps_a_minimum() -> None:
     table = text_table([Column("name", right=False), Column("own")], [("n" * 50, "v" * 50)], width=40)
     assert table.splitlines()[1].startswith("nnnn")

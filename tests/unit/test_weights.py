@@ -20,9 +20,9 @@ from run_edits import forget_parts, parquet_of
 import gpuprof
 from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.calls import Calls, load_calls
+from gpuprof.analyze.metrics import by_launches, weights_of
 from gpuprof.analyze.node_labels import NOT_CLASSIFIED, bounds, layer_types
 from gpuprof.analyze.wall import on_wall
-from gpuprof.analyze.weights import by_launches, weights_of
 from gpuprof.cli.main import execute
 from gpuprof.run.format import KINDS
 

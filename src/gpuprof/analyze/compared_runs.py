@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from gpuprof.analyze.blocks import Blocks, cut_into_blocks, repeated_node
+from gpuprof.analyze.call_tree import on_gpu
 from gpuprof.analyze.calls import load_calls, load_gpu_calls
 from gpuprof.analyze.difference import Sample
 from gpuprof.analyze.union_tree import union_of
-from gpuprof.analyze.weight import on_gpu
 from gpuprof.run.facts import statuses_of
 
 if TYPE_CHECKING:

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuprof.analyze.aggregate import grouped, part_of
 from gpuprof.analyze.compared_runs import (
     ComparedRuns,
     load_compared,
@@ -19,7 +20,7 @@ from gpuprof.analyze.compared_runs import (
     warnings_of,
 )
 from gpuprof.analyze.difference import STATES, Difference, Scaling, can_scale_by_calls, compare
-from gpuprof.analyze.fold import grouped, part_of
+from gpuprof.analyze.kernel_labels import kernel_labels
 from gpuprof.analyze.summary import DEFAULT_TOP, MEMBER_KINDS, TABLE_WIDTH
 from gpuprof.analyze.text_table import (
     Column,
@@ -194,16 +195,17 @@ def _known(value: float) -> float | None:
 def _table(by: str, rows: Sequence[DifferenceRow], width: int) -> str:
     titles = ("old own", "new own", "change", "%", "interval", "calls")
     columns = [Column(by, right=False), *map(Column, titles), Column("", right=False)]
-    return text_table(columns, [_cells(row) for row in rows], width)
+    labels = kernel_labels(row.name for row in rows if row.kind == "kernel")
+    return text_table(columns, [_cells(row, labels) for row in rows], width)
 
 
-def _cells(row: DifferenceRow) -> list[str]:
+def _cells(row: DifferenceRow, labels: Mapping[str, str]) -> list[str]:
     interval = "-"
     if row.low_ns is not None and row.high_ns is not None:
         interval = f"{_signed(row.low_ns)} to {_signed(row.high_ns)}"
     calls = [format_count(round(count)) for count in (row.calls_old, row.calls_new)]
     return [
-        quoted_if_blank(row.name),
+        quoted_if_blank(labels.get(row.name, row.name) if row.kind == "kernel" else row.name),
         format_duration(row.old_ns),
         format_duration(row.new_ns),
         _signed(row.change_ns),

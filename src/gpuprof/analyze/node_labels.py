@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What else is known of the nodes of a call tree: the class of their layer, what binds them."""
+"""Facts about the nodes of a call tree: the class of their layer, their bottleneck."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
     from gpuprof.analyze.call_tree import CallTree
-    from gpuprof.analyze.roofline.rows import Roofline
+    from gpuprof.analyze.roofline.build import Roofline
 
 _LAYER, _OPERATOR, _BACKWARD = (KINDS.index(kind) for kind in ("layer", "operator", "backward"))
 NOT_CLASSIFIED = "not classified"
@@ -34,7 +34,7 @@ def layer_types(tree: CallTree, meta: Mapping[str, Any]) -> list[str | None] | N
 
 
 def bounds(tree: CallTree, roofline: Roofline) -> list[str]:
-    """Return what binds each layer and operator, by the roofline's rows of it that took the most time."""
+    """Return the bottleneck of each layer and operator, by its roofline rows with the most time."""
     layers: dict[tuple[str, str], str] = {(row.root, row.layer): row.bound for row in roofline.layers}
     times: dict[tuple[Where, str], Counter[str]] = defaultdict(Counter)
     for row in roofline.operators:

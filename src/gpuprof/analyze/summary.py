@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gpuprof.analyze.call_tree import CallTree
-from gpuprof.analyze.fold import Folded, fold, part_of
+from gpuprof.analyze.aggregate import Folded, fold, part_of
+from gpuprof.analyze.call_tree import CallTree, on_gpu
+from gpuprof.analyze.kernel_labels import kernel_labels
 from gpuprof.analyze.text_table import (
     Column,
     escape_text,
@@ -21,7 +22,6 @@ from gpuprof.analyze.text_table import (
     quoted_if_blank,
     text_table,
 )
-from gpuprof.analyze.weight import on_gpu
 from gpuprof.errors import RunError
 from gpuprof.run.format import KINDS
 
@@ -40,6 +40,7 @@ MEMBER_KINDS: dict[str, tuple[str, ...]] = {
 }
 # Whoever does not say what gets the first of these that has rows.
 _DEFAULT_ORDER = ("layer", "operator", "span", "python", "kernel")
+_LABELLED = "kernel"
 DEFAULT_TOP = 30
 TABLE_WIDTH = 100
 
@@ -52,6 +53,7 @@ _NOTHING_RECORDED = {
 }
 
 
+_ONE = "summary(process=...) or --process takes the id of one"
 _CHOICE = "summary(process=...) or --process takes an id or all"
 
 
@@ -83,6 +85,9 @@ class SummaryRow:
     operators in all its calls, and the rates hold them against its own time without the backward pass
     (`backward_own_ns`). They are None where they are not known, or where the calls of the model take times so
     different that they cannot all do the work that was counted.
+
+    `name` is the full one. Of a kernel, `label` is the function and what distinguishes it from the others of
+    the table (`gpuprof.analyze.kernel_labels`); it is None for everything else.
     """
 
     name: str
@@ -101,6 +106,12 @@ class SummaryRow:
     backward_own_ns: int | None = None
     flops: int | None = None
     bytes: int | None = None
+    label: str | None = None
+
+    @property
+    def shown_name(self) -> str:
+        """What a table shows: the label of a kernel, else the name."""
+        return self.name if self.label is None else self.label
 
     @property
     def intensity(self) -> float | None:
@@ -155,9 +166,17 @@ class Summary:
     def __str__(self) -> str:
         return self.to_text()
 
-    def to_text(self, top: int | None = DEFAULT_TOP, width: int = TABLE_WIDTH) -> str:
-        """Return the table of the `top` rows (None: all) and the notes, as plain text."""
+    def to_text(
+        self, top: int | None = DEFAULT_TOP, width: int = TABLE_WIDTH, *, full_names: bool = False
+    ) -> str:
+        """Return the table of the `top` rows (None: all) and the notes, as plain text.
+
+        Kernels have their labels; with `full_names`, names stand whole and the table is as wide as they are.
+        """
         shown = self.rows[:top]
+        if full_names:
+            shown = tuple(replace(row, label=None) for row in shown)
+            width += max((len(row.name) for row in shown), default=0)
         lines = [self._table(shown, width)] if shown else []
         if len(shown) < len(self.rows):
             lines.append(self._left_out(self.rows[len(shown) :]))
@@ -220,10 +239,11 @@ def _columns(by: str, rows: tuple[SummaryRow, ...]) -> tuple[list[Column], list[
     with_backward = any(row.backward_ns for row in rows)
     mean = "forward mean" if with_backward else "mean"
     every = [
-        (Column(by, right=False), [quoted_if_blank(row.name) for row in rows], True),
+        (Column(by, right=False), [quoted_if_blank(row.shown_name) for row in rows], True),
         (Column("kind", right=False), [row.kind for row in rows], any(row.kind != by for row in rows)),
         (Column("calls"), [format_count(row.calls) for row in rows], any(row.calls for row in rows)),
-        (Column("total"), [format_duration(row.total_ns) for row in rows], True),
+        # Nothing is nested in a kernel.
+        (Column("total"), [format_duration(row.total_ns) for row in rows], by != "kernel"),
         (Column("backward"), [format_duration(row.backward_ns) for row in rows], with_backward),
         (Column("own"), [format_duration(row.own_ns) for row in rows], True),
         (Column("own %"), [format_share(row.share) for row in rows], True),
@@ -294,6 +314,13 @@ def summarize(
     )
 
 
+def added_up_note(table: Summary) -> str | None:
+    """Say which processes a table of all of them holds; None where there is one."""
+    if len(table.processes) < 2:
+        return None
+    return f"times of {len(table.processes)} processes added up ({_listed(table.processes)}): {_ONE}"
+
+
 def _choose_processes(
     tree: CallTree, process: int | Literal["all"] | None
 ) -> tuple[tuple[int, ...], tuple[str, ...]]:
@@ -338,10 +365,13 @@ def _rows(folded: Folded, gpu_total_ns: int | None) -> tuple[SummaryRow, ...]:
     gpu_own = columns.get("gpu_own_ns", unknown)
     gpu_total = columns.get("gpu_total_ns", unknown)
     backward = columns.get("backward_ns", unknown)
+    kinds = [KINDS[code] for code in columns["kind"]]
+    labels = kernel_labels(name for name, kind in zip(folded.names, kinds, strict=True) if kind == _LABELLED)
     rows = [
         SummaryRow(
             name=name,
-            kind=KINDS[columns["kind"][index]],
+            kind=kinds[index],
+            label=labels.get(name) if kinds[index] == _LABELLED else None,
             calls=columns["calls"][index],
             total_ns=columns["total_ns"][index],
             own_ns=columns["own_ns"][index],

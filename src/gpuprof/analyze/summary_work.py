@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.analyze.call_tree import CallTree
-from gpuprof.analyze.roofline.similar import given_alike, similar_to_first
+from gpuprof.analyze.roofline.similar_calls import given_alike, similar_to_first
 from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:

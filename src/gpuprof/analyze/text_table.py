@@ -34,15 +34,32 @@ def text_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: 
     """Lay out `rows` under `columns`, at most `width` terminal cells wide, without a final newline.
 
     Cells may hold any text: it is escaped. The first column gives way, its cells shortened in the
-    middle, since a name's beginning and end tell more than its middle. Where the other columns
-    leave it less than `MIN_FLEXIBLE_WIDTH` cells, it keeps that many and the table gets wider.
+    middle, since a name's beginning and end tell more than its middle; different names that would read the
+    same are numbered. Where the other columns leave it less than `MIN_FLEXIBLE_WIDTH` cells, it keeps that
+    many and the table gets wider.
     """
     cells = [[column.title for column in columns]]
     cells += [[escape_text(cell) for cell in row] for row in rows]
     widths = [max(map(cell_width, column)) for column in zip(*cells, strict=True)]
     room = width - sum(len(GAP) + other for other in widths[1:])
     widths[0] = min(widths[0], max(room, MIN_FLEXIBLE_WIDTH))
-    return "\n".join(_line(columns, row, widths) for row in cells)
+    names = _shortened([row[0] for row in cells], widths[0])
+    lines = ([name, *row[1:]] for name, row in zip(names, cells, strict=True))
+    return "\n".join(_line(columns, line, widths) for line in lines)
+
+
+def _shortened(cells: Sequence[str], width: int) -> list[str]:
+    """Shorten cells to a width; those that are cut to the same text, and differ, get numbers."""
+    short = [shorten(cell, width) for cell in cells]
+    originals: dict[str, dict[str, None]] = {}
+    for cell, text in zip(cells, short, strict=True):
+        originals.setdefault(text, {})[cell] = None
+    found = []
+    for cell, text in zip(cells, short, strict=True):
+        alike = list(originals[text])
+        mark = f" ~{alike.index(cell) + 1}" if len(alike) > 1 else ""
+        found.append(shorten(cell, max(width - len(mark), len(ELLIPSIS))) + mark)
+    return found
 
 
 def wrapped(text: str, width: int = 100, indent: str = "  ") -> str:
@@ -53,10 +70,9 @@ def wrapped(text: str, width: int = 100, indent: str = "  ") -> str:
 
 
 def _line(columns: Sequence[Column], row: Sequence[str], widths: Sequence[int]) -> str:
-    first = shorten(row[0], widths[0])
     padded = [
         _pad(cell, width, right=column.right)
-        for column, cell, width in zip(columns, (first, *row[1:]), widths, strict=True)
+        for column, cell, width in zip(columns, row, widths, strict=True)
     ]
     return GAP.join(padded).rstrip()
 

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 
 import numpy as np
 
+from gpuprof.analyze.call_tree import subtree_sums
 from gpuprof.analyze.roofline.counted import plain_name
-from gpuprof.analyze.roofline.similar import given_alike
+from gpuprof.analyze.roofline.similar_calls import given_alike
 from gpuprof.analyze.summary_work import root_calls, why_unlike
-from gpuprof.analyze.weight import subtree_sums
 from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:

@@ -115,10 +115,9 @@ def _line(check: Check, widest: int) -> str:
 
 def _print_ceilings(refresh: bool, as_json: bool) -> None:
     """Show the ceilings; those of the cache are compared with a quick new measurement."""
-    from gpuprof.analyze.ceilings import measure_ceilings
-    from gpuprof.analyze.ceilings_cache import are_cached, load_ceilings
-    from gpuprof.analyze.ceilings_table import ceilings_table, drift_text, gpu_ceilings_table
-    from gpuprof.analyze.gpu_ceilings_cache import load_gpu_ceilings
+    from gpuprof.analyze.ceilings.cache import are_cached, load_ceilings, load_gpu_ceilings
+    from gpuprof.analyze.ceilings.cpu import measure_ceilings
+    from gpuprof.analyze.ceilings.text import ceilings_table, drift_text, gpu_ceilings_table
 
     # How long GPUs take nobody knows before a process of their own has looked.
     takes = "again, for about 2" if not refresh and are_cached() else "for about 10"

@@ -12,7 +12,7 @@ import click
 from gpuprof.cli.sides import SidesCommand, check_sides
 
 if TYPE_CHECKING:
-    from gpuprof.analyze.weights import WeightName
+    from gpuprof.analyze.metrics import WeightName
     from gpuprof.api import Run
 
 _LONGEST_NAME = 255  # bytes, on all usual file systems

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,16 +12,35 @@ from gpuprof.analyze.text_table import format_bytes, format_count, format_durati
 from gpuprof.record.facts import Method, SourceStatus
 from gpuprof.run.facts import damage_in, notes_of, statuses_of
 from gpuprof.run.losses import losses
-from gpuprof.text.facts import damage_text, loss_text, method_text, note_text, reason_text
+from gpuprof.text.facts import (
+    damage_text,
+    loss_text,
+    method_text,
+    not_imported_text,
+    note_text,
+    reason_text,
+)
 
 if TYPE_CHECKING:
     from gpuprof.analyze.devices import DeviceUse
+    from gpuprof.analyze.processes import ProcessShare
 
 LABEL_WIDTH = 9
 
 
-def header(path: Path, meta: Mapping[str, Any], devices: Sequence[DeviceUse] = ()) -> str:
-    """Return the run's facts, a line each; what `meta` does not tell has no line."""
+MOST_PROCESSES = 16
+
+
+def header(
+    path: Path,
+    meta: Mapping[str, Any],
+    devices: Sequence[DeviceUse] = (),
+    processes: Sequence[ProcessShare] = (),
+) -> str:
+    """Return the run's facts, a line each; what `meta` lacks has no line.
+
+    `processes` are those of a capture, which have a line each where there are several.
+    """
     state = "complete" if meta.get("complete") else "incomplete: it holds what could be recovered"
     facts = [
         ("run", f"{path.name} ({state})"),
@@ -31,7 +50,10 @@ def header(path: Path, meta: Mapping[str, Any], devices: Sequence[DeviceUse] = (
         ("sources", _sources(statuses_of(meta))),
         ("python", _stacks(meta.get("stacks"))),
         *((f"device {use.device}", _device(use)) for use in devices),
+        *(_described(each) for each in ([] if devices else meta.get("devices") or ())),
+        *_processes(processes),
         ("lost", _lost(meta)),
+        ("left out", not_imported_text(meta.get("not_imported") or ())),
         *(("damage", damage_text(each.to_plain())) for each in damage_in(meta)),
         *(("note", note_text(each.to_plain())) for each in notes_of(meta)),
     ]
@@ -119,6 +141,29 @@ def _device(use: DeviceUse) -> str:
         words.append(f"at most {format_bytes(use.memory_peak_bytes)}{total} memory used")
     words += [f"throttled by {reason} in {share:.0%} of readings" for reason, share in use.throttled.items()]
     return ", ".join(word for word in words if word)
+
+
+def _described(device: Mapping[str, Any]) -> tuple[str, str]:
+    """Say what a device is of which nothing was read, as one of an imported capture."""
+    words = [device.get("name")]
+    if device.get("memory_bytes"):
+        words.append(f"{format_bytes(device['memory_bytes'])} memory")
+    if device.get("multiprocessors"):
+        words.append(_counted(device["multiprocessors"], "multiprocessor"))
+    if device.get("compute_capability"):
+        words.append(f"compute capability {device['compute_capability']}")
+    return f"device {device.get('index')}", ", ".join(str(word) for word in words if word)
+
+
+def _processes(processes: Sequence[ProcessShare]) -> Iterator[tuple[str, str]]:
+    if len(processes) < 2:
+        return
+    for each in processes[:MOST_PROCESSES]:
+        on_gpu = "" if each.gpu_ns is None else f", {format_duration(each.gpu_ns)} on GPUs"
+        calls = _counted(each.calls, "call")
+        yield "process", f"{each.name}: {calls}, {format_duration(each.total_ns)} on threads{on_gpu}"
+    if len(processes) > MOST_PROCESSES:
+        yield "process", f"... and {len(processes) - MOST_PROCESSES:,} more"
 
 
 # Ways to record that a reader should know of.

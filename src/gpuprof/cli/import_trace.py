@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from gpuprof.run.facts import damage_in, notes_of
-from gpuprof.text.facts import damage_text, note_text
+from gpuprof.text.facts import damage_text, not_imported_text, note_text
 
 _ENDINGS = (".gz", ".json", ".sqlite", ".db", ".trace", ".pt")
 
@@ -26,8 +26,10 @@ def import_trace(trace: str, out: str | None) -> None:
     from gpuprof.cli.header import outline
 
     run = api.import_trace(trace, Path(out) if out is not None else default_run(Path(trace)))
-    damage = [damage_text(each.to_plain()) for each in damage_in(run.meta)]
-    for line in (*damage, *(note_text(each.to_plain()) for each in notes_of(run.meta))):
+    left_out = not_imported_text(run.meta.get("not_imported") or ())
+    lines = [damage_text(each.to_plain()) for each in damage_in(run.meta)]
+    lines += [f"not imported: {left_out}"] if left_out else []
+    for line in (*lines, *(note_text(each.to_plain()) for each in notes_of(run.meta))):
         click.echo(f"gpuprof: {escape_text(line)}", err=True)
     command = escape_text(f"gpuprof summary {shlex.quote(str(run.path))}")
     click.echo(

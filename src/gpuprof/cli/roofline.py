@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof roofline`: what binds each layer and operator of a run."""
+"""`gpuprof roofline`: the bottleneck of each layer and operator of a run."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ if TYPE_CHECKING:
     from gpuprof.analyze.roofline.rows import RooflineKind
 
 
-@click.command("roofline", short_help="Print what binds the layers and operators of a run.")
+@click.command("roofline", short_help="Print the bottleneck of each layer and operator of a run.")
 @click.argument("run", metavar="R")
-@click.option("-o", "--output", metavar="F.html", help="Write the plot as one offline page too.")
+@click.option("-o", "--output", metavar="F.html", help="Also write the plot to F.html as one offline page.")
 @click.option(
     "--by",
     type=click.Choice(["layer", "operator", "kernel"]),
     default="operator",
-    help="Rows of the table; the default is operator.",
+    help="Choose the rows of the table. Default: operator.",
 )
 @click.option("--top", type=click.IntRange(min=1), metavar="N", help="Show the N longest rows.")
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 def roofline(run: str, output: str | None, by: RooflineKind, top: int | None, as_json: bool) -> None:
-    """Print what binds the layers and operators of the run R, how far from the roof, and how sure.
+    """Print the bottleneck of each layer and operator of the run R, its utilization and the confidence.
 
     The run must hold counted work: gpuprof run --work, or gpuprof.profile(model, work=True).
     """
@@ -37,13 +37,13 @@ def roofline(run: str, output: str | None, by: RooflineKind, top: int | None, as
     path = Path(output) if output is not None else None
     if path is not None:
         if path.is_dir():
-            raise click.ClickException(f"{path} is a folder: give -o the name of a file, such as roof.html")
+            raise click.ClickException(f"{path} is a folder: give -o a file name, such as roof.html")
         check_output(path)
     recorded = api.open(run)
     found = recorded.roofline(path)
     if by == "kernel" and not found.kernels:
         raise RunError(
-            f"{recorded.path}: no kernel was recorded, so there is no roofline by kernel: take --by operator "
+            f"{recorded.path}: no kernel was recorded, so there is no roofline by kernel: use --by operator "
             "or --by layer"
         )
     if as_json:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuprof.errors import NothingRecordedError, NotRecordedError, RunError
-from gpuprof.record.options import OtherProfiler, RecordingOptions, WhichCeilings
+from gpuprof.record.options import GpuOption, OtherProfiler, RecordingOptions, WhichCeilings
 
 if TYPE_CHECKING:
     from gpuprof.api import Run
@@ -71,6 +71,9 @@ class ProgramCommand(click.Command):
 @click.option("--no-layers", is_flag=True, help="Leave out the models' layers.")
 @click.option("--no-gpu", is_flag=True, help="Leave out samples of the GPUs, and what they do.")
 @click.option(
+    "--whole-graphs", is_flag=True, help="Record a CUDA graph's replay as one unit, without its kernels."
+)
+@click.option(
     "--work", is_flag=True, help="Count FLOPs and bytes after the program has ended, for gpuprof roofline."
 )
 @click.option(
@@ -100,6 +103,7 @@ def run(
     no_operators: bool,
     no_layers: bool,
     no_gpu: bool,
+    whole_graphs: bool,
     work: bool,
     ceilings: WhichCeilings,
     counters: bool,
@@ -115,7 +119,7 @@ def run(
     options = RecordingOptions(
         operators=not no_operators,
         layers=not no_layers,
-        gpu=False if no_gpu else "auto",
+        gpu=_gpu_option(no_gpu=no_gpu, whole_graphs=whole_graphs),
         work=work,
         ceilings=ceilings,
         counters=counters,
@@ -137,6 +141,12 @@ def run(
         if not isinstance(recorded, NotRecordedError):  # that was told before the program began
             click.echo(f"gpuprof: {_ending(recorded)}", err=True)
     context.exit(exit_code)
+
+
+def _gpu_option(*, no_gpu: bool, whole_graphs: bool) -> GpuOption:
+    if no_gpu and whole_graphs:
+        raise click.UsageError("--whole-graphs is for what GPUs do: leave --no-gpu out.")
+    return False if no_gpu else "whole-graphs" if whole_graphs else "auto"
 
 
 def _check(options: RecordingOptions) -> None:
@@ -180,6 +190,7 @@ def _check_alone(options: RecordingOptions) -> None:
         "--no-operators": not options.operators,
         "--no-layers": not options.layers,
         "--no-gpu": options.gpu is False,
+        "--whole-graphs": options.gpu == "whole-graphs",
         "--work": options.work,
         "--counters": options.counters,
         "--children": options.children,

@@ -40,7 +40,7 @@ def _parse_process(
     "--process",
     metavar="PID|all",
     callback=_parse_process,
-    help="Summarise this process; the default is the first.",
+    help="Summarise this process; the default is the first, of an imported run all.",
 )
 @click.option(
     "--against",
@@ -54,6 +54,7 @@ def _parse_process(
     default="none",
     help="With --against: times as they are, for as many repetitions, or of the same total.",
 )
+@click.option("--full-names", is_flag=True, help="Print the full names of kernels, not their labels.")
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 def summary(
     runs: tuple[str, ...],
@@ -62,6 +63,7 @@ def summary(
     process: int | Literal["all"] | None,
     against: tuple[str, ...],
     scale: Scaling,
+    full_names: bool,
     as_json: bool,
 ) -> None:
     """Print where the time of the run R went, by layer unless told otherwise.
@@ -69,6 +71,7 @@ def summary(
     With --against, R is one new run or several, and the table tells what changed and what is chance.
     """
     from gpuprof import api
+    from gpuprof.analyze.processes import process_shares
 
     check_sides(runs, against)
     if against:
@@ -81,11 +84,13 @@ def summary(
     recorded = api.open(runs[0])
     table = recorded.summary(by, process=process)
     devices = _devices(recorded)
+    processes = process_shares(recorded.call_tree) if recorded.meta.get("imported") else []
     if as_json:
         values = {
             "run": str(recorded.path),
             "meta": recorded.meta,
             "devices": [dataclasses.asdict(use) for use in devices],
+            "processes": [dataclasses.asdict(each) for each in processes],
             "summary": table.to_dict(top),
         }
         click.echo(json.dumps(values, indent=2))
@@ -93,9 +98,9 @@ def summary(
     from gpuprof.analyze.summary import DEFAULT_TOP
     from gpuprof.cli.header import header
 
-    click.echo(header(recorded.path, recorded.meta, devices))
+    click.echo(header(recorded.path, recorded.meta, devices, processes))
     click.echo()
-    click.echo(table.to_text(top or DEFAULT_TOP))
+    click.echo(table.to_text(top or DEFAULT_TOP, full_names=full_names))
 
 
 def _print_difference(

@@ -82,6 +82,8 @@ class Reason(str, Enum):
     PROFILER_WAS_ACTIVE = "profiler_was_active"
     FORKED_AFTER_CUDA = "forked_after_cuda"
     GPU_AND_EVENTS_REFUSED = "gpu_and_events_refused"
+    CALLBACKS_OF_KINETO = "callbacks_of_kineto"  # launches come from records of calls
+    CALLBACKS_OF_OTHER = "callbacks_of_other"  # likewise
     NO_MODEL_CALLED = "no_model_called"
     NO_MODEL_ON_GPU = "no_model_on_gpu"
     COUNTERS_REFUSED = "counters_refused"
@@ -126,6 +128,8 @@ class NoteCode(str, Enum):
     GPU_PROBLEM = "gpu_problem"
     GPU_DROPPED = "gpu_dropped"
     GPU_UNFINISHED = "gpu_unfinished"
+    GPU_OUTSIDE = "gpu_outside"
+    NO_WHOLE_GRAPHS = "no_whole_graphs"
     GPU_TRUNCATED = "gpu_truncated"
     GPU_TIMES_OF_LAYERS = "gpu_times_of_layers"
     EVENTS_PROBLEM = "events_problem"
@@ -133,6 +137,7 @@ class NoteCode(str, Enum):
     LAYERS_NOT_ENDED = "layers_not_ended"
     GPU_COUNTS_UNKNOWN = "gpu_counts_unknown"
     FOREIGN_GRAPHS = "foreign_graphs"
+    UNSEEN_GRAPHS = "unseen_graphs"
     UNLAUNCHED = "unlaunched"
     PROGRAM_USED_PROFILER = "program_used_profiler"
     PROFILER_COULD_NOT_WRITE = "profiler_could_not_write"

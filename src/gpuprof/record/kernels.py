@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof import _native
+from gpuprof.record.cupti_holder import MULTIPLE_SUBSCRIBERS, CuptiHolder, find_holder
 from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, error_line, note
 from gpuprof.record.forked_gpu import at_end_of_child, write_told
 from gpuprof.record.layer_timer import LayerTimer
@@ -57,13 +58,21 @@ class KernelSource:
 
     `report` is called with the method's line when that changes after the start. `totals` are those of
     docs/run-format.md, None while nothing was recorded. Where CUPTI refuses, and layers are recorded, those
-    are timed instead. A child that was forked before it used CUDA is recorded as well, and tells what it
-    knows in a file in `folder`.
+    are timed instead. Where another tool that is idle has CUPTI's callbacks, launches come from records of
+    calls. `whole_graphs`: a CUDA graph's replay is one record. A child that was forked before it used CUDA is
+    recorded as well, and leaves what it knows in a file in `folder`.
     """
 
     def __init__(
-        self, report: Callable[[SourceStatus], None], folder: Path | None = None, *, layers: bool = False
+        self,
+        report: Callable[[SourceStatus], None],
+        folder: Path | None = None,
+        *,
+        layers: bool = False,
+        whole_graphs: bool = False,
     ) -> None:
+        self._whole_graphs = whole_graphs
+        self._holder: CuptiHolder | None = None
         self._report = report
         self._folder = folder
         self._timer = LayerTimer() if layers else None
@@ -79,9 +88,10 @@ class KernelSource:
     @property
     def totals(self) -> dict[str, Any] | None:
         """What was recorded, counted."""
+        holder = {"holder": None if self._holder is None else self._holder.facts()}
         if self._timer is not None and self._timer.totals is not None:
-            return self._timer.totals
-        return None if self._facts is None else {**self._facts, **self._counts}
+            return {**self._timer.totals, **holder}
+        return None if self._facts is None else {**self._facts, **self._counts, **holder}
 
     def start(self) -> SourceStatus:
         """Begin; torch is imported. Returns the source's status."""
@@ -178,26 +188,52 @@ class KernelSource:
     def _time_layers(self, why: str) -> SourceStatus:
         failure = why if self._timer is None else self._timer.start()
         if not failure:
-            return SourceStatus.on(Method.CUDA_EVENTS, Reason.GPU_REFUSED, detail=why)
+            return SourceStatus.on(Method.CUDA_EVENTS, Reason.GPU_REFUSED, detail=why, **self._holder_facts())
         if failure == why:
-            return SourceStatus.off(Reason.GPU_REFUSED, detail=why)
-        return SourceStatus.off(Reason.GPU_AND_EVENTS_REFUSED, detail=why, events=failure)
+            return SourceStatus.off(Reason.GPU_REFUSED, detail=why, **self._holder_facts())
+        refused = {"detail": why, "events": failure, **self._holder_facts()}
+        return SourceStatus.off(Reason.GPU_AND_EVENTS_REFUSED, **refused)
+
+    def _holder_facts(self) -> dict[str, Any]:
+        return {} if self._holder is None else {"holder": self._holder.facts(), **self._holder.values}
 
     def _status(self) -> SourceStatus:
         assert self._facts is not None
         version, path = self._facts["cupti_version"], self._facts["cupti_path"]
-        return SourceStatus.on(Method.CUPTI, version=version, path=path)
+        if self._facts["launches"] == "callbacks" or self._holder is None:
+            return SourceStatus.on(Method.CUPTI, version=version, path=path)
+        reason = Reason.CALLBACKS_OF_KINETO if self._holder.code == "kineto" else Reason.CALLBACKS_OF_OTHER
+        return SourceStatus.on(Method.CUPTI, reason, version=version, path=path, **self._holder_facts())
 
     def _switch_on(self) -> str:
-        started = _native.gpu_start([os.fsencode(folder) for folder in cupti_folders()])
+        started = self._start_native(callbacks=True)
+        launches = "callbacks"
+        if started["error"] == MULTIPLE_SUBSCRIBERS:
+            self._holder = find_holder()
+            if self._holder.is_recording:
+                return f"{self._holder} records with CUPTI (error {MULTIPLE_SUBSCRIBERS}): end it first"
+            started, launches = self._start_native(callbacks=False), "calls"
         for line in started["notes"]:
             self._note(note(NoteCode.GPU, text=line))
-        reason: str = started["reason"]
-        if not reason:
-            self._on = True
-            self._facts = self._facts or {"clock_error_ns": None, "problem": None}
-            self._facts |= {"cupti_version": started["version"], "cupti_path": started["path"]}
+        if not (reason := str(started["reason"])):
+            self._take_started(started, launches)
+        elif launches == "calls":
+            return f"{self._holder} has CUPTI's callbacks, and records of calls are refused: {reason}"
         return reason
+
+    def _start_native(self, *, callbacks: bool) -> dict[str, Any]:
+        folders = [os.fsencode(folder) for folder in cupti_folders()]
+        return _native.gpu_start(folders, callbacks, self._whole_graphs)
+
+    def _take_started(self, started: dict[str, Any], launches: str) -> None:
+        self._on = True
+        self._facts = self._facts or {"clock": "steady", "clock_error_ns": None, "problem": None}
+        self._facts |= {"cupti_version": started["version"], "cupti_path": started["path"]}
+        # Calls stay once they stood in: the graphs of that time are units in the run.
+        launches = "calls" if self._facts.get("launches") == "calls" else launches
+        self._facts |= {"launches": launches, "whole_graphs": started["whole_graphs"]}
+        if self._whole_graphs and not started["whole_graphs"]:
+            self._note(note(NoteCode.NO_WHOLE_GRAPHS))
 
     def _stop_timer(self) -> None:
         if self._timer is not None and self._timer.is_on:
@@ -211,8 +247,11 @@ class KernelSource:
         self._on = False
         totals = _native.gpu_stop()
         problem, error_ns = totals.pop("problem"), totals.pop("clock_error_ns")
+        clock = totals.pop("clock")
         self._counts.update(totals)
         assert self._facts is not None
+        if clock != "steady":
+            self._facts["clock"] = clock
         if error_ns is not None:
             self._facts["clock_error_ns"] = max(error_ns, self._facts["clock_error_ns"] or 0)
         self._facts["problem"] = self._facts["problem"] or problem or None
@@ -225,6 +264,8 @@ class KernelSource:
             self._note(note(NoteCode.GPU_DROPPED, count=totals["dropped"]))
         if totals["unfinished"]:
             self._note(note(NoteCode.GPU_UNFINISHED, count=totals["unfinished"]))
+        if totals["outside"]:
+            self._note(note(NoteCode.GPU_OUTSIDE, count=totals["outside"]))
         if totals["truncated"]:
             self._note(note(NoteCode.GPU_TRUNCATED, count=totals["truncated"]))
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-GpuOption: TypeAlias = Literal["auto"] | bool
+GpuOption: TypeAlias = Literal["auto", "whole-graphs"] | bool
 WhichCeilings: TypeAlias = Literal["cached", "around"]
 OtherProfiler: TypeAlias = Literal["torch", "pyinstrument", "cprofile"]
 
@@ -17,7 +17,8 @@ OtherProfiler: TypeAlias = Literal["torch", "pyinstrument", "cprofile"]
 class RecordingOptions:
     """What a recording takes.
 
-    `gpu` is for device samples and GPU records: "auto" takes both where an NVIDIA driver is. `ceilings` are
+    `gpu` is for device samples and GPU records: "auto" takes both where an NVIDIA driver is, and so does
+    "whole-graphs", but with one record for a replay of a CUDA graph in place of its kernels. `ceilings` are
     those that `work` is compared with. `children` are Python processes that a program starts. `profiler`
     replaces the recording by that profiler alone.
     """

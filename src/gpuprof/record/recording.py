@@ -216,7 +216,9 @@ class Recording:
 
     def _start_samples(self) -> None:
         # First, since its process has to be up before it reads; so it is also the last to be stopped.
-        self._start_source("samples", DeviceSampleSource(self.path / SEGMENTS, wanted=self._options.gpu))
+        self._start_source(
+            "samples", DeviceSampleSource(self.path / SEGMENTS, wanted=self._options.gpu is not False)
+        )
 
     def _torch_imported(self) -> None:
         if os.getpid() == self._process_id and _native.is_recording():
@@ -227,7 +229,12 @@ class Recording:
 
     def _start_torch_sources(self) -> None:
         sources: dict[str, _Source] = {
-            "kernels": KernelSource(self._kernels_began, self.path / SEGMENTS, layers=self._wanted["layers"]),
+            "kernels": KernelSource(
+                self._kernels_began,
+                self.path / SEGMENTS,
+                layers=self._wanted["layers"],
+                whole_graphs=self._options.gpu == "whole-graphs",
+            ),
             "layers": LayerSource(self._modules, self._first_calls),
             # Before the operators, since it calls some of its own.
             "backward_layers": BackwardLayerSource(),

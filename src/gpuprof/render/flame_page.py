@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuprof.analyze.call_tree import has_gpu_time
 from gpuprof.analyze.compared_runs import (
     ComparedRuns,
     TimeWeight,
@@ -19,10 +20,9 @@ from gpuprof.analyze.compared_runs import (
     warnings_of,
 )
 from gpuprof.analyze.difference import Sample, Scaling, can_scale_by_calls, compare
+from gpuprof.analyze.metrics import WEIGHTS, chosen_weight, weights_of
 from gpuprof.analyze.node_labels import bounds, layer_types
 from gpuprof.analyze.roofline.build import build_roofline
-from gpuprof.analyze.weight import has_gpu_time
-from gpuprof.analyze.weights import WEIGHTS, chosen_weight, weights_of
 from gpuprof.errors import RunError
 from gpuprof.render.flame_views import (
     Colouring,

@@ -13,6 +13,7 @@ import numpy as np
 
 from gpuprof.analyze.difference import Change, Difference, Scaling
 from gpuprof.analyze.node_labels import NOT_CLASSIFIED
+from gpuprof.analyze.roofline.labels import Bound
 from gpuprof.render.page import readable
 from gpuprof.render.shown_tree import Shown
 
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from gpuprof.analyze.call_tree import CallTree
-    from gpuprof.analyze.weights import Weight, WeightName
+    from gpuprof.analyze.metrics import Weight, WeightName
 
     Array = npt.NDArray[Any]
 
@@ -40,14 +41,14 @@ _SCALINGS: dict[Scaling, str] = {
 }
 # The order of the colours, so that a bound has the same in every page.
 _BOUNDS = (
-    "compute",
-    "memory",
-    "latency",
-    "page faults",
-    "balanced",
-    "under-utilised",
-    "unknown",
-    "launch",
+    Bound.COMPUTE,
+    Bound.MEMORY,
+    Bound.LATENCY,
+    Bound.PAGE_FAULTS,
+    Bound.NO_DOMINANT,
+    Bound.UNDERUTILIZED,
+    Bound.UNKNOWN,
+    Bound.LAUNCH,
     NOT_CLASSIFIED,
 )
 _MOST_TYPES = 7

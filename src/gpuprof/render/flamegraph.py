@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from gpuprof.analyze.aggregate import grouped, part_of
 from gpuprof.analyze.difference import STATES
-from gpuprof.analyze.fold import grouped, part_of
 from gpuprof.analyze.text_table import quoted_if_blank
 from gpuprof.render.flame_views import Colouring, View, first_of
 from gpuprof.render.page import (

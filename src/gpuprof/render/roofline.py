@@ -7,9 +7,10 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from gpuprof.analyze.ceiling_rows import GPU
-from gpuprof.analyze.roofline.rows import Roofline, RooflineDevice, RooflineKind, RooflineRow
-from gpuprof.analyze.roofline.text import device_title, share_text, unmatched_rest, unmatched_text
+from gpuprof.analyze.ceilings.ceiling import GPU
+from gpuprof.analyze.roofline.rows import RooflineData, RooflineDevice, RooflineKind, RooflineRow
+from gpuprof.analyze.roofline.table import device_title, share_text, unmatched_rest, unmatched_text
+from gpuprof.analyze.roofline.text import note_text, reason_text
 from gpuprof.render.page import (
     asset,
     duration,
@@ -29,11 +30,11 @@ _KINDS: tuple[RooflineKind, ...] = ("operator", "layer", "kernel")
 _MOST_ROWS = 400
 _STATIC_ROWS = 50
 _UNMATCHED_ROWS = 12
-# What is not of use in the page.
+# The page has no use for these.
 _LEFT_OUT = ("kind", "root", "layer", "ordinal", "timing_spread")
 
 
-def roofline_page(roofline: Roofline, *, title: str, subtitle: str) -> str:
+def roofline_page(roofline: RooflineData, *, title: str, subtitle: str) -> str:
     """Return a self-contained HTML page that shows `roofline`; it is meant to be written as UTF-8."""
     script = page_script("roofline.js")
     style = page_style("kit/page.css", "roofline/roofline.css")
@@ -47,7 +48,7 @@ def roofline_page(roofline: Roofline, *, title: str, subtitle: str) -> str:
             "subtitle": escaped(subtitle),
             "base": _base(roofline.ran_on[0])[0],
             "base_title": _base(roofline.ran_on[0])[1],
-            "notes": notes_list(roofline.notes),
+            "notes": notes_list([note_text(note) for note in roofline.notes]),
             "total": escaped(duration(roofline.ran_on[0].total_ns)),
             "matched": escaped(_percent(roofline.ran_on[0].matched_share)),
             "advice": _advice(roofline),
@@ -58,11 +59,11 @@ def roofline_page(roofline: Roofline, *, title: str, subtitle: str) -> str:
     )
 
 
-def _data(roofline: Roofline) -> dict[str, Any]:
+def _data(roofline: RooflineData) -> dict[str, Any]:
     return {"devices": [_device_data(roofline, device) for device in roofline.ran_on]}
 
 
-def _device_data(roofline: Roofline, device: RooflineDevice) -> dict[str, Any]:
+def _device_data(roofline: RooflineData, device: RooflineDevice) -> dict[str, Any]:
     """Return the rows of one device, and the ceilings that they are compared with."""
     rows = {by: [row for row in roofline.rows(by) if row.device == device.device] for by in _KINDS}
     used = {row.roof for row in rows["operator"]} | {"compute fp32"}
@@ -77,7 +78,7 @@ def _device_data(roofline: Roofline, device: RooflineDevice) -> dict[str, Any]:
         "counts": {by: len(found) for by, found in rows.items()},
         "ceilings": [
             {"resource": row.resource, "dtype": row.dtype, "value": row.value}
-            for row in roofline.roofs_of(device.device)
+            for row in roofline.ceilings_of(device.device)
             if row.resource != "compute" or f"compute {row.dtype}" in used
         ],
     }
@@ -85,18 +86,18 @@ def _device_data(roofline: Roofline, device: RooflineDevice) -> dict[str, Any]:
 
 def _row(row: RooflineRow) -> dict[str, Any]:
     values = {key: value for key, value in row.as_dict().items() if key not in _LEFT_OUT}
-    advice = None if row.advice is None else readable(_with_micro(row.advice))
-    evidence = readable(_with_micro(row.evidence))
+    advice = readable(_with_micro(row.advice_text)) if row.advice_text else None
+    evidence = readable(_with_micro(row.evidence_text))
     return {**values, "name": readable(row.name), "evidence": evidence, "advice": advice}
 
 
 def _with_micro(text: str) -> str:
-    """Write microseconds as the times of the page are written; a terminal may know letters alone."""
+    """Write microseconds as the other times of the page; a terminal may have only ASCII letters."""
     return _MICROSECONDS.sub(" µs", text)
 
 
 def _base(device: RooflineDevice) -> tuple[str, str]:
-    """Return what the time of a device is, and a sentence about it."""
+    """Return the name of a device's time base, and a sentence about it."""
     if device.device.startswith(GPU):
         return "GPU time", "Kernels, copies and fills on this GPU, added up"
     return "In calls", "Time inside of recorded calls; Python between them is in no row"
@@ -106,22 +107,22 @@ def _percent(share: float | None) -> str:
     return "–" if share is None else f"{share:.1%}"
 
 
-def _advice(roofline: Roofline) -> str:
+def _advice(roofline: RooflineData) -> str:
     items = "".join(
         f"<li><b>{escaped(row.name)} ({escaped(share_text(roofline, row))})</b>"
-        f"{escaped(_with_micro(row.advice))}.</li>"
+        f"{escaped(_with_micro(row.advice_text))}.</li>"
         for row in roofline.operators
-        if row.advice is not None
+        if row.advice_text
     )
     return f'<section><h2>What to try</h2><ul class="advice">{items}</ul></section>' if items else ""
 
 
-def _unmatched(roofline: Roofline) -> str:
+def _unmatched(roofline: RooflineData) -> str:
     shown = roofline.unmatched[:_UNMATCHED_ROWS]
     if not shown:
         return ""
     several = len(roofline.ran_on) > 1
-    titles = ("Operator", "Layer", "Calls", "Time", "Percent", "Why it has no label")
+    titles = ("Operator", "Layer", "Calls", "Time", "Percent", "Reason")
     lines = [
         (
             escaped(row.operator).replace("_", "_<wbr>"),
@@ -129,12 +130,12 @@ def _unmatched(roofline: Roofline) -> str:
             f"{row.calls:,}",
             escaped(duration(row.total_ns)),
             _percent(row.time_share) + (f" of {escaped(row.device)}" if several else ""),
-            escaped(row.reason),
+            escaped(reason_text(row.reason)),
         )
         for row in shown
     ]
-    heading = f"<h2>Without a label: {escaped(unmatched_text(roofline))}</h2>"
-    scroll = '<div class="scroll" role="group" aria-label="Without a label" tabindex="0">'
+    heading = f"<h2>No label: {escaped(unmatched_text(roofline))}</h2>"
+    scroll = '<div class="scroll" role="group" aria-label="No label" tabindex="0">'
     rest = unmatched_rest(roofline, shown)
     below = f"<p>… {escaped(rest)}</p>" if rest else ""
     return f'<section class="unmatched">{heading}{scroll}{_table(titles, lines)}</div>{below}</section>'
@@ -151,7 +152,7 @@ def _static(rows: Sequence[RooflineRow]) -> str:
             escaped(row.bound_text),
             _percent(row.roof_share),
             f"{row.confidence:.2f}",
-            escaped(_with_micro(row.evidence)),
+            escaped(_with_micro(row.evidence_text)),
         )
         for row in rows
     ]

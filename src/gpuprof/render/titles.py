@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from gpuprof.record.facts import Reason
 from gpuprof.run.facts import damage_in, notes_of, statuses_of
 from gpuprof.run.losses import gpu_losses
-from gpuprof.text.facts import damage_text, note_text, reason_text
+from gpuprof.text.facts import damage_text, not_imported_text, note_text, reason_text
 
 
 def page_title(path: Path, meta: dict[str, Any]) -> str:
@@ -23,9 +24,17 @@ def page_subtitle(meta: dict[str, Any]) -> str:
     """Return the machine and the versions, as far as they are known."""
     machine = meta.get("machine", {})
     versions = meta.get("versions", {})
-    parts = [machine.get("processor") or machine.get("architecture"), f"{machine.get('cores')} cores"]
+    cores = machine.get("cores")
+    parts = [machine.get("processor") or machine.get("architecture"), f"{cores} cores" if cores else None]
+    parts += _gpu_names(meta)
     parts += [f"{name} {version}" for name, version in versions.items() if version]
     return " · ".join(str(part) for part in parts if part)
+
+
+def _gpu_names(meta: dict[str, Any]) -> list[str]:
+    """Return the names of the devices, each once, with how many there are."""
+    counts = Counter(str(each["name"]) for each in meta.get("devices", []) if each.get("name"))
+    return [name if count == 1 else f"{count} x {name}" for name, count in counts.items()]
 
 
 def page_notes(meta: dict[str, Any]) -> list[str]:
@@ -46,6 +55,8 @@ def page_notes(meta: dict[str, Any]) -> list[str]:
     for source, status in statuses.items():
         if not status.is_on and status.reason is not Reason.NOT_WANTED and source not in silent:
             notes.append(f"No {source.replace('_', ' ')}: {reason_text(status.to_plain())}.")
+    if left_out := not_imported_text(meta.get("not_imported") or ()):
+        notes.append(f"Not imported: {left_out}.")
     notes += [damage_text(each.to_plain()) for each in damage_in(meta)]
     return [*notes, *(note_text(each.to_plain()) for each in notes_of(meta))]
 

@@ -44,8 +44,11 @@ def sum_of_gpu(ours: dict[str, Any] | None, theirs: dict[str, Any] | None) -> di
         return ours if ours is not None else theirs
     if ("method" in ours) != ("method" in theirs) or "unfinished" not in ours:
         return ours
-    told = {key: number for key, number in theirs.items() if isinstance(number, int)}
+    told = {key: number for key, number in theirs.items() if type(number) is int}
     counts = {key: ours.get(key, 0) + number for key, number in told.items() if key != "clock_error_ns"}
     errors = [each["clock_error_ns"] for each in (ours, theirs) if each.get("clock_error_ns") is not None]
-    problem = ours.get("problem") or theirs.get("problem")
-    return {**ours, **counts, "clock_error_ns": max(errors, default=None), "problem": problem}
+    merged = {**ours, **counts, "clock_error_ns": max(errors, default=None)}
+    if "clock" in theirs and merged.get("clock") in (None, "steady"):
+        merged["clock"] = theirs["clock"]
+    merged["holder"] = ours.get("holder") or theirs.get("holder")
+    return {**merged, "problem": ours.get("problem") or theirs.get("problem")}

@@ -76,6 +76,7 @@ TABLES: dict[str, dict[str, str]] = {
         "dynamic_shared_bytes": "UINTEGER",
         "graph_id": "UINTEGER",
         "graph_node_id": "UBIGINT",
+        "launch_end_ns": "BIGINT",
     },
     "transfers": {
         "kind": "VARCHAR",
@@ -93,6 +94,7 @@ TABLES: dict[str, dict[str, str]] = {
         "launch_ns": "BIGINT",
         "graph_id": "UINTEGER",
         "graph_node_id": "UBIGINT",
+        "launch_end_ns": "BIGINT",
     },
     "synchronizations": {
         "type": "VARCHAR",
@@ -103,6 +105,8 @@ TABLES: dict[str, dict[str, str]] = {
         "stream": "UINTEGER",
         "start_ns": "BIGINT",
         "duration_ns": "BIGINT",
+        "event_id": "UINTEGER",
+        "event_sync_id": "UBIGINT",
     },
     "work": {
         "root": "VARCHAR",
@@ -188,6 +192,7 @@ _META_TYPES: dict[str, type] = {
     "damage": list,
     "notes": list,
     "devices": list,
+    "not_imported": list,
     "duration_ns": int,
     "work": dict,
     "ceilings": dict,

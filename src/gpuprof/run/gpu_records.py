@@ -22,6 +22,7 @@ VERSION = 1
 HEAD = struct.Struct("<8sIIIIQ32x")  # magic, version, record bytes, process, its parent, process key
 
 KERNEL, COPY, FILL, SYNCHRONIZATION, LAYER = 1, 2, 3, 4, 5
+GRAPH, EVENT, CALL = 6, 7, 8  # a graph's replay as a whole; a CUDA event's record, without times; a call
 
 # As the recorder writes them; times on the monotonic clock. Ones in every bit mean: not known.
 RECORD = np.dtype(
@@ -49,11 +50,16 @@ RECORD = np.dtype(
         ("source_kind", "<u4"),
         ("destination_kind", "<u4"),
         ("detail", "<u4"),
-        ("reserved", "<u4", (5,)),
+        # Files of versions before these have zeros here, which mean: not known.
+        ("thread", "<u4"),
+        ("event_sync_id", "<u8"),
+        ("event_id", "<u4"),
+        ("reserved", "<u4"),
     ]
 )
 UNKNOWN = 0xFFFFFFFF
 UNKNOWN_LONG = 0xFFFFFFFFFFFFFFFF
+NO_TIME = -(1 << 62)  # as the decoder writes it, in links too
 
 Records = npt.NDArray[np.void]
 

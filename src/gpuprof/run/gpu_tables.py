@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.run import gpu_queries
-from gpuprof.run.gpu_records import RECORD, UNKNOWN, GpuFile
+from gpuprof.run.gpu_records import CALL, EVENT, NO_TIME, RECORD, UNKNOWN, GpuFile
 
 if TYPE_CHECKING:
     import duckdb
@@ -43,11 +43,14 @@ class GpuTables:
         self._kernels = 0
         self._is_ready = False
         self._is_imported = False
+        self.has_calls = False  # launches come from records of calls; nodes of graphs have no such record
 
     def add_links(self, process: dict[str, Any], links: Columns) -> None:
         """Keep a batch of links of one process."""
         if len(links["id"]) == 0:
             return
+        if "launch_end_ns" not in links:
+            links = {**links, "launch_end_ns": np.full(len(links["id"]), NO_TIME, dtype=np.int64)}
         self._scratch.mkdir(exist_ok=True)
         parts = self._link_parts.setdefault((process["process_id"], process["process_key"]), [])
         part = self._scratch / f"links-{process['process_id']}-{process['process_key']}-{len(parts)}.parquet"
@@ -60,6 +63,7 @@ class GpuTables:
         key = (file.process_id, file.process_key)
         parts = []
         for number, records in enumerate(file.batches(BATCH_RECORDS)):
+            self.has_calls |= bool((records["kind"] == CALL).any())
             part = self._scratch / f"records-{key[0]}-{key[1]}-{number}.parquet"
             self._write(_plain_columns(records, name_ids, origin_ns, file.process_id), part)
             parts.append(part)
@@ -70,7 +74,7 @@ class GpuTables:
 
     def load_imported(self, key: tuple[int, int]) -> None:
         """Make the view `raw_records` and the links of one process of an imported run ready to be asked."""
-        self._connection.execute(gpu_queries.RECORDS)
+        self._connection.execute(gpu_queries.IMPORTED_RECORDS)
         self._view("links", self._link_parts.get(key, []), _no_links())
         self._connection.execute(gpu_queries.IMPORTED)
         self._is_imported = True
@@ -157,25 +161,32 @@ class GpuTables:
 
 
 def _between(query: str, begin: int, end: int) -> str:
+    query = query.replace("$ever", str(_EVER[0]))
     return query.replace("$begin", str(begin)).replace("$end", str(end))
 
 
 def _plain_columns(
     records: npt.NDArray[np.void], name_ids: npt.NDArray[np.uint32] | None, origin_ns: int, process_id: int
 ) -> Columns:
-    """Return a batch as columns, in the run's times and names, without what never ended."""
-    records = records[(records["start_ns"] > 0) & (records["end_ns"] >= records["start_ns"])]
+    """Return a batch as columns, in the run's times and names, without what never ended.
+
+    Records of calls are left out: the decoder made links of them.
+    """
+    has_times = (records["start_ns"] > 0) & (records["end_ns"] >= records["start_ns"])
+    is_event = records["kind"] == EVENT
+    records = records[(has_times | is_event) & (records["kind"] != CALL)]
+    is_event = records["kind"] == EVENT
     columns: Columns = {
         name: np.ascontiguousarray(records[name])
         for name in RECORD.names or ()
-        if name not in ("start_ns", "end_ns", "reserved")
+        if name not in ("start_ns", "end_ns", "thread", "reserved")
     }
     names = columns["name"]
     known = np.zeros(len(names), dtype=bool) if name_ids is None else (names > 0) & (names < len(name_ids))
     table = np.zeros(1, dtype=np.uint32) if name_ids is None else name_ids
     columns["name"] = np.where(known, table[np.where(known, names, 0)], UNKNOWN).astype(np.uint32)
-    columns["start_ns"] = records["start_ns"] - origin_ns
-    columns["duration_ns"] = records["end_ns"] - records["start_ns"]
+    columns["start_ns"] = np.where(is_event, NO_TIME, records["start_ns"] - origin_ns)
+    columns["duration_ns"] = np.where(is_event, NO_TIME, records["end_ns"] - records["start_ns"])
     columns["process_id"] = np.full(len(names), process_id, dtype=np.int64)
     return columns
 
@@ -185,5 +196,6 @@ def _columns_of_nothing() -> Columns:
 
 
 def _no_links() -> Columns:
-    types = {"kind": np.uint8, "id": np.uint64, "span_id": np.int64, "node": np.uint32, "launch_ns": np.int64}
+    types = {"kind": np.uint8, "id": np.uint64, "span_id": np.int64, "node": np.uint32}
+    types |= {"launch_ns": np.int64, "launch_end_ns": np.int64}
     return {name: np.empty(0, dtype=dtype) for name, dtype in types.items()}

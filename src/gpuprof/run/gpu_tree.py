@@ -46,18 +46,19 @@ def with_leaves(
     return _in_preorder(columns, count, parent), all_names
 
 
-def notes_on(leaves: list[dict[str, Any]]) -> list[Note]:
+def notes_on(leaves: list[dict[str, Any]], *, has_calls: bool = False) -> list[Note]:
     """Return what a reader of the leaves should know; they are as in `with_leaves`.
 
-    Each tells besides whether it `is_foreign_graph`, how many `records` it stands for, and how many of these
-    are `unlaunched`.
+    Each has besides whether it `is_foreign_graph`, how many `records` it stands for, and how many of these
+    are `unlaunched`. `has_calls`: launches come from records of calls, which say nothing of graphs' nodes.
     """
     graphs = {name for part in leaves for name in part["name"][part["is_foreign_graph"].astype(bool)]}
     numbers = sorted(int(str(name).rpartition(" ")[2]) for name in graphs)
     unlaunched, records = (sum(int(part[key].sum()) for part in leaves) for key in ("unlaunched", "records"))
     notes = []
     if numbers:
-        notes.append(note(NoteCode.FOREIGN_GRAPHS, graphs=numbers))
+        code = NoteCode.UNSEEN_GRAPHS if has_calls else NoteCode.FOREIGN_GRAPHS
+        notes.append(note(code, graphs=numbers))
     if unlaunched:
         notes.append(note(NoteCode.UNLAUNCHED, count=unlaunched, records=records))
     return notes

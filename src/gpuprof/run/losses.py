@@ -23,6 +23,11 @@ class LossCode(str, Enum):
     GPU_UNFINISHED = "gpu_unfinished"
     GPU_TRUNCATED = "gpu_truncated"
     GPU_LOST_RECORDS = "gpu_lost_records"
+    GPU_OUTSIDE = "gpu_outside"
+    GPU_CLOCK_UNREADABLE = "gpu_clock_unreadable"
+    GPU_CLOCK_STOPPED = "gpu_clock_stopped"
+    GPU_CLOCK_CHANGED = "gpu_clock_changed"
+    GPU_CLOCK_ERROR = "gpu_clock_error"  # its count are nanoseconds
     LAYERS_UNTIMED = "layers_untimed"
     LAYERS_UNFINISHED = "layers_unfinished"
     LAYERS_LOST_RECORDS = "layers_lost_records"
@@ -54,7 +59,15 @@ _OF_RECORDS = {
     "unfinished": LossCode.GPU_UNFINISHED,
     "truncated": LossCode.GPU_TRUNCATED,
     "lost_records": LossCode.GPU_LOST_RECORDS,
+    "outside": LossCode.GPU_OUTSIDE,
 }
+_OF_CLOCKS = {
+    "unreadable": LossCode.GPU_CLOCK_UNREADABLE,
+    "stopped": LossCode.GPU_CLOCK_STOPPED,
+    "changed": LossCode.GPU_CLOCK_CHANGED,
+}
+# Of CUPTI's clock against ours: times of small kernels are as uncertain then as they are long.
+LARGEST_CLOCK_ERROR_NS = 50_000
 _OF_LAYERS = {
     "untimed": LossCode.LAYERS_UNTIMED,
     "unfinished": LossCode.LAYERS_UNFINISHED,
@@ -78,7 +91,17 @@ def gpu_losses(gpu: Any) -> list[Loss]:
         return []
     codes = _OF_LAYERS if "method" in gpu else _OF_RECORDS
     found = [Loss(code, gpu[key]) for key, code in codes.items() if gpu.get(key)]
+    found += _of_clock(gpu)
     return [*found, Loss(LossCode.GPU_PROBLEM)] if gpu.get("problem") else found
+
+
+def _of_clock(gpu: Mapping[str, Any]) -> list[Loss]:
+    # Runs of versions before this key measured it at their start and stop alone.
+    state, error_ns = gpu.get("clock"), gpu.get("clock_error_ns") or 0
+    if state in _OF_CLOCKS:
+        return [Loss(_OF_CLOCKS[state])]
+    is_inexact = state is not None and error_ns > LARGEST_CLOCK_ERROR_NS
+    return [Loss(LossCode.GPU_CLOCK_ERROR, error_ns)] if is_inexact else []
 
 
 def _of_damage(damage: list[Damage]) -> Iterator[Loss]:

@@ -135,7 +135,7 @@ class TableWriter:
             self.gpu.load(file, name_ids[key], decoded["origin_monotonic_ns"])
             self.write_gpu_of(file.process_id, roots[key])
             self._layer_times.append(self.gpu.layer_times(roots[key]))
-        decoded["gpu_notes"] = notes_on(self._leaves or [])
+        decoded["gpu_notes"] = notes_on(self._leaves or [], has_calls=self.gpu.has_calls)
 
     def write_gpu_of(self, process_id: int, root_node: int) -> None:
         """Write what was loaded last; `root_node` is its process in the call tree."""

@@ -7,7 +7,7 @@ In a template `{count:#segment}` is a count with its noun, `{count:#process/proc
 from __future__ import annotations
 
 import string
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 # What a source that is on is named after its method, where a reader should know it.
@@ -71,6 +71,10 @@ REASONS = {
         "this process was forked from one that used CUDA, which does not work: start it with spawn"
     ),
     "gpu_and_events_refused": "{detail}; no CUDA events either: {events}",
+    "callbacks_of_kineto": (
+        "launches from records of calls, since Kineto of torch.profiler (torch {torch}) has CUPTI's callbacks"
+    ),
+    "callbacks_of_other": "launches from records of calls, since another tool has CUPTI's callbacks",
     "no_model_called": "no model was called while layers were recorded: call one inside the recording",
     "no_model_on_gpu": "no model that was called is on a GPU: move it there",
     "counters_refused": "{detail}",
@@ -135,6 +139,8 @@ NOTES = {
     "gpu_problem": "GPU records: {detail}",
     "gpu_dropped": "CUPTI dropped {count:#GPU record}: no buffer was free",
     "gpu_unfinished": "{count:#GPU record} without times: not ended, or no room on the device",
+    "gpu_outside": "{count:#GPU record} with times outside the recording left out",
+    "no_whole_graphs": "this CUPTI cannot record CUDA graphs as a whole: their kernels have records each",
     "gpu_truncated": "{count:#buffer} of GPU records could not be read to the end",
     "gpu_times_of_layers": (
         "GPU times are those of whole layers, by CUDA events: they include gaps between kernels, "
@@ -153,6 +159,10 @@ NOTES = {
         "CUDA graphs captured while the GPU was not recorded: {graphs:list}; each is one unit below "
         "its launch, "
         "since the layers of its kernels are not known"
+    ),
+    "unseen_graphs": (
+        "CUDA graphs captured while another tool had CUPTI's callbacks: {graphs:list}; each is one unit "
+        "below its launch, since the layers of its kernels are not known"
     ),
     "unlaunched": (
         "{count:,} of {records:,} kernels, copies and fills have no launch in this recording: they "
@@ -202,6 +212,11 @@ LOSSES = {
     "gpu_unfinished": "{count:#GPU record} without times",
     "gpu_truncated": "{count:#buffer} of GPU records cut off",
     "gpu_lost_records": "{count:#GPU record} not written",
+    "gpu_outside": "{count:#GPU record} with times outside the recording",
+    "gpu_clock_unreadable": "exact GPU times, since CUPTI's clock could not be read",
+    "gpu_clock_stopped": "GPU times, since CUPTI's clock did not advance",
+    "gpu_clock_changed": "exact GPU times, since CUPTI's clock changed during the recording",
+    "gpu_clock_error": "exact GPU times, which are known to {count:,} ns",
     "layers_untimed": "{count:#call} of layers not timed on the GPU",
     "layers_unfinished": "{count:#call} of layers not ended on the GPU",
     "layers_lost_records": "{count:#call} of layers not written",
@@ -210,6 +225,14 @@ LOSSES = {
     "missing_segments": "events of {count:#missing segment}",
     "unknown_losses": "losses of processes that found no room",
     "damaged_names": "names of {count:#process/processes}",
+}
+NOT_IMPORTED = {
+    "table": "{events:#row} of {name}",
+    "nvtx event type": "{events:#NVTX event} of type {name}",
+    "category": "{events:#event} of category {name}",
+    "phase": "{events:#event} of phase {name}",
+    "unknown device category": "{events:#event} on devices of the unknown category {name}",
+    "forwarded operator": "{events:#operator} that only forwarded to {name}",
 }
 IN_CHILDREN = "in processes that the program started"
 MOST_LISTED = 10
@@ -273,3 +296,9 @@ def damage_text(damage: Mapping[str, Any]) -> str:
     """Return what is missing from a run."""
     values = {**damage["values"], "file": damage["file"], "count": damage["count"]}
     return _format(DAMAGE[damage["code"]], (), values)
+
+
+def not_imported_text(not_imported: Iterable[Mapping[str, Any]]) -> str:
+    """Return in one line what an imported run leaves out of its trace; empty where that is nothing."""
+    other = "{events:#event} of {name}"
+    return ", ".join(_format(NOT_IMPORTED.get(str(each["kind"]), other), (), each) for each in not_imported)

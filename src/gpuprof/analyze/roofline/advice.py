@@ -1,21 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One sentence for a finding, from its own figures. Where the figures suggest nothing, nothing is said."""
+"""What to try for a finding, from its own figures, as values. The sentences are in text.py."""
 
 from __future__ import annotations
 
-from gpuprof.analyze.ceiling_rows import Ceiling
-from gpuprof.analyze.ceilings_table import operation_unit
+from collections.abc import Hashable
+from dataclasses import dataclass
+
+from gpuprof.analyze.ceilings.ceiling import Ceiling
 from gpuprof.analyze.roofline.counted import CountedRow
-from gpuprof.analyze.roofline.labels import Label
-from gpuprof.analyze.roofline.machine import DRAM, Machine
-from gpuprof.analyze.roofline.use import Use, may_use_tf32
-from gpuprof.analyze.text_table import format_bytes, format_count, format_duration
+from gpuprof.analyze.roofline.labels import Bound, Code, Label, Resource
+from gpuprof.analyze.roofline.utilization import DRAM, Machine, Utilization, may_use_tf32
 
 # A faster type is worth a sentence from here on.
 _WORTH_CHANGING = 1.5
-# A third of the time is worth a sentence even where it does not bind.
+# A third of the time is worth a sentence even where it is not the bottleneck.
 _WORTH_SAVING = 1 / 3
-# So close to what PyTorch's own product reaches here, a larger or better laid out one gains little.
+# This close to the rate of PyTorch's own product, a larger or better laid out one gains little.
 _AS_GOOD_AS_LIBRARY = 0.8
 _PRODUCTS = (
     "mm",
@@ -29,118 +29,116 @@ _PRODUCTS = (
 )
 
 
+class Fix(Code):
+    """What to try."""
+
+    PREALLOCATE = "preallocate"
+    FUSE_OR_BATCH_CALLS = "fuse or batch calls"
+    CUDA_GRAPH = "CUDA graph"
+    BATCH_ROWS = "batch rows"
+    FUSE_WITH_PREVIOUS = "fuse with previous"
+    HALVE_BYTES = "halve bytes"
+    LARGER_PRODUCT = "larger product"
+    CHANNELS_LAST = "channels last"
+    ALLOW_TF32 = "allow TF32"
+    FASTER_TYPE = "faster type"
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """A fix with the figures that suggest it; None where a fix has no use for one.
+
+    Times and bytes are those of a call; `limit_ns` the cost of its page faults or empty dispatches. `rows` is
+    the factor of a larger batch, `intensity` and `ridge` are in FLOPs a byte, rates in operations a second of
+    `dtype`, `speedup` the factor of a faster type.
+    """
+
+    fix: Fix
+    time_ns: float | None = None
+    limit_ns: float | None = None
+    bytes: float | None = None
+    level: str | None = None
+    previous: str | None = None
+    intensity: float | None = None
+    ridge: float | None = None
+    rows: int | None = None
+    per_s: float | None = None
+    library_per_s: float | None = None
+    dtype: str | None = None
+    speedup: float | None = None
+
+    @property
+    def key(self) -> Hashable:
+        """What makes two pieces of advice the same for a reader."""
+        return self.fix, self.rows
+
+
 def advice(
-    found: Label, row: CountedRow, use: Use, machine: Machine, *, time_ns: float, previous: CountedRow | None
-) -> str | None:
-    """Return what to try, or None."""
-    binding = found.nearest
-    if binding in ("page faults", "latency") and (found.used or 0) < _WORTH_SAVING:
+    found: Label,
+    row: CountedRow,
+    use: Utilization,
+    machine: Machine,
+    *,
+    time_ns: float,
+    previous: CountedRow | None,
+) -> Advice | None:
+    """Return what to try, or None where the figures suggest nothing."""
+    nearest = found.nearest
+    if nearest in (Resource.PAGE_FAULTS, Resource.LATENCY) and (found.used or 0) < _WORTH_SAVING:
         return None
-    if binding == "page faults" and row.page_faults:
-        return _preallocate(row, use, time_ns)
-    if found.bound == "launch":
-        return _launch_ahead(row, use, time_ns)
-    if binding == "latency":
-        return _fewer_calls(row, use, time_ns)
-    if binding == "memory":
+    if nearest == Resource.PAGE_FAULTS and row.page_faults:
+        fresh = sum(part.bytes for part in row.reuse if part.written)
+        return Advice(Fix.PREALLOCATE, time_ns, use.fault_ns, fresh)
+    if nearest == Resource.LATENCY:
+        fix = Fix.CUDA_GRAPH if found.bound == Bound.LAUNCH else Fix.FUSE_OR_BATCH_CALLS
+        return Advice(fix, time_ns, use.latency_ns, row.bytes)
+    if nearest == Resource.MEMORY:
         return _move_less(found, row, use, machine, previous)
-    if binding == "compute":
-        return _calculate_faster(found, row, use, machine, time_ns)
+    if nearest == Resource.COMPUTE:
+        return _compute_faster(found, row, use, machine, time_ns)
     return None
-
-
-def _preallocate(row: CountedRow, use: Use, time_ns: float) -> str:
-    fresh = sum(part.bytes for part in row.reuse if part.written)
-    if (use.fault_ns or 0) >= time_ns:
-        cost = f"whose page faults alone are worth all of its {format_duration(time_ns)}"
-    else:
-        cost = f"which takes {format_duration(use.fault_ns)} of {format_duration(time_ns)}"
-    return (
-        f"each call writes {format_bytes(fresh)} of fresh memory, {cost}: preallocate the result (out=, or "
-        "in place), or keep the buffer and use it again"
-    )
-
-
-def _fewer_calls(row: CountedRow, use: Use, time_ns: float) -> str:
-    moved = "no work" if not row.bytes else format_bytes(row.bytes)
-    empty = format_duration(use.latency_ns)
-    is_longer = time_ns > (use.latency_ns or 0)
-    near = f"near the {empty} that any call takes" if is_longer else f"no more than an empty one ({empty})"
-    return (
-        f"a call of {format_duration(time_ns)} does {moved}, {near}: fuse it with its neighbours "
-        "(torch.compile), or batch several calls into one"
-    )
-
-
-def _launch_ahead(row: CountedRow, use: Use, time_ns: float) -> str:
-    moved = "no work" if not row.bytes else format_bytes(row.bytes)
-    return (
-        f"a call has the GPU do {moved} in {format_duration(time_ns)}, near the "
-        f"{format_duration(use.latency_ns)} of empty kernels, and the GPU waits for the host before it: "
-        "capture the step in a CUDA graph (torch.compile(mode='reduce-overhead')), fuse small operators, or "
-        "take larger batches"
-    )
 
 
 def _move_less(
-    found: Label, row: CountedRow, use: Use, machine: Machine, previous: CountedRow | None
-) -> str | None:
+    found: Label, row: CountedRow, use: Utilization, machine: Machine, previous: CountedRow | None
+) -> Advice | None:
     if use.traffic is None:
         return None
-    level = use.traffic.level.name
-    if _is_product(row) and (row.intensity or 0) < _ridge(row, machine):
-        rows = max(1, round(_ridge(row, machine) / max(row.intensity or 1e-9, 1e-9)))
-        return (
-            f"it does {row.intensity:.2g} FLOP a byte, this machine {_ridge(row, machine):.2g}: batch "
-            f"about {format_count(rows)} times as many rows, so that its weights are read once for all"
-        )
-    if found.bound not in ("memory", "balanced"):
+    level, ridge = use.traffic.level.name, _ridge(row, machine)
+    if _is_product(row) and (row.intensity or 0) < ridge:
+        rows = max(1, round(ridge / max(row.intensity or 1e-9, 1e-9)))
+        return Advice(Fix.BATCH_ROWS, intensity=row.intensity or 0, ridge=ridge, rows=rows)
+    if found.bound not in (Bound.MEMORY, Bound.NO_DOMINANT):
         return None
     if previous is not None and level == DRAM and _feeds(previous, row):
-        return (
-            f"it reads what {previous.operator} has just written, and moves "
-            f"{format_bytes(use.traffic.bytes)} through {level}: fuse the two (torch.compile), or work on "
-            "pieces that stay in the cache"
-        )
+        moved = use.traffic.bytes
+        return Advice(Fix.FUSE_WITH_PREVIOUS, bytes=moved, level=level, previous=previous.operator)
     if row.dtype == "float32":
-        return (
-            f"it moves {format_bytes(use.traffic.bytes)} through {level} for {row.intensity or 0:.2g} FLOP "
-            "a byte: bfloat16 would halve the bytes"
-        )
+        return Advice(Fix.HALVE_BYTES, bytes=use.traffic.bytes, level=level, intensity=row.intensity or 0)
     return None
 
 
-def _calculate_faster(
-    found: Label, row: CountedRow, use: Use, machine: Machine, time_ns: float
-) -> str | None:
-    reached = (row.flops or 0) / time_ns * 1e9
+def _compute_faster(
+    found: Label, row: CountedRow, use: Utilization, machine: Machine, time_ns: float
+) -> Advice | None:
+    per_s = (row.flops or 0) / time_ns * 1e9
     peak, half = use.peak, machine.peak("bfloat16")
     library = None if peak is None or peak.dtype is None else _library_of(peak.dtype, row, machine)
-    slow = found.bound == "under-utilised"
-    if slow and library is not None and reached < _AS_GOOD_AS_LIBRARY * library.value:
-        what = "a larger product" if _is_product(row) else "a 3x3 convolution of 64 channels in channels_last"
-        unit = operation_unit(library.dtype)
-        here = f"it reaches {_rate(reached, unit)} where {what} reaches {_rate(library.value, unit)} here"
-        mend = "batch more rows into it" if _is_product(row) else "change its layout to channels_last"
-        return f"{here}: {mend}"
+    is_slow = found.bound == Bound.UNDERUTILIZED
+    if is_slow and library is not None and per_s < _AS_GOOD_AS_LIBRARY * library.value:
+        fix = Fix.LARGER_PRODUCT if _is_product(row) else Fix.CHANNELS_LAST
+        return Advice(fix, per_s=per_s, library_per_s=library.value, dtype=library.dtype)
     shortened = _faster(peak, machine.find("compute", "tf32"))
     if may_use_tf32(row, machine) and shortened is not None and shortened >= _WORTH_CHANGING:
-        return (
-            f"it reaches {_rate(reached)} in fp32, and TF32 is {shortened:.1f} times as fast on this GPU: "
-            "allow it where 10 bits of mantissa suffice (for products "
-            "torch.set_float32_matmul_precision('high'))"
-        )
-    faster = _faster(library, _library_of("bf16", row, machine)) if slow else _faster(peak, half)
+        return Advice(Fix.ALLOW_TF32, per_s=per_s, speedup=shortened)
+    faster = _faster(library, _library_of("bf16", row, machine)) if is_slow else _faster(peak, half)
     if row.dtype == "float32" and faster is not None and faster >= _WORTH_CHANGING:
-        return (
-            f"it reaches {_rate(reached)} in fp32, and bfloat16 is {faster:.1f} times as fast on this "
-            "machine: change the dtype (torch.autocast)"
-        )
+        return Advice(Fix.FASTER_TYPE, per_s=per_s, speedup=faster)
     return None
 
 
 def _feeds(previous: CountedRow, row: CountedRow) -> bool:
-    """Whether an operator may read the other's result: same pass, and as much is written as is read."""
+    """Return whether an operator may read the other's result: same pass, and equal bytes written and read."""
     written = {part.bytes for part in previous.reuse if part.written}
     read = {part.bytes for part in row.reuse if not part.written}
     return previous.phase == row.phase and bool(written & read)
@@ -151,7 +149,7 @@ def _is_product(row: CountedRow) -> bool:
 
 
 def _ridge(row: CountedRow, machine: Machine) -> float:
-    """Return the FLOPs a byte from which calculating takes longer than reading memory."""
+    """Return the FLOPs a byte above which compute takes longer than memory."""
     peak, dram = machine.peak(row.dtype), machine.find(f"memory.{DRAM}")
     return 0.0 if peak is None or dram is None else peak.value / dram.value
 
@@ -164,7 +162,3 @@ def _library_of(dtype: str, row: CountedRow, machine: Machine) -> Ceiling | None
 
 def _faster(now: Ceiling | None, then: Ceiling | None) -> float | None:
     return None if now is None or then is None else then.value / now.value
-
-
-def _rate(value: float, unit: str = "FLOP/s") -> str:
-    return f"{value / 1e12:.3g} T{unit}" if value >= 1e12 else f"{value / 1e9:.3g} G{unit}"

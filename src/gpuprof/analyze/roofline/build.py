@@ -4,42 +4,60 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.analyze.ceiling_rows import ALL_CORES, GPU, Ceiling, Drift
+import numpy as np
+
+from gpuprof.analyze.ceilings.ceiling import ALL_CORES, GPU, Ceiling, Drift
 from gpuprof.analyze.roofline.advice import advice
-from gpuprof.analyze.roofline.counted import CountedRow, load_counted
-from gpuprof.analyze.roofline.device_work import Piece
+from gpuprof.analyze.roofline.counted import CountedRow, load_counted, load_measured, with_measured
+from gpuprof.analyze.roofline.evidence import NoLabel, RooflineNote, RooflineNoteCode
 from gpuprof.analyze.roofline.join import Join, join, names_to_look_for
-from gpuprof.analyze.roofline.kernels import kernel_rows
-from gpuprof.analyze.roofline.labels import label
+from gpuprof.analyze.roofline.labels import Bound, label
 from gpuprof.analyze.roofline.layers import layer_rows
-from gpuprof.analyze.roofline.machine import Machine
-from gpuprof.analyze.roofline.machines import Machines, load_machines
-from gpuprof.analyze.roofline.measured import load_measured, with_measured
-from gpuprof.analyze.roofline.operators import operator_rows
-from gpuprof.analyze.roofline.rows import Roofline, RooflineDevice, RooflineRow, Unmatched
-from gpuprof.analyze.roofline.similar import given_alike
-from gpuprof.analyze.roofline.timed import Span, Timed, load_timed
-from gpuprof.analyze.roofline.use import use_of
+from gpuprof.analyze.roofline.measured_spans import MeasuredSpans, load_measured_spans, taken_or_none
+from gpuprof.analyze.roofline.operators import kernel_rows, operator_rows
+from gpuprof.analyze.roofline.rows import RooflineData, RooflineDevice, RooflineKind, RooflineRow, Unmatched
+from gpuprof.analyze.roofline.similar_calls import given_alike
+from gpuprof.analyze.roofline.table import roofline_text
+from gpuprof.analyze.roofline.utilization import Machine, Machines, load_machines, utilization_of
 from gpuprof.errors import RunError
 from gpuprof.record.facts import NoteCode
 from gpuprof.run.facts import notes_of, statuses_of
-from gpuprof.text.facts import note_text, reason_text
+from gpuprof.text.facts import method_text, note_text, reason_text
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from gpuprof.run.folder import RunFolder
 
-# Findings that get a sentence: the first ones that take at least this share of the time.
+    Ints = npt.NDArray[np.int64]
+    Codes = npt.NDArray[np.int32]
+    # Calls and their time by operator, layer, reason and device.
+    _Sums = dict[tuple[str, str, NoLabel, str], tuple[int, int]]
+
+# Findings that get a sentence: the first ones that take at least this fraction of the time.
 _ADVISED = 5
 _WORTH_ADVICE = 0.02
-_Key = tuple[str, str, str | None, int | None]
+_ABOUT_WORK = (NoteCode.WORK_NO_MODEL, NoteCode.CALL_NOT_COUNTED, NoteCode.CALL_COUNTED_PARTLY)
+_TYPES = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
+
+
+class Roofline(RooflineData):
+    """The bottleneck of each layer and operator of a run; `print` shows it. See `RooflineData`."""
+
+    def __str__(self) -> str:
+        return self.to_text()
+
+    def to_text(self, by: RooflineKind = "operator", top: int | None = None, width: int = 100) -> str:
+        """Return the table, the advice and the notes as plain text; `top` None shows the rows that matter."""
+        return roofline_text(self, by, top, width)
 
 
 def build_roofline(folder: RunFolder) -> Roofline:
-    """Classify what a run holds. Raises RunError for a run without counted work or without ceilings."""
+    """Classify the operators of a run. Raises RunError for a run without counted work or without ceilings."""
     work = folder.meta.get("work")
     if not work:
         raise RunError(f"{folder.path} holds no counted work{_why_no_work(folder.meta)}")
@@ -49,38 +67,20 @@ def build_roofline(folder: RunFolder) -> Roofline:
         raise RunError(f"{folder.path}: no work could be counted: {reasons}")
     machines = load_machines(folder)
     process_id = int(folder.meta.get("process_id") or 0)
-    timed = load_timed(folder, process_id, *names_to_look_for(counted))
+    timed = load_measured_spans(folder, process_id, names_to_look_for(counted))
     joined = join(counted, timed, given_alike(folder, process_id))
     return _assemble(folder, machines, timed, joined)
 
 
-def _why_no_work(meta: dict[str, Any]) -> str:
-    """Say why, with the mend: a run that was recorded with work is not told to record it."""
-    status = statuses_of(meta).get("work")
-    if status is not None and not status.is_on:
-        return f": {reason_text(status.to_plain())}"
-    if status is None:
-        return ": record it with gpuprof.profile(model, work=True) or gpuprof run --work"
-    why = ", since the program did not end in order (killed, or os._exit)"
-    return "; ".join([why, *_work_notes(meta), "record it again and let it end"])
-
-
-def _work_notes(meta: dict[str, Any]) -> list[str]:
-    return [note_text(each.to_plain()) for each in notes_of(meta) if each.code in _OF_WORK]
-
-
-_OF_WORK = (NoteCode.WORK_NO_MODEL, NoteCode.CALL_NOT_COUNTED, NoteCode.CALL_COUNTED_PARTLY)
-
-
-def _assemble(folder: RunFolder, machines: Machines, timed: Timed, joined: Join) -> Roofline:
+def _assemble(folder: RunFolder, machines: Machines, timed: MeasuredSpans, joined: Join) -> Roofline:
     lost = _roots_without_kernels(folder, timed)
     operators = sorted(operator_rows(joined, machines, timed, lost), key=lambda row: -row.total_ns)
     devices = tuple(_devices(operators, timed, machines))
     return Roofline(
         operators=tuple(_advised(operators, joined, machines)),
         layers=tuple(layer_rows(joined, timed, machines, lost)),
-        unmatched=tuple(_not_labelled(operators, joined, timed)),
-        ceilings=tuple(each for device in devices for each in _roofs(_machine(machines, device))),
+        unmatched=tuple(unmatched_rows(operators, joined, timed)),
+        ceilings=tuple(each for device in devices for each in _ceilings(_machine(machines, device))),
         device=devices[0].device,
         total_ns=devices[0].total_ns,
         matched_share=devices[0].matched_share,
@@ -90,14 +90,16 @@ def _assemble(folder: RunFolder, machines: Machines, timed: Timed, joined: Join)
     )
 
 
-def _devices(operators: Sequence[RooflineRow], timed: Timed, machines: Machines) -> Iterator[RooflineDevice]:
-    """Yield GPUs that had something to do, then the host where operators ran there, or nothing else did."""
-    totals = [*timed.device_ns.most_common(), (machines.host.device, timed.total_ns)]
-    for device, total_ns in totals:
+def _devices(
+    operators: Sequence[RooflineRow], timed: MeasuredSpans, machines: Machines
+) -> Iterator[RooflineDevice]:
+    """Yield the GPUs with work, then the host where operators ran there, or nothing else did."""
+    gpus = sorted(timed.gpu.device_ns.items(), key=lambda pair: -pair[1])
+    for device, total_ns in [*gpus, (machines.host.device, timed.total_ns)]:
         rows = [row for row in operators if row.device == device]
-        if device == machines.host.device and not rows and timed.device_ns:
+        if device == machines.host.device and not rows and gpus:
             continue
-        matched = sum(row.total_ns for row in rows if row.bound != "unknown")
+        matched = sum(row.total_ns for row in rows if row.bound != Bound.UNKNOWN)
         name = machines.gpus[device].name if device in machines.gpus else None
         yield RooflineDevice(device, name, total_ns, matched / total_ns if total_ns else None)
 
@@ -106,45 +108,55 @@ def _machine(machines: Machines, device: RooflineDevice) -> Machine:
     return machines.host if device.device == machines.host.device else machines.of(device.device)
 
 
-def _roots_without_kernels(folder: RunFolder, timed: Timed) -> frozenset[str]:
-    """Return the roots that ran on a GPU of which nothing was recorded: the host's times say nothing."""
-    if timed.device_ns:
+def _roots_without_kernels(folder: RunFolder, timed: MeasuredSpans) -> frozenset[str]:
+    """Return the roots that ran on a GPU of which nothing was recorded: the host's times are not theirs."""
+    if timed.gpu.device_ns:
         return frozenset()
     gpu = (folder.meta.get("work") or {}).get("gpu") or {}
     return frozenset(gpu.get("roots") or ())
 
 
+def _ceilings(machine: Machine) -> Iterator[Ceiling]:
+    wanted: list[tuple[str, str | None]] = [("compute", dtype) for dtype in _TYPES]
+    wanted += [(f"memory.{level.name}", None) for level in machine.levels]
+    wanted += [("launch", None), ("page_fault", None), ("page_fault.huge", None)]
+    for resource, dtype in wanted:
+        ceiling = machine.find(resource, dtype)
+        if ceiling is not None:
+            yield ceiling
+
+
+# ---- advice ----------------------------------------------------------------------------------
+
+
 def _advised(rows: Sequence[RooflineRow], joined: Join, machines: Machines) -> list[RooflineRow]:
-    """Add advice to those that take the most time, one sentence for each kind of finding."""
-    counted: dict[_Key, CountedRow] = {_key(each.row): each.row for each in joined.rows}
+    """Add advice to the rows with the most time, each fix once: where it saves the most."""
+    counted = {_key(each.row): each.row for each in joined.operators}
     before = _previous(joined)
-    said: set[str] = set()
+    given: set[Hashable] = set()
     advised = []
     for row in rows:
-        sentence = None
-        worth = (row.time_share or 0) >= _WORTH_ADVICE and row.bound != "unknown"
-        if worth and len(said) < _ADVISED:
+        found = None
+        if (row.time_share or 0) >= _WORTH_ADVICE and row.bound != Bound.UNKNOWN and len(given) < _ADVISED:
             key = (row.root, row.layer, row.phase, row.ordinal)
             machine = machines.gpus.get(row.device, machines.host)
-            use = use_of(counted[key], machine, row.time_ns, row.launches or 1)
-            found = replace(label(row.used), bound=row.bound)
-            sentence = advice(
-                found, counted[key], use, machine, time_ns=row.time_ns, previous=before.get(key)
-            )
-        # The same mend is told once, where it saves the most.
-        mend = "" if sentence is None else sentence.rpartition(": ")[2]
-        advised.append(replace(row, advice=None if mend in said else sentence))
-        said.update(filter(None, [mend]))
+            use = utilization_of(counted[key], machine, row.time_ns, row.launches or 1)
+            labelled = replace(label(row.used), bound=row.bound)
+            previous = before.get(key)
+            found = advice(labelled, counted[key], use, machine, time_ns=row.time_ns, previous=previous)
+        is_new = found is not None and found.key not in given
+        advised.append(replace(row, advice=found) if is_new else row)
+        given.update([found.key] if found is not None else [])
     return advised
 
 
-def _key(row: CountedRow) -> _Key:
+def _key(row: CountedRow) -> Hashable:
     return row.root, row.layer, row.phase, row.ordinal
 
 
-def _previous(joined: Join) -> dict[_Key, CountedRow]:
+def _previous(joined: Join) -> dict[Hashable, CountedRow]:
     """Return the operator before each one that moves bytes, views left out."""
-    found: dict[_Key, CountedRow] = {}
+    found: dict[Hashable, CountedRow] = {}
     last: CountedRow | None = None
     for each in joined.rows:
         if last is not None and last.root == each.row.root:
@@ -154,11 +166,11 @@ def _previous(joined: Join) -> dict[_Key, CountedRow]:
     return found
 
 
-# ---- what is left ----------------------------------------------------------------------------
+# ---- without a label -------------------------------------------------------------------------
 
 
-def _not_labelled(rows: Sequence[RooflineRow], joined: Join, timed: Timed) -> list[Unmatched]:
-    """Return what has no row, and the rows that say nothing, the longest first."""
+def unmatched_rows(rows: Sequence[RooflineRow], joined: Join, timed: MeasuredSpans) -> list[Unmatched]:
+    """Return the operators without a row, and the rows without a label, the longest first."""
     unknown = [
         Unmatched(
             row.operator or row.name,
@@ -166,118 +178,158 @@ def _not_labelled(rows: Sequence[RooflineRow], joined: Join, timed: Timed) -> li
             row.calls,
             row.total_ns,
             row.time_share,
-            row.evidence.rpartition(": ")[2],
+            row.evidence.reason or NoLabel.NO_WORK_OR_CEILING,
             row.device if row.device.startswith(GPU) else ALL_CORES,
         )
         for row in rows
-        if row.bound == "unknown"
+        if row.bound == Bound.UNKNOWN
     ]
-    return sorted([*_unmatched(joined, timed), *unknown], key=lambda row: -row.total_ns)
+    return sorted([*_without_partner(joined, timed), *unknown], key=lambda row: -row.total_ns)
 
 
-def _unmatched(joined: Join, timed: Timed) -> list[Unmatched]:
-    """Fold what was timed and has no partner by layer and name: of operators, and kernels outside of any."""
-    calls: dict[tuple[str, str, str, str], list[int]] = defaultdict(list)
-
-    def add(span: Span, host_ns: int, reason: str) -> None:
-        for device, time_ns in _times(span, host_ns):
-            calls[span.name, span.layer, reason, device].append(time_ns)
-
-    for span in joined.unmatched:
-        add(span, span.duration_ns, "its order does not fit what was counted")
-    for span in joined.other_work:
-        add(span, span.duration_ns, "in calls with other inputs than the counted one: other work")
-    for span in timed.uncounted:
-        reason = "around operators that were counted" if span.inner_ns else _why(span.root, span.in_backward)
-        if span.pieces or not span.inner_on_gpu:
-            add(span, max(0, span.duration_ns - span.inner_ns), reason)
-    for launcher, piece in timed.stray:
-        layer = "" if launcher is None else launcher.layer
-        calls[piece.name, layer, "launched outside of every recorded operator", piece.device].append(
-            piece.duration_ns
-        )
-    return [
-        Unmatched(name, layer, len(times), sum(times), _share(sum(times), device, timed), reason, device)
-        for (name, layer, reason, device), times in calls.items()
-    ]
+def _without_partner(joined: Join, timed: MeasuredSpans) -> Iterator[Unmatched]:
+    """Yield what was timed and has no row, by layer and name: operators, and kernels outside of any."""
+    sums: _Sums = defaultdict(lambda: (0, 0))
+    duration_ns = timed.columns.duration_ns
+    for spans, reason in (
+        (joined.unmatched, NoLabel.ORDER_DIFFERS),
+        (joined.other_work, NoLabel.OTHER_INPUTS),
+    ):
+        _add_operators(sums, timed, spans, duration_ns[spans], reason)
+    for spans, reason in _uncounted(timed):
+        rest_ns = np.maximum(0, duration_ns[spans] - timed.inner_ns[spans])
+        _add_operators(sums, timed, spans, rest_ns, reason)
+    _add_stray(sums, timed)
+    for (name, layer, reason, device), (calls, total_ns) in sums.items():
+        whole_ns = timed.whole_ns(device)
+        share = total_ns / whole_ns if whole_ns else None
+        yield Unmatched(name, layer, calls, total_ns, share, reason, device)
 
 
-def _times(span: Span, host_ns: int) -> Iterator[tuple[str, int]]:
-    """Yield the time of a call: on GPUs where it had something done there, else the host's."""
-    by_device: dict[str, list[Piece]] = defaultdict(list)
-    for piece in span.pieces:
-        by_device[piece.device].append(piece)
-    for device, pieces in by_device.items():
-        yield device, sum(piece.duration_ns for piece in pieces)
-    if not by_device:
-        yield ALL_CORES, host_ns
+def _uncounted(timed: MeasuredSpans) -> Iterator[tuple[Ints, NoLabel]]:
+    """Yield the outermost operators without counted work by reason."""
+    spans = timed.uncounted
+    # The time of an operator on a GPU is in the candidates inside of it.
+    spans = spans[timed.gpu.on_gpu[spans] | ~timed.gpu.inner_on_gpu[spans]]
+    is_around = timed.inner_ns[spans] > 0
+    in_backward = timed.places.in_backward[spans]
+    in_call = timed.places.root_call[spans] >= 0
+    yield spans[is_around], NoLabel.CONTAINS_COUNTED
+    yield spans[~is_around & in_backward], NoLabel.BACKWARD_NOT_COUNTED
+    yield spans[~is_around & ~in_backward & in_call], NoLabel.NOT_IN_COUNTED_CALL
+    yield spans[~is_around & ~in_backward & ~in_call], NoLabel.OUTSIDE_MODELS
 
 
-def _share(time_ns: int, device: str, timed: Timed) -> float | None:
-    whole_ns = timed.device_ns.get(device, timed.total_ns)
-    return time_ns / whole_ns if whole_ns else None
+def _add_operators(sums: _Sums, timed: MeasuredSpans, spans: Ints, host_ns: Ints, reason: NoLabel) -> None:
+    """Add the time of operators: on GPUs where they had GPU work, else the host's."""
+    names, layer = timed.columns.names, timed.places.layer
+    on_host = ~timed.gpu.on_gpu[spans]
+    host = spans[on_host]
+    _add(sums, timed, names, (timed.columns.name[host], layer[host]), host_ns[on_host], reason, ALL_CORES)
+    executions = timed.gpu.executions
+    for device, name in enumerate(timed.gpu.activity.devices):
+        which = np.flatnonzero((executions.device == device) & np.isin(executions.owner, spans))
+        # Replays of a graph belong to the call that was captured.
+        owners, call = np.unique(executions.owner[which], return_inverse=True)
+        time_ns = np.zeros(len(owners), np.int64)
+        np.add.at(time_ns, call.reshape(-1), executions.time_ns[which])
+        _add(sums, timed, names, (timed.columns.name[owners], layer[owners]), time_ns, reason, name)
 
 
-def _why(root: str, in_backward: bool) -> str:
-    if in_backward:
-        return "its backward pass was not counted"
-    return "not in the counted call" if root else "outside of the counted models"
+def _add_stray(sums: _Sums, timed: MeasuredSpans) -> None:
+    """Add what ran on GPUs outside of operators."""
+    activity = timed.gpu.activity
+    for device, name in enumerate(activity.devices):
+        which = np.flatnonzero((timed.gpu.owner < 0) & (activity.device == device))
+        layer = taken_or_none(timed.places.layer, timed.gpu.launcher[which])
+        keys = (activity.name[which], layer)
+        time_ns = activity.duration_ns[which]
+        _add(sums, timed, activity.names, keys, time_ns, NoLabel.OUTSIDE_OPERATORS, name)
 
 
-def _roofs(machine: Machine) -> Iterator[Ceiling]:
-    types = ("fp64", "fp32", "tf32", "bf16", "fp16", "fp8", "int8")
-    wanted: list[tuple[str, str | None]] = [("compute", dtype) for dtype in types]
-    wanted += [(f"memory.{level.name}", None) for level in machine.levels]
-    wanted += [("launch", None), ("page_fault", None), ("page_fault.huge", None)]
-    for resource, dtype in wanted:
-        ceiling = machine.find(resource, dtype)
-        if ceiling is not None:
-            yield ceiling
-
-
-def _drift_note(facts: dict[str, Any]) -> Iterator[str]:
-    """Say which of two measurements was disturbed: a machine is never faster than it is."""
-    large = [drift for drift in (Drift(**each) for each in facts.get("drift", [])) if drift.is_large]
-    if not large:
+def _add(
+    sums: _Sums,
+    timed: MeasuredSpans,
+    names: Sequence[str],
+    keys: tuple[Ints, Ints] | tuple[Codes, Codes],
+    time_ns: Ints,
+    reason: NoLabel,
+    device: str,
+) -> None:
+    """Add calls and times by (name, layer), given as indices."""
+    if not len(time_ns):
         return
-    worst = max(large, key=lambda drift: abs(drift.change))
-    # GPUs are held against the cache even then.
-    around = bool(facts.get("around")) and not worst.device.startswith(GPU)
-    is_faster = (worst.change > 0) != worst.resource.startswith("launch")  # a time, the others are rates
-    name = f"{worst.resource} {worst.dtype or ''}".rstrip()
-    some = "1 ceiling differs" if len(large) == 1 else f"{len(large)} ceilings differ"
-    first = "right before the recording" if around else "when they were measured first"
-    change = f"{some} by more than 10% from {first} ({name} {worst.change:+.0%})"
-    if not is_faster:
-        yield f"{change}: the machine is busy; labels are less sure"
-    elif around:
-        yield f"{change}: the machine was busier then; labels are less sure"
-    else:
-        yield f"{change}: the machine was busier then; on a quiet one, gpuprof doctor --ceilings --refresh"
+    pairs, group = np.unique(np.stack(keys, axis=1), axis=0, return_inverse=True)
+    group = group.reshape(-1)
+    totals = np.zeros(len(pairs), np.int64)
+    np.add.at(totals, group, time_ns)
+    counts = np.bincount(group)
+    for (name, layer), calls, total_ns in zip(pairs.tolist(), counts.tolist(), totals.tolist(), strict=True):
+        key = (names[name], "" if layer < 0 else timed.columns.names[layer], reason, device)
+        before = sums[key]
+        sums[key] = (before[0] + calls, before[1] + total_ns)
 
 
-def _notes(folder: RunFolder, joined: Join, machines: Machines, lost: Collection[str]) -> Iterator[str]:
-    yield from (str(note) for note in folder.meta.get("notes", []))
+# ---- why there is no work, and notes ---------------------------------------------------------
+
+
+def _why_no_work(meta: Mapping[str, Any]) -> str:
+    """Return why, with a hint unless the run was recorded with work."""
+    status = statuses_of(meta).get("work")
+    if status is None:
+        return ": record it with gpuprof.profile(model, work=True) or gpuprof run --work"
+    if not status.is_on:
+        return f": {reason_text(status.to_plain())}"
+    why = ": the program did not end in order (killed, or os._exit)"
+    return "; ".join([why, *_work_notes(meta), "record it again and let it end"])
+
+
+def _work_notes(meta: Mapping[str, Any]) -> list[str]:
+    return [note_text(each.to_plain()) for each in notes_of(meta) if each.code in _ABOUT_WORK]
+
+
+def _notes(
+    folder: RunFolder, joined: Join, machines: Machines, lost: Collection[str]
+) -> Iterator[RooflineNote]:
     facts = folder.meta.get("ceilings") or {}
-    yield from (f"ceilings: {note}" for note in facts.get("notes", []))
+    texts = [note_text(note.to_plain()) for note in notes_of(folder.meta)]
+    yield from (RooflineNote(RooflineNoteCode.RECORDING, (text,)) for text in texts)
+    yield from (RooflineNote(RooflineNoteCode.CEILINGS, (str(note),)) for note in facts.get("notes", []))
     yield from _drift_note(facts)
     unknown = sorted({each.row.operator for each in joined.rows if each.row.exactness == "unknown"})
     if unknown:
-        listed = ", ".join(unknown[:5]) + (", ..." if len(unknown) > 5 else "")
-        yield f"the work of these operators is not known: {listed}"
+        yield RooflineNote(RooflineNoteCode.WORK_UNKNOWN, tuple(unknown))
     if lost:
-        why = (folder.meta.get("sources") or {}).get("kernels") or "nobody knows why"
-        roots = ", ".join(sorted(lost))
-        yield f"no label for {roots}: on a GPU, and none of its kernels was recorded ({why})"
+        yield _lost_note(folder.meta, lost)
     used = {device for each in joined.rows for device in each.executions}
     for gpu in sorted(used - set(machines.gpus)):
-        yield f"no label for what ran on {gpu}: its ceilings were not measured"
+        yield RooflineNote(RooflineNoteCode.GPU_WITHOUT_CEILINGS, device=gpu)
+    yield from _type_notes(joined, machines)
+
+
+def _type_notes(joined: Join, machines: Machines) -> Iterator[RooflineNote]:
     for device, machine in ((None, machines.host), *machines.gpus.items()):
         rows = [
             each.row for each in joined.rows if (device in each.executions if device else not each.on_gpu)
         ]
         types = sorted({str(row.dtype) for row in rows if row.flops and row.dtype})
-        without = [dtype for dtype in types if machine.peak(dtype) is None]
+        without = tuple(dtype for dtype in types if machine.peak(dtype) is None)
         if without:
-            where = f" on {device}" if device else ""
-            yield f"no ceiling was measured for calculations in {', '.join(without)}{where}"
+            yield RooflineNote(RooflineNoteCode.TYPE_WITHOUT_CEILING, without, device)
+
+
+def _drift_note(facts: Mapping[str, Any]) -> Iterator[RooflineNote]:
+    """Note the largest change of a ceiling; GPUs are compared with the cache even with ceilings="around"."""
+    large = [drift for drift in (Drift(**each) for each in facts.get("drift", [])) if drift.is_large]
+    if large:
+        worst = max(large, key=lambda drift: abs(drift.change))
+        around = bool(facts.get("around")) and not worst.device.startswith(GPU)
+        yield RooflineNote(RooflineNoteCode.DRIFT, drift=worst, count=len(large), around=around)
+
+
+def _lost_note(meta: Mapping[str, Any], lost: Collection[str]) -> RooflineNote:
+    status = statuses_of(meta).get("kernels")
+    source = None
+    if status is not None:
+        source = method_text(status.to_plain()) if status.is_on else reason_text(status.to_plain())
+    return RooflineNote(RooflineNoteCode.KERNELS_NOT_RECORDED, tuple(sorted(lost)), source=source)

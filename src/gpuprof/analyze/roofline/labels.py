@@ -1,23 +1,51 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From how much of each roof is used to what binds, with how sure that is. Knows numbers only."""
+"""From the utilization of each resource to the bottleneck, and the confidence in it. Knows numbers only."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from enum import Enum
 
 from gpuprof.record.work.rows import Exactness
 
-Bound = Literal[
-    "compute", "memory", "latency", "launch", "page faults", "balanced", "under-utilised", "unknown"
-]
-Resource = Literal["compute", "memory", "latency", "page faults"]
+
+class Code(str, Enum):
+    """A fact that is one of a few; its text is its value (`enum.StrEnum` of Python 3.11)."""
+
+    def __str__(self) -> str:
+        return str(self.value)
+
+    def __format__(self, format_spec: str) -> str:
+        return format(str(self.value), format_spec)
+
+
+class Resource(Code):
+    """What an operator can use up."""
+
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    LATENCY = "latency"
+    PAGE_FAULTS = "page faults"
+
+
+class Bound(Code):
+    """The bottleneck of an operator, or why it has none."""
+
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    LATENCY = "latency"
+    LAUNCH = "launch"
+    PAGE_FAULTS = "page faults"
+    NO_DOMINANT = "no dominant bottleneck"
+    UNDERUTILIZED = "underutilized"
+    UNKNOWN = "unknown"
+
 
 BOUND_FROM = 0.6
 AHEAD_OF_NEXT = 1.25
-# Above this a roof is not one: what was counted or what was measured is wrong.
-ABOVE_ROOF = 1.05
-# So far above it that the timed calls cannot have done the work that was counted.
+# Above this the count or the ceiling is wrong.
+ABOVE_CEILING = 1.05
+# Above this the timed calls cannot have done the counted work.
 IMPOSSIBLE = 1.5
 
 _EXACTNESS: dict[Exactness, float] = {"exact": 1.0, "estimated": 0.9, "unknown": 0.5}
@@ -26,7 +54,7 @@ _SINGLE_CALL = 0.8
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What binds. `nearest` is the resource of the largest share `used`, `next` that of the second largest.
+    """The bottleneck. `nearest` is the resource with the largest utilization `used`, `next` the second.
 
     `margin` is how far the numbers are from another label: 1 on the border, 2 where they could halve.
     """
@@ -40,38 +68,38 @@ class Label:
 
 
 def label(shares: dict[Resource, float | None]) -> Label:
-    """Label the shares of roofs that an operator uses; None is a share that is not known.
+    """Label an operator by its utilization of each resource; None is an unknown utilization.
 
-    The class is the largest when it is at least 0.6 and at least 1.25 times the next. Where it is at
-    least 0.6 and closer than that, the two are balanced. Below 0.6 nothing binds. Above 1.5 the timed calls
-    did other work than what was counted, and nothing is known.
+    The bottleneck is the largest utilization when it is at least 0.6 and at least 1.25 times the next. At
+    least 0.6 and closer than that: no dominant bottleneck. Below 0.6: underutilized. Above 1.5 the timed
+    calls did other work than was counted: unknown.
     """
     known: list[tuple[float, Resource]] = sorted(
         ((share, resource) for resource, share in shares.items() if share is not None),
         key=lambda pair: -pair[0],
     )
     if not known or known[0][0] <= 0:
-        return Label("unknown", None, None, None, None, 0.0)
+        return Label(Bound.UNKNOWN, None, None, None, None, 0.0)
     used, nearest = known[0]
     next_used, second = known[1] if len(known) > 1 else (0.0, None)
     apart = used / (AHEAD_OF_NEXT * next_used) if next_used > 0 else float("inf")
-    if used > IMPOSSIBLE and nearest != "latency":
-        return Label("unknown", nearest, used, second, next_used, 0.0)
+    if used > IMPOSSIBLE and nearest != Resource.LATENCY:
+        return Label(Bound.UNKNOWN, nearest, used, second, next_used, 0.0)
     over = used / BOUND_FROM
     if over < 1:
-        # With a part of the roofs unknown, one of these may be what binds.
-        return Label("under-utilised", nearest, used, second, next_used, 1 / over)
+        # With an unknown utilization, that resource may be the bottleneck.
+        return Label(Bound.UNDERUTILIZED, nearest, used, second, next_used, 1 / over)
     if apart >= 1:
-        return Label(nearest, nearest, used, second, next_used, min(over, apart))
-    return Label("balanced", nearest, used, second, next_used, min(over, 1 / apart))
+        return Label(Bound(nearest), nearest, used, second, next_used, min(over, apart))
+    return Label(Bound.NO_DOMINANT, nearest, used, second, next_used, min(over, 1 / apart))
 
 
 @dataclass(frozen=True, slots=True)
 class Doubts:
-    """What a label's confidence is made of, besides its margin.
+    """The factors of a label's confidence besides its margin.
 
     Spreads are relative; `drift` is the change of the ceiling around the recording; `join` is the share of
-    the timed operators nearby that found their counted partner; `exactness` is that of the count.
+    the timed operators nearby that were matched with counted ones; `exactness` is that of the count.
     """
 
     exactness: Exactness = "exact"
@@ -79,16 +107,16 @@ class Doubts:
     drift: float = 0.0
     timing_spread: float | None = 0.0
     join: float = 1.0
-    unsure_bytes: float = 0.0
+    uncertain_bytes: float = 0.0
 
 
 def confidence(found: Label, doubts: Doubts) -> float:
-    """Return 0 to 1: the product of what the margin and each doubt leave."""
-    if found.bound == "unknown" or found.used is None:
+    """Return 0 to 1: the product of the factors of the margin and of each doubt."""
+    if found.bound == Bound.UNKNOWN or found.used is None:
         return 0.0
     timing = _SINGLE_CALL if doubts.timing_spread is None else 1 / (1 + doubts.timing_spread)
-    impossible = min(1.0, (ABOVE_ROOF / found.used) ** 2) if found.nearest != "latency" else 1.0
-    unsure = 1 - doubts.unsure_bytes / 2 if "memory" in (found.nearest, found.next) else 1.0
+    impossible = min(1.0, (ABOVE_CEILING / found.used) ** 2) if found.nearest != Resource.LATENCY else 1.0
+    uncertain = 1 - doubts.uncertain_bytes / 2 if Resource.MEMORY in (found.nearest, found.next) else 1.0
     return (
         min(1.0, found.margin / 2 + 0.25)
         * _EXACTNESS[doubts.exactness]
@@ -97,5 +125,5 @@ def confidence(found: Label, doubts: Doubts) -> float:
         * timing
         * doubts.join
         * impossible
-        * unsure
+        * uncertain
     )

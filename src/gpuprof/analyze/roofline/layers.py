@@ -1,23 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers held against the roofs: each with its own operators, without those of the layers inside it."""
+"""Layers compared with the ceilings: each with its own operators, without those of the layers inside it."""
 
 from __future__ import annotations
 
-import statistics
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
-from gpuprof.analyze.ceiling_rows import Ceiling, relative_spread
-from gpuprof.analyze.roofline.device_work import HostDelay
-from gpuprof.analyze.roofline.evidence import evidence
+import numpy as np
+
+from gpuprof.analyze.ceilings.ceiling import Ceiling
+from gpuprof.analyze.roofline.device_activity import HostDelay
+from gpuprof.analyze.roofline.evidence import Call, Evidence, NoLabel, evidence_of
 from gpuprof.analyze.roofline.join import Join, Joined
-from gpuprof.analyze.roofline.labels import BOUND_FROM, Doubts, Label, confidence, label
-from gpuprof.analyze.roofline.machine import Machine
-from gpuprof.analyze.roofline.machines import Machines
+from gpuprof.analyze.roofline.labels import BOUND_FROM, Bound, Doubts, Label, confidence, label
+from gpuprof.analyze.roofline.measured_spans import MeasuredSpans
 from gpuprof.analyze.roofline.operators import (
-    LOST,
-    NOTHING_KNOWN,
+    NO_LABEL,
     Calls,
     calls_of,
     ceiling_spread,
@@ -25,26 +24,24 @@ from gpuprof.analyze.roofline.operators import (
     usage_fields,
 )
 from gpuprof.analyze.roofline.rows import RooflineRow
-from gpuprof.analyze.roofline.timed import Timed
-from gpuprof.analyze.roofline.use import Traffic, Use, use_of
-from gpuprof.analyze.text_table import format_duration
+from gpuprof.analyze.roofline.utilization import Machine, Machines, Traffic, Utilization, utilization_of
 from gpuprof.record.work.rows import Exactness
 
 _WORST_FIRST: tuple[Exactness, ...] = ("unknown", "estimated", "exact")
 
 
 def layer_rows(
-    joined: Join, timed: Timed, machines: Machines, lost: Collection[str] = ()
+    joined: Join, timed: MeasuredSpans, machines: Machines, lost: Collection[str] = ()
 ) -> list[RooflineRow]:
     """Return a row for each layer that has operators of its own, the longest first.
 
-    Of a layer that used GPUs it is for the one that was busy with it the longest. Of the roots in `lost`,
-    what ran on a GPU was not recorded.
+    Of a layer that used GPUs it is for the one with the most time. Of the roots in `lost` no GPU work was
+    recorded.
     """
     groups: dict[tuple[str, str], list[Joined]] = defaultdict(list)
     for each in joined.rows:
         groups[each.row.root, each.row.layer].append(each)
-    passes = Counter(root for root, _ in timed.root_calls.values())
+    passes = timed.passes()
     several = len({root for root, _ in groups}) > 1
     rows = []
     for (root, layer), members in groups.items():
@@ -75,32 +72,35 @@ class _Times:
     ran: list[tuple[Joined, Calls | None]]
 
 
-def _times(root: str, layer: str, members: Sequence[Joined], timed: Timed, machines: Machines) -> _Times:
+def _times(
+    root: str, layer: str, members: Sequence[Joined], timed: MeasuredSpans, machines: Machines
+) -> _Times:
     on_gpus: Counter[str] = Counter()
     for each in members:
         for device, executions in each.executions.items():
-            on_gpus[device] += sum(execution.time_ns for execution in executions)
+            on_gpus[device] += int(executions.time_ns.sum())
     if on_gpus:
         device = on_gpus.most_common(1)[0][0]
         return _gpu_times((root, layer, device), members, timed, machines)
-    backward = [each.durations_ns for each in members if each.row.phase == "backward" and each.durations_ns]
-    forward = timed.layer_own_ns.get((root, layer)) or Counter({0: 0})
-    forward_ns = max(0.0, statistics.median(forward.values()))
-    # A part that never ran, as the backward pass of what is only evaluated, needs nothing.
-    ran = [each for each in members if each.durations_ns or each.row.phase != "backward"]
+    backward = [
+        each.durations_ns for each in members if each.row.phase == "backward" and len(each.durations_ns)
+    ]
+    forward = timed.layer_own_ns.get((root, layer), np.zeros(1, np.int64))
+    # A part that never ran, such as the backward pass under evaluation, needs nothing.
+    ran = [each for each in members if len(each.durations_ns) or each.row.phase != "backward"]
     return _Times(
         machines.host,
-        forward_ns + sum(statistics.median(durations) for durations in backward),
-        max(0, forward.total()) + sum(sum(durations) for durations in backward),
+        max(0.0, float(np.median(forward))) + sum(float(np.median(each)) for each in backward),
+        max(0, int(forward.sum())) + sum(int(each.sum()) for each in backward),
         timed.total_ns,
         [(each, next(calls_of(each, machines), None)) for each in ran],
     )
 
 
 def _gpu_times(
-    key: tuple[str, str, str], members: Sequence[Joined], timed: Timed, machines: Machines
+    key: tuple[str, str, str], members: Sequence[Joined], timed: MeasuredSpans, machines: Machines
 ) -> _Times:
-    """Add up the kernels of the layer's operators, and those that it launched besides."""
+    """Add up the kernels of the layer's operators, and the others that it launched."""
     device = key[2]
     calls = [
         (each, found)
@@ -108,12 +108,12 @@ def _gpu_times(
         for found in calls_of(each, machines)
         if found.machine.device == device
     ]
-    rest = timed.layer_rest_ns.get(key) or Counter({0: 0})
+    rest = timed.layer_rest_ns.get(key, np.zeros(1, np.int64))
     return _Times(
         machines.of(device),
-        sum(found.time_ns for _, found in calls) + statistics.median(rest.values()),
-        sum(sum(found.times_ns) for _, found in calls) + rest.total(),
-        timed.device_ns[device],
+        sum(found.time_ns for _, found in calls) + float(np.median(rest)),
+        sum(found.total_ns for _, found in calls) + int(rest.sum()),
+        timed.whole_ns(device),
         list(calls),
     )
 
@@ -123,16 +123,19 @@ def _row(layer: _Layer, members: Sequence[Joined], times: _Times, is_lost: bool)
     ran = [each for each, _ in times.ran]
     launches = sum(1 if calls is None else calls.launches for _, calls in times.ran)
     uses = [
-        use_of(each.row, machine, time_ns if calls is None else calls.time_ns) for each, calls in times.ran
+        utilization_of(each.row, machine, time_ns if calls is None else calls.time_ns)
+        for each, calls in times.ran
     ]
     flops = _sum(each.row.flops for each in ran)
     use = _together(uses, ran, launches, machine)
     shares = use.shares(time_ns)
     delay = _delay(times)
-    found = NOTHING_KNOWN if is_lost else launch_bound(label(shares), delay)
-    unknown = LOST if is_lost else _why_unknown(found, times)
-    found = found if unknown is None else NOTHING_KNOWN
-    faults = None if machine.is_gpu else _sum(each.row.page_faults for each in ran)
+    found = launch_bound(label(shares), delay)
+    gpu = machine.device if machine.is_gpu else None
+    why = (
+        Evidence(reason=NoLabel.KERNELS_NOT_RECORDED, gpu=gpu) if is_lost else _why_unknown(found, times, gpu)
+    )
+    found = NO_LABEL if why is not None else found
     exactness = _worst(ran)
     doubts = Doubts(
         exactness=exactness,
@@ -140,7 +143,8 @@ def _row(layer: _Layer, members: Sequence[Joined], times: _Times, is_lost: bool)
         timing_spread=_spread(times),
         ceiling_spread=ceiling_spread(found, use, machine),
     )
-    line = _evidence(found, use, flops, faults, time_ns, len(ran), delay)
+    faults = None if gpu else _sum(each.row.page_faults for each in ran)
+    call = Call(time_ns, flops, faults, delay, len(ran) if delay is None else None)
     return RooflineRow(
         kind="layer",
         name=layer.name,
@@ -160,21 +164,21 @@ def _row(layer: _Layer, members: Sequence[Joined], times: _Times, is_lost: bool)
         exactness=exactness,
         **usage_fields(found, use, shares),
         confidence=confidence(found, doubts),
-        evidence=unknown if unknown is not None else f"{machine.device}: {line}" if machine.is_gpu else line,
+        evidence=why or evidence_of(found, use, call, gpu),
         device=machine.device,
         launches=launches if machine.is_gpu else None,
     )
 
 
-def _why_unknown(found: Label, times: _Times) -> str | None:
-    """Return why nothing is known where operators without a count may be what binds, else None."""
+def _why_unknown(found: Label, times: _Times, gpu: str | None) -> Evidence | None:
+    """Return why a layer has no label where operators without a count may be its bottleneck, else None."""
     unknown_ns = sum(
         calls.time_ns for each, calls in times.ran if calls is not None and each.row.exactness == "unknown"
     )
     share = min(1.0, unknown_ns / times.time_ns) if times.time_ns > 0 else 0.0
-    if not share or found.bound != "under-utilised" or (found.used or 0) + share < BOUND_FROM:
+    if not share or found.bound != Bound.UNDERUTILIZED or (found.used or 0) + share < BOUND_FROM:
         return None
-    return f"uncounted operators take {share:.0%} of it"
+    return Evidence(reason=NoLabel.UNCOUNTED_OPERATORS, uncounted_share=share, gpu=gpu)
 
 
 def _delay(times: _Times) -> HostDelay | None:
@@ -185,10 +189,12 @@ def _delay(times: _Times) -> HostDelay | None:
 
 
 def _timed_share(members: Sequence[Joined], times: _Times) -> float:
-    """Return the share of the operators that were timed; on a GPU views have nothing to be timed."""
+    """Return the fraction of the operators that were timed; on a GPU views have no kernel to time."""
     wanted = [each for each, _ in times.ran]
     if times.machine.is_gpu:
-        wanted += [each for each in members if not each.executions and each.row.bytes and each.durations_ns]
+        wanted += [
+            each for each in members if not each.executions and each.row.bytes and len(each.durations_ns)
+        ]
     timed = sum(calls is not None for _, calls in times.ran)
     return timed / len(wanted) if wanted else 0.0
 
@@ -198,8 +204,10 @@ def _worst(ran: Sequence[Joined]) -> Exactness:
     return next((exactness for exactness in _WORST_FIRST if exactness in present), "exact")
 
 
-def _together(uses: Sequence[Use], ran: Sequence[Joined], launches: float, machine: Machine) -> Use:
-    """Add up what the operators of a layer need; the peak and the level are those that need the most."""
+def _together(
+    uses: Sequence[Utilization], ran: Sequence[Joined], launches: float, machine: Machine
+) -> Utilization:
+    """Add up the least times of a layer's operators; peak and level are those with the most time."""
     slowest: Counter[str] = Counter()
     moved: Counter[str] = Counter()
     for use in uses:
@@ -219,26 +227,26 @@ def _together(uses: Sequence[Use], ran: Sequence[Joined], launches: float, machi
     for use in uses:
         if use.peak is not None:
             peaks[use.peak] += int(use.compute_ns or 0) + 1
-    return Use(
+    return Utilization(
         compute_ns=_sum(use.compute_ns for use in uses),
         memory_ns=memory_ns,
         latency_ns=None if launch is None else launch.value * launches,
         fault_ns=_sum(use.fault_ns for use in uses),
         peak=peaks.most_common(1)[0][0] if peaks else None,
         traffic=traffic,
-        unsure_bytes=max((use.unsure_bytes for use in uses), default=0.0),
-        peak_is_sure=all(use.peak_is_sure for use in uses),
+        uncertain_bytes=max((use.uncertain_bytes for use in uses), default=0.0),
+        is_peak_certain=all(use.is_peak_certain for use in uses),
         operations=_operations(uses, ran),
     )
 
 
-def _source(uses: Sequence[Use]) -> str:
-    """Say where the bytes of a layer are from: all measured, none of them, or some."""
+def _source(uses: Sequence[Utilization]) -> str:
+    """Return the source of the bytes of a layer: all measured, none of them, or some."""
     found = {use.traffic.source for use in uses if use.traffic is not None and use.traffic.bytes}
     return "partly measured" if len(found) > 1 else next(iter(found), "")
 
 
-def _operations(uses: Sequence[Use], ran: Sequence[Joined]) -> float | None:
+def _operations(uses: Sequence[Utilization], ran: Sequence[Joined]) -> float | None:
     """Return the operations of a layer where those of the tensor cores were measured, else None."""
     if not any(use.operations for use in uses):
         return None
@@ -252,24 +260,7 @@ def _sum(values: Iterable[float | int | None]) -> int | None:
 
 
 def _spread(times: _Times) -> float | None:
-    """Return the spread of the operator that takes the most time."""
-    timed = [calls.times_ns for _, calls in times.ran if calls is not None]
-    longest = max(timed, key=sum, default=None)
-    return None if longest is None else relative_spread(longest)
-
-
-def _evidence(
-    found: Label,
-    use: Use,
-    flops: int | None,
-    faults: int | None,
-    time_ns: float,
-    operators: int,
-    delay: HostDelay | None,
-) -> str:
-    if found.nearest == "latency" and delay is None:
-        latency_ns = use.latency_ns or 0
-        calls = f"{operators} operator{'s' if operators != 1 else ''} in {format_duration(time_ns)}"
-        empty = format_duration(latency_ns)
-        return f"{calls}, {empty} to dispatch" if latency_ns < time_ns else f"{calls}; empty ones {empty}"
-    return evidence(found, use, flops=flops, faults=faults, time_ns=time_ns, delay=delay)
+    """Return the timing spread of the operator that takes the most time."""
+    timed = [calls for _, calls in times.ran if calls is not None]
+    longest = max(timed, key=lambda calls: calls.total_ns, default=None)
+    return None if longest is None else longest.spread

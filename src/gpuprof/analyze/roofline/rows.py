@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The roofline of a run as typed rows."""
+"""The roofline of a run as typed rows, and as plain values for JSON."""
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
-from gpuprof.analyze.ceiling_rows import GPU, Ceiling
+from gpuprof.analyze.ceilings.ceiling import GPU, Ceiling
+from gpuprof.analyze.roofline.advice import Advice
+from gpuprof.analyze.roofline.evidence import Evidence, NoLabel, RooflineNote
 from gpuprof.analyze.roofline.labels import Bound, Resource
+from gpuprof.analyze.roofline.text import advice_text, bound_text, evidence_text, note_text, reason_text
 from gpuprof.record.work.rows import Exactness
 
 RooflineKind = Literal["layer", "operator", "kernel"]
@@ -15,20 +18,21 @@ RooflineKind = Literal["layer", "operator", "kernel"]
 
 @dataclass(frozen=True, slots=True)
 class RooflineRow:
-    """One operator of one layer, or one layer with its own operators.
+    """One operator of one layer, one layer with its own operators, or one kernel.
 
-    `time_ns` is the median time of a call (of a layer: of one pass through the model), `total_ns` all its
-    calls together, `time_share` that over the time inside recorded calls. `flops` and `bytes` (ideal ones,
-    docs/work.md) are of one call. `bound` is what binds; `nearest` the resource of which the largest share is
-    used, also where it does not bind, and `roof` its ceiling ("compute fp32", "memory.l3", "launch").
-    `roof_share` is the share that is used of that roof: 1 is at the roof. All three are None where `bound` is
-    "unknown". `used` has the share for every resource, None where it is not known. `memory_bytes` is the
-    traffic at the level of memory that `used` is of. `confidence` is 0 to 1 (docs/roofline.md). `evidence` is
-    one line; `advice` one sentence for the findings that matter most, else None. `device` is what it ran on:
-    "cpu" or "cpu.core", whose times are the host's, or a GPU such as "cuda:0", where the time of a call is
-    that of its kernels, and `time_share` is over all the GPU's time; `launches` is how many kernels, copies
-    and fills a call has there, None on the host. A row of kind "kernel" has the work of its operator where
-    that had no other.
+    Calls of an operator with equal work in one layer, as in a loop, are one row; where the work varies a lot,
+    it is the mean. `time_ns` is the median time of a call (of a layer: of one pass through the model),
+    `total_ns` all its calls together, `time_share` that over the time inside recorded calls. `flops` and
+    `bytes` (ideal ones, docs/work.md) are of one call. `bound` is the bottleneck; `nearest` the resource with
+    the largest utilization, `roof` its ceiling ("compute fp32", "memory.l3", "launch") and `roof_share` the
+    utilization of that ceiling: 1 is at the ceiling. All three are None where `bound` is unknown. `used` is
+    the utilization of every resource, None where unknown. `memory_bytes` is the traffic at the level of
+    memory that `used` is of. `confidence` is 0 to 1 (docs/roofline.md). `evidence` has the figures, `advice`
+    what to try for the most important findings, else None; their text is in `evidence_text` and
+    `advice_text`. `device` is "cpu" or "cpu.core", whose times are the host's, or a GPU such as "cuda:0",
+    where the time of a call is that of its kernels, and `time_share` is over all the GPU's time; `launches`
+    is how many kernels, copies and fills a call has there, None on the host. A row of kind "kernel" has the
+    work of its operator where that launched nothing else.
     """
 
     kind: RooflineKind
@@ -55,8 +59,8 @@ class RooflineRow:
     memory_level: str | None
     memory_bytes: float | None
     confidence: float
-    evidence: str
-    advice: str | None = None
+    evidence: Evidence
+    advice: Advice | None = None
     device: str = "cpu"
     launches: float | None = None
 
@@ -77,39 +81,49 @@ class RooflineRow:
 
     @property
     def bound_text(self) -> str:
-        """What binds, in a word or two: with the level of memory, or the nearest roof where nothing does."""
-        if self.bound == "memory":
-            return f"memory ({self.memory_level})"
-        if self.bound == "under-utilised":
-            return f"under-utilised ({self.nearest})"
-        return self.bound
+        """The bottleneck as text: with the level of memory, or the nearest resource where underutilized."""
+        return bound_text(self.bound, self.nearest, self.memory_level)
+
+    @property
+    def evidence_text(self) -> str:
+        """The figures that the label rests on, or why there is none, in one line."""
+        return evidence_text(self.evidence)
+
+    @property
+    def advice_text(self) -> str | None:
+        """What to try, in one sentence without its full stop."""
+        return None if self.advice is None else advice_text(self.advice)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        rates = {
+        """Return plain values for JSON; evidence and advice as text."""
+        values = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {
+            **values,
+            "used": dict(self.used),
+            "evidence": self.evidence_text,
+            "advice": self.advice_text,
             "intensity": self.intensity,
             "flops_per_s": self.flops_per_s,
             "bytes_per_s": self.bytes_per_s,
         }
-        return {**asdict(self), **rates}
 
 
 @dataclass(frozen=True, slots=True)
 class Unmatched:
-    """Timed operators without a label: `reason` says why nothing is known of their work."""
+    """Timed operators without a label, and why."""
 
     operator: str
     layer: str
     calls: int
     total_ns: int
     time_share: float | None
-    reason: str
+    reason: NoLabel
     device: str = "cpu"
 
 
 @dataclass(frozen=True, slots=True)
 class RooflineDevice:
-    """What operators ran on: the time in recorded calls, on a GPU all its time, and the labelled share."""
+    """A device that operators ran on: its time in recorded calls (of a GPU all its time), labelled part."""
 
     device: str
     name: str | None
@@ -118,14 +132,13 @@ class RooflineDevice:
 
 
 @dataclass(frozen=True)
-class Roofline:
-    """What binds each layer and operator of a run; `print` shows it.
+class RooflineData:
+    """The bottleneck of each layer and operator of a run.
 
     `operators` and `layers` are ordered by their time, the largest first. `unmatched` are timed operators
-    that nothing was counted for, or whose bound is unknown. `ceilings` are the roofs that were used.
-    `matched_share` is the share of `total_ns`, the time in recorded calls, in operators with a label.
-    `devices` are what operators ran on, GPUs first; `device`, `total_ns` and `matched_share` are those of the
-    first one.
+    without counted work, or with an unknown bottleneck. `ceilings` are those that were used. `matched_share`
+    is the fraction of `total_ns`, the time in recorded calls, in operators with a label. `devices` are those
+    that operators ran on, GPUs first; `device`, `total_ns` and `matched_share` are those of the first one.
     """
 
     operators: tuple[RooflineRow, ...]
@@ -135,7 +148,7 @@ class Roofline:
     device: str
     total_ns: int
     matched_share: float | None
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[RooflineNote, ...] = field(default=())
     kernels: tuple[RooflineRow, ...] = field(default=())
     devices: tuple[RooflineDevice, ...] = field(default=())
 
@@ -145,23 +158,14 @@ class Roofline:
 
     @property
     def ran_on(self) -> tuple[RooflineDevice, ...]:
-        """What operators ran on; at least one."""
+        """The devices that operators ran on; at least one."""
         return self.devices or (RooflineDevice(self.device, None, self.total_ns, self.matched_share),)
 
-    def roofs_of(self, device: str) -> tuple[Ceiling, ...]:
-        """Return the roofs that rows of a device are held against."""
+    def ceilings_of(self, device: str) -> tuple[Ceiling, ...]:
+        """Return the ceilings that rows of a device are compared with."""
         if device.startswith(GPU):
             return tuple(ceiling for ceiling in self.ceilings if ceiling.device == device)
         return tuple(ceiling for ceiling in self.ceilings if not ceiling.device.startswith(GPU))
-
-    def __str__(self) -> str:
-        return self.to_text()
-
-    def to_text(self, by: RooflineKind = "operator", top: int | None = None, width: int = 100) -> str:
-        """Return the table, the advice and the notes as plain text; `top` None shows what matters."""
-        from gpuprof.analyze.roofline.text import roofline_text
-
-        return roofline_text(self, by, top, width)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain values for JSON."""
@@ -169,11 +173,11 @@ class Roofline:
             "operators": [row.as_dict() for row in self.operators],
             "layers": [row.as_dict() for row in self.layers],
             "kernels": [row.as_dict() for row in self.kernels],
-            "unmatched": [asdict(row) for row in self.unmatched],
+            "unmatched": [{**asdict(row), "reason": reason_text(row.reason)} for row in self.unmatched],
             "ceilings": [asdict(row) for row in self.ceilings],
             "device": self.device,
             "devices": [asdict(device) for device in self.devices],
             "total_ns": self.total_ns,
             "matched_share": self.matched_share,
-            "notes": list(self.notes),
+            "notes": list(map(note_text, self.notes)),
         }

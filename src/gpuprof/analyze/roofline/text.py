@@ -1,209 +1,291 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The roofline for a terminal."""
+"""The facts of a roofline as sentences: evidence, reasons, advice, notes. No code reads them back."""
 
 from __future__ import annotations
 
-import re
-import textwrap
-from collections.abc import Sequence
+from collections.abc import Callable
 
-from gpuprof.analyze.ceiling_rows import GPU
-from gpuprof.analyze.ceilings_table import format_ceiling
-from gpuprof.analyze.roofline.rows import Roofline, RooflineDevice, RooflineKind, RooflineRow, Unmatched
-from gpuprof.analyze.text_table import (
-    GAP,
-    MIN_FLEXIBLE_WIDTH,
-    Column,
-    cell_width,
-    escape_text,
-    format_duration,
-    format_share,
-    shorten,
-    text_table,
+from gpuprof.analyze.ceilings.text import operation_unit
+from gpuprof.analyze.roofline.advice import Advice, Fix
+from gpuprof.analyze.roofline.evidence import (
+    ComputeFigures,
+    DispatchFigures,
+    Evidence,
+    FaultFigures,
+    Figures,
+    LaunchFigures,
+    MemoryFigures,
+    NoLabel,
+    RooflineNote,
+    RooflineNoteCode,
 )
+from gpuprof.analyze.roofline.labels import Bound, Resource
+from gpuprof.analyze.text_table import format_bytes, format_count, format_duration
 
-# What takes less of the time is left out where nobody asks for a number of rows.
-_MATTERS = 0.005
-_MOST_ROWS = 30
-_UNMATCHED_ROWS = 5
-_SHORT = {"compute": "compute", "memory": "memory", "latency": "latency", "page faults": "faults"}
-_LEGEND = (
-    "time: share of the time in recorded calls, on a GPU of all its time. roof: share that is used of the "
-    "roof that binds, or of the nearest where none does (low). sure: 0 to 1. <-: in the backward pass."
-)
-# Names keep that much where the evidence is long.
-_NAME_WIDTH = 20
-_BOUND = 2  # the column
-# What evidence goes without, in this order, before anything is cut out of it.
-_SPARE = (
-    re.compile(r"; (compute|memory|latency|page faults) [\d,]+%$"),
-    re.compile(r", [\d.,]+ [kMGTP]?B( ideal| measured| partly measured)?(?=;|$)"),
-)
+_PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+_WORTH_SHOWING = 0.005
+_MOST_NAMES = 5
 
 
-def roofline_text(roofline: Roofline, by: RooflineKind, top: int | None, width: int) -> str:
-    """Return the table by operator, layer or kernel, advice, what is not labelled, and notes."""
-    lines: list[str] = []
-    for device in roofline.ran_on:
-        lines += _of_device(roofline, device, by, top, width)
-    lines += ["", *textwrap.wrap(_LEGEND, width)]
-    lines += ["", *_advice(roofline, width)] if any(row.advice for row in roofline.operators) else []
-    lines += _unmatched(roofline, width)
-    for note in roofline.notes:
-        lines += textwrap.wrap(escape_text(f"note: {note}"), width, subsequent_indent="      ")
-    return "\n".join(lines)
+def bound_text(bound: Bound, nearest: Resource | None, memory_level: str | None) -> str:
+    """Return the bottleneck: with the level of memory, or the nearest resource where underutilized."""
+    if bound == Bound.MEMORY:
+        return f"{bound} ({memory_level})"
+    return f"{bound} ({nearest})" if bound == Bound.UNDERUTILIZED else str(bound)
 
 
-def _of_device(
-    roofline: Roofline, device: RooflineDevice, by: RooflineKind, top: int | None, width: int
-) -> list[str]:
-    """Return the rows of what ran there, and the roofs that they are held against."""
-    rows = [row for row in roofline.rows(by) if row.device == device.device]
-    if not rows and device != roofline.ran_on[0]:
-        return []
-    shown = rows[:top] if top is not None else _that_matter(rows)
-    first = device == roofline.ran_on[0]
-    lines = [] if first else [""]
-    if len(roofline.ran_on) > 1 or device.device.startswith(GPU):
-        lines += [escape_text(device_title(device)), ""]
-    lines += [_table(by, shown, width)] if shown else [f"no {by} was both counted and timed"]
-    if len(shown) < len(rows):
-        rest = sum(row.time_share or 0 for row in rows[len(shown) :])
-        lines.append(f"... and {len(rows) - len(shown):,} more with {rest:.1%} of the time")
-    return [*lines, "", *_roofs(roofline, device, width)]
+# ---- evidence --------------------------------------------------------------------------------
+
+_REASONS = {
+    NoLabel.NO_WORK_OR_CEILING: "neither its work nor a ceiling for it is known",
+    NoLabel.WORK_UNKNOWN: "its work is unknown",
+    NoLabel.OTHER_WORK_TIMED: "its timed calls did other work than was counted",
+    NoLabel.KERNELS_NOT_RECORDED: "it ran on a GPU, and none of its kernels was recorded",
+    NoLabel.HOST_COPY: "it copies between host and GPU, which has no measured ceiling",
+    NoLabel.UNCOUNTED_OPERATORS: "contains operators without counted work",
+    NoLabel.OPERATOR_NOT_COUNTED: "the work of its operator was not counted",
+    NoLabel.WORK_NOT_SPLIT: "one of several kernels of its operator, whose work is not split",
+    NoLabel.ORDER_DIFFERS: "its order differs from the counted order",
+    NoLabel.OTHER_INPUTS: "in calls with other inputs than the counted call",
+    NoLabel.CONTAINS_COUNTED: "around operators that were counted",
+    NoLabel.BACKWARD_NOT_COUNTED: "its backward pass was not counted",
+    NoLabel.NOT_IN_COUNTED_CALL: "not in the counted call",
+    NoLabel.OUTSIDE_MODELS: "outside of the counted models",
+    NoLabel.OUTSIDE_OPERATORS: "launched outside of every recorded operator",
+}
 
 
-def device_title(device: RooflineDevice) -> str:
-    """Return what a device is called where several have rows: `cuda:0, NVIDIA H100: 12.3 ms`."""
-    name = f"{device.device}, {device.name}" if device.name else device.device
-    base = "of GPU time" if device.device.startswith(GPU) else "in recorded calls"
-    return f"{name}: {format_duration(device.total_ns)} {base}"
+def reason_text(reason: NoLabel) -> str:
+    """Return why there is no label."""
+    return _REASONS[reason]
 
 
-def _that_matter(rows: Sequence[RooflineRow]) -> Sequence[RooflineRow]:
-    return [row for row in rows if (row.time_share or 0) >= _MATTERS][:_MOST_ROWS] or rows[:_MOST_ROWS]
+def evidence_text(
+    evidence: Evidence, *, device: bool = True, next_resource: bool = True, size: bool = True
+) -> str:
+    """Return one line. It can leave out the GPU's name, the next resource, and how many bytes moved."""
+    parts = [_figures_text(figures, size=size) for figures in evidence.figures]
+    if next_resource and evidence.next is not None and (evidence.next_share or 0) >= _WORTH_SHOWING:
+        parts.append(f"{evidence.next} {evidence.next_share:.0%}")
+    line = "; ".join(parts)
+    if evidence.reason is not None:
+        line = f"{line}: {_evidence_reason(evidence)}" if line else _evidence_reason(evidence)
+    return f"{evidence.gpu}: {line}" if device and evidence.gpu is not None else line
 
 
-def _table(by: str, rows: Sequence[RooflineRow], width: int) -> str:
-    columns = [
-        Column(by, right=False),
-        Column("time"),
-        Column("bound", right=False),
-        Column("roof"),
-        Column("sure"),
-        Column("evidence", right=False),
-    ]
-    cells = [_cells(row) for row in rows]
-    room = _evidence_room(columns, cells, width)
-    return text_table(columns, [[*row[:-1], _fitted(row[-1], room)] for row in cells], width)
+def _evidence_reason(evidence: Evidence) -> str:
+    if evidence.reason == NoLabel.OPERATOR_NOT_COUNTED and evidence.operator is not None:
+        return f"the work of {evidence.operator} was not counted"
+    if evidence.reason == NoLabel.WORK_NOT_SPLIT and evidence.operator is not None:
+        return f"one of {evidence.launches} that {evidence.operator} launches, whose work is not split"
+    if evidence.reason == NoLabel.UNCOUNTED_OPERATORS and evidence.uncounted_share is not None:
+        return f"uncounted operators take {evidence.uncounted_share:.0%} of its time"
+    return "" if evidence.reason is None else _REASONS[evidence.reason]
 
 
-def _evidence_room(columns: Sequence[Column], cells: Sequence[Sequence[str]], width: int) -> int:
-    """Return what the other columns leave; long names give way to evidence that says no more than it must."""
-    widths = [
-        max(len(column.title), *(cell_width(escape_text(row[at])) for row in cells))
-        for at, column in enumerate(columns)
-    ]
-    left = width - sum(widths[1:-1]) - len(GAP) * (len(columns) - 1)
-    # Why something is unknown stands in full below the table.
-    figures = [row[-1] for row in cells if row[_BOUND] != "unknown"]
-    needed = max((cell_width(_without(line, *_SPARE)) for line in figures), default=0)
-    return max(left - widths[0], min(needed, left - _NAME_WIDTH), MIN_FLEXIBLE_WIDTH)
+def _figures_text(figures: Figures, *, size: bool) -> str:
+    if isinstance(figures, ComputeFigures):
+        rates = f"{_rate_of(figures.per_s, figures.ceiling_per_s)}{operation_unit(figures.dtype)}"
+        source = " measured" if figures.is_measured else ""
+        return f"{rates} {figures.dtype}{source}{', if it may use TF32' if figures.may_be_tf32 else ''}"
+    if isinstance(figures, MemoryFigures):
+        rates = f"{_rate_of(figures.bytes_per_s, figures.ceiling_bytes_per_s)}B/s {figures.level}"
+        return f"{rates}, {format_bytes(figures.bytes)} {figures.source}".rstrip() if size else rates
+    if isinstance(figures, DispatchFigures):
+        return _dispatch_text(figures)
+    if isinstance(figures, LaunchFigures):
+        return _launch_text(figures)
+    if isinstance(figures, FaultFigures):
+        return _fault_text(figures)
+    return str(figures)
 
 
-def _fitted(text: str, room: int) -> str:
-    """Leave out what decides nothing before figures are cut."""
-    tried = (_without(text, *_SPARE[:number]) for number in range(len(_SPARE) + 1))
-    shortest = next((each for each in tried if cell_width(each) <= room), None)
-    return shorten(_without(text, *_SPARE), room) if shortest is None else shortest
+def _dispatch_text(figures: DispatchFigures) -> str:
+    """Name a part of the time only where it is shorter than the whole."""
+    whole, dispatch = format_duration(figures.time_ns), format_duration(figures.dispatch_ns)
+    is_part = figures.dispatch_ns < figures.time_ns
+    part = f"{'' if is_part else 'empty '}dispatch {dispatch}"
+    if figures.operators is None:
+        return f"{whole}, {part}"
+    return f"{figures.operators} operator{'' if figures.operators == 1 else 's'} in {whole}, {part}"
 
 
-def _without(text: str, *patterns: re.Pattern[str]) -> str:
-    for pattern in patterns:
-        text = pattern.sub("", text)
-    return text
+def _launch_text(figures: LaunchFigures) -> str:
+    delay = figures.delay
+    late = f"host late {delay.late:,} of {delay.known:,}" if delay.known else "host lateness unknown"
+    return f"{format_duration(figures.time_ns)}, floor {format_duration(figures.floor_ns)}, {late}"
 
 
-def _cells(row: RooflineRow) -> list[str]:
-    mark = {"backward": "<- ", "optimizer": "opt "}.get(row.phase or "", "")
-    return [
-        f"{mark}{row.name}",
-        format_share(row.time_share),
-        _bound(row),
-        "-" if row.roof_share is None else f"{row.roof_share:.0%}",
-        f"{row.confidence:.2f}",
-        # The device stands above the table.
-        escape_text(row.evidence.removeprefix(f"{row.device}: ")),
-    ]
+def _fault_text(figures: FaultFigures) -> str:
+    number, whole = figures.faults, format_duration(figures.time_ns)
+    cost = format_duration(figures.fault_ns / number)
+    each = f"{format_count(number)} fault{'' if number == 1 else 's'} x {cost}"
+    return f"{each}, worth all of {whole}" if figures.fault_ns >= figures.time_ns else f"{each} of {whole}"
 
 
-def _bound(row: RooflineRow) -> str:
-    if row.bound == "memory":
-        return f"memory {row.memory_level}"
-    return f"low {_SHORT[row.nearest]}" if row.bound == "under-utilised" and row.nearest else row.bound
+def _rate_of(reached: float, ceiling: float) -> str:
+    """Return both in the unit of the ceiling: `31.0 of 39.4 G`."""
+    size, prefix = next((pair for pair in _PREFIXES if ceiling >= 0.9995 * pair[0]), (1.0, ""))
+    return f"{reached / size:.3g} of {ceiling / size:.3g} {prefix}"
 
 
-def _roofs(roofline: Roofline, device: RooflineDevice, width: int) -> list[str]:
-    parts = [
-        f"{ceiling.resource}{f' {ceiling.dtype}' if ceiling.dtype else ''} " + format_ceiling(ceiling)
-        for ceiling in roofline.roofs_of(device.device)
-    ]
-    where = {"cpu.core": "one core", "cpu": "all cores"}.get(device.device, device.device)
-    text = f"roofs ({where}): {', '.join(parts) or 'none were measured'}"
-    share = format_share(device.matched_share)
-    base = f"the time on {device.device}" if device.device.startswith(GPU) else "the time in recorded calls"
-    covered = f"labelled operators cover {share} of {base} ({format_duration(device.total_ns)})."
-    return [*textwrap.wrap(text, width, subsequent_indent="  "), *textwrap.wrap(covered, width)]
+# ---- advice ----------------------------------------------------------------------------------
 
 
-def _advice(roofline: Roofline, width: int) -> list[str]:
-    lines = []
-    for row in roofline.operators:
-        if row.advice is not None:
-            text = f"{row.name} ({share_text(roofline, row)}): {row.advice}."
-            lines += textwrap.wrap(
-                escape_text(text), width, initial_indent="- ", subsequent_indent="  ", break_long_words=True
-            )
-    return lines
+def advice_text(advice: Advice) -> str:
+    """Return one sentence without its full stop: the figures, a colon, the fix."""
+    return _ADVICE[advice.fix](advice)
 
 
-def _unmatched(roofline: Roofline, width: int) -> list[str]:
-    rows = roofline.unmatched
-    if sum(row.time_share or 0 for row in rows) < _MATTERS:
-        return []
-    shown = [row for row in rows if (row.time_share or 0) >= _MATTERS][:_UNMATCHED_ROWS] or rows[:1]
-    lines = ["", f"not labelled, {unmatched_text(roofline)}:"]
-    several = len(roofline.ran_on) > 1
-    for row in shown:
-        where = (f" @ {row.layer}" if row.layer else "") + (f" on {row.device}" if several else "")
-        text = f"  {format_share(row.time_share):>6}  {row.operator}{where}: {row.reason}"
-        lines.append(shorten(escape_text(text), width))
-    if rest := unmatched_rest(roofline, shown):
-        lines.append(f"  ... {rest}")
-    return lines
+def _preallocate(advice: Advice) -> str:
+    whole = format_duration(advice.time_ns)
+    if (advice.limit_ns or 0) >= (advice.time_ns or 0):
+        cost = f"whose page faults alone are worth all of its {whole}"
+    else:
+        cost = f"which takes {format_duration(advice.limit_ns)} of {whole}"
+    return (
+        f"each call writes {format_bytes(advice.bytes or 0)} of fresh memory, {cost}: preallocate the result "
+        "(out=, or in place), or reuse the buffer"
+    )
 
 
-def share_text(roofline: Roofline, row: RooflineRow) -> str:
-    """Return the share of the time that a row has, and of which device's where there are several."""
-    return format_share(row.time_share) + (f" of {row.device}" if len(roofline.ran_on) > 1 else "")
+def _fuse_or_batch_calls(advice: Advice) -> str:
+    empty = format_duration(advice.limit_ns)
+    is_longer = (advice.time_ns or 0) > (advice.limit_ns or 0)
+    near = f"near the {empty} of an empty call" if is_longer else f"no more than an empty one ({empty})"
+    return (
+        f"a call of {format_duration(advice.time_ns)} does {_moved(advice)}, {near}: fuse it with its "
+        "neighbors (torch.compile), or batch several calls into one"
+    )
 
 
-def unmatched_text(roofline: Roofline) -> str:
-    """Return the share of the time that has no label, of each device where there are several."""
-    return _shares_text(roofline, roofline.unmatched)
+def _cuda_graph(advice: Advice) -> str:
+    return (
+        f"a call has the GPU do {_moved(advice)} in {format_duration(advice.time_ns)}, near the "
+        f"{format_duration(advice.limit_ns)} of empty kernels, and the GPU waits for the host before it: "
+        "capture the step in a CUDA graph (torch.compile(mode='reduce-overhead')), fuse small operators, or "
+        "use larger batches"
+    )
 
 
-def unmatched_rest(roofline: Roofline, shown: Sequence[Unmatched]) -> str | None:
-    """Return what has no label besides the rows `shown`: "and 3 more with 2.1% of the time", or None."""
-    listed = set(map(id, shown))
-    rest = [row for row in roofline.unmatched if id(row) not in listed]
-    return f"and {len(rest):,} more with {_shares_text(roofline, rest)}" if rest else None
+def _batch_rows(advice: Advice) -> str:
+    return (
+        f"it does {advice.intensity:.2g} FLOP a byte, the machine's balance is {advice.ridge:.2g}: batch "
+        f"about {format_count(advice.rows or 1)} times as many rows, so that its weights are read once"
+    )
 
 
-def _shares_text(roofline: Roofline, rows: Sequence[Unmatched]) -> str:
-    shares: dict[str, float] = {}
-    for row in rows:
-        shares[row.device] = shares.get(row.device, 0) + (row.time_share or 0)
-    if len(roofline.ran_on) < 2:
-        return f"{sum(shares.values()):.1%} of the time"
-    return ", ".join(f"{share:.1%} of the time of {device}" for device, share in shares.items())
+def _fuse_with_previous(advice: Advice) -> str:
+    return (
+        f"it reads what {advice.previous} has just written, and moves {format_bytes(advice.bytes or 0)} "
+        f"through {advice.level}: fuse the two (torch.compile), or work on pieces that fit into the cache"
+    )
+
+
+def _halve_bytes(advice: Advice) -> str:
+    return (
+        f"it moves {format_bytes(advice.bytes or 0)} through {advice.level} for {advice.intensity:.2g} FLOP "
+        "a byte: bfloat16 would halve the bytes"
+    )
+
+
+def _as_the_library(advice: Advice) -> str:
+    is_product = advice.fix == Fix.LARGER_PRODUCT
+    what = "a larger product" if is_product else "a 3x3 convolution of 64 channels in channels_last"
+    unit = operation_unit(advice.dtype)
+    rates = f"{_rate(advice.per_s, unit)} where {what} reaches {_rate(advice.library_per_s, unit)}"
+    fix = "batch more rows into it" if is_product else "change its layout to channels_last"
+    return f"it reaches {rates} here: {fix}"
+
+
+def _allow_tf32(advice: Advice) -> str:
+    return (
+        f"it reaches {_rate(advice.per_s)} in fp32, and TF32 is {advice.speedup:.1f} times as fast on this "
+        "GPU: allow it where 10 bits of mantissa suffice (for products "
+        "torch.set_float32_matmul_precision('high'))"
+    )
+
+
+def _faster_type(advice: Advice) -> str:
+    return (
+        f"it reaches {_rate(advice.per_s)} in fp32, and bfloat16 is {advice.speedup:.1f} times as fast on "
+        "this machine: change the dtype (torch.autocast)"
+    )
+
+
+_ADVICE: dict[Fix, Callable[[Advice], str]] = {
+    Fix.PREALLOCATE: _preallocate,
+    Fix.FUSE_OR_BATCH_CALLS: _fuse_or_batch_calls,
+    Fix.CUDA_GRAPH: _cuda_graph,
+    Fix.BATCH_ROWS: _batch_rows,
+    Fix.FUSE_WITH_PREVIOUS: _fuse_with_previous,
+    Fix.HALVE_BYTES: _halve_bytes,
+    Fix.LARGER_PRODUCT: _as_the_library,
+    Fix.CHANNELS_LAST: _as_the_library,
+    Fix.ALLOW_TF32: _allow_tf32,
+    Fix.FASTER_TYPE: _faster_type,
+}
+
+
+def _moved(advice: Advice) -> str:
+    return format_bytes(advice.bytes) if advice.bytes else "no work"
+
+
+def _rate(value: float | None, unit: str = "FLOP/s") -> str:
+    number = value or 0.0
+    return f"{number / 1e12:.3g} T{unit}" if number >= 1e12 else f"{number / 1e9:.3g} G{unit}"
+
+
+# ---- notes -----------------------------------------------------------------------------------
+
+
+def note_text(note: RooflineNote) -> str:
+    """Return one sentence without its full stop."""
+    return _NOTES[note.code](note)
+
+
+def _drift_note(note: RooflineNote) -> str:
+    drift = note.drift
+    if drift is None:
+        return "ceilings differ"
+    is_faster = (drift.change > 0) != drift.resource.startswith("launch")  # a time, the others are rates
+    name = f"{drift.resource} {drift.dtype or ''}".rstrip()
+    some = "1 ceiling differs" if note.count == 1 else f"{note.count} ceilings differ"
+    first = "right before the recording" if note.around else "their first measurement"
+    change = f"{some} by more than 10% from {first} ({name} {drift.change:+.0%})"
+    if not is_faster:
+        return f"{change}: the machine is busy; labels have a lower confidence"
+    if note.around:
+        return f"{change}: the machine was busier then; labels have a lower confidence"
+    return f"{change}: the machine was busier then; when it is idle: gpuprof doctor --ceilings --refresh"
+
+
+def _unknown_note(note: RooflineNote) -> str:
+    return f"the work of these operators is unknown: {_listed(note)}"
+
+
+def _lost_note(note: RooflineNote) -> str:
+    why = note.source or "reason unknown"
+    return f"no label for {', '.join(note.names)}: on a GPU, and none of its kernels was recorded ({why})"
+
+
+def _type_note(note: RooflineNote) -> str:
+    where = f" on {note.device}" if note.device else ""
+    return f"no ceiling was measured for arithmetic in {', '.join(note.names)}{where}"
+
+
+def _listed(note: RooflineNote) -> str:
+    return ", ".join(note.names[:_MOST_NAMES]) + (", ..." if len(note.names) > _MOST_NAMES else "")
+
+
+_NOTES: dict[RooflineNoteCode, Callable[[RooflineNote], str]] = {
+    RooflineNoteCode.RECORDING: lambda note: "; ".join(note.names),
+    RooflineNoteCode.CEILINGS: lambda note: f"ceilings: {'; '.join(note.names)}",
+    RooflineNoteCode.DRIFT: _drift_note,
+    RooflineNoteCode.WORK_UNKNOWN: _unknown_note,
+    RooflineNoteCode.KERNELS_NOT_RECORDED: _lost_note,
+    RooflineNoteCode.GPU_WITHOUT_CEILINGS: lambda note: (
+        f"no label for what ran on {note.device}: its ceilings were not measured"
+    ),
+    RooflineNoteCode.TYPE_WITHOUT_CEILING: _type_note,
+}

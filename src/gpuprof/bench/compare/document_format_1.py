@@ -7,12 +7,18 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from gpuprof.bench.compare.document import UNDERUTILIZED
 from gpuprof.bench.facts import Diagnostic, Severity
 from gpuprof.bench.verdicts import QualityMeasure
 
 Plain = Mapping[str, Any]
 _MEASURES = {str(each) for each in QualityMeasure}
 _SAMPLES = re.compile(r"([\d,]+) (?:labelled )?samples")
+# What format 1 called bottlenecks.
+_RENAMED_BOUNDS: dict[str | None, str] = {
+    "under-utilised": UNDERUTILIZED,
+    "balanced": "no dominant bottleneck",
+}
 _BOUND = re.compile(r"(?P<bound>[^(]*?)(?: \((?P<more>.*)\))?")
 
 
@@ -101,11 +107,12 @@ def _accuracy(plain: Plain) -> dict[str, Any]:
 def _layer(plain: Plain) -> dict[str, Any]:
     found = _BOUND.fullmatch(plain.get("bound") or "")
     bound, more = (None, None) if not plain.get("bound") or found is None else found.group("bound", "more")
-    is_underutilized = bound == "under-utilised"
+    bound = _RENAMED_BOUNDS.get(bound) or bound
+    is_underutilized = bound == UNDERUTILIZED
     return {
         **plain,
-        "bound": "underutilized" if is_underutilized else bound,
-        "nearest": more if is_underutilized else bound,
+        "bound": bound,
+        "nearest": (_RENAMED_BOUNDS.get(more) or more) if is_underutilized else bound,
         "memory_level": None if is_underutilized else more,
     }
 

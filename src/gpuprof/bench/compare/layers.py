@@ -6,11 +6,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from gpuprof.analyze.ceilings_of_run import add_ceilings
+from gpuprof.analyze.ceilings.of_run import add_ceilings
 from gpuprof.analyze.load_tree import load_tree
 from gpuprof.analyze.roofline.build import build_roofline
 from gpuprof.analyze.summary import summarize
-from gpuprof.bench.compare.document import UNDERUTILIZED, LayerFigures
+from gpuprof.bench.compare.document import LayerFigures
 from gpuprof.bench.workers.job import CALL
 from gpuprof.errors import RunError
 from gpuprof.run.folder import RunFolder
@@ -53,11 +53,11 @@ def _bounds(run: RunFolder) -> dict[str, dict[str, Any]]:
         return {}
     return {
         row.layer: {
-            "bound": UNDERUTILIZED if row.bound in ("under-utilised", UNDERUTILIZED) else row.bound,
-            "nearest": row.nearest,
+            "bound": row.bound.value,
+            "nearest": None if row.nearest is None else row.nearest.value,
             "memory_level": row.memory_level,
             "bound_share": row.roof_share,
-            "evidence": row.evidence,
+            "evidence": row.evidence_text,
         }
         for row in found.layers
     }

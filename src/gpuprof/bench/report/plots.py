@@ -282,7 +282,7 @@ def _hover_text(point: ParetoPoint, measure: QualityMeasure) -> str:
 
 
 # As on the roofline page, whose colours these have.
-BOUNDS = ("compute", "memory", "latency", "page faults", "balanced", "unknown")
+BOUNDS = ("compute", "memory", "latency", "page faults", "no dominant bottleneck", "unknown")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import zlib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -14,7 +15,7 @@ import numpy as np
 from gpuprof import _native
 from gpuprof.errors import RunError
 from gpuprof.run.gpu_records import COPY, FILL, KERNEL, SYNCHRONIZATION, UNKNOWN
-from gpuprof.run.imports.import_facts import ImportFacts
+from gpuprof.run.imports.import_facts import ImportFacts, NotImported
 from gpuprof.run.imports.imported_run import (
     BATCH_ROWS,
     INTERFACE_CALL,
@@ -23,6 +24,7 @@ from gpuprof.run.imports.imported_run import (
     ImportedRun,
     kind_code,
 )
+from gpuprof.run.imports.kineto_facts import read_kineto_facts
 from gpuprof.run.imports.naming import operator_kind, python_function
 
 if TYPE_CHECKING:
@@ -39,9 +41,24 @@ _RECORD_KINDS = {
     "gpu_memset": FILL,
     "cuda_sync": SYNCHRONIZATION,
 }
-_INTERFACE_CALLS = frozenset(("cuda_runtime", "cuda_driver"))
+# What Kineto called them before April 2022.
+_FORMER_CATEGORIES = {
+    "Operator": "cpu_op",
+    "Runtime": "cuda_runtime",
+    "Kernel": "kernel",
+    "Memcpy": "gpu_memcpy",
+    "Memset": "gpu_memset",
+}
+_INTERFACE_CALLS = frozenset(
+    f"{interface}_{level}"
+    for interface in ("cuda", "xpu", "mtia", "privateuse1")
+    for level in ("runtime", "driver")
+)
+_OF_THREADS = frozenset(("cpu_op", "user_annotation", "python_function", *_INTERFACE_CALLS))
 # The same ranges once more on the GPU's tracks, and the profiler's own.
 _LEFT_OUT = frozenset(("gpu_user_annotation", "Trace", "overhead", "cuda_profiler_range"))
+# An event that has one of these was on a device.
+_DEVICE_COLUMNS = ("device", "stream", "grid_x")
 _OWN_KINDS = frozenset(("span", "layer", "operator", "nvtx", "backward", "compile"))
 
 # As Kineto names memory, the codes of CUPTI's CUpti_ActivityMemoryKind.
@@ -132,11 +149,9 @@ def _facts(told: dict[str, Any], cut: bool, sorter: _Sorter) -> ImportFacts:
         },
     )
     facts.damage += _damage(told, cut)
-    if sorter.left_out or told["not_taken"]:
-        facts.notes.append(
-            f"{sorter.left_out + told['not_taken']:,} events are no intervals of a thread or of a GPU, "
-            "and were left out"
-        )
+    facts.not_imported += sorter.not_imported()
+    facts.not_imported += [NotImported("phase", *each) for each in sorted(told["not_taken"].items())]
+    read_kineto_facts(outer, facts)
     for process_id, thread_id, name in told["tracks"]:
         if thread_id < 0:
             facts.process_names[process_id] = name
@@ -160,13 +175,15 @@ class _Sorter:
     """Tells intervals of threads from records of GPUs by category and name, each pair once."""
 
     def __init__(self, run: ImportedRun) -> None:
-        self.left_out = 0
         self.saw_operators = False
         self._run = run
+        self._left_out: Counter[str] = Counter()
+        self._on_devices: Counter[str] = Counter()
         self._texts: list[str] = []
         self._places: dict[int, int] = {}  # of (category, name) in the lists below
         self._is_span: list[bool] = []
         self._is_record: list[bool] = []
+        self._is_unknown: list[bool] = []  # of a category that nothing is known of
         self._span: list[tuple[int, int, int]] = []  # kind, role, name id
         self._record: list[tuple[int, int, int, int, int]] = []  # kind, name id, source, destination, wait
 
@@ -177,11 +194,24 @@ class _Sorter:
         places = np.array([self._place(int(pair)) for pair in found], dtype=np.int64)[inverse]
         if len(places) == 0:
             return
-        is_span = np.array(self._is_span)[places]
         is_record = np.array(self._is_record)[places]
-        self.left_out += int((~is_span & ~is_record).sum())
+        on_device = np.array(self._is_unknown)[places] & _has_device(columns)
+        is_span = np.array(self._is_span)[places] & ~on_device
+        self._count(self._on_devices, columns["category"][on_device])
+        self._count(self._left_out, columns["category"][~is_span & ~is_record & ~on_device])
         self._add_spans({name: column[is_span] for name, column in columns.items()}, places[is_span])
         self._add_records({name: column[is_record] for name, column in columns.items()}, places[is_record])
+
+    def not_imported(self) -> Iterator[NotImported]:
+        """Yield what was left out, by category."""
+        for category, events in sorted(self._left_out.items()):
+            yield NotImported("category", category, events)
+        for category, events in sorted(self._on_devices.items()):
+            yield NotImported("unknown device category", category, events)
+
+    def _count(self, counter: Counter[str], categories: npt.NDArray[np.uint32]) -> None:
+        for number, events in zip(*np.unique(categories, return_counts=True), strict=True):
+            counter[self._texts[number]] += int(events)
 
     def _add_spans(self, columns: Columns, places: npt.NDArray[np.int64]) -> None:
         kind, role, name = np.array(self._span, dtype=np.int64).T[:, places]
@@ -201,6 +231,7 @@ class _Sorter:
         return place
 
     def _classify(self, category: str, name: str) -> None:
+        category = _FORMER_CATEGORIES.get(category, category)
         span, record = (0, SPAN, 0), (0, 0, UNKNOWN, UNKNOWN, UNKNOWN)
         is_record = category in _RECORD_KINDS
         is_span = not is_record and category not in _LEFT_OUT
@@ -211,6 +242,7 @@ class _Sorter:
             span = (kind_code(kind), role, self._run.name_id(shown))
         self._is_span.append(is_span)
         self._is_record.append(is_record)
+        self._is_unknown.append(is_span and category not in _OF_THREADS | _OWN_KINDS)
         self._span.append(span)
         self._record.append(record)
 
@@ -234,6 +266,13 @@ class _Sorter:
         if kind == SYNCHRONIZATION:
             wait = _WAITS.get(name, UNKNOWN)
         return kind, self._run.name_id(name), source, destination, wait
+
+
+def _has_device(columns: Columns) -> npt.NDArray[np.bool_]:
+    found = np.zeros(len(columns["category"]), dtype=np.bool_)
+    for name in _DEVICE_COLUMNS:
+        found |= columns[name] != UNKNOWN
+    return found
 
 
 def _memory(name: str) -> int:

@@ -1,19 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of an imported run beside its intervals, and its meta data."""
+"""What is known of an imported run besides its intervals, and its meta data."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import asdict, dataclass, field
+from typing import Any, Literal
 
 from gpuprof import _native
 from gpuprof.record.facts import Damage, DamageCode, Method, Note, NoteCode, SourceStatus
 from gpuprof.run.format import FORMAT_VERSION
 
+# Why events are no part of a run: rows of a table that is not read, NVTX events of a type that is no range,
+# events of a category or a phase that is no interval, and events that look like work of a device and have a
+# category that is not known. A forwarded operator only calls its own overload: both are one call.
+NotImportedKind = Literal[
+    "table", "nvtx event type", "category", "phase", "unknown device category", "forwarded operator"
+]
+
+
+@dataclass(frozen=True, slots=True)
+class NotImported:
+    """Events of a trace that the run does not hold: how many, and what the trace calls them."""
+
+    kind: NotImportedKind
+    name: str
+    events: int
+
 
 @dataclass(slots=True)
 class ImportFacts:
-    """What a reader learned beside the intervals themselves."""
+    """What a reader learned besides the intervals themselves."""
 
     source: str  # in a few words, such as "Kineto JSON"
     unix_ns_at_zero: int = 0  # what stands on the wall's clock where the trace's times are 0
@@ -21,11 +37,35 @@ class ImportFacts:
     command: list[str] | None = None
     machine: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, Any] = field(default_factory=dict)
+    devices: list[dict[str, Any]] = field(default_factory=list)  # as docs/run-format.md describes them
+    ranks: dict[int, int] = field(default_factory=dict)  # by process, where the trace says so
+    main_rank: int | None = None  # of the process with the most intervals, where the trace has one rank
+    not_imported: list[NotImported] = field(default_factory=list)
     process_names: dict[int, str] = field(default_factory=dict)
     thread_names: dict[tuple[int, int], str] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
     damage: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+
+def cuda_version(number: int | None) -> str | None:
+    """Return CUDA's version of the number that its interface gives: 12090 is 12.9."""
+    return None if number is None else f"{number // 1000}.{number % 1000 // 10}"
+
+
+def positive(value: Any) -> int | None:
+    """Return a number that a trace has, as it is or as text; None for anything that is none above 0."""
+    try:
+        number = int(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if number > 0 else None
+
+
+def process_text(facts: ImportFacts, process_id: int) -> str:
+    """Return what the call tree calls a process: its rank, where that is known, its name and its id."""
+    rank = f"rank {facts.ranks[process_id]}: " if process_id in facts.ranks else ""
+    return f"{rank}{facts.process_names.get(process_id, 'process')} ({process_id})"
 
 
 def imported_meta(
@@ -49,10 +89,11 @@ def imported_meta(
         "sources": {"import": SourceStatus.on(Method.IMPORTED, source=facts.source).to_plain()},
         "totals": totals,
         "gpu": gpu,
+        "not_imported": [asdict(each) for each in facts.not_imported if each.events],
         "stacks": None,
         "damage": [Damage(DamageCode.IMPORT, values={"text": line}).to_plain() for line in facts.damage],
         "notes": [Note(NoteCode.IMPORT, {"text": line}).to_plain() for line in facts.notes],
-        "devices": [],
+        "devices": facts.devices,
         "clock": {"kind": facts.source, "ns_per_tick": 1.0},
         "processes": [_described(process, facts) for process in processes],
         "threads": [
@@ -64,4 +105,6 @@ def imported_meta(
 
 def _described(process: dict[str, Any], facts: ImportFacts) -> dict[str, Any]:
     told = {key: value for key, value in process.items() if key != "spans"}
-    return {**told, "process_key": "0", "name": facts.process_names.get(process["process_id"])}
+    process_id = process["process_id"]
+    rank = {"rank": facts.ranks[process_id]} if process_id in facts.ranks else {}
+    return {**told, "process_key": "0", "name": facts.process_names.get(process_id), **rank}

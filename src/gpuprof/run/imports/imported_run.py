@@ -22,8 +22,8 @@ from gpuprof.record.recording_folder import SEGMENTS, create_folder
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import reason_of
 from gpuprof.run.format import KINDS
-from gpuprof.run.gpu_records import UNKNOWN, UNKNOWN_LONG
-from gpuprof.run.imports.import_facts import ImportFacts, imported_meta
+from gpuprof.run.gpu_records import COPY, FILL, KERNEL, SYNCHRONIZATION, UNKNOWN, UNKNOWN_LONG
+from gpuprof.run.imports.import_facts import ImportFacts, NotImported, imported_meta, process_text
 from gpuprof.run.parts import write_meta
 from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.table_writer import TableWriter
@@ -86,6 +86,7 @@ class ImportedRun:
         self._name_ids: dict[str, int] = {}
         self._sent_names = 0
         self._records = 0
+        self._graphs = 0
         self._origin_ns = 0
         connection.execute("SET threads = 2")
         self._writer = TableWriter(connection, target)
@@ -107,6 +108,10 @@ class ImportedRun:
         """Gather kernels, copies, fills and synchronizations, with the columns of gpu_records.RECORD."""
         self._records += len(columns["start_ns"])
         self._insert("records", columns, _RECORD_TYPES)
+
+    def count_graphs(self, launches: int) -> None:
+        """Tell how many of the kernels are launches of graphs that were traced as a whole."""
+        self._graphs += launches
 
     def _insert(self, table: str, columns: dict[str, Any], types: dict[str, Any]) -> None:
         count = len(columns["start_ns"])
@@ -134,11 +139,11 @@ class ImportedRun:
         )
         self._origin_ns = self._first_instant()
         processes = self._processes()
-        process_names = [
-            self.name_id(f"{facts.process_names.get(each['process_id'], 'process')} ({each['process_id']})")
-            for each, _ in processes
-        ]
+        if facts.main_rank is not None and processes:
+            facts.ranks[processes[0][0]["process_id"]] = facts.main_rank
+        process_names = [self.name_id(process_text(facts, each["process_id"])) for each, _ in processes]
         left_out = self._forwarded(processes, process_names)
+        facts.not_imported.append(NotImported("forwarded operator", "their own overload", len(left_out)))
         nester = _native.Nester()
         nodes = self._write_spans(nester, processes, process_names, left_out)
         decoded = {"tree": nester.finish(), "names": list(self._name_ids)}
@@ -286,9 +291,10 @@ class ImportedRun:
             self._connection.execute("SELECT kind, count(*) FROM scratch.records GROUP BY 1").fetchall()
         )
         return {
-            "kernels": counts.get(1, 0),
-            "transfers": counts.get(2, 0) + counts.get(3, 0),
-            "synchronizations": counts.get(4, 0),
+            "kernels": counts.get(KERNEL, 0) - self._graphs,
+            "graphs": self._graphs,
+            "transfers": counts.get(COPY, 0) + counts.get(FILL, 0),
+            "synchronizations": counts.get(SYNCHRONIZATION, 0),
         }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ import numpy as np
 
 from gpuprof.errors import RunError
 from gpuprof.run.gpu_records import COPY, FILL, KERNEL, SYNCHRONIZATION, UNKNOWN
-from gpuprof.run.imports.import_facts import ImportFacts
+from gpuprof.run.imports.import_facts import ImportFacts, NotImported
 from gpuprof.run.imports.imported_run import (
     FLOATING,
     INTERFACE_CALL,
@@ -24,6 +24,7 @@ from gpuprof.run.imports.imported_run import (
 )
 from gpuprof.run.imports.naming import named_kind, operator_kind
 from gpuprof.run.imports.nsys_tables import NsysDatabase, Wanted
+from gpuprof.run.imports.nsys_target import physical_devices, read_target
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -33,6 +34,9 @@ if TYPE_CHECKING:
 NVTX = "NVTX_EVENTS"
 RUNTIME = "CUPTI_ACTIVITY_KIND_RUNTIME"
 MARK, PUSH_POP, START_END, DOMAIN = 34, 59, 60, 75
+_RANGES = (MARK, PUSH_POP, START_END)
+# NVTX events that name domains, categories, threads and devices: no events of the program.
+_NAMING = (32, 33, 39, 64, 72, 73, 74, DOMAIN, 76, 97, 98, 99)
 OWN_DOMAIN = "gpuprof"
 
 _NONE = -1
@@ -67,8 +71,11 @@ _COPY: Wanted = {
 }
 _FILL: Wanted = {**_DEVICE, "bytes": ("bytes", _NONE), "destination_kind": ("memKind", _NONE)}
 _WAIT: Wanted = {**_DEVICE, "detail": ("syncType", _NONE)}
+# CUDA graphs that were traced as a whole, which is what nsys does by itself: one row a launch.
+GRAPHS = "CUPTI_ACTIVITY_KIND_GRAPH_TRACE"
 _RECORD_TABLES = {
     "CUPTI_ACTIVITY_KIND_KERNEL": (KERNEL, _KERNEL),
+    GRAPHS: (KERNEL, _DEVICE),
     "CUPTI_ACTIVITY_KIND_MEMCPY": (COPY, _COPY),
     "CUPTI_ACTIVITY_KIND_MEMSET": (FILL, _FILL),
     "CUPTI_ACTIVITY_KIND_SYNCHRONIZATION": (SYNCHRONIZATION, _WAIT),
@@ -94,6 +101,8 @@ _MEMORY |= {"device static": 6, "managed static": 7}
 # Where a copy's memory is not told, CUPTI's CUpti_ActivityMemcpyKind tells which sides are on the device.
 _COPY_SIDES = {"source_kind": (2, 8, 10), "destination_kind": (1, 8, 10)}
 _THREAD_MASK = 0xFFFFFF
+# A table with one of these holds events; the others hold names and facts.
+_EVENT_COLUMNS = frozenset(("start", "timestamp", "rawTimestamp"))
 
 
 def read_nsys(path: Path, run: ImportedRun) -> ImportFacts:
@@ -123,11 +132,15 @@ class _Reader:
         self._memory = self._memory_labels()
         self._domains = self._domain_names()
         self._ranges: dict[Any, tuple[int, int]] = {}  # kind and name id by what names a range
+        self._devices = physical_devices(database)
 
     def read(self) -> ImportFacts:
         for table, (kind, wanted) in _RECORD_TABLES.items():
             for rows, _ in self._database.rows(table, wanted):
-                self._add_records(kind, self._whole(rows))
+                # CUPTI gives zeros where it could not take the times.
+                has_times = (rows["start_ns"] != 0) | (rows["end_ns"] != 0)
+                rows["start_ns"] = np.where(has_times, rows["start_ns"], _NONE)
+                self._add_records(table, kind, self._whole(rows))
         for rows, _ in self._database.rows(RUNTIME, _CALL):
             self._add_calls(self._whole(rows))
         self._add_ranges()
@@ -144,11 +157,15 @@ class _Reader:
             self._last_ns = max(self._last_ns, int(rows["end_ns"].max()))
         return {name: column[sound] for name, column in {**rows, "duration_ns": duration}.items()}
 
-    def _add_records(self, kind: int, rows: Columns) -> None:
+    def _add_records(self, table: str, kind: int, rows: Columns) -> None:
         columns = {name: column for name, column in rows.items() if name not in ("end_ns", "process")}
         columns["kind"] = np.full(len(rows["start_ns"]), kind)
         columns["process_id"] = np.where(rows["process"] == _NONE, MAIN_PROCESS, _process(rows["process"]))
-        if kind == KERNEL:
+        columns["device"] = self._physical(columns["process_id"], rows["device"])
+        if table == GRAPHS:
+            columns["name"] = _mapped(rows["graph_id"], lambda graph: self._run.name_id(graph_name(graph)))
+            self._run.count_graphs(len(rows["start_ns"]))
+        elif kind == KERNEL:
             columns["name"] = self._kernel_names(rows)
         if kind == COPY:
             for name, on_device in _COPY_SIDES.items():
@@ -158,6 +175,16 @@ class _Reader:
         elif kind == FILL:
             columns["destination_kind"] = self._memory_kinds(rows["destination_kind"])
         self._run.add_records(columns)
+
+    def _physical(
+        self, processes: npt.NDArray[np.int64], ordinals: npt.NDArray[np.int64]
+    ) -> npt.NDArray[np.int64]:
+        """Return the GPUs' numbers on the machine; where the export does not say, CUDA's own."""
+        if not self._devices:
+            return ordinals
+        pairs, inverse = np.unique(np.stack((processes, ordinals)), axis=1, return_inverse=True)
+        known = [self._devices.get((process, ordinal), ordinal) for process, ordinal in pairs.T.tolist()]
+        return np.array(known, dtype=np.int64)[inverse.reshape(-1)]
 
     def _kernel_names(self, rows: Columns) -> npt.NDArray[np.int64]:
         text = rows["text"]
@@ -188,7 +215,7 @@ class _Reader:
         )
 
     def _add_ranges(self) -> None:
-        kinds = f"({MARK}, {PUSH_POP}, {START_END})"
+        kinds = f"({', '.join(map(str, _RANGES))})"
         has_type = "eventType" in self._database.columns(NVTX)
         condition = f"WHERE eventType IN {kinds}" if has_type else ""
         for rows, texts in self._database.rows(NVTX, _RANGE, condition, text="text"):
@@ -234,15 +261,12 @@ class _Reader:
 
     def _tell(self) -> None:
         self._facts.totals |= self._totals
-        negative = self._totals["damaged_events"]
-        if negative:
+        if negative := self._totals["damaged_events"]:
             self._facts.damage.append(
                 f"{negative:,} rows have a negative duration or no times, and were left out"
             )
-        if "CUPTI_ACTIVITY_KIND_GRAPH_TRACE" in self._database.tables:
-            self._facts.notes.append(
-                "CUDA graphs were traced as a whole, and are left out: trace with --cuda-graph-trace=node"
-            )
+        self._facts.not_imported += self._not_imported()
+        read_target(self._database, self._facts)
         if {"utcEpochNs"} <= self._database.columns("TARGET_INFO_SESSION_START_TIME"):
             for (start,) in self._database.values("SELECT utcEpochNs FROM TARGET_INFO_SESSION_START_TIME"):
                 self._facts.unix_ns_at_zero = start if isinstance(start, int) else 0
@@ -251,9 +275,17 @@ class _Reader:
                 self._facts.thread_names[(int(_process(thread)), thread & _THREAD_MASK)] = (
                     self._text(number) or ""
                 )
-        if {"pid", "name"} <= self._database.columns("PROCESSES"):
-            for process, name in self._database.values("SELECT pid, name FROM PROCESSES"):
-                self._facts.process_names[process] = Path(str(name)).name or "process"
+
+    def _not_imported(self) -> Iterator[NotImported]:
+        """Yield the tables of events that are not read, and what is no range among those of NVTX."""
+        for table in sorted(self._database.tables - {NVTX, RUNTIME, *_RECORD_TABLES}):
+            if self._database.columns(table) & _EVENT_COLUMNS:
+                yield NotImported("table", table, self._database.count(table))
+        if "eventType" in self._database.columns(NVTX):
+            counts = f"SELECT eventType, count(*) FROM {NVTX} GROUP BY 1 ORDER BY 1"  # noqa: S608 - a constant
+            for event_type, count in self._database.values(counts):
+                if event_type not in (*_RANGES, *_NAMING):
+                    yield NotImported("nvtx event type", str(event_type), count)
 
 
 def _range_kind(domain: str, name: str) -> tuple[str, str]:
@@ -266,6 +298,11 @@ def _range_kind(domain: str, name: str) -> tuple[str, str]:
     if operator != name:
         return operator_kind(operator), operator
     return named_kind(name) or "nvtx", name
+
+
+def graph_name(graph_id: int) -> str:
+    """Return what a graph that was traced as a whole is called among the kernels."""
+    return "CUDA graph" if graph_id == _NONE else f"CUDA graph {graph_id}"
 
 
 def _call_name(text: str | None) -> str:

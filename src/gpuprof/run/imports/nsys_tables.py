@@ -30,7 +30,8 @@ class NsysDatabase:
         self._texts: dict[int, str | None] = {}
         try:
             rows = self._connection.execute("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")
-            self.tables = {name for (name,) in rows}
+            # A name with a quote in it is none of Nsight's, and none that a query here could hold.
+            self.tables = {name for (name,) in rows if '"' not in name}
             self._has_texts = {"id", "value"} <= self.columns("StringIds")
         except sqlite3.Error:
             self.close()
@@ -67,6 +68,11 @@ class NsysDatabase:
     def values(self, query: str) -> list[tuple[Any, ...]]:
         """Return all rows of a small query."""
         return self._connection.execute(query).fetchall()
+
+    def count(self, table: str) -> int:
+        """Return the number of a table's rows."""
+        (count,) = self._connection.execute(f'SELECT count(*) FROM "{table}"').fetchone()  # noqa: S608
+        return int(count)
 
     def text(self, text_id: int) -> str | None:
         """Return the string of an id, None where the export lacks it."""

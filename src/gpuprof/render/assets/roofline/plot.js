@@ -165,7 +165,7 @@ function drawPoints(app) {
   return drawn
     .sort((a, b) => b.total_ns - a.total_ns)
     .map((row) => {
-      const hollow = row.bound === "under-utilised" || row.bound === "unknown";
+      const hollow = row.bound === "underutilized" || row.bound === "unknown";
       const point = shape("circle", {
         class: `point${hollow ? " hollow" : ""}`,
         "data-row": row.index,

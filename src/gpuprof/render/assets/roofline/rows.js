@@ -10,11 +10,11 @@ export function operationOf(dtype) {
 
 export function boundText(row) {
   if (row.bound === "memory") return `memory (${row.memory_level})`;
-  return row.bound === "under-utilised" ? `under-utilised (${row.nearest})` : row.bound;
+  return row.bound === "underutilized" ? `underutilized (${row.nearest})` : row.bound;
 }
 
 export function boundColour(bound) {
-  return `var(--bound-${bound.replace(" ", "-")})`;
+  return `var(--bound-${bound.replaceAll(" ", "-")})`;
 }
 
 export function swatch(bound) {

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls of a root that do the same work as its first one, which was counted.
+
+The recording stores for each call whether its inputs were like those of the first one. Where that does not
+fit the spans, as in runs of earlier versions and where events were lost, durations separate the calls: a
+model that is trained on batches and then generates token by token has two separate groups of times.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuprof.run.folder import RunFolder
+
+_MOST_CALLS = 1_000_000  # more are never stored
+# Durations that differ by more than both of these, with none in between, are of different work.
+_APART = 2.0
+_APART_NS = 1e6
+# The first call also compiles, allocates and reads: it may take this much longer than equal work.
+_WARM_UP = 8.0
+_WARM_UP_NS = 50e6
+
+
+def given_alike(folder: RunFolder, process_id: int) -> dict[int, bool]:
+    """Return by the number of its span whether a call of a root was given inputs like those of its first one.
+
+    A root is left out where the stored calls are not the recorded ones.
+    """
+    noted = dict(_noted(folder.meta.get("work")))
+    if not noted:
+        return {}
+    roots = ", ".join("'" + root.replace("'", "''") + "'" for root in sorted({root for root, _ in noted}))
+    query = f"""
+        SELECT name, thread_id, span_id FROM spans
+        WHERE kind = 'layer' AND process_id = {int(process_id)} AND name IN ({roots})
+        ORDER BY start_ns, span_id
+    """  # noqa: S608 - quoted names and a whole number
+    spans: dict[tuple[str, int], list[int]] = {}
+    for name, thread, span in folder.sql(query).fetchall():
+        spans.setdefault((name, thread), []).append(span)
+    keys = spans.keys() | noted.keys()
+    unfit = {key[0] for key in keys if len(spans.get(key, ())) != len(noted.get(key, ()))}
+    return {
+        span: alike
+        for key, calls in spans.items()
+        if key[0] not in unfit
+        for span, alike in zip(calls, noted[key], strict=True)
+    }
+
+
+def _noted(work: Any) -> Iterator[tuple[tuple[str, int], list[bool]]]:
+    """Yield root and thread with a mark for each call. Damaged rows are left out."""
+    given = work.get("given") if isinstance(work, dict) else None
+    for row in given if isinstance(given, list) else ():
+        match row:
+            case {"root": str(root), "thread_id": int(thread), "stretches": [*lengths]}:
+                if all(type(length) is int and 0 <= length <= _MOST_CALLS for length in lengths):
+                    marks = ([at % 2 == 0] * length for at, length in enumerate(lengths))
+                    yield (root, thread), list(chain.from_iterable(marks))
+
+
+def similar_to_first(durations: Sequence[float]) -> list[bool]:
+    """Return for each call whether it does what the first did, judged by durations in ns.
+
+    Those do that can be reached from the first without a step of more than two times and 1 ms. Where the
+    first is alone, and the next faster ones are at most eight times or 50 ms faster, it is a warm-up of them.
+    """
+    if not durations:
+        return []
+    groups: list[list[int]] = []
+    for call in sorted(range(len(durations)), key=lambda call: durations[call]):
+        if groups and not _are_apart(durations[groups[-1][-1]], durations[call]):
+            groups[-1].append(call)
+        else:
+            groups.append([call])
+    at = next(number for number, group in enumerate(groups) if 0 in group)
+    chosen = set(groups[at])
+    if chosen == {0} and at > 0:
+        faster = durations[groups[at - 1][-1]]
+        if durations[0] <= max(_WARM_UP * faster, faster + _WARM_UP_NS):
+            chosen.update(groups[at - 1])
+    return [call in chosen for call in range(len(durations))]
+
+
+def _are_apart(faster: float, slower: float) -> bool:
+    return slower > max(_APART * faster, faster + _APART_NS)
