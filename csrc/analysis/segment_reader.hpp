@@ -67,16 +67,16 @@ enum class DamageKind : std::uint8_t {
 // What of a recording's files is missing or cannot be read.
 struct Damage {
     DamageKind kind;
-    std::string file;          // empty where it is no single one
-    std::uint64_t count = 0;   // of what the kind counts, else 0
+    std::string file;         // empty where it is no single one
+    std::uint64_t count = 0;  // of what the kind counts, else 0
     std::uint32_t process_id = 0;
-    std::string error{};       // of the system, where the file is unreadable
+    std::string error{};  // of the system, where the file is unreadable
 };
 
 struct RecordedFolder {
     std::vector<RecordedProcess> processes;  // in the order of their start
     std::vector<Damage> damage;
-    std::uint64_t dropped_events = 0;        // of processes that could make no file
+    std::uint64_t dropped_events = 0;  // of processes that could make no file
 };
 
 // Throws std::system_error when the folder cannot be listed; damaged files are reported, not thrown.

@@ -104,16 +104,26 @@ py::dict to_dict(const DecodeTotals& totals) {
 // The values of gpuprof.record.facts.DamageCode.
 const char* code_of(DamageKind kind) {
     switch (kind) {
-        case DamageKind::clock_point: return "clock_point";
-        case DamageKind::segment_cut_short: return "segment_cut_short";
-        case DamageKind::segment_header: return "segment_header";
-        case DamageKind::segment_copy: return "segment_copy";
-        case DamageKind::segments_missing: return "segments_missing";
-        case DamageKind::names_no_file: return "names_no_file";
-        case DamageKind::names_cut: return "names_cut";
-        case DamageKind::losses_header: return "losses_header";
-        case DamageKind::no_room: return "no_room";
-        case DamageKind::unreadable: break;
+        case DamageKind::clock_point:
+            return "clock_point";
+        case DamageKind::segment_cut_short:
+            return "segment_cut_short";
+        case DamageKind::segment_header:
+            return "segment_header";
+        case DamageKind::segment_copy:
+            return "segment_copy";
+        case DamageKind::segments_missing:
+            return "segments_missing";
+        case DamageKind::names_no_file:
+            return "names_no_file";
+        case DamageKind::names_cut:
+            return "names_cut";
+        case DamageKind::losses_header:
+            return "losses_header";
+        case DamageKind::no_room:
+            return "no_room";
+        case DamageKind::unreadable:
+            break;
     }
     return "unreadable";
 }
