@@ -29,6 +29,7 @@ from gpuprof.bench.workers.job import JobSettings
 from gpuprof.bench.workers.session import Session, SessionResult
 from gpuprof.errors import BenchmarkError
 from gpuprof.record.device_sampler import METRICS, pack_head, pack_record
+from gpuprof.record.facts import Method, SourceStatus
 
 NOON = datetime(2026, 2, 3, 12, 0, 0, tzinfo=timezone.utc)
 STAMP = Stamp("2026-02-03T12:00:00+00:00", "abc")
@@ -239,8 +240,8 @@ class PlayedSource:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def start(self) -> str:
-        return "nvml"
+    def start(self) -> SourceStatus:
+        return SourceStatus.on(Method.NVML)
 
     def stop(self) -> None:
         codes = {name: number for number, name in enumerate(METRICS, 1)}

@@ -79,7 +79,7 @@ def run_process(
     with tempfile.TemporaryFile() as output:
         read_end, write_end = os.pipe()
         try:
-            on_event(Event(State.STARTED))
+            on_event(Event(State.STARTED, time.monotonic_ns()))
             process = _start(write_end, output, environment)
         except OSError as error:
             os.close(read_end)
