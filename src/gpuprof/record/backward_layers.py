@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof import _native
-from gpuprof.record.collector import why_not_collecting
+from gpuprof.record.collector import is_collecting
 from gpuprof.record.facts import Method, Reason, SourceStatus
 
 # The words of a node that may hold its numbers: behind its vtable and its owners, before its mutex.
@@ -52,7 +52,7 @@ class BackwardLayerSource:
         problem = _native.autograd_open(os.fsencode(_library()))
         if problem:
             return SourceStatus.off(Reason.AUTOGRAD_LIBRARY, detail=problem)
-        if why_not_collecting() is not None:
+        if not is_collecting():
             _native.autograd_tie_layers()
             return SourceStatus.on(Method.SEQUENCE_NUMBERS)
         try:

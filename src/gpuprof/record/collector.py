@@ -8,11 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
-
-from gpuprof.record.facts import Reason
 
 COLLECTOR_VARIABLE = "INTEL_LIBITTNOTIFY64"
 # Read by each library that announces ranges with NVTX, at its first range.
@@ -50,22 +46,15 @@ def offer_collector() -> None:
         _offered = _is_ours(os.environ[COLLECTOR_VARIABLE])
 
 
-@dataclass(frozen=True, slots=True)
-class Obstacle:
-    """Why PyTorch's announcements do not reach our library."""
-
-    reason: Reason
-    values: Mapping[str, str] = field(default_factory=dict)
+def is_collecting() -> bool:
+    """Whether PyTorch's announcements reach our library."""
+    return _offered
 
 
-def why_not_collecting() -> Obstacle | None:
-    """Return why PyTorch's announcements do not reach our library, or None when they do."""
-    if _offered:
-        return None
-    other = os.environ.get(COLLECTOR_VARIABLE)
-    if other is not None and not _is_ours(other):
-        return Obstacle(Reason.OTHER_COLLECTOR, {"variable": COLLECTOR_VARIABLE, "path": other})
-    return Obstacle(Reason.TORCH_IMPORTED_FIRST)
+def other_collector() -> str | None:
+    """Return the library that the environment names as PyTorch's collector, or None where it is ours."""
+    named = os.environ.get(COLLECTOR_VARIABLE)
+    return None if named is None or _is_ours(named) else named
 
 
 def other_nvtx_tool() -> str | None:

@@ -17,8 +17,8 @@ from typing import Any, Protocol
 from gpuprof import _native
 from gpuprof.record.clock_marks import NAME as MARK
 from gpuprof.record.clock_marks import ClockMarks
-from gpuprof.record.collector import Obstacle, why_not_collecting
-from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, note
+from gpuprof.record.collector import COLLECTOR_VARIABLE, is_collecting, other_collector
+from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceState, SourceStatus, note
 from gpuprof.record.kineto import quiet_kineto
 from gpuprof.record.new_threads import NewThreads
 from gpuprof.record.profiler_guard import ProfilerGuard
@@ -52,21 +52,21 @@ class OperatorSource:
 
     def start(self) -> SourceStatus:
         """Begin; torch is imported. Returns the source's status."""
-        obstacle = why_not_collecting()
-        method: _Method = _Announcements() if obstacle is None else _TorchProfiler()
+        is_announced = is_collecting()
+        method: _Method = _Announcements() if is_announced else _TorchProfiler()
         try:
             _guard.unguarded(method.begin)
         except RuntimeError as error:
-            if obstacle is None and _program_announces():
+            if is_announced and _program_announces():
                 return SourceStatus.on(Method.ITT_OF_PROGRAM)
             return SourceStatus.off(Reason.FAILED, error=str(error).splitlines()[0])
         self._method = method
         self._thread = threading.get_ident()
         _current.source = self
         _guard.install()
-        if obstacle is None:
+        if is_announced:
             self._new_threads.start()
-        return SourceStatus.on(Method.ITT) if obstacle is None else _on_profiler(obstacle)
+        return SourceStatus.on(Method.ITT) if is_announced else _on_profiler()
 
     def stop(self) -> None:
         """End. Announcements of other threads that still run end with them, or with their next profiler."""
@@ -103,8 +103,12 @@ class OperatorSource:
             self.notes.append(note(NoteCode.OPERATORS_FAILED, errors=errors))
 
 
-def _on_profiler(obstacle: Obstacle) -> SourceStatus:
-    return SourceStatus.on(Method.TORCH_PROFILER, obstacle.reason, **obstacle.values)
+def _on_profiler() -> SourceStatus:
+    path = other_collector()
+    if path is None:
+        return SourceStatus.on(Method.TORCH_PROFILER, Reason.TORCH_IMPORTED_FIRST)
+    named = {"variable": COLLECTOR_VARIABLE, "path": path}
+    return SourceStatus(SourceState.ON, Method.TORCH_PROFILER, Reason.OTHER_COLLECTOR, named)
 
 
 class _Current:

@@ -12,7 +12,7 @@ from gpuprof.bench.frameworks.protocol import System, SystemDescription
 from gpuprof.bench.measure.outputs import fingerprint
 from gpuprof.errors import BenchmarkError
 from gpuprof.record.call_arguments import arguments
-from gpuprof.record.collector import why_not_collecting
+from gpuprof.record.collector import is_collecting
 
 
 class CallableSystem(System):
@@ -37,7 +37,7 @@ class CallableSystem(System):
             details["mode"] = "training" if self._target.training else "evaluation"
             details["gradients"] = "recorded" if torch.is_grad_enabled() else "off"
             details["threads"] = str(torch.get_num_threads())
-            if why_not_collecting() is None:
+            if is_collecting():
                 details["operators"] = "announced to gpuprof's collector, as after any `import gpuprof`"
         device = "cpu" if tensor is None else str(tensor.device)
         return SystemDescription(
