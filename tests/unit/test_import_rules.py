@@ -74,7 +74,7 @@ def test_the_rules_are_about_what_is_there() -> None:
     assert set(imports_of(PACKAGE / "opened_run.py")) >= {"gpuprof.errors", "gpuprof.run.folder"}
 
 
-HEAVY = "{'inspect', 'torch', 'numpy', 'duckdb', 'rich', 'click', 'pandas', 'asyncio', 'multiprocessing'}"
+HEAVY = "{'torch', 'numpy', 'duckdb', 'rich', 'click', 'pandas', 'asyncio', 'multiprocessing'}"
 
 
 @pytest.mark.parametrize(
