@@ -15,13 +15,13 @@ import numpy as np
 import pytest
 
 from gpuprof.analyze.call_tree import CallTree
-from gpuprof.analyze.text_table import escape_text
 from gpuprof.record.facts import Method, Reason, SourceStatus
 from gpuprof.render.flamegraph import flamegraph_page
 from gpuprof.render.page import readable
 from gpuprof.render.shown_tree import OUTSIDE, shown_tree
 from gpuprof.render.titles import page_notes
 from gpuprof.run.format import KINDS
+from gpuprof.text.sanitize import escape_text
 
 HOSTILE = "</script></noscript><img src=x onerror=alert(1)><!--\u2028\u2029\x00\n\ud800\u202e"
 

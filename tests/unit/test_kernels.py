@@ -483,7 +483,7 @@ with gpuprof.profile(out="a") as recording:
 tell(recording.run)
 """)
     assert facts["gpu"]["kernels"] == 5
-    assert note_codes(facts) == ["gpu_stepped_back"]
+    assert "gpu_stepped_back" in note_codes(facts)
 
 
 def test_a_profiler_that_was_there_first_keeps_cupti(program: Any) -> None:

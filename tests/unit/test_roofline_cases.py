@@ -81,7 +81,7 @@ def test_on_a_gpu_the_processors_ceilings_are_not_measured(monkeypatch: pytest.M
     import torch
 
     from benchmarks._roofline_tries import record
-    from gpuprof.analyze import ceilings_of_run
+    from gpuprof.analyze.ceilings import of_run as ceilings_of_run
 
     of_gpu = [asdict(row) for row in ceilings_of()], {"gpus": [], "drift": [], "notes": []}
     monkeypatch.setattr(ceilings_of_run, "_gpu_ceilings", lambda _gpu: of_gpu)

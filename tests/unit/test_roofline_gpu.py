@@ -21,9 +21,9 @@ from gpuprof.analyze.roofline.build import Roofline, build_roofline
 from gpuprof.analyze.roofline.evidence import NoLabel, RooflineNote, RooflineNoteCode
 from gpuprof.analyze.roofline.labels import Bound, Resource
 from gpuprof.analyze.roofline.rows import RooflineRow
-from gpuprof.analyze.text_table import format_duration
 from gpuprof.cli.main import execute
 from gpuprof.run.folder import RunFolder
+from gpuprof.text.units import format_duration
 
 # Keeps the stream long enough for everything behind it to wait in line.
 LONG = Operator("aten::conv", [("long_kernel", 3_000_000)], flops=None, exactness="unknown", layer="stem")

@@ -13,9 +13,9 @@ import pytest
 from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.processes import process_shares
 from gpuprof.analyze.summary import Summary, SummaryRow, summarize
-from gpuprof.analyze.text_table import cell_width
 from gpuprof.errors import RunError
 from gpuprof.run.format import KINDS
+from gpuprof.text.sanitize import cell_width
 
 # A node by hand: depth, kind, name, calls, total_ns, own_ns[, threads].
 Node = tuple[int, str, str, int, int, int] | tuple[int, str, str, int, int, int, int]

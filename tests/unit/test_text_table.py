@@ -5,18 +5,9 @@ from __future__ import annotations
 
 import pytest
 
-from gpuprof.analyze.text_table import (
-    LONGEST_NAME,
-    Column,
-    cell_width,
-    escape_text,
-    format_bytes,
-    format_count,
-    format_duration,
-    format_share,
-    shorten,
-    text_table,
-)
+from gpuprof.text.sanitize import LONGEST_NAME, cell_width, escape_text, shorten
+from gpuprof.text.table import Column, text_table
+from gpuprof.text.units import format_bytes, format_count, format_duration, format_share
 
 
 @pytest.mark.parametrize(

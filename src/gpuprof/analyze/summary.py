@@ -12,18 +12,11 @@ import numpy as np
 from gpuprof.analyze.aggregate import Folded, fold, part_of
 from gpuprof.analyze.call_tree import CallTree, on_gpu
 from gpuprof.analyze.kernel_labels import kernel_labels
-from gpuprof.analyze.text_table import (
-    Column,
-    escape_text,
-    format_count,
-    format_duration,
-    format_quantity,
-    format_share,
-    quoted_if_blank,
-    text_table,
-)
 from gpuprof.errors import RunError
 from gpuprof.run.format import KINDS
+from gpuprof.text.sanitize import escape_text, quoted_if_blank
+from gpuprof.text.table import Column, text_table
+from gpuprof.text.units import format_count, format_duration, format_quantity, format_share
 
 if TYPE_CHECKING:
     from collections.abc import Callable

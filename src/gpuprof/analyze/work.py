@@ -9,9 +9,10 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from typing import Any, Literal, get_args
 
-from gpuprof.analyze.text_table import Column, format_bytes, format_count, text_table
 from gpuprof.errors import WorkError
 from gpuprof.record.work.rows import Exactness, OperatorWork, UnknownWork
+from gpuprof.text.table import Column, text_table
+from gpuprof.text.units import format_bytes, format_count
 
 WorkKind = Literal["layer", "operator", "dtype", "phase"]
 DEFAULT_TOP = 20

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from gpuprof.analyze.text_table import format_duration
 from gpuprof.stats.quantiles import WIDEST_FACTOR
+from gpuprof.text.units import format_duration
 
 _MOST_DIGITS = 6
 

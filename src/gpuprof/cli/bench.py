@@ -205,10 +205,10 @@ def _hand_out(finding: Finding, files: ResultFiles, at: datetime.datetime, *, as
 def _print(
     finding: Finding, files: ResultFiles, at: datetime.datetime, more: list[str], *, as_json: bool
 ) -> None:
-    from gpuprof.analyze.text_table import escape_text
     from gpuprof.bench.benchmark_run import stamp_of
     from gpuprof.bench.results.files import document_of, to_json
     from gpuprof.bench.results.text import notes_of, results_table, title_of
+    from gpuprof.text.sanitize import escape_text
 
     session = finding.session
     if as_json:

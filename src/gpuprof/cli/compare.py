@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuprof.analyze.text_table import escape_text
 from gpuprof.cli.measuring_options import MeasuringOptions, measuring_options, typed
 from gpuprof.cli.options import share
 from gpuprof.cli.termination import EXIT_TERMINATED, terminated_like_interrupted
 from gpuprof.errors import BenchmarkError, GpuprofError
+from gpuprof.text.sanitize import escape_text
 
 if TYPE_CHECKING:
     from gpuprof.bench.compare.document import BatchFigures, ComparisonDocument

@@ -106,7 +106,7 @@ def _verdict(checks: Sequence[Check], *, healthy: bool) -> str:
 
 
 def _line(check: Check, widest: int) -> str:
-    from gpuprof.analyze.text_table import escape_text
+    from gpuprof.text.sanitize import escape_text
 
     status = click.style(f"{check.status:<7}", fg=_COLORS[check.status])
     mend = f"; mend: {check.mend}" if check.mend else ""

@@ -60,7 +60,7 @@ def flamegraph(
 def _write_page(path: Path, run: Run, weight: WeightName | None) -> None:
     """Write the page of one run; what it lacks is told here, too: nobody misses what a page does not show."""
     from gpuprof import api
-    from gpuprof.analyze.text_table import escape_text
+    from gpuprof.text.sanitize import escape_text
 
     left_out = api.write_flamegraph(path, run, weight=weight)
     if left_out is not None:

@@ -152,7 +152,9 @@ def _kinds(new: list[Run], old: list[Run]) -> tuple[SummaryKind, ...]:
 
 
 def _cause_text(found: Gate, cause: dict[str, Any] | None) -> str:
-    from gpuprof.analyze.text_table import escape_text, format_duration, wrapped
+    from gpuprof.text.sanitize import escape_text
+    from gpuprof.text.table import wrapped
+    from gpuprof.text.units import format_duration
 
     if cause is None:
         hint = "measure both with gpuprof bench --profile to see which layer is slower"

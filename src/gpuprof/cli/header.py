@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.analyze.summary import TABLE_WIDTH
-from gpuprof.analyze.text_table import format_bytes, format_count, format_duration, wrapped
 from gpuprof.record.facts import Method, SourceStatus
 from gpuprof.run.facts import damage_in, notes_of, statuses_of
 from gpuprof.run.losses import losses
@@ -20,6 +19,8 @@ from gpuprof.text.facts import (
     note_text,
     reason_text,
 )
+from gpuprof.text.table import wrapped
+from gpuprof.text.units import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
     from gpuprof.analyze.devices import DeviceUse

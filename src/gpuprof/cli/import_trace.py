@@ -22,8 +22,8 @@ _ENDINGS = (".gz", ".json", ".sqlite", ".db", ".trace", ".pt")
 def import_trace(trace: str, out: str | None) -> None:
     """Make a run of TRACE: Kineto or Chrome JSON (also .gz), or Nsight Systems' SQLite export."""
     from gpuprof import api
-    from gpuprof.analyze.text_table import escape_text
     from gpuprof.cli.header import outline
+    from gpuprof.text.sanitize import escape_text
 
     run = api.import_trace(trace, Path(out) if out is not None else default_run(Path(trace)))
     left_out = not_imported_text(run.meta.get("not_imported") or ())

@@ -13,7 +13,6 @@ from typing import NoReturn
 
 import click
 
-from gpuprof.analyze.text_table import escape_text
 from gpuprof.cli.bench import bench
 from gpuprof.cli.compare import compare, suite
 from gpuprof.cli.doctor import doctor
@@ -26,6 +25,7 @@ from gpuprof.cli.roofline import roofline
 from gpuprof.cli.run import run
 from gpuprof.cli.summary import summary
 from gpuprof.errors import GpuprofError
+from gpuprof.text.sanitize import escape_text
 
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130

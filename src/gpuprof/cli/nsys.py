@@ -75,7 +75,7 @@ def _default_run(command: tuple[str, ...]) -> Path:
 
 
 def _ending(target: Path, failure: Exception | None) -> str:
-    from gpuprof.analyze.text_table import escape_text
+    from gpuprof.text.sanitize import escape_text
 
     if failure is not None:
         return escape_text(str(failure))

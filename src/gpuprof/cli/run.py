@@ -212,9 +212,9 @@ def _check_pyinstrument(option: str) -> None:
 
 def _missing_counters(recorded: Run | RunError) -> str | None:
     """Return why there are no hardware counters, which were asked for; None where there are some."""
-    from gpuprof.analyze.text_table import escape_text
     from gpuprof.run.facts import statuses_of
     from gpuprof.text.facts import reason_text
+    from gpuprof.text.sanitize import escape_text
 
     if isinstance(recorded, RunError):
         return None
@@ -228,8 +228,8 @@ def _ending(recorded: Run | RunError) -> str:
     """Say in one line what was written and what to do with it, or why nothing could be."""
     import shlex
 
-    from gpuprof.analyze.text_table import escape_text
     from gpuprof.cli.header import outline
+    from gpuprof.text.sanitize import escape_text
 
     if isinstance(recorded, NothingRecordedError):
         return str(recorded)

@@ -113,7 +113,7 @@ def _print_difference(
 ) -> None:
     from gpuprof import api
     from gpuprof.analyze.summary import DEFAULT_TOP
-    from gpuprof.analyze.text_table import escape_text
+    from gpuprof.text.sanitize import escape_text
 
     new, old = ([api.open(run) for run in side] for side in (runs, against))
     found = api.summary_difference(new, old, by, scaling=scale)

@@ -17,7 +17,6 @@ import numpy as np
 
 from gpuprof.analyze.aggregate import grouped, part_of
 from gpuprof.analyze.difference import STATES
-from gpuprof.analyze.text_table import quoted_if_blank
 from gpuprof.render.flame_views import Colouring, View, first_of
 from gpuprof.render.page import (
     amount,
@@ -34,6 +33,7 @@ from gpuprof.render.page import (
 from gpuprof.render.shown_tree import BACKWARD_PREFIX, Shown, placed_tree
 from gpuprof.render.timeline import Slices, embedded_timeline
 from gpuprof.run.format import KINDS
+from gpuprof.text.sanitize import quoted_if_blank
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

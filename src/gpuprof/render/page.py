@@ -11,8 +11,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from gpuprof.analyze.text_table import visible_text
 from gpuprof.render.bundle import bundled_script
+from gpuprof.text.sanitize import visible_text
 
 _ASSETS = Path(__file__).parent / "assets"
 _CSS_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)

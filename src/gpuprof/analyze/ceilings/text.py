@@ -16,7 +16,9 @@ from gpuprof.analyze.ceilings.ceiling import (
     Drift,
     best_part,
 )
-from gpuprof.analyze.text_table import Column, escape_text, format_duration, format_share, text_table
+from gpuprof.text.sanitize import escape_text
+from gpuprof.text.table import Column, text_table
+from gpuprof.text.units import format_duration, format_share
 
 WIDTH = 100
 MOST_LISTED = 5

@@ -18,17 +18,9 @@ from gpuprof.analyze.roofline.rows import (
     Unmatched,
 )
 from gpuprof.analyze.roofline.text import advice_text, evidence_text, note_text, reason_text
-from gpuprof.analyze.text_table import (
-    GAP,
-    MIN_FLEXIBLE_WIDTH,
-    Column,
-    cell_width,
-    escape_text,
-    format_duration,
-    format_share,
-    shorten,
-    text_table,
-)
+from gpuprof.text.sanitize import cell_width, escape_text, shorten
+from gpuprof.text.table import GAP, MIN_FLEXIBLE_WIDTH, Column, text_table
+from gpuprof.text.units import format_duration, format_share
 
 # Rows with less of the time are left out without --top.
 _MATTERS = 0.005

@@ -20,7 +20,7 @@ from gpuprof.analyze.roofline.evidence import (
     RooflineNoteCode,
 )
 from gpuprof.analyze.roofline.labels import Bound, Resource
-from gpuprof.analyze.text_table import format_bytes, format_count, format_duration
+from gpuprof.text.units import format_bytes, format_count, format_duration
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _WORTH_SHOWING = 0.005

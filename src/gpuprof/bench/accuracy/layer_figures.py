@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpuprof.analyze.text_table import Column, text_table
 from gpuprof.bench.accuracy.layer_pairs import Origin, is_above
 from gpuprof.bench.accuracy.locations import plain
 from gpuprof.bench.accuracy.outputs_report import WIDTH, figure, wrapped
 from gpuprof.bench.verdicts import LayerVerdict
+from gpuprof.text.table import Column, text_table
 
 FORMAT = 1
 

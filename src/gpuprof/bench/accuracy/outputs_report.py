@@ -8,10 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
-from gpuprof.analyze.text_table import Column, escape_text, format_share, text_table
 from gpuprof.bench.facts import Diagnostic, warning
 from gpuprof.bench.messages import message
 from gpuprof.bench.verdicts import ToleranceVerdict
+from gpuprof.text.sanitize import escape_text
+from gpuprof.text.table import Column, text_table
+from gpuprof.text.units import format_share
 
 if TYPE_CHECKING:
     from gpuprof.bench.accuracy.classes import ClassFigures, Classification

@@ -6,21 +6,14 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Sequence
 
-from gpuprof.analyze.text_table import (
-    GAP,
-    MIN_FLEXIBLE_WIDTH,
-    Column,
-    cell_width,
-    escape_text,
-    text_table,
-    wrapped,
-)
 from gpuprof.bench.gate.gate import MOST_RUNS, ChangePoint, Gate, GateRow
 from gpuprof.bench.messages import message
 from gpuprof.bench.number_text import interval_text, time_text
 from gpuprof.bench.results.stored import Configuration
 from gpuprof.bench.verdicts import GateOutcome, SpeedVerdict
 from gpuprof.stats.change_points import LEVEL
+from gpuprof.text.sanitize import cell_width, escape_text
+from gpuprof.text.table import GAP, MIN_FLEXIBLE_WIDTH, Column, text_table, wrapped
 
 _COLUMNS = (
     Column("configuration", right=False),

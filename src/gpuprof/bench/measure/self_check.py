@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.analyze.text_table import wrapped
 from gpuprof.bench.benchmark import CallableRuns, plan_for, run_callables
 from gpuprof.bench.config import Settings
 from gpuprof.bench.failures import FailureCode
@@ -27,6 +26,7 @@ from gpuprof.stats.proportions import exact_share
 from gpuprof.stats.quantiles import CONFIDENCE
 from gpuprof.stats.ratio_test import MARGIN, compare, smallest_change
 from gpuprof.stats.significance import plain_means, welch
+from gpuprof.text.table import wrapped
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -5,14 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuprof.analyze.text_table import (
-    Column,
-    format_bytes,
-    format_count,
-    format_quantity,
-    text_table,
-    wrapped,
-)
 from gpuprof.bench.compare.document import (
     BatchFigures,
     ComparisonDocument,
@@ -24,6 +16,8 @@ from gpuprof.bench.number_text import interval_text, time_text
 from gpuprof.bench.report import summary
 from gpuprof.bench.report.formatting import degraded_class
 from gpuprof.stats.quantiles import Estimate
+from gpuprof.text.table import Column, text_table, wrapped
+from gpuprof.text.units import format_bytes, format_count, format_quantity
 
 _SHOWN_FINDINGS = 6
 _COLUMNS = (

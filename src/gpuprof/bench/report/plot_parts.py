@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuprof.analyze.text_table import shorten
 from gpuprof.bench.compare.document import ComparisonDocument
 from gpuprof.render.page import readable
 from gpuprof.stats.quantiles import Estimate
+from gpuprof.text.sanitize import shorten
 
 _WIDE = 20.0  # from this span on, a linear axis hides the small ones
 _MOST_TICKS = 9

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
-from gpuprof.analyze.text_table import shorten
 from gpuprof.bench.compare.document import (
     KIND,
     BatchFigures,
@@ -23,6 +22,7 @@ from gpuprof.bench.report.tables import BASELINE, MISSING, ReportTables, Table
 from gpuprof.bench.report.traffic_tables import traffic_content
 from gpuprof.bench.verdicts import VariantStatus
 from gpuprof.render.page import readable
+from gpuprof.text.sanitize import shorten
 
 _TITLE_NAMES, _TITLE_NAME = 4, 24  # how many names a title has, and how long each may be
 

@@ -7,14 +7,6 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gpuprof.analyze.text_table import (
-    Column,
-    escape_text,
-    format_bytes,
-    format_duration,
-    format_quantity,
-    text_table,
-)
 from gpuprof.bench.measure.scaling import KNEE_SHARE, LargestBatch, knee
 from gpuprof.bench.measure.startup import Startup
 from gpuprof.bench.messages import message, title
@@ -23,6 +15,9 @@ from gpuprof.bench.results.files import Stamp
 from gpuprof.bench.results.target import QUANTILES
 from gpuprof.bench.workers.session import BatchResult, SessionResult
 from gpuprof.stats.quantiles import samples_needed
+from gpuprof.text.sanitize import escape_text
+from gpuprof.text.table import Column, text_table
+from gpuprof.text.units import format_bytes, format_duration, format_quantity
 
 if TYPE_CHECKING:
     from gpuprof.bench.benchmark_run import Finding

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof import _native
-from gpuprof.analyze.text_table import format_bytes
 from gpuprof.bench.failures import (
     SMALLER_BATCHES,
     DoesNotFitError,
@@ -37,6 +36,7 @@ from gpuprof.bench.workers.events import Described, Event, Found, MeasurementDon
 from gpuprof.bench.workers.job import CALL, FactorySpec, JobSettings, MeasureJob
 from gpuprof.bench.workers.samples import SampleSender
 from gpuprof.errors import GpuprofError
+from gpuprof.text.units import format_bytes
 
 PROGRESS_EVERY_S = 0.2
 _DEVICE_CALLS, _DEVICE_S = 100, 1.0

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuprof.analyze.text_table import format_duration
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.failures import Failure, FailureCode, failure_of, reason_of
 from gpuprof.bench.frameworks.protocol import System, SystemDescription
@@ -28,6 +27,7 @@ from gpuprof.bench.workers.samples import SamplesSoFar
 from gpuprof.bench.workers.schedule import INTERRUPTED, TIME_LIMIT_S, Schedule, Watcher, ignore, without_ends
 from gpuprof.errors import BenchmarkError, GpuprofError
 from gpuprof.stats.distributions import require_scipy
+from gpuprof.text.units import format_duration
 
 
 @dataclass(slots=True, repr=False)
