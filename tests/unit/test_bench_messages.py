@@ -17,9 +17,10 @@ import gpuprof.bench
 from gpuprof.bench import messages
 from gpuprof.bench.compare.document import ComparisonDocument, document_from, plain_document
 from gpuprof.bench.compare.figures import MoreFigures, document_of
-from gpuprof.bench.facts import Diagnostic, Severity, note, warning
+from gpuprof.bench.facts import Diagnostic, note, warning
 from gpuprof.bench.messages import MESSAGES, message
 from gpuprof.bench.report.console import document_text
+from gpuprof.record.facts import Severity
 from gpuprof.stats.quantiles import Estimate
 
 ROOT = Path(gpuprof.bench.__file__).parent

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 from batches import batch_of
 
-from gpuprof.bench.benchmark_run import Finding, Request
+from gpuprof.bench.benchmark_run import Request
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.results import files as results
+from gpuprof.bench.results.finding import Finding
 from gpuprof.bench.workers.events import Event, State
 from gpuprof.bench.workers.job import JobSettings
 from gpuprof.bench.workers.schedule import RunEvent

@@ -20,12 +20,13 @@ from gpuprof.bench.compare.figures import MoreFigures, compare_variants, documen
 from gpuprof.bench.compare.plan import Variant
 from gpuprof.bench.compare.traffic_result import ArmRequests, TrafficLaunch, TrafficResult
 from gpuprof.bench.config import SystemSpec
-from gpuprof.bench.facts import Diagnostic, Severity, note
+from gpuprof.bench.facts import Diagnostic, note
 from gpuprof.bench.messages import message
 from gpuprof.bench.number_text import points_text, speedup_text
 from gpuprof.bench.report.console import document_text as console_text
 from gpuprof.bench.results.target import parse_target
 from gpuprof.bench.serialization import from_plain
+from gpuprof.record.facts import Severity
 from gpuprof.stats.ratio_test import compare
 
 AT = datetime.datetime(2026, 2, 3, 12, tzinfo=datetime.timezone.utc)

@@ -74,7 +74,7 @@ def test_what_is_unknown_is_shown_as_it_is() -> None:
 
 
 def test_severities() -> None:
-    assert Note(NoteCode.OWN_RECORDING).severity is Severity.INFO
+    assert Note(NoteCode.OWN_RECORDING).severity is Severity.NOTE
     assert Note(NoteCode.DISK_FAILED).severity is Severity.WARNING
 
 

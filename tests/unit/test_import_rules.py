@@ -74,6 +74,37 @@ def test_the_rules_are_about_what_is_there() -> None:
     assert set(imports_of(PACKAGE / "opened_run.py")) >= {"gpuprof.errors", "gpuprof.run.folder"}
 
 
+def top_level(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
+    """Yield the imports outside of functions, those for type checking too."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, (ast.Import, ast.ImportFrom)):
+            yield child
+        elif not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            yield from top_level(child)
+
+
+def arrows() -> dict[str, set[str]]:
+    """Return for each module of ours the modules of ours that it imports outside of functions."""
+    names = {file: ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts) for file in FILES}
+    modules = {name.removesuffix(".__init__"): file for file, name in names.items()}
+    found: dict[str, set[str]] = {name: set() for name in modules}
+    for name, file in modules.items():
+        for node in top_level(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                asked = {f"{node.module}.{each.name}" for each in node.names}
+                found[name] |= {each if each in modules else node.module for each in asked} & set(modules)
+    # The compiled core is no file of the package, which would stand for it.
+    return {name: imported - {name, "gpuprof"} for name, imported in found.items()}
+
+
+def test_no_files_import_each_other() -> None:
+    graph = arrows()
+    assert graph["gpuprof.opened_run"] >= {"gpuprof.errors", "gpuprof.run.folder"}
+    while leaves := {name for name, imported in graph.items() if not imported}:
+        graph = {name: imported - leaves for name, imported in graph.items() if name not in leaves}
+    assert graph == {}
+
+
 HEAVY = "{'torch', 'numpy', 'duckdb', 'rich', 'click', 'pandas', 'asyncio', 'multiprocessing'}"
 
 

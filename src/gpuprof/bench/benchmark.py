@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuprof import _native
 from gpuprof.bench.config import Settings, SystemSpec
-from gpuprof.bench.facts import Diagnostic, Severity
+from gpuprof.bench.facts import Diagnostic
 from gpuprof.bench.measure.callable import CallableSystem
 from gpuprof.bench.measure.host import describe_environment
 from gpuprof.bench.measure.measure import measure
@@ -20,6 +20,7 @@ from gpuprof.bench.workers.job import FactorySpec, JobSettings, encode_job
 from gpuprof.bench.workers.schedule import INTERRUPTED, TIME_LIMIT_S, ProcessRun, Schedule
 from gpuprof.bench.workers.session import Session
 from gpuprof.errors import BenchmarkError
+from gpuprof.record.facts import Severity
 from gpuprof.stats.distributions import require_scipy
 
 Made = Callable[[ProcessRun, int, int], None]

@@ -6,19 +6,17 @@ from __future__ import annotations
 import dataclasses
 import datetime
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from gpuprof.bench.config import Settings, SystemSpec
 from gpuprof.bench.failures import DoesNotFitError
-from gpuprof.bench.measure.scaling import LargestBatch, ProbeOutcome, knee, largest_batch
-from gpuprof.bench.measure.startup import Startup, measure_startup
+from gpuprof.bench.measure.scaling import ProbeOutcome, largest_batch
+from gpuprof.bench.measure.startup import measure_startup
 from gpuprof.bench.results.files import ResultFiles, Stamp, document_of, row_of, to_csv, to_json
+from gpuprof.bench.results.finding import Finding
 from gpuprof.bench.results.target import LatencyTarget
-from gpuprof.bench.results.text import throughputs, to_markdown
-from gpuprof.bench.serialization import to_plain
-from gpuprof.bench.verdicts import TargetVerdict
+from gpuprof.bench.results.text import to_markdown
 from gpuprof.bench.workers.job import JobSettings
 from gpuprof.bench.workers.schedule import Watcher, ignore
 from gpuprof.bench.workers.session import Session, SessionResult
@@ -46,33 +44,6 @@ class Request:
     find_largest: bool = False
     until_memory_ends: bool = False
     cold_start: bool = False
-
-
-@dataclass(slots=True)
-class Finding:
-    """What a benchmark found beside the figures of each batch size."""
-
-    session: SessionResult
-    verdicts: dict[int, TargetVerdict] = field(default_factory=dict)
-    largest: LargestBatch | None = None
-    startup: dict[str, Startup | None] = field(default_factory=dict)
-    memory_ended: str | None = None
-
-    def more(self) -> dict[str, Any]:
-        """Return plain values for JSON."""
-        session, largest = self.session, self.largest
-        return {
-            "asked": {"spec": to_plain(session.spec), "settings": to_plain(session.settings)},
-            "error": None if session.failure is None else str(session.failure),
-            "startups": [each.to_dict() for each in session.startups],
-            "startup": {
-                name: None if each is None else each.to_dict() for name, each in self.startup.items()
-            },
-            "scaling": {"knee": knee(throughputs(session.batches)), "memory_ended": self.memory_ended},
-            "verdicts": self.verdicts,
-            "largest_batch": None if largest is None else dataclasses.asdict(largest),
-            "profile": session.profile,
-        }
 
 
 class Benchmark:

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field, fields, is_dataclass, replace
 from enum import Enum
 from typing import Any
 
+from gpuprof.record.facts import Severity
+
 
 class TextEnum(str, Enum):
     """A closed set of words that are the same in JSON, CSV and text."""
@@ -20,14 +22,6 @@ class TextEnum(str, Enum):
 
     def __format__(self, specification: str) -> str:
         return format(str(self.value), specification)
-
-
-class Severity(TextEnum):
-    """How much a fact weighs: a note explains, a warning limits a figure, an error invalidates it."""
-
-    NOTE = "note"
-    WARNING = "warning"
-    ERROR = "error"
 
 
 @dataclass(frozen=True, slots=True)

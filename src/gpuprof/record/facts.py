@@ -174,10 +174,14 @@ class DamageCode(str, Enum):
 
 
 class Severity(str, Enum):
-    """How much a note matters to a reader."""
+    """How much a fact weighs: a note explains, a warning limits a figure, an error invalidates it."""
 
-    INFO = "info"
+    NOTE = "note"
     WARNING = "warning"
+    ERROR = "error"
+
+    def __str__(self) -> str:
+        return self.value
 
 
 _HARMLESS = (NoteCode.OWN_RECORDING, NoteCode.CPROFILE_HAS_NO_SPANS, NoteCode.COUNTERS_OF_COMPILED)
@@ -244,7 +248,7 @@ class Note:
     @property
     def severity(self) -> Severity:
         """How much it matters."""
-        return Severity.INFO if self.code in _HARMLESS else Severity.WARNING
+        return Severity.NOTE if self.code in _HARMLESS else Severity.WARNING
 
     def to_plain(self) -> Plain:
         """Return plain data for JSON, which `from_plain` reads."""

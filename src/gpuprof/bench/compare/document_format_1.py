@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuprof.bench.compare.document import UNDERUTILIZED
-from gpuprof.bench.facts import Diagnostic, Severity
+from gpuprof.bench.facts import Diagnostic
 from gpuprof.bench.verdicts import QualityMeasure
+from gpuprof.record.facts import Severity
 
 Plain = Mapping[str, Any]
 _MEASURES = {str(each) for each in QualityMeasure}

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from gpuprof.bench.config import Settings
-from gpuprof.bench.facts import Diagnostic, Severity
+from gpuprof.bench.facts import Diagnostic
 from gpuprof.bench.measure.diagnostics import warnings_of
 from gpuprof.bench.measure.measurement import Measurement
 from gpuprof.errors import BenchmarkError
+from gpuprof.record.facts import Severity
 from gpuprof.stats.quantiles import Estimate, PooledSamples, SummaryFigures, quantile_of, summarize
 
 if TYPE_CHECKING:

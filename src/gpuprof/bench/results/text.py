@@ -7,7 +7,7 @@ import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gpuprof.bench.measure.scaling import KNEE_SHARE, LargestBatch, knee
+from gpuprof.bench.measure.scaling import KNEE_SHARE, knee
 from gpuprof.bench.measure.startup import Startup
 from gpuprof.bench.messages import message, title
 from gpuprof.bench.models.data import shape_text
@@ -20,7 +20,6 @@ from gpuprof.text.table import Column, text_table
 from gpuprof.text.units import format_bytes, format_duration, format_quantity
 
 if TYPE_CHECKING:
-    from gpuprof.bench.benchmark_run import Finding
     from gpuprof.bench.results.result import Result
     from gpuprof.stats.quantiles import Estimate
 
@@ -194,36 +193,6 @@ def to_markdown(session: SessionResult, stamp: Stamp, more: Sequence[str] = ()) 
 def escaped_markdown(text: str) -> str:
     """Return text on one line that Markdown shows as it is."""
     return "".join(f"\\{each}" if each in "\\`*_{}[]<>#|" else each for each in " ".join(text.split()))
-
-
-def finding_notes(finding: Finding) -> list[str]:
-    """Return what a benchmark found beside its batch sizes: verdicts, the largest batch, starts, a run."""
-    notes = [f"batch size {size}: the target is {verdict}" for size, verdict in finding.verdicts.items()]
-    if finding.memory_ended is not None:
-        notes.append(f"memory ended: {finding.memory_ended}")
-    if finding.largest is not None:
-        notes.append(_largest_note(finding.largest))
-    for name, startup in finding.startup.items():
-        notes.append(f"{name} start: {UNAVAILABLE if startup is None else startup_text(startup)}")
-    if finding.session.profile is not None:
-        notes.append(f"profile: gpuprof flamegraph {finding.session.profile}")
-    return notes
-
-
-def _largest_note(found: LargestBatch) -> str:
-    size = found.batch_size
-    larger = "larger ones" if size else "batch size 1"
-    reasons = {
-        "missed": f"{larger} missed the target",
-        "open": "whether larger ones meet the target is open"
-        if size
-        else "whether batch size 1 does is open",
-        "does not fit": f"{larger} did not fit",
-        "failed": f"{larger} failed",
-    }
-    note = f"largest batch size: {size or 'none'} ({reasons.get(str(found.why), 'no larger one was tried')})"
-    open_sizes = ", ".join(map(str, found.open_sizes))
-    return f"{note}; open: {open_sizes}, whose intervals lie on both sides of it" if open_sizes else note
 
 
 _WIDTH = 100
