@@ -38,7 +38,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*torch.jit:DeprecationWarning"),
 ]
 
-TIED = "sequence numbers of autograd nodes"
+TIED = "autograd_nodes"
 LAYER_NODES = 15
 
 
@@ -464,7 +464,7 @@ class TestWhatCannotBeProven:
         layout = find_layout(before, after, alone, first, second)
         for node in (first, second):
             node.words[8 if layout.sequence_word != 8 else 7] = node.number
-        with pytest.raises(backward_layers._UnprovenError, match="number of a node"):
+        with pytest.raises(backward_layers._UnprovenError, match="autograd_layout"):
             find_layout(before, after, alone, first, second)
 
     def test_owners_apart_from_the_node(self) -> None:
@@ -475,9 +475,9 @@ class TestWhatCannotBeProven:
 
     def test_numbers_that_skip(self) -> None:
         before, after, alone, first, second = self.readings()
-        with pytest.raises(backward_layers._UnprovenError, match="one after the other"):
+        with pytest.raises(backward_layers._UnprovenError, match="autograd_numbering"):
             find_layout({**before, "sequence": before["sequence"] - 1}, after, alone, first, second)
-        with pytest.raises(backward_layers._UnprovenError, match="next node"):
+        with pytest.raises(backward_layers._UnprovenError, match="autograd_next_number"):
             find_layout(before, {**after, "sequence": after["sequence"] + 1}, alone, first, second)
 
     def test_the_run_says_so_and_goes_on(self, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -271,7 +271,8 @@ def test_any_other_table_that_is_missing_is_empty(damaged: Path, capsys: pytest.
 def test_spans_with_other_columns_are_refused_in_one_line(
     damaged: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    change_meta(damaged, work={"given": []}, parts={})
+    given = [{"root": "Net", "thread_id": 1, "stretches": [1]}]
+    change_meta(damaged, work={"given": given}, parts={})
     duckdb.sql("SELECT 1 AS other FROM range(2000)").write_parquet(str(parquet_of(damaged, "spans")))
     line = refused(capsys, "summary", damaged)
     assert f"the tables of {damaged} cannot be read" in line

@@ -22,6 +22,7 @@ import gpuprof
 from gpuprof import _native
 from gpuprof.record import device_samples
 from gpuprof.record.device_samples import DeviceSampleSource, has_driver
+from gpuprof.record.facts import Reason
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "gpu"))
 pytest.register_assert_rewrite("expectations")
@@ -362,26 +363,25 @@ def test_a_driver_is_found_as_the_linker_finds_it(tmp_path: Path, monkeypatch: p
 def test_stub_reasons_not_to_start(
     stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nothing_is_started: None
 ) -> None:
-    def method(**options: Any) -> str:
+    def reason(**options: Any) -> Reason | None:
         source = DeviceSampleSource(tmp_path, **options)
         try:
-            return source.start()
+            return source.start().reason
         finally:
             source.stop()
 
-    assert method(wanted=False) == "off: not wanted"
+    assert reason(wanted=False) is Reason.NOT_WANTED
     with monkeypatch.context() as patch:
         patch.setattr(importlib.util, "find_spec", lambda name: None)
-        expected = "off: nvidia-ml-py is not installed: pip install 'gpuprof-native[gpu]'"
-        assert method() == expected
+        assert reason() is Reason.NO_PYNVML
     with monkeypatch.context() as patch:
         patch.setattr(sys, "executable", "/opt/blender/blender")
-        assert "/opt/blender/blender is no Python interpreter" in method()
+        assert reason() is Reason.NO_INTERPRETER
     with monkeypatch.context() as patch:
         patch.setattr(_native, "adopts_orphans", lambda: True)
-        assert method().startswith("off: this process inherits orphans")
+        assert reason() is Reason.ADOPTS_ORPHANS
     with pytest.raises(AssertionError, match="was started"):
-        method()
+        reason()
 
 
 def test_stub_gpu_as_it_was_asked_for(stub: Stub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,6 +15,7 @@ from run_codes import note_codes, source_code
 
 from gpuprof.record import kernels
 from gpuprof.record.cupti_holder import find_holder
+from gpuprof.record.facts import Reason, SourceStatus
 from gpuprof.record.kernels import KernelSource, cupti_folders
 from gpuprof.run.losses import Loss, LossCode, gpu_losses
 from gpuprof.text.facts import method_text
@@ -605,11 +606,11 @@ def test_a_torch_without_cuda_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch.version, "cuda", None)
     monkeypatch.setattr(torch.cuda, "_lazy_call", lambda call: pytest.fail("called"))
     source = KernelSource(pytest.fail)
-    assert source.start() == "off: this build of torch has no CUDA"
+    assert source.start() == SourceStatus.off(Reason.TORCH_WITHOUT_CUDA)
     source.stop()
     assert source.totals is None
     monkeypatch.setattr(torch.version, "hip", "6.4", raising=False)
-    assert "ROCm" in source.start()
+    assert source.start() == SourceStatus.off(Reason.TORCH_FOR_ROCM)
     source.stop()
 
 

@@ -456,7 +456,7 @@ def test_facts_of_processes_become_those_of_the_run() -> None:
     assert who_told_of_gpu([killed, first, second, silent]) == {2, 3}
     shared, own_note = (dataclasses.replace(NEW, processes=(2, 3)), dataclasses.replace(MINE, processes=(3,)))
     assert notes_of(facts) == [KNOWN, shared, own_note]
-    assert facts["gpu"] == {**gpu, "clock_error_ns": 5, "kernels": 5}
+    assert facts["gpu"] == {**gpu, "clock_error_ns": 5, "kernels": 5, "holder": None}
     assert facts["layer_types"] == {"Net": {"Net": "Net", "0": "Linear"}}
     assert facts["torch"] == "2.13"
     assert facts["closed"] is True
