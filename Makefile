@@ -5,15 +5,15 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # One more than processors, since tests wait for the programs that they start; eight at most.
 WORKERS ?= $(shell n=$$(( $$(getconf _NPROCESSORS_ONLN) + 1 )); echo $$(( n < 8 ? n : 8 )))
+# uv resolves and unpacks in seconds what takes pip a minute.
+INSTALL = $(if $(shell command -v uv),uv pip install --quiet --python $(BIN)/python $(1) ||) $(BIN)/pip install --quiet $(1)
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard cmake/*) $(wildcard csrc/*/*)
 
 .PHONY: demo test run-tests native-tests sanitize lint lint-pages venv bench clean
 
-demo: venv
+demo: $(VENV)/.installed
 	rm -rf demo.gpuprof demo.html
-	$(BIN)/gpuprof run --out demo.gpuprof examples/transformer.py
-	$(BIN)/gpuprof summary demo.gpuprof
-	$(BIN)/gpuprof flamegraph demo.gpuprof -o demo.html
+	$(BIN)/gpuprof demo
 
 # Where one step leaves a processor idle, another one uses it: pip fetches while the native tests are built.
 # Each of the builds uses all processors: MAKEFLAGS would hold it to a share of the two jobs.
@@ -57,12 +57,17 @@ venv: $(VENV)/.ready
 
 $(VENV)/.tools:
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet "scikit-build-core>=0.10" "pybind11>=3.0" "cmake>=3.20" ninja
+	$(call INSTALL,"scikit-build-core>=0.10" "pybind11>=3.0" "cmake>=3.20" ninja)
+	touch $@
+
+# What a user installs: no linters and no tests.
+$(VENV)/.installed: $(NATIVE) | $(VENV)/.tools
+	MAKEFLAGS= $(call INSTALL,--no-build-isolation --editable ".[demo]")
 	touch $@
 
 $(VENV)/.ready: $(NATIVE) | $(VENV)/.tools
-	MAKEFLAGS= $(BIN)/pip install --quiet --no-build-isolation --editable ".[dev]"
-	touch $@
+	MAKEFLAGS= $(call INSTALL,--no-build-isolation --editable ".[dev]")
+	touch $@ $(VENV)/.installed
 
 clean:
 	rm -rf build dist node_modules demo.gpuprof demo.html

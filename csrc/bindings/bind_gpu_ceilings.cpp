@@ -29,7 +29,7 @@ GpuEffort effort_of(double seconds, int repeats) {
 }
 
 template <typename Measure>
-auto measured(Measure measure) {
+auto measured_on_gpu(Measure measure) {
     auto run = [&] {
         const py::gil_scoped_release unlocked;
         return measure();
@@ -70,7 +70,7 @@ py::dict nvrtc_probe(const std::vector<std::string>& folders) {
 }
 
 py::bytes compile_gpu_kernels(const std::vector<std::string>& folders, int capability) {
-    const std::vector<char> image = measured([&] {
+    const std::vector<char> image = measured_on_gpu([&] {
         return cuda::compile(cuda::load_compiler(folders), cuda::ceilings_source, "ceilings.cu", capability);
     });
     return {image.data(), image.size()};
@@ -79,7 +79,7 @@ py::bytes compile_gpu_kernels(const std::vector<std::string>& folders, int capab
 void bind_bench_class(py::module_& module) {
     py::class_<DeviceBench>(module, "GpuBench", py::is_final())
         .def(py::init([](int ordinal, const std::vector<std::string>& folders) {
-                 return measured([&] {
+                 return measured_on_gpu([&] {
                      return std::make_unique<DeviceBench>(cuda::load_launch_driver(), ordinal,
                                                           cuda::load_compiler(folders));
                  });
@@ -90,7 +90,7 @@ void bind_bench_class(py::module_& module) {
             "measure_compute",
             [](DeviceBench& bench, const std::string& dtype, double seconds, int repeats) {
                 const GpuEffort effort = effort_of(seconds, repeats);
-                return measured([&] { return bench.measure_compute(dtype, effort); });
+                return measured_on_gpu([&] { return bench.measure_compute(dtype, effort); });
             },
             py::arg("dtype"), py::arg("seconds"), py::arg("repeats"))
         .def(
@@ -98,14 +98,14 @@ void bind_bench_class(py::module_& module) {
             [](DeviceBench& bench, const std::string& stream, std::size_t array_bytes, double seconds,
                int repeats) {
                 const GpuEffort effort = effort_of(seconds, repeats);
-                return measured([&] { return bench.measure_stream(stream, array_bytes, effort); });
+                return measured_on_gpu([&] { return bench.measure_stream(stream, array_bytes, effort); });
             },
             py::arg("stream"), py::arg("array_bytes"), py::arg("seconds"), py::arg("repeats"))
         .def(
             "measure_launch",
             [](DeviceBench& bench, int repeats) {
                 const GpuEffort effort = effort_of(1, repeats);
-                const cuda::LaunchTimes times = measured([&] { return bench.measure_launch(effort); });
+                const cuda::LaunchTimes times = measured_on_gpu([&] { return bench.measure_launch(effort); });
                 py::dict result;
                 result["floor_ns"] = times.floor_ns;
                 result["period_ns"] = times.period_ns;

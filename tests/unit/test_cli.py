@@ -148,6 +148,7 @@ def test_help_registers_only_what_works() -> None:
     assert [line.split()[0] for line in listed.strip().splitlines()] == [
         "bench",
         "compare",
+        "demo",
         "doctor",
         "export",
         "flamegraph",
@@ -183,7 +184,7 @@ def test_version() -> None:
 def test_no_verb_is_bad_usage() -> None:
     done = run_command()
     assert (done.returncode, done.stdout) == (2, "")
-    assert "Usage: gpuprof" in done.stderr
+    assert "gpuprof --help" in done.stderr
 
 
 SIDES = {

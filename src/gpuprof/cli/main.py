@@ -15,6 +15,7 @@ import click
 
 from gpuprof.cli.bench import bench
 from gpuprof.cli.compare import compare, suite
+from gpuprof.cli.demo import demo
 from gpuprof.cli.doctor import doctor
 from gpuprof.cli.export import export
 from gpuprof.cli.flamegraph import flamegraph
@@ -27,6 +28,12 @@ from gpuprof.cli.summary import summary
 from gpuprof.errors import GpuprofError
 from gpuprof.text.sanitize import escape_text
 
+_FIRST_STEPS = """\
+gpuprof run train.py               # record a program: layers, operators, GPU
+gpuprof summary train.gpuprof      # print where its time goes
+gpuprof flamegraph train.gpuprof   # write flame graph and timeline as one HTML page
+
+All commands: gpuprof --help. An example: gpuprof demo. What works here: gpuprof doctor."""
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141  # what a shell reports for a program that SIGPIPE ended
@@ -46,12 +53,12 @@ def _print_version(context: click.Context, _parameter: click.Parameter, asked: b
 )
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """Tell where a neural network's time goes.
+    """Show where a neural network's time goes.
 
     Record a program with `gpuprof run train.py`, then look at what it wrote.
     """
     if context.invoked_subcommand is None:
-        click.echo(context.get_help(), err=True)
+        click.echo(_FIRST_STEPS, err=True)
         context.exit(EXIT_BAD_INPUT)
 
 
@@ -68,6 +75,7 @@ for command in (
     suite,
     gate,
     doctor,
+    demo,
 ):
     cli.add_command(command)
 

@@ -120,12 +120,12 @@ def _stem(target: str, *, is_module: bool) -> str:
     return target.rsplit(".", 1)[-1] if is_module else (Path(target).resolve().stem or "program")
 
 
-def free_name(stem: str) -> Path:
-    """Return the first of STEM.gpuprof, STEM-2.gpuprof, ... that does not exist."""
-    path, count = Path(f"{stem}.gpuprof"), 1
+def free_name(stem: str, folder: Path = Path()) -> Path:
+    """Return the first of STEM.gpuprof, STEM-2.gpuprof, ... that does not exist in `folder`."""
+    path, count = folder / f"{stem}.gpuprof", 1
     while path.exists():
         count += 1
-        path = Path(f"{stem}-{count}.gpuprof")
+        path = folder / f"{stem}-{count}.gpuprof"
     return path
 
 
