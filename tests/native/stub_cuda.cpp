@@ -13,7 +13,8 @@
 
 namespace {
 
-constexpr int not_ready = 600, invalid_context = 201, invalid_handle = 400, capture_implicit = 906, capture_unsupported = 900;
+constexpr int not_ready = 600, invalid_context = 201, invalid_handle = 400, capture_implicit = 906,
+              capture_unsupported = 900;
 
 struct Event {
     long long context = 0;
