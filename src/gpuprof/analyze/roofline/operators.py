@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.analyze.ceilings.ceiling import Ceiling
+from gpuprof.analyze.kernel_labels import kernel_labels
 from gpuprof.analyze.roofline.counted import CountedRow
 from gpuprof.analyze.roofline.device_activity import Executions, HostDelay, host_delay, single_executions
 from gpuprof.analyze.roofline.evidence import Call, Evidence, NoLabel, evidence_of
@@ -237,7 +238,8 @@ class _Kernel:
 def kernel_rows(joined: Join, timed: MeasuredSpans, machines: Machines) -> list[RooflineRow]:
     """Return a row for each kernel of each operator, the longest first."""
     kernels = (*_joined_kernels(joined, timed), *_other_kernels(joined, timed))
-    rows = [_kernel_row(kernel, machines, timed) for kernel in kernels]
+    labels = kernel_labels(kernel.name for kernel in kernels)
+    rows = [_kernel_row(kernel, labels[kernel.name], machines, timed) for kernel in kernels]
     return sorted(rows, key=lambda row: -row.total_ns)
 
 
@@ -292,7 +294,7 @@ def _groups(columns: Sequence[Ints]) -> list[Ints]:
     return sorted(groups, key=lambda members: (columns[0][members[0]], members[0]))
 
 
-def _kernel_row(kernel: _Kernel, machines: Machines, timed: MeasuredSpans) -> RooflineRow:
+def _kernel_row(kernel: _Kernel, shown: str, machines: Machines, timed: MeasuredSpans) -> RooflineRow:
     activity = timed.gpu.activity
     device = activity.devices[activity.device[kernel.which[0]]]
     executions = single_executions(activity, kernel.which)
@@ -309,7 +311,8 @@ def _kernel_row(kernel: _Kernel, machines: Machines, timed: MeasuredSpans) -> Ro
     doubts = doubts if counted is not None else replace(doubts, exactness="exact")
     return RooflineRow(
         kind="kernel",
-        name=f"{kernel.name} @ {kernel.layer or '(outside)'}",
+        name=f"{shown} @ {kernel.layer or '(outside)'}",
+        kernel=kernel.name,
         root=kernel.root,
         layer=kernel.layer,
         operator=kernel.operator,

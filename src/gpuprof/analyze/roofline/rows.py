@@ -32,7 +32,8 @@ class RooflineRow:
     `advice_text`. `device` is "cpu" or "cpu.core", whose times are the host's, or a GPU such as "cuda:0",
     where the time of a call is that of its kernels, and `time_share` is over all the GPU's time; `launches`
     is how many kernels, copies and fills a call has there, None on the host. A row of kind "kernel" has the
-    work of its operator where that launched nothing else.
+    work of its operator where that launched nothing else. Its `name` has a label of the kernel; `kernel` is
+    the full name, None for other rows.
     """
 
     kind: RooflineKind
@@ -63,6 +64,7 @@ class RooflineRow:
     advice: Advice | None = None
     device: str = "cpu"
     launches: float | None = None
+    kernel: str | None = None
 
     @property
     def intensity(self) -> float | None:

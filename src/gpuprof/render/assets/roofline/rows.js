@@ -26,6 +26,7 @@ export function swatch(bound) {
 export function rowFacts(row) {
   const operation = operationOf(row.dtype);
   return [
+    ...(row.kernel ? [["Kernel", row.kernel]] : []),
     ["Percent of the time", formatPercent(row.time_share)],
     ["A call", `${formatDuration(row.time_ns)}, ${formatCount(row.calls)} calls`],
     [`${operation}s`, `${formatAmount(row.flops, operation)} (${row.exactness})`],
