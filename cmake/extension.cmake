@@ -27,10 +27,7 @@ target_compile_definitions(_native PRIVATE
     GPUPROF_COMPILER="${CMAKE_CXX_COMPILER_ID} ${CMAKE_CXX_COMPILER_VERSION}"
     GPUPROF_BUILD_TYPE="${CMAKE_BUILD_TYPE}")
 gpuprof_warnings(_native)
-# csrc/python is compiled file by file: in one unit with the bindings, layers.cpp records no layer.
-gpuprof_unity(_native BATCH 5 EXCEPT
-    csrc/python/call_loop.cpp csrc/python/context.cpp csrc/python/layer_timing.cpp csrc/python/layers.cpp
-    csrc/python/quiet_call.cpp csrc/python/ranges.cpp csrc/python/span.cpp csrc/python/span_events.cpp)
+gpuprof_unity(_native BATCH 9)
 # CPython's own macros cast the old way.
 target_compile_options(_native PRIVATE -Wno-old-style-cast)
 

@@ -203,11 +203,15 @@ PyObject* module_died_callback = nullptr;
 // module out. With `hand_over` the arguments of its next call are handed over.
 PyObject* add_layer(PyObject*, PyObject* args) noexcept {
     PyObject* module = nullptr;
-    const char* text = nullptr;
-    Py_ssize_t size = 0;
+    PyObject* name = nullptr;
     unsigned int scope = 0;
     int whole = 0, hand_over = 0;
-    if (!PyArg_ParseTuple(args, "Os#|Ipp", &module, &text, &size, &scope, &whole, &hand_over)) return nullptr;
+    if (!PyArg_ParseTuple(args, "OU|Ipp", &module, &name, &scope, &whole, &hand_over)) return nullptr;
+    // Not "s#", which works only where PY_SSIZE_T_CLEAN is defined before the first file that includes
+    // Python.h.
+    Py_ssize_t size = 0;
+    const char* const text = PyUnicode_AsUTF8AndSize(name, &size);
+    if (text == nullptr) return nullptr;
     const std::uint32_t id = size == 0
                                  ? ModuleTable::left_out
                                  : Recorder::instance().intern({text, static_cast<std::size_t>(size)}, scope);

@@ -2,7 +2,6 @@
 // What the hot-path types need of CPython, where its versions differ.
 #pragma once
 
-#define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 namespace gpuprof::python {

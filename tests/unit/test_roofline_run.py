@@ -9,7 +9,7 @@ import re
 import shutil
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -439,7 +439,16 @@ def test_inputs_that_cannot_be_asked_do_not_reach_the_program(
     model = Mlp(8).eval()
     monkeypatch.setattr("gpuprof.record.first_calls.signature_of", refused)
     run = profiled(lambda: [model(torch.ones(2, 8)) for _ in range(3)], model)
+    judged: list[int] = []
+
+    def by_durations(durations: Sequence[float]) -> list[bool]:
+        # A busy machine may make one of three calls much longer.
+        judged.append(len(durations))
+        return [True] * len(durations)
+
+    monkeypatch.setattr("gpuprof.analyze.roofline.join.similar_to_first", by_durations)
     assert {row.calls for row in found(run.roofline().operators, "aten::addmm")} == {3}
+    assert max(judged) == 3
 
 
 @pytest.mark.parametrize(
