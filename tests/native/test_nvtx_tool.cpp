@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Announcing to another tool, which `tests/fake_nvtx_tool.c` plays. A process attaches once, so each test
+// Announcing to another tool, which `tests/support/fake_nvtx_tool.c` plays. A process attaches once, so each test
 // does it in a child.
 #include <fstream>
 

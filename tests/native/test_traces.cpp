@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Traces of other tools read and written. The formats themselves are checked against independent readers in
-// tests/unit; here is what a sanitizer should see: damaged text in pieces of any size.
+// tests/run/imports; here is what a sanitizer should see: damaged text in pieces of any size.
 #include <random>
 #include <string>
 

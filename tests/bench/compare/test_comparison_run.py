@@ -1,0 +1,425 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Comparisons in real processes: what fails leaves the rest be, and what was cut off goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import signal
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import click
+import numpy as np
+import pytest
+from batches import batch_of
+from campaign_documents import typed
+
+from gpuprof.bench.compare.document import ComparisonSummary
+from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
+from gpuprof.bench.compare.run import Finished, carry_out, file_name, run_comparison
+from gpuprof.bench.compare.runner import Campaign, Entry, Journal, mark_finished
+from gpuprof.bench.config import Settings, SystemSpec
+from gpuprof.bench.facts import note
+from gpuprof.bench.verdicts import TargetVerdict
+from gpuprof.bench.workers.events import Described, State
+from gpuprof.bench.workers.job import JobSettings
+from gpuprof.bench.workers.schedule import RunEvent
+from gpuprof.bench.workers.session import Session
+from gpuprof.cli.compare import _exit as exit_for
+from gpuprof.cli.main import execute
+from gpuprof.errors import BenchmarkError
+
+MODELS = Path(__file__).parents[2] / "support" / "bench_models.py"
+QUICK = Settings(iterations=20, warmup=1)
+
+
+def variant(name: str, factory: str = "doubled") -> Variant:
+    return Variant(name, SystemSpec(f"{MODELS}:{factory}", input_shape=(3,)))
+
+
+def plan(*variants: Variant, **options: Any) -> CampaignPlan:
+    return CampaignPlan(variants, **{"launches": 2, "measuring": QUICK, "accuracy": None, **options})
+
+
+class Watch:
+    """Counts the launches that were made, and interrupts behind the last one that is allowed."""
+
+    def __init__(self, most: int = 1_000) -> None:
+        self.ended: list[str] = []
+        self._most = most
+
+    def __call__(self, seen: RunEvent) -> None:
+        if seen.event.state is State.ENDED:
+            self.ended.append(seen.name)
+            if len(self.ended) == self._most:
+                raise KeyboardInterrupt
+
+
+def statuses(finished: Finished) -> dict[str, str]:
+    return {each.name: each.status for each in finished.document.variants}
+
+
+def test_what_fails_to_load_or_crashes_leaves_the_others_be(tmp_path: Path) -> None:
+    watch = Watch()
+    wanted = plan(
+        variant("good"),
+        variant("raising", "raising"),
+        variant("crashing", "crashing"),
+        variant("partly", "too_large_at_two"),
+        batch_sizes=(1, 2),
+    )
+    finished = carry_out(wanted, tmp_path, watch=watch)
+    assert statuses(finished) == {
+        "good": "measured",
+        "raising": "failed",
+        "crashing": "failed",
+        "partly": "partly",
+    }
+    told = {each.name: str(each.failure) for each in finished.document.variants}
+    assert "no weights" in told["raising"]
+    assert "SIGSEGV" in told["crashing"]
+    assert "batch size 2" in told["partly"]
+    assert [each.batch_size for each in finished.document.variants[3].batches] == [1]
+    assert Counter(watch.ended) == dict.fromkeys(told, 2)
+
+
+def test_a_comparison_that_was_cut_off_goes_on_without_repeating(tmp_path: Path) -> None:
+    wanted = plan(variant("one"), variant("two"))
+    first = Watch(most=3)
+    cut_off = carry_out(wanted, tmp_path, watch=first)
+    assert cut_off.interrupted
+    assert "interrupted" in [each.code for each in cut_off.document.notes]
+    before = {each.name: each.batches[0].launch_medians_s for each in cut_off.document.variants}
+    second = Watch()
+    finished = carry_out(wanted, tmp_path, watch=second)
+    assert Counter(first.ended + second.ended) == {"one": 2, "two": 2}
+    assert not finished.interrupted
+    for each in finished.document.variants:
+        medians = each.batches[0].launch_medians_s
+        assert len(medians) == 2
+        assert set(before[each.name]) <= set(medians)
+    assert note("restored_runs", restored=3, runs=4) in finished.document.notes
+
+
+def test_one_that_had_come_to_its_end_begins_anew_unless_told(tmp_path: Path) -> None:
+    wanted = plan(variant("one"), launches=1)
+    counts = []
+    for options in ({}, {}, {"resume": True}, {"fresh": True}):
+        watch = Watch()
+        carry_out(wanted, tmp_path, watch=watch, **options)
+        mark_finished(tmp_path)
+        counts.append(len(watch.ended))
+    assert counts == [1, 1, 0, 1]
+
+
+def test_one_whose_report_was_not_written_is_not_complete(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any) -> None:
+        raise BenchmarkError("the disk is full")
+
+    wanted = plan(variant("one"), launches=1)
+    with pytest.raises(BenchmarkError, match="format of a report"):
+        run_comparison(wanted, tmp_path, report=("docx",))
+    assert not list(tmp_path.iterdir())
+    with monkeypatch.context() as patch:
+        patch.setattr("gpuprof.bench.report.write_report", fail)
+        with pytest.raises(BenchmarkError, match="the disk is full"):
+            run_comparison(wanted, tmp_path)
+    kept = run_comparison(wanted, tmp_path)
+    assert kept["method"]["launches_kept"] == 1
+    anew = run_comparison(wanted, tmp_path)
+    assert anew["method"]["launches_kept"] == 0
+
+
+def test_a_file_that_changes_while_it_is_measured_ends_it_and_keeps_the_rest(tmp_path: Path) -> None:
+    """Else the launches of two programs would be one variant."""
+    model = tmp_path / "model.py"
+    text = "def build():\n    return lambda batch: batch * 2\n"
+    model.write_text(text, encoding="utf-8")
+    wanted = plan(Variant("own", SystemSpec(f"{model}:build", input_shape=(3,))), variant("other"))
+
+    def edit(seen: RunEvent) -> None:
+        if seen.event.state is State.ENDED and seen.done == 2:
+            model.write_text(text.replace("2", "3"), encoding="utf-8")
+
+    with pytest.raises(BenchmarkError, match=r"own: .*model\.py.* has changed while it was measured"):
+        carry_out(wanted, tmp_path, watch=edit)
+    watch = Watch()
+    found = carry_out(wanted, tmp_path, watch=watch)
+    assert watch.ended.count("own") == 2
+    assert statuses(found) == {"own": "measured", "other": "measured"}
+
+
+def test_variants_of_different_times_are_told(tmp_path: Path) -> None:
+    one, two = variant("one"), variant("two")
+    carry_out(plan(one), tmp_path)
+    found = carry_out(plan(one, two), tmp_path).document
+    (told,) = [str(each) for each in found.notes if each.code == "not_interleaved"]
+    assert told.startswith("one and two were not measured interleaved: 2 and 0 of their process runs")
+
+
+def test_what_is_raised_while_it_is_measured_is_not_blamed_on_the_journal(tmp_path: Path) -> None:
+    def fail(*_: Any) -> None:
+        raise OSError(5, "of the watcher")
+
+    with pytest.raises(OSError, match="of the watcher"):
+        carry_out(plan(variant("one")), tmp_path, watch=fail)
+
+
+def test_a_metric_that_prints_leaves_standard_output_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    metric = tmp_path / "loud.py"
+    metric.write_text(
+        "print('imported')\ndef loud(outputs, labels):\n    print('computed')\n    return 1.0\n",
+        encoding="utf-8",
+    )
+    accuracy = AccuracyPlan(samples=4, metrics=(f"{metric}:loud",))
+    found = carry_out(plan(variant("one"), launches=1, accuracy=accuracy), tmp_path).document
+    assert found.variants[0].accuracy.metrics[0].value == 1.0
+    assert capsys.readouterr().out == ""
+
+
+def test_what_cannot_be_compared_does_not_take_the_measurements_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: Any, **__: Any) -> None:
+        raise BenchmarkError("the data set is gone")
+
+    monkeypatch.setattr("gpuprof.bench.compare.run.compare_accuracy", fail)
+    found = carry_out(plan(variant("one"), launches=1, accuracy=AccuracyPlan()), tmp_path).document
+    assert found.variants[0].status == "measured"
+    assert str(found.variants[0].accuracy_unavailable) == "the data set is gone"
+
+
+def test_a_launch_that_fails_before_its_first_batch_blames_no_batch_size(tmp_path: Path) -> None:
+    """Its second launch cannot be loaded; the third one measures what the first one did."""
+    model = tmp_path / "model.py"
+    model.write_text(
+        f"""
+import pathlib
+def build():
+    count = pathlib.Path({str(tmp_path / "count")!r})
+    launches = len(count.read_text()) if count.exists() else 0
+    count.write_text("x" * (launches + 1))
+    if launches == 1:
+        raise RuntimeError("the share is not mounted")
+    return lambda batch: batch * 2
+""",
+        encoding="utf-8",
+    )
+    own = Variant("own", SystemSpec(f"{model}:build", input_shape=(3,)))
+    found = carry_out(plan(own, launches=3), tmp_path / "results").document
+    assert len(found.variants[0].batches[0].launch_medians_s) == 2
+
+
+def test_a_launch_on_another_device_is_none_of_the_same_system() -> None:
+    """Where `auto` finds the GPU gone, the figures of a CPU must not join those of the GPU."""
+    session = Session(SystemSpec("m"), JobSettings())
+    session.result.batches.append(batch_of([1.0, 1.0], batch_size=1))
+    described = session.result.batches[0].description
+    session.take(2, Described(description=described))
+    with pytest.raises(BenchmarkError, match="had device another, and those before a device"):
+        session.take(3, Described(description=dataclasses.replace(described, device="another")))
+
+
+def test_a_name_of_nothing_is_a_folder_of_its_own() -> None:
+    assert file_name("") not in ("", ".", "..")
+
+
+# --- the command ---------------------------------------------------------------------------------
+
+
+def command(*words: str) -> list[str]:
+    return ["compare", f"one:{MODELS}:doubled", "--input-shape", "3", "--launches", "1", "--iterations", "20",
+            "--warmup", "1", "--no-accuracy", *words]  # fmt: skip
+
+
+def test_the_report_is_written_though_nobody_reads_what_is_printed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def closed(message: object = None, *, err: bool = False, **_: Any) -> None:
+        if not err:
+            raise BrokenPipeError
+
+    monkeypatch.setattr("gpuprof.cli.compare.click.echo", closed)
+    monkeypatch.setattr("gpuprof.cli.main._forget_standard_output", lambda: None)
+    assert execute(command("--output-dir", str(tmp_path))) != 0
+    assert (tmp_path / "report.json").exists()
+
+
+def test_a_termination_while_the_report_is_written_leaves_what_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: Any) -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr("gpuprof.bench.report.write_report", killed)
+    before = signal.getsignal(signal.SIGTERM)
+    assert execute(command("--output-dir", str(tmp_path))) == 143
+    assert signal.getsignal(signal.SIGTERM) is before
+    monkeypatch.undo()
+    assert execute(command("--output-dir", str(tmp_path))) == 0
+    document = json.loads((tmp_path / "report.json").read_text(encoding="utf-8"))
+    assert document["method"]["launches_kept"] == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        (("--batch-sizes", "auto"), "auto"),
+        (("--batch-sizes", "9" * 5_000), "no list of whole numbers"),
+        (("--seed", "-1"), "-1"),
+        (("--price-per-hour", "-1"), "price"),
+    ],
+)
+def test_what_cannot_be_measured_is_refused_before(
+    words: tuple[str, ...], why: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute(command(*words, "--output-dir", str(tmp_path))) == 2
+    error = capsys.readouterr().err
+    assert why in error
+    assert "process run 1" not in error
+
+
+def test_a_choice_by_batch_size_that_misses_the_target_ends_with_1() -> None:
+    verdicts = {1: TargetVerdict.MET, 8: TargetVerdict.MISSED}
+    found = typed(("original", "int8"), (1, 8))
+    variants = tuple(
+        dataclasses.replace(
+            each,
+            name=name,
+            batches=tuple(
+                dataclasses.replace(batch, target=verdicts[batch.batch_size]) for batch in each.batches
+            ),
+        )
+        for name, each in zip(("old", "new"), found.variants, strict=True)
+    )
+
+    def code(by_size: dict[int, str]) -> int:
+        summary = ComparisonSummary(note("by_batch_size"), None, by_size)
+        try:
+            with click.Context(click.Command("compare")):
+                exit_for(dataclasses.replace(found, variants=variants, summary=summary))
+        except click.exceptions.Exit as end:
+            return end.exit_code
+        return 0
+
+    assert code({1: "old", 8: "new"}) == 1
+    assert code({1: "old"}) == 0
+
+
+def test_another_model_under_the_same_name_is_measured_again(tmp_path: Path) -> None:
+    model = tmp_path / "model.py"
+    model.write_text("def build():\n    return lambda batch: batch * 2\n", encoding="utf-8")
+    own = Variant("own", SystemSpec(f"{model}:build", input_shape=(3,)))
+    before = plan(own).fingerprint(own)
+    assert plan(own).fingerprint(own) == before
+    assert plan(own, batch_sizes=(1, 2)).fingerprint(own) != before
+    model.write_text("def build():\n    return lambda batch: batch * 3\n", encoding="utf-8")
+    assert plan(own).fingerprint(own) != before
+
+
+# --- the journal ---------------------------------------------------------------------------------
+
+
+def entry(launch: int) -> Entry:
+    return Entry("abc", "one", {"launch": launch, "batches": []}, 1.0)
+
+
+def test_a_line_that_was_cut_off_is_measured_again(tmp_path: Path) -> None:
+    with Journal(tmp_path).opened() as journal:
+        journal.add(entry(1))
+        journal.add(entry(2))
+    path = tmp_path / "journal.jsonl"
+    path.write_bytes(path.read_bytes()[:-10])
+    with Journal(tmp_path).opened() as journal:
+        assert set(journal.entries) == {("abc", 1)}
+        journal.add(entry(2))
+    with Journal(tmp_path).opened() as journal:
+        assert set(journal.entries) == {("abc", 1), ("abc", 2)}
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [(b"{", "line 2: damaged"), (b"[]", "line 2: damaged"), (b'{"fingerprint": 1}', "line 2: damaged")],
+)
+def test_a_damaged_line_is_named(tmp_path: Path, line: bytes, why: str) -> None:
+    with Journal(tmp_path).opened() as journal:
+        journal.add(entry(1))
+    path = tmp_path / "journal.jsonl"
+    head, rest = path.read_bytes().split(b"\n", 1)
+    path.write_bytes(head + b"\n" + line + b"\n" + rest)
+    with pytest.raises(BenchmarkError, match=why), Journal(tmp_path).opened():
+        pass
+    with Journal(tmp_path, fresh=True).opened() as journal:
+        assert not journal.entries
+
+
+def test_a_launch_that_lacks_something_is_named(tmp_path: Path) -> None:
+    wanted = plan(variant("one"), launches=1)
+    with Journal(tmp_path).opened() as journal:
+        journal.add(Entry(wanted.fingerprint(wanted.baseline), "one", {"launch": 1, "batches": [{}]}, 1.0))
+    with pytest.raises(BenchmarkError, match=r"process run 1 of one is damaged.*--fresh"):
+        carry_out(wanted, tmp_path)
+
+
+def test_samples_are_not_kept_twice(tmp_path: Path) -> None:
+    carry_out(plan(variant("one"), launches=1), tmp_path)
+    with Journal(tmp_path).opened() as journal:
+        (found,) = journal.entries.values()
+        samples = found.noted["batches"][0]["launch"]["measurement"]["samples_ns"]
+        assert samples.nbytes == 8 * len(samples)
+        Campaign(plan(variant("one"), launches=1), tmp_path).run(journal)
+        assert [set(each.noted) for each in journal.entries.values()] == [{"launch"}]
+
+
+def test_a_journal_of_another_machine_is_refused(tmp_path: Path) -> None:
+    with Journal(tmp_path).opened() as journal:
+        journal.add(entry(1))
+    path = tmp_path / "journal.jsonl"
+    head, rest = path.read_bytes().split(b"\n", 1)
+    changed = json.loads(head)
+    changed["machine"]["processor"] = "another"
+    path.write_bytes(json.dumps(changed).encode() + b"\n" + rest)
+    refusal = pytest.raises(BenchmarkError, match=r"another machine or with other versions \(processor\)")
+    with refusal, Journal(tmp_path).opened():
+        pass
+
+
+def test_two_at_once_are_refused(tmp_path: Path) -> None:
+    refusal = pytest.raises(BenchmarkError, match="being written by another")
+    with Journal(tmp_path).opened(), refusal, Journal(tmp_path).opened():
+        pass
+
+
+def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    with pytest.raises(BenchmarkError, match="--output-dir"), Journal(tmp_path / "file").opened():
+        pass
+
+
+def test_the_data_set_tells_the_shape_of_a_sample(tmp_path: Path) -> None:
+    np.savez(tmp_path / "data.npz", inputs=np.ones((6, 3), np.float32))
+    accuracy = AccuracyPlan(dataset=str(tmp_path / "data.npz"))
+    own = Variant("own", SystemSpec(f"{MODELS}:doubled"))
+    finished = carry_out(plan(own, launches=1, accuracy=accuracy), tmp_path)
+    assert statuses(finished) == {"own": "measured"}
+    assert finished.document.variants[0].accuracy.samples == 6
+
+
+def test_launches_after_a_failure_are_told_as_skipped(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    models = f"good:{MODELS}:doubled,bad:{MODELS}:raising"
+    words = ["--launches", "2", "--iterations", "5", "--warmup", "1", "--input-shape", "3", "--no-accuracy"]
+    code = execute(["compare", models, *words, "--report", "md", "--output-dir", str(tmp_path / "out")])
+    assert code == 2
+    told = capfd.readouterr().err
+    assert told.count(": failed: ") == 1
+    assert told.count("bad: skipped, since it failed before") == 1
+    assert "1 of 2 variants failed, bad first" in told

@@ -1,0 +1,65 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Planted errors in a variant are found in the layer that has them, as `gpuprof compare` looks for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("torch", reason="layers are those of PyTorch modules")
+
+from gpuprof.bench.compare.accuracy import compare_accuracy
+from gpuprof.bench.compare.layer_job import LayersJob, can_be_compared, run_layers_job
+from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
+from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.facts import Diagnostic
+
+MODELS = Path(__file__).parents[2] / "support" / "bench_models.py"
+
+
+def spec(factory: str, **options: Any) -> SystemSpec:
+    return SystemSpec(f"{MODELS}:{factory}", input_shape=(16,), **options)
+
+
+def layer_findings(factory: str) -> list[str]:
+    seen: list[Any] = []
+    dataset = {"text": "synthetic", "samples": 20, "seed": 0}
+    run_layers_job(LayersJob((spec("network"), spec(factory)), dataset, 4), seen.append)
+    return list(seen[-1].value)
+
+
+def test_rounded_weights_are_found_in_their_layer() -> None:
+    (found,) = layer_findings("rounded_network")
+    assert found.startswith("the first layer that diverges is 2 (Linear): local error 0.")
+
+
+def test_nan_is_found_in_its_layer_and_channel() -> None:
+    found = layer_findings("network_with_nan")
+    assert found[0].startswith("optimized: the first NaN: 0 (Linear) makes 4 NaN, all in [:, 3]")
+
+
+def test_the_same_model_departs_nowhere() -> None:
+    assert layer_findings("network") == []
+
+
+def test_what_a_recipe_changed_has_other_layers() -> None:
+    assert can_be_compared(spec("network"), spec("network", dtype="bfloat16"))
+    assert not can_be_compared(spec("network"), spec("network", recipe="int8-dynamic"))
+    assert not can_be_compared(spec("network"), spec("network", framework="onnxruntime"))
+
+
+def test_a_comparison_names_the_layer(tmp_path: Path) -> None:
+    plan = CampaignPlan(
+        (Variant("good", spec("network")), Variant("bad", spec("rounded_network"))),
+        accuracy=AccuracyPlan(samples=40),
+    )
+    found = compare_accuracy(plan, tmp_path)
+    assert not isinstance(found.of["bad"], Diagnostic)
+    assert found.of["bad"].tolerance == "beyond"
+    assert any(
+        "the first layer that diverges is 2 (Linear)" in str(each) for each in found.of["bad"].findings
+    )
+    assert not isinstance(found.of["good"], Diagnostic)
+    assert found.of["good"].findings == ()

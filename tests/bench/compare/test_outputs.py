@@ -1,0 +1,417 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Answers of variants over a data set: each sample once, stored, compared, judged by the user's metrics."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from gpuprof.bench import Metric
+from gpuprof.bench.accuracy.metrics import as_metric, evaluate_metrics, load_metric
+from gpuprof.bench.compare.accuracy import accuracy_figures, compare_accuracy, open_plan_dataset
+from gpuprof.bench.compare.answers import (
+    AnswersJob,
+    FailedAnswers,
+    StoredAnswers,
+    compare_answers,
+    read_answers,
+    record_all,
+    record_answers,
+    reference_spec,
+)
+from gpuprof.bench.compare.answers_job import run_answers_job
+from gpuprof.bench.compare.document import AccuracyFigures, MetricFigures, ScoreFigures
+from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
+from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.facts import note
+from gpuprof.bench.models.data import InputSpec
+from gpuprof.bench.models.dataset import Dataset, open_dataset
+from gpuprof.bench.models.recipes import with_recipe
+from gpuprof.bench.serialization import from_plain, to_plain
+from gpuprof.bench.workers.events import State
+from gpuprof.errors import BenchmarkError
+
+MODELS = Path(__file__).parents[2] / "support" / "answer_models.py"
+SAMPLES = 11
+
+
+def spec_of(factory: str, **more: Any) -> SystemSpec:
+    return SystemSpec(f"{MODELS}:{factory}", **{"framework": "python", "input_shape": (6,), **more})
+
+
+def answered(
+    spec: SystemSpec, dataset: Dataset, folder: Path, *, batch_size: int = 4, name: str = "variant"
+) -> StoredAnswers:
+    """Do in this process what a launch does."""
+    run_answers_job(AnswersJob(spec, dataset.asked, str(folder), batch_size), lambda event: None)
+    return read_answers(name, folder)
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A data set whose first sum decides the class."""
+    inputs = np.random.default_rng(0).standard_normal((SAMPLES, 6)).astype(np.float32)
+    path = tmp_path / "data.npz"
+    np.savez(path, inputs=inputs, labels=(inputs.sum(axis=1) < 0).astype(np.int64))
+    return path
+
+
+# --- data sets -----------------------------------------------------------------------------------
+
+
+def test_each_sample_is_answered_once_and_the_last_batch_is_smaller(file: Path, tmp_path: Path) -> None:
+    found = answered(spec_of("sums"), open_dataset(str(file)), tmp_path / "answers")
+    inputs = np.load(file)["inputs"]
+    assert (found.samples, found.batch_size) == (SAMPLES, 4)
+    np.testing.assert_allclose(found.arrays()["output"][:, 0], inputs.sum(axis=1), rtol=1e-6)
+    np.testing.assert_array_equal(found.labels, np.load(file)["labels"])
+    assert len(np.load(tmp_path / "answers" / "batch-00002.npz")["output-0"]) == 3
+    np.testing.assert_array_equal(found.rows(3, 9)["output"].values, found.arrays()["output"][3:9])
+
+
+def test_batch_sizes_change_no_synthetic_sample() -> None:
+    dataset = open_dataset("synthetic", samples=9, seed=3)
+    shape = InputSpec((2, 3))
+    whole = dataset.rows(0, 9, shape)
+    parts = [dataset.rows(first, min(first + 4, 9), shape) for first in (0, 4, 8)]
+    np.testing.assert_array_equal(whole, np.concatenate(parts))
+    tokens = dataset.rows(0, 9, InputSpec((5,), 7))
+    assert (tokens.dtype, tokens.min() >= 0, tokens.max() < 7) == (np.int64, True, True)
+    assert not np.array_equal(whole, open_dataset("synthetic", samples=9, seed=4).rows(0, 9, shape))
+
+
+def test_folders_of_images_have_a_fixed_order_and_labels(tmp_path: Path) -> None:
+    image = pytest.importorskip("PIL.Image")
+    for name, shade in (("dog", 200), ("cat", 20)):
+        (tmp_path / name).mkdir()
+        for number in range(3):
+            image.new("RGB", (4, 4), (shade + number,) * 3).save(tmp_path / name / f"{number}.png")
+    found = [open_dataset(str(tmp_path), seed=seed) for seed in (0, 1)]
+    assert found[0].classes == ("cat", "dog")
+    np.testing.assert_array_equal(found[0].labels, [0, 0, 0, 1, 1, 1])
+    assert found[0].identity == found[1].identity
+    pixels = found[1].rows(0, 6, InputSpec((3, 2, 2)))
+    assert pixels.shape == (6, 3, 2, 2)
+    assert (np.diff(pixels[:, 0, 0, 0]) > 0).all()
+    some = open_dataset(str(tmp_path), samples=4, seed=1)
+    assert (some.samples, sorted(some.labels) == some.labels.tolist()) == (4, True)
+    assert some.identity != open_dataset(str(tmp_path), samples=4, seed=2).identity
+
+
+@pytest.mark.parametrize(
+    ("arrays", "line"),
+    [
+        ({"inputs": np.zeros((0, 6))}, "holds no samples"),
+        ({"inputs": np.zeros((3, 6)), "labels": np.zeros(2)}, "2 labels for 3 samples: one for each"),
+        ({"inputs": np.zeros((3, 6)), "labels": np.array(["a"] * 3)}, "are no numbers: number the classes"),
+        ({"inputs": np.zeros((3, 6))}, "has no labels, which accuracy needs"),
+    ],
+)
+def test_data_sets_that_cannot_be_used_are_one_line(
+    tmp_path: Path, arrays: dict[str, Any], line: str
+) -> None:
+    np.savez(tmp_path / "data.npz", **arrays)
+    with pytest.raises(BenchmarkError, match=line):
+        open_dataset(str(tmp_path / "data.npz"), needs_labels=True)
+
+
+def test_missing_data_sets_are_one_line(tmp_path: Path) -> None:
+    with pytest.raises(BenchmarkError, match="no samples: it needs folders of images"):
+        open_dataset(str(tmp_path))
+    with pytest.raises(BenchmarkError, match=r"no folder of images and no \.npz file is there"):
+        open_dataset(str(tmp_path / "none"))
+    with pytest.raises(BenchmarkError, match="take at least one"):
+        open_dataset("synthetic", samples=0)
+    with pytest.raises(BenchmarkError, match="has no labels"):
+        open_dataset("synthetic", needs_labels=True)
+
+
+# --- models --------------------------------------------------------------------------------------
+
+
+def test_outputs_without_a_value_for_each_sample_are_noted(file: Path, tmp_path: Path) -> None:
+    dataset = open_dataset(str(file))
+    found = answered(spec_of("two_outputs"), dataset, tmp_path / "a")
+    assert list(found.outputs) == ["scores"]
+    assert any("no values for each sample: total" in note for note in found.notes)
+    with pytest.raises(BenchmarkError, match="no output has the 4 samples of the batch along its first axis"):
+        answered(spec_of("of_one"), dataset, tmp_path / "b")
+
+
+def test_inputs_of_the_factory_are_the_same_for_each_variant(tmp_path: Path) -> None:
+    dataset = open_dataset("synthetic", samples=5)
+    spec = spec_of("in_pairs", input_shape=None)
+    one, other = (answered(spec, dataset, tmp_path / name, batch_size=2) for name in "ab")
+    np.testing.assert_array_equal(one.arrays()["output"], other.arrays()["output"])
+    assert one.arrays()["output"].shape == (5, 3)
+    assert len(np.unique(one.arrays()["output"][:, 0])) == 5
+    np.savez(tmp_path / "data.npz", inputs=np.zeros((4, 2)))
+    with pytest.raises(BenchmarkError, match="takes 2 inputs, and a data set has one"):
+        answered(spec, open_dataset(str(tmp_path / "data.npz")), tmp_path / "c")
+
+
+def test_files_of_one_batch_size_are_filled_up(file: Path, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    module = torch.nn.Linear(6, 3).eval()
+    torch.export.save(torch.export.export(module, (torch.zeros(4, 6),)), tmp_path / "model.pt2")
+    spec = SystemSpec(str(tmp_path / "model.pt2"), trust_pickle=True, device="cpu")
+    found = answered(spec, open_dataset(str(file)), tmp_path / "answers", batch_size=32)
+    assert (found.batch_size, found.computes_in) == (4, "float32")
+    expected = module(torch.from_numpy(np.load(file)["inputs"])).detach().numpy()
+    np.testing.assert_allclose(found.arrays()["output"], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_stored_answers_say_what_they_are_and_broken_ones_are_one_line(file: Path, tmp_path: Path) -> None:
+    torch = pytest.importorskip("torch")
+    spec = spec_of("network", framework="pytorch", dtype="bfloat16", device="cpu")
+    found = answered(spec, open_dataset(str(file)), tmp_path / "answers")
+    assert (found.outputs, found.computes_in) == ({"output": "bfloat16"}, "bfloat16")
+    assert found.rows(0, 2)["output"].dtype == "bfloat16"
+    assert found.said["description"]["details"]["torch"] == torch.__version__
+    (tmp_path / "answers" / "batch-00001.npz").write_bytes(b"PK")
+    with pytest.raises(BenchmarkError, match=r"batch-00001.npz: stored answers cannot be read"):
+        found.arrays()
+    (tmp_path / "answers" / "answers.json").unlink()
+    with pytest.raises(BenchmarkError, match="no answers that can be read"):
+        read_answers("variant", tmp_path / "answers")
+
+
+def test_a_reference_is_of_modules_that_no_recipe_changes(tmp_path: Path) -> None:
+    spec = SystemSpec("resnet50", "onnxruntime", dtype="float32", device="auto")
+    found = reference_spec(with_recipe(spec, "onnx"))
+    assert found == SystemSpec("resnet50", "pytorch", dtype="float64", device="cpu")
+    assert reference_spec(with_recipe(SystemSpec("resnet50"), "pruned")) is None
+    (tmp_path / "model.onnx").write_bytes(b"")
+    assert reference_spec(SystemSpec(str(tmp_path / "model.onnx"))) is None
+    assert reference_spec(SystemSpec("resnet50", "jax")) is None
+
+
+# --- fresh processes -----------------------------------------------------------------------------
+
+
+def test_a_variant_that_fails_leaves_the_others_be(file: Path, tmp_path: Path) -> None:
+    """Three launches: one crashes, one answers, one raises; the quantized one is compared below."""
+    pytest.importorskip("torch")
+    plain = spec_of("network", framework="pytorch", device="cpu")
+    variants = {
+        "crash": spec_of("dying"),
+        "int8": with_recipe(plain, "int8-dynamic"),
+        "odd": spec_of("raising"),
+    }
+    dataset = open_dataset(str(file), needs_labels=True)
+    seen: list[Any] = []
+    found = record_all(variants, dataset, tmp_path / "all", batch_size=4, on_event=seen.append)
+    assert found["crash"] == FailedAnswers(
+        "crash", "the model's process crashed with signal SIGABRT during the first call with batch size 4"
+    )
+    assert "ValueError: no weights are here" in found["odd"].reason
+    assert [each.calls for each in seen if each.state is State.PREDICTING] == [4, 8, 11]
+    int8 = found["int8"]
+    assert isinstance(int8, StoredAnswers)
+    baseline = answered(plain, dataset, tmp_path / "baseline", name="original")
+    reference = answered(reference_spec(plain), dataset, tmp_path / "reference")
+    comparison = compare_answers(baseline, int8, reference=reference)
+    (tolerance,) = comparison.tolerance
+    assert (tolerance.verdict, tolerance.baseline_dtype, tolerance.optimized_dtype) == (
+        "within", "float32", "int8",
+    )  # fmt: skip
+    assert 0 < comparison.numerics[0].relative_l2 < 0.03
+    assert (baseline.labels == int8.labels).all()
+
+
+def test_what_is_wrong_before_a_launch_is_a_value_too(file: Path, tmp_path: Path) -> None:
+    found = record_answers("none", spec_of("sums"), open_dataset(str(file)), tmp_path / "a", batch_size=0)
+    assert found == FailedAnswers("none", "a batch of 0 holds no samples: batch sizes begin at 1")
+
+
+# --- comparing -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stored(file: Path, tmp_path: Path) -> Any:
+    dataset = open_dataset(str(file))
+
+    def make(factory: str, **more: Any) -> StoredAnswers:
+        return answered(spec_of(factory), dataset, tmp_path / factory, name=factory, **more)
+
+    return make
+
+
+def test_accuracy_is_that_of_the_labels_on_both_sides(stored: Any, file: Path) -> None:
+    wrong = np.load(file)["labels"].mean()
+    comparison = compare_answers(stored("sums"), stored("wrong_for_class_one", batch_size=5), margin=0.02)
+    figures = accuracy_figures(comparison)
+    assert figures.samples == SAMPLES
+    assert figures.labelled
+    assert figures.baseline == ScoreFigures(1.0, 1.0, 1.0, 1.0)
+    assert figures.accuracy == pytest.approx(1 - wrong)
+    assert figures.recall == pytest.approx(0.5)
+    assert figures.change.value == pytest.approx(-wrong)
+    assert figures.change.low < -wrong < figures.change.high
+    assert figures.agreement_top1 == pytest.approx(1 - wrong)
+    assert (figures.agreement_top5, figures.tolerance, figures.nan) == (None, None, 0)
+    assert from_plain(json.loads(json.dumps(to_plain(figures))), AccuracyFigures) == figures
+
+
+def test_a_baseline_has_no_change(stored: Any) -> None:
+    baseline = stored("sums")
+    figures = accuracy_figures(compare_answers(baseline, baseline), is_baseline=True)
+    assert (figures.change, figures.verdict, figures.accuracy) == (None, None, 1.0)
+    assert (figures.agreement_top1, figures.relative_error) == (1.0, 0.0)
+
+
+def test_nan_is_counted_and_found(stored: Any) -> None:
+    figures = accuracy_figures(compare_answers(stored("sums"), stored("not_a_number")))
+    assert figures.nan == 9
+    assert "9 NaN" in figures.findings[0].values["found"]
+    assert figures.max_absolute_error == 0.0
+
+
+def test_outputs_of_other_names_are_compared_by_their_order(stored: Any) -> None:
+    found = compare_answers(stored("two_outputs"), stored("two_other_outputs"))
+    assert [each.name for each in found.numerics] == ["scores"]
+    assert found.numerics[0].different == 0
+
+
+def test_answers_that_do_not_match_are_one_line(stored: Any, file: Path, tmp_path: Path) -> None:
+    with pytest.raises(BenchmarkError, match=r"baseline returns .*\(4, 3\), and optimized .*\(4, 4\)"):
+        compare_answers(stored("sums"), stored("four_classes"))
+    other = answered(spec_of("sums"), open_dataset(str(file), samples=5), tmp_path / "other", name="short")
+    with pytest.raises(BenchmarkError, match=r"short .*5 samples.*: run both on the same data set"):
+        compare_answers(stored("sums"), other)
+    with pytest.raises(BenchmarkError, match="names 2 classes, and output has 3"):
+        compare_answers(stored("sums"), stored("sums"), classes=("a", "b"))
+
+
+def test_labels_that_are_no_classes_are_left_to_metrics(tmp_path: Path) -> None:
+    path = tmp_path / "data.npz"
+    np.savez(path, inputs=np.ones((4, 6), np.float32), labels=np.full(4, 6.5))
+    found = answered(spec_of("sums"), open_dataset(str(path)), tmp_path / "answers")
+    figures = accuracy_figures(compare_answers(found, found))
+    assert (figures.labelled, figures.accuracy, figures.agreement_top1) == (False, None, 1.0)
+
+    def error(outputs: Any, labels: Any) -> float:
+        return float(np.abs(outputs[:, 0] - labels).mean())
+
+    assert evaluate_metrics([as_metric(error)], found, found)[0].value == 0.5
+
+
+def test_class_names_come_with_the_data_and_pruning_has_no_tolerance(stored: Any) -> None:
+    baseline, variant = stored("sums"), stored("wrong_for_class_one")
+    named = dataclasses.replace(baseline, classes=("plus", "minus", "none"))
+    assert compare_answers(named, variant).classification.names == ("plus", "minus", "none")
+    assert (
+        compare_answers(dataclasses.replace(named, classes=("a", "b")), variant).classification.names is None
+    )
+    said = {**variant.said, "spec": {**variant.said["spec"], "recipe": "pruned:0.5"}}
+    pruned = dataclasses.replace(variant, said=said)
+    found = compare_answers(baseline, pruned, reference=baseline)
+    assert found.tolerance == ()
+    assert any("pruning is no rounding" in note for note in found.notes)
+
+
+# --- metrics -------------------------------------------------------------------------------------
+
+
+def test_metrics_are_functions_or_subclasses(stored: Any, file: Path) -> None:
+    metrics = [load_metric(f"{MODELS}:{name}") for name in ("top_score", "ErrorRate")]
+    baseline, variant = stored("sums"), stored("wrong_for_class_one")
+    top, rate = evaluate_metrics(metrics, baseline, variant)
+    assert (top.name, top.better, rate.name, rate.better) == ("top_score", "higher", "ErrorRate", "lower")
+    assert (rate.baseline, rate.value) == (0.0, pytest.approx(np.load(file)["labels"].mean()))
+    figures = accuracy_figures(compare_answers(baseline, variant), metrics=[top, rate])
+    assert figures.metrics[1] == MetricFigures("ErrorRate", rate.value, 0.0, "lower")
+
+
+def test_metrics_that_fail_are_notes(stored: Any) -> None:
+    baseline = stored("sums")
+    metrics = [load_metric(f"{MODELS}:{name}") for name in ("nothing", "broken")]
+    nothing, broken = evaluate_metrics(metrics, baseline, baseline)
+    assert (nothing.value, nothing.note) == (None, "metric nothing of sums: it is nan")
+    assert broken.value is None
+    assert "metric broken of sums: it raised ValueError" in broken.note
+    assert "answer_models.py:" in broken.note
+    figures = accuracy_figures(compare_answers(baseline, baseline), metrics=[nothing, broken])
+    assert list(map(str, figures.findings)) == [nothing.note, broken.note]
+
+
+def test_what_is_no_metric_is_refused() -> None:
+    with pytest.raises(BenchmarkError, match=r"NUMBER is int: name a function of outputs and labels"):
+        load_metric(f"{MODELS}:NUMBER")
+    with pytest.raises(BenchmarkError, match="has no 'nowhere'"):
+        load_metric(f"{MODELS}:nowhere")
+
+    class Sideways(Metric):
+        better = "sideways"  # type: ignore[assignment]
+
+    with pytest.raises(BenchmarkError, match="write 'higher' or 'lower'"):
+        as_metric(Sideways())
+
+
+# --- all variants of a plan ----------------------------------------------------------------------
+
+
+@pytest.fixture
+def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let launches be calls: fresh processes are tested above."""
+
+    def run(job: Any, *, time_limit_s: float, on_event: Any) -> None:
+        run_answers_job(job, on_event)
+
+    monkeypatch.setattr("gpuprof.bench.compare.answers.run_process", run)
+
+
+def plan_of(file: Path, *factories: str, **more: Any) -> CampaignPlan:
+    variants = tuple(Variant(each, spec_of(each)) for each in factories)
+    accuracy = AccuracyPlan(str(file), batch_size=4, **more)
+    return CampaignPlan(variants, accuracy=accuracy, launches=1)
+
+
+@pytest.mark.usefixtures("in_process")
+def test_all_variants_of_a_plan_have_an_accuracy_or_a_reason(file: Path, tmp_path: Path) -> None:
+    plan = plan_of(
+        file, "sums", "wrong_for_class_one", "raising", "four_classes", metrics=(f"{MODELS}:top_score",)
+    )
+    seen: set[str] = set()
+    compared = compare_accuracy(plan, tmp_path / "answers", lambda name, event: seen.add(name))
+    found = compared.of
+    assert seen == {"sums", "wrong_for_class_one", "raising", "four_classes"}
+    assert (found["sums"].verdict, found["sums"].accuracy) == (None, 1.0)
+    assert found["wrong_for_class_one"].accuracy < 1
+    assert found["wrong_for_class_one"].metrics[0].name == "top_score"
+    assert "no weights are here" in str(found["raising"])
+    assert "the models differ in classes" in str(found["four_classes"])
+
+
+@pytest.mark.usefixtures("in_process")
+def test_without_a_baseline_there_is_nothing_to_compare_with(file: Path, tmp_path: Path) -> None:
+    found = compare_accuracy(plan_of(file, "raising", "sums"), tmp_path).of
+    assert str(found["sums"]) == f"the baseline raising gave no outputs: {found['raising']}"
+    assert "no weights are here" in str(found["raising"])
+    none = dataclasses.replace(plan_of(file, "sums"), accuracy=None)
+    assert compare_accuracy(none, tmp_path).of == {"sums": note("accuracy_not_requested")}
+    with pytest.raises(BenchmarkError, match="has no 'nowhere'"):
+        open_plan_dataset(plan_of(file, "sums", metrics=(f"{MODELS}:nowhere",)))
+
+
+@pytest.mark.usefixtures("in_process")
+def test_a_reference_that_fails_is_a_note_and_one_that_runs_judges(
+    file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torch")
+    plain = spec_of("network", framework="pytorch", device="cpu")
+    variants = (Variant("original", plain), Variant("half", dataclasses.replace(plain, dtype="bfloat16")))
+    plan = CampaignPlan(variants, accuracy=AccuracyPlan(str(file)), launches=1)
+    found = compare_accuracy(plan, tmp_path / "one")
+    assert {each.tolerance for each in found.of.values()} == {"within"}
+    assert found.notes == ()
+    reference = "gpuprof.bench.compare.accuracy.reference_spec"
+    monkeypatch.setattr(reference, lambda spec: spec_of("raising"))
+    failed = compare_accuracy(plan, tmp_path / "two")
+    assert failed.of["half"].tolerance is None
+    assert failed.notes[0].code == "no_reference"

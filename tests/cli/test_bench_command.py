@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof bench` in real processes, with small callables: what it writes, refuses and keeps."""
+
+from __future__ import annotations
+
+import csv
+import json
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+MODELS = Path(__file__).parents[1] / "support" / "bench_models.py"
+COLUMNS = (
+    "framework,model,device,device_type,batch_size,input_shape,dtype,latency_p50_ms,latency_p95_ms,"
+    "latency_p99_ms,latency_mean_ms,latency_std_ms,latency_min_ms,latency_max_ms,throughput_ips,memory_mb,"
+    "compilation_time_ms,timestamp,git_commit"
+)
+QUICK = ("--launches", "1", "--iterations", "20", "--warmup", "1", "--input-shape", "3")
+
+
+@pytest.fixture
+def bench(run_python: Any) -> Any:
+    """`bench("doubled", ...)` benchmarks a factory of MODELS, or whatever model is named."""
+
+    def bench(model: str, *words: str) -> Any:
+        is_factory = model.isidentifier() and model != "resnet51"
+        target = f"{MODELS}:{model}" if is_factory else model
+        return run_python("-m", "gpuprof", "bench", target, *QUICK, *words)
+
+    return bench
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    (file,) = (folder / "results" / "raw").glob("*.csv")
+    with file.open(encoding="utf-8") as lines:
+        return list(csv.DictReader(lines))
+
+
+def test_a_table_and_three_files(bench: Any, tmp_path: Path) -> None:
+    done = bench("doubled", "--batch-sizes", "1,8")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert max(map(len, done.stdout.splitlines()[:-4])) <= 100
+    found = rows(tmp_path)
+    assert [row["batch_size"] for row in found] == ["1", "8"]
+    assert ",".join(found[0]).startswith(COLUMNS + ",")
+    first = found[0]
+    assert (first["framework"], first["model"], first["input_shape"]) == (
+        "python",
+        "bench_models:doubled",
+        "3",
+    )
+    assert float(first["latency_min_ms"]) <= float(first["latency_p50_ms"]) <= float(first["latency_max_ms"])
+    assert first["latency_p99_ms"] == ""  # of 20 samples
+    assert first["compilation_time_ms"] == ""  # nothing is compiled
+    names = sorted(path.suffix for path in (tmp_path / "results" / "raw").iterdir())
+    assert names == [".csv", ".json", ".md"]
+
+
+def test_the_json_has_every_sample_and_why_a_cell_is_empty(bench: Any, tmp_path: Path) -> None:
+    done = bench("doubled", "--json", "--launches", "2", "--format", "json")
+    document = json.loads(done.stdout)
+    (result,) = document["results"]
+    assert [len(launch["measurement"]["samples_ns"]) for launch in result["launches"]] == [20, 20]
+    assert "n=40" in result["insufficient"]["latency_p99_ms"]
+    assert [path.suffix for path in (tmp_path / "results" / "raw").iterdir()] == [".json"]
+    parts = document["startups"][0]
+    assert sum(v for k, v in parts.items() if k != "total_s") == pytest.approx(parts["total_s"])
+
+
+def test_every_second_launch_takes_the_sizes_backwards(run_python: Any, tmp_path: Path) -> None:
+    words = ["bench", f"{MODELS}:doubled", *QUICK, "--launches", "3", "--batch-sizes", "1,2,4", "--json"]
+    done = run_python("-c", ORDER, *words)
+    *_, order = done.stderr.split()
+    assert order == "1,2,4,4,2,1,1,2,4"
+    assert len(json.loads(done.stdout)["startups"]) == 2
+
+
+ORDER = """
+import sys
+from gpuprof.bench.workers import session
+from gpuprof.cli.main import execute
+file, order = session.Session._file, []
+def filing(self, launch, batch_size, *rest):
+    file(self, launch, batch_size, *rest)
+    order.append(str(batch_size))
+session.Session._file = filing
+execute(sys.argv[1:])
+sys.stderr.write(",".join(order))
+"""
+
+REFUSED = {
+    "raising": ([], "raised ValueError: no weights are here at bench_models.py:"),
+    "missing": ([], "has no function missing"),
+    "not_callable": ([], "gives int: return a function"),
+    "not_a_number": ([], "NaN in the output"),
+    "changing": ([], "changes its input"),
+    "dying": ([], "crashed with signal SIGABRT"),
+    "killed": ([], "was killed (SIGKILL) during the first call with batch size 1"),
+    "leaving": ([], "the model's process failed: SystemExit: 3"),
+    "resnet51": ([], "did you mean resnet50"),
+    "doubled": (["--dtype", "bfloat16"], "python cannot run in bfloat16: take --dtype float32"),
+    "network": (["--framework", "pytorhc"], "did you mean pytorch"),
+    "nothing.onnx": ([], "there is no such file"),
+}
+
+
+@pytest.mark.parametrize("model", REFUSED)
+def test_bad_input_is_one_line_and_exit_code_2(bench: Any, tmp_path: Path, model: str) -> None:
+    words, said = REFUSED[model]
+    done = bench(model, *words)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert done.stdout == ""
+    assert not list(tmp_path.rglob("*.csv"))
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--batch-sizes", "1,0"], "--batch-sizes"),
+        (["--batch-sizes", "one"], "--batch-sizes"),
+        (["--slo", "p42<1ms"], "--slo 'p42<1ms' is no target"),
+        (["--memory-budget", "lots"], "'lots' is no size"),
+        (["--format", "xml"], "'xml' is no format"),
+        (["--device", "gpu"], "'gpu' is not one of"),
+        (["--dtype", "float4"], "'float4' is not one of"),
+        (["--data", "nowhere"], "--data nowhere: no folder of images and no .npz file"),
+        (["--framework", "tensorrt"], "tensorrt cannot run this kind of model"),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_options_that_cannot_be(bench: Any, words: list[str], said: str) -> None:
+    done = bench("doubled", *words)
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+@pytest.mark.parametrize(
+    ("model", "said"),
+    [("too_large_at_two", "does not fit"), ("hanging_at_two", "no response within 2 s of the first call")],
+)
+def test_what_was_measured_before_is_kept(bench: Any, tmp_path: Path, model: str, said: str) -> None:
+    done = bench(model, "--batch-sizes", "1,2,4", "--time-limit", "2")
+    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert [row["batch_size"] for row in rows(tmp_path)] == ["1"]
+    assert "batch size 2" in done.stderr
+
+
+def test_cuda_without_one(bench: Any) -> None:
+    pytest.importorskip("torch")
+    done = bench("network", "--device", "cuda")
+    assert done.returncode in (0, 2)
+    if done.returncode:
+        assert "--device cuda: pytorch finds no such device here: take --device cpu" in done.stderr
+
+
+def test_a_wrong_shape_names_the_option(bench: Any) -> None:
+    pytest.importorskip("torch")
+    done = bench("network")
+    assert done.returncode == 2
+    assert "1x3, float32" in done.stderr
+    assert "--input-shape" in done.stderr
+
+
+def test_a_folder_that_cannot_be_written(bench: Any, tmp_path: Path) -> None:
+    (tmp_path / "taken").write_text("a file")
+    done = bench("doubled", "--output-dir", "taken/results")
+    assert done.returncode == 2
+    assert "--output-dir taken/results: cannot be written" in done.stderr
+
+
+def test_no_samples(bench: Any, tmp_path: Path) -> None:
+    (tmp_path / "images" / "cat").mkdir(parents=True)
+    done = bench("doubled", "--data", "images")
+    assert done.returncode == 2
+    assert "no samples" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["model.pt", "model.pt2", "model.pkl"])
+def test_pickled_files_are_refused(bench: Any, tmp_path: Path, name: str) -> None:
+    class Trap:
+        def __reduce__(self) -> Any:
+            return (Path.touch, (tmp_path / "sprung",))
+
+    (tmp_path / name).write_bytes(pickle.dumps(Trap()))
+    done = bench(name)
+    assert done.returncode == 2
+    assert "holds pickled objects" in done.stderr
+    assert "--trust-pickle" in done.stderr
+    assert not (tmp_path / "sprung").exists()
+
+
+def test_a_child_that_outlives_its_launch_is_ended_with_it(bench: Any, tmp_path: Path) -> None:
+    done = bench("forking", "--time-limit", "20")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert len(rows(tmp_path)) == 1
+
+
+def test_what_a_model_prints_leaves_the_output_alone(bench: Any) -> None:
+    done = bench("printing", "--json")
+    assert json.loads(done.stdout)["results"]
+    assert done.stderr == ""
+
+
+@pytest.mark.parametrize(("slo", "code"), [("p50<10s", 0), ("p50<1ns", 1), ("p99<1s", 3)])
+def test_a_target_decides_the_exit_code(bench: Any, slo: str, code: int) -> None:
+    done = bench("doubled", "--slo", slo)
+    assert done.returncode == code, done.stderr
+    assert "the target is" in done.stdout
+
+
+def test_a_profile_is_left_beside_the_results(bench: Any, run_python: Any, tmp_path: Path) -> None:
+    done = bench("doubled", "--profile")
+    assert (done.returncode, done.stderr) == (0, "")
+    (run,) = (tmp_path / "results" / "raw").glob("*.gpuprof")
+    shown = run_python("-m", "gpuprof", "summary", run, "--by", "span").stdout
+    assert "call" in shown
+
+
+def test_the_largest_batch_that_fits_a_budget(bench: Any) -> None:
+    words = ("--find-max-batch", "--memory-budget", "100MB", "--json", "--input-shape", "2000000")
+    document = json.loads(bench("doubled", *words).stdout)
+    largest = document["largest_batch"]
+    assert largest["why"] == "does not fit"
+    assert (
+        1 <= largest["batch_size"] <= 6
+    )  # 8 MB of input a sample, as much of output, beside 30 MB of Python
+    assert largest["outcomes"][str(largest["batch_size"])] == "ok"
+
+
+def test_no_batch_under_a_target_is_a_no(bench: Any) -> None:
+    done = bench("doubled", "--find-max-batch", "--slo", "p50<1ns")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "largest batch size: none (batch size 1 missed the target)" in done.stdout
+
+
+def test_batches_double_until_memory_ends(bench: Any) -> None:
+    words = ("--batch-sizes", "auto", "--memory-budget", "100MB", "--input-shape", "2000000")
+    done = bench("doubled", *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "memory ended: batch size" in done.stdout
+
+
+def test_a_cold_and_a_warm_start(bench: Any) -> None:
+    document = json.loads(bench("doubled", "--startup", "--json").stdout)
+    assert set(document["startup"]) == {"cold", "warm"}
+    assert all(each["total_s"] > 0 for each in document["startup"].values())
+
+
+@pytest.mark.parametrize(
+    ("way", "code", "more"),
+    [
+        ("SIGINT", 130, ["--batch-sizes", "1,2"]),
+        ("SIGTERM", 143, ["--batch-sizes", "1,2"]),
+        ("SIGINT", 130, ["--batch-sizes", "1", "--find-max-batch", "--slo", "p50<10s"]),
+    ],
+    ids=["interrupted", "terminated", "interrupted-search"],
+)
+def test_an_interrupt_keeps_what_was_measured(tmp_path: Path, way: str, code: int, more: list[str]) -> None:
+    # The second batch size never ends; the first one has been measured when its first call begins.
+    words = ["bench", f"{MODELS}:hanging_at_two", "--input-shape", "3", "--launches", "1", "--warmup", "1"]
+    words += ["--iterations", "20", "--json", *more]
+    program = INTERRUPTED.replace("SIGNAL", f"signal.{way}")
+    process = subprocess.Popen(
+        [sys.executable, "-c", program, *words], cwd=tmp_path, stdout=subprocess.PIPE, text=True
+    )
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == code
+    assert len(list(tmp_path.glob("results/raw/*.json"))) == 1
+    assert [each["row"]["batch_size"] for each in json.loads(out)["results"]] == [1]
+
+
+# Ends itself as a terminal would, once the second batch size has been prepared.
+INTERRUPTED = """
+import os, signal, sys
+from gpuprof.bench.workers import session
+from gpuprof.cli.main import execute
+take = session.Session.take
+def taking(self, number, event):
+    take(self, number, event)
+    if event.state.value == "prepared" and event.batch_size == 2:
+        os.kill(os.getpid(), SIGNAL)
+session.Session.take = taking
+sys.exit(execute(sys.argv[1:]))
+"""
