@@ -3,9 +3,9 @@
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
-# One more than processors, since tests wait for the programs that they start; eight at most.
+# One more than processors, because tests wait for the programs that they start; at most eight.
 WORKERS ?= $(shell n=$$(( $$(getconf _NPROCESSORS_ONLN) + 1 )); echo $$(( n < 8 ? n : 8 )))
-# uv resolves and unpacks in seconds what takes pip a minute.
+# uv needs seconds where pip needs a minute.
 INSTALL = $(if $(shell command -v uv),uv pip install --quiet --python $(BIN)/python $(1) ||) $(BIN)/pip install --quiet $(1)
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard cmake/*) $(wildcard csrc/*/*)
 
@@ -15,8 +15,8 @@ demo: $(VENV)/.installed
 	rm -rf demo.gpuprof demo.html
 	$(BIN)/gpuprof demo
 
-# Where one step leaves a processor idle, another one uses it: pip fetches while the native tests are built.
-# Each of the builds uses all processors: MAKEFLAGS would hold it to a share of the two jobs.
+# Two steps at once keep the processors busy: pip downloads while the native tests are built. Each build may use all
+# processors; MAKEFLAGS would limit it to one of the two jobs.
 test:
 	$(MAKE) -j2 venv native-tests
 	$(MAKE) -j2 lint run-tests
@@ -25,7 +25,7 @@ run-tests: venv
 	# Several processes share the processors: OpenMP's threads must not spin while they wait.
 	OMP_WAIT_POLICY=passive $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal --durations=15
 
-# Their run is one of the tests; it builds again what has changed.
+# A Python test runs them, and rebuilds what has changed.
 native-tests: $(VENV)/.tools
 	PATH="$(abspath $(BIN)):$$PATH" cmake --preset default >/dev/null
 	MAKEFLAGS= $(BIN)/cmake --build build/default -- --quiet
@@ -38,10 +38,11 @@ lint: venv
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/python tools/check_language.py
 	$(BIN)/clang-format --dry-run --Werror $$(git ls-files 'csrc/*.?pp' 'tests/native/*.?pp')
 	if command -v npm >/dev/null; then $(MAKE) lint-pages; else echo "no Node.js: JavaScript is not linted"; fi
 
-# The JavaScript of the pages. Node.js is needed for this alone.
+# The JavaScript of the pages. Only this needs Node.js.
 lint-pages: node_modules/.package-lock.json
 	npm run --silent lint
 
@@ -49,7 +50,7 @@ node_modules/.package-lock.json: package-lock.json
 	npm ci --silent
 	touch $@
 
-# The figures of the README; wants an otherwise idle machine.
+# The figures of the README; needs an idle machine.
 bench: venv
 	$(BIN)/python benchmarks/overhead.py
 
