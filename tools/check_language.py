@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find words that the project replaces by plainer ones, in everything that a person reads.
 
-Usage: python tools/check_language.py [FILE...]; without arguments it checks the files that `words.toml` lists.
+Usage: python tools/check_language.py [FILE...]. Without arguments it checks the files listed in `words.toml`.
 It prints one line for each finding, `file:line: word: use X`, and exits with 1 if there is one. It reads the
 comments, strings and names of functions and classes of a Python file, the comments and strings of C++,
 JavaScript and CSS, and all of other files. Underscores count as spaces.
