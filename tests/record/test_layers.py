@@ -432,6 +432,16 @@ class TestUnusualModules:
         assert layer_calls(run) == {}
         assert unnamed(run) == [("Odd", "KeyError: '_compiled_call_impl'")]
 
+    def test_a_module_that_has_no_hash_keeps_its_name(self, x: torch.Tensor) -> None:
+        class Odd(nn.ReLU):
+            __hash__ = None  # type: ignore[assignment]
+
+        model = Odd()
+        run = record(lambda: [model(x) for _ in range(3)])
+        assert layer_calls(run) == {"Odd": 3}
+        ((name, error),) = unnamed(run)
+        assert (name, error.partition(":")[0]) == ("Odd", "TypeError")
+
     def test_many_failures_are_a_few_notes(self, x: torch.Tensor) -> None:
         class Odd(nn.Sequential):
             def named_modules(self, *args: Any, **kwargs: Any) -> Any:

@@ -170,9 +170,10 @@ class LayerSource:
             return False
 
     def _leave_out(self, module: torch.nn.Module, error: Exception) -> None:
-        """Note that a module has no name, and do not try again: each of its calls would."""
+        """Note a failure, and do not try again to name the module: each of its calls would."""
         self._note_failure(module, error)
-        _native.add_layer(module, "")
+        if not _native.is_layer(module):
+            _native.add_layer(module, "")
 
     def _note_failure(self, module: torch.nn.Module, error: Exception) -> None:
         failure = note(NoteCode.LAYERS_NOT_NAMED, module=type(module).__name__, error=error_line(error))

@@ -153,7 +153,7 @@ NOTES = {
         "pass has none"
     ),
     "events_problem": "CUDA events: {detail}",
-    "layers_not_named": "layers are missing: {module} or its modules could not be named: {error}",
+    "layers_not_named": "layers may be missing: naming {module} or its modules failed: {error}",
     "layers_not_timed": (
         "{count:#call} of layers not timed, since no event or stream was free: their GPU time is in "
         "the layers "
