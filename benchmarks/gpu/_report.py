@@ -17,7 +17,9 @@ from benchmarks.gpu._questions import QUESTIONS, answer
 
 FORMAT = 2
 PACKAGE_SOURCES = ("CMakeLists.txt", "pyproject.toml", "cmake", "csrc", "src")
-SOURCES = (*PACKAGE_SOURCES, "tests/gpu", "benchmarks/gpu")
+# What a call runs: the tests of tests/gpu import from tests/support, programs are built of tests/native.
+TEST_SOURCES = ("tests/conftest.py", "tests/gpu", "tests/support", "tests/native", "tests/golden/capture.cpp")
+SOURCES = (*PACKAGE_SOURCES, *TEST_SOURCES, "benchmarks")
 _EXTENSIONS = {".txt", ".toml", ".cmake", ".cpp", ".hpp", ".cu", ".in", ".py", ".pyi", ".js", ".css", ".html"}
 
 

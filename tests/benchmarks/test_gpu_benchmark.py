@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from benchmarks.gpu._call import Call, Command, Options  # noqa: E402
 from benchmarks.gpu._journal import Entry, Journal, read  # noqa: E402
 from benchmarks.gpu._processes import MARK, Done, end_marked, run  # noqa: E402
 
+LONGEST_WAIT_S = 60
 SCRIPT = ROOT / "benchmarks" / "gpu" / "run.py"
 # Waits for ever, and has a child in a session of its own that does, too.
 FOREVER = (
@@ -60,13 +62,6 @@ def marked(mark: str) -> list[int]:
         if any(each.startswith(f"{MARK}={mark}".encode()) for each in variables):
             found.append(int(folder.name))
     return found
-
-
-def until(condition: Any, what: str, limit_s: float = 30) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, what
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")
@@ -299,12 +294,45 @@ from benchmarks.gpu._call import Command
 
 def first(call):
     call.run(Command("done", [sys.executable, "-c", "print(1)"], 60))
-    call.run_together([Command(name, [sys.executable, "-c", FOREVER], 500) for name in ("one", "two")])
+    call.run_together([Command(name, [sys.executable, "-c", *sys.argv[2:]], 500) for name in ("one", "two")])
 
-FOREVER = sys.argv[2]
 _plan.STEPS["doctor"] = _plan.Step(first, 500, "", ())
 sys.exit(run.main(["--out", sys.argv[1], "--steps", "doctor,build"]))
 """
+# Writes its number to a named pipe and waits for ever; so does a child in a session of its own.
+ANNOUNCED = """
+import os, subprocess, sys, threading
+pipe, *program = sys.argv[1:]
+if program:
+    subprocess.Popen([sys.executable, "-c", *program, pipe], start_new_session=True)
+os.write(os.open(pipe, os.O_WRONLY), f"{os.getpid()}\\n".encode())
+threading.Event().wait()
+"""
+
+
+def numbers_from(pipe: int, count: int) -> list[int]:
+    """Return the process numbers that were written to a pipe, as soon as there are so many."""
+    text = b""
+    while text.count(b"\n") < count:
+        assert select.select([pipe], [], [], LONGEST_WAIT_S)[0], f"only {text!r} were started"
+        text += os.read(pipe, 4096)
+    return [int(line) for line in text.split()]
+
+
+def keeper_of(process_id: int) -> int:
+    words = f"benchmarks.gpu._keeper\0/{process_id}\0".encode()
+    return next(
+        int(folder.name)
+        for folder in Path("/proc").glob("[0-9]*")
+        if words in (folder / "cmdline").read_bytes()
+    )
+
+
+def wait_for_ends(processes: list[int]) -> None:
+    """Return when all have ended: a file descriptor of a process is readable then."""
+    for process in processes:
+        assert select.select([process], [], [], LONGEST_WAIT_S)[0], "a process is still there"
+        os.close(process)
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
@@ -312,23 +340,27 @@ def test_a_killed_call_leaves_no_process_and_every_finished_item(
     tmp_path: Path, number: signal.Signals
 ) -> None:
     """Each of its items has a grandchild in a session of its own, which no signal to a group reaches."""
+    os.mkfifo(tmp_path / "pipe")
+    pipe = os.open(tmp_path / "pipe", os.O_RDWR)
     process = subprocess.Popen(
-        [sys.executable, "-c", KILLED, str(tmp_path), FOREVER],
+        [sys.executable, "-c", KILLED, str(tmp_path), ANNOUNCED, str(tmp_path / "pipe"), ANNOUNCED],
         cwd=ROOT,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
     mark = f"/{process.pid}"
     try:
-        until(lambda: len(marked(mark)) == 4, "two items and what they started")
+        started = numbers_from(pipe, 4)
+        assert sorted(started) == sorted(marked(mark))
+        others = [os.pidfd_open(each) for each in (*started, keeper_of(process.pid))]
         process.send_signal(number)
-        code = process.wait(timeout=30)
-        until(lambda: not marked(mark), "what it started is still there")
+        code = process.wait(timeout=LONGEST_WAIT_S)
+        wait_for_ends(others)
     finally:
         process.kill()
         end_marked(mark)
+        os.close(pipe)
     journal = tmp_path / "gpu.jsonl"
-    until(lambda: read(journal)[-1].item == "end", "no line about the end")
     found = {f"{entry.step} {entry.item}": entry.state for entry in read(journal)}
     assert found["call begin"] == found["doctor done"] == "ok"
     assert found["call end"] == "killed"

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import sys
 from pathlib import Path
@@ -21,6 +22,7 @@ from benchmarks.gpu._compare_all import _sees  # noqa: E402
 from benchmarks.gpu._journal import Entry, Journal  # noqa: E402
 from benchmarks.gpu._statistics import describe, paired_ratio  # noqa: E402
 
+MODULE_FOLDERS = (ROOT, ROOT / "tests" / "support", ROOT / "tests" / "gpu")
 LINE = {"before_s": [1.0], "during_s": [2.0], "after_s": [1.0], "start_s": 0.1, "stop_s": 0.2, "recorded": {}}
 
 
@@ -305,3 +307,34 @@ def test_answers_are_in_the_report(tmp_path: Path) -> None:
     answers = {each["name"]: each for each in report["answers"]}
     assert answers["dropped_records"]["answer"].startswith("it is exact")
     assert answers["graph_clones"]["conclusive"] is False
+
+
+# --- sources --------------------------------------------------------------------------------------
+
+
+def imported_files(path: Path) -> set[Path]:
+    """Return the files of this repository's tests and benchmarks that a file imports by name."""
+    found = set()
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        names = [node.module] if isinstance(node, ast.ImportFrom) and node.module else []
+        if isinstance(node, ast.Import):
+            names = [each.name for each in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            names += [f"{node.module}.{each.name}" for each in node.names]
+        for name in names:
+            paths = (folder / f"{name.replace('.', '/')}.py" for folder in MODULE_FOLDERS)
+            found |= {each for each in paths if each.is_file()}
+    return found
+
+
+def test_the_digest_is_of_everything_that_a_call_runs() -> None:
+    roots = [ROOT / each for each in _report.SOURCES]
+    seen: set[Path] = set()
+    files = {ROOT / "tests/conftest.py", *ROOT.glob("tests/gpu/*.py"), *ROOT.glob("benchmarks/gpu/*.py")}
+    while left := files - seen:
+        seen |= left
+        files |= {found for each in left for found in imported_files(each)}
+    assert ROOT / "tests/support/unclosed_run.py" in seen
+    assert [each for each in sorted(seen) if not any(each.is_relative_to(root) for root in roots)] == []
+    for program in ("tests/native/test_cupti_abi.cpp", "tests/golden/capture.cpp"):
+        assert any((ROOT / program).is_relative_to(root) for root in roots)

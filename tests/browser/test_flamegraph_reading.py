@@ -9,11 +9,14 @@ from typing import Any
 import pytest
 from pages import ADDMM, STEP, Rows, background, cell_of, cells, click, make_page, pixel, state
 
+from gpuprof.analyze.kernel_labels import kernel_labels
+
 ENGINE = "autograd::engine::evaluate_function: "
 FORWARD = "aten::_scaled_dot_product_flash_attention_for_cpu"
 VECTORIZED = "at::native::vectorized_elementwise_kernel<4, at::native::{}, std::array<char*, 3ul> >"
 ADD = f"void {VECTORIZED.format('CUDAFunctor_add<float>')}(int, at::native::CUDAFunctor_add<float>)"
 MUL = f"void {VECTORIZED.format('BinaryFunctor<float, MulFunctor<float> >')}(int, char*)"
+ADD_LABEL = "vectorized_elementwise_kernel<CUDAFunctor_add>"
 GEMM = "ampere_sgemm_128x64_tn"
 
 MODEL: Rows = [
@@ -314,42 +317,60 @@ def gpu_page(open_page: Any, **options: Any) -> Any:
     return open_page(make_page(ON_GPU, measure="GPU time"), **options)
 
 
-def test_kernels_in_cells_fold_their_template_arguments(open_page: Any) -> None:
+def test_cells_show_labels_of_kernels(open_page: Any) -> None:
     page = gpu_page(open_page)
     page.evaluate(f"window.__gpuprof.zoom({ADD_KERNEL})")
     seen = []
-    for width in (1280, 800, 640, 320):
+    for width in (1280, 300, 200):
         page.set_viewport_size({"width": width, "height": 800})
         page.evaluate("window.__gpuprof.redraw()")
         seen.append(drawn(page, ADD_KERNEL))
-    assert seen[0] == ADD
-    assert seen[1] == (
-        "at::native::vectorized_elementwise_kernel<4, at::native::CUDAFunctor_add<float>, "
-        "std::array<char*, 3ul>>"
-    )
-    assert "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, array<char*, 3ul>>" in seen
-    assert seen[-1] == "vectorized_elementwise_kernel<4, …>"
-    page.evaluate("window.__gpuprof.zoom(-1)")
-    assert drawn(page, ADD_KERNEL).startswith("vec")
+    assert seen[0] == ADD_LABEL
+    assert seen[1] == "vectorized_elementwise_kernel"
+    assert re.fullmatch(r"vec\w+…\w+", seen[2])
 
 
-def test_kernels_are_whole_in_the_tooltip_and_told_apart_in_the_table(open_page: Any) -> None:
+def test_full_names_of_kernels_are_in_tooltip_details_and_titles(open_page: Any) -> None:
     page = gpu_page(open_page)
     click(page, ADD_KERNEL)
     assert page.locator("#tooltip b").text_content() == ADD
-    names = page.locator("#rows th").all_inner_texts()
-    assert "vectorized_elementwise_kernel<4, CUDAFunctor_add<float>, array<char*, 3ul>>" in names
-    assert "vectorized_elementwise_kernel<4, BinaryFunctor<float, MulFunctor<…>>, array<char*, 3ul>>" in names
-    assert GEMM in names
+    assert page.locator("#details b").text_content() == ADD
+    assert page.locator("#crumbs button").last.inner_text() == "vectorized_elementwise_kernel"
+    assert page.locator("#crumbs button").last.get_attribute("title") == ADD
+    titles = {head.inner_text(): head.get_attribute("title") for head in page.locator("#rows th").all()}
+    assert titles[ADD_LABEL] == ADD
+    assert titles["vectorized_elementwise_kernel<MulFunctor>"] == MUL
+    assert titles[GEMM] == GEMM
     page.locator("#hot button").first.click()
     assert page.locator("#found").inner_text() == "1 cell, 4 calls, 30.0% of the GPU time"
 
 
-def test_kernels_that_folding_makes_alike_stay_apart_in_the_table(open_page: Any) -> None:
+def test_search_finds_kernels_by_label_and_by_full_name(open_page: Any) -> None:
+    page = gpu_page(open_page)
+    for query in (
+        ADD_LABEL,
+        ADD,
+        "kernel<MulFunctor>",
+        "void at::native::vectorized_elementwise_kernel<4, at::native::Bin",
+    ):
+        page.locator("#search").fill(query)
+        page.wait_for_function("document.getElementById('found').textContent.startsWith('1 cell')")
+
+
+def test_labels_of_kernels_are_distinct_in_the_table(open_page: Any) -> None:
     names = [f"void copy_kernel<at::Pair<at::Loader<{kind}> > >(int)" for kind in ("float", "c10::Half")]
     page = open_page(make_page([(-1, "process", "p", 1, 0), *[(0, "kernel", name, 1, 5) for name in names]]))
-    shown = page.locator("#rows th").all_inner_texts()
-    assert {"copy_kernel<Pair<Loader<float>>>", "copy_kernel<Pair<Loader<Half>>>"} <= set(shown)
+    labels = kernel_labels(names)
+    assert len(set(labels.values())) == 2
+    assert set(labels.values()) <= set(page.locator("#rows th").all_inner_texts())
+
+
+def test_an_operator_with_the_name_of_a_kernel_keeps_its_name(open_page: Any) -> None:
+    rows = [(-1, "process", "p", 1, 0), (0, "operator", ADD, 1, 5), (0, "kernel", ADD, 1, 5)]
+    page = open_page(make_page(rows))
+    shown = page.locator("#rows tr").all_inner_texts()
+    assert [ADD in text for text in shown if "operator" in text] == [True]
+    assert [ADD_LABEL in text and ADD not in text for text in shown if "\tkernel" in text] == [True]
 
 
 @pytest.mark.parametrize(

@@ -476,6 +476,9 @@ def test_search_marks_slices(page: Any) -> None:
     assert pixel_of(page, find(page, "relu"))[3] == 255
 
 
+GELU = "void at::native::vectorized_elementwise_kernel<4, at::native::GeluFunctor<float>, Array<char*, 2> >"
+
+
 # ---- GPU work and readings, replayed -----------------------------------------------------------------
 
 
@@ -489,6 +492,7 @@ def gpu_html(tmp_path: Path) -> str:
         event("aten::mm", 10, 30, "cpu_op"),
         event("cudaLaunchKernel", 12, 3, "cuda_runtime", correlation=1),
         event("gemm<float>", 45, 40, "kernel", 7, correlation=1, **where),
+        event(GELU, 90, 40, "kernel", 7, correlation=2, **where),
     ]
     path = tmp_path / "gpu.json"
     path.write_text(json.dumps({"traceEvents": events}))
@@ -520,6 +524,20 @@ def test_a_kernel_leads_to_what_launched_it_and_back(open_page: Any, gpu_html: s
     assert selected_name(page) == "aten::mm"
     timeline(page, f"select({find(page, 'cudaLaunchKernel')})")
     assert "another weight" in page.locator("#details").inner_text()
+
+
+def test_slices_show_labels_of_kernels_and_details_their_names(open_page: Any, gpu_html: str) -> None:
+    page = open_page(gpu_html, fragment="#view=timeline")
+    kernel = find(page, GELU)
+    assert block_of(page, kernel)["text"] == "vectorized_elementwise_kernel<GeluFunctor>"
+    click_slice(page, kernel)
+    assert page.locator("#details b").inner_text() == GELU
+    timeline(page, "range(90e3, 130e3)")
+    head = page.locator("#range-rows th").first
+    assert head.inner_text() == "vectorized_elementwise_kernel<GeluFunctor>"
+    assert head.get_attribute("title") == GELU
+    page.locator("#search").fill("kernel<Gelu")
+    assert timeline(page, "marked") == 1
 
 
 def test_readings_are_charts_that_tell_their_values(open_page: Any, gpu_html: str) -> None:

@@ -13,6 +13,7 @@ import gpuprof
 # isort: split
 import contextlib
 import functools
+import itertools
 import signal
 import threading
 from collections import Counter
@@ -37,6 +38,10 @@ from torch_models import (
 )
 
 from gpuprof.errors import RecordingError
+from gpuprof.record.facts import NoteCode
+from gpuprof.record.layers import MOST_FAILURES
+from gpuprof.render.titles import page_notes
+from gpuprof.run.facts import notes_of
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning"),
@@ -52,6 +57,12 @@ seen_by_name = pytest.mark.skipif(
     reason="CPython before 3.12 calls Python functions from bytecode without their vectorcall entry "
     "(docs/accuracy-and-overhead.md)",
 )
+
+
+def unnamed(run: gpuprof.Run) -> list[tuple[str, str]]:
+    """What could not be named, and why."""
+    notes = [each for each in notes_of(run.meta) if each.code is NoteCode.LAYERS_NOT_NAMED]
+    return [(each.values["module"], each.values["error"]) for each in notes]
 
 
 class TestAgreement:
@@ -363,6 +374,82 @@ class TestUnusualModules:
         with contextlib.suppress(ZeroDivisionError, gpuprof.GpuprofError):
             record(lambda: model(x), model)
         assert layer_calls(record(lambda: Mlp()(x)))["Mlp"] == 1  # the next recording is not in the way
+
+    @pytest.mark.parametrize("given", [False, True])
+    def test_a_walk_that_raises_is_a_note(self, x: torch.Tensor, given: bool) -> None:
+        class Odd(nn.Sequential):
+            def named_modules(self, *args: Any, **kwargs: Any) -> Any:
+                raise ZeroDivisionError("no walk")
+
+        model, other = Odd(nn.Linear(4, 4)), Mlp()
+        run = record(lambda: [model(x) for _ in range(3)] + [other(x)], *([model, other] if given else []))
+        assert {"Odd": 3, "Mlp": 1, "first": 1}.items() <= layer_calls(run).items()
+        assert unnamed(run) == [("Odd", "ZeroDivisionError: no walk")]
+        assert any("no walk" in line for line in page_notes(run.meta))
+
+    def test_a_walk_that_raises_later_keeps_the_names_until_then(self, x: torch.Tensor) -> None:
+        class Odd(nn.Sequential):
+            def named_modules(self, *args: Any, **kwargs: Any) -> Any:
+                yield from itertools.islice(super().named_modules(*args, **kwargs), 2)
+                raise ZeroDivisionError
+
+        model = Odd(nn.Linear(4, 4), nn.ReLU())
+        run = record(lambda: model(x))
+        assert layer_calls(run) == {"Odd": 1, "0": 1, "ReLU": 1}
+        assert unnamed(run) == [("Odd", "ZeroDivisionError: ")]
+
+    def test_children_that_cannot_be_listed_are_a_note(self, x: torch.Tensor) -> None:
+        class Odd(nn.Sequential):
+            def named_children(self) -> Any:
+                raise ZeroDivisionError
+
+        model = Odd(nn.Linear(4, 4))
+        run = record(lambda: model(x))
+        assert layer_calls(run) == {"Odd": 1, "Linear": 1}
+        assert unnamed(run) == [("Odd", "ZeroDivisionError: ")]
+
+    def test_a_name_that_is_no_text_leaves_out_that_layer_alone(self, x: torch.Tensor) -> None:
+        model = nn.Sequential()
+        model.add_module("\udc80", nn.Linear(4, 4))
+        model.add_module("after", nn.ReLU())
+        run = record(lambda: model(x))
+        assert {"Sequential": 1, "after": 1}.items() <= layer_calls(run).items()
+        ((name, error),) = unnamed(run)
+        assert (name, error.partition(":")[0]) == ("Linear", "UnicodeEncodeError")
+
+    def test_an_attribute_that_raises_leaves_the_module_out_for_good(self, x: torch.Tensor) -> None:
+        class Odd(nn.ReLU):
+            accesses = 0
+
+            def __getattribute__(self, name: str) -> Any:
+                if name == "_compiled_call_impl" and not Odd.accesses:
+                    Odd.accesses += 1
+                    raise KeyError(name)
+                return super().__getattribute__(name)
+
+        model = Odd()
+        run = record(lambda: [model(x) for _ in range(3)])
+        assert layer_calls(run) == {}
+        assert unnamed(run) == [("Odd", "KeyError: '_compiled_call_impl'")]
+
+    def test_a_module_that_has_no_hash_keeps_its_name(self, x: torch.Tensor) -> None:
+        class Odd(nn.ReLU):
+            __hash__ = None  # type: ignore[assignment]
+
+        model = Odd()
+        run = record(lambda: [model(x) for _ in range(3)])
+        assert layer_calls(run) == {"Odd": 3}
+        ((name, error),) = unnamed(run)
+        assert (name, error.partition(":")[0]) == ("Odd", "TypeError")
+
+    def test_many_failures_are_a_few_notes(self, x: torch.Tensor) -> None:
+        class Odd(nn.Sequential):
+            def named_modules(self, *args: Any, **kwargs: Any) -> Any:
+                raise ZeroDivisionError
+
+        models = [type(f"Odd{i}", (Odd,), {})(nn.ReLU()) for i in range(3 * MOST_FAILURES)]
+        run = record(lambda: [model(x) for model in models])
+        assert len(unnamed(run)) == MOST_FAILURES
 
     def test_keywords_and_no_arguments(self) -> None:
         class Constant(nn.Module):

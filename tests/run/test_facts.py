@@ -31,6 +31,10 @@ def test_each_code_has_a_text_and_each_text_a_code(codes: type[Enum], written: d
     assert {code.value for code in codes} == set(written)
 
 
+def test_hints_are_for_reasons() -> None:
+    assert set(texts.WORK_HINTS) <= {reason.value for reason in Reason}
+
+
 FACTS: list[Any] = [
     SourceStatus.on(Method.CUDA_EVENTS, Reason.GPU_REFUSED, detail="error 39"),
     SourceStatus.off(Reason.NOT_WANTED),

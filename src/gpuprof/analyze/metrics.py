@@ -14,7 +14,9 @@ from gpuprof.analyze.calls import Calls, load_calls
 from gpuprof.analyze.tree_work import with_counted
 from gpuprof.analyze.wall import on_wall
 from gpuprof.errors import RunError
+from gpuprof.run.facts import work_status
 from gpuprof.run.format import KINDS
+from gpuprof.text.facts import missing_work_text
 
 if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder
@@ -86,5 +88,7 @@ def _why_missing(asked: str, folder: RunFolder) -> str:
     if asked == "wall":
         return "does not tell the times of single calls by path: record it again, or take cpu"
     if not folder.meta.get("work"):
-        return f"holds no counted work, so no {asked}: record it with --work, or profile(model, work=True)"
+        status = work_status(folder.meta)
+        why = ": see gpuprof roofline" if status.is_on else f": {missing_work_text(status.to_plain())}"
+        return f"holds no counted work, so no {asked}{why}"
     return f"holds no {asked} that are known for its calls: see gpuprof roofline, or take cpu"

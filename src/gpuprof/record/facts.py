@@ -88,6 +88,7 @@ class Reason(str, Enum):
     NO_MODEL_ON_GPU = "no_model_on_gpu"
     COUNTERS_REFUSED = "counters_refused"
     GPU_REFUSED = "gpu_refused"
+    IMPORTED = "imported"  # from a trace, which cannot have what this source records
     TEXT = "text"  # of an older run, or of one that this version does not know
 
 
@@ -133,6 +134,7 @@ class NoteCode(str, Enum):
     GPU_TRUNCATED = "gpu_truncated"
     GPU_TIMES_OF_LAYERS = "gpu_times_of_layers"
     EVENTS_PROBLEM = "events_problem"
+    LAYERS_NOT_NAMED = "layers_not_named"
     LAYERS_NOT_TIMED = "layers_not_timed"
     LAYERS_NOT_ENDED = "layers_not_ended"
     GPU_COUNTS_UNKNOWN = "gpu_counts_unknown"

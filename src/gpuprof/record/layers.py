@@ -15,16 +15,19 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any
 
 from gpuprof import _native
-from gpuprof.record.facts import Method, Reason, SourceStatus
+from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, error_line, note
 from gpuprof.record.first_calls import FirstCalls
 from gpuprof.record.tracing import is_compiling
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import torch
 
 # After so many modules of one class that belonged to no root, further ones are not searched for: code
 # that makes a module for each call would pay for the search each time.
 _FRUITLESS_SEARCHES = 8
+MOST_FAILURES = 10  # of naming, that are notes
 
 
 @dataclass(slots=True)
@@ -50,6 +53,7 @@ class LayerSource:
         self._fruitless: Counter[type] = Counter()
         self._first_calls = first_calls
         self._types: dict[str, dict[str, str]] = {}  # class of each layer, by root and path
+        self.notes: list[Note] = []
 
     def start(self) -> SourceStatus:
         """Begin; torch is imported. Returns the source's status."""
@@ -95,17 +99,24 @@ class LayerSource:
             return False
         for entry in self._roots:
             root = entry.module()
-            if root is not None and any(each is module for each in root.modules()):
+            if root is not None and any(each is module for _, each in self._parts(root)):
                 self._name_children(root, entry.name_id, entry.name)
                 return True
         self._fruitless[type(module)] += 1
         return False
 
     def _add_root(self, module: torch.nn.Module) -> None:
+        try:
+            self._name_root(module)
+        except Exception as error:
+            self._leave_out(module, error)
+
+    def _name_root(self, module: torch.nn.Module) -> None:
         self._roots = [entry for entry in self._roots if entry.module() is not None]
         inside = _uncompiled(module)
         class_name = type(inside).__name__
-        number = self._free_number(class_name) if _has_children(module) else 1
+        has_children = self._has_children(module)
+        number = self._free_number(class_name) if has_children else 1
         name = class_name if number == 1 else f"{class_name}#{number}"
         whole = is_compiled(module)
         wanted = self._first_calls is not None and self._first_calls.expect(module, name)
@@ -115,7 +126,7 @@ class LayerSource:
         if inside is not module and not _native.is_layer(inside):
             # It may be called without its wrapper, which may be gone by then.
             _native.add_layer(inside, name)
-        if _has_children(module):
+        if has_children:
             self._roots.append(_Root(weakref.ref(inside), name_id, class_name, number))
             # What is inside a compiled module is seen only where it is called without it: it keeps its name.
             self._name_children(inside, name_id, name, rename=not whole)
@@ -130,20 +141,44 @@ class LayerSource:
     ) -> None:
         types = self._types.setdefault(root_name, {})
         former_parts: set[torch.nn.Module] = set()  # of what was called on its own before its whole was
-        for name, module in root.named_modules():
+        for name, module in self._parts(root):
             if module is root:
                 continue
             if rename and module in self._standalone:
                 self._standalone.discard(module)
-                former_parts.update(module.modules())
+                former_parts.update(part for _, part in self._parts(module))
             elif _native.is_layer(module) and module not in former_parts:
                 continue
-            types[name] = type(_uncompiled(module)).__name__
-            _native.add_layer(module, name, root_id, is_compiled(module))
+            try:
+                types[name] = type(_uncompiled(module)).__name__
+                _native.add_layer(module, name, root_id, is_compiled(module))
+            except Exception as error:
+                self._leave_out(module, error)
 
+    def _parts(self, root: torch.nn.Module) -> Iterator[tuple[str, torch.nn.Module]]:
+        """Yield the modules in a model with their names, until it refuses to list them."""
+        try:
+            yield from root.named_modules()
+        except Exception as error:
+            self._note_failure(root, error)
 
-def _has_children(module: torch.nn.Module) -> bool:
-    return any(True for _ in module.children())
+    def _has_children(self, module: torch.nn.Module) -> bool:
+        try:
+            return any(True for _ in module.children())
+        except Exception as error:
+            self._note_failure(module, error)
+            return False
+
+    def _leave_out(self, module: torch.nn.Module, error: Exception) -> None:
+        """Note a failure, and do not try again to name the module: each of its calls would."""
+        self._note_failure(module, error)
+        if not _native.is_layer(module):
+            _native.add_layer(module, "")
+
+    def _note_failure(self, module: torch.nn.Module, error: Exception) -> None:
+        failure = note(NoteCode.LAYERS_NOT_NAMED, module=type(module).__name__, error=error_line(error))
+        if len(self.notes) < MOST_FAILURES and failure not in self.notes:
+            self.notes.append(failure)
 
 
 def _leave_out_if_made_by_compiler(module: torch.nn.Module) -> None:

@@ -17,12 +17,14 @@ import numpy as np
 
 from gpuprof.analyze.aggregate import grouped, part_of
 from gpuprof.analyze.difference import STATES
+from gpuprof.analyze.kernel_labels import kernel_labels
 from gpuprof.render.flame_views import Colouring, View, first_of
 from gpuprof.render.page import (
     amount,
     asset,
     escaped,
     filled,
+    label_pairs,
     notes_list,
     page_script,
     page_style,
@@ -36,7 +38,7 @@ from gpuprof.run.format import KINDS
 from gpuprof.text.sanitize import quoted_if_blank
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 
 _PLAIN_BYTES = 1 << 18  # up to here the columns are not compressed
 _STATIC_ROWS = 50
+_KERNEL = KINDS.index("kernel")
 _PATH_LIMIT = 8  # names of a path that are shown; a stack may be 20,000 deep
 
 
@@ -82,10 +85,11 @@ def flamegraph_page(
     view = views[first]
     tree = first_of(shown, view)
     facts = {"first": first, "calls": calls, "oldCalls": old_calls, "states": list(STATES)}
-    head, columns = _embedded(tree, views, colourings, facts)
+    labels = _kernel_labels(tree, slices)
+    head, columns = _embedded(tree, views, colourings, facts, labels)
     timeline_head, timeline_columns = ("null", "")
     if slices is not None:
-        timeline_head, timeline_columns = embedded_timeline(slices, tree, shown.total_place)
+        timeline_head, timeline_columns = embedded_timeline(slices, tree, shown.total_place, labels)
     return filled(
         asset("flamegraph.html"),
         {
@@ -99,7 +103,7 @@ def flamegraph_page(
             "time": escaped(view.facts["time"]),
             "total": escaped(amount(_total_ns(tree), view.facts["unit"])),
             "calls": f"{calls:,}" if old_calls is None else f"{old_calls:,} → {calls:,}",
-            "static": _static_table(tree, calls, view.facts["unit"]),
+            "static": _static_table(tree, calls, view.facts["unit"], labels),
             "head": head,
             "columns": columns,
             "timeline_head": timeline_head,
@@ -144,7 +148,11 @@ def _columns(
 
 
 def _embedded(
-    tree: CallTree, views: Sequence[View], colourings: Sequence[Colouring], facts: dict[str, Any]
+    tree: CallTree,
+    views: Sequence[View],
+    colourings: Sequence[Colouring],
+    facts: dict[str, Any],
+    labels: Mapping[str, str],
 ) -> tuple[str, str]:
     """Return what the page reads: a head as JSON, and the bytes of the columns as base64.
 
@@ -152,6 +160,7 @@ def _embedded(
     load event.
     """
     columns = _columns(tree, views, colourings)
+    names = [tree.names[number] for number in np.unique(tree.name).tolist()]
     raw = b"".join(column.tobytes() for column in columns.values())
     gzipped = len(raw) > _PLAIN_BYTES
     head = {
@@ -159,7 +168,8 @@ def _embedded(
         "columns": [[name, column.dtype.name] for name, column in columns.items()],
         "gzip": gzipped,
         "kinds": list(KINDS),
-        "names": [readable(tree.names[i]) for i in np.unique(tree.name).tolist()],
+        "names": [readable(name) for name in names],
+        "labels": label_pairs(names, labels),
         "views": [{"key": view.key, **view.facts} for view in views],
         "colourings": [
             {"key": each.key, "label": each.label, "categories": each.categories} for each in colourings
@@ -169,6 +179,16 @@ def _embedded(
     # Without the time of writing, so that equal runs give equal pages.
     packed = gzip.compress(raw, compresslevel=6, mtime=0) if gzipped else raw
     return safe_json(head), base64.b64encode(packed).decode("ascii")
+
+
+def _kernel_labels(tree: CallTree, slices: Slices | str | None) -> dict[str, str]:
+    """Return the label of each name of a kernel that the page shows."""
+    used = np.unique(tree.name[tree.kind == _KERNEL])
+    names = [tree.names[number] for number in used.tolist()]
+    if isinstance(slices, Slices):
+        used = np.unique(slices.columns["name"][slices.columns["kind"] == _KERNEL])
+        names += [slices.names[number] for number in used.tolist()]
+    return kernel_labels(names)
 
 
 # ---- the parts that need no script -----------------------------------------------------------
@@ -183,7 +203,7 @@ def call_count(tree: CallTree) -> int:
     return int(tree.calls[tree.kind != KINDS.index("process")].sum())
 
 
-def _static_table(tree: CallTree, calls: int, unit: str) -> str:
+def _static_table(tree: CallTree, calls: int, unit: str, labels: Mapping[str, str]) -> str:
     """Write the largest self times as HTML, for a reader without JavaScript."""
     if calls == 0 and _total_ns(tree) == 0:
         return "<p>This run holds no calls, so there is nothing to show.</p>"
@@ -191,8 +211,12 @@ def _static_table(tree: CallTree, calls: int, unit: str) -> str:
     rows = []
     largest = _largest(tree)
     for node, name, own, calls in largest[:_STATIC_ROWS]:
+        title, shown = "", name
+        if tree.kind[node] == _KERNEL:
+            shown = quoted_if_blank(readable(labels[tree.names[int(tree.name[node])]]))
+            title = f' title="{html.escape(name)}"'
         cells = (
-            f'<th scope="row">{html.escape(name)}</th><td>{KINDS[tree.kind[node]]}</td>'
+            f'<th scope="row"{title}>{html.escape(shown)}</th><td>{KINDS[tree.kind[node]]}</td>'
             f"<td>{amount(own, unit)}</td><td>{100 * own / total:.1f}%</td>"
             f"<td>{f'{calls:,}' if calls else '–'}</td><td>{html.escape(_path(tree, node))}</td>"
         )

@@ -8,11 +8,11 @@ import hashlib
 import html
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from gpuprof.render.bundle import bundled_script
-from gpuprof.text.sanitize import visible_text
+from gpuprof.text.sanitize import quoted_if_blank, visible_text
 
 _ASSETS = Path(__file__).parent / "assets"
 _CSS_COMMENT = re.compile(r"/\*.*?\*/", re.DOTALL)
@@ -81,6 +81,15 @@ def readable(name: str) -> str:
     if length > _NAME_HEAD + _NAME_TAIL:
         name = f"{name[:_NAME_HEAD]} … {name[-_NAME_TAIL:]} ({length:,} characters)"
     return visible_text(name, kept=_JOINERS)
+
+
+def label_pairs(names: Sequence[str], labels: Mapping[str, str]) -> list[tuple[int, str]]:
+    """Return the place and the label of each name that has one of its own."""
+    return [
+        (place, quoted_if_blank(readable(label)))
+        for place, name in enumerate(names)
+        if (label := labels.get(name, name)) != name
+    ]
 
 
 def escaped(value: str) -> str:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.errors import RunError
-from gpuprof.render.page import readable, safe_json
+from gpuprof.render.page import label_pairs, readable, safe_json
 from gpuprof.render.slice_classes import SliceClasses, classes_of
 from gpuprof.render.slices import CATEGORIES, SliceSource, Track
 from gpuprof.render.stack_slices import count_stack_slices
@@ -29,6 +29,8 @@ from gpuprof.run.folder import RunFolder
 from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import numpy.typing as npt
 
     from gpuprof.analyze.call_tree import CallTree
@@ -246,7 +248,9 @@ def thinned(
 # ---- writing -------------------------------------------------------------------------------------
 
 
-def embedded_timeline(slices: Slices | str, tree: CallTree, place_of_node: Ints) -> tuple[str, str]:
+def embedded_timeline(
+    slices: Slices | str, tree: CallTree, place_of_node: Ints, labels: Mapping[str, str]
+) -> tuple[str, str]:
     """Return what the page reads: a head as JSON, and the bytes of the columns as base64.
 
     `tree` is the one that the page draws, `place_of_node` where each node of the run is in it (-1: nowhere).
@@ -271,6 +275,7 @@ def embedded_timeline(slices: Slices | str, tree: CallTree, place_of_node: Ints)
         "nodes": len(tree),
         "columns": {name: len(part) for name, part in packed_columns},
         "names": [readable(name) for name in classes.names],
+        "labels": label_pairs(classes.names, labels),
         "tracks": _rows_of(slices),
         "readings": [
             {

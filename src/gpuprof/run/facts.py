@@ -24,6 +24,17 @@ def statuses_of(meta: Mapping[str, Any]) -> dict[str, SourceStatus]:
     }
 
 
+def work_status(meta: Mapping[str, Any]) -> SourceStatus:
+    """Return the status of counted work, also of runs that say nothing about it."""
+    statuses = statuses_of(meta)
+    if "work" in statuses:
+        return statuses["work"]
+    of_profiler = any(each.method is Method.OTHER_PROFILER for each in statuses.values())
+    if meta.get("imported") and not of_profiler:
+        return SourceStatus.off(Reason.IMPORTED, source=str(meta["imported"]))
+    return SourceStatus.off(Reason.NOT_WANTED)
+
+
 def notes_of(meta: Mapping[str, Any]) -> list[Note]:
     """Return the notes of a run."""
     return [_read(Note.from_plain, each, _unknown_note) for each in _list(meta, "notes")]

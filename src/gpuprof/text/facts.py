@@ -79,7 +79,12 @@ REASONS = {
     "no_model_on_gpu": "no model that was called is on a GPU: move it there",
     "counters_refused": "{detail}",
     "gpu_refused": "{detail}",
+    "imported": "imported from {source}",
     "text": "{text}",
+}
+WORK_HINTS = {
+    "not_wanted": "record it with gpuprof.profile(model, work=True) or gpuprof run --work",
+    "imported": "work is counted where the model runs: record the program with gpuprof run --work",
 }
 NOTES = {
     "own_recording": "the program made a recording of its own: that time is not in this run",
@@ -148,6 +153,7 @@ NOTES = {
         "pass has none"
     ),
     "events_problem": "CUDA events: {detail}",
+    "layers_not_named": "layers may be missing: naming {module} or its modules failed: {error}",
     "layers_not_timed": (
         "{count:#call} of layers not timed, since no event or stream was free: their GPU time is in "
         "the layers "
@@ -268,6 +274,12 @@ def reason_text(status: Mapping[str, Any]) -> str:
     """Return why a source is off, or not on its best method; empty where there is no reason."""
     reason = status.get("reason")
     return "" if reason is None else _format(REASONS[reason], (), status["values"])
+
+
+def missing_work_text(status: Mapping[str, Any]) -> str:
+    """Return why a run has no counted work, and how to get it where the reason does not say that."""
+    hint = WORK_HINTS.get(str(status["reason"]))
+    return reason_text(status) if hint is None else f"{reason_text(status)}; hint: {hint}"
 
 
 def method_text(status: Mapping[str, Any]) -> str:

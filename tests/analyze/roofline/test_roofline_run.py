@@ -46,6 +46,8 @@ from gpuprof.analyze.roofline.rows import RooflineRow
 from gpuprof.analyze.roofline.text import note_text
 from gpuprof.cli.main import execute
 from gpuprof.record.first_calls import MOST_ROOTS
+from gpuprof.run.facts import work_status
+from gpuprof.text.facts import missing_work_text
 
 Profiled = Callable[..., gpuprof.Run]
 
@@ -696,6 +698,39 @@ def test_a_run_that_lost_its_work_is_not_told_to_count_it(
         lost.roofline()
     assert told in str(caught.value)
     assert ("--work" in str(caught.value)) is advised
+
+
+def write_trace(path: Path) -> Path:
+    event = {"ph": "X", "pid": 1, "tid": 1, "ts": 0, "dur": 9, "name": "aten::mm", "cat": "cpu_op"}
+    path.write_text(json.dumps({"traceEvents": [event]}), encoding="utf-8")
+    return path
+
+
+def test_an_imported_run_has_a_typed_reason_for_having_no_work(tmp_path: Path, capsys: Any) -> None:
+    imported = gpuprof.import_trace(write_trace(tmp_path / "trace.json"), tmp_path / "imported.gpuprof")
+    status = work_status(imported.meta)
+    assert (status.reason, dict(status.values)) == (Reason.IMPORTED, {"source": imported.meta["imported"]})
+    for command in (["roofline"], ["flamegraph", "--weight", "flops", "-o", str(tmp_path / "a.html")]):
+        assert execute([command[0], str(imported.path), *command[1:]]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        assert missing_work_text(status.to_plain()) in line
+
+
+@pytest.mark.parametrize(
+    ("meta", "reason"),
+    [
+        ({}, Reason.NOT_WANTED),
+        ({"imported": "nsys"}, Reason.IMPORTED),
+        # A program that `gpuprof run --profiler torch` ran can be run again with work.
+        (
+            {"imported": "chrome", "sources": {"torch": SourceStatus.on(Method.OTHER_PROFILER).to_plain()}},
+            Reason.NOT_WANTED,
+        ),
+        ({"sources": {"work": SourceStatus.off(Reason.INTERRUPTED).to_plain()}}, Reason.INTERRUPTED),
+    ],
+)
+def test_missing_work_has_a_typed_reason(meta: dict[str, Any], reason: Reason) -> None:
+    assert work_status(meta).reason is reason
 
 
 def table_with(run: gpuprof.Run, name: str, evidence: Evidence) -> str:

@@ -25,8 +25,8 @@ from gpuprof.analyze.roofline.table import roofline_text
 from gpuprof.analyze.roofline.utilization import Machine, Machines, load_machines, utilization_of
 from gpuprof.errors import RunError
 from gpuprof.record.facts import NoteCode
-from gpuprof.run.facts import notes_of, statuses_of
-from gpuprof.text.facts import method_text, note_text, reason_text
+from gpuprof.run.facts import notes_of, statuses_of, work_status
+from gpuprof.text.facts import method_text, missing_work_text, note_text, reason_text
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -275,11 +275,9 @@ def _add(
 
 def _why_no_work(meta: Mapping[str, Any]) -> str:
     """Return why, with a hint unless the run was recorded with work."""
-    status = statuses_of(meta).get("work")
-    if status is None:
-        return ": record it with gpuprof.profile(model, work=True) or gpuprof run --work"
+    status = work_status(meta)
     if not status.is_on:
-        return f": {reason_text(status.to_plain())}"
+        return f": {missing_work_text(status.to_plain())}"
     why = ": the program did not end in order (killed, or os._exit)"
     return "; ".join([why, *_work_notes(meta), "record it again and let it end"])
 

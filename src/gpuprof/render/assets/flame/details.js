@@ -7,7 +7,7 @@ import { zoomTo } from "./actions.js";
 import { colourFacts } from "./colours.js";
 import { differenceFacts } from "./difference.js";
 import { nameForms, quotedIfBlank } from "./names.js";
-import { ancestors, fullName, kindName, pathText, shownName } from "./nodes.js";
+import { ancestors, fullName, kindName, labelOf, pathText, shownName } from "./nodes.js";
 import { amountText } from "./tree.js";
 
 // Callers shown in the zoom path, and characters of each name.
@@ -101,7 +101,7 @@ export function showCrumbs(app) {
 }
 
 function crumbText(tree, node, length) {
-  const forms = nameForms(shownName(tree, node), kindName(tree, node));
+  const forms = nameForms(shownName(tree, node), kindName(tree, node), labelOf(tree, node));
   const text = forms.find((form) => form.length <= length) ?? forms.at(-1);
   return text.length <= length ? text : elided(text, length);
 }

@@ -4,7 +4,7 @@
 
 import { counted, formatFraction } from "../kit/format.js";
 import { compileQuery } from "../kit/table.js";
-import { quotedIfBlank, signaturesOf, withoutPrefix } from "./names.js";
+import { quotedIfBlank, withoutPrefix } from "./names.js";
 
 // ---- names and paths ----
 
@@ -115,32 +115,33 @@ export function modelNameTest(tree, test) {
   };
 }
 
-// What a list of names shows of each kernel: the shortest of its signatures that no other name in the list
-// is cut down to as well. Other names are shown whole.
-export function tellingNames(tree, nodes) {
-  const used = new Map();
-  const forms = nodes.map((node) => listForms(tree, node));
-  for (const texts of forms) {
-    for (const text of new Set(texts)) used.set(text, (used.get(text) ?? 0) + 1);
-  }
-  return forms.map((texts) => texts.findLast((text) => used.get(text) === 1) ?? texts[0]);
+// The label of a kernel, made of its name by `kernel_labels` in kernel_labels.py; undefined where it is the name.
+export function labelOf(tree, node) {
+  return kindName(tree, node) === "kernel" ? tree.labels.get(tree.name[node]) : undefined;
 }
 
-function listForms(tree, node) {
-  const name = quotedIfBlank(listedName(tree, node));
-  return kindName(tree, node) === "kernel" ? signaturesOf(name) : [name];
+// What a list shows of a node: of kernels the label, of other calls the whole name.
+export function listText(tree, node) {
+  return labelOf(tree, node) ?? quotedIfBlank(listedName(tree, node));
 }
 
 // ---- search: names are few even where nodes are many, so each name is tested once ----
 
 export const NO_SEARCH = { text: "", marks: null, count: 0, calls: 0, ns: 0, share: 0, invalid: false };
 
+// Which names a test finds, as they are in the run or as the pages write them; 1 for each.
+export function matchingNames({ names, labels }, test) {
+  const found = Uint8Array.from(names, (name) => (test(name) || test(withoutPrefix(name)) ? 1 : 0));
+  for (const [name, label] of labels) if (test(label)) found[name] = 1;
+  return found;
+}
+
 // `marks` has a 1 for each matching node. `ns` counts a match inside another match once. A process is no call.
 export function searchTree(tree, text) {
   if (!text) return NO_SEARCH;
   const test = compileQuery(text);
   if (!test) return { ...NO_SEARCH, text, invalid: true };
-  const names = tree.names.map((name) => test(name) || test(withoutPrefix(name)));
+  const names = matchingNames(tree, test);
   const isListedSo = modelNameTest(tree, test);
   const process = tree.kinds.indexOf("process");
   const marks = new Uint8Array(tree.count);

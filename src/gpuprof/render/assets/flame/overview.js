@@ -6,7 +6,7 @@ import { byId, newButton, newElement, setBreakable } from "../kit/page.js";
 import { exactQuery } from "../kit/table.js";
 import { search } from "./actions.js";
 import { formatChange, formatRatio, judgedState, sidesText, SIGNIFICANT } from "./difference.js";
-import { fullListedName, kindName, listedName, rowKey, rowModel, tellingNames } from "./nodes.js";
+import { fullListedName, kindName, listedName, listText, rowKey, rowModel } from "./nodes.js";
 import { amountText } from "./tree.js";
 
 // ---- groups ----
@@ -24,13 +24,7 @@ export function groupByName(tree) {
     addToGroup(tree, group, node);
   }
   const sorted = [...groups.values()].sort((a, b) => b.own - a.own);
-  const texts = tellingNames(
-    tree,
-    sorted.map(({ node }) => node),
-  );
-  sorted.forEach((group, i) => {
-    group.text = texts[i];
-  });
+  for (const group of sorted) group.text = listText(tree, group.node);
   return sorted;
 }
 

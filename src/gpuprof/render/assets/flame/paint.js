@@ -6,7 +6,7 @@ import { ROW_HEIGHT, zoomedDepth } from "./cells.js";
 import { HATCHED, nodeColour } from "./colours.js";
 import { changeFigures, changeMark, stateOf } from "./difference.js";
 import { nameForms } from "./names.js";
-import { kindName, shownName } from "./nodes.js";
+import { kindName, labelOf, shownName } from "./nodes.js";
 import { amountText } from "./tree.js";
 
 // Opacity of a cell and of its label: what a search left out, and the rows above the zoomed node.
@@ -115,7 +115,7 @@ function formsOf(app, node) {
   const { tree, forms } = app;
   const key = tree.name[node] * tree.kinds.length + tree.kind[node];
   let found = forms.get(key);
-  if (!found) forms.set(key, (found = nameForms(shownName(tree, node), kindName(tree, node))));
+  if (!found) forms.set(key, (found = nameForms(shownName(tree, node), kindName(tree, node), labelOf(tree, node))));
   return found;
 }
 

@@ -63,7 +63,8 @@ export async function loadTree() {
   const parent = restoreParent(columns.up);
   // `views` are ways to weigh the cells, see applyView; `states` name the verdicts of a difference. `recorded` are
   // the calls of the run, since the tree may show a pair of them as one; `recordedOld` is null for one run.
-  const facts = { count, kinds, names, views, first, colourings, states, recorded, recordedOld };
+  const labels = new Map(head.labels); // of kernels' names, by their place in `names`
+  const facts = { count, kinds, names, labels, views, first, colourings, states, recorded, recordedOld };
   return noteModels({ ...facts, columns, kind, name, calls, threads, parent });
 }
 

@@ -107,6 +107,7 @@ function decodeTimeline(buffer, head) {
     rows,
     duration,
     names: head.names,
+    labels: new Map(head.labels), // see loadTree
     tracks: head.tracks,
     start: restoreStarts(gap, duration, rows, head.base),
     busy: runningSums(duration),

@@ -139,12 +139,12 @@ export function showRange(app) {
   byId("range-rows").replaceChildren(...totals.slice(0, RANGE_ROWS).map(rangeRow));
 }
 
-function rangeRow({ name, kind, own, total, calls }) {
+function rangeRow({ name, text, kind, own, total, calls }) {
   const row = newElement("tr");
-  const head = rowHead();
-  setBreakable(head, quotedIfBlank(kind === "backward" ? withoutPrefix(name) : name));
+  const head = rowHead(undefined, name);
+  setBreakable(head, text);
   const figures = [formatDuration(own), formatDuration(total), formatCount(calls)];
-  row.append(head, newElement("td", kind, "words"), ...figures.map((text) => newElement("td", text)));
+  row.append(head, newElement("td", kind, "words"), ...figures.map((figure) => newElement("td", figure)));
   return row;
 }
 

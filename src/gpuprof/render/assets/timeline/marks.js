@@ -1,8 +1,7 @@
 // Marked slices: those that a search found, or the calls of a selected cell. `before[i]` is how many of the slices
 // before i are marked, so one subtraction counts those in a block.
 
-import { withoutPrefix } from "../flame/names.js";
-import { kindName, listedName, modelNameTest } from "../flame/nodes.js";
+import { kindName, listText, matchingNames, modelNameTest } from "../flame/nodes.js";
 import { cellOfNode, fullTree, nodesOfCell } from "../flame/recursion.js";
 import { compileQuery } from "../kit/table.js";
 import { lowerBound } from "./rows.js";
@@ -17,7 +16,7 @@ function newMarks(timeline, isSearch, marked, text) {
 function searchMarks(app) {
   const { timeline, found } = app;
   const test = found.invalid ? null : compileQuery(found.text);
-  const names = Uint8Array.from(timeline.names, (name) => (test && (test(name) || test(withoutPrefix(name))) ? 1 : 0));
+  const names = matchingNames(timeline, test ?? (() => false));
   const isListedSo = test ? modelNameTest(fullTree(app), test) : () => false;
   const { name, node } = timeline.classes;
   const marked = name.map((id, number) => (names[id] || (node[number] >= 0 && isListedSo(node[number])) ? 1 : 0));
@@ -30,7 +29,7 @@ function callMarks(app, node) {
   const marked = new Uint8Array(timeline.classes.count);
   for (const each of nodesOfCell(app, node)) markClasses(timeline.classes, fullTree(app), each, marked);
   const isShared = marked.some((isMarked, number) => isMarked && timeline.cellsOfClass[number] > 1);
-  return { ...newMarks(timeline, false, marked, listedName(tree, node)), isShared };
+  return { ...newMarks(timeline, false, marked, listText(tree, node)), isShared };
 }
 
 function markClasses(classes, tree, node, marked) {

@@ -7,7 +7,7 @@ import { byId, exposed, listen, press } from "../kit/page.js";
 import { bindTimelineDetails, showRange, showSlice, sliceDepth, sliceKind } from "./details.js";
 import { bindTimeline } from "./input.js";
 import { cellOfSlice, refreshMarks } from "./marks.js";
-import { drawTimeline } from "./paint.js";
+import { drawnSliceText, drawTimeline, lanesSurface } from "./paint.js";
 import { blockHides, collectBlocks, linesInSight, parentSlice, rowOf, SLICE_HEIGHT, sliceName } from "./rows.js";
 import { createTimeline, isWholeTime, selectSlice, setRange, setTime } from "./state.js";
 import { rangeTotals } from "./totals.js";
@@ -123,6 +123,7 @@ function plainSlice(app, slice) {
 
 function visibleBlocks(app) {
   const { timeline, time, lanes } = app;
+  const surface = lanesSurface(app);
   return linesInSight(timeline, lanes.scrollTop, lanes.clientHeight).flatMap((line) => {
     if (line.kind !== "row") return [];
     return collectBlocks(timeline, line.row, time, lanes.clientWidth).map((block) => ({
@@ -132,6 +133,7 @@ function visibleBlocks(app) {
       width: block.right - block.left,
       y: line.top - lanes.scrollTop,
       height: SLICE_HEIGHT,
+      text: drawnSliceText(app, surface, block),
     }));
   });
 }

@@ -8,6 +8,7 @@ import { formatDuration, formatInstant, threeDigits } from "../kit/format.js";
 import { refreshMarks } from "./marks.js";
 import {
   CHART_HEIGHT,
+  blockHides,
   collectBlocks,
   linesInSight,
   lowerBound,
@@ -37,7 +38,7 @@ export function drawTimeline(app) {
   paintRuler(app);
 }
 
-function lanesSurface(app) {
+export function lanesSurface(app) {
   const { lanes, lanesCanvas } = app;
   const surface = {
     width: lanes.clientWidth,
@@ -158,6 +159,13 @@ function paintBlock(app, surface, block, style, y) {
   paintSliceLabel(app, context, style.slice, left + PADDING, y + SLICE_HEIGHT / 2, width - 2 * PADDING);
 }
 
+// What a block has room for of its slice's name.
+export function drawnSliceText(app, surface, block) {
+  const { width } = snapped(surface, block);
+  if (blockHides(block) || width < SMALLEST_LABEL) return "";
+  return fitText(surface.context, sliceForms(app, block.first), width - 2 * PADDING);
+}
+
 function paintSliceLabel(app, context, slice, x, y, room) {
   const text = fitText(context, sliceForms(app, slice), room);
   if (!text) return;
@@ -176,7 +184,8 @@ function sliceForms(app, slice) {
   if (!found) {
     const kind = app.tree.kinds[timeline.classes.kind[number]];
     const name = quotedIfBlank(timeline.names[timeline.classes.name[number]]);
-    sliceTexts.set(number, (found = nameForms(kind === "backward" ? withoutPrefix(name) : name, kind)));
+    const label = timeline.labels.get(timeline.classes.name[number]);
+    sliceTexts.set(number, (found = nameForms(kind === "backward" ? withoutPrefix(name) : name, kind, label)));
   }
   return found;
 }

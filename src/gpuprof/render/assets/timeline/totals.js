@@ -1,5 +1,6 @@
 // The totals of a range of time by name.
 
+import { quotedIfBlank, withoutPrefix } from "../flame/names.js";
 import { hasModelName, rowKey, rowModel, underRoot } from "../flame/nodes.js";
 import { fullTree } from "../flame/recursion.js";
 import { firstEndingAfter } from "./rows.js";
@@ -79,7 +80,7 @@ export function rangeTotals(app, { low, high }) {
     const kind = app.tree.kinds[classes.kind[number]];
     const model = kind === "layer" && classes.node[number] >= 0 ? rowModel(tree, classes.node[number]) : 0;
     const key = rowKey({ names: timeline.names, kinds: tree.kinds }, model, classes.name[number], classes.kind[number]);
-    const group = groups.get(key) ?? { name: classListName(app, number), kind, own: 0, total: 0, calls: 0 };
+    const group = groups.get(key) ?? { ...classTexts(app, number, kind), kind, own: 0, total: 0, calls: 0 };
     group.own += own[number];
     group.calls += calls[number];
     if (timeline.outermost[number]) group.total += ns[number];
@@ -88,11 +89,12 @@ export function rangeTotals(app, { low, high }) {
   return [...groups.values()].sort((a, b) => b.own - a.own || b.total - a.total);
 }
 
-function classListName(app, number) {
-  const {
-    names,
-    classes: { name, node },
-  } = app.timeline;
+// What the row of a class shows, and its whole name.
+function classTexts(app, number, kind) {
+  const { names, labels, classes } = app.timeline;
   const tree = fullTree(app);
-  return node[number] >= 0 && hasModelName(tree, node[number]) ? underRoot(tree, node[number]) : names[name[number]];
+  const node = classes.node[number];
+  const full = node >= 0 && hasModelName(tree, node) ? underRoot(tree, node) : names[classes.name[number]];
+  const label = kind === "kernel" ? labels.get(classes.name[number]) : undefined;
+  return { name: full, text: label ?? quotedIfBlank(kind === "backward" ? withoutPrefix(full) : full) };
 }
