@@ -237,7 +237,7 @@ class Outputs:
 def test_nan_is_found_when_told_to_check() -> None:
     bad = {"logits": [np.ones(3), np.array([1.0, math.nan])]}
     for settings, expected in (
-        (Settings(check_outputs=True), "NaN in the output['logits'][1]"),
+        (Settings(check_outputs=True), "NaN in the output logits[1]"),
         (Settings(), None),
     ):
         call = Outputs(bad)

@@ -31,13 +31,13 @@ def simulated(*launches: Callable[[int], float], batch_size: int | None = None, 
         measured = measure(SimulatedSystem(clock, duration), chosen, clock=clock)
         made.append(Launch(position, replace(measured, machine=None), measured.failure, {"load_s": 0.5}))
     return Result(
-            name="it",
-            description=None,
-            settings=chosen,
-            launches=tuple(made),
-            environment=describe_environment(),
-            batch_size=batch_size,
-        )
+        name="it",
+        description=None,
+        settings=chosen,
+        launches=tuple(made),
+        environment=describe_environment(),
+        batch_size=batch_size,
+    )
 
 
 def test_quantiles_are_seconds_or_none() -> None:

@@ -26,11 +26,11 @@ from gpuprof.bench.frameworks import make_system
 from gpuprof.bench.frameworks.base import FrameworkSystem
 from gpuprof.bench.frameworks.protocol import MemoryReading, System
 from gpuprof.bench.measure.callable import CallableSystem
-from gpuprof.bench.measure.checks import InputGuard, check_outputs, first_inference
 from gpuprof.bench.measure.host import UsageMeter
 from gpuprof.bench.measure.measure import MeasuringLoop
 from gpuprof.bench.measure.measurement import ENDED_EARLY, Measurement
 from gpuprof.bench.measure.memory import memory_failures
+from gpuprof.bench.measure.outputs import InputGuard, check_outputs
 from gpuprof.bench.models.importing import find_named
 from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.workers.events import Described, Event, Found, MeasurementDone, Samples, Send, State
@@ -150,7 +150,7 @@ class _Batch:
         guard = InputGuard(system)
         system.reset_peak()
         begin_s = time.monotonic()
-        outputs = first_inference(system)
+        outputs = system.first_inference()
         self._extra |= {"first_call_s": time.monotonic() - begin_s, "compile_s": system.compile_s}
         self._describe()
         self._first_memory = system.memory()
