@@ -11,13 +11,12 @@ import pytest
 from batches import batch_of
 
 from gpuprof.bench.benchmark_run import Request
-from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.config import JobSettings, SystemSpec
 from gpuprof.bench.results import files as results
 from gpuprof.bench.results.finding import Finding
+from gpuprof.bench.results.result import SessionResult
 from gpuprof.bench.workers.events import Event, State
-from gpuprof.bench.workers.job import JobSettings
 from gpuprof.bench.workers.schedule import RunEvent
-from gpuprof.bench.workers.session import SessionResult
 from gpuprof.cli import bench as command
 from gpuprof.cli.main import EXIT_BROKEN_PIPE, execute
 from gpuprof.cli.seldom_lines import SeldomLines

@@ -138,7 +138,7 @@ def _measurement(name: str, run: int, size: int, settings: dict[str, Any]) -> di
     warmup |= {"settled": not is_noisy, "settled_after": None if is_noisy else 12, "drift": 0.004}
     return {
         "settings": settings,
-        "wall_ns": wall,
+        "samples_ns": wall,
         "enqueue_ns": [each // 4 for each in wall] if name == "on_gpu" else None,
         "calls_per_sample": 1,
         "warmup": warmup,

@@ -7,12 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from gpuprof.bench.config import Settings
+from gpuprof.bench.config import JobSettings, Settings
 from gpuprof.bench.frameworks.protocol import SystemDescription
 from gpuprof.bench.measure.measurement import Measurement
-from gpuprof.bench.results.result import Launch
-from gpuprof.bench.workers.job import JobSettings
-from gpuprof.bench.workers.session import BatchResult
+from gpuprof.bench.results.result import BatchResult, Launch
 
 
 def batch_of(*launches: list[float], batch_size: int = 4, **extra: Any) -> BatchResult:
@@ -22,7 +20,7 @@ def batch_of(*launches: list[float], batch_size: int = 4, **extra: Any) -> Batch
     for number, samples in enumerate(launches, 1):
         measured = Measurement(
             settings=Settings(),
-            wall_ns=np.array([round(each * 1e6) for each in samples], dtype=np.int64),
+            samples_ns=np.array([round(each * 1e6) for each in samples], dtype=np.int64),
             enqueue_ns=None,
             calls_per_sample=1,
             warmup=None,

@@ -11,9 +11,8 @@ from batches import batch_of
 
 from gpuprof.bench.compare.plan import CampaignPlan, Variant
 from gpuprof.bench.compare.runner import CampaignResult, VariantResult
-from gpuprof.bench.config import SystemSpec
-from gpuprof.bench.workers.job import JobSettings
-from gpuprof.bench.workers.session import SessionResult
+from gpuprof.bench.config import JobSettings, SystemSpec
+from gpuprof.bench.results.result import SessionResult
 from gpuprof.errors import BenchmarkError
 
 Milliseconds = Sequence[list[float]]

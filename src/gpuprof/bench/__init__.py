@@ -12,7 +12,6 @@ if TYPE_CHECKING:
     from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant, read_suite
     from gpuprof.bench.compare.run import run_comparison
     from gpuprof.bench.config import SystemSpec
-    from gpuprof.bench.measure.startup import measure_startup
     from gpuprof.bench.models.data import Pipeline
     from gpuprof.bench.models.recipes import RECIPES, Recipe, with_recipe
     from gpuprof.bench.results.files import read_results
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
         run_benchmark_suite,
         run_inference_benchmark,
     )
+    from gpuprof.bench.workers.startup import measure_startup
 
 _PLACES = {
     "RECIPES": "models.recipes",
@@ -36,7 +36,7 @@ _PLACES = {
     "Variant": "compare.plan",
     "compare_layers": "accuracy.layers",
     "compare_outputs": "accuracy.outputs_comparison",
-    "measure_startup": "measure.startup",
+    "measure_startup": "workers.startup",
     "read_results": "results.files",
     "read_suite": "compare.plan",
     "run_benchmark_suite": "suite",

@@ -9,14 +9,14 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gpuprof import _native
-from gpuprof.bench.config import Settings, SystemSpec
+from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.facts import Diagnostic
 from gpuprof.bench.measure.callable import CallableSystem
 from gpuprof.bench.measure.host import describe_environment
 from gpuprof.bench.measure.measure import measure
 from gpuprof.bench.models.importing import name_of
 from gpuprof.bench.results.result import Launch, Result
-from gpuprof.bench.workers.job import FactorySpec, JobSettings, encode_job
+from gpuprof.bench.workers.job import FactorySpec, encode_job
 from gpuprof.bench.workers.schedule import INTERRUPTED, TIME_LIMIT_S, ProcessRun, Schedule
 from gpuprof.bench.workers.session import Session
 from gpuprof.errors import BenchmarkError

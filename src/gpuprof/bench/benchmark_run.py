@@ -9,17 +9,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuprof.bench.config import Settings, SystemSpec
+from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.failures import DoesNotFitError
 from gpuprof.bench.measure.scaling import ProbeOutcome, largest_batch
-from gpuprof.bench.measure.startup import measure_startup
 from gpuprof.bench.results.files import ResultFiles, Stamp, document_of, row_of, to_csv, to_json
 from gpuprof.bench.results.finding import Finding
+from gpuprof.bench.results.result import SessionResult
 from gpuprof.bench.results.target import LatencyTarget
 from gpuprof.bench.results.text import to_markdown
-from gpuprof.bench.workers.job import JobSettings
 from gpuprof.bench.workers.schedule import Watcher, ignore
-from gpuprof.bench.workers.session import Session, SessionResult
+from gpuprof.bench.workers.session import Session
+from gpuprof.bench.workers.startup import measure_startup
 from gpuprof.errors import GpuprofError
 from gpuprof.stats.quantiles import samples_needed
 

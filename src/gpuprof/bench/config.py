@@ -6,9 +6,8 @@ Plain values, since they go to worker processes as JSON.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Literal
 
 from gpuprof.errors import BenchmarkError
 
@@ -65,17 +64,6 @@ class Settings:
                 "caches='cold' with mode='throughput': a window of calls is warm; take latency"
             )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return asdict(self)
-
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Settings:
-        """Return the settings of `to_dict()`. Raises BenchmarkError."""
-        from gpuprof.bench.serialization import from_plain
-
-        return from_plain(data, cls, "the settings")
-
 
 def settings_for(iterations: int | None, warmup: int | None, duration_s: float | None) -> Settings:
     """Return the settings of a command; a short duration limits the warm-up to twice it, 2 s at the least."""
@@ -123,6 +111,18 @@ class SystemSpec:
     trust_pickle: bool = False
     recipe: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        return asdict(self)
+
+@dataclass(frozen=True, slots=True)
+class JobSettings:
+    """What one process run does with its system, batch size after batch size.
+
+    `memory_budget_bytes` is the most that a batch may take, None for what the machine has. `profile` is the
+    folder of a run to record instead of measuring, `profile_work` whether its FLOPs and bytes are counted.
+    """
+
+    batch_sizes: tuple[int, ...] = (1,)
+    measuring: Settings = field(default_factory=Settings)
+    memory_budget_bytes: int | None = None
+    profile: str | None = None
+    profile_work: bool = False
+    only_first_answer: bool = False

@@ -25,11 +25,14 @@ T = TypeVar("T")
 
 
 def to_plain(value: Any) -> Any:
-    """Return dataclasses, enums, arrays and containers of them as dictionaries, lists, numbers and texts.
+    """Return dataclasses, enums, arrays and containers of them as what JSON knows; NaN and infinity are None.
 
     Raises TypeError for what has no such form.
     """
-    return msgspec.to_builtins(value, enc_hook=_plain)
+    try:
+        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_plain))
+    except UnicodeEncodeError:  # a path that is no UTF-8
+        return msgspec.to_builtins(value, enc_hook=_plain, str_keys=True)
 
 
 def from_plain(data: Any, kind: type[T], what: str = "") -> T:

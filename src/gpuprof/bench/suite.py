@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof.bench.benchmark_run import now, stamp_of
-from gpuprof.bench.config import DEVICES, DTYPES, Settings, SystemSpec
+from gpuprof.bench.config import DEVICES, DTYPES, JobSettings, Settings, SystemSpec
 from gpuprof.bench.frameworks import make_system
 from gpuprof.bench.results.files import FORMATS, ResultFiles, document_of, row_of, to_csv, to_json
+from gpuprof.bench.results.result import BatchResult, SessionResult
 from gpuprof.bench.results.text import notes_of, results_table, title_of, to_markdown
 from gpuprof.bench.validation import check_spec
-from gpuprof.bench.workers.job import JobSettings
 from gpuprof.bench.workers.launcher import refuse_in_worker
-from gpuprof.bench.workers.session import BatchResult, Session, SessionResult
+from gpuprof.bench.workers.session import Session
 from gpuprof.errors import BenchmarkError, GpuprofError
 
 PathText = str | os.PathLike[str]

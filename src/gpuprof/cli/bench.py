@@ -53,9 +53,9 @@ class BenchOptions(MeasuringOptions):
     def request(self) -> Request:
         """Return the request. Raises GpuprofError for what cannot work; no process is started."""
         from gpuprof.bench.benchmark_run import Request
+        from gpuprof.bench.config import JobSettings
         from gpuprof.bench.models.recipes import with_recipe
         from gpuprof.bench.validation import check_spec
-        from gpuprof.bench.workers.job import JobSettings
 
         spec, target, measuring = self.spec(self.model), self.target(), self.measuring()
         if self.recipe is not None:

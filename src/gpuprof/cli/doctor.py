@@ -66,7 +66,7 @@ def doctor(
 
 def _print_self_check(seconds: float | None, campaigns: int | None, as_json: bool) -> None:
     """Show what comparisons are worth here; after Ctrl-C what there is of it."""
-    from gpuprof.bench.measure.self_check import SECONDS, self_check
+    from gpuprof.bench.self_check import SECONDS, self_check
 
     whole_s = SECONDS if seconds is None else seconds
     about = f"{whole_s:.0f} seconds" if campaigns is None else f"{campaigns} comparisons"

@@ -21,11 +21,10 @@ from gpuprof.bench.compare.document import ComparisonSummary
 from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
 from gpuprof.bench.compare.run import Finished, carry_out, file_name, run_comparison
 from gpuprof.bench.compare.runner import Campaign, Entry, Journal, mark_finished
-from gpuprof.bench.config import Settings, SystemSpec
+from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.facts import note
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.bench.workers.events import Described, State
-from gpuprof.bench.workers.job import JobSettings
 from gpuprof.bench.workers.schedule import RunEvent
 from gpuprof.bench.workers.session import Session
 from gpuprof.cli.compare import _exit as exit_for

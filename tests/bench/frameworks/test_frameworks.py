@@ -13,7 +13,6 @@ import pytest
 
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.frameworks import framework_name, make_system, wrap_model
-from gpuprof.bench.measure.checks import first_inference
 from gpuprof.bench.models.sources import build_torch, parse_model
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 
@@ -131,7 +130,7 @@ def test_a_file_of_torchscript_and_one_of_torch_export(tmp_path: Path) -> None:
     assert system._example_shape() == (6,)
     system.prepare(2)
     with pytest.raises(BenchmarkError, match=r"model\.pt2 in torch-export failed on inputs of 2x6"):
-        first_inference(system)
+        system.first_inference()
 
 
 def test_a_saved_module_needs_trust_and_weights_alone_are_no_model(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import pytest
 
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.frameworks import FRAMEWORKS, make_system, wrap_model
-from gpuprof.bench.measure.checks import first_inference
 from gpuprof.bench.models.recipes import RECIPES, RecipeChoice, batch_sizes, parse_recipe, with_recipe
 from gpuprof.bench.serialization import decode, encode, to_plain
 from gpuprof.errors import BenchmarkError, UnavailableError
@@ -80,7 +79,7 @@ def made(network: str, recipe: str | None) -> Any:
 
 def answers(system: Any, size: int = 4) -> Any:
     system.prepare(size)
-    outputs = first_inference(system)
+    outputs = system.first_inference()
     return np.asarray(outputs[0] if isinstance(outputs, list) else outputs.detach().float())
 
 

@@ -30,7 +30,14 @@ def simulated(*launches: Callable[[int], float], batch_size: int | None = None, 
         clock = FakeClock()
         measured = measure(SimulatedSystem(clock, duration), chosen, clock=clock)
         made.append(Launch(position, replace(measured, machine=None), measured.failure, {"load_s": 0.5}))
-    return Result("it", None, chosen, tuple(made), describe_environment(), batch_size=batch_size)
+    return Result(
+        name="it",
+        description=None,
+        settings=chosen,
+        launches=tuple(made),
+        environment=describe_environment(),
+        batch_size=batch_size,
+    )
 
 
 def test_quantiles_are_seconds_or_none() -> None:
@@ -75,7 +82,7 @@ def test_launches_of_other_lengths_weigh_the_same_and_a_cut_one_as_it_got_on() -
     result = simulated(lambda call: MS, lambda call: 3 * MS)
     long, short = result.launches
     assert short.measurement is not None
-    few = replace(short.measurement, wall_ns=short.measurement.wall_ns[:100])
+    few = replace(short.measurement, samples_ns=short.measurement.samples_ns[:100])
     uneven = replace(result, launches=(long, replace(short, measurement=few)))
     assert uneven.summary is not None
     assert uneven.summary.mean == pytest.approx(0.002)

@@ -16,17 +16,17 @@ import pytest
 from batches import batch_of
 
 import gpuprof.bench
-from gpuprof.bench.config import Settings, SystemSpec
+from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.measure import energy, memory
 from gpuprof.bench.measure.memory import host_peak_bytes, host_resident_bytes, parse_bytes
-from gpuprof.bench.measure.startup import startup_of
 from gpuprof.bench.results import files as results
 from gpuprof.bench.results.files import COLUMNS, ResultFiles, Stamp, document_of, row_of, to_csv, to_json
+from gpuprof.bench.results.result import SessionResult
 from gpuprof.bench.results.text import energy_notes, notes_of, results_table, to_markdown
 from gpuprof.bench.workers import measuring
 from gpuprof.bench.workers.events import State
-from gpuprof.bench.workers.job import JobSettings
-from gpuprof.bench.workers.session import Session, SessionResult
+from gpuprof.bench.workers.session import Session
+from gpuprof.bench.workers.startup import startup_of
 from gpuprof.errors import BenchmarkError
 from gpuprof.record.device_sampler import METRICS, pack_head, pack_record
 from gpuprof.record.facts import Method, SourceStatus

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from gpuprof.bench.config import Settings, SystemSpec
+from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.failures import (
     SMALLER_BATCHES,
     SMALLER_OR_BUDGET,
@@ -24,11 +24,10 @@ from gpuprof.bench.failures import (
 from gpuprof.bench.measure.memory import bytes_as_asked, memory_kills, parse_bytes
 from gpuprof.bench.workers import launcher
 from gpuprof.bench.workers.events import Event, Samples, State, encode_event
-from gpuprof.bench.workers.job import JobSettings
 from gpuprof.bench.workers.launcher import ProcessExit, _Listener
-from gpuprof.bench.workers.samples import SampleSender, SamplesSoFar
+from gpuprof.bench.workers.measuring import SampleSender
 from gpuprof.bench.workers.schedule import RunEvent
-from gpuprof.bench.workers.session import Session
+from gpuprof.bench.workers.session import Session, measurement_so_far
 
 MODELS = Path(__file__).parents[2] / "support" / "bench_models.py"
 SETTINGS = JobSettings((1,), Settings(iterations=20, warmup=1))
@@ -185,23 +184,19 @@ def test_samples_are_sent_at_once_and_then_every_second() -> None:
     sent: list[Any] = []
     now = 0.0
     sender = SampleSender(sent.append, 4, lambda: now)
-    so_far = SamplesSoFar()
     for now in (0.0, 0.4, 0.9, 1.0, 1.5):
         sender.progress([round(now * 10)], None, 2)
     assert [each.wall_ns for each in sent] == [[0], [4, 9, 10]]
-    for each in sent:
-        so_far.take(each)
-    found = so_far.measurement(Settings(), "it hangs", "failure")
-    assert found is not None
-    assert (found.wall_ns.tolist(), found.enqueue_ns, found.calls, found.failure) == (
+    found = measurement_so_far(sent, Settings(), "it hangs", "failure")
+    assert (found.samples_ns.tolist(), found.enqueue_ns, found.calls, found.failure) == (
         [0, 4, 9, 10], None, 8, "it hangs",
     )  # fmt: skip
-    assert SamplesSoFar().measurement(Settings(), "", "failure") is None
+    assert len(measurement_so_far([], Settings(), "", "failure").samples_ns) == 0
 
 
 PARENT = """
 import sys
-from gpuprof.bench.workers.job import JobSettings
+from gpuprof.bench.config import JobSettings
 from gpuprof.bench.workers.schedule import RunEvent
 from gpuprof.bench.workers.session import Session
 from gpuprof.bench.config import SystemSpec

@@ -16,14 +16,14 @@ import pytest
 
 import gpuprof
 from gpuprof.bench.benchmark import CallablePlan, run_callables
-from gpuprof.bench.config import Settings, SystemSpec
+from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.failures import DoesNotFitError, Failure, FailureCode, TimeLimitError, failure_of
 from gpuprof.bench.frameworks.protocol import SystemDescription
 from gpuprof.bench.models.importing import WORKER_VARIABLE, find_named, name_of
 from gpuprof.bench.results.result import Result
 from gpuprof.bench.workers import launcher, schedule
 from gpuprof.bench.workers.events import Described, Event, Failed, Found, State, decode_event, encode_event
-from gpuprof.bench.workers.job import FactorySpec, JobSettings, MeasureJob, decode_job, encode_job
+from gpuprof.bench.workers.job import FactorySpec, MeasureJob, decode_job, encode_job
 from gpuprof.bench.workers.schedule import ProcessRun, RunEvent, Schedule, run_order
 from gpuprof.errors import BenchmarkError
 
@@ -123,7 +123,7 @@ def test_a_process_that_hangs_is_ended_with_its_children_and_keeps_its_samples(
         assert run.failure.code is FailureCode.TIME_LIMIT
         launch = done.launch(run)
         assert launch.measurement is not None
-        assert len(launch.measurement.wall_ns) > 0
+        assert len(launch.measurement.samples_ns) > 0
         assert os.read(reader, 100) == b"alive"
         # The end of the file: the child that held it open is gone too.
         assert select.select([reader], [], [], 20)[0]
@@ -147,7 +147,7 @@ def test_an_interrupt_keeps_the_launches_that_are_done() -> None:
 def test_benchmark_in_launches_finds_functions_by_name() -> None:
     result = gpuprof.benchmark(launched.add, launched.two_numbers, iterations=30, warmup=2, launches=2)
     assert len(result.samples) == 60
-    assert [len(each.wall_ns) for each in result.measurements] == [30, 30]
+    assert [len(each.samples_ns) for each in result.measurements] == [30, 30]
     assert result.name == "add"
     assert not result.in_process
     assert "one_process_run" not in {warning.code for warning in result.warnings}

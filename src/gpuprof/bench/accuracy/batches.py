@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.bench.accuracy.arrays import named_arrays
-from gpuprof.bench.measure.outputs import as_array
+from gpuprof.bench.measure.outputs import as_array, named_arrays
 from gpuprof.errors import BenchmarkError
 
 if TYPE_CHECKING:

@@ -2,20 +2,19 @@
 """What two variants answer where outputs are scores of classes, counted batch by batch.
 
 Two classes of scores or more, (samples, classes); the answer is the first of the largest. A sample with a NaN
-among its scores has no answer: it counts as wrong, and agrees with nothing.
+among its scores has no answer: it counts as wrong, and agrees with nothing. Classes may have exchanged their
+answers, as after a wrong list of classes or rows put back wrongly.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.bench.accuracy.label_permutation import ScoreColumns, pairs_of, swapped_classes
-from gpuprof.bench.accuracy.locations import plain
 from gpuprof.errors import BenchmarkError
 from gpuprof.stats.proportions import Change, PairedCounts, change_of, mcnemar
 from gpuprof.stats.quantiles import CONFIDENCE
@@ -26,132 +25,33 @@ if TYPE_CHECKING:
 
     Floats = npt.NDArray[np.float64]
     Integers = npt.NDArray[np.int64]
-    from gpuprof.bench.accuracy.label_permutation import SwappedClasses
 
+Confusion = Mapping[tuple[int, int], int]
 
 TOP = 5
 NO_ANSWER = -1
+# All pairs of columns are held: 32 MiB of doubles.
+_MOST_CLASSES = 2_048
+# A column has moved where the other's place fits it so much better, in squares of distances.
+_CLEARLY_NEARER = 0.25
 
 
-class _PredictionCounts:
-    """What one variant answered."""
+@dataclass(frozen=True, slots=True)
+class SwappedClasses:
+    """Two classes whose answers the optimized variant exchanges.
 
-    def __init__(self) -> None:
-        self.confusion: Counter[tuple[int, int]] = Counter()
-        self.in_top = self.without_answer = 0
+    `first_moved` of `first_count` samples that the baseline calls `first` are called `second`, and the other
+    way round. `by_scores` says that their columns of scores are exchanged too, which shows without any
+    sample of these classes; None where there are too many classes to look.
+    """
 
-    def add(self, answers: Integers, top: Integers | None, labels: Integers | None) -> None:
-        self.without_answer += int((answers == NO_ANSWER).sum())
-        if labels is None:
-            return
-        self.confusion.update(pairs_of(labels, answers))
-        if top is not None:
-            self.in_top += int((top == labels[:, None]).any(axis=1).sum())
-
-
-class ClassificationSum:
-    """Counts over batches of scores, with labels in every batch or in none."""
-
-    def __init__(self, output: str, classes: int, names: tuple[str, ...] | None = None) -> None:
-        self.output, self.classes, self._names = output, classes, names
-        # Of five classes everything is among the first five: that tells nothing.
-        self._has_top = classes > TOP
-        self._samples = self._same = self._shared = 0
-        self._answers: Counter[tuple[int, int]] = Counter()
-        self._columns = ScoreColumns(classes)
-        self._baseline, self._optimized = _PredictionCounts(), _PredictionCounts()
-        self._paired: Integers | None = None
-
-    def add(self, baseline: Any, optimized: Any, labels: Any = None) -> None:
-        """Add a batch. Raises BenchmarkError for labels that are no classes."""
-        old, new = (np.asarray(each, dtype=np.float64) for each in (baseline, optimized))
-        if not len(old):
-            return
-        known = None if labels is None else self._checked(np.asarray(labels))
-        self._columns.add(old, new)
-        answers, top = (_answers(old), _answers(new)), (self._top(old), self._top(new))
-        self._answers.update(pairs_of(*answers))
-        self._samples += len(old)
-        self._same += int(((answers[0] == answers[1]) & (answers[0] != NO_ANSWER)).sum())
-        if top[0] is not None and top[1] is not None:
-            answered = (answers[0] != NO_ANSWER) & (answers[1] != NO_ANSWER)
-            shared = (top[0][:, :, None] == top[1][:, None, :]).any(axis=2).sum(axis=1)
-            self._shared += int(shared[answered].sum())
-        for counts, answer, best in zip((self._baseline, self._optimized), answers, top, strict=True):
-            counts.add(answer, best, known)
-        if known is not None:
-            self._add_paired(known, answers[0] == known, answers[1] == known)
-
-    def _checked(self, labels: npt.NDArray[Any]) -> Integers:
-        wrong = labels[(labels < 0) | (labels >= self.classes)]
-        if len(wrong):
-            raise BenchmarkError(
-                f"label {int(wrong[0])} is none of the {self.classes} classes of {self.output} "
-                f"(0 to {self.classes - 1}): the labels belong to other classes than the outputs"
-            )
-        return labels.astype(np.int64)
-
-    def _top(self, scores: Floats) -> Integers | None:
-        """Return the classes of the five largest scores, the smaller number first where they are equal."""
-        if not self._has_top:
-            return None
-        order: Integers = np.argsort(-scores, axis=1, kind="stable")[:, :TOP]
-        order[np.isnan(scores).any(axis=1)] = NO_ANSWER
-        return order
-
-    def _add_paired(self, labels: Integers, old: npt.NDArray[np.bool_], new: npt.NDArray[np.bool_]) -> None:
-        if self._paired is None:
-            self._paired = np.zeros((self.classes, 4), dtype=np.int64)
-        column = np.where(old, np.where(new, 0, 1), np.where(new, 2, 3))
-        np.add.at(self._paired, (labels, column), 1)
-
-    def result(self, margin: float) -> Classification:
-        """Return the figures. `margin` is the change of accuracy that is of no matter."""
-        per_class = self._class_figures()
-        totals = None if self._paired is None else PairedCounts(*self._paired.sum(axis=0).tolist())
-        return Classification(
-            output=self.output,
-            classes=self.classes,
-            names=self._names,
-            samples=self._samples,
-            top1_agreement=self._same / self._samples,
-            top5_agreement=self._shared / (TOP * self._samples) if self._has_top else None,
-            baseline=self._variant(self._baseline, None if totals is None else totals.baseline, per_class, 0),
-            optimized=self._variant(
-                self._optimized, None if totals is None else totals.optimized, per_class, 1
-            ),
-            change=None if totals is None else change_of(totals, margin),
-            per_class=per_class,
-            swapped=swapped_classes(self._answers, self._columns),
-        )
-
-    def _class_figures(self) -> tuple[ClassFigures, ...]:
-        if self._paired is None:
-            return ()
-        return class_figures(self._paired, self._baseline.confusion, self._optimized.confusion)
-
-    def _variant(
-        self,
-        counts: _PredictionCounts,
-        accuracy: float | None,
-        per_class: tuple[ClassFigures, ...],
-        side: int,
-    ) -> ClassificationFigures:
-        has_top = self._has_top and accuracy is not None
-        return ClassificationFigures(
-            without_answer=counts.without_answer,
-            accuracy=accuracy,
-            top5_accuracy=counts.in_top / self._samples if has_top else None,
-            **macro_figures(per_class, side),
-        )
-
-
-def _answers(scores: Floats) -> Integers:
-    found: Integers = np.argmax(scores, axis=1)
-    return np.where(np.isnan(scores).any(axis=1), NO_ANSWER, found)
-
-
-Confusion = Mapping[tuple[int, int], int]
+    first: int
+    second: int
+    first_moved: int
+    first_count: int
+    second_moved: int
+    second_count: int
+    by_scores: bool | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,11 +86,11 @@ class ClassificationFigures:
     """
 
     without_answer: int
-    accuracy: float | None
-    top5_accuracy: float | None
-    precision: float | None
-    recall: float | None
-    f1: float | None
+    accuracy: float | None = None
+    top5_accuracy: float | None = None
+    precision: float | None = None
+    recall: float | None = None
+    f1: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,24 +123,157 @@ class Classification:
         """Return a class's name, else its number."""
         return str(label) if self.names is None else f"{label} ({self.names[label]})"
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        found: dict[str, Any] = plain(asdict(self))
-        return found
+
+class _PredictionCounts:
+    """What one variant answered."""
+
+    def __init__(self) -> None:
+        self.confusion: Counter[tuple[int, int]] = Counter()
+        self.in_top = self.without_answer = 0
+
+    def add(self, answers: Integers, top: Integers | None, labels: Integers | None) -> None:
+        self.without_answer += int((answers == NO_ANSWER).sum())
+        if labels is None:
+            return
+        self.confusion.update(_pairs_of(labels, answers))
+        if top is not None:
+            self.in_top += int((top == labels[:, None]).any(axis=1).sum())
+
+    def answered(self) -> Counter[int]:
+        """Return how many samples each class was answered for."""
+        return _totals(self.confusion, 1)
+
+    def most_frequent_error(self) -> dict[int, tuple[int, int]]:
+        """Return the most frequent wrong answer of each class, the smaller number where two are equal."""
+        most: dict[int, tuple[int, int]] = {}
+        for (label, answer), count in sorted(self.confusion.items()):
+            if answer not in (label, NO_ANSWER) and count > most.get(label, (0, 0))[1]:
+                most[label] = answer, count
+        return most
 
 
-def class_figures(
-    paired: npt.NDArray[np.int64], baseline: Confusion, optimized: Confusion
+class ClassificationSum:
+    """Counts over batches of scores, with labels in every batch or in none."""
+
+    def __init__(self, output: str, classes: int, names: tuple[str, ...] | None = None) -> None:
+        self.output, self.classes, self._names = output, classes, names
+        # Of five classes everything is among the first five: that tells nothing.
+        self._has_top = classes > TOP
+        self._samples = self._same = self._shared = 0
+        self._answers: Counter[tuple[int, int]] = Counter()
+        self._columns = _ScoreColumns(classes)
+        self._counts = _PredictionCounts(), _PredictionCounts()
+        self._paired: Integers | None = None
+
+    def add(self, baseline: Any, optimized: Any, labels: Any = None) -> None:
+        """Add a batch. Raises BenchmarkError for labels that are no classes."""
+        old, new = (np.asarray(each, dtype=np.float64) for each in (baseline, optimized))
+        if not len(old):
+            return
+        known = None if labels is None else self._checked(np.asarray(labels))
+        self._columns.add(old, new)
+        answers, top = (_answers(old), _answers(new)), (self._top(old), self._top(new))
+        self._answers.update(_pairs_of(*answers))
+        self._samples += len(old)
+        self._same += int(((answers[0] == answers[1]) & (answers[0] != NO_ANSWER)).sum())
+        if top[0] is not None and top[1] is not None:
+            answered = (answers[0] != NO_ANSWER) & (answers[1] != NO_ANSWER)
+            shared = (top[0][:, :, None] == top[1][:, None, :]).any(axis=2).sum(axis=1)
+            self._shared += int(shared[answered].sum())
+        for counts, answer, best in zip(self._counts, answers, top, strict=True):
+            counts.add(answer, best, known)
+        if known is not None:
+            self._add_paired(known, answers[0] == known, answers[1] == known)
+
+    def _checked(self, labels: npt.NDArray[Any]) -> Integers:
+        wrong = labels[(labels < 0) | (labels >= self.classes)]
+        if len(wrong):
+            raise BenchmarkError(
+                f"label {int(wrong[0])} is none of the {self.classes} classes of {self.output} "
+                f"(0 to {self.classes - 1}): the labels belong to other classes than the outputs"
+            )
+        return labels.astype(np.int64)
+
+    def _top(self, scores: Floats) -> Integers | None:
+        """Return the classes of the five largest scores, the smaller number first where they are equal."""
+        if not self._has_top:
+            return None
+        order: Integers = np.argsort(-scores, axis=1, kind="stable")[:, :TOP]
+        order[np.isnan(scores).any(axis=1)] = NO_ANSWER
+        return order
+
+    def _add_paired(self, labels: Integers, old: npt.NDArray[np.bool_], new: npt.NDArray[np.bool_]) -> None:
+        if self._paired is None:
+            self._paired = np.zeros((self.classes, 4), dtype=np.int64)
+        column = np.where(old, np.where(new, 0, 1), np.where(new, 2, 3))
+        np.add.at(self._paired, (labels, column), 1)
+
+    def result(self, margin: float) -> Classification:
+        """Return the figures. `margin` is the change of accuracy that is of no matter."""
+        totals = None if self._paired is None else PairedCounts(*self._paired.sum(axis=0).tolist())
+        per_class = () if self._paired is None else _class_figures(self._paired, *self._counts)
+        baseline, optimized = (self._figures(side, totals, per_class) for side in (0, 1))
+        return Classification(
+            output=self.output,
+            classes=self.classes,
+            names=self._names,
+            samples=self._samples,
+            top1_agreement=self._same / self._samples,
+            top5_agreement=self._shared / (TOP * self._samples) if self._has_top else None,
+            baseline=baseline,
+            optimized=optimized,
+            change=None if totals is None else change_of(totals, margin),
+            per_class=per_class,
+            swapped=_swapped_classes(self._answers, self._columns),
+        )
+
+    def _figures(
+        self, side: int, totals: PairedCounts | None, per_class: tuple[ClassFigures, ...]
+    ) -> ClassificationFigures:
+        counts = self._counts[side]
+        if totals is None:
+            return ClassificationFigures(counts.without_answer)
+        return ClassificationFigures(
+            without_answer=counts.without_answer,
+            accuracy=(totals.baseline, totals.optimized)[side],
+            top5_accuracy=counts.in_top / self._samples if self._has_top else None,
+            precision=float(np.mean([each.precision[side] or 0.0 for each in per_class])),
+            recall=float(np.mean([each.accuracy[side] for each in per_class])),
+            f1=float(np.mean([each.f1[side] for each in per_class])),
+        )
+
+
+def _answers(scores: Floats) -> Integers:
+    found: Integers = np.argmax(scores, axis=1)
+    return np.where(np.isnan(scores).any(axis=1), NO_ANSWER, found)
+
+
+def _pairs_of(first: Any, second: Any) -> Counter[tuple[int, int]]:
+    """Count the pairs of two columns of whole numbers."""
+    pairs, counts = np.unique(np.stack((first, second)), axis=1, return_counts=True)
+    return Counter(dict(zip(map(tuple, pairs.T.tolist()), counts.tolist(), strict=True)))
+
+
+def _totals(pairs: Confusion, side: int) -> Counter[int]:
+    """Count the first or the second of each pair."""
+    totals: Counter[int] = Counter()
+    for pair, count in pairs.items():
+        totals[pair[side]] += count
+    return totals
+
+
+def _class_figures(
+    paired: Integers, baseline: _PredictionCounts, optimized: _PredictionCounts
 ) -> tuple[ClassFigures, ...]:
     """Return the figures of each class with samples; `paired` has columns as PairedCounts has fields."""
     present = np.flatnonzero(paired.sum(axis=1)).tolist()
-    p_values = [mcnemar(int(paired[label, 1]), int(paired[label, 2])) for label in present]
+    p_values = [mcnemar(*paired[label, 1:3].tolist()) for label in present]
     stands, _ = discoveries(np.array(p_values), 1 - CONFIDENCE)
-    answered = _answered(baseline), _answered(optimized)
-    becomes = _becomes(optimized)
+    answered = baseline.answered(), optimized.answered()
+    becomes = optimized.most_frequent_error()
     found = []
     for label, p_value, is_so in zip(present, p_values, stands.tolist(), strict=True):
-        both, lost, won, neither = (int(each) for each in paired[label])
+        both, lost, won, neither = paired[label].tolist()
         count, right = both + lost + won + neither, (both + lost, both + won)
         said = tuple(each[label] for each in answered)
         found.append(
@@ -260,32 +293,74 @@ def class_figures(
     return tuple(found)
 
 
-def macro_figures(per_class: tuple[ClassFigures, ...], side: int) -> dict[str, float | None]:
-    """Return the means over the classes of one variant, 0 the baseline and 1 the optimized one."""
-    if not per_class:
-        return {"precision": None, "recall": None, "f1": None}
-    return {
-        "precision": float(np.mean([each.precision[side] or 0.0 for each in per_class])),
-        "recall": float(np.mean([each.accuracy[side] for each in per_class])),
-        "f1": float(np.mean([each.f1[side] for each in per_class])),
-    }
-
-
-def _answered(confusion: Confusion) -> Counter[int]:
-    counts: Counter[int] = Counter()
-    for (_, answer), count in confusion.items():
-        counts[answer] += count
-    return counts
-
-
-def _becomes(confusion: Confusion) -> dict[int, tuple[int, int]]:
-    """Return the most frequent wrong answer of each class, the smaller number where two are equal."""
-    most: dict[int, tuple[int, int]] = {}
-    for (label, answer), count in sorted(confusion.items()):
-        if answer not in (label, -1) and count > most.get(label, (0, 0))[1]:
-            most[label] = answer, count
-    return most
-
-
 def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
+
+
+# --- classes that exchanged their answers --------------------------------------------------------
+
+
+class _ScoreColumns:
+    """Squared distances between every column of scores of one variant and every one of the other."""
+
+    def __init__(self, classes: int) -> None:
+        self.is_looked_at = classes <= _MOST_CLASSES
+        size = classes if self.is_looked_at else 0
+        self._products = np.zeros((size, size))
+        self._baseline, self._optimized = np.zeros(size), np.zeros(size)
+
+    def add(self, baseline: Floats, optimized: Floats) -> None:
+        """Add a batch of scores, (samples, classes); samples with NaN or infinity are left out."""
+        if not self.is_looked_at:
+            return
+        finite = np.isfinite(baseline).all(axis=1) & np.isfinite(optimized).all(axis=1)
+        old, new = baseline[finite], optimized[finite]
+        with np.errstate(over="ignore", invalid="ignore"):
+            self._products += new.T @ old
+            self._baseline += np.square(old).sum(axis=0)
+            self._optimized += np.square(new).sum(axis=0)
+
+    def exchanged(self) -> set[tuple[int, int]]:
+        """Return pairs of classes that are each other's nearest, clearly nearer than themselves."""
+        if not self._products.size:
+            return set()
+        with np.errstate(invalid="ignore"):
+            distances = self._optimized[:, None] + self._baseline[None, :] - 2 * self._products
+        distances = np.maximum(np.nan_to_num(distances, nan=np.inf), 0.0)
+        own, nearest = np.diag(distances), np.argmin(distances, axis=1)
+        is_moved = distances[np.arange(len(own)), nearest] < _CLEARLY_NEARER * own
+        return {
+            (one, other)
+            for one, other in enumerate(nearest.tolist())
+            if one < other and nearest[other] == one and is_moved[one] and is_moved[other]
+        }
+
+
+def _swapped_classes(answers: Confusion, columns: _ScoreColumns) -> tuple[SwappedClasses, ...]:
+    """Return exchanged pairs; `answers` counts samples by (baseline's answer, optimized variant's answer).
+
+    By answers a pair is exchanged where most samples of each class go to the other.
+    """
+    totals = _totals(answers, 0)
+    by_scores = columns.exchanged()
+    found = by_scores | {
+        (one, other)
+        for one, other in answers
+        if 0 <= one < other and _moved(answers, totals, one, other) and _moved(answers, totals, other, one)
+    }
+    return tuple(
+        SwappedClasses(
+            first=one,
+            second=other,
+            first_moved=answers.get((one, other), 0),
+            first_count=totals[one],
+            second_moved=answers.get((other, one), 0),
+            second_count=totals[other],
+            by_scores=(one, other) in by_scores if columns.is_looked_at else None,
+        )
+        for one, other in sorted(found)
+    )
+
+
+def _moved(answers: Confusion, totals: Mapping[int, int], one: int, other: int) -> bool:
+    return 2 * answers.get((one, other), 0) > totals.get(one, 0)

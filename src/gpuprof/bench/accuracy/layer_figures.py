@@ -4,12 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from gpuprof.bench.accuracy.layer_pairs import Origin, is_above
-from gpuprof.bench.accuracy.locations import plain
 from gpuprof.bench.accuracy.outputs_report import WIDTH, figure, wrapped
+from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.verdicts import LayerVerdict
 from gpuprof.text.table import Column, text_table
 
@@ -80,10 +80,12 @@ class LayersComparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON; what is not available is None."""
-        found: dict[str, Any] = plain({"format": FORMAT, **asdict(self)})
-        found["findings"] = list(self.findings)
-        found["first"] = None if self.first is None else plain(asdict(self.first))
-        return found
+        return {
+            "format": FORMAT,
+            **to_plain(self),
+            "findings": list(self.findings),
+            "first": to_plain(self.first),
+        }
 
     def __str__(self) -> str:
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from gpuprof.bench.accuracy.arrays import NamedArray, named_arrays
-from gpuprof.bench.accuracy.locations import NotFiniteCount
+from gpuprof.bench.accuracy.numerics import NotFiniteCount
 from gpuprof.bench.accuracy.variants import copied
+from gpuprof.bench.measure.outputs import NamedArray, named_arrays
 
 ROOT = "(model)"
 # The name that torch.compile gives to the module that it wraps.
@@ -66,7 +66,7 @@ def is_above(path: str, other: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class LayerCall:
     """One call of a layer: a copy of its inputs, and what it returned."""
 
     path: str
@@ -78,7 +78,7 @@ class Call:
 
 
 @contextmanager
-def watched(layers: Mapping[str, Any], see: Callable[[Call], None]) -> Iterator[None]:
+def watched(layers: Mapping[str, Any], see: Callable[[LayerCall], None]) -> Iterator[None]:
     """Call `see` behind every call of a layer; the hooks are gone behind the block.
 
     What `see` runs itself is not seen.
@@ -93,7 +93,7 @@ def watched(layers: Mapping[str, Any], see: Callable[[Call], None]) -> Iterator[
 
 
 class _Watch:
-    def __init__(self, see: Callable[[Call], None]) -> None:
+    def __init__(self, see: Callable[[LayerCall], None]) -> None:
         self._see = see
         self._is_seeing = False
         self._ordinals: Counter[str] = Counter()
@@ -116,7 +116,7 @@ class _Watch:
             _, args, kwargs = self._open.pop()
             self._is_seeing = True
             try:
-                self._see(Call(path, self._ordinals[path], module, args, kwargs, output))
+                self._see(LayerCall(path, self._ordinals[path], module, args, kwargs, output))
             finally:
                 self._is_seeing = False
             self._ordinals[path] += 1
@@ -146,12 +146,12 @@ class OriginSearch:
         self.nan: Origin | None = None
         self.infinite: Origin | None = None
 
-    def see(self, call: Call) -> None:
+    def see(self, call: LayerCall) -> None:
         """Look at one call."""
         if self.nan is not None and self.infinite is not None:
             return
         outputs = named_arrays(call.output).arrays
-        if all(_is_finite(each) for each in outputs.values()):
+        if all(each.is_finite for each in outputs.values()):
             return
         inputs = [*named_arrays((call.args, call.kwargs)).arrays.values()]
         if self.nan is None:
@@ -160,12 +160,8 @@ class OriginSearch:
             self.infinite = _origin(call, outputs, inputs, np.isinf)
 
 
-def _is_finite(array: NamedArray) -> bool:
-    return array.values.dtype.kind not in "fc" or bool(np.isfinite(array.values).all())
-
-
 def _origin(
-    call: Call, outputs: Mapping[str, NamedArray], inputs: list[NamedArray], test: Callable[[Any], Any]
+    call: LayerCall, outputs: Mapping[str, NamedArray], inputs: list[NamedArray], test: Callable[[Any], Any]
 ) -> Origin | None:
     if any(each.values.dtype.kind in "fc" and test(each.values).any() for each in inputs):
         return None
@@ -181,6 +177,9 @@ def _origin(
 
 def _broken(module: Any) -> tuple[str, ...]:
     """Return the layer's own parameters and buffers that hold NaN or infinity."""
-    tensors = [*module.named_parameters(), *module.named_buffers()]
-    arrays = ((name, named_arrays(tensor).arrays.values()) for name, tensor in tensors)
-    return tuple(name for name, each in arrays if not all(map(_is_finite, each)))
+    tensors = (*module.named_parameters(), *module.named_buffers())
+    return tuple(
+        name
+        for name, tensor in tensors
+        if not all(each.is_finite for each in named_arrays(tensor).arrays.values())
+    )

@@ -11,11 +11,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuprof.bench.accuracy.arrays import Outputs, named_arrays
 from gpuprof.bench.accuracy.layer_figures import LayerComparison, LayersComparison
 from gpuprof.bench.accuracy.layer_pairs import (
     ROOT,
-    Call,
+    LayerCall,
     OriginSearch,
     is_above,
     is_called,
@@ -48,6 +47,7 @@ from gpuprof.bench.accuracy.variants import (
     unharmed,
 )
 from gpuprof.bench.failures import reason_of
+from gpuprof.bench.measure.outputs import Outputs, named_arrays
 from gpuprof.bench.verdicts import LayerVerdict
 from gpuprof.errors import BenchmarkError
 from gpuprof.record.call_arguments import CallArguments, arguments
@@ -120,7 +120,7 @@ class LayerRun:
     def run_optimized(self, inputs: Any) -> None:
         """Run the optimized model and keep what its layers return."""
 
-        def see(call: Call) -> None:
+        def see(call: LayerCall) -> None:
             self._origins[1].see(call)
             self._returned[call.path, call.ordinal] = _kept(call.output)
 
@@ -129,7 +129,7 @@ class LayerRun:
     def run_baseline(self, inputs: Any) -> None:
         """Run the baseline, and the optimized model's layers next to it."""
 
-        def see(call: Call) -> None:
+        def see(call: LayerCall) -> None:
             self._origins[0].see(call)
             if call.path in self._partners:
                 self._found.append(self._compared(call))
@@ -137,13 +137,13 @@ class LayerRun:
         self._run("baseline", self._models[0], self._baseline, inputs, see)
 
     def _run(
-        self, name: str, model: Any, layers: Mapping[str, Any], inputs: Any, see: Callable[[Call], None]
+        self, name: str, model: Any, layers: Mapping[str, Any], inputs: Any, see: Callable[[LayerCall], None]
     ) -> None:
         variant = ComparedModel(name, uncompiled(model), mend="hand over inputs that both models take")
         with watched(layers, see), without_compiled_code(self._is_compiled):
             variant(inputs, batch=1)
 
-    def _compared(self, call: Call) -> LayerComparison:
+    def _compared(self, call: LayerCall) -> LayerComparison:
         partner = self._partners[call.path]
         own = _kept(call.output)
         dtype = self._dtype or _dtype_of(partner, own)
@@ -167,7 +167,7 @@ class LayerRun:
             reason=reason,
         )
 
-    def _allowed(self, reference: Any, call: Call, own: Outputs, dtype: str | None) -> float | None:
+    def _allowed(self, reference: Any, call: LayerCall, own: Outputs, dtype: str | None) -> float | None:
         if self._tolerance is not None:
             return self._tolerance
         if dtype is None:
@@ -191,7 +191,7 @@ class LayerRun:
         found, _ = _outputs_of(self._rounding[dtypes[1]][path], inputs)
         return None if found is None else _relative_error(true, found)
 
-    def _accumulated(self, call: Call, own: Outputs) -> float | None:
+    def _accumulated(self, call: LayerCall, own: Outputs) -> float | None:
         theirs = self._returned.pop((call.path, call.ordinal), None)
         return None if theirs is None else _relative_error(own, theirs)
 
@@ -238,14 +238,13 @@ class _Local:
     reason: str = ""
 
 
-def _local_error(partner: Any, call: Call, own: Outputs) -> _Local:
+def _local_error(partner: Any, call: LayerCall, own: Outputs) -> _Local:
     theirs, why = _outputs_of(partner, (call.args, call.kwargs))
     if theirs is None:
         return _Local(None, reason=why)
     if not own.arrays:
         return _Local(None, reason="returns nothing that has plain values")
-    shapes = [{name: each.values.shape for name, each in side.arrays.items()} for side in (own, theirs)]
-    if shapes[0] != shapes[1]:
+    if own.shapes != theirs.shapes:
         both = f"{_shapes(own)}, and {_shapes(theirs)} in the optimized model"
         return _Local(None, diverges=True, reason=f"returns other shapes: {both}")
     error = _relative_error(own, theirs)
@@ -255,9 +254,7 @@ def _local_error(partner: Any, call: Call, own: Outputs) -> _Local:
 
 
 def _shapes(outputs: Outputs) -> str:
-    return (
-        ", ".join(f"{name} {tuple(each.values.shape)}" for name, each in outputs.arrays.items()) or "nothing"
-    )
+    return ", ".join(f"{name} {shape}" for name, shape in outputs.shapes.items()) or "nothing"
 
 
 def _relative_error(old: Outputs, new: Outputs) -> float | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How far one variant's numbers are from the other's, summed batch by batch in float64.
+"""How far one variant's numbers are from the other's, summed batch by batch in float64, and where.
 
 Errors are over the elements that are finite on both sides; the others are counted and located. Whole
 numbers and flags are compared exactly.
@@ -14,16 +14,98 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.bench.accuracy.locations import NotFinite, NotFiniteCount, Place, place_of
-
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     Array = npt.NDArray[Any]
+    Flags = npt.NDArray[np.bool_]
     Floats = npt.NDArray[np.float64]
 
 # Copies in float64 are made of so many elements at once, or of one sample.
 _CHUNK_ELEMENTS = 1 << 21
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """One element: the number of the sample over all batches, from 0, and the index in that sample."""
+
+    sample: int
+    index: tuple[int, ...]
+
+    def __str__(self) -> str:
+        return f"sample {self.sample}" + (f" at {list(self.index)}" if self.index else "")
+
+
+def _place_of(flat: int, shape: tuple[int, ...], first_sample: int) -> Place:
+    """Return the place of the element number `flat` of a batch whose first sample has that number."""
+    row, *index = (int(each) for each in np.unravel_index(flat, shape))
+    return Place(first_sample + row, tuple(index))
+
+
+@dataclass(frozen=True, slots=True)
+class NotFinite:
+    """How many NaNs and infinities there are, the first of them, and on what slice they all lie.
+
+    `slice` is of one sample with its batch: `[:, 3, :, :]` means that all are in channel 3. It is None where
+    the elements have no index in common.
+    """
+
+    nan: int = 0
+    infinite: int = 0
+    samples: int = 0
+    first: Place | None = None
+    slice: str | None = None
+
+    @property
+    def count(self) -> int:
+        """NaNs and infinities together."""
+        return self.nan + self.infinite
+
+    def __str__(self) -> str:
+        kinds = [f"{self.nan:,} NaN"] if self.nan else []
+        kinds += [f"{self.infinite:,} infinite"] if self.infinite else []
+        where = "" if self.slice is None else f", all in {self.slice}"
+        return f"{' and '.join(kinds) or 'none'}{where}" + (
+            "" if self.first is None else f", first in {self.first}"
+        )
+
+
+class NotFiniteCount:
+    """Counts over batches; knows of the places no more than the first and the range on each axis."""
+
+    def __init__(self) -> None:
+        self._nan = self._infinite = self._samples = 0
+        self._first: Place | None = None
+        self._shape: tuple[int, ...] | None = None
+        # The least and the greatest index on each axis; None where batches differ in their number of axes.
+        self._ends: Array | None = None
+
+    def add(self, values: Array, finite: Flags, first_sample: int) -> None:
+        """Count one batch, (samples, ...); `finite` says which of its values are."""
+        if finite.all():
+            return
+        nan = int(np.isnan(values[~finite]).sum())
+        self._nan += nan
+        self._infinite += int(finite.size - finite.sum()) - nan
+        samples, *axes = np.nonzero(~finite)
+        self._samples += len(np.unique(samples))
+        ends = np.array([[axis.min(), -axis.max()] for axis in axes]).reshape(-1, 2)
+        if self._shape is None:
+            self._first = _place_of(int(np.argmin(finite)), values.shape, first_sample)
+            self._shape, self._ends = values.shape[1:], ends
+        elif self._ends is not None:
+            self._ends = np.minimum(self._ends, ends) if self._ends.shape == ends.shape else None
+
+    def result(self) -> NotFinite:
+        """Return what was counted."""
+        return NotFinite(self._nan, self._infinite, self._samples, self._first, self._common_slice())
+
+    def _common_slice(self) -> str | None:
+        if self._ends is None or self._shape is None:
+            return None
+        ends = zip(self._ends.tolist(), self._shape, strict=True)
+        parts = [str(low) if low == -high and size > 1 else ":" for (low, high), size in ends]
+        return None if set(parts) <= {":"} else f"[:, {', '.join(parts)}]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,28 +152,23 @@ class _Largest:
         flat = int(np.argmax(values)) if values.size else 0
         found = float(values.reshape(-1)[flat]) if values.size else -1.0
         if found >= 0 and (self.value is None or found > self.value):
-            self.value, self.place = found, place_of(flat, values.shape, first_sample)
+            self.value, self.place = found, _place_of(flat, values.shape, first_sample)
 
 
 class NumericsSum:
-    """Sums over batches of one output."""
+    """Sums over batches of one output; `samples` were added so far."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._dtypes = ("", "")
         self._shape: tuple[int | None, ...] | None = None
         self._is_exact = True
-        self._samples = self._elements = self._compared = self._different = 0
+        self.samples = self._elements = self._compared = self._different = 0
         self._squares = self._baseline_squares = 0.0
         self._cosines, self._cosine_samples = 0.0, 0
         self._least_cosine: tuple[float, int] | None = None
         self._largest, self._largest_relative = _Largest(), _Largest()
         self._not_finite = NotFiniteCount(), NotFiniteCount()
-
-    @property
-    def samples(self) -> int:
-        """How many samples were added."""
-        return self._samples
 
     def add(self, baseline: Array, optimized: Array, dtypes: tuple[str, str] | None = None) -> None:
         """Add a batch of equal shape, the samples along the first axis; a scalar is one sample."""
@@ -122,21 +199,21 @@ class NumericsSum:
             old, new = baseline.astype(np.float64), optimized.astype(np.float64)
             finite = tuple(np.isfinite(each) for each in (old, new))
             for count, values, flags in zip(self._not_finite, (old, new), finite, strict=True):
-                count.add(values, flags, self._samples)
+                count.add(values, flags, self.samples)
             both = finite[0] & finite[1]
             old[~both] = new[~both] = 0.0
             self._compared += int(both.sum())
             self._add_errors(old, new, both)
             self._add_cosines(old.reshape(len(old), -1), new.reshape(len(new), -1))
-        self._samples += len(old)
+        self.samples += len(old)
 
     def _add_errors(self, old: Floats, new: Floats, both: npt.NDArray[np.bool_]) -> None:
         error, size = np.abs(new - old), np.abs(old)
         self._squares += float(np.square(error).sum())
         self._baseline_squares += float(np.square(old).sum())
-        self._largest.add(np.where(both, error, -1.0), self._samples)
+        self._largest.add(np.where(both, error, -1.0), self.samples)
         relative = np.divide(error, size, out=np.full_like(error, -1.0), where=both & (size > 0))
-        self._largest_relative.add(relative, self._samples)
+        self._largest_relative.add(relative, self.samples)
 
     def _add_cosines(self, old: Floats, new: Floats) -> None:
         """Scale each sample by its largest element first, whose square may be more than a double holds."""
@@ -153,7 +230,7 @@ class NumericsSum:
         self._cosine_samples += len(cosines)
         place = int(np.argmin(cosines))
         if self._least_cosine is None or cosines[place] < self._least_cosine[0]:
-            self._least_cosine = float(cosines[place]), self._samples + int(known[place])
+            self._least_cosine = float(cosines[place]), self.samples + int(known[place])
 
     def result(self) -> Numerics:
         """Return the figures of what was added."""
@@ -164,7 +241,7 @@ class NumericsSum:
             shape=self._shape or (),
             baseline_dtype=self._dtypes[0],
             optimized_dtype=self._dtypes[1],
-            samples=self._samples,
+            samples=self.samples,
             elements=self._elements,
             compared=self._compared,
             different=self._different,

@@ -4,14 +4,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpuprof.bench.accuracy.arrays import NamedArray, Outputs
 from gpuprof.bench.accuracy.batches import Batch, Batches
-from gpuprof.bench.accuracy.classes import Classification, ClassificationSum
-from gpuprof.bench.accuracy.locations import plain
-from gpuprof.bench.accuracy.numerics import Numerics, NumericsSum
+from gpuprof.bench.accuracy.classes import ClassificationSum
+from gpuprof.bench.accuracy.numerics import NumericsSum
+from gpuprof.bench.accuracy.outputs_report import OutputComparison
 from gpuprof.bench.accuracy.tolerance import (
     Tolerance,
     coarsest,
@@ -21,55 +19,10 @@ from gpuprof.bench.accuracy.tolerance import (
     rounding_copy,
 )
 from gpuprof.bench.accuracy.variants import ComparedModel, double_precision, unharmed
-from gpuprof.bench.facts import Diagnostic
+from gpuprof.bench.measure.outputs import NamedArray, Outputs
 from gpuprof.errors import BenchmarkError
 
-FORMAT = 1
 MARGIN = 0.01
-
-
-@dataclass(frozen=True)
-class OutputComparison:
-    """What `compare_outputs` found.
-
-    `numerics` and `tolerance` have an element for each output; `tolerance` is empty without a reference.
-    `classification` is None where no output is scores of classes. `notes` say what was not looked at.
-    """
-
-    batches: int
-    samples: int
-    numerics: tuple[Numerics, ...]
-    classification: Classification | None
-    tolerance: tuple[Tolerance, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def findings(self) -> tuple[Diagnostic, ...]:
-        """Warnings about the optimized variant; empty where nothing was found."""
-        from gpuprof.bench.accuracy.outputs_report import findings_of
-
-        return findings_of(self)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON; what is not available is None."""
-        found: dict[str, Any] = plain(
-            {
-                "format": FORMAT,
-                "batches": self.batches,
-                "samples": self.samples,
-                "numerics": [asdict(each) for each in self.numerics],
-                "classification": None if self.classification is None else self.classification.to_dict(),
-                "tolerance": [each.to_dict() for each in self.tolerance],
-                "findings": [each.to_dict() for each in self.findings],
-                "notes": list(self.notes),
-            }
-        )
-        return found
-
-    def __str__(self) -> str:
-        from gpuprof.bench.accuracy.outputs_report import outputs_report
-
-        return outputs_report(self)
 
 
 def compare_outputs(
@@ -213,18 +166,16 @@ def check_alike(one: Outputs, other: Outputs, one_name: str, other_name: str, ba
         raise BenchmarkError(
             f"outputs do not match in batch {batch}: {', and '.join(both)}: compare equal outputs"
         )
-    for name, old in one.arrays.items():
-        shapes = tuple(old.values.shape), tuple(other.arrays[name].values.shape)
-        if shapes[0] != shapes[1]:
+    for name, shape in one.shapes.items():
+        if shape != other.shapes[name]:
             raise BenchmarkError(
-                f"{name} does not match in batch {batch}: {one_name} returns {_described(old, shapes[0])}, "
-                f"and {other_name} {_described(other.arrays[name], shapes[1])}: "
-                "the models differ in classes or sizes"
+                f"{name} does not match in batch {batch}: {one_name} returns {_described(one, name)}, and "
+                f"{other_name} {_described(other, name)}: the models differ in classes or sizes"
             )
 
 
-def _described(array: NamedArray, shape: tuple[int, ...]) -> str:
-    return f"{array.dtype} of shape {shape}"
+def _described(outputs: Outputs, name: str) -> str:
+    return f"{outputs.arrays[name].dtype} of shape {outputs.shapes[name]}"
 
 
 def _list(names: Any) -> str:
@@ -240,7 +191,7 @@ def _scores_name(outputs: Outputs, asked: str | None, must: bool) -> str | None:
         return "logits" if "logits" in can else can[0]
     if not must:
         return None
-    shapes = ", ".join(f"{name} {tuple(each.values.shape)}" for name, each in outputs.arrays.items())
+    shapes = ", ".join(f"{name} {shape}" for name, shape in outputs.shapes.items())
     raise BenchmarkError(
         f"{asked or 'no output'} {'is not' if asked else 'is'} scores of two classes or more, "
         f"(samples, classes): the outputs are {shapes}: name the right one with output="

@@ -1,32 +1,67 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A comparison of outputs as text for people: what was found first, then the figures."""
+"""What a comparison of outputs found, and its text: the findings first, then the figures."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass
+from typing import Any
 
+from gpuprof.bench.accuracy.classes import ClassFigures, Classification
+from gpuprof.bench.accuracy.numerics import Numerics
+from gpuprof.bench.accuracy.tolerance import Tolerance
 from gpuprof.bench.facts import Diagnostic, warning
 from gpuprof.bench.messages import message
+from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.verdicts import ToleranceVerdict
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.table import Column, text_table
 from gpuprof.text.units import format_share
 
-if TYPE_CHECKING:
-    from gpuprof.bench.accuracy.classes import ClassFigures, Classification
-    from gpuprof.bench.accuracy.numerics import Numerics
-    from gpuprof.bench.accuracy.outputs_comparison import OutputComparison
-    from gpuprof.bench.accuracy.tolerance import Tolerance
-
+FORMAT = 1
 WIDTH = 100
 _MOST_CLASSES = 10
 _MOST_NAMED = 5
 
 
-def outputs_report(comparison: OutputComparison) -> str:
+@dataclass(frozen=True)
+class OutputComparison:
+    """What `compare_outputs` found.
+
+    `numerics` and `tolerance` have an element for each output; `tolerance` is empty without a reference.
+    `classification` is None where no output is scores of classes. `notes` say what was not looked at.
+    """
+
+    batches: int
+    samples: int
+    numerics: tuple[Numerics, ...]
+    classification: Classification | None
+    tolerance: tuple[Tolerance, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def findings(self) -> tuple[Diagnostic, ...]:
+        """Warnings about the optimized variant, the most severe first; empty where nothing was found."""
+        found = [each for figures in self.numerics for each in _not_finite(figures)]
+        found += [
+            warning("output_beyond_tolerance", output=each.name, reason=each.reason)
+            for each in self.tolerance
+            if each.verdict == ToleranceVerdict.BEYOND
+        ]
+        if self.classification is not None:
+            found += _class_findings(self.classification)
+        return tuple(found)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain data for JSON; what is not available is None."""
+        return {"format": FORMAT, **to_plain(self), "findings": [each.to_dict() for each in self.findings]}
+
+    def __str__(self) -> str:
+        return _report(self)
+
+
+def _report(comparison: OutputComparison) -> str:
     """Return all of it, at most 100 columns wide where names allow it."""
     lines = [f"{_counted(comparison.samples, 'sample')} in {_counted(comparison.batches, 'batch', 'es')}", ""]
     lines += wrapped("! ", map(message, comparison.findings)) or [
@@ -61,19 +96,6 @@ def wrapped(mark: str, lines: Iterable[str]) -> list[str]:
 
 
 # --- findings ------------------------------------------------------------------------------------
-
-
-def findings_of(comparison: OutputComparison) -> tuple[Diagnostic, ...]:
-    """Return what is wrong with the outputs of the optimized variant, the most severe first."""
-    found = [each for figures in comparison.numerics for each in _not_finite(figures)]
-    found += [
-        warning("output_beyond_tolerance", output=each.name, reason=each.reason)
-        for each in comparison.tolerance
-        if each.verdict == ToleranceVerdict.BEYOND
-    ]
-    if comparison.classification is not None:
-        found += _class_findings(comparison.classification)
-    return tuple(found)
 
 
 def _not_finite(figures: Numerics) -> Iterator[Diagnostic]:

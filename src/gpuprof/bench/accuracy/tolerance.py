@@ -21,10 +21,9 @@ from __future__ import annotations
 
 import copy
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
-from gpuprof.bench.accuracy.locations import plain
 from gpuprof.bench.verdicts import ToleranceVerdict
 from gpuprof.errors import BenchmarkError
 
@@ -91,11 +90,6 @@ class Tolerance:
     baseline_error: float | None = None
     optimized_error: float | None = None
     allowed: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        found: dict[str, Any] = plain(asdict(self))
-        return found
 
     def __str__(self) -> str:
         return f"{self.name}: {self.verdict}: {self.reason}"

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from gpuprof.bench.accuracy.arrays import Outputs, dtype_name, named_arrays
 from gpuprof.bench.accuracy.tolerance import coarsest
 from gpuprof.bench.failures import place_of, reason_of
+from gpuprof.bench.measure.outputs import Outputs, dtype_name, named_arrays
 from gpuprof.errors import BenchmarkError
 from gpuprof.record.call_arguments import CallArguments, arguments
 

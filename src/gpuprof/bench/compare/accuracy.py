@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuprof.bench.accuracy.metrics import Metric, evaluate_metrics, load_metric
-from gpuprof.bench.accuracy.outputs_comparison import OutputComparison
+from gpuprof.bench.accuracy.outputs_report import OutputComparison
 from gpuprof.bench.compare.answers import (
     BATCH_SIZE,
     FailedAnswers,

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
 import numpy as np
 
-from gpuprof.bench.accuracy.arrays import Outputs
-from gpuprof.bench.accuracy.outputs_comparison import MARGIN, OutputComparison, compare_outputs
+from gpuprof.bench.accuracy.outputs_comparison import MARGIN, compare_outputs
+from gpuprof.bench.accuracy.outputs_report import OutputComparison
 from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.measure.outputs import Outputs
 from gpuprof.bench.models.dataset import Dataset
 from gpuprof.bench.models.recipes import parse_recipe
 from gpuprof.bench.models.sources import parse_model

@@ -9,20 +9,18 @@ from typing import Any
 
 import numpy as np
 
-from gpuprof.bench.accuracy.arrays import Outputs, named_arrays
 from gpuprof.bench.accuracy.tolerance import UNIT_ROUNDOFF, coarsest
 from gpuprof.bench.accuracy.variants import kept_random_states
 from gpuprof.bench.compare.answers import AnswersJob, AnswerWriter
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.frameworks import make_system
 from gpuprof.bench.frameworks.base import FrameworkSystem
-from gpuprof.bench.measure.checks import first_inference
 from gpuprof.bench.measure.memory import memory_failures
+from gpuprof.bench.measure.outputs import Outputs, named_arrays
 from gpuprof.bench.models.dataset import Dataset, open_dataset
 from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.workers.events import Event, Send, State
 from gpuprof.bench.workers.measuring import load_system, prepare_system
-from gpuprof.errors import BenchmarkError
 
 
 def run_answers_job(job: AnswersJob, send: Send) -> None:
@@ -63,7 +61,7 @@ class _Pass:
         system = self._system
         with kept_random_states(system.spec.seed + number):
             self._feed(first, last)
-            outputs = named_arrays(system.readable(first_inference(system)))
+            outputs = named_arrays(system.first_inference())
         self._dtypes |= {each.dtype for each in outputs.arrays.values()}
         return outputs
 
@@ -78,12 +76,8 @@ class _Pass:
             return
         system.check_one_input()
         rows = self._dataset.rows(first, last, system.input_spec())
-        try:
+        with system.explaining():
             system.feed(rows[np.arange(self._size) % len(rows)])
-        except BenchmarkError:
-            raise
-        except Exception as error:
-            raise system.explained(error) from error
 
     def _said(self, spec: SystemSpec) -> dict[str, Any]:
         system, dataset = self._system, self._dataset

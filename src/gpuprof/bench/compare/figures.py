@@ -30,11 +30,10 @@ from gpuprof.bench.compare.runner import CampaignResult, VariantResult
 from gpuprof.bench.facts import Diagnostic, error, note, warning
 from gpuprof.bench.measure.diagnostics import MACHINE_WARNINGS, warnings_of
 from gpuprof.bench.measure.host import describe_environment
-from gpuprof.bench.measure.measurement import ENDED_EARLY
-from gpuprof.bench.results.result import Launch, Result
+from gpuprof.bench.results.result import BatchResult, Launch, Result, SessionResult
 from gpuprof.bench.results.target import QUANTILES
+from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.verdicts import QualityMeasure, SpeedVerdict, VariantStatus
-from gpuprof.bench.workers.session import BatchResult, SessionResult
 from gpuprof.stats.quantiles import CONFIDENCE, WIDEST_FACTOR, Estimate
 from gpuprof.stats.ratio_test import Comparison, compare_many
 
@@ -132,7 +131,7 @@ def overall_s(each: VariantResult, sizes: Sequence[int]) -> list[float]:
 def is_whole(launch: Launch) -> bool:
     """Whether a launch has samples and did not end early."""
     measured = launch.measurement
-    return measured is not None and bool(len(measured.wall_ns)) and measured.stopped_by not in ENDED_EARLY
+    return measured is not None and measured.is_complete
 
 
 def _median(launch: Launch) -> float:
@@ -350,7 +349,7 @@ def _method(result: CampaignResult) -> ComparisonMethod:
         accuracy_margin=None if accuracy is None else accuracy.margin,
         seed=plan.seed,
         batch_sizes=tuple(plan.batch_sizes),
-        settings=plan.measuring.to_dict(),
+        settings=to_plain(plan.measuring),
         data=spec.data,
         dataset=None if accuracy is None else accuracy.dataset,
         device=spec.device,

@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpuprof.bench.config import DEVICES, DTYPES, Settings, SystemSpec, settings_for
+from gpuprof.bench.config import DEVICES, DTYPES, JobSettings, Settings, SystemSpec, settings_for
 from gpuprof.bench.frameworks import framework_name
 from gpuprof.bench.measure.memory import parse_bytes
 from gpuprof.bench.models.recipes import parse_recipe
 from gpuprof.bench.results.target import LatencyTarget, parse_target
 from gpuprof.bench.serialization import to_plain
-from gpuprof.bench.workers.job import JobSettings
 from gpuprof.errors import BenchmarkError, UnavailableError
 from gpuprof.stats.ratio_test import MARGIN
 

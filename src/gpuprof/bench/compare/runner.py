@@ -21,8 +21,9 @@ import numpy as np
 from gpuprof.bench.compare.plan import CampaignPlan, Variant
 from gpuprof.bench.failures import FailureCode
 from gpuprof.bench.measure.host import describe_environment
+from gpuprof.bench.results.result import SessionResult
 from gpuprof.bench.workers.schedule import ProcessRun, Schedule, Watcher, ignore
-from gpuprof.bench.workers.session import Session, SessionResult
+from gpuprof.bench.workers.session import Session
 from gpuprof.errors import BenchmarkError
 
 

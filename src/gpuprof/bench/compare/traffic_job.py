@@ -15,7 +15,7 @@ from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.failures import named, place_of, reason_of
 from gpuprof.bench.frameworks import make_system
 from gpuprof.bench.frameworks.base import FrameworkSystem
-from gpuprof.bench.measure.checks import InputGuard, check_outputs, first_inference
+from gpuprof.bench.measure.outputs import InputGuard, check_outputs
 from gpuprof.bench.measure.timer import CallTimer
 from gpuprof.bench.models.data import shape_text
 from gpuprof.bench.workers.events import Event, Found, Send, State
@@ -91,7 +91,7 @@ def _responding(spec: SystemSpec, settings: TrafficSettings, send: Send) -> Fram
     load_system(system, send)
     prepare_system(system, settings.batch_size, send)
     guard = InputGuard(system)
-    check_outputs(system, first_inference(system))
+    check_outputs(system, system.first_inference())
     guard.check()
     return system
 

@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.bench.failures import explain_run
@@ -134,13 +135,9 @@ class FrameworkSystem(System):
         self.arguments = ()
         self.batch_size = batch_size
         self.reset_peak()
-        try:
+        with self.explaining():
             self.arguments = self._batch(batch_size)
             self._compile_timed()
-        except GpuprofError:
-            raise
-        except Exception as error:
-            raise self.explained(error) from error
 
     def run(self) -> object:
         """Enqueue one call."""
@@ -182,10 +179,6 @@ class FrameworkSystem(System):
     def limit_memory(self, budget_bytes: int | None) -> int | None:
         """Let allocations beyond the budget, or what there is, fail; returns what is left, if known."""
         return limit_host_memory(budget_bytes) if self.device_type == "cpu" else None
-
-    def readable(self, outputs: Any) -> Any:
-        """Return outputs as something whose numbers can be looked at."""
-        return outputs
 
     @property
     def makes_inputs(self) -> bool:
@@ -317,6 +310,23 @@ class FrameworkSystem(System):
     def dtype(self) -> str:
         """The type that was asked for, or float32."""
         return self.spec.dtype or "float32"
+
+    def first_inference(self) -> Any:
+        """Make one call and wait for it; returns its outputs. Raises BenchmarkError in the model's words."""
+        with self.explaining():
+            outputs = self.run()
+            self.synchronize()
+        return outputs
+
+    @contextlib.contextmanager
+    def explaining(self) -> Iterator[None]:
+        """Turn what the model raises on its batch into BenchmarkError."""
+        try:
+            yield
+        except GpuprofError:
+            raise
+        except Exception as error:
+            raise self.explained(error) from error
 
     def explained(self, error: BaseException) -> BenchmarkError:
         """Return what the model raised on its batch as one line with the mend."""

@@ -73,11 +73,9 @@ class JaxSystem(FrameworkSystem):
         sample = self._batch(1)
         if self.named is not None:
             return self._filled(self.jax.eval_shape(self.model.init, key, *sample))
-        try:
+        self.batch_size = 1
+        with self.explaining():
             return self.jax.jit(self.model.init)(key, *sample)
-        except Exception as error:
-            self.batch_size = 1
-            raise self.explained(error) from error
 
     def _filled(self, shapes: Any) -> Any:
         """Return random weights of these shapes: compiling flax's initialisers takes longer than the."""
@@ -118,16 +116,6 @@ class JaxSystem(FrameworkSystem):
     def waiting(self) -> Callable[[], object]:
         """Return what waits: JAX enqueues on a CPU too."""
         return self.synchronize
-
-    def readable(self, outputs: Any) -> Any:
-        """Return outputs with JAX's short types, which NumPy cannot look into, as 32-bit floats."""
-        numpy = self.jax.numpy
-
-        def widened(leaf: Any) -> Any:
-            is_short = getattr(leaf, "dtype", None) == numpy.bfloat16
-            return leaf.astype(numpy.float32) if is_short else leaf
-
-        return self.jax.tree_util.tree_map(widened, outputs)
 
     def synchronize(self) -> None:
         """Wait for all that was enqueued."""

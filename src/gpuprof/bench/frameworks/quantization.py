@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gpuprof.bench.accuracy.arrays import named_arrays
 from gpuprof.bench.failures import reason_of
+from gpuprof.bench.measure.outputs import named_arrays
 from gpuprof.errors import BenchmarkError, UnavailableError
 
 Batches = Sequence[tuple[Any, ...]]
@@ -180,10 +180,9 @@ def _first_sample(batch: tuple[Any, ...]) -> tuple[Any, ...]:
 
 
 def _check_alike(expected: Any, found: Any) -> None:
-    old, new = named_arrays(expected).arrays, named_arrays(found).arrays
-    shapes = [{name: each.values.shape for name, each in arrays.items()} for arrays in (old, new)]
-    if not old or shapes[0] != shapes[1]:
-        raise NotQuantizedError(f"it returns {shapes[1]} instead of {shapes[0]}")
+    old, new = named_arrays(expected).shapes, named_arrays(found).shapes
+    if not old or old != new:
+        raise NotQuantizedError(f"it returns {new} instead of {old}")
 
 
 def without_fast_path(module: Any) -> dict[str, str]:

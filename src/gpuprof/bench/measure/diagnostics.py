@@ -42,9 +42,9 @@ _GRID = 512
 def warnings_of(measurement: Measurement, device_type: str = "cpu") -> tuple[Diagnostic, ...]:
     """Return the warnings about one measurement."""
     found = [*_warmup_warnings(measurement), *sample_warnings(measurement.samples)]
-    if len(measurement.wall_ns):
+    if len(measurement.samples_ns):
         found += [*_timer_warnings(measurement), *_enqueue_warnings(measurement, device_type)]
-    if measurement.machine is not None and len(measurement.wall_ns):
+    if measurement.machine is not None and len(measurement.samples_ns):
         found += machine_warnings(measurement.machine, measurement.calls)
     return tuple(found)
 
@@ -138,7 +138,7 @@ def _warmup_warnings(measurement: Measurement) -> Iterator[Diagnostic]:
 
 
 def _timer_warnings(measurement: Measurement) -> Iterator[Diagnostic]:
-    fraction = measurement.timer_ns / float(np.median(measurement.wall_ns) or 1.0)
+    fraction = measurement.timer_ns / float(np.median(measurement.samples_ns) or 1.0)
     if fraction > _MOST_TIMER:
         yield warning("timer", timer_s=measurement.timer_ns / 1e9, fraction=fraction)
 

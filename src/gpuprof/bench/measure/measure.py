@@ -112,7 +112,7 @@ class MeasuringLoop:
             self._stop = ("failure", self._failure)
         return Measurement(
             settings=settings,
-            wall_ns=np.array(self._wall, dtype=np.int64),
+            samples_ns=np.array(self._wall, dtype=np.int64),
             enqueue_ns=None if timer.synchronize is None else np.array(self._enqueue, dtype=np.int64),
             calls_per_sample=self._calls_per_sample,
             warmup=warmup.report(),

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,7 +11,6 @@ import numpy as np
 from gpuprof.bench.config import Settings
 from gpuprof.bench.measure.host import MachineUse
 from gpuprof.bench.measure.warmup import Warmup
-from gpuprof.bench.serialization import from_plain, to_plain
 
 Nanoseconds = np.ndarray[Any, np.dtype[np.int64]]
 StoppedBy = Literal["precision", "time limit", "iterations", "most samples", "failure", "interrupted"]
@@ -23,13 +21,13 @@ ENDED_EARLY: tuple[StoppedBy, ...] = ("failure", "interrupted")
 class Measurement:
     """Raw samples in the order of their making; none is left out.
 
-    A sample is `wall_ns` of `calls_per_sample` calls, until they were done; `enqueue_ns` is until they had
+    A sample is `samples_ns` of `calls_per_sample` calls, until they were done; `enqueue_ns` is until they had
     returned, and is None where a call is done when it returns. `timer_ns` is what the same loop reads for a
     call that does nothing: it is part of each sample and is not taken off.
     """
 
     settings: Settings
-    wall_ns: Nanoseconds
+    samples_ns: Nanoseconds
     enqueue_ns: Nanoseconds | None
     calls_per_sample: int
     warmup: Warmup | None
@@ -44,14 +42,14 @@ class Measurement:
     @property
     def samples(self) -> np.ndarray[Any, np.dtype[np.float64]]:
         """Seconds of a call: one value a call, or in throughput mode the mean of each window."""
-        return self.wall_ns / (1e9 * self.calls_per_sample)
+        return self.samples_ns / (1e9 * self.calls_per_sample)
 
     @property
     def enqueue_share(self) -> float | None:
         """The median share of a call's time after which it had returned; None where that is all of it."""
-        if self.enqueue_ns is None or not len(self.wall_ns):
+        if self.enqueue_ns is None or not len(self.samples_ns):
             return None
-        wall = float(np.median(self.wall_ns))
+        wall = float(np.median(self.samples_ns))
         return float(np.median(self.enqueue_ns)) / wall if wall > 0 else None
 
     @property
@@ -64,17 +62,14 @@ class Measurement:
     @property
     def calls(self) -> int:
         """The calls that were measured."""
-        return len(self.wall_ns) * self.calls_per_sample
+        return len(self.samples_ns) * self.calls_per_sample
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON, all samples among it."""
-        return {_OF_FIELD.get(name, name): value for name, value in to_plain(self).items()}
+    @property
+    def is_complete(self) -> bool:
+        """Whether there are samples, and nothing ended the measurement before its time."""
+        return len(self.samples_ns) > 0 and self.stopped_by not in ENDED_EARLY
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Measurement:
-        """Return what `to_dict()` described. Raises BenchmarkError."""
-        samples = {field: data[name] for field, name in _OF_FIELD.items() if name in data}
-        return from_plain({**data, **samples}, cls, "a measurement")
-
-
-_OF_FIELD = {"wall_ns": "samples_ns"}  # names in files that differ
+    @property
+    def median_s(self) -> float:
+        """The median seconds of a call."""
+        return float(np.median(self.samples))

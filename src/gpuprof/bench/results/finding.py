@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuprof.bench.measure.scaling import LargestBatch, knee
-from gpuprof.bench.measure.startup import Startup
+from gpuprof.bench.results.result import SessionResult, Startup
 from gpuprof.bench.results.text import UNAVAILABLE, startup_text, throughputs
 from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.verdicts import TargetVerdict
-from gpuprof.bench.workers.session import SessionResult
 
 
 @dataclass(slots=True)

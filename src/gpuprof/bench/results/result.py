@@ -1,22 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is known of one configuration: all launches' samples, figures with intervals, their grounds."""
+"""What was measured: process runs, the figures of one configuration, and of one system all batch sizes."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+import dataclasses
+import statistics
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
 
-from gpuprof.bench.config import Settings
+from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.facts import Diagnostic
+from gpuprof.bench.frameworks.protocol import SystemDescription
 from gpuprof.bench.measure.diagnostics import warnings_of
 from gpuprof.bench.measure.measurement import Measurement
-from gpuprof.errors import BenchmarkError
+from gpuprof.bench.serialization import from_plain, to_plain
+from gpuprof.errors import BenchmarkError, GpuprofError
 from gpuprof.record.facts import Severity
 from gpuprof.stats.quantiles import Estimate, PooledSamples, SummaryFigures, quantile_of, summarize
+from gpuprof.text.units import format_duration
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -40,29 +45,8 @@ class Launch:
     failure: str | None
     extra: Mapping[str, Any]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON."""
-        measured = None if self.measurement is None else self.measurement.to_dict()
-        return {
-            "position": self.position,
-            "measurement": measured,
-            "failure": self.failure,
-            "extra": dict(self.extra),
-        }
 
-    @classmethod
-    def from_dict(cls, data: Mapping[str, Any]) -> Launch:
-        """Return what `to_dict()` described."""
-        measured = data["measurement"]
-        return cls(
-            position=data["position"],
-            measurement=None if measured is None else Measurement.from_dict(measured),
-            failure=data["failure"],
-            extra=data["extra"],
-        )
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Result:
     """One configuration, measured in one launch or several.
 
@@ -73,17 +57,17 @@ class Result:
     name: str
     description: Mapping[str, Any] | None
     settings: Settings
-    launches: tuple[Launch, ...]
-    environment: Mapping[str, Any]
     in_process: bool = False
     batch_size: int | None = None
+    launches: tuple[Launch, ...]
+    environment: Mapping[str, Any]
     more_warnings: tuple[Diagnostic, ...] = ()
 
     @cached_property
     def measurements(self) -> tuple[Measurement, ...]:
         """The measurements of the launches that gave samples."""
         found = (launch.measurement for launch in self.launches)
-        return tuple(each for each in found if each is not None and len(each.wall_ns))
+        return tuple(each for each in found if each is not None and len(each.samples_ns))
 
     @cached_property
     def samples(self) -> npt.NDArray[np.float64]:
@@ -127,13 +111,11 @@ class Result:
     def _pooled(self) -> PooledSamples:
         """All samples; each launch weighs the same, one that did not get to its end as it got on."""
         measured = self.measurements
-        whole = [len(each.wall_ns) for each in measured if each.stopped_by not in ("failure", "interrupted")]
-        usual = float(np.median(whole)) if whole else 0.0
+        usual = statistics.median([len(each.samples_ns) for each in measured if each.is_complete] or [0])
         shares = [
-            1.0 if each.stopped_by not in ("failure", "interrupted") or not usual
-            else min(1.0, len(each.wall_ns) / usual)
+            1.0 if each.is_complete or not usual else min(1.0, len(each.samples_ns) / usual)
             for each in measured
-        ]  # fmt: skip
+        ]
         return PooledSamples([each.samples for each in measured], shares)
 
     def launch_figures(self, quantile: float = 0.5) -> tuple[float, ...]:
@@ -186,13 +168,7 @@ class Result:
         summary = self.summary
         return {
             "format": FORMAT,
-            "name": self.name,
-            "description": None if self.description is None else dict(self.description),
-            "settings": self.settings.to_dict(),
-            "in_process": self.in_process,
-            "batch_size": self.batch_size,
-            "launches": [launch.to_dict() for launch in self.launches],
-            "environment": dict(self.environment),
+            **to_plain(self),
             "more_warnings": [each.to_dict() for each in self.more_warnings],
             "figures": {
                 "summary_s": None if summary is None else asdict(summary),
@@ -208,20 +184,133 @@ class Result:
         """Return what `to_dict()` described; figures are worked out again. Raises BenchmarkError."""
         if data.get("format") != FORMAT:
             raise BenchmarkError(f"this is no result of format {FORMAT}: measure again with this version")
-        return cls(
-            name=data["name"],
-            description=data["description"],
-            settings=Settings.from_dict(data["settings"]),
-            launches=tuple(Launch.from_dict(each) for each in data["launches"]),
-            environment=data["environment"],
-            in_process=data["in_process"],
-            batch_size=data["batch_size"],
-            more_warnings=tuple(
-                Diagnostic.from_dict(each) for each in data.get("more_warnings", data.get("more_flags", ()))
-            ),
-        )
+        more = data.get("more_warnings", data.get("more_flags", ()))
+        found = from_plain({**data, "more_warnings": ()}, cls, "a result")
+        return replace(found, more_warnings=tuple(map(Diagnostic.from_dict, more)))
 
     def __str__(self) -> str:
         from gpuprof.bench.results.text import result_table
 
         return result_table(self)
+
+
+@dataclass(slots=True, repr=False)
+class BatchResult:
+    """What was measured of one batch size, in all process runs."""
+
+    batch_size: int
+    description: SystemDescription
+    settings: JobSettings
+    environment: dict[str, Any]
+    launches: list[Launch] = field(default_factory=list)
+    in_process: bool = False
+
+    def __repr__(self) -> str:
+        """Return it on one line: the samples alone fill pages."""
+        result = self.result
+        median = result.quantile(0.5)
+        time = "insufficient" if median is None else format_duration(median * 1e9)
+        counts = f"{len(self.launches)} launches, {len(result.samples):,} samples"
+        return f"<BatchResult {result.name}: {counts}, median {time}>"
+
+    @property
+    def result(self) -> Result:
+        """The figures, with the samples of each launch."""
+        return Result(
+            name=f"{self.description.model} ({self.description.framework}), batch size {self.batch_size}",
+            description=dataclasses.asdict(self.description),
+            settings=self.settings.measuring,
+            in_process=self.in_process,
+            batch_size=self.batch_size,
+            launches=tuple(self.launches),
+            environment=self.environment,
+        )
+
+    def tokens_per_s(self, samples_per_s: float | None) -> float | None:
+        """Tokens per second of a sequence model, None for others."""
+        tokens = self.description.details.get("tokens_per_sample")
+        return None if tokens is None or samples_per_s is None else samples_per_s * int(tokens)
+
+    def told(self, *path: str) -> list[Any]:
+        """Return a value of each launch's `extra`, of those launches that have it."""
+        found: list[Any] = [launch.extra for launch in self.launches]
+        for name in path:
+            found = [each.get(name) for each in found if each is not None]
+        return [each for each in found if each is not None]
+
+    def largest(self, *path: str) -> Any:
+        """Return the largest value over the launches; None where none of them tells."""
+        return max(self.told(*path), default=None)
+
+    def middle(self, *path: str) -> float | None:
+        """Return the median over the launches of what each told once; None where none did."""
+        return _median(self.told(*path))
+
+    @property
+    def host_peak(self) -> tuple[int | None, bool]:
+        """The host's peak, and whether a larger batch came before it in the same process.
+
+        That one may hold on to memory, so launches in which none came before go first.
+        """
+        read = [
+            (host, bool(launch.extra.get("after_larger")))
+            for launch in self.launches
+            if (host := (launch.extra.get("memory") or {}).get("host_resident_bytes")) is not None
+        ]
+        clean = [host for host, is_after_larger in read if not is_after_larger]
+        return (max(clean), False) if clean else (min((host for host, _ in read), default=None), True)
+
+    @property
+    def enqueue_s(self) -> float | None:
+        """The median time until a call had returned; None where that is all of it."""
+        return _median(each.enqueue_s for each in self.result.measurements)
+
+    @property
+    def device_s(self) -> float | None:
+        """The median time that the device itself worked for a call; None where it does not tell."""
+        return _median(statistics.median(each) for each in self.told("device_time_s") if each)
+
+
+def _median(values: Iterable[float | None]) -> float | None:
+    told = [value for value in values if value is not None]
+    return statistics.median(told) if told else None
+
+
+@dataclass(frozen=True, slots=True)
+class Startup:
+    """Seconds from the start of a process to its first answer; the parts add up to `total_s`.
+
+    `interpreter_s` until Python runs our code, `import_s` the framework, `load_s` the model onto the device,
+    `compile_s` making the inputs and compiling for them, `first_run_s` the first call.
+    """
+
+    interpreter_s: float
+    import_s: float
+    load_s: float
+    compile_s: float
+    first_run_s: float
+
+    @property
+    def total_s(self) -> float:
+        """From the start to the first answer."""
+        return float(sum(asdict(self).values()))
+
+    def to_dict(self) -> dict[str, float]:
+        """Return the parts and the total."""
+        return {**asdict(self), "total_s": self.total_s}
+
+
+@dataclass(slots=True)
+class SessionResult:
+    """The batch sizes that were measured, the start-up of each launch, and what ended the session early."""
+
+    spec: SystemSpec
+    settings: JobSettings
+    batches: list[BatchResult] = field(default_factory=list)
+    startups: list[Startup] = field(default_factory=list)
+    failure: GpuprofError | None = None
+    profile: str | None = None
+
+    def batch(self, batch_size: int) -> BatchResult | None:
+        """Return what was measured of a batch size."""
+        return next((each for each in self.batches if each.batch_size == batch_size), None)

@@ -11,10 +11,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
-
 from gpuprof.bench.facts import Diagnostic, note, warning
-from gpuprof.bench.measure.measurement import ENDED_EARLY
 from gpuprof.bench.results.files import FORMAT_VERSION
 from gpuprof.bench.results.result import Result
 from gpuprof.errors import BenchmarkError
@@ -149,11 +146,7 @@ def _profile(path: Path, document: Mapping[str, Any]) -> Path | None:
 
 def launch_medians_s(result: Result) -> tuple[float, ...]:
     """Return the median seconds of a call for each process run that completed."""
-    return tuple(
-        float(np.median(each.samples))
-        for each in result.measurements
-        if len(each.wall_ns) and each.stopped_by not in ENDED_EARLY
-    )
+    return tuple(each.median_s for each in result.measurements if each.is_complete)
 
 
 @dataclass(frozen=True, slots=True)

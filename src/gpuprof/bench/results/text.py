@@ -8,12 +8,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpuprof.bench.measure.scaling import KNEE_SHARE, knee
-from gpuprof.bench.measure.startup import Startup
 from gpuprof.bench.messages import message, title
 from gpuprof.bench.models.data import shape_text
 from gpuprof.bench.results.files import Stamp
+from gpuprof.bench.results.result import BatchResult, SessionResult, Startup
 from gpuprof.bench.results.target import QUANTILES
-from gpuprof.bench.workers.session import BatchResult, SessionResult
 from gpuprof.stats.quantiles import samples_needed
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.table import Column, text_table

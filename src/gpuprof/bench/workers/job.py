@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
-from gpuprof.bench.config import Settings, SystemSpec
+from gpuprof.bench.config import JobSettings, SystemSpec
 from gpuprof.bench.serialization import decode, encode, from_plain, to_plain
 from gpuprof.errors import BenchmarkError
 
@@ -28,22 +28,6 @@ class Job(Protocol):
     def keeps_collector(self) -> bool:
         """Whether the process records a run."""
         ...
-
-
-@dataclass(frozen=True, slots=True)
-class JobSettings:
-    """What one process run does with its system, batch size after batch size.
-
-    `memory_budget_bytes` is the most that a batch may take, None for what the machine has. `profile` is the
-    folder of a run to record instead of measuring, `profile_work` whether its FLOPs and bytes are counted.
-    """
-
-    batch_sizes: tuple[int, ...] = (1,)
-    measuring: Settings = field(default_factory=Settings)
-    memory_budget_bytes: int | None = None
-    profile: str | None = None
-    profile_work: bool = False
-    only_first_answer: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,11 +9,12 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from gpuprof import _native
+from gpuprof.bench.config import JobSettings
 from gpuprof.bench.failures import (
     SMALLER_BATCHES,
     DoesNotFitError,
@@ -25,20 +26,20 @@ from gpuprof.bench.frameworks import make_system
 from gpuprof.bench.frameworks.base import FrameworkSystem
 from gpuprof.bench.frameworks.protocol import MemoryReading, System
 from gpuprof.bench.measure.callable import CallableSystem
-from gpuprof.bench.measure.checks import InputGuard, check_outputs, first_inference
 from gpuprof.bench.measure.host import UsageMeter
 from gpuprof.bench.measure.measure import MeasuringLoop
 from gpuprof.bench.measure.measurement import ENDED_EARLY, Measurement
 from gpuprof.bench.measure.memory import memory_failures
+from gpuprof.bench.measure.outputs import InputGuard, check_outputs
 from gpuprof.bench.models.importing import find_named
 from gpuprof.bench.serialization import to_plain
-from gpuprof.bench.workers.events import Described, Event, Found, MeasurementDone, Send, State
-from gpuprof.bench.workers.job import CALL, FactorySpec, JobSettings, MeasureJob
-from gpuprof.bench.workers.samples import SampleSender
+from gpuprof.bench.workers.events import Described, Event, Found, MeasurementDone, Samples, Send, State
+from gpuprof.bench.workers.job import CALL, FactorySpec, MeasureJob
 from gpuprof.errors import GpuprofError
 from gpuprof.text.units import format_bytes
 
 PROGRESS_EVERY_S = 0.2
+SEND_EVERY_S = 1.0
 _DEVICE_CALLS, _DEVICE_S = 100, 1.0
 
 
@@ -149,7 +150,7 @@ class _Batch:
         guard = InputGuard(system)
         system.reset_peak()
         begin_s = time.monotonic()
-        outputs = first_inference(system)
+        outputs = system.first_inference()
         self._extra |= {"first_call_s": time.monotonic() - begin_s, "compile_s": system.compile_s}
         self._describe()
         self._first_memory = system.memory()
@@ -236,6 +237,28 @@ class _Batch:
         if budget is not None and taken is not None and taken > budget:
             message = f"batch size {self._size} takes {format_bytes(taken)}, more than the memory budget"
             raise DoesNotFitError(message, hint=SMALLER_BATCHES)
+
+
+class SampleSender:
+    """Sends samples in the worker: the first ones at once, then about once a second, between timed parts."""
+
+    def __init__(
+        self, send: Send, batch_size: int | None = None, clock_s: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._send, self._clock_s, self._batch_size = send, clock_s, batch_size
+        self._wall: list[int] = []
+        self._enqueue: list[int] = []
+        self._next_s = clock_s()
+
+    def progress(self, wall_ns: list[int], enqueue_ns: list[int] | None, calls: int) -> None:
+        """Take new samples of so many calls each."""
+        self._wall += wall_ns
+        self._enqueue += enqueue_ns or []
+        if self._clock_s() < self._next_s:
+            return
+        enqueue = None if enqueue_ns is None else self._enqueue
+        self._send(Samples(wall_ns=self._wall, enqueue_ns=enqueue, calls=calls, batch_size=self._batch_size))
+        self._wall, self._enqueue, self._next_s = [], [], self._clock_s() + SEND_EVERY_S
 
 
 def _device_times(system: FrameworkSystem) -> list[float] | None:

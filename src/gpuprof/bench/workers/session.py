@@ -7,125 +7,67 @@ What was measured is kept, whatever comes later: a failure or an interrupt ends 
 from __future__ import annotations
 
 import dataclasses
-import statistics
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from gpuprof.bench.config import SystemSpec
+import numpy as np
+
+from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.failures import Failure, FailureCode, failure_of, reason_of
 from gpuprof.bench.frameworks.protocol import System, SystemDescription
 from gpuprof.bench.measure.host import describe_environment
 from gpuprof.bench.measure.measurement import Measurement, StoppedBy
 from gpuprof.bench.measure.memory import name_budget
-from gpuprof.bench.measure.startup import Startup, startup_of
-from gpuprof.bench.results.result import Launch, Result
-from gpuprof.bench.serialization import from_plain
+from gpuprof.bench.results.result import BatchResult, Launch, SessionResult, Startup
+from gpuprof.bench.serialization import from_plain, to_plain
 from gpuprof.bench.workers.events import Described, Event, Found, MeasurementDone, Samples, State
-from gpuprof.bench.workers.job import FactorySpec, Job, JobSettings, MeasureJob
-from gpuprof.bench.workers.samples import SamplesSoFar
+from gpuprof.bench.workers.job import FactorySpec, Job, MeasureJob
 from gpuprof.bench.workers.schedule import INTERRUPTED, TIME_LIMIT_S, Schedule, Watcher, ignore, without_ends
+from gpuprof.bench.workers.startup import startup_of
 from gpuprof.errors import BenchmarkError, GpuprofError
 from gpuprof.stats.distributions import require_scipy
-from gpuprof.text.units import format_duration
 
 
-@dataclass(slots=True, repr=False)
-class BatchResult:
-    """What was measured of one batch size, in all process runs."""
+def measurement_so_far(
+    events: Sequence[Samples], settings: Settings, reason: str, stopped_by: StoppedBy
+) -> Measurement:
+    """Return the samples that have arrived of a measurement that was cut short."""
+    wall = [each for event in events for each in event.wall_ns]
+    enqueue = [each for event in events for each in event.enqueue_ns or ()]
+    return Measurement(
+        settings=settings,
+        samples_ns=np.array(wall, dtype=np.int64),
+        enqueue_ns=np.array(enqueue, dtype=np.int64) if enqueue else None,
+        calls_per_sample=events[-1].calls or 1 if events else 1,
+        warmup=None,
+        stopped_by=stopped_by,
+        stop_reason=reason,
+        failure=reason,
+        timer_ns=0.0,
+        elapsed_s=sum(wall) / 1e9,
+        machine=None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _BatchRecord:
+    """What a process run measured of one batch size."""
 
     batch_size: int
     description: SystemDescription
-    settings: JobSettings
     environment: dict[str, Any]
-    launches: list[Launch] = field(default_factory=list)
-    in_process: bool = False
-
-    def __repr__(self) -> str:
-        """Return it on one line: the samples alone fill pages."""
-        result = self.result
-        median = result.quantile(0.5)
-        time = "insufficient" if median is None else format_duration(median * 1e9)
-        counts = f"{len(self.launches)} launches, {len(result.samples):,} samples"
-        return f"<BatchResult {result.name}: {counts}, median {time}>"
-
-    @property
-    def result(self) -> Result:
-        """The figures, with the samples of each launch."""
-        return Result(
-            name=f"{self.description.model} ({self.description.framework}), batch size {self.batch_size}",
-            description=dataclasses.asdict(self.description),
-            settings=self.settings.measuring,
-            launches=tuple(self.launches),
-            environment=self.environment,
-            in_process=self.in_process,
-            batch_size=self.batch_size,
-        )
-
-    def tokens_per_s(self, samples_per_s: float | None) -> float | None:
-        """Tokens per second of a sequence model, None for others."""
-        tokens = self.description.details.get("tokens_per_sample")
-        return None if tokens is None or samples_per_s is None else samples_per_s * int(tokens)
-
-    def largest(self, group: str, name: str) -> Any:
-        """Return the largest value of a figure over the launches; None where none of them tells."""
-        found = [(launch.extra.get(group) or {}).get(name) for launch in self.launches]
-        return max((value for value in found if value is not None), default=None)
-
-    @property
-    def host_peak(self) -> tuple[int | None, bool]:
-        """The host's peak, and whether a larger batch came before it in the same process.
-
-        That one may hold on to memory, so launches in which none came before go first.
-        """
-        read = [(launch.extra.get("memory") or {}).get("host_resident_bytes") for launch in self.launches]
-        tainted = [bool(launch.extra.get("after_larger")) for launch in self.launches]
-        clean = [each for each, is_so in zip(read, tainted, strict=True) if each is not None and not is_so]
-        if clean:
-            return max(clean), False
-        return min((each for each in read if each is not None), default=None), True
-
-    @property
-    def enqueue_s(self) -> float | None:
-        """The median time until a call had returned; None where that is all of it."""
-        return _median(each.enqueue_s for each in self.result.measurements)
-
-    @property
-    def device_s(self) -> float | None:
-        """The median time that the device itself worked for a call; None where it does not tell."""
-        told = (launch.extra.get("device_time_s") for launch in self.launches)
-        return _median(statistics.median(each) for each in told if each)
-
-    def middle(self, *path: str) -> float | None:
-        """Return the median over the launches of what each told once; None where none did."""
-        return _median(_at(launch.extra, path) for launch in self.launches)
+    launch: Launch
 
 
-def _median(values: Iterable[float | None]) -> float | None:
-    told = [value for value in values if value is not None]
-    return statistics.median(told) if told else None
+@dataclass(frozen=True, slots=True)
+class _RunRecord:
+    """What a process run left, as a journal keeps it."""
 
-
-def _at(values: Any, path: tuple[str, ...]) -> Any:
-    for name in path:
-        values = None if values is None else values.get(name)
-    return values
-
-
-@dataclass(slots=True)
-class SessionResult:
-    """The batch sizes that were measured, the start-up of each launch, and what ended the session early."""
-
-    spec: SystemSpec
-    settings: JobSettings
-    batches: list[BatchResult] = field(default_factory=list)
-    startups: list[Startup] = field(default_factory=list)
-    failure: GpuprofError | None = None
-    profile: str | None = None
-
-    def batch(self, batch_size: int) -> BatchResult | None:
-        """Return what was measured of a batch size."""
-        return next((each for each in self.batches if each.batch_size == batch_size), None)
+    launch: int
+    failure: str | None
+    startup: Startup | None
+    batches: tuple[_BatchRecord, ...]
 
 
 class Session:
@@ -162,7 +104,7 @@ class Session:
         self._startups: dict[int, Startup] = {}
         self._states: dict[State, int] = {}
         self._first_size = settings.batch_sizes[0] if settings.batch_sizes else 0
-        self._so_far = SamplesSoFar()
+        self._samples: list[Samples] = []
 
     def run(self, *, runs: int = 1, time_limit_s: float = TIME_LIMIT_S, first: int = 1) -> SessionResult:
         """Measure in fresh processes, one after the other. A failure of one is in the result.
@@ -235,9 +177,9 @@ class Session:
             self._description = event.description
             self._environment = {**self._environment, "threads": event.threads}
         elif isinstance(event, Samples):
-            self._so_far.take(event)
+            self._samples.append(event)
         elif isinstance(event, MeasurementDone):
-            self._so_far = SamplesSoFar()
+            self._samples = []
             self._file(number, event.batch_size or 0, event.measurement, event.extra)
         elif isinstance(event, Found):
             self.result.profile = event.value
@@ -259,10 +201,9 @@ class Session:
             self._failures[number] = failure_of(error)
             self._failed.add(self._batch_size)
         stopped_by: StoppedBy = "interrupted" if is_interrupt else "failure"
-        measurement = self._so_far.measurement(self.result.settings.measuring, str(error), stopped_by)
-        self._so_far = SamplesSoFar()
-        if measurement is not None:
-            self._file(number, self._batch_size, measurement, {})
+        samples, self._samples = self._samples, []
+        measurement = measurement_so_far(samples, self.result.settings.measuring, str(error), stopped_by)
+        self._file(number, self._batch_size, measurement, {})
 
     def _good_sizes(self) -> tuple[int, ...]:
         return tuple(size for each in self.result.batches if (size := each.batch_size) not in self._failed)
@@ -280,7 +221,7 @@ class Session:
                 )
 
     def _file(self, number: int, batch_size: int, measurement: Measurement, extra: Mapping[str, Any]) -> None:
-        if not len(measurement.wall_ns):
+        if not len(measurement.samples_ns):
             return
         assert self._description is not None
         found = self.result.batch(batch_size)
@@ -300,33 +241,26 @@ class Session:
 
     def record(self, number: int) -> dict[str, Any]:
         """Return what a process run left, as plain data that `restore` takes."""
-        startup, failure = self._startups.get(number), self._failures.get(number)
-        return {
-            "launch": number,
-            "failure": None if failure is None else str(failure),
-            "startup": None if startup is None else startup.to_dict(),
-            "batches": [
-                {
-                    "batch_size": batch.batch_size,
-                    "description": dataclasses.asdict(batch.description),
-                    "environment": batch.environment,
-                    "launch": found.to_dict(),
-                }
-                for batch in self.result.batches
-                for found in batch.launches
-                if found.position == number
-            ],
-        }
+        failure, startup = self._failures.get(number), self._startups.get(number)
+        left = _RunRecord(
+            number, None if failure is None else str(failure), startup, tuple(self._records(number))
+        )
+        found: dict[str, Any] = to_plain(left)
+        return found
+
+    def _records(self, number: int) -> Iterator[_BatchRecord]:
+        for batch in self.result.batches:
+            for launch in batch.launches:
+                if launch.position == number:
+                    yield _BatchRecord(batch.batch_size, batch.description, batch.environment, launch)
 
     def restore(self, record: Mapping[str, Any]) -> None:
         """File what `record` returned of a process run. Raises BenchmarkError for what lacks something."""
-        if record["startup"] is not None:
-            startup = from_plain(record["startup"], Startup)
-            self._startups[record["launch"]] = startup
-            self.result.startups.append(startup)
-        for each in record["batches"]:
-            self._description = from_plain(each["description"], SystemDescription)
-            self._environment = each["environment"]
-            launch = Launch.from_dict(each["launch"])
-            assert launch.measurement is not None
-            self._file(record["launch"], each["batch_size"], launch.measurement, launch.extra)
+        left = from_plain(record, _RunRecord)
+        if left.startup is not None:
+            self._startups[left.launch] = left.startup
+            self.result.startups.append(left.startup)
+        for each in left.batches:
+            self._description, self._environment = each.description, each.environment
+            assert each.launch.measurement is not None
+            self._file(left.launch, each.batch_size, each.launch.measurement, each.launch.extra)

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from batches import batch_of
 
+from gpuprof.bench import self_check as module
 from gpuprof.bench.benchmark import CallableRuns
 from gpuprof.bench.failures import Failure, FailureCode
-from gpuprof.bench.measure import self_check as module
-from gpuprof.bench.measure.self_check import Replays, SelfCheck, SelfComparison, Sight, self_check
 from gpuprof.bench.results.result import Launch
+from gpuprof.bench.self_check import Replays, SelfCheck, SelfComparison, Sight, self_check
 from gpuprof.bench.workers.schedule import ProcessRun, run_order
 from gpuprof.cli.main import execute
 from gpuprof.errors import BenchmarkError

@@ -14,14 +14,14 @@ import itertools
 import os
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
-from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.config import JobSettings, SystemSpec
 from gpuprof.bench.frameworks import FRAMEWORKS, framework_name, system_class
 from gpuprof.bench.models.sources import parse_model
+from gpuprof.bench.results.result import Startup
 from gpuprof.bench.workers.events import Event, State
-from gpuprof.bench.workers.job import JobSettings, MeasureJob
+from gpuprof.bench.workers.job import MeasureJob
 from gpuprof.bench.workers.launcher import run_process
 
 # Where compilers keep what they made, by the variables that move it.
@@ -31,33 +31,6 @@ _CACHE_VARIABLES = (
     "JAX_COMPILATION_CACHE_DIR",
     "CUDA_CACHE_PATH",
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Startup:
-    """Seconds from the start of a process to its first answer; the parts add up to `total_s`.
-
-    `interpreter_s` until Python runs our code, `import_s` the framework, `load_s` the model onto the device,
-    `compile_s` making the inputs and compiling for them, `first_run_s` the first call.
-    """
-
-    interpreter_s: float
-    import_s: float
-    load_s: float
-    compile_s: float
-    first_run_s: float
-
-    @property
-    def total_s(self) -> float:
-        """From the start to the first answer."""
-        return self.interpreter_s + self.import_s + self.load_s + self.compile_s + self.first_run_s
-
-    def to_dict(self) -> dict[str, float]:
-        """Return the parts and the total."""
-        parts = ("interpreter_s", "import_s", "load_s", "compile_s", "first_run_s", "total_s")
-        return {name: getattr(self, name) for name in parts}
-
-
 _MARKS = (State.STARTED, State.UP, State.IMPORTED, State.LOADED, State.PREPARED, State.DESCRIBED)
 
 

@@ -246,8 +246,8 @@ def _campaign(done: CallableRuns, launches: int) -> SelfComparison:
     order = []
     for run in done.runs:
         measured = done.launch(run).measurement
-        if measured is not None and run.failure is None and len(measured.wall_ns):
-            order.append(float(np.median(measured.samples)))
+        if measured is not None and run.failure is None and len(measured.samples_ns):
+            order.append(measured.median_s)
             sides[run.name].append(order[-1])
     whole = all(len(each) == launches for each in sides.values())
     return SelfComparison(tuple(sides["A"]), tuple(sides["A again"]), tuple(order), whole)
