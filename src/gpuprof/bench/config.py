@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from gpuprof.errors import BenchmarkError
 
@@ -99,8 +99,10 @@ def _is_share(value: float) -> bool:
     return _is_number(value) and 0 < value < 1
 
 
-DTYPES = ("float32", "float16", "bfloat16", "float64", "int8", "int32", "int64")
-DEVICES = ("auto", "cpu", "cuda", "mps", "tpu")
+Dtype = Literal["float32", "float16", "bfloat16", "float64", "int8", "int32", "int64"]
+Device = Literal["auto", "cpu", "cuda", "mps", "tpu"]
+DTYPES: tuple[str, ...] = get_args(Dtype)
+DEVICES: tuple[str, ...] = get_args(Device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,10 @@ class SystemSpec:
     seed: int = 0
     trust_pickle: bool = False
     recipe: str | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.input_shape or (1,)) < 1:
+            raise BenchmarkError(f"input shape {self.input_shape}: give whole numbers from 1, as 3,224,224")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
