@@ -7,7 +7,7 @@ Plain values, since they go to worker processes as JSON.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, get_args
 
 from gpuprof.errors import BenchmarkError
 
@@ -87,8 +87,10 @@ def _is_share(value: float) -> bool:
     return _is_number(value) and 0 < value < 1
 
 
-DTYPES = ("float32", "float16", "bfloat16", "float64", "int8", "int32", "int64")
-DEVICES = ("auto", "cpu", "cuda", "mps", "tpu")
+Dtype = Literal["float32", "float16", "bfloat16", "float64", "int8", "int32", "int64"]
+Device = Literal["auto", "cpu", "cuda", "mps", "tpu"]
+DTYPES: tuple[str, ...] = get_args(Dtype)
+DEVICES: tuple[str, ...] = get_args(Device)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,10 @@ class SystemSpec:
     seed: int = 0
     trust_pickle: bool = False
     recipe: str | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.input_shape or (1,)) < 1:
+            raise BenchmarkError(f"input shape {self.input_shape}: give whole numbers from 1, as 3,224,224")
 
 
 @dataclass(frozen=True, slots=True)

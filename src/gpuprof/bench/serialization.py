@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from gpuprof.errors import BenchmarkError, UnavailableError
@@ -22,6 +22,7 @@ except ImportError as error:
     ) from error
 
 T = TypeVar("T")
+WRITE_AGAIN = "write it again with this version"
 
 
 def to_plain(value: Any) -> Any:
@@ -35,12 +36,21 @@ def to_plain(value: Any) -> Any:
         return msgspec.to_builtins(value, enc_hook=_plain, str_keys=True)
 
 
-def from_plain(data: Any, kind: type[T], what: str = "") -> T:
+def from_plain(data: Any, kind: type[T], what: str = "", hint: str = WRITE_AGAIN) -> T:
     """Return plain data as a dataclass or any other type. Raises BenchmarkError, which names `what`."""
     try:
         return msgspec.convert(data, kind, dec_hook=_array)
     except msgspec.ValidationError as error:
-        raise _refused(what or kind.__name__, error) from error
+        raise _refused(what or kind.__name__, error, hint) from error
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """Return a table. Raises OSError, ValueError, and UnavailableError where Python 3.10 lacks tomli."""
+    try:
+        table: dict[str, Any] = msgspec.toml.decode(path.read_bytes())
+    except ImportError as error:
+        raise UnavailableError("reading TOML on Python 3.10 needs tomli: pip install tomli") from error
+    return table
 
 
 def encode(value: Any) -> bytes:
@@ -65,8 +75,8 @@ def decode(text: bytes | str, kind: type[T], what: str = "") -> T:
         return from_plain(plain, kind, what)
 
 
-def _refused(what: str, error: Exception) -> BenchmarkError:
-    return BenchmarkError(f"{what} cannot be read ({error}): write it again with this version")
+def _refused(what: str, error: Exception, hint: str = WRITE_AGAIN) -> BenchmarkError:
+    return BenchmarkError(f"{what} cannot be read ({error}): {hint}")
 
 
 def _plain(value: Any) -> Any:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuprof.cli.measuring_options import MeasuringOptions, measuring_options, typed
+from gpuprof.bench.options import MeasuringOptions
+from gpuprof.cli.measuring_options import measuring_options, typed
 from gpuprof.cli.termination import EXIT_TERMINATED, terminated_like_interrupted
 from gpuprof.errors import BenchmarkError, GpuprofError
 
@@ -49,6 +50,7 @@ class BenchOptions(MeasuringOptions):
     formats: tuple[str, ...]
     find_max_batch: bool
     startup: bool
+    as_json: bool
 
     def request(self) -> Request:
         """Return the request. Raises GpuprofError for what cannot work; no process is started."""

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import signal
 import time
@@ -14,7 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuprof.cli.measuring_options import MeasuringOptions, measuring_options, typed
+from gpuprof.bench.options import ComparisonOptions
+from gpuprof.cli.measuring_options import measuring_options, typed
 from gpuprof.cli.options import share
 from gpuprof.cli.termination import EXIT_TERMINATED, terminated_like_interrupted
 from gpuprof.errors import BenchmarkError, GpuprofError
@@ -73,48 +75,21 @@ def _report_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CompareOptions(ReportOptions, MeasuringOptions):
+class CompareOptions(ReportOptions, ComparisonOptions):
     """What `gpuprof compare` was asked for."""
 
     variants: str
-    baseline: str | None
-    name: str
-    dataset: str
-    samples: int
-    no_accuracy: bool
-    metrics: tuple[str, ...]
-    margin: float
-    accuracy_margin: float
-    price_per_hour: float | None
-    currency: str
     interleave: bool
-    traffic: str | None
 
     def plan(self) -> CampaignPlan:
         """Return the plan. Raises BenchmarkError for what cannot work."""
-        from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, parse_split, parse_variants
+        from gpuprof.bench.compare.plan import parse_variants, plan_of
 
         if self.traffic is not None and not self.interleave:
             raise click.UsageError("--traffic splits what --interleave serves: add --interleave.")
-        accuracy = AccuracyPlan(self.dataset, self.samples, margin=self.accuracy_margin, metrics=self.metrics)
-        return CampaignPlan(
-            variants=parse_variants(self.variants, self.spec("")),
-            baseline_name=self.baseline,
-            name=self.name,
-            batch_sizes=tuple(dict.fromkeys(self.batch_sizes)),
-            launches=self.launches,
-            measuring=self.measuring(),
-            time_limit_s=self.time_limit,
-            memory_budget_bytes=self.budget_bytes(),
-            seed=self.seed,
-            margin=self.margin,
-            target=self.target(),
-            accuracy=None if self.no_accuracy else accuracy,
-            profile=self.profile,
-            price_per_hour=self.price_per_hour,
-            currency=self.currency,
-            traffic_split=parse_split(self.traffic or "50,50") if self.interleave else None,
-        )
+        split = (self.traffic or "50,50") if self.interleave else None
+        variants = parse_variants(self.variants, self.spec(""))
+        return plan_of(dataclasses.replace(self, traffic=split), variants)
 
 
 @click.command("compare", short_help="Compare variants of a model.")
@@ -129,10 +104,17 @@ class CompareOptions(ReportOptions, MeasuringOptions):
     help="Compare predictions on a folder of images in class folders, or a .npz.",
 )  # fmt: skip
 @click.option(
-    "--samples", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N",
+    "--samples", "accuracy_samples", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N",
     help="The most samples that predictions are compared on.",
 )  # fmt: skip
-@click.option("--no-accuracy", is_flag=True, help="Do not compare predictions.")
+@click.option(
+    "--no-accuracy",
+    "accuracy",
+    is_flag=True,
+    default=True,
+    flag_value=False,
+    help="Do not compare predictions.",
+)
 @click.option("--metric", "metrics", multiple=True, metavar="FILE.py:NAME", help="Add a metric of your own.")
 @click.option("--margin", metavar="SHARE", default="1%", show_default=True, callback=share,
               help="Equivalence margin of latency.")  # fmt: skip

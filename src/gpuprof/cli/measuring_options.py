@@ -1,81 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The options that `gpuprof bench` and `gpuprof compare` have in common, typed."""
+"""The options that `gpuprof bench` and `gpuprof compare` have in common."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import click
 
 from gpuprof.bench.config import DEVICES, DTYPES
 from gpuprof.cli.options import numbers, seconds
 
-if TYPE_CHECKING:
-    from gpuprof.bench.config import Settings, SystemSpec
-    from gpuprof.bench.results.target import LatencyTarget
-
 T = TypeVar("T")
 Command = Callable[..., None]
-
-
-@dataclass(frozen=True, kw_only=True)
-class MeasuringOptions:
-    """What is measured, and how long; what is refused without starting anything is refused here."""
-
-    framework: str
-    batch_sizes: tuple[int, ...]
-    iterations: int | None
-    warmup: int | None
-    duration: float | None
-    launches: int
-    dtype: str | None
-    device: str
-    input_shape: tuple[int, ...] | None
-    data: str
-    seed: int
-    slo: str | None
-    memory_budget: str | None
-    profile: bool
-    trust_pickle: bool
-    time_limit: float
-    as_json: bool
-
-    def spec(self, model: str) -> SystemSpec:
-        """Return the spec of a model. Raises BenchmarkError."""
-        from gpuprof.bench.config import SystemSpec
-        from gpuprof.bench.frameworks import framework_name
-
-        return SystemSpec(
-            model,
-            framework_name(self.framework),
-            self.device,
-            self.dtype,
-            self.input_shape,
-            self.data,
-            self.seed,
-            self.trust_pickle,
-        )
-
-    def measuring(self) -> Settings:
-        """Return the settings of the timing loop."""
-        from gpuprof.bench.config import settings_for
-
-        return settings_for(self.iterations, self.warmup, self.duration)
-
-    def target(self) -> LatencyTarget | None:
-        """Return the target that was given. Raises BenchmarkError."""
-        from gpuprof.bench.results.target import parse_target
-
-        return None if self.slo is None else parse_target(self.slo)
-
-    def budget_bytes(self) -> int | None:
-        """Return the memory budget that was given. Raises BenchmarkError."""
-        from gpuprof.bench.measure.memory import parse_bytes
-
-        return None if self.memory_budget is None else parse_bytes(self.memory_budget)
 
 
 def typed(options: Callable[..., T]) -> Callable[[Callable[[T], None]], Command]:
@@ -92,7 +30,7 @@ def typed(options: Callable[..., T]) -> Callable[[Callable[[T], None]], Command]
 
 
 def measuring_options(launches: int) -> Callable[[Command], Command]:
-    """Add the options of MeasuringOptions; `launches` is the default of that option."""
+    """Add the options of `bench.options.MeasuringOptions`; `launches` is the default of that option."""
     count = click.IntRange(min=1)
     options = (
         click.option("--framework", default="auto", metavar="NAME",

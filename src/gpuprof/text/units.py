@@ -1,31 +1,47 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Numbers with units: three significant digits, SI prefixes."""
+"""Numbers with units: significant digits, SI prefixes."""
 
 from __future__ import annotations
 
-_TIME_UNITS = ((1, "ns"), (1_000, "us"), (1_000_000, "ms"), (1_000_000_000, "s"))
-_PREFIXES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
-_BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
+import math
+from dataclasses import dataclass
+
+Units = tuple[tuple[float, str], ...]
+TIMES_NS: Units = ((1e9, "s"), (1e6, "ms"), (1e3, "us"), (1, "ns"))
+BYTES: Units = ((1e15, "PB"), (1e12, "TB"), (1e9, "GB"), (1e6, "MB"), (1e3, "kB"), (1, "B"))
+PREFIXES: Units = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"), (1, ""))
+_ATTACHED = "/%×"  # what begins so has no blank before it
+
+
+def significant(value: float, digits: int = 3) -> str:
+    """Return so many significant digits, with an exponent only where the number is unreadable without."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    # Of the rounded value: 0.9996 is 1.00.
+    rounded = f"{value:.{digits - 1}e}"
+    magnitude, exponent = abs(float(rounded)), int(rounded.partition("e")[2])
+    if not 1e-4 <= magnitude < 1e9:
+        return rounded
+    return f"{value:,.{max(digits - 1 - exponent, 0)}f}"
+
+
+def scaled(value: float, units: Units, digits: int = 3) -> tuple[str, str]:
+    """Return a number, and the unit in which it has no more digits than these before its point."""
+    rounds_up = 1 - 0.5 / 10**digits
+    size, unit = next((pair for pair in units if abs(value) >= rounds_up * pair[0]), units[-1])
+    return significant(value / size, digits), unit
 
 
 def format_duration(duration_ns: float | None) -> str:
     """Return nanoseconds with three significant digits and the unit that suits them; None is `-`."""
     if duration_ns is None:
         return "-"
-    for size, unit in _TIME_UNITS:
-        # Compared after rounding, so that 999.9996 us reads "1.00 ms" and not "1000 us".
-        if abs(duration_ns) / size < 999.5 or unit == "s":
-            value = duration_ns / size
-            break
-    return f"{_three_digits(value) if size > 1 else format(value, '.0f')} {unit}"
+    return f"{duration_ns:.0f} ns" if abs(duration_ns) < 999.5 else " ".join(scaled(duration_ns, TIMES_NS))
 
 
 def format_bytes(size_bytes: float) -> str:
     """Return a size with three significant digits in decimal units."""
-    value, unit = float(size_bytes), 0
-    while abs(value) >= 999.5 and unit < len(_BYTE_UNITS) - 1:
-        value, unit = value / 1_000, unit + 1
-    return f"{_three_digits(value) if unit else format(value, '.0f')} {_BYTE_UNITS[unit]}"
+    return f"{size_bytes:.0f} B" if abs(size_bytes) < 999.5 else " ".join(scaled(size_bytes, BYTES))
 
 
 def format_count(count: int) -> str:
@@ -35,10 +51,7 @@ def format_count(count: int) -> str:
 
 def format_quantity(value: float | None) -> str:
     """Return a number with three significant digits and the prefix of its unit; None is `-`."""
-    if value is None:
-        return "-"
-    size, prefix = next((pair for pair in _PREFIXES if value >= 0.9995 * pair[0]), (1, ""))
-    return f"{_three_digits(value / size)} {prefix}".rstrip() if value else "0"
+    return "-" if value is None else " ".join(scaled(value, PREFIXES)).rstrip()
 
 
 def format_share(share: float | None) -> str:
@@ -46,8 +59,44 @@ def format_share(share: float | None) -> str:
     return "-" if share is None else f"{share:.1%}"
 
 
-def _three_digits(value: float) -> str:
-    magnitude = abs(value)
-    if magnitude >= 99.95:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if magnitude >= 9.995 else f"{value:.2f}"
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """How figures of one kind are written: significant digits or `decimals`, and the unit that suits them.
+
+    A figure times `scale` is in the unit of size 1. Below `whole_below` it is a whole number.
+    """
+
+    units: Units = ((1, ""),)
+    scale: float = 1.0
+    digits: int = 4
+    decimals: int | None = None
+    is_signed: bool = False
+    whole_below: float = 0.0
+
+    def __call__(self, value: float) -> str:
+        """Return a figure with its unit."""
+        return "".join(self._parts(value))
+
+    def interval(self, low: float | None, high: float | None) -> str:
+        """Return the ends of an interval, with the unit once where it is the same; empty without an end."""
+        if low is None or high is None:
+            return ""
+        (low_text, low_unit), (high_text, high_unit) = self._parts(low), self._parts(high)
+        return f"{low_text}{'' if low_unit == high_unit else low_unit} to {high_text}{high_unit}"
+
+    def axis(self, largest: float) -> tuple[float, str]:
+        """Return what figures up to the largest are multiplied with on an axis, and their unit there."""
+        size, unit = next((pair for pair in self.units if largest * self.scale >= pair[0]), self.units[-1])
+        return self.scale / size, unit
+
+    def _parts(self, value: float) -> tuple[str, str]:
+        if abs(value) < self.whole_below:
+            number, unit = f"{value:,.0f}", self.units[-1][1]
+        elif self.decimals is not None:
+            size, unit = self.units[-1]
+            # What rounds to zero has no sign.
+            rounded = round(value * self.scale / size, self.decimals) + 0.0
+            number = f"{rounded:{'+' if self.is_signed else ''},.{self.decimals}f}"
+        else:
+            number, unit = scaled(value * self.scale, self.units, self.digits)
+        return number, unit if unit[:1] in _ATTACHED else f" {unit}"

@@ -31,7 +31,6 @@ from gpuprof.bench.report import read_document, write_report
 from gpuprof.bench.report.formatting import number, points, relative_iqr, time
 from gpuprof.bench.report.sections import Content, content_of
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
-from gpuprof.stats.quantiles import Estimate
 
 BLACK_LIST = ("\x00", "\n", "\r", "\u202e", "\u2066", "\u200f")
 NASTY = f"=cmd|' /C calc'!A0 {HOSTILE}\x00\n\r\u202eevil\u2066\u200f | a **b** [c](d)"
@@ -81,10 +80,10 @@ def content(plain: dict[str, Any]) -> Content:
 
 def numbers_of(text: str) -> list[float]:
     """Every number of a text, with the prefix of its unit, in seconds, bytes and so on."""
-    units = {"ms": 1e-3, "µs": 1e-6, "MB": 1e6, "GB": 1e9, "kB": 1e3, "%": 1e-2, "pp": 1e-2, "M": 1e6}
+    units = {"ms": 1e-3, "us": 1e-6, "MB": 1e6, "GB": 1e9, "kB": 1e3, "%": 1e-2, "pp": 1e-2, "M": 1e6}
     found = []
-    for digits, exponent, unit in re.findall(r"([-+−]?[\d,]*\.?\d+)(e[-−+]?\d+)? ?([µa-zA-Z%]*)", text):
-        plain = (digits + exponent).replace(",", "").replace("−", "-")
+    for digits, exponent, unit in re.findall(r"([-+]?[\d,]*\.?\d+)(e[-+]?\d+)? ?([a-zA-Z%]*)", text):
+        plain = (digits + exponent).replace(",", "")
         found.append(float(plain) * units.get(unit, 1.0))
     return found
 
@@ -159,14 +158,14 @@ def test_the_ends_of_intervals_stand_below_their_figures() -> None:
     ("low", "high", "text"),
     [
         (0.0123, 0.0125, "12.30 to 12.50 ms"),
-        (0.000999, 0.00101, "999.0 µs to 1.010 ms"),
+        (0.000999, 0.00101, "999.0 us to 1.010 ms"),
         (None, 0.1, ""),
     ],
 )
 def test_an_interval_has_its_unit_once_where_it_is_the_same(
     low: float | None, high: float | None, text: str
 ) -> None:
-    assert time.interval(Estimate(low, 0.01, high)) == text
+    assert time.interval(low, high) == text
 
 
 @pytest.mark.parametrize(
@@ -176,8 +175,8 @@ def test_an_interval_has_its_unit_once_where_it_is_the_same(
         (0.99998, "1.000"),
         (1234567, "1,234,567"),
         (2.30649, "2.306"),
-        (-0.00123456, "−0.001235"),
-        (1.5e-7, "1.500e−07"),
+        (-0.00123456, "-0.001235"),
+        (1.5e-7, "1.500e-07"),
     ],
 )
 def test_numbers_have_four_digits(value: float, text: str) -> None:
@@ -186,7 +185,7 @@ def test_numbers_have_four_digits(value: float, text: str) -> None:
 
 def test_a_change_that_rounds_to_zero_has_no_side() -> None:
     assert points(-0.00001) == points(0.0) == "+0.00 pp"
-    assert points(-0.05) == "\u22125.00 pp"
+    assert points(-0.05) == "-5.00 pp"
 
 
 def test_markdown_tells_the_figures_of_the_document(tmp_path: Path) -> None:
@@ -297,7 +296,7 @@ def test_a_variant_that_failed_has_what_is_known_of_it_and_is_said_to_have_faile
     plain["variants"].append(lost | {"accuracy": accuracy_of(-0.705)})
     sections = {each.key: each for each in content(plain).sections}
     (row,) = (row for row in sections["variants"].tables[0].rows if row.variant == "pruned")
-    assert [cell.text for cell in row.cells[1:5]] == ["failed", "failed", "5.63%", "−70.50 pp"]
+    assert [cell.text for cell in row.cells[1:5]] == ["failed", "failed", "5.63%", "-70.50 pp"]
     (row,) = (row for row in sections["quality"].tables[0].rows if row.variant == "pruned")
     assert (row.cells[0].text, row.cells[0].note, row.cells[1].text) == ("pruned", "failed", "5.63%")
     assert any(line.startswith("pruned (failed): classes") for line in sections["quality"].lines)
@@ -465,7 +464,7 @@ def test_one_to_twelve_variants_and_one_to_six_batch_sizes(
 def test_the_plots_hold_the_documents_figures_and_nothing_else() -> None:
     plain = document()
     figures = {figure.key: figure for figure in content(plain).figures}
-    line = next(trace for trace in figures["latency"].traces if trace["meta"]["variant"] == "int8")
+    line = next(trace for trace in figures["latency"].traces if trace["name"] == "int8")
     batches = next(each for each in plain["variants"] if each["name"] == "int8")["batches"]
     assert line["x"] == [1, 8, 32]
     assert line["y"] == pytest.approx([batch["median_s"]["value"] * 1e3 for batch in batches])

@@ -75,6 +75,13 @@ class BatchFigures:
         return {name: getattr(self, key) for name, key in QUANTILE_FIELDS.items()}
 
     @property
+    def peak_memory(self) -> tuple[int, str] | None:
+        """The peak that counts, and of which memory it is."""
+        if self.device_peak_bytes is not None:
+            return self.device_peak_bytes, "device"
+        return None if self.host_peak_bytes is None else (self.host_peak_bytes, "host")
+
+    @property
     def verdict(self) -> SpeedVerdict | None:
         """The verdict against the baseline at this batch size; None without a comparison."""
         return None if self.comparison is None else SpeedVerdict(self.comparison.verdict)
@@ -208,6 +215,20 @@ class VariantFigures:
     def batch(self, batch_size: int) -> BatchFigures | None:
         """Return what was measured of a batch size."""
         return next((each for each in self.batches if each.batch_size == batch_size), None)
+
+    @property
+    def lowest_cost(self) -> tuple[float, int] | None:
+        """The cost per million at the batch size where it is lowest, and that size."""
+        costs = ((each.cost_per_million, each.batch_size) for each in self.batches)
+        return min(((cost, size) for cost, size in costs if cost is not None), default=None)
+
+    def quality(self, wanted: QualityMeasure | None) -> tuple[QualityMeasure, float] | None:
+        """Return the wanted figure of quality, else the first that is known."""
+        for measure in QualityMeasure if wanted is None else (wanted,):
+            found = None if self.accuracy is None else self.accuracy.quality(measure)
+            if found is not None:
+                return measure, found
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -372,6 +393,18 @@ class ComparisonDocument:
     def measured(self) -> tuple[VariantFigures, ...]:
         """The variants with any figure."""
         return tuple(each for each in self.variants if each.batches)
+
+    @property
+    def by_speedup(self) -> tuple[VariantFigures, ...]:
+        """The variants with a speed-up, the fastest first."""
+        speedups = {each.name: each.speedup.value for each in self.measured if each.speedup is not None}
+        known = (each for each in self.measured if each.name in speedups)
+        return tuple(sorted(known, key=lambda each: -speedups[each.name]))
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether all outputs that are known are numbers."""
+        return all(each.accuracy is None or each.accuracy.is_finite for each in self.variants)
 
     @property
     def batch_sizes(self) -> tuple[int, ...]:

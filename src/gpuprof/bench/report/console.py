@@ -3,12 +3,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TypeVar
 
 from gpuprof.bench.compare.document import (
     BatchFigures,
     ComparisonDocument,
+    TrafficArm,
     TrafficFigures,
+    TrafficRatio,
     VariantFigures,
 )
 from gpuprof.bench.messages import message, title
@@ -19,61 +22,65 @@ from gpuprof.stats.quantiles import Estimate
 from gpuprof.text.table import Column, text_table, wrapped
 from gpuprof.text.units import format_bytes, format_count, format_quantity
 
+T = TypeVar("T")
+Columns = Mapping[str, Callable[[T], str]]
 _SHOWN_FINDINGS = 6
-_COLUMNS = (
-    Column("variant", right=False),
-    Column("batch"),
-    Column("p50"),
-    Column("p99"),
-    Column("samples/s"),
-    Column("speed-up"),
-    Column("95% CI"),
-    Column("verdict", right=False),
-    Column("memory"),
-)
+_WORDS = ("variant", "verdict", "second over first")
 
 
 def document_text(document: ComparisonDocument) -> str:
     """Return the headline, the table, what to do next, warnings and notes."""
-    rows = [_cells(each, batch, document) for each in document.variants for batch in each.batches]
-    lines = [wrapped(summary.headline(document))]
-    if rows:
-        lines += ["", text_table(_COLUMNS, rows)]
-    lines += ["", *map(wrapped, summary.variant_lines(document)), *map(wrapped, _targets(document))]
+    measurements = [(each, batch) for each in document.variants for batch in each.batches]
     findings = list(_findings(document))
-    lines += ["", "findings about outputs:", *findings] if findings else []
-    advice = (summary.advice(each) for each in document.recommendations)
-    steps = [wrapped(f"- {action}: {reason}") for action, reason in advice]
-    lines += ["", "what to do next:", *steps] if steps else []
-    notes = (f"note: {message(each)}" for each in document.notes)
-    warnings = [wrapped(line) for line in (*_warnings(document), *notes)]
-    return "\n".join([*lines, "", *warnings]).rstrip() if warnings else "\n".join(lines)
-
-
-def _cells(variant: VariantFigures, batch: BatchFigures, document: ComparisonDocument) -> tuple[str, ...]:
-    verdict = "baseline" if variant.name == document.baseline else str(batch.verdict or "-")
-    memory = batch.device_peak_bytes or batch.host_peak_bytes
-    return (
-        variant.name,
-        str(batch.batch_size),
-        _time(batch.median_s),
-        _time(batch.p99_s),
-        "-" if batch.throughput_per_s is None else format_quantity(batch.throughput_per_s.value),
-        "-" if batch.speedup is None else f"{batch.speedup.value:.3f}",
-        _interval(batch.speedup),
-        verdict,
-        "-" if memory is None else format_bytes(memory),
+    steps = [f"- {action}: {reason}" for action, reason in map(summary.advice, document.recommendations)]
+    notes = [f"note: {message(each)}" for each in document.notes]
+    blocks = (
+        wrapped(summary.headline(document)),
+        _table(_columns(document), measurements) if measurements else "",
+        _lines([*summary.variant_lines(document), *_targets(document)]),
+        _lines(["findings about outputs:", *findings] if findings else []),
+        _lines(["what to do next:", *steps] if steps else []),
+        _lines([*_warnings(document), *notes]),
     )
+    return "\n\n".join(filter(None, blocks))
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "\n".join(map(wrapped, lines))
+
+
+def _table(columns: Columns[T], items: Iterable[T]) -> str:
+    heads = [Column(name, right=name not in _WORDS) for name in columns]
+    return text_table(heads, [[read(item) for read in columns.values()] for item in items])
+
+
+def _columns(document: ComparisonDocument) -> Columns[tuple[VariantFigures, BatchFigures]]:
+    def verdict(at: tuple[VariantFigures, BatchFigures]) -> str:
+        return "baseline" if at[0].name == document.baseline else str(at[1].verdict or "-")
+
+    return {
+        "variant": lambda at: at[0].name,
+        "batch": lambda at: str(at[1].batch_size),
+        "p50": lambda at: _time(at[1].median_s),
+        "p99": lambda at: _time(at[1].p99_s),
+        "samples/s": lambda at: format_quantity(at[1].throughput_per_s and at[1].throughput_per_s.value),
+        "speed-up": lambda at: _ratio(at[1].speedup),
+        "95% CI": lambda at: _interval(at[1].speedup),
+        "verdict": verdict,
+        "memory": lambda at: "-" if at[1].peak_memory is None else format_bytes(at[1].peak_memory[0]),
+    }
 
 
 def _time(found: Estimate | None) -> str:
     return time_text(None if found is None else found.value)
 
 
+def _ratio(found: Estimate | None) -> str:
+    return "-" if found is None else f"{found.value:.3f}"
+
+
 def _interval(found: Estimate | None) -> str:
-    if found is None or found.low is None or found.high is None:
-        return "-"
-    return f"{found.low:.3f}-{found.high:.3f}"
+    return "-" if found is None else interval_text(found.low, found.high)
 
 
 def _targets(document: ComparisonDocument) -> Iterator[str]:
@@ -96,12 +103,14 @@ def _findings(document: ComparisonDocument) -> Iterator[str]:
     for variant in document.variants:
         if variant.accuracy is None:
             continue
-        accuracy = variant.accuracy
-        classes = (f"lower accuracy of class {degraded_class(each)}" for each in accuracy.degraded_classes)
-        found = [*map(message, accuracy.findings), *classes]
-        yield from (wrapped(f"- {variant.name}: {each}") for each in found[:_SHOWN_FINDINGS])
+        classes = map(degraded_class, variant.accuracy.degraded_classes)
+        found = [
+            *map(message, variant.accuracy.findings),
+            *(f"lower accuracy of class {each}" for each in classes),
+        ]
+        yield from (f"- {variant.name}: {each}" for each in found[:_SHOWN_FINDINGS])
         if len(found) > _SHOWN_FINDINGS:
-            yield wrapped(f"- {variant.name}: {len(found) - _SHOWN_FINDINGS} more in the report")
+            yield f"- {variant.name}: {len(found) - _SHOWN_FINDINGS} more in the report"
 
 
 def _warnings(document: ComparisonDocument) -> Iterator[str]:
@@ -113,52 +122,41 @@ def _warnings(document: ComparisonDocument) -> Iterator[str]:
 
 # --- shared traffic ------------------------------------------------------------------------------
 
+_ARMS: Columns[TrafficArm] = {
+    "variant": lambda arm: arm.variant,
+    "requests": lambda arm: format_count(arm.requests),
+    "failed": lambda arm: format_count(arm.failed),
+    "95% CI": lambda arm: _percent(arm.failed_share),
+    "p50": lambda arm: _time(arm.p50_s),
+    "p95": lambda arm: _time(arm.p95_s),
+    "p99": lambda arm: _time(arm.p99_s),
+}
+_RATIOS: Columns[TrafficRatio] = {
+    "second over first": lambda each: each.figure,
+    "ratio": lambda each: _ratio(each.ratio),
+    "95% CI": lambda each: _interval(each.ratio),
+    "margin": lambda each: f"{each.margin:.1%}",
+    "process runs": lambda each: str(each.launches),
+    "verdict": lambda each: str(each.verdict),
+}
+
+
+def _percent(found: Estimate | None) -> str:
+    return "-" if found is None or found.low is None else f"{found.low:.2%} to {found.high:.2%}"
+
 
 def traffic_text(traffic: TrafficFigures) -> str:
     """Return both variants, their ratios, the advice with its reason, and notes."""
     first, second = traffic.variants
     split = " to ".join(f"{100 * fraction:.4g}" for fraction in traffic.split)
     count = sum(each.requests for each in traffic.arms)
-    head = (
-        f"traffic {split} between {first} and {second}: {count:,} requests in {traffic.launches} process runs"
-    )
     reasons = "; ".join(map(message, traffic.advice.because))
-    lines = [
-        wrapped(head),
-        "",
-        _arms_table(traffic),
-        "",
-        _ratios_table(traffic),
-        "",
-        wrapped(f"advice: {message(traffic.advice.text)}"),
-        wrapped(f"  because {reasons}", indent="    "),
-        *(wrapped(f"note: {message(note)}") for note in traffic.notes),
-    ]
-    return "\n".join(lines)
-
-
-def _arms_table(traffic: TrafficFigures) -> str:
-    titles = ("requests", "failed", "95% CI", "p50", "p95", "p99")
-    rows = []
-    for each in traffic.arms:
-        share = each.failed_share
-        ends = "-" if share is None or share.low is None else f"{share.low:.2%} to {share.high:.2%}"
-        counts = (format_count(each.requests), format_count(each.failed))
-        rows.append((each.variant, *counts, ends, *map(_time, (each.p50_s, each.p95_s, each.p99_s))))
-    return text_table([Column("variant", right=False), *map(Column, titles)], rows)
-
-
-def _ratios_table(traffic: TrafficFigures) -> str:
-    columns = [
-        Column("second over first", right=False),
-        *map(Column, ("ratio", "95% CI", "margin", "process runs")),
-        Column("verdict", right=False),
-    ]
-    rows = []
-    for each in traffic.figures:
-        ratio = each.ratio
-        value, ends = (
-            ("-", "-") if ratio is None else (f"{ratio.value:.3f}", interval_text(ratio.low, ratio.high))
-        )
-        rows.append((each.figure, value, ends, f"{each.margin:.1%}", str(each.launches), str(each.verdict)))
-    return text_table(columns, rows)
+    runs = f"{count:,} requests in {traffic.launches} process runs"
+    advice = [f"advice: {message(traffic.advice.text)}", f"because {reasons}"]
+    blocks = (
+        wrapped(f"traffic {split} between {first} and {second}: {runs}"),
+        _table(_ARMS, traffic.arms),
+        _table(_RATIOS, traffic.figures),
+        _lines([*advice, *(f"note: {message(note)}" for note in traffic.notes)]),
+    )
+    return "\n\n".join(blocks)

@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 
 from gpuprof.bench.compare.document import (
     KIND,
@@ -15,21 +14,26 @@ from gpuprof.bench.compare.document import (
     VariantFigures,
 )
 from gpuprof.bench.messages import message
-from gpuprof.bench.report import formatting, method_tables, quality_tables, summary
+from gpuprof.bench.report import formatting, summary
 from gpuprof.bench.report.plot_parts import Figure
-from gpuprof.bench.report.plots import Plots, layer_figure, quality_figure
-from gpuprof.bench.report.tables import BASELINE, MISSING, ReportTables, Table
-from gpuprof.bench.report.traffic_tables import traffic_content
-from gpuprof.bench.verdicts import VariantStatus
+from gpuprof.bench.report.plots import Plots
+from gpuprof.bench.report.table import BASELINE, MISSING, Table
+from gpuprof.bench.report.tables import ReportTables, traffic_tables
+from gpuprof.bench.verdicts import QualityMeasure, VariantStatus
 from gpuprof.render.page import readable
+from gpuprof.stats.quantiles import Estimate
 from gpuprof.text.sanitize import shorten
 
 _TITLE_NAMES, _TITLE_NAME = 4, 24  # how many names a title has, and how long each may be
+Read = Callable[[BatchFigures], float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A heading with what is below it; `lead` is its result in one sentence."""
+    """A heading with what is below it; `lead` is its result in one sentence.
+
+    `folded` is the heading of the lines; `single_lines` are each single one where the lines group many.
+    """
 
     key: str
     title: str
@@ -37,9 +41,7 @@ class Section:
     figures: tuple[Figure, ...] = ()
     tables: tuple[Table, ...] = ()
     lines: tuple[str, ...] = ()
-    # The heading of the lines.
     folded: str = ""
-    # Each single line after lines that group many, and their heading.
     single_lines: tuple[str, ...] = ()
     single_title: str = ""
 
@@ -59,16 +61,28 @@ class Card:
 class Content:
     """The whole report: what a reader sees first, then the sections."""
 
-    headline: str
+    document: ComparisonDocument
+    plots: Plots
     lines: tuple[str, ...]
     recommendations: tuple[tuple[str, str], ...]
-    choice: VariantFigures | None
     cards: tuple[Card, ...]
     failures: tuple[str, ...]
     sections: tuple[Section, ...]
-    plots: Plots
-    document: ComparisonDocument
-    figures: tuple[Figure, ...] = ()
+
+    @property
+    def headline(self) -> str:
+        """The result in one sentence."""
+        return summary.headline(self.document)
+
+    @property
+    def choice(self) -> VariantFigures | None:
+        """The recommended variant."""
+        return self.document.choice
+
+    @property
+    def figures(self) -> tuple[Figure, ...]:
+        """All plots."""
+        return tuple(each for section in self.sections for each in section.figures)
 
     @property
     def title(self) -> str:
@@ -91,137 +105,147 @@ class Content:
 def content_of(document: ComparisonDocument) -> Content:
     """Return the content of a report. An empty section is left out."""
     plots, tables = Plots(document), ReportTables(document)
-    sections = tuple(
-        section for section in _sections(document, plots, tables) if section.tables or section.lines
-    )
-    choice = document.choice
+    overview = tables.variants()
+    sections = [_section("variants", "Variants", overview), *_sections(document, plots, tables)]
     return Content(
-        headline=summary.headline(document),
+        document=document,
+        plots=plots,
         lines=summary.variant_lines(document),
         recommendations=tuple(map(summary.advice, document.recommendations)),
-        choice=choice,
-        cards=tuple(_cards(document, tables, choice)) if choice is not None else (),
+        cards=() if overview is None else tuple(_cards(document, overview)),
         failures=tuple(_failure_lines(document)),
-        sections=sections,
-        plots=plots,
-        document=document,
-        figures=tuple(each for section in sections for each in section.figures),
+        sections=tuple(each for each in sections if each.tables or each.lines),
     )
+
+
+def _section(
+    key: str, title: str, *tables: Table | None, figure: Figure | None = None, lead: str = ""
+) -> Section:
+    figures = () if figure is None else (figure,)
+    return Section(key, title, lead, figures, tuple(each for each in tables if each is not None))
 
 
 def _sections(document: ComparisonDocument, plots: Plots, tables: ReportTables) -> Iterator[Section]:
-    yield Section("variants", "Variants", tables=(tables.variants(),))
     if document.measured:
-        yield from _speed_sections(plots, tables, document)
-    yield _quality_section(document, plots)
+        yield from _speed_sections(document, plots, tables)
+    yield _quality_section(document, plots, tables)
     if document.measured:
-        lead = _margin_sentence(document)
-        yield _section(
+        margin = formatting.share(document.method.margin)
+        lead = (
+            f"The band around 1 is the equivalence margin of {margin}: differences within it do not matter."
+        )
+        yield _plotted(
             "technique", "Speed-up by technique", plots.technique(), tables.techniques(), lead=lead
         )
         if document.is_priced:
-            write = partial(formatting.money, currency=document.method.currency)
+            write = formatting.money(document.method.currency)
             lead = _extreme(document, "Least", min, lambda each: each.cost_per_million, write)
-            yield _section("cost", "Cost per million inferences", plots.cost(), tables.cost(), lead=lead)
-    layers = quality_tables.layer_table(document)
-    if layers is not None:
-        yield _section("layers", "Bottlenecks of the layers", layer_figure(document, plots), layers)
-    failed = quality_tables.failure_table(document)
-    if failed is not None:
-        yield Section("failed", "Variants that failed", tables=(failed,))
+            yield _plotted("cost", "Cost per million inferences", plots.cost(), tables.cost(), lead=lead)
+    yield _section("layers", "Bottlenecks of the layers", tables.layers(), figure=plots.layers())
+    yield _section("failed", "Variants that failed", tables.failures())
     if document.traffic is not None:
         yield _traffic_section(document.traffic)
-    yield _method_section(document)
+    yield _method_section(document, tables)
 
 
-def _section(key: str, title: str, figure: Figure | None, *tables: Table, lead: str = "") -> Section:
+def _plotted(key: str, title: str, figure: Figure | None, *tables: Table | None, lead: str) -> Section:
     """Return a section with a plot; without one it says that its figures are unavailable."""
     if figure is None:
         return Section(key, title, lines=(f"{title}: {formatting.UNAVAILABLE}",))
-    return Section(key, title, lead, figures=(figure,), tables=tables)
+    return _section(key, title, *tables, figure=figure, lead=lead)
 
 
-def _speed_sections(plots: Plots, tables: ReportTables, document: ComparisonDocument) -> Iterator[Section]:
+def _speed_sections(document: ComparisonDocument, plots: Plots, tables: ReportTables) -> Iterator[Section]:
     over = " against batch size" if len(document.batch_sizes) > 1 else ""
-    quantiles = method_tables.quantile_table(document)
-    lead = _extreme(document, "Shortest median", min, _median_of, formatting.time)
+    lead = _extreme(document, "Shortest median", min, lambda each: _value(each.median_s), formatting.time)
     # Of one batch size the quantiles have all figures.
     medians = (tables.latency(),) if len(document.batch_sizes) > 1 else ()
-    yield _section("latency", "Latency", plots.latency(), *medians, quantiles, lead=lead)
-    lead = _extreme(document, "Highest", max, _rate_of, formatting.rate)
-    yield _section("throughput", f"Throughput{over}", plots.throughput(), tables.throughput(), lead=lead)
-    lead = _extreme(document, "Least", min, _memory_of, formatting.size)
-    yield _section("memory", "Memory", plots.memory(), tables.memory(), lead=lead)
+    yield _plotted("latency", "Latency", plots.latency(), *medians, tables.quantiles(), lead=lead)
+    lead = _extreme(document, "Highest", max, lambda each: _value(each.throughput_per_s), formatting.rate)
+    yield _plotted("throughput", f"Throughput{over}", plots.throughput(), tables.throughput(), lead=lead)
+    lead = _extreme(document, "Least", min, lambda each: (each.peak_memory or (None,))[0], formatting.size)
+    yield _plotted("memory", "Memory", plots.memory(), tables.memory(), lead=lead)
 
 
-def _median_of(batch: BatchFigures) -> float | None:
-    return None if batch.median_s is None else batch.median_s.value
-
-
-def _rate_of(batch: BatchFigures) -> float | None:
-    return None if batch.throughput_per_s is None else batch.throughput_per_s.value
-
-
-def _memory_of(batch: BatchFigures) -> float | None:
-    found = formatting.peak_memory(batch)
-    return None if found is None else found[0]
+def _value(found: Estimate | None) -> float | None:
+    return None if found is None else found.value
 
 
 def _extreme(
     document: ComparisonDocument,
     title: str,
     choose: Callable[[list[tuple[float, str, int]]], tuple[float, str, int]],
-    read: Callable[[BatchFigures], float | None],
+    read: Read,
     write: Callable[[float], str],
 ) -> str:
     """Return the variant and batch size with the most or least of something; empty where there is none."""
-    told = [
+    found = [
         (value, variant.name, batch.batch_size)
         for variant in document.measured
         for batch in variant.batches
         if (value := read(batch)) is not None
     ]
-    if not told:
+    if not found:
         return ""
-    value, name, size = choose(told)
+    value, name, size = choose(found)
     return f"{title}: {name} with {write(value)} at batch size {size}."
 
 
-def _quality_section(document: ComparisonDocument, plots: Plots) -> Section:
-    table, metrics = quality_tables.quality_table(document), quality_tables.metric_table(document)
-    tables = () if len(table.heads) < 2 or not table.rows else (table,)
-    figure, measure = quality_figure(document, plots.looks), document.quality.measure
+# --- outputs -------------------------------------------------------------------------------------
+
+
+def _quality_section(document: ComparisonDocument, plots: Plots, tables: ReportTables) -> Section:
+    figure, measure = plots.quality(), document.quality.measure
+    found = [each for each in (tables.quality(), tables.metrics()) if each is not None]
     return Section(
         "quality",
         f"{_capital(str(measure))} against speed-up" if measure else "Quality",
         lead=_front_sentence(document),
         figures=() if figure is None else (figure,),
-        tables=tables if metrics is None else (*tables, metrics),
-        lines=tuple(quality_tables.quality_lines(document)),
+        tables=tuple(found),
+        lines=tuple(_quality_lines(document)),
     )
 
 
-def _margin_sentence(document: ComparisonDocument) -> str:
-    margin = formatting.share(document.method.margin)
-    return f"The band around 1 is the equivalence margin of {margin}: differences within it do not matter."
+def _quality_lines(document: ComparisonDocument) -> Iterator[str]:
+    """Yield the findings about outputs, and why there are no figures where there are none."""
+    for variant in document.variants:
+        accuracy, is_failed = variant.accuracy, variant.status == VariantStatus.FAILED
+        if accuracy is None:
+            if not is_failed:
+                yield f"{variant.name}: {formatting.UNAVAILABLE} ({summary.why_no_accuracy(variant)})"
+            continue
+        name = f"{variant.name} (failed)" if is_failed else variant.name
+        yield from (f"{name}: {message(each)}" for each in accuracy.findings)
+        if accuracy.degraded_classes:
+            classes = "; ".join(map(formatting.degraded_class, accuracy.degraded_classes))
+            yield f"{name}: classes with lower accuracy: {classes}"
+    if document.is_finite and any(each.accuracy is not None for each in document.variants):
+        yield "the outputs of all variants are finite"
 
 
 def _capital(text: str) -> str:
     return f"{text[:1].upper()}{text[1:]}"
 
 
+_BASES = {
+    QualityMeasure.ACCURACY: "labels of",
+    QualityMeasure.AGREEMENT: "the baseline's predictions on",
+    QualityMeasure.COSINE: "the baseline's outputs on",
+}
+
+
 def _front_sentence(document: ComparisonDocument) -> str:
-    front = sorted((each for each in document.pareto if each.on_front), key=lambda each: -each.speedup)
-    names = list(dict.fromkeys(each.variant for each in front))
-    measure, basis = document.quality.measure, formatting.quality_basis(document.quality)
+    measure = document.quality.measure
     if measure is None:
-        return f"{_capital(basis)}."
-    if not names:
-        return f"The figures are based on {basis}."
+        return "No outputs were compared."
+    basis = f"The figures are based on {_BASES[measure]} {document.quality.samples:,} samples."
+    front = sorted((each for each in document.pareto if each.on_front), key=lambda each: -each.speedup)
+    if not front:
+        return basis
     return (
-        f"Pareto front, the fastest first: {', '.join(names)}. "
-        f"No other variant is both faster and better in {measure} than one of these. "
-        f"The figures are based on {basis}."
+        f"Pareto front, the fastest first: {', '.join(each.variant for each in front)}. "
+        f"No other variant is both faster and better in {measure} than one of these. {basis}"
     )
 
 
@@ -229,52 +253,61 @@ def _front_sentence(document: ComparisonDocument) -> str:
 
 
 def _failure_lines(document: ComparisonDocument) -> Iterator[str]:
-    for variant in document.variants:
-        if variant.status != VariantStatus.MEASURED:
-            state = "failed" if variant.status == VariantStatus.FAILED else "was measured in part"
-            yield f"{variant.name} {state}: {formatting.reason(variant.failure)}"
+    states = {VariantStatus.FAILED: "failed", VariantStatus.PARTLY: "was measured in part"}
+    for each in document.variants:
+        if each.status in states:
+            yield f"{each.name} {states[each.status]}: {summary.reason(each.failure)}"
 
 
-def _cards(document: ComparisonDocument, tables: ReportTables, choice: VariantFigures) -> Iterator[Card]:
+def _cards(document: ComparisonDocument, table: Table) -> Iterator[Card]:
     """Yield the gains and costs of the choice: the cells of its row, with those of the baseline's row."""
-    table = tables.variants()
-    rows = {row.variant: row for row in table.rows}
+    rows, choice = {row.variant: row for row in table.rows}, document.choice
+    if choice is None:
+        return
     own, base = rows[choice.name], rows.get(document.baseline)
     for place, title in enumerate(table.heads):
         cell = own.cells[place]
         if title in ("Variant", "Verdict") or cell in (MISSING, BASELINE):
             continue
         note = cell.note
-        if title not in ("Speed-up", "Change") and base is not None and base is not own:
-            note = f"baseline {base.cells[place].text}"
         if title == "Speed-up":
-            note = ", ".join(filter(None, (formatting.verdict(choice.verdict), note)))
+            verdict = "" if choice.verdict is None else formatting.verdict(choice.verdict)
+            note = ", ".join(filter(None, (verdict, note)))
+        elif title != "Change" and base is not None and base is not own:
+            note = f"baseline {base.cells[place].text}"
         yield Card(title, cell.text, note, cell.value, cell.tone)
     if choice.accuracy is None:
-        name = str(document.quality.measure or "accuracy")
-        yield Card(
-            name.capitalize(), formatting.UNAVAILABLE, quality_tables.why_no_accuracy(choice), tone="missing"
-        )
+        name = str(document.quality.measure or "accuracy").capitalize()
+        yield Card(name, formatting.UNAVAILABLE, summary.why_no_accuracy(choice), tone="missing")
+
+
+# --- traffic and method --------------------------------------------------------------------------
 
 
 def _traffic_section(traffic: TrafficFigures) -> Section:
-    lead, tables, lines = traffic_content(traffic)
-    return Section("traffic", "Traffic (A/B)", lead, tables=tables, lines=lines)
+    reasons = "; ".join(map(message, traffic.advice.because))
+    lead = _capital(message(traffic.advice.text)) + (f". Why: {reasons}" if reasons else "")
+    failed = (
+        f"{arm.variant}: the first failed request: {arm.first_failure}"
+        for arm in traffic.arms
+        if arm.first_failure is not None
+    )
+    return Section(
+        "traffic",
+        "Traffic (A/B)",
+        lead,
+        tables=tuple(each for each in traffic_tables(traffic) if each is not None),
+        lines=(*map(message, traffic.notes), *failed),
+    )
 
 
-# --- method --------------------------------------------------------------------------------------
-
-
-def _method_section(document: ComparisonDocument) -> Section:
-    found = [method_tables.method_table(document), method_tables.environment_table(document)]
-    if document.measured:
-        found += [method_tables.validity_table(document), method_tables.start_table(document)]
-    tables = [each for each in found if each is not None]
+def _method_section(document: ComparisonDocument, tables: ReportTables) -> Section:
+    found = (tables.method(), tables.environment(), tables.validity(), tables.start())
     grouped, single = tuple(summary.warning_groups(document)), summary.warning_lines(document)
     return Section(
         "method",
         "Method and validity",
-        tables=tuple(tables),
+        tables=tuple(each for each in found if each is not None),
         lines=(*_unavailable(document), *map(message, document.notes), *grouped),
         folded="Notes and warnings",
         single_lines=single if len(single) > len(grouped) else (),
@@ -287,7 +320,7 @@ def _unavailable(document: ComparisonDocument) -> Iterator[str]:
     if not document.measured:
         yield f"all figures: {formatting.UNAVAILABLE} (no variant was measured)"
         return
-    kinds: list[tuple[str, str, Callable[[BatchFigures], object]]] = [
+    kinds: list[tuple[str, str, Read]] = [
         ("device memory", "no device reports its peak", lambda each: each.device_peak_bytes),
         ("host memory", "the system does not report the peak", lambda each: each.host_peak_bytes),
         ("energy", "no device with a counter that gpuprof reads", lambda each: each.energy_per_sample_j),
@@ -304,9 +337,7 @@ def _unavailable(document: ComparisonDocument) -> Iterator[str]:
             yield f"{name}: {formatting.UNAVAILABLE} for {of} ({why})"
     for each in document.measured:
         if each.accuracy is None:
-            why = quality_tables.why_no_accuracy(each)
-            yield f"accuracy of {each.name}: {formatting.UNAVAILABLE} ({why})"
-    for each in document.measured:
+            yield f"accuracy of {each.name}: {formatting.UNAVAILABLE} ({summary.why_no_accuracy(each)})"
         if each.run_unavailable is not None:
             yield f"run of {each.name}: {formatting.UNAVAILABLE} ({message(each.run_unavailable)})"
     if all(not each.layers for each in document.measured):

@@ -9,7 +9,7 @@ from typing import Any
 
 from gpuprof.bench.compare.advice import quality_of, relative_speed
 from gpuprof.bench.compare.document import BatchFigures, ComparisonDocument, Recommendation, VariantFigures
-from gpuprof.bench.facts import Diagnostic
+from gpuprof.bench.facts import Diagnostic, note
 from gpuprof.bench.messages import message, title
 from gpuprof.bench.report import formatting
 from gpuprof.bench.verdicts import VariantStatus
@@ -21,31 +21,41 @@ def headline(document: ComparisonDocument) -> str:
     return text if text.endswith(".") else f"{text}."
 
 
+def reason(fact: Diagnostic | None) -> str:
+    """Return why something failed."""
+    return "no reason was given" if fact is None else message(fact)
+
+
+def why_no_accuracy(variant: VariantFigures) -> str:
+    """Return why the outputs of a variant were not compared."""
+    return message(variant.accuracy_unavailable or note("no_dataset"))
+
+
 def variant_lines(document: ComparisonDocument) -> tuple[str, ...]:
     """Return a line for each variant, the baseline first."""
     baseline = document.variant(document.baseline)
-    others = [each for each in document.variants if each is not baseline]
-    return tuple(_variant_line(each, baseline) for each in (*([baseline] if baseline else []), *others))
+    variants = sorted(document.variants, key=lambda each: each is not baseline)
+    return tuple(f"{each.name}: {_line(each, baseline)}" for each in variants)
 
 
-def _variant_line(variant: VariantFigures, baseline: VariantFigures | None) -> str:
-    name, reason = variant.name, formatting.reason(variant.failure)
+def _line(variant: VariantFigures, baseline: VariantFigures | None) -> str:
+    why = reason(variant.failure)
     if variant.status == VariantStatus.FAILED:
         is_missing = variant.failure is not None and variant.failure.code == "not_measured"
-        return f"{name}: {'not measured' if is_missing else 'failed'}: {reason}"
-    partly = f"; not measured completely: {reason}" if variant.status == VariantStatus.PARTLY else ""
+        return f"{'not measured' if is_missing else 'failed'}: {why}"
+    partly = f"; not measured completely: {why}" if variant.status == VariantStatus.PARTLY else ""
     if variant is baseline:
-        return f"{name}: the baseline, {variant.technique}{partly}"
-    if variant.speedup is None or baseline is None:
-        return f"{name}: nothing in common with the baseline was measured{partly}"
+        return f"the baseline, {variant.technique}{partly}"
+    if variant.speedup is None or variant.verdict is None or baseline is None:
+        return f"nothing in common with the baseline was measured{partly}"
     speed, quality = message(relative_speed(variant, baseline)), message(quality_of(variant).reason)
-    return f"{name}: {formatting.verdict(variant.verdict)}, {speed}; {quality}{partly}"
+    return f"{formatting.verdict(variant.verdict)}, {speed}; {quality}{partly}"
 
 
 def advice(recommendation: Recommendation) -> tuple[str, str]:
     """Return what to do and why; the reason may be empty."""
-    reason = recommendation.reason
-    return message(recommendation.action), "" if reason is None else message(reason)
+    why = recommendation.reason
+    return message(recommendation.action), "" if why is None else message(why)
 
 
 # --- warnings ------------------------------------------------------------------------------------
@@ -73,11 +83,6 @@ class LocatedWarning:
     warning: Diagnostic
 
     @property
-    def where(self) -> str:
-        """The variant and batch size in words."""
-        return f"{self.variant.name}, batch size {self.batch.batch_size}"
-
-    @property
     def weight(self) -> float:
         """How severe it is, compared with others of its code."""
         # A warning of an earlier version has its sentence alone.
@@ -85,7 +90,7 @@ class LocatedWarning:
         return 0.0 if read is None else read(self.warning.values)
 
     def __str__(self) -> str:
-        return f"{self.where}: {message(self.warning)}"
+        return f"{self.variant.name}, batch size {self.batch.batch_size}: {message(self.warning)}"
 
 
 def located_warnings(document: ComparisonDocument) -> dict[str, list[LocatedWarning]]:
@@ -108,7 +113,7 @@ def warning_groups(document: ComparisonDocument) -> Iterator[str]:
     """Yield a line for each code of a warning: in how many measurements, and the worst of them."""
     measurements = sum(len(variant.batches) for variant in document.variants)
     for code, group in located_warnings(document).items():
-        count = len({each.where for each in group})
+        count = len({(each.variant.name, each.batch.batch_size) for each in group})
         begin = f"{title(code)}: in {count:,} of {measurements:,} measurements"
         if len(group) == 1:
             yield f"{begin}: {group[0]}"

@@ -4,36 +4,40 @@
 from __future__ import annotations
 
 import importlib
-import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from gpuprof.bench.compare.document import BatchFigures, ComparisonDocument, VariantFigures, plain_document
+from gpuprof.bench.facts import Diagnostic
 from gpuprof.bench.messages import message
 from gpuprof.bench.report.pdf import find_chromium, print_pdf
-from gpuprof.bench.report.plots import LAYER_BOUNDS, LayerBound, bound_of
+from gpuprof.bench.report.plots import LAYER_BOUNDS, bound_of
 from gpuprof.bench.report.sections import Content, Section, content_of
-from gpuprof.bench.report.tables import Cell, Table
+from gpuprof.bench.report.table import Table
 from gpuprof.bench.results.files import to_csv, to_json, write_whole
 from gpuprof.bench.results.text import escaped_markdown
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 from gpuprof.render.page import asset, page_script, page_style, policy, readable, safe_json
-from gpuprof.stats.quantiles import Estimate
-
-if TYPE_CHECKING:
-    import jinja2
-
 
 FORMATS = ("html", "md", "csv", "json", "pdf")
 
 
 def check_formats(formats: Sequence[str]) -> None:
-    """Raise UnavailableError for what a format needs and is missing, before hours of measuring."""
-    if {"html", "pdf"} & set(formats):
+    """Raise BenchmarkError for what is no format, UnavailableError for what one needs and is missing."""
+    wanted = set(_known(formats))
+    if wanted & {"html", "pdf"}:
         required_packages()
-    if "pdf" in formats:
+    if "pdf" in wanted:
         find_chromium()
+
+
+def _known(formats: Sequence[str]) -> list[str]:
+    wrong = [each for each in formats if each not in FORMATS]
+    if wrong:
+        raise BenchmarkError(f"{wrong[0]!r} is not a format of a report: take {', '.join(FORMATS)}")
+    return list(dict.fromkeys(formats))
 
 
 def write_report(document: ComparisonDocument, formats: Sequence[str], folder: Path, stem: str) -> list[Path]:
@@ -42,10 +46,7 @@ def write_report(document: ComparisonDocument, formats: Sequence[str], folder: P
     A format that cannot be written does not prevent the others: its error is raised after them,
     UnavailableError where something optional is missing, else BenchmarkError.
     """
-    wanted = list(dict.fromkeys(formats))
-    wrong = [each for each in wanted if each not in FORMATS]
-    if wrong:
-        raise BenchmarkError(f"{wrong[0]!r} is not a format of a report: take {', '.join(FORMATS)}")
+    wanted = _known(formats)
     content = content_of(document)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -68,203 +69,167 @@ def write_report(document: ComparisonDocument, formats: Sequence[str], folder: P
                 BenchmarkError(f"{path}: the comparison cannot be written ({error}): compare again")
             )
     if failures:
-        raise _joined(failures)
+        lines = "; ".join(dict.fromkeys(map(str, failures)))
+        is_missing = all(isinstance(each, UnavailableError) for each in failures)
+        raise UnavailableError(lines) if is_missing else BenchmarkError(lines)
     return paths
 
 
-def _joined(failures: Sequence[GpuprofError]) -> GpuprofError:
-    lines = "; ".join(dict.fromkeys(map(str, failures)))
-    is_missing = all(isinstance(each, UnavailableError) for each in failures)
-    return UnavailableError(lines) if is_missing else BenchmarkError(lines)
-
-
-def _html(content: Content, path: Path) -> None:
-    write_whole(path, report_page(content))
-
-
-def _markdown(content: Content, path: Path) -> None:
-    write_whole(path, markdown(content))
-
-
-def _csv(content: Content, path: Path) -> None:
-    write_whole(path, to_csv(csv_rows(content.document), COLUMNS))
-
-
-def _json(content: Content, path: Path) -> None:
-    write_whole(path, to_json(plain_document(content.document)))
-
-
-def _pdf(content: Content, path: Path) -> None:
-    print_pdf(report_page(content, for_paper=True), path)
-
-
 _WRITERS: dict[str, Callable[[Content, Path], None]] = {
-    "html": _html,
-    "md": _markdown,
-    "csv": _csv,
-    "json": _json,
-    "pdf": _pdf,
+    "html": lambda content, path: write_whole(path, report_page(content)),
+    "md": lambda content, path: write_whole(path, markdown(content)),
+    "csv": lambda content, path: write_whole(path, to_csv(csv_rows(content.document), tuple(_COLUMNS))),
+    "json": lambda content, path: write_whole(path, to_json(plain_document(content.document))),
+    "pdf": lambda content, path: print_pdf(report_page(content, for_paper=True), path),
 }
 
 
-# Names that the files of `gpuprof bench` have too mean the same here.
-COLUMNS = (
-    "variant", "is_baseline", "is_choice", "status", "technique", "framework", "model", "device",
-    "device_type", "dtype", "batch_size", "latency_p50_ms", "latency_p50_low_ms", "latency_p50_high_ms",
-    "latency_p90_ms", "latency_p95_ms", "latency_p99_ms", "latency_mean_ms", "latency_std_ms",
-    "latency_min_ms", "latency_max_ms", "spread", "throughput_ips", "speedup", "speedup_low",
-    "speedup_high", "verdict", "variant_speedup", "variant_speedup_low", "variant_speedup_high",
-    "variant_verdict", "host_peak_bytes", "device_peak_bytes", "energy_per_sample_j", "model_bytes",
-    "parameters", "startup_s", "compile_s", "cost_per_million", "currency", "accuracy",
-    "accuracy_change", "accuracy_change_low", "accuracy_change_high", "accuracy_verdict",
-    "agreement_top1", "agreement_top5", "cosine", "relative_error", "max_absolute_error", "launches",
-    "samples", "warnings", "failure", "accuracy_unavailable", "run", "timestamp", "git_commit",
-)  # fmt: skip
-_MILLISECONDS = 1e3
+# --- CSV -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _CsvRow:
+    """What the columns of a row are read from."""
+
+    document: ComparisonDocument
+    variant: VariantFigures
+    batch: BatchFigures | None
+
+    @property
+    def is_baseline(self) -> bool:
+        return self.variant.name == self.document.baseline
+
+    @property
+    def is_choice(self) -> bool:
+        return self.variant.name == self.document.summary.choice
+
+    @property
+    def warnings(self) -> str | None:
+        found = () if self.batch is None else self.batch.warnings
+        return "; ".join(dict.fromkeys(each.code for each in found)) or None
+
+    def read(self, path: str) -> Any:
+        """Return a value; None, an empty cell, is what is unavailable or has too few samples."""
+        value: Any = self
+        for name in path.split("."):
+            value = None if value is None else getattr(value, name)
+        if isinstance(value, Diagnostic):
+            value = message(value)
+        # As on the page: no character that hides or turns text, none that ends a file early.
+        return readable(str(value)) if isinstance(value, str) else value
+
+
+def _of(owner: str, *names: str) -> dict[str, str]:
+    return {name: f"{owner}.{name}" for name in names}
+
+
+def _estimate(name: str, path: str) -> dict[str, str]:
+    return {name: f"{path}.value", f"{name}_low": f"{path}.low", f"{name}_high": f"{path}.high"}
+
+
+# The path of each column's value. Names that the files of `gpuprof bench` have too mean the same here.
+_COLUMNS: dict[str, str] = {
+    "variant": "variant.name",
+    "is_baseline": "is_baseline",
+    "is_choice": "is_choice",
+    **_of("variant", "status", "technique", "framework", "model", "device", "device_type", "dtype"),
+    **_of("batch", "batch_size"),
+    "latency_p50_ms": "batch.median_s.value",
+    "latency_p50_low_ms": "batch.median_s.low",
+    "latency_p50_high_ms": "batch.median_s.high",
+    **{f"latency_{name}_ms": f"batch.{name}_s.value" for name in ("p90", "p95", "p99")},
+    **{f"latency_{name}_ms": f"batch.{name}_s" for name in ("mean", "std", "min", "max")},
+    **_of("batch", "spread"),
+    "throughput_ips": "batch.throughput_per_s.value",
+    **_estimate("speedup", "batch.speedup"),
+    **_of("batch", "verdict"),
+    **_estimate("variant_speedup", "variant.speedup"),
+    "variant_verdict": "variant.verdict",
+    **_of("batch", "host_peak_bytes", "device_peak_bytes", "energy_per_sample_j"),
+    **_of("variant", "model_bytes", "parameters", "startup_s", "compile_s"),
+    **_of("batch", "cost_per_million"),
+    **_of("document.method", "currency"),
+    **_of("variant.accuracy", "accuracy"),
+    **_estimate("accuracy_change", "variant.accuracy.change"),
+    "accuracy_verdict": "variant.accuracy.verdict",
+    **_of("variant.accuracy", "agreement_top1", "agreement_top5", "cosine"),
+    **_of("variant.accuracy", "relative_error", "max_absolute_error"),
+    **_of("batch", "launches", "samples"),
+    "warnings": "warnings",
+    **_of("variant", "failure", "accuracy_unavailable", "run"),
+    **_of("document", "timestamp", "git_commit"),
+}
 
 
 def csv_rows(document: ComparisonDocument) -> Iterator[dict[str, Any]]:
-    """Yield the rows; None, an empty cell, is what is unavailable or has too few samples."""
+    """Yield a row for each variant and batch size; times in columns of `_ms` are in milliseconds."""
     for variant in document.variants:
         for batch in variant.batches or (None,):
-            row = _variant(variant, document) | ({} if batch is None else _batch(batch))
-            # As on the page: no character that hides or turns text, none that ends a file early.
+            row = _CsvRow(document, variant, batch)
+            values = {name: row.read(path) for name, path in _COLUMNS.items()}
             yield {
-                name: readable(str(value)) if isinstance(value, str) else value
-                for name, value in ((name, row.get(name)) for name in COLUMNS)
+                name: value * 1e3 if name.endswith("_ms") and value is not None else value
+                for name, value in values.items()
             }
 
 
-def _variant(variant: VariantFigures, document: ComparisonDocument) -> dict[str, Any]:
-    accuracy, why_no_accuracy = variant.accuracy, variant.accuracy_unavailable
-    same = (
-        "status", "technique", "framework", "model", "device", "device_type", "dtype", "model_bytes",
-        "parameters", "startup_s", "compile_s", "run",
-    )  # fmt: skip
-    row = {name: getattr(variant, name) for name in same}
-    row |= {
-        "variant": variant.name,
-        "is_baseline": variant.name == document.baseline,
-        "is_choice": variant.name == document.summary.choice,
-        "variant_verdict": variant.verdict,
-        "failure": None if variant.failure is None else message(variant.failure),
-        "accuracy_unavailable": None if why_no_accuracy is None else message(why_no_accuracy),
-        "currency": document.method.currency,
-        "timestamp": document.timestamp,
-        "git_commit": document.git_commit,
-    }
-    row |= _interval("variant_speedup", variant.speedup)
-    if accuracy is not None:
-        row |= {name: getattr(accuracy, name) for name in _ACCURACY}
-        row |= _interval("accuracy_change", accuracy.change) | {"accuracy_verdict": accuracy.verdict}
-    return row
-
-
-_ACCURACY = (
-    "accuracy", "agreement_top1", "agreement_top5", "cosine", "relative_error", "max_absolute_error",
-)  # fmt: skip
-
-
-def _batch(batch: BatchFigures) -> dict[str, Any]:
-    same = (
-        "batch_size", "spread", "host_peak_bytes", "device_peak_bytes", "energy_per_sample_j",
-        "cost_per_million", "launches", "samples", "verdict",
-    )  # fmt: skip
-    row = {name: getattr(batch, name) for name in same}
-    row |= {
-        f"latency_{name}_ms": _ms(None if found is None else found.value)
-        for name, found in batch.quantiles.items()
-    }
-    row |= {f"latency_{name}_ms": _ms(getattr(batch, f"{name}_s")) for name in ("mean", "std", "min", "max")}
-    if batch.median_s is not None:
-        row["latency_p50_low_ms"], row["latency_p50_high_ms"] = (
-            _ms(batch.median_s.low),
-            _ms(batch.median_s.high),
-        )
-    row["throughput_ips"] = None if batch.throughput_per_s is None else batch.throughput_per_s.value
-    row["warnings"] = "; ".join(dict.fromkeys(each.code for each in batch.warnings)) or None
-    return row | _interval("speedup", batch.speedup)
-
-
-def _interval(name: str, found: Estimate | None) -> dict[str, float | None]:
-    if found is None:
-        return {}
-    return {name: found.value, f"{name}_low": found.low, f"{name}_high": found.high}
-
-
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else seconds * _MILLISECONDS
+# --- Markdown ------------------------------------------------------------------------------------
 
 
 def markdown(content: Content) -> str:
     """Return the whole report."""
-    return "\n".join([*_summary(content), *(line for each in content.sections for line in _section(each))])
+    return "\n\n".join(filter(None, _blocks(content))) + "\n"
 
 
 def _text(text: str) -> str:
     return escaped_markdown(readable(text))
 
 
-def _summary(content: Content) -> Iterator[str]:
+def _noted(text: str, note: str) -> str:
+    return f"{_text(text)} ({_text(note)})" if note else _text(text)
+
+
+def _list(lines: Sequence[str]) -> str:
+    return "\n".join(f"- {_text(line)}" for line in lines)
+
+
+def _blocks(content: Content) -> Iterator[str]:
     yield f"# {_text(content.title)}"
-    yield ""
     yield f"**{_text(content.headline)}**"
-    yield ""
-    if content.cards and content.choice is not None:
-        for card in content.cards:
-            note = f" ({_text(card.note)})" if card.note else ""
-            yield f"- {_text(card.title)} of {_text(content.choice.name)}: {_text(card.text)}{note}"
-        yield ""
-    yield from _list(content.lines)
-    yield from _list(content.failures)
+    if content.choice is not None:
+        name = _text(content.choice.name)
+        cards = (f"- {_text(each.title)} of {name}: {_noted(each.text, each.note)}" for each in content.cards)
+        yield "\n".join(cards)
+    yield _list(content.lines)
+    yield _list(content.failures)
     if content.recommendations:
         yield "## What to do next"
-        yield ""
-        for text, because in content.recommendations:
-            yield f"- {_text(text)}{f' Why: {_text(because)}' if because else ''}"
-        yield ""
-
-
-def _list(lines: tuple[str, ...]) -> Iterator[str]:
-    if lines:
-        yield from (f"- {_text(line)}" for line in lines)
-        yield ""
+        steps = content.recommendations
+        yield "\n".join(f"- {_text(text)}{f' Why: {_text(why)}' if why else ''}" for text, why in steps)
+    for section in content.sections:
+        yield from _section(section)
 
 
 def _section(section: Section) -> Iterator[str]:
     yield f"## {_text(section.title)}"
-    yield ""
-    if section.lead:
-        yield _text(section.lead)
-        yield ""
+    yield _text(section.lead)
     for table in section.tables:
-        yield from _table(table)
-    yield from _list(section.lines)
+        yield _text(table.caption)
+        yield _table(table)
+    yield _list(section.lines)
     if section.single_lines:
         yield f"<details><summary>{_text(section.single_title)}</summary>"
-        yield ""
-        yield from _list(section.single_lines)
+        yield _list(section.single_lines)
         yield "</details>"
-        yield ""
 
 
-def _table(table: Table) -> Iterator[str]:
-    yield _text(table.caption)
-    yield ""
-    yield _row([_text(head) for head in table.heads])
-    yield _row([":---" if table.is_words(place) else "---:" for place in range(len(table.heads))])
-    for row in table.rows:
-        yield _row([_cell(cell) for cell in row.cells])
-    yield ""
+def _table(table: Table) -> str:
+    rules = [":---" if table.is_words(place) else "---:" for place in range(len(table.heads))]
+    rows = [[_noted(cell.text, cell.note) for cell in row.cells] for row in table.rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (map(_text, table.heads), rules, *rows))
 
 
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _cell(cell: Cell) -> str:
-    return f"{_text(cell.text)} ({_text(cell.note)})" if cell.note else _text(cell.text)
-
+# --- HTML ----------------------------------------------------------------------------------------
 
 INSTALL = "pip install 'gpuprof-native[report]'"
 _ASSETS = Path(__file__).parent / "assets"
@@ -275,30 +240,39 @@ def report_page(content: Content, *, for_paper: bool = False) -> str:
 
     Raises UnavailableError where jinja2 or plotly is missing.
     """
-    jinja = _required("jinja2")
-    library = _required("plotly.offline").get_plotlyjs()
-    script = page_script(_ASSETS / "report.js")
-    template = _environment(jinja).from_string(asset(_ASSETS / "report.html"))
-    return template.render(
+    jinja, plotly = required_packages()
+    environment = jinja.Environment(
+        autoescape=True,
+        undefined=jinja.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        # No text of the document is HTML, or hides or turns what is near.
+        finalize=lambda value: readable(value) if type(value) is str else value,
+    )
+    as_html = importlib.import_module("markupsafe").Markup
+    script, library = page_script(_ASSETS / "report.js"), plotly.get_plotlyjs()
+    document = content.document
+    bounds = {bound_of(layer) for each in document.variants for layer in each.layers or ()}
+    page: str = environment.from_string(asset(_ASSETS / "report.html")).render(
         content=content,
-        document=content.document,
+        document=document,
         looks=content.plots.looks,
-        places={variant.name: place for place, variant in enumerate(content.document.variants)},
-        bounds=_bounds(content),
+        bounds=[each for each in LAYER_BOUNDS if each in bounds],
         for_paper=for_paper,
         # Plots of a library that writes styles of its own; scripts are those two and no other.
         policy=policy(script, None, library),
-        style=_markup(page_style("kit/page.css", "roofline/roofline.css", _ASSETS / "report.css")),
-        library=_markup(library),
-        script=_markup(script),
-        data=_markup(safe_json(_data(content))),
+        style=as_html(page_style("kit/page.css", "roofline/roofline.css", _ASSETS / "report.css")),
+        library=as_html(library),
+        script=as_html(script),
+        data=as_html(safe_json({"figures": [each.to_dict() for each in content.figures]})),
     )
+    return page
 
 
-def required_packages() -> None:
-    """Raise UnavailableError where a page could not be made."""
-    for module in ("jinja2", "plotly.offline"):
-        _required(module)
+def required_packages() -> tuple[Any, Any]:
+    """Return jinja2 and plotly.offline. Raises UnavailableError where a page could not be made."""
+    jinja, plotly = (_required(module) for module in ("jinja2", "plotly.offline"))
+    return jinja, plotly
 
 
 def _required(module: str) -> Any:
@@ -307,39 +281,3 @@ def _required(module: str) -> Any:
     except ImportError as error:
         package = module.split(".", maxsplit=1)[0]
         raise UnavailableError(f"an HTML or PDF report needs {package}: {INSTALL}") from error
-
-
-def _environment(jinja: Any) -> jinja2.Environment:
-    """Return an environment in which no text of the document is HTML, or hides or turns what is near."""
-    environment: jinja2.Environment = jinja.Environment(
-        autoescape=True,
-        undefined=jinja.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=lambda value: readable(value) if type(value) is str else value,
-    )
-    return environment
-
-
-def _markup(text: str) -> Any:
-    """Mark text of ours as HTML."""
-    return importlib.import_module("markupsafe").Markup(text)
-
-
-def _data(content: Content) -> dict[str, Any]:
-    """Return the data of the plots; variants are numbers, as in the legends."""
-    places = {variant.name: place for place, variant in enumerate(content.document.variants)}
-    figures = []
-    for figure in content.figures:
-        plain = json.loads(json.dumps(figure.to_dict()))
-        for trace in plain["traces"]:
-            if "meta" in trace:
-                trace["meta"] = {"variant": places[trace["meta"]["variant"]]}
-        figures.append(plain)
-    return {"figures": figures}
-
-
-def _bounds(content: Content) -> list[LayerBound]:
-    """Return the bounds in use."""
-    used = {bound_of(layer) for each in content.document.variants for layer in each.layers or ()}
-    return [each for each in LAYER_BOUNDS if each in used]
