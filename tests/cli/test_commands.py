@@ -589,9 +589,9 @@ def test_an_unknown_process_is_one_line(api: FakeApi, capsys: pytest.CaptureFixt
 def test_a_terminal_without_the_names_letters_shows_them_escaped() -> None:
     program = f"""
 import sys
-sys.path.insert(0, {str(Path(__file__).parents[1] / "support")!r})
+sys.path.insert(0, {str(Path(__file__).parent)!r})
 import gpuprof
-from test_cli import FakeApi, FakeRun
+from test_commands import FakeApi, FakeRun
 from pathlib import Path
 sys.modules["gpuprof.api"] = gpuprof.api = FakeApi(FakeRun(Path("r"), "layer"))
 from gpuprof.cli.main import execute
