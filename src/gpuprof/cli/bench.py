@@ -56,7 +56,7 @@ class BenchOptions(MeasuringOptions):
         """Return the request. Raises GpuprofError for what cannot work; no process is started."""
         from gpuprof.bench.benchmark_run import Request
         from gpuprof.bench.config import JobSettings
-        from gpuprof.bench.models.recipes import with_recipe
+        from gpuprof.bench.frameworks import with_recipe
         from gpuprof.bench.validation import check_spec
 
         spec, target, measuring = self.spec(self.model), self.target(), self.measuring()

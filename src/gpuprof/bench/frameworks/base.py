@@ -15,19 +15,12 @@ from gpuprof.bench.failures import explain_run
 from gpuprof.bench.frameworks.protocol import MemoryReading, System, SystemDescription
 from gpuprof.bench.measure.memory import HostPeak, device_used_bytes, limit_host_memory
 from gpuprof.bench.models.data import DataSource, InputSpec, make_source, shape_text
-from gpuprof.bench.models.recipes import (
-    CALIBRATION_BATCH,
-    RecipeChoice,
-    batch_sizes,
-    calibration_text,
-    choice_of,
-)
 from gpuprof.bench.models.sources import ModelKind, ModelSource
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
-from gpuprof.run.machine import describe_machine
 
 if TYPE_CHECKING:
     from gpuprof.bench.config import SystemSpec
+    from gpuprof.bench.models.recipes import RecipeChoice
 
 
 def require(module: str, framework: str, install: str) -> Any:
@@ -43,9 +36,20 @@ def require(module: str, framework: str, install: str) -> Any:
         ) from error
 
 
+def choice_of(spec: SystemSpec) -> RecipeChoice | None:
+    """Return what the spec's recipe names, None where it has none."""
+    if spec.recipe is None:
+        return None
+    from gpuprof.bench.models.recipes import parse_recipe  # a process run without a recipe does without
+
+    return parse_recipe(spec.recipe)
+
+
 @functools.cache
 def processor_name() -> str:
     """Return the name of the processor, or that of its architecture."""
+    from gpuprof.run.machine import describe_machine
+
     machine = describe_machine()
     return str(machine["processor"] or machine["architecture"])
 
@@ -293,6 +297,8 @@ class FrameworkSystem(System):
 
     def calibration(self, choice: RecipeChoice) -> Sequence[tuple[Any, ...]]:
         """Return batches of the samples that a recipe calibrates with."""
+        from gpuprof.bench.models.recipes import CALIBRATION_BATCH, batch_sizes, calibration_text
+
         kept, largest = self._data, self.fixed_batch_size or CALIBRATION_BATCH
         if choice.data is not None or not self._is_callers_data:
             # A source of its own: what is measured begins with the first sample all the same.

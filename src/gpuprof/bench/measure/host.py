@@ -18,8 +18,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuprof.run.machine import describe_machine
-
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _DISTRIBUTIONS = ("gpuprof-native", "numpy", "torch", "onnxruntime", "jax", "jaxlib", "tensorrt")
 _THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "CUDA_VISIBLE_DEVICES")
@@ -28,6 +26,8 @@ _GIT_LIMIT_S = 10
 
 def describe_environment() -> dict[str, Any]:
     """Return machine, versions, threads, revision of the working directory and date; None is unavailable."""
+    from gpuprof.run.machine import describe_machine  # processes that measure do without
+
     torch = sys.modules.get("torch")
     return {
         **describe_machine(),

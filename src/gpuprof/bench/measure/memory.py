@@ -17,7 +17,6 @@ from pathlib import Path
 
 from gpuprof.bench.failures import SMALLER_BATCHES, DoesNotFitError
 from gpuprof.errors import BenchmarkError, GpuprofError
-from gpuprof.record.device_samples import has_driver
 from gpuprof.run.processor import available_memory_bytes
 
 STATUS = Path("/proc/self/status")
@@ -141,6 +140,8 @@ def limit_host_memory(budget_bytes: int | None) -> int | None:
 
 def device_used_bytes(index: int = 0) -> int | None:
     """Return what all processes hold of an NVIDIA device; None where NVML cannot tell."""
+    from gpuprof.record.device_samples import has_driver  # processes without a GPU do not pay for it
+
     if not has_driver():
         return None
     try:

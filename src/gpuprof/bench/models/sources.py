@@ -6,10 +6,8 @@ Nothing is unpickled unless the user says so. A factory is the user's code and i
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
-import random
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -143,6 +141,8 @@ def _has_drawn(torch: Any) -> bool:
 
 def _seed_generators(seed: int) -> None:
     """Seed Python's generator, and those of what has been imported."""
+    import random
+
     random.seed(seed)
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None:
@@ -160,6 +160,8 @@ def _import_file(path: Path) -> Any:
 
 
 def _near(name: str, known: list[str]) -> str:
+    import difflib
+
     near = difflib.get_close_matches(name, known, NEAR_NAMES, cutoff=0.5)
     return f": did you mean {', '.join(near)}?" if near else ""
 

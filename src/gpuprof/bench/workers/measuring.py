@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -296,6 +295,8 @@ def record_run(system: System, path: Path, calls: int | None = None, *, work: bo
     try:
         recording.start()
     except BaseException:
+        import shutil
+
         shutil.rmtree(path, ignore_errors=True)
         raise
     try:
