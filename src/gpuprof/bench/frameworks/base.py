@@ -141,7 +141,9 @@ class FrameworkSystem(System):
         self.reset_peak()
         with self.explaining():
             self.arguments = self._batch(batch_size)
-            self._compile_timed()
+            begin_s = time.perf_counter()
+            self._compile()
+            self.compile_s = time.perf_counter() - begin_s if self.compiles else None
 
     def run(self) -> object:
         """Enqueue one call."""
@@ -168,21 +170,28 @@ class FrameworkSystem(System):
 
     def describe(self) -> SystemDescription:
         """Return what is measured."""
+        inputs, choice = self._inputs(), self.choice
+        details = dict(self.details)
+        if inputs.is_whole:
+            details["tokens_per_sample"] = str(math.prod(inputs.shape))
+        if choice is not None:
+            details |= {"recipe": str(self.spec.recipe), "technique": choice.technique}
         return SystemDescription(
             framework=self.framework,
             model=self.source.name,
             device=self._device_name(),
             device_type=self.device_type,
             dtype=self.dtype,
-            input_shape=self._inputs().shape,
+            input_shape=inputs.shape,
             model_bytes=self._model_bytes(),
             parameters=self._parameters(),
-            details={**self.details, **self._tokens(), **self._recipe()},
+            details=details,
         )
 
-    def limit_memory(self, budget_bytes: int | None) -> int | None:
-        """Let allocations beyond the budget, or what there is, fail; returns what is left, if known."""
-        return limit_host_memory(budget_bytes) if self.device_type == "cpu" else None
+    def limit_memory(self, budget_bytes: int | None) -> None:
+        """Let allocations beyond the budget, or what there is, fail."""
+        if self.device_type == "cpu":
+            limit_host_memory(budget_bytes)
 
     @property
     def makes_inputs(self) -> bool:
@@ -264,31 +273,13 @@ class FrameworkSystem(System):
         self._host_peak.reset()
 
     def _model_bytes(self) -> int | None:
-        return (
-            None
-            if self.source.path is None or self.source.kind == "factory"
-            else self.source.path.stat().st_size
-        )
+        path = self.source.path
+        return None if path is None or self.source.kind == "factory" else path.stat().st_size
 
     def _parameters(self) -> int | None:
         return None
 
     # --- shared ---
-
-    def _compile_timed(self) -> None:
-        begin_s = time.perf_counter()
-        self._compile()
-        self.compile_s = time.perf_counter() - begin_s if self.compiles else None
-
-    def _tokens(self) -> dict[str, str]:
-        inputs = self._inputs()
-        return {"tokens_per_sample": str(math.prod(inputs.shape))} if inputs.is_whole else {}
-
-    def _recipe(self) -> dict[str, str]:
-        choice = self.choice
-        if choice is None:
-            return {}
-        return {"recipe": str(self.spec.recipe), "technique": choice.technique}
 
     @property
     def choice(self) -> RecipeChoice | None:

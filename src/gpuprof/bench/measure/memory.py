@@ -118,24 +118,20 @@ def _status(path: Path) -> dict[str, int]:
     return {words[0].rstrip(":"): int(words[1]) * 1024 for words in fields if words[2:] == ["kB"]}
 
 
-def limit_host_memory(budget_bytes: int | None) -> int | None:
+def limit_host_memory(budget_bytes: int | None) -> None:
     """Let allocations beyond the budget, or beyond what the machine has left, fail instead of being killed.
 
-    Returns the bytes that may be taken from now on; None where no limit can be set. A lower limit that was
-    set before stays.
+    A lower limit that was set before stays. Where no limit can be set there is none.
     """
     left = available_memory_bytes()
     room = min((each for each in (budget_bytes, left) if each is not None), default=None)
     taken = _status(STATUS).get("VmData")
     if room is None or taken is None:
-        return None
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limits = [each for each in (soft, hard, taken + room) if each != resource.RLIM_INFINITY]
-    try:
+    with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
-    except (ValueError, OSError):
-        return None
-    return room
 
 
 def device_used_bytes(index: int = 0) -> int | None:
