@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuprof.bench.accuracy.layer_pairs import Origin, is_above
-from gpuprof.bench.accuracy.outputs_report import WIDTH, figure, wrapped
+from gpuprof.bench.accuracy.outputs_report import WIDTH, figure
 from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.verdicts import LayerVerdict
-from gpuprof.text.table import Column, text_table
+from gpuprof.text.table import Column, text_table, wrapped
 
 FORMAT = 1
 
@@ -103,13 +103,13 @@ def layers_report(comparison: LayersComparison) -> str:
         f"{len(comparison.layers):,} calls of layers compared, {leaves:,} of layers that hold no other",
         "",
     ]
-    lines += wrapped("! ", comparison.findings) or [_nothing_found(comparison)]
+    lines += [wrapped(f"! {each}") for each in comparison.findings] or [_nothing_found(comparison)]
     shown = _shown(comparison)
     lines += ["", _table(shown) if shown else "every layer returns the very same values", ""]
     lines.append(
         "local: on the baseline's inputs of the layer; accumulated: in the optimized model's own run"
     )
-    lines += wrapped("", [*_left_out(comparison), *comparison.notes])
+    lines += map(wrapped, (*_left_out(comparison), *comparison.notes))
     return "\n".join(lines)
 
 
