@@ -359,7 +359,7 @@ def test_quantized_layers_are_refused_on_a_gpu(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_builds_without_kernels_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpuprof.bench.frameworks import quantization
+    from gpuprof.bench.frameworks import recipe_changes as quantization
 
     monkeypatch.setitem(__import__("sys").modules, "torch.ao.quantization", None)
     with pytest.raises(UnavailableError, match=r"has no torch\.ao\.quantization any more: pip install"):

@@ -7,13 +7,33 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuprof.bench.accuracy.layer_pairs import Origin, is_above
 from gpuprof.bench.accuracy.outputs_report import WIDTH, figure
 from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.verdicts import LayerVerdict
 from gpuprof.text.table import Column, text_table, wrapped
 
 FORMAT = 1
+ROOT = "(model)"  # the path of the model itself
+
+
+def is_above(path: str, other: str) -> bool:
+    """Whether the module at `path` holds the one at `other`."""
+    return path != other and (path == ROOT or other.startswith(f"{path}."))
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The first layer of a model that makes NaN, or infinity, from inputs that hold none."""
+
+    path: str
+    type: str
+    output: str
+    what: str
+    parameters: tuple[str, ...]
+
+    def __str__(self) -> str:
+        held = f"; not finite in its {', '.join(self.parameters)}" if self.parameters else ""
+        return f"{self.path} ({self.type}) makes {self.what} in its {self.output}{held}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -256,8 +256,7 @@ def _build_transformers(name: str) -> NamedModel:
 
 
 def _build_own(name: str) -> NamedModel:
-    file = {"resnet50": "torch_resnet", "vit_b_16": "torch_vit"}[name]
-    networks = importlib.import_module(f"gpuprof.bench.models.networks.{file}")
+    networks = importlib.import_module("gpuprof.bench.models.torch_networks")
     return NamedModel(getattr(networks, name)(), "gpuprof's own", IMAGE)
 
 
@@ -334,8 +333,7 @@ def build_flax(name: str) -> NamedModel:
     """Build the flax model that a name stands for. Raises BenchmarkError."""
     if name not in OWN:
         raise unknown_name(name, list(OWN))
-    file = {"resnet50": "flax_resnet", "vit_b_16": "flax_vit"}[name]
-    networks = importlib.import_module(f"gpuprof.bench.models.networks.{file}")
+    networks = importlib.import_module("gpuprof.bench.models.flax_networks")
     return NamedModel(getattr(networks, name)(), f"gpuprof's own, {_version('flax')}", (224, 224, 3))
 
 
