@@ -33,15 +33,15 @@ def parse_bytes(text: str) -> int:
     """Read a size such as 12GiB or 800MB. Raises BenchmarkError."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", text)
     units = {unit.lower(): size for unit, size in _BYTES_OF_UNIT.items()}
-    if match is None or match[2].lower() not in units or float(match[1]) == 0:
+    size = 0.0 if match is None else float(match[1]) * units.get(match[2].lower(), 0)
+    if not size:
         raise BenchmarkError(f"{text!r} is no size: write a number and a unit, as in 12GiB or 800MB")
-    return int(float(match[1]) * units[match[2].lower()])
+    return int(size)
 
 
 def bytes_as_asked(size_bytes: int) -> str:
     """Return a size as a person would have asked for it: 12GiB, 800MB."""
-    whole = [(size, unit) for unit, size in _BYTES_OF_UNIT.items() if size_bytes % size == 0]
-    size, unit = max(whole)
+    size, unit = max((size, unit) for unit, size in _BYTES_OF_UNIT.items() if size_bytes % size == 0)
     return f"{size_bytes // size}{unit}"
 
 
@@ -50,11 +50,6 @@ def name_budget(error: GpuprofError, budget_bytes: int | None) -> GpuprofError:
     if budget_bytes is None or not isinstance(error, DoesNotFitError):
         return error
     return error.with_budget(bytes_as_asked(budget_bytes))
-
-
-def host_resident_bytes(status: Path = STATUS) -> int | None:
-    """Return what of the memory this process fills now."""
-    return _status(status).get("VmRSS")
 
 
 def host_peak_bytes(status: Path = STATUS) -> int | None:
@@ -76,19 +71,13 @@ class HostPeak:
 
     def reset(self) -> None:
         """Begin anew, behind giving back what the allocator keeps of earlier batches."""
-        _trim_heap()
+        getattr(ctypes.CDLL(None), "malloc_trim", lambda _padding: None)(0)
         self._floor = 0 if reset_host_peak() else (host_peak_bytes() or 0)
 
     def read(self) -> int | None:
         """Return the peak; None where it may be an older one, as the system lets none begin anew."""
         peak = host_peak_bytes()
         return peak if peak is not None and peak > self._floor else None
-
-
-def _trim_heap() -> None:
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def reset_host_peak() -> bool:
