@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuprof.bench.accuracy.outputs_report import WIDTH, figure
-from gpuprof.bench.serialization import to_plain
+from gpuprof.bench.serialization import to_finite
 from gpuprof.bench.verdicts import LayerVerdict
 from gpuprof.text.table import Column, text_table, wrapped
 
@@ -102,9 +102,9 @@ class LayersComparison:
         """Return plain data for JSON; what is not available is None."""
         return {
             "format": FORMAT,
-            **to_plain(self),
+            **to_finite(self),
             "findings": list(self.findings),
-            "first": to_plain(self.first),
+            "first": to_finite(self.first),
         }
 
     def __str__(self) -> str:

@@ -12,7 +12,7 @@ from gpuprof.bench.accuracy.numerics import Numerics
 from gpuprof.bench.accuracy.tolerance import Tolerance
 from gpuprof.bench.facts import Diagnostic, warning
 from gpuprof.bench.messages import message
-from gpuprof.bench.serialization import to_plain
+from gpuprof.bench.serialization import to_finite
 from gpuprof.bench.verdicts import ToleranceVerdict
 from gpuprof.text.table import Column, text_table, wrapped
 from gpuprof.text.units import format_share
@@ -53,7 +53,7 @@ class OutputComparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON; what is not available is None."""
-        return {"format": FORMAT, **to_plain(self), "findings": [each.to_dict() for each in self.findings]}
+        return {"format": FORMAT, **to_finite(self), "findings": [each.to_dict() for each in self.findings]}
 
     def __str__(self) -> str:
         return _report(self)
