@@ -92,11 +92,14 @@ def test_the_variation_and_the_smallest_change_are_those_of_the_launches() -> No
     check = made(0.02, 60)
     assert check.variation == pytest.approx(0.02, rel=0.1)
     for sight in check.sights:
-        assert launches_needed(check.variation or 0, sight.smallest + 1e-9, margin=0.01) == sight.launches
+        assert (
+            launches_needed(check.variation or 0, sight.smallest_change + 1e-9, margin=0.01)
+            == sight.launches_per_side
+        )
         # The planted change is found about as often as computed: an independent count.
-        assert sight.found == pytest.approx(0.8, abs=0.08)
-        assert sight.false_alarms is not None
-        assert sight.false_alarms <= 0.03
+        assert sight.planted_found_share == pytest.approx(0.8, abs=0.08)
+        assert sight.false_alarm_share is not None
+        assert sight.false_alarm_share <= 0.03
 
 
 def test_a_change_of_level_between_campaigns_is_no_variation_of_launches() -> None:
@@ -137,10 +140,10 @@ def test_bursts_show_in_the_count_and_not_in_the_computed_change() -> None:
     rounds = [tuple(generator.lognormal(0, spread, 10).tolist()) for spread in spreads]
     check = SelfCheck(tuple(SelfComparison((), (), each, False) for each in rounds))
     (ten, _) = check.sights
-    assert ten.found is not None
-    assert ten.counted is not None
-    assert ten.found < 0.78
-    assert ten.counted > 1.05 * ten.smallest
+    assert ten.planted_found_share is not None
+    assert ten.smallest_change_counted is not None
+    assert ten.planted_found_share < 0.78
+    assert ten.smallest_change_counted > 1.05 * ten.smallest_change
     assert "go by the count" not in str(check)
     check.__dict__["sights"] = [Sight(10, 0.1, 0.6, 0.2, 0.0)]
     assert "in 80% one of 20.0% (launches that vary in bursts: go by the count)" in " ".join(

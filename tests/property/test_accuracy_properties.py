@@ -15,7 +15,7 @@ from hypothesis.extra.numpy import array_shapes, arrays
 
 from gpuprof.bench.accuracy.classes import ClassificationSum
 from gpuprof.bench.accuracy.numerics import NumericsSum
-from gpuprof.bench.serialization import to_plain
+from gpuprof.bench.serialization import to_finite
 from gpuprof.stats.proportions import PairedCounts, change_of, mcnemar, paired_difference
 
 ANY = st.floats(width=32)
@@ -70,7 +70,7 @@ def test_batches_make_no_difference(pair, cut) -> None:
 @given(pairs(ANY))
 def test_nothing_but_json_comes_out_and_every_element_is_accounted_for(pair) -> None:
     found = result_of("x", pair)
-    json.dumps(to_plain(found), allow_nan=False)
+    json.dumps(to_finite(found), allow_nan=False)
     finite = [int(np.isfinite(each).sum()) for each in pair]
     sides = (found.baseline_not_finite, found.optimized_not_finite)
     assert [found.elements - each.count for each in sides] == finite
@@ -109,7 +109,7 @@ def test_agreement_has_no_direction_and_batches_make_no_difference(pair, cut) ->
     assert (there.baseline, there.optimized) == (back.optimized, back.baseline)
     assert there.change.value == pytest.approx(-back.change.value)
     assert dataclasses.replace(parts, swapped=()) == dataclasses.replace(there, swapped=())
-    json.dumps(to_plain(there), allow_nan=False)
+    json.dumps(to_finite(there), allow_nan=False)
 
 
 @given(COUNTS, COUNTS, COUNTS, COUNTS)

@@ -12,8 +12,9 @@ if TYPE_CHECKING:
     from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant, read_suite
     from gpuprof.bench.compare.run import run_comparison
     from gpuprof.bench.config import SystemSpec
-    from gpuprof.bench.models.data import Pipeline
-    from gpuprof.bench.models.recipes import RECIPES, Recipe, with_recipe
+    from gpuprof.bench.frameworks import with_recipe
+    from gpuprof.bench.models.pipeline import Pipeline
+    from gpuprof.bench.models.recipes import RECIPES, Recipe
     from gpuprof.bench.results.files import read_results
     from gpuprof.bench.suite import (
         BenchmarkConfig,
@@ -29,7 +30,7 @@ _PLACES = {
     "BenchmarkConfig": "suite",
     "CampaignPlan": "compare.plan",
     "Metric": "accuracy.metrics",
-    "Pipeline": "models.data",
+    "Pipeline": "models.pipeline",
     "Recipe": "models.recipes",
     "SuiteError": "suite",
     "SystemSpec": "config",
@@ -42,7 +43,7 @@ _PLACES = {
     "run_benchmark_suite": "suite",
     "run_comparison": "compare.run",
     "run_inference_benchmark": "suite",
-    "with_recipe": "models.recipes",
+    "with_recipe": "frameworks",
 }
 __all__ = [
     "RECIPES",

@@ -97,10 +97,10 @@ DEVICES: tuple[str, ...] = get_args(Device)
 class SystemSpec:
     """A model, the framework that runs it, and its inputs.
 
-    `framework` is a name of `systems.FRAMEWORKS`, or "auto" for what suits the model. `input_shape` is that
-    of one sample, None for the model's own. `dtype` None is the model's own, float32 where it has none.
+    `framework` is a name of `frameworks.FRAMEWORKS`, or "auto" for what suits the model. `input_shape` is
+    that of one sample, None for the model's own. `dtype` None is the model's own, float32 where it has none.
     `data` is "synthetic", a folder of images in class folders, or a `.npz` file. `recipe` is a name of
-    `recipes.RECIPES` with its options, such as "pruned:0.5"; `recipes.with_recipe` sets what belongs to it.
+    `recipes.RECIPES` with its options, such as "pruned:0.5"; `with_recipe` sets what belongs to it.
     """
 
     model: str

@@ -6,7 +6,6 @@ The messages of other libraries are classified here and nowhere else.
 
 from __future__ import annotations
 
-import traceback
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
@@ -100,6 +99,8 @@ def reason_of(error: BaseException) -> str:
 
 def place_of(error: BaseException) -> str:
     """Return the file and line where an exception was raised."""
+    import traceback
+
     frames = traceback.extract_tb(error.__traceback__)
     return f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown place"
 

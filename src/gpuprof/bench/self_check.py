@@ -20,6 +20,7 @@ import numpy as np
 from gpuprof.bench.benchmark import CallableRuns, plan_for, run_callables
 from gpuprof.bench.config import Settings
 from gpuprof.bench.failures import FailureCode
+from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.workers.schedule import ProcessRun, run_order
 from gpuprof.errors import BenchmarkError
 from gpuprof.stats.proportions import exact_share
@@ -65,35 +66,32 @@ class SelfComparison:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """How many of how many."""
+    """How many of how many, with the interval of Clopper and Pearson."""
 
     count: int
     total: int
+    low: float
+    high: float
 
     def __str__(self) -> str:
-        low, high = exact_share(self.count, self.total)
-        return f"{self.count} of {self.total} ({low:.0%} to {high:.0%})"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON, with the interval of Clopper and Pearson."""
-        low, high = exact_share(self.count, self.total)
-        return {"count": self.count, "total": self.total, "low": low, "high": high}
+        return f"{self.count} of {self.total} ({self.low:.0%} to {self.high:.0%})"
 
 
 @dataclass(frozen=True, slots=True)
 class Sight:
     """What so many launches a side show: the smallest slow-down with a power of 80%, computed and counted.
 
-    `found` is the share of replays in which that slow-down, planted, was called slower, and `counted` the
-    slow-down that 80% of them find; `false_alarms` the share in which without any the sides were called
-    different. None where there were too few launches.
+    `planted_found_share` is the share of replays in which that slow-down, planted, was called slower, and
+    `smallest_change_counted` the slow-down that 80% of them find; `false_alarm_share` the share in which
+    without any the sides were called different. None where there were too few launches.
     """
 
-    launches: int
-    smallest: float
-    found: float | None = None
-    counted: float | None = None
-    false_alarms: float | None = None
+    launches_per_side: int
+    smallest_change: float
+    planted_found_share: float | None = None
+    smallest_change_counted: float | None = None
+    false_alarm_share: float | None = None
+    power: float = POWER
 
 
 @dataclass(frozen=True)
@@ -113,11 +111,9 @@ class SelfCheck:
 
     def called_different(self, margin: float) -> Share | None:
         """How many campaigns were called different; None where none came to its end."""
-        pairs = [(each.first, each.second) for each in self.whole]
-        if not pairs:
-            return None
-        verdicts = [compare(*pair, margin=margin).verdict for pair in pairs]
-        return Share(sum(each in ("slower", "faster") for each in verdicts), len(pairs))
+        verdicts = [compare(each.first, each.second, margin=margin).verdict for each in self.whole]
+        count, total = sum(each in ("slower", "faster") for each in verdicts), len(verdicts)
+        return Share(count, total, *exact_share(count, total)) if total else None
 
     @property
     def launches(self) -> list[float]:
@@ -150,31 +146,23 @@ class SelfCheck:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
-        different, at_zero = self.called_different(self.margin), self.called_different(0.0)
-        return {
-            "margin": self.margin,
-            "campaigns": len(self.whole),
-            "launches_per_side": LAUNCHES,
-            "called_different": None if different is None else different.to_dict(),
-            "called_different_without_margin": None if at_zero is None else at_zero.to_dict(),
-            "variation_between_launches": self.variation,
-            "variation_of_all_launches": self.variation_of_all,
-            "smallest_change": [
-                {
-                    "launches_per_side": each.launches,
-                    "power": POWER,
-                    "smallest_change": each.smallest,
-                    "planted_found_share": each.found,
-                    "smallest_change_counted": each.counted,
-                    "false_alarm_share": each.false_alarms,
-                }
-                for each in self.sights
-            ],
-            "launches_s": [list(each.order) for each in self.campaigns],
-            "failures": list(self.failures),
-            "interrupted": self.interrupted,
-            "seconds": self.seconds,
-        }
+        found: dict[str, Any] = to_plain(
+            {
+                "margin": self.margin,
+                "campaigns": len(self.whole),
+                "launches_per_side": LAUNCHES,
+                "called_different": self.called_different(self.margin),
+                "called_different_without_margin": self.called_different(0.0),
+                "variation_between_launches": self.variation,
+                "variation_of_all_launches": self.variation_of_all,
+                "smallest_change": self.sights,
+                "launches_s": [each.order for each in self.campaigns],
+                "failures": self.failures,
+                "interrupted": self.interrupted,
+                "seconds": self.seconds,
+            }
+        )
+        return found
 
     def __str__(self) -> str:
         lines = [*_alarm_lines(self), *_variation_lines(self), *_sight_lines(self)]
@@ -214,20 +202,16 @@ def self_check(
             progress(count, len(done), clock_s() - began)
 
     while not interrupted and _has_time(clock_s() - began, len(done), seconds, campaigns):
-        made_now = run_callables(
-            {"A": plan, "A again": plan},
-            launches,
-            seed=seed + len(done),
-            time_limit_s=_TIME_LIMIT_S,
-            progress=made,
-        )
+        plans, now_seed = {"A": plan, "A again": plan}, seed + len(done)
+        made_now = run_callables(plans, launches, seed=now_seed, time_limit_s=_TIME_LIMIT_S, progress=made)
         interrupted = made_now.interrupted
         failures += [str(each.failure) for each in made_now.runs if _has_failed(each)]
         done.append(_campaign(made_now, launches))
     if failures and not any(each.order for each in done):
         raise BenchmarkError(f"no launch of the self-check gave a figure: {failures[0]}")
-    kept = tuple(each for each in done if each.order)
-    return SelfCheck(kept, margin, tuple(failures), interrupted, clock_s() - began)
+    return SelfCheck(
+        tuple(each for each in done if each.order), margin, tuple(failures), interrupted, clock_s() - began
+    )
 
 
 def _has_time(elapsed_s: float, done: int, seconds: float, campaigns: int | None) -> bool:
@@ -259,11 +243,11 @@ def _sight(launches: Sequence[float], variation: float, side: int, margin: float
         return Sight(side, smallest)
     replays = Replays.of(launches, side)
     return Sight(
-        launches=side,
-        smallest=smallest,
-        found=replays.slower(1 + smallest, margin),
-        counted=replays.smallest(margin),
-        false_alarms=replays.slower(1.0, margin) + replays.faster(margin),
+        launches_per_side=side,
+        smallest_change=smallest,
+        planted_found_share=replays.slower(1 + smallest, margin),
+        smallest_change_counted=replays.smallest(margin),
+        false_alarm_share=replays.slower(1.0, margin) + replays.faster(margin),
     )
 
 
@@ -328,16 +312,17 @@ def _variation_lines(check: SelfCheck) -> list[str]:
 def _sight_lines(check: SelfCheck) -> list[str]:
     lines = []
     for each in check.sights:
+        side, found = each.launches_per_side, each.planted_found_share
         shown = (
-            f"{each.launches} launches a side show a slow-down of {each.smallest:.1%} in {POWER:.0%} of cases"
+            f"{side} launches a side show a slow-down of {each.smallest_change:.1%} in {POWER:.0%} of cases"
         )
-        if each.found is None or each.counted is None or each.false_alarms is None:
-            lines.append(f"{shown}, by the variation; counting it needs {2 * each.launches} launches")
+        if found is None:
+            lines.append(f"{shown}, by the variation; counting it needs {2 * side} launches")
             continue
-        bursts = " (launches that vary in bursts: go by the count)" if each.found < POWER - 0.1 else ""
+        bursts = " (launches that vary in bursts: go by the count)" if found < POWER - 0.1 else ""
         lines.append(
             f"{shown}, by the variation; planted into {_REPLAYS} replays of the launches it was found in "
-            f"{each.found:.0%}, and in {POWER:.0%} one of {each.counted:.1%}{bursts}; without any, "
-            f"{each.false_alarms:.1%} were called different"
+            f"{found:.0%}, and in {POWER:.0%} one of {each.smallest_change_counted:.1%}{bursts}; without "
+            f"any, {each.false_alarm_share:.1%} were called different"
         )
     return lines

@@ -26,14 +26,16 @@ WRITE_AGAIN = "write it again with this version"
 
 
 def to_plain(value: Any) -> Any:
-    """Return dataclasses, enums, arrays and containers of them as what JSON knows; NaN and infinity are None.
+    """Return dataclasses, enums, arrays and containers of them as dictionaries, lists, numbers and texts.
 
     Raises TypeError for what has no such form.
     """
-    try:
-        return msgspec.json.decode(msgspec.json.encode(value, enc_hook=_plain))
-    except UnicodeEncodeError:  # a path that is no UTF-8
-        return msgspec.to_builtins(value, enc_hook=_plain, str_keys=True)
+    return msgspec.to_builtins(value, enc_hook=_plain)
+
+
+def to_finite(value: Any) -> Any:
+    """Return `to_plain` where NaN and infinity, which JSON does not know, are None."""
+    return msgspec.json.decode(msgspec.json.encode(to_plain(value)))
 
 
 def from_plain(data: Any, kind: type[T], what: str = "", hint: str = WRITE_AGAIN) -> T:

@@ -15,10 +15,9 @@ from pathlib import Path
 
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.failures import named
-from gpuprof.bench.frameworks import FRAMEWORK_OF_KIND, framework_name, system_class
-from gpuprof.bench.frameworks.base import FrameworkSystem, Package
+from gpuprof.bench.frameworks import FRAMEWORK_OF_KIND, framework_name, system_class, with_recipe
+from gpuprof.bench.frameworks.base import FrameworkSystem, Package, choice_of
 from gpuprof.bench.models.data import check_source
-from gpuprof.bench.models.recipes import choice_of, with_recipe
 from gpuprof.bench.models.sources import ModelSource, check_name, no_function, parse_model
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 from gpuprof.record.device_samples import has_driver

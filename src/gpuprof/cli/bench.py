@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from gpuprof.bench.benchmark_run import Benchmark, Request
     from gpuprof.bench.results.files import ResultFiles
-    from gpuprof.bench.results.finding import Finding
+    from gpuprof.bench.results.result import Finding
     from gpuprof.bench.workers.schedule import RunEvent
 
 EXIT_MISSED, EXIT_INCONCLUSIVE = 1, 3
@@ -56,7 +56,7 @@ class BenchOptions(MeasuringOptions):
         """Return the request. Raises GpuprofError for what cannot work; no process is started."""
         from gpuprof.bench.benchmark_run import Request
         from gpuprof.bench.config import JobSettings
-        from gpuprof.bench.models.recipes import with_recipe
+        from gpuprof.bench.frameworks import with_recipe
         from gpuprof.bench.validation import check_spec
 
         spec, target, measuring = self.spec(self.model), self.target(), self.measuring()
@@ -190,7 +190,7 @@ def _hand_out(finding: Finding, files: ResultFiles, at: datetime.datetime, *, as
     Neither is lost by the other's failure: a full disk, or a pipe that nobody reads.
     """
     from gpuprof.bench.benchmark_run import write_finding
-    from gpuprof.bench.results.finding import finding_notes
+    from gpuprof.bench.results.text import finding_notes
 
     if not finding.session.batches:
         files.discard()

@@ -10,7 +10,6 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import math
-from statistics import NormalDist
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -75,6 +74,8 @@ def approximate_binomial_quantile(count: int, fraction: float, probability: floa
 
     Of a count below `samples_needed`, or a probability of 0 or 1, it says nothing.
     """
+    from statistics import NormalDist
+
     z = NormalDist().inv_cdf(min(max(probability, 1e-12), 1 - 1e-12))
     deviation = z * math.sqrt(count * fraction * (1 - fraction))
     found = count * fraction + deviation + (z * z - 1) * (1 - 2 * fraction) / 6 - 0.5

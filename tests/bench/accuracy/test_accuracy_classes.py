@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from gpuprof.bench.accuracy.classes import ClassificationSum
-from gpuprof.bench.serialization import to_plain
+from gpuprof.bench.serialization import to_finite
 from gpuprof.errors import BenchmarkError
 from gpuprof.stats.proportions import PairedCounts, change_of, mcnemar, paired_difference, wilson
 
@@ -133,7 +133,7 @@ def test_labels_that_are_no_classes() -> None:
 
 def test_json_and_names() -> None:
     found = compared([0, 1], [0, 2], [0, 1], names=("cat", "dog", "fox"))
-    assert json.loads(json.dumps(to_plain(found), allow_nan=False))["per_class"][1]["becomes"] == [2, 1]
+    assert json.loads(json.dumps(to_finite(found), allow_nan=False))["per_class"][1]["becomes"] == [2, 1]
     assert found.name_of(1) == "1 (dog)"
 
 

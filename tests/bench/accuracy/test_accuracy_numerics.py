@@ -12,7 +12,7 @@ import pytest
 
 from gpuprof.bench.accuracy.numerics import NotFiniteCount, NumericsSum, Place
 from gpuprof.bench.measure.outputs import named_arrays
-from gpuprof.bench.serialization import to_plain
+from gpuprof.bench.serialization import to_finite
 
 
 def summed(*pairs):
@@ -132,6 +132,6 @@ def test_outputs_are_named_by_keys_fields_and_places() -> None:
 
 
 def test_json_gets_no_nan() -> None:
-    assert json.dumps(to_plain({"a": (np.inf, [float("nan"), 1.5], "x")}), allow_nan=False) == (
+    assert json.dumps(to_finite({"a": (np.inf, [float("nan"), 1.5], "x")}), allow_nan=False) == (
         '{"a": [null, [null, 1.5], "x"]}'
     )

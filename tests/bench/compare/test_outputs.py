@@ -29,9 +29,8 @@ from gpuprof.bench.compare.document import AccuracyFigures, MetricFigures, Score
 from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.facts import note
-from gpuprof.bench.models.data import InputSpec
-from gpuprof.bench.models.dataset import Dataset, open_dataset
-from gpuprof.bench.models.recipes import with_recipe
+from gpuprof.bench.frameworks import with_recipe
+from gpuprof.bench.models.data import Dataset, InputSpec, open_dataset
 from gpuprof.bench.serialization import from_plain, to_plain
 from gpuprof.bench.workers.events import State
 from gpuprof.errors import BenchmarkError

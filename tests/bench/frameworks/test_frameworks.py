@@ -127,7 +127,9 @@ def test_a_file_of_torchscript_and_one_of_torch_export(tmp_path: Path) -> None:
         system.load()
         assert answers(system, 3).shape == (3, 2)
         assert system.describe().framework == framework
-    assert system._example_shape() == (6,)
+    of_its_own_shape = make_system(SystemSpec(str(tmp_path / "model.pt2"), trust_pickle=True))
+    of_its_own_shape.load()
+    assert of_its_own_shape.input_spec().shape == (6,)
     system.prepare(2)
     with pytest.raises(BenchmarkError, match=r"model\.pt2 in torch-export failed on inputs of 2x6"):
         system.first_inference()

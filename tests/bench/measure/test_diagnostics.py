@@ -17,6 +17,7 @@ from gpuprof.bench.measure import host, timer
 from gpuprof.bench.measure.diagnostics import machine_warnings, two_peaks, warnings_of
 from gpuprof.bench.measure.host import MachineUse
 from gpuprof.bench.measure.measure import measure
+from gpuprof.run.processor import Cache
 
 
 def test_drift_is_flagged() -> None:
@@ -119,13 +120,11 @@ def test_processor_times_are_read_from_the_first_line(
     assert (state.busy_s, state.stolen_s) == (pytest.approx(1.63), pytest.approx(8.0))
 
 
-def test_the_largest_cache_is_flushed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(timer, "_CACHES", tmp_path)
-    assert timer.last_level_cache_bytes() is None
-    for index, size in enumerate(("32K", "1024K", "32M", "odd")):
-        (tmp_path / f"index{index}").mkdir()
-        (tmp_path / f"index{index}" / "size").write_text(size, encoding="ascii")
-    assert timer.last_level_cache_bytes() == 32 << 20
+def test_the_largest_cache_is_flushed(monkeypatch: pytest.MonkeyPatch) -> None:
+    caches = [Cache(1, 32 << 10, (0,)), Cache(3, 32 << 20, (0,)), Cache(2, 1 << 20, (0,))]
+    for found, size in (([], None), (caches, 32 << 20)):
+        monkeypatch.setattr(timer, "data_caches", lambda processors, found=found: found)
+        assert timer.last_level_cache_bytes() == size
     touched = gpuprof.benchmark(len, [1], caches="cold", iterations=3, warmup=1)
     assert len(touched.samples) == 3
     assert any("cold" in note for note in touched.measurements[0].notes)

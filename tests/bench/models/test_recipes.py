@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from gpuprof.bench.config import SystemSpec
-from gpuprof.bench.frameworks import FRAMEWORKS, make_system, wrap_model
-from gpuprof.bench.models.recipes import RECIPES, RecipeChoice, batch_sizes, parse_recipe, with_recipe
+from gpuprof.bench.frameworks import FRAMEWORKS, make_system, with_recipe, wrap_model
+from gpuprof.bench.models.recipes import RECIPES, RecipeChoice, batch_sizes, parse_recipe
 from gpuprof.bench.serialization import decode, encode, to_plain
 from gpuprof.errors import BenchmarkError, UnavailableError
 
@@ -359,7 +359,7 @@ def test_quantized_layers_are_refused_on_a_gpu(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_builds_without_kernels_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    from gpuprof.bench.frameworks import quantization
+    from gpuprof.bench.frameworks import recipe_changes as quantization
 
     monkeypatch.setitem(__import__("sys").modules, "torch.ao.quantization", None)
     with pytest.raises(UnavailableError, match=r"has no torch\.ao\.quantization any more: pip install"):

@@ -18,7 +18,7 @@ from batches import batch_of
 import gpuprof.bench
 from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.measure import energy, memory
-from gpuprof.bench.measure.memory import host_peak_bytes, host_resident_bytes, parse_bytes
+from gpuprof.bench.measure.memory import host_peak_bytes, parse_bytes
 from gpuprof.bench.results import files as results
 from gpuprof.bench.results.files import COLUMNS, ResultFiles, Stamp, document_of, row_of, to_csv, to_json
 from gpuprof.bench.results.result import SessionResult
@@ -145,11 +145,7 @@ def test_sizes(text: str, size: int) -> None:
 
 def test_resident_memory_is_read_and_not_made_up(tmp_path: Path) -> None:
     (tmp_path / "status").write_text("Name:\tx\nVmHWM:\t  2048 kB\nVmRSS:\t 1024 kB\nThreads:\t1\n")
-    assert (host_resident_bytes(tmp_path / "status"), host_peak_bytes(tmp_path / "status")) == (
-        1 << 20,
-        1 << 21,
-    )
-    assert host_resident_bytes(tmp_path / "missing") is None
+    assert host_peak_bytes(tmp_path / "status") == 1 << 21
 
 
 def test_a_peak_that_cannot_begin_anew_is_told_only_where_it_rose(monkeypatch: pytest.MonkeyPatch) -> None:

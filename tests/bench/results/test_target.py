@@ -12,10 +12,9 @@ from gpuprof.bench import benchmark_run
 from gpuprof.bench.benchmark_run import Benchmark, Request
 from gpuprof.bench.config import JobSettings, SystemSpec
 from gpuprof.bench.measure.scaling import ProbeOutcome, knee, largest_batch
-from gpuprof.bench.results.finding import Finding, finding_notes
-from gpuprof.bench.results.result import SessionResult
+from gpuprof.bench.results.result import Finding, SessionResult
 from gpuprof.bench.results.target import parse_target
-from gpuprof.bench.results.text import notes_of
+from gpuprof.bench.results.text import finding_notes, notes_of
 from gpuprof.errors import BenchmarkError
 
 

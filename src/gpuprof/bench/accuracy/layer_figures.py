@@ -7,13 +7,33 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuprof.bench.accuracy.layer_pairs import Origin, is_above
-from gpuprof.bench.accuracy.outputs_report import WIDTH, figure, wrapped
-from gpuprof.bench.serialization import to_plain
+from gpuprof.bench.accuracy.outputs_report import WIDTH, figure
+from gpuprof.bench.serialization import to_finite
 from gpuprof.bench.verdicts import LayerVerdict
-from gpuprof.text.table import Column, text_table
+from gpuprof.text.table import Column, text_table, wrapped
 
 FORMAT = 1
+ROOT = "(model)"  # the path of the model itself
+
+
+def is_above(path: str, other: str) -> bool:
+    """Whether the module at `path` holds the one at `other`."""
+    return path != other and (path == ROOT or other.startswith(f"{path}."))
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """The first layer of a model that makes NaN, or infinity, from inputs that hold none."""
+
+    path: str
+    type: str
+    output: str
+    what: str
+    parameters: tuple[str, ...]
+
+    def __str__(self) -> str:
+        held = f"; not finite in its {', '.join(self.parameters)}" if self.parameters else ""
+        return f"{self.path} ({self.type}) makes {self.what} in its {self.output}{held}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +102,9 @@ class LayersComparison:
         """Return plain data for JSON; what is not available is None."""
         return {
             "format": FORMAT,
-            **to_plain(self),
+            **to_finite(self),
             "findings": list(self.findings),
-            "first": to_plain(self.first),
+            "first": to_finite(self.first),
         }
 
     def __str__(self) -> str:
@@ -103,13 +123,13 @@ def layers_report(comparison: LayersComparison) -> str:
         f"{len(comparison.layers):,} calls of layers compared, {leaves:,} of layers that hold no other",
         "",
     ]
-    lines += wrapped("! ", comparison.findings) or [_nothing_found(comparison)]
+    lines += [wrapped(f"! {each}") for each in comparison.findings] or [_nothing_found(comparison)]
     shown = _shown(comparison)
     lines += ["", _table(shown) if shown else "every layer returns the very same values", ""]
     lines.append(
         "local: on the baseline's inputs of the layer; accumulated: in the optimized model's own run"
     )
-    lines += wrapped("", [*_left_out(comparison), *comparison.notes])
+    lines += map(wrapped, (*_left_out(comparison), *comparison.notes))
     return "\n".join(lines)
 
 

@@ -7,25 +7,18 @@ local error is that of the layer itself; the accumulated error is that of the mo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from gpuprof.bench.accuracy.layer_figures import LayerComparison, LayersComparison
-from gpuprof.bench.accuracy.layer_pairs import (
-    ROOT,
-    LayerCall,
-    OriginSearch,
-    is_above,
-    is_called,
-    is_compiled,
-    layers_of,
-    paths_of,
-    uncompiled,
-    watched,
-    without_compiled_code,
-)
-from gpuprof.bench.accuracy.numerics import NumericsSum
+import numpy as np
+
+from gpuprof.bench.accuracy.layer_figures import ROOT, LayerComparison, LayersComparison, Origin, is_above
+from gpuprof.bench.accuracy.numerics import NotFiniteCount, NumericsSum
 from gpuprof.bench.accuracy.tolerance import (
     SLACK,
     UNIT_ROUNDOFF,
@@ -47,7 +40,7 @@ from gpuprof.bench.accuracy.variants import (
     unharmed,
 )
 from gpuprof.bench.failures import reason_of
-from gpuprof.bench.measure.outputs import Outputs, named_arrays
+from gpuprof.bench.measure.outputs import NamedArray, Outputs, named_arrays
 from gpuprof.bench.verdicts import LayerVerdict
 from gpuprof.errors import BenchmarkError
 from gpuprof.record.call_arguments import CallArguments, arguments
@@ -77,7 +70,7 @@ def compare_layers(
                 f"{name}: compare_layers looks into modules of PyTorch, not {type(model).__name__}"
             )
     dtype = optimized_dtype and known_dtype(optimized_dtype, "optimized_dtype")
-    run = LayerRun(baseline, optimized, tolerance, dtype)
+    run = _LayerRun(baseline, optimized, tolerance, dtype)
     if reference and tolerance is None:
         run.add_reference(baseline)
     with unharmed(baseline, optimized):
@@ -87,22 +80,23 @@ def compare_layers(
     return run.result()
 
 
-class LayerRun:
+class _LayerRun:
     """Both models' layers, what the optimized ones returned, and what was found so far."""
 
     def __init__(self, baseline: Any, optimized: Any, tolerance: float | None, dtype: str | None) -> None:
         self._models = baseline, optimized
-        self._baseline, self._optimized = layers_of(baseline), layers_of(optimized)
-        self._partners, self._baseline_paths = paths_of(optimized), paths_of(baseline)
+        self._baseline, self._optimized = _modules_of(baseline), _modules_of(optimized)
+        self._baseline_paths = _modules_of(baseline, every_path=True)
+        self._partners = _modules_of(optimized, every_path=True)
         self._high: Any = None
         self._reference: dict[str, Any] = {}
         self._rounding: dict[str, dict[str, Any]] = {}
         self._tolerance, self._dtype = tolerance, dtype
         self._returned: dict[tuple[str, int], Outputs] = {}
         self._found: list[LayerComparison] = []
-        self._origins = OriginSearch(), OriginSearch()
+        self._origins = _OriginSearch(), _OriginSearch()
         self._notes: list[str] = []
-        self._is_compiled = any(map(is_compiled, self._models))
+        self._is_compiled = any(map(_is_compiled, self._models))
         if self._is_compiled:
             self._notes.append(
                 "compiled modules were run without their compiled code: hooks see no layers in it"
@@ -115,7 +109,7 @@ class LayerRun:
         except BenchmarkError as error:
             self._notes.append(f"no reference: {error}")
             return
-        self._high, self._reference = high, paths_of(high)
+        self._high, self._reference = high, _modules_of(high, every_path=True)
 
     def run_optimized(self, inputs: Any) -> None:
         """Run the optimized model and keep what its layers return."""
@@ -139,8 +133,10 @@ class LayerRun:
     def _run(
         self, name: str, model: Any, layers: Mapping[str, Any], inputs: Any, see: Callable[[LayerCall], None]
     ) -> None:
-        variant = ComparedModel(name, uncompiled(model), mend="hand over inputs that both models take")
-        with watched(layers, see), without_compiled_code(self._is_compiled):
+        variant = ComparedModel(
+            name, getattr(model, _COMPILED, model), hint="hand over inputs that both models take"
+        )
+        with _watched(layers, see), _without_compiled_code(self._is_compiled):
             variant(inputs, batch=1)
 
     def _compared(self, call: LayerCall) -> LayerComparison:
@@ -187,7 +183,7 @@ class LayerRun:
         if not is_coarser(dtypes[1], dtypes[0]):
             return None
         if dtypes[1] not in self._rounding:
-            self._rounding[dtypes[1]] = paths_of(rounding_copy(self._high, dtypes[1]))
+            self._rounding[dtypes[1]] = _modules_of(rounding_copy(self._high, dtypes[1]), every_path=True)
         found, _ = _outputs_of(self._rounding[dtypes[1]][path], inputs)
         return None if found is None else _relative_error(true, found)
 
@@ -198,7 +194,7 @@ class LayerRun:
     def result(self) -> LayersComparison:
         """Return what was found."""
         called = {each.path for each in self._found}
-        both = [path for path, each in self._baseline.items() if path in self._partners and is_called(each)]
+        both = [path for path, each in self._baseline.items() if path in self._partners and _is_called(each)]
         if not called - {ROOT}:
             self._notes.append("no layer below the model was called in a way that hooks see")
         return LayersComparison(
@@ -299,19 +295,145 @@ def _with_compensation(found: list[LayerComparison]) -> tuple[LayerComparison, .
     """Mark layers whose divergence does not show in a module around them, such as those of a fused pair."""
     fine = {each.path for each in found if each.verdict == LayerVerdict.WITHIN}
     fine -= {each.path for each in found if each.verdict != LayerVerdict.WITHIN}
-    marked = []
-    for each in found:
-        around = (
-            [path for path in fine if is_above(path, each.path)]
-            if each.verdict == LayerVerdict.DIVERGES
-            else []
-        )
-        if around:
-            reason = f"{each.reason}, but {_innermost(around)} around it does not diverge"
-            each = replace(each, verdict=LayerVerdict.COMPENSATED, reason=reason)
-        marked.append(each)
-    return tuple(marked)
+
+    def marked(each: LayerComparison) -> LayerComparison:
+        around = [path for path in fine if is_above(path, each.path)]
+        if not around or each.verdict != LayerVerdict.DIVERGES:
+            return each
+        innermost = max(around, key=lambda path: -1 if path == ROOT else len(path))
+        reason = f"{each.reason}, but {innermost} around it does not diverge"
+        return replace(each, verdict=LayerVerdict.COMPENSATED, reason=reason)
+
+    return tuple(map(marked, found))
 
 
-def _innermost(paths: list[str]) -> str:
-    return max(paths, key=lambda path: -1 if path == ROOT else len(path))
+# --- modules and their calls ---------------------------------------------------------------------
+
+# The name that torch.compile gives to the module that it wraps.
+_COMPILED = "_orig_mod"
+
+
+def _modules_of(model: Any, *, every_path: bool = False) -> dict[str, Any]:
+    """Return modules by their first path, or by every path; of torch.compile's wrappers what they wrap."""
+    found = model.named_modules(remove_duplicate=not every_path)
+    return {
+        ".".join(part for part in path.split(".") if part != _COMPILED) or ROOT: module
+        for path, module in found
+    }
+
+
+def _is_compiled(model: Any) -> bool:
+    """Whether torch.compile wrapped the model or a module in it."""
+    return any(_COMPILED in path.split(".") for path, _ in model.named_modules())
+
+
+@contextmanager
+def _without_compiled_code(is_so: bool) -> Iterator[None]:
+    """Run compiled modules as plain Python, so that their layers are seen."""
+    set_stance = getattr(sys.modules["torch"].compiler, "set_stance", None)
+    with set_stance("force_eager") if is_so and set_stance is not None else nullcontext():
+        yield
+
+
+def _is_called(module: Any) -> bool:
+    """Whether a module can be called; lists and dictionaries of modules cannot."""
+    nn = sys.modules["torch"].nn
+    return not isinstance(module, (nn.ModuleList, nn.ModuleDict, nn.ParameterList, nn.ParameterDict))
+
+
+@dataclass(frozen=True, slots=True)
+class LayerCall:
+    """One call of a layer: a copy of its inputs, and what it returned."""
+
+    path: str
+    ordinal: int
+    module: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    output: Any
+
+
+@contextmanager
+def _watched(layers: Mapping[str, Any], see: Callable[[LayerCall], None]) -> Iterator[None]:
+    """Call `see` behind every call of a layer; the hooks are gone behind the block.
+
+    What `see` runs itself is not seen.
+    """
+    is_seeing = False
+    ordinals: Counter[str] = Counter()
+    # A layer may change its inputs, as activations in place do: copies wait here for its end.
+    running: list[tuple[Any, Any, Any]] = []
+
+    def before(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not is_seeing:
+            running.append((module, copied(args), copied(kwargs)))
+
+    def after(path: str, module: Any, _args: Any, _kwargs: Any, output: Any) -> None:
+        nonlocal is_seeing
+        if is_seeing:
+            return
+        # A layer that raised, and whose exception the model caught, left its inputs here.
+        while running and running[-1][0] is not module:
+            running.pop()
+        if not running:
+            return
+        _, args, kwargs = running.pop()
+        is_seeing = True
+        try:
+            see(LayerCall(path, ordinals[path], module, args, kwargs, output))
+        finally:
+            is_seeing = False
+        ordinals[path] += 1
+
+    with ExitStack() as stack:
+        for path, module in layers.items():
+            stack.callback(module.register_forward_pre_hook(before, with_kwargs=True).remove)
+            hook = module.register_forward_hook(partial(after, path), with_kwargs=True)
+            stack.callback(hook.remove)
+        yield
+
+
+class _OriginSearch:
+    """Looks for the first NaN and the first infinity, layer by layer in the order in which they end."""
+
+    def __init__(self) -> None:
+        self.nan: Origin | None = None
+        self.infinite: Origin | None = None
+
+    def see(self, call: LayerCall) -> None:
+        """Look at one call."""
+        if self.nan is not None and self.infinite is not None:
+            return
+        outputs = named_arrays(call.output).arrays
+        if all(each.is_finite for each in outputs.values()):
+            return
+        inputs = [*named_arrays((call.args, call.kwargs)).arrays.values()]
+        if self.nan is None:
+            self.nan = _origin(call, outputs, inputs, np.isnan)
+        if self.infinite is None:
+            self.infinite = _origin(call, outputs, inputs, np.isinf)
+
+
+def _origin(
+    call: LayerCall, outputs: Mapping[str, NamedArray], inputs: list[NamedArray], test: Callable[[Any], Any]
+) -> Origin | None:
+    if any(each.values.dtype.kind in "fc" and test(each.values).any() for each in inputs):
+        return None
+    for name, each in outputs.items():
+        if each.values.dtype.kind not in "fc" or not test(each.values).any():
+            continue
+        values = np.atleast_1d(each.values)
+        count = NotFiniteCount()
+        count.add(values, ~test(values), 0)
+        return Origin(call.path, type(call.module).__name__, name, str(count.result()), _broken(call.module))
+    return None
+
+
+def _broken(module: Any) -> tuple[str, ...]:
+    """Return the layer's own parameters and buffers that hold NaN or infinity."""
+    tensors = (*module.named_parameters(), *module.named_buffers())
+    return tuple(
+        name
+        for name, tensor in tensors
+        if not all(each.is_finite for each in named_arrays(tensor).arrays.values())
+    )

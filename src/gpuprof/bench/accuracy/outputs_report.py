@@ -3,8 +3,7 @@
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -13,10 +12,9 @@ from gpuprof.bench.accuracy.numerics import Numerics
 from gpuprof.bench.accuracy.tolerance import Tolerance
 from gpuprof.bench.facts import Diagnostic, warning
 from gpuprof.bench.messages import message
-from gpuprof.bench.serialization import to_plain
+from gpuprof.bench.serialization import to_finite
 from gpuprof.bench.verdicts import ToleranceVerdict
-from gpuprof.text.sanitize import escape_text
-from gpuprof.text.table import Column, text_table
+from gpuprof.text.table import Column, text_table, wrapped
 from gpuprof.text.units import format_share
 
 FORMAT = 1
@@ -55,7 +53,7 @@ class OutputComparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON; what is not available is None."""
-        return {"format": FORMAT, **to_plain(self), "findings": [each.to_dict() for each in self.findings]}
+        return {"format": FORMAT, **to_finite(self), "findings": [each.to_dict() for each in self.findings]}
 
     def __str__(self) -> str:
         return _report(self)
@@ -64,7 +62,7 @@ class OutputComparison:
 def _report(comparison: OutputComparison) -> str:
     """Return all of it, at most 100 columns wide where names allow it."""
     lines = [f"{_counted(comparison.samples, 'sample')} in {_counted(comparison.batches, 'batch', 'es')}", ""]
-    lines += wrapped("! ", map(message, comparison.findings)) or [
+    lines += [wrapped(f"! {message(each)}") for each in comparison.findings] or [
         "no difference found that is worth a warning"
     ]
     lines += ["", numerics_table(comparison.numerics)]
@@ -73,26 +71,17 @@ def _report(comparison: OutputComparison) -> str:
     if comparison.tolerance:
         lines += ["", _tolerance_table(comparison.tolerance)]
         unknown = [str(each) for each in comparison.tolerance if each.verdict == ToleranceVerdict.UNKNOWN]
-        lines += wrapped("", unknown)
+        lines += map(wrapped, unknown)
     else:
         lines += ["", "tolerance: not judged without a reference of higher precision (reference=True)"]
     if comparison.classification is not None:
         lines += ["", *_classification_lines(comparison.classification)]
-    lines += wrapped("", comparison.notes)
+    lines += map(wrapped, comparison.notes)
     return "\n".join(lines)
 
 
 def _counted(count: int, what: str, ending: str = "s") -> str:
     return f"{count:,} {what}{'' if count == 1 else ending}"
-
-
-def wrapped(mark: str, lines: Iterable[str]) -> list[str]:
-    """Return lines of bearable length, each after a mark, with whatever names they hold made harmless."""
-    return [
-        part
-        for line in lines
-        for part in textwrap.wrap(mark + escape_text(line), WIDTH, subsequent_indent="  ")
-    ]
 
 
 # --- findings ------------------------------------------------------------------------------------
@@ -160,7 +149,7 @@ def _place_lines(numerics: Sequence[Numerics]) -> list[str]:
         for each in numerics
         if each.different and each.max_abs_place is not None
     ]
-    return wrapped("", parts)
+    return list(map(wrapped, parts))
 
 
 def _tolerance_table(tolerance: Sequence[Tolerance]) -> str:

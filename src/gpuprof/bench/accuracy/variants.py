@@ -38,11 +38,11 @@ def is_module(model: Any) -> bool:
 class ComparedModel:
     """A model or function under a name that errors say."""
 
-    def __init__(self, name: str, model: Any, mend: str = LABELS) -> None:
+    def __init__(self, name: str, model: Any, hint: str = LABELS) -> None:
         if not callable(model) or isinstance(model, type):
             kind = f"the class {model.__name__}" if isinstance(model, type) else type(model).__name__
             raise BenchmarkError(f"{name}: {kind} is nothing to call: hand over a model or a function")
-        self.name, self.model, self._mend = name, model, mend
+        self.name, self.model, self._hint = name, model, hint
         self._output_dtypes: set[str] = set()
 
     def __call__(self, inputs: Any, batch: int) -> Outputs:
@@ -52,9 +52,9 @@ class ComparedModel:
                 args, kwargs = arguments(copied_to(inputs, self.model))
                 outputs = named_arrays(self.model(*args, **kwargs))
             except Exception as error:
+                where = f"{place_of(error)} in batch {batch}"
                 raise BenchmarkError(
-                    f"{self.name} raised {reason_of(error)} at {place_of(error)} in batch {batch}: "
-                    f"{self._mend}"
+                    f"{self.name} raised {reason_of(error)} at {where}: {self._hint}"
                 ) from error
         if not outputs.arrays:
             nothing = ", ".join(outputs.skipped) or "nothing"

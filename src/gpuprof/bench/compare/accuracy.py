@@ -24,7 +24,7 @@ from gpuprof.bench.compare.layer_job import can_be_compared, layers_that_depart
 from gpuprof.bench.compare.plan import CampaignPlan, Variant
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.facts import Diagnostic, note
-from gpuprof.bench.models.dataset import Dataset, open_dataset
+from gpuprof.bench.models.data import Dataset, open_dataset
 from gpuprof.bench.verdicts import AccuracyVerdict, ToleranceVerdict
 from gpuprof.bench.workers.events import Event, State
 from gpuprof.errors import GpuprofError

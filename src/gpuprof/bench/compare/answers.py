@@ -21,7 +21,7 @@ from gpuprof.bench.accuracy.outputs_comparison import MARGIN, compare_outputs
 from gpuprof.bench.accuracy.outputs_report import OutputComparison
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.measure.outputs import Outputs
-from gpuprof.bench.models.dataset import Dataset
+from gpuprof.bench.models.data import Dataset
 from gpuprof.bench.models.recipes import parse_recipe
 from gpuprof.bench.models.sources import parse_model
 from gpuprof.bench.workers.events import Event

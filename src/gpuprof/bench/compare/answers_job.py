@@ -17,7 +17,7 @@ from gpuprof.bench.frameworks import make_system
 from gpuprof.bench.frameworks.base import FrameworkSystem
 from gpuprof.bench.measure.memory import memory_failures
 from gpuprof.bench.measure.outputs import Outputs, named_arrays
-from gpuprof.bench.models.dataset import Dataset, open_dataset
+from gpuprof.bench.models.data import Dataset, open_dataset
 from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.workers.events import Event, Send, State
 from gpuprof.bench.workers.measuring import load_system, prepare_system

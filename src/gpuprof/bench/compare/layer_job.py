@@ -10,10 +10,9 @@ import numpy as np
 
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.frameworks import make_system
-from gpuprof.bench.frameworks.base import FrameworkSystem
+from gpuprof.bench.frameworks.base import FrameworkSystem, choice_of
 from gpuprof.bench.measure.memory import memory_failures
-from gpuprof.bench.models.dataset import Dataset, open_dataset
-from gpuprof.bench.models.recipes import choice_of
+from gpuprof.bench.models.data import Dataset, open_dataset
 from gpuprof.bench.serialization import from_plain
 from gpuprof.bench.workers.events import Event, Found, Send
 from gpuprof.bench.workers.launcher import run_process

@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from gpuprof.bench.config import JobSettings, Settings, SystemSpec
-from gpuprof.bench.models.recipes import parse_recipe, with_recipe
+from gpuprof.bench.frameworks import with_recipe
+from gpuprof.bench.models.recipes import parse_recipe
 from gpuprof.bench.models.sources import TORCH_LIBRARIES
 from gpuprof.bench.options import ComparisonOptions, SystemOptions
 from gpuprof.bench.results.target import LatencyTarget

@@ -6,14 +6,13 @@ A framework's package is imported when its system is loaded, not before.
 
 from __future__ import annotations
 
-import difflib
+import dataclasses
 import importlib
 import sys
 from typing import Any
 
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.frameworks.base import FrameworkSystem
-from gpuprof.bench.models.recipes import with_recipe
 from gpuprof.bench.models.sources import ModelKind, ModelSource, call_factory, parse_model
 from gpuprof.errors import BenchmarkError
 
@@ -56,9 +55,31 @@ def framework_name(text: str) -> str:
     name = ALIASES.get(text.lower(), text.lower())
     if name in FRAMEWORKS or name == "auto":
         return name
+    import difflib
+
     near = difflib.get_close_matches(name, [*FRAMEWORKS, *ALIASES], 2)
     guess = f": did you mean {' or '.join(near)}?" if near else ""
     raise BenchmarkError(f"no framework {text!r}{guess}; there are {', '.join(FRAMEWORKS)}")
+
+
+def with_recipe(spec: SystemSpec, text: str) -> SystemSpec:
+    """Return the spec of a variant. Raises BenchmarkError where the recipe contradicts the spec."""
+    from gpuprof.bench.models.recipes import parse_recipe
+
+    recipe = parse_recipe(text).recipe
+    framework = framework_name(spec.framework)
+    if framework == "auto" and recipe.frameworks:
+        framework = recipe.frameworks[0]
+    if recipe.frameworks and framework not in recipe.frameworks:
+        raise BenchmarkError(
+            f"--recipe {text} runs in {' or '.join(recipe.frameworks)}, not in {framework}: "
+            "leave --framework out"
+        )
+    wanted = "float32" if recipe.computes_in == "int8" else recipe.dtype
+    if wanted is not None and spec.dtype not in (None, wanted):
+        raise BenchmarkError(f"--recipe {text} takes {wanted} inputs, not {spec.dtype}: leave --dtype out")
+    dtype = spec.dtype if recipe.dtype is None else recipe.dtype
+    return dataclasses.replace(spec, framework=framework, dtype=dtype, recipe=text)
 
 
 def make_system(spec: SystemSpec, *, data: Any = None) -> FrameworkSystem:

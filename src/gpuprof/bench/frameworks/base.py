@@ -15,19 +15,12 @@ from gpuprof.bench.failures import explain_run
 from gpuprof.bench.frameworks.protocol import MemoryReading, System, SystemDescription
 from gpuprof.bench.measure.memory import HostPeak, device_used_bytes, limit_host_memory
 from gpuprof.bench.models.data import DataSource, InputSpec, make_source, shape_text
-from gpuprof.bench.models.recipes import (
-    CALIBRATION_BATCH,
-    RecipeChoice,
-    batch_sizes,
-    calibration_text,
-    choice_of,
-)
 from gpuprof.bench.models.sources import ModelKind, ModelSource
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
-from gpuprof.run.machine import describe_machine
 
 if TYPE_CHECKING:
     from gpuprof.bench.config import SystemSpec
+    from gpuprof.bench.models.recipes import RecipeChoice
 
 
 def require(module: str, framework: str, install: str) -> Any:
@@ -43,9 +36,20 @@ def require(module: str, framework: str, install: str) -> Any:
         ) from error
 
 
+def choice_of(spec: SystemSpec) -> RecipeChoice | None:
+    """Return what the spec's recipe names, None where it has none."""
+    if spec.recipe is None:
+        return None
+    from gpuprof.bench.models.recipes import parse_recipe  # a process run without a recipe does without
+
+    return parse_recipe(spec.recipe)
+
+
 @functools.cache
 def processor_name() -> str:
     """Return the name of the processor, or that of its architecture."""
+    from gpuprof.run.machine import describe_machine
+
     machine = describe_machine()
     return str(machine["processor"] or machine["architecture"])
 
@@ -137,7 +141,9 @@ class FrameworkSystem(System):
         self.reset_peak()
         with self.explaining():
             self.arguments = self._batch(batch_size)
-            self._compile_timed()
+            begin_s = time.perf_counter()
+            self._compile()
+            self.compile_s = time.perf_counter() - begin_s if self.compiles else None
 
     def run(self) -> object:
         """Enqueue one call."""
@@ -164,21 +170,28 @@ class FrameworkSystem(System):
 
     def describe(self) -> SystemDescription:
         """Return what is measured."""
+        inputs, choice = self._inputs(), self.choice
+        details = dict(self.details)
+        if inputs.is_whole:
+            details["tokens_per_sample"] = str(math.prod(inputs.shape))
+        if choice is not None:
+            details |= {"recipe": str(self.spec.recipe), "technique": choice.technique}
         return SystemDescription(
             framework=self.framework,
             model=self.source.name,
             device=self._device_name(),
             device_type=self.device_type,
             dtype=self.dtype,
-            input_shape=self._inputs().shape,
+            input_shape=inputs.shape,
             model_bytes=self._model_bytes(),
             parameters=self._parameters(),
-            details={**self.details, **self._tokens(), **self._recipe()},
+            details=details,
         )
 
-    def limit_memory(self, budget_bytes: int | None) -> int | None:
-        """Let allocations beyond the budget, or what there is, fail; returns what is left, if known."""
-        return limit_host_memory(budget_bytes) if self.device_type == "cpu" else None
+    def limit_memory(self, budget_bytes: int | None) -> None:
+        """Let allocations beyond the budget, or what there is, fail."""
+        if self.device_type == "cpu":
+            limit_host_memory(budget_bytes)
 
     @property
     def makes_inputs(self) -> bool:
@@ -260,31 +273,13 @@ class FrameworkSystem(System):
         self._host_peak.reset()
 
     def _model_bytes(self) -> int | None:
-        return (
-            None
-            if self.source.path is None or self.source.kind == "factory"
-            else self.source.path.stat().st_size
-        )
+        path = self.source.path
+        return None if path is None or self.source.kind == "factory" else path.stat().st_size
 
     def _parameters(self) -> int | None:
         return None
 
     # --- shared ---
-
-    def _compile_timed(self) -> None:
-        begin_s = time.perf_counter()
-        self._compile()
-        self.compile_s = time.perf_counter() - begin_s if self.compiles else None
-
-    def _tokens(self) -> dict[str, str]:
-        inputs = self._inputs()
-        return {"tokens_per_sample": str(math.prod(inputs.shape))} if inputs.is_whole else {}
-
-    def _recipe(self) -> dict[str, str]:
-        choice = self.choice
-        if choice is None:
-            return {}
-        return {"recipe": str(self.spec.recipe), "technique": choice.technique}
 
     @property
     def choice(self) -> RecipeChoice | None:
@@ -293,6 +288,8 @@ class FrameworkSystem(System):
 
     def calibration(self, choice: RecipeChoice) -> Sequence[tuple[Any, ...]]:
         """Return batches of the samples that a recipe calibrates with."""
+        from gpuprof.bench.models.recipes import CALIBRATION_BATCH, batch_sizes, calibration_text
+
         kept, largest = self._data, self.fixed_batch_size or CALIBRATION_BATCH
         if choice.data is not None or not self._is_callers_data:
             # A source of its own: what is measured begins with the first sample all the same.

@@ -29,6 +29,8 @@ class JaxSystem(FrameworkSystem):
     kinds = ("name", "factory")
     devices = ("tpu", "cuda", "cpu")
     dtypes = ("float32", "float16", "bfloat16")
+    named: NamedModel | None = None  # one of our own networks
+    variables: Any = None
 
     @classmethod
     def packages(cls, kind: ModelKind) -> tuple[Package, ...]:
@@ -39,8 +41,6 @@ class JaxSystem(FrameworkSystem):
         self.jax = require(*self.package)
         self.device_type = self._refuse_device({name: self._has(name) for name in _PLATFORMS})
         self.device = self.jax.devices(_PLATFORMS[self.device_type])[0]
-        self.named: NamedModel | None = None
-        self.variables: Any = None
         self._outstanding: list[Any] = []
         if self.source.kind == "name":
             require(*_FLAX)
@@ -130,11 +130,10 @@ class JaxSystem(FrameworkSystem):
 
     def _peak(self) -> int | None:
         try:
-            figures = self.device.memory_stats() or {}
+            return (self.device.memory_stats() or {}).get("peak_bytes_in_use")
         except Exception as error:
             self.details["allocator"] = f"unavailable: {reason_of(error)}"
             return None
-        return figures.get("peak_bytes_in_use")
 
     def _allocator_peak(self) -> int | None:
         # JAX's peak is of the whole process: only where it rose since `prepare` is it this batch's.
@@ -144,15 +143,13 @@ class JaxSystem(FrameworkSystem):
     def _device_name(self) -> str:
         return processor_name() if self.device_type == "cpu" else str(self.device.device_kind)
 
-    def _leaves(self, tree: Any) -> list[Any]:
-        return list(self.jax.tree_util.tree_leaves(tree))
-
     def _parameters(self) -> int | None:
         if self.variables is None:
             return None
-        return sum(int(leaf.size) for leaf in self._leaves(self.variables.get("params", self.variables)))
+        leaves = self.jax.tree_util.tree_leaves(self.variables.get("params", self.variables))
+        return sum(int(leaf.size) for leaf in leaves)
 
     def _model_bytes(self) -> int | None:
-        return (
-            None if self.variables is None else sum(int(leaf.nbytes) for leaf in self._leaves(self.variables))
-        )
+        if self.variables is None:
+            return None
+        return sum(int(leaf.nbytes) for leaf in self.jax.tree_util.tree_leaves(self.variables))

@@ -6,7 +6,10 @@ On CUDA inputs and outputs are bound to the device; **that path has not run on a
 
 from __future__ import annotations
 
+import dataclasses
+import importlib
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -51,22 +54,29 @@ class OnnxRuntimeSystem(FrameworkSystem):
     kinds = ("onnx", *TorchSystem.kinds)
     devices = ("cuda", "cpu")
     dtypes = ("float32", "float16", "float64", "int8", "int32", "int64")
-    # Parameters and bytes of what was exported or quantized.
+    session: Any = None
+    _binding: Any = None
+    _folder: tempfile.TemporaryDirectory[str] | None = None
+    _file_dtype: str | None = None
+    # Of a module that was exported: its input and type, and parameters and bytes, of what was quantized too.
+    _inputs_of_module: InputSpec | None = None
+    _dtype_of_module: str | None = None
     _counts: tuple[int | None, int | None] = (None, None)
 
     def _load(self) -> None:
         self.runtime = require(*self.package)
         has_cuda = "CUDAExecutionProvider" in self.runtime.get_available_providers()
         self.device_type = self._refuse_device({"cuda": has_cuda, "cpu": True})
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._feeds: dict[str, Any] = {}
-        self._binding: Any = None
-        path = self.source.path if self.source.kind == "onnx" else self._exported()
-        self._open(str(path))
-        self._check_dtype()
+        path = Path(str(self.source.path)) if self.source.kind == "onnx" else self._exported()
+        self._open(path)
+        if self.source.kind == "onnx" and self.spec.dtype not in (None, self._file_dtype):
+            raise BenchmarkError(
+                f"--dtype {self.spec.dtype}: {self.source.text} takes {self._file_dtype}: leave --dtype out"
+            )
         choice = self.choice
         if choice is not None and "quantize-onnx" in choice.recipe.changes:
-            self._open(str(self._quantized(Path(str(path)), choice)))
+            self._open(self._quantized(path, choice))
         self.details["onnxruntime"] = self.runtime.__version__
         self.details["provider"] = self.session.get_providers()[0]
 
@@ -76,23 +86,17 @@ class OnnxRuntimeSystem(FrameworkSystem):
         exported = () if kind == "onnx" else (TorchSystem.package, *_EXPORTERS)
         return (cls.package, *exported)
 
-    def _open(self, path: str) -> None:
-        self.session = self._session(path)
+    def _open(self, path: Path) -> None:
+        self.session = self._session(str(path))
         self._input = self.session.get_inputs()[0]
         self._file_dtype = _DTYPE_OF_TYPE.get(self._input.type, self._input.type)
 
     def _quantized(self, path: Path, choice: RecipeChoice) -> Path:
         """Write the file quantized, for as long as this system lives."""
-        from gpuprof.bench.frameworks.quantization import quantize_file
-
-        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="gpuprof-onnx-")
         names = [each.name for each in self.session.get_inputs()]
-        batches = [
-            dict(zip(names, (_as_array(each) for each in batch), strict=True))
-            for batch in self.calibration(choice)
-        ]
-        made = Path(self._folder.name, "model-int8.onnx")
-        self.details |= quantize_file(path, made, batches, self.source.text)
+        batches = [dict(zip(names, map(_as_array, batch), strict=True)) for batch in self.calibration(choice)]
+        made = self._in_folder("model-int8.onnx")
+        self.details |= _quantize_file(path, made, batches, self.source.text)
         self._counts = self._counts[0], made.stat().st_size
         return made
 
@@ -116,11 +120,9 @@ class OnnxRuntimeSystem(FrameworkSystem):
                 dtype=self.dtype,
             ) from error
 
-    def _check_dtype(self) -> None:
-        if self.source.kind == "onnx" and self.spec.dtype not in (None, self._file_dtype):
-            raise BenchmarkError(
-                f"--dtype {self.spec.dtype}: {self.source.text} takes {self._file_dtype}: leave --dtype out"
-            )
+    def _in_folder(self, name: str) -> Path:
+        self._folder = self._folder or tempfile.TemporaryDirectory(prefix="gpuprof-onnx-")
+        return Path(self._folder.name, name)
 
     # --- from PyTorch ---
 
@@ -128,12 +130,12 @@ class OnnxRuntimeSystem(FrameworkSystem):
         """Write the model as ONNX with a free batch size, for as long as this system lives."""
         for package in _EXPORTERS:
             require(*package)
-        system = TorchSystem(_on_cpu(self.spec), self.source, model=self.model)
+        spec = dataclasses.replace(self.spec, device="cpu", framework="pytorch")
+        system = TorchSystem(spec, self.source, model=self.model)
         system._make_inputs = self._make_inputs
         system.load()
         self.details |= {f"exported_{key}": value for key, value in system.details.items()}
-        self._folder = tempfile.TemporaryDirectory(prefix="gpuprof-onnx-")
-        path = Path(self._folder.name, "model.onnx")
+        path = self._in_folder("model.onnx")
         self._export(system, path)
         # What a table shows is the module's; its weights are not needed any more.
         self._counts = system._parameters(), system._model_bytes()
@@ -171,13 +173,11 @@ class OnnxRuntimeSystem(FrameworkSystem):
     @property
     def dtype(self) -> str:
         """The type of the first input, or of the exported module."""
-        module_dtype: str | None = getattr(self, "_dtype_of_module", None)
-        return module_dtype or getattr(self, "_file_dtype", None) or super().dtype
+        return self._dtype_of_module or self._file_dtype or super().dtype
 
     def _inputs(self) -> InputSpec:
-        inputs: InputSpec | None = getattr(self, "_inputs_of_module", None)
-        if inputs is not None:
-            return inputs
+        if self._inputs_of_module is not None:
+            return self._inputs_of_module
         values = TOKENS if "int" in self.dtype else None
         shape = self._input.shape[1:]
         if self.spec.input_shape is None and all(isinstance(size, int) and size > 0 for size in shape):
@@ -194,9 +194,8 @@ class OnnxRuntimeSystem(FrameworkSystem):
                 f"{self.source.text} takes {len(inputs)} inputs ({', '.join(each.name for each in inputs)})"
                 " and gpuprof makes one: hand over a factory of a callable and a function of inputs"
             )
-        arrays = [_as_array(each) for each in self.arguments]
-        self.arguments = tuple(arrays)
-        self._feeds = {each.name: array for each, array in zip(inputs, arrays, strict=True)}
+        self.arguments = tuple(map(_as_array, self.arguments))
+        self._feeds = {each.name: array for each, array in zip(inputs, self.arguments, strict=True)}
         self._binding = self._bind() if self.device_type == "cuda" else None
 
     def _bind(self) -> Any:
@@ -234,18 +233,16 @@ class OnnxRuntimeSystem(FrameworkSystem):
 
     def synchronize(self) -> None:
         """Wait for the bound outputs."""
-        binding = getattr(self, "_binding", None)
-        if binding is not None:
-            binding.synchronize_outputs()
+        if self._binding is not None:
+            self._binding.synchronize_outputs()
 
     def close(self) -> None:
         """Let go of the session and of the exported file."""
         super().close()
         self.session = self._binding = None
         self._feeds = {}
-        folder = getattr(self, "_folder", None)
-        if folder is not None:
-            folder.cleanup()
+        if self._folder is not None:
+            self._folder.cleanup()
 
     def _parameters(self) -> int | None:
         return self._counts[0]
@@ -263,7 +260,66 @@ def _as_array(value: Any) -> Any:
     return value.numpy() if hasattr(value, "numpy") else value
 
 
-def _on_cpu(spec: Any) -> Any:
-    import dataclasses
+# --- quantization --------------------------------------------------------------------------------
 
-    return dataclasses.replace(spec, device="cpu", framework="pytorch")
+
+def _quantize_file(
+    path: Path, made: Path, batches: Sequence[Mapping[str, Any]], model: str
+) -> dict[str, str]:
+    """Write `path` quantized to `made`; returns what to say of it. Raises BenchmarkError."""
+    try:
+        onnx: Any = importlib.import_module("onnx")
+        tool: Any = importlib.import_module("onnxruntime.quantization")
+        shapes: Any = importlib.import_module("onnxruntime.quantization.shape_inference")
+    except ImportError as error:
+        raise UnavailableError(
+            f"--recipe onnx-int8 needs {error.name or 'onnx'}: pip install onnx onnxruntime"
+        ) from error
+    whole, prepared = made.with_name("model-whole.onnx"), made.with_name("model-prepared.onnx")
+    try:
+        # The tool does not find weights that lie beside the file.
+        onnx.save(onnx.load(str(path)), str(whole))
+        shapes.quant_pre_process(str(whole), str(prepared), skip_symbolic_shape=True)
+        tool.quantize_static(
+            str(prepared),
+            str(made),
+            _CalibrationReader(batches),
+            quant_format=tool.QuantFormat.QDQ,
+            activation_type=tool.QuantType.QUInt8,
+            weight_type=tool.QuantType.QInt8,
+            per_channel=True,
+            # Sums of 16 bits overflow on processors without dot products of 8 bits.
+            reduce_range=True,
+        )
+    except Exception as error:
+        raise BenchmarkError(
+            f"--recipe onnx-int8: {model} cannot be quantized ({reason_of(error)}): take the recipe onnx"
+        ) from error
+    finally:
+        for file in (whole, prepared):
+            file.unlink(missing_ok=True)
+    return {"quantized_layers": _layers(made)}
+
+
+class _CalibrationReader:
+    """What the tool asks for batches; it knows it by its methods."""
+
+    def __init__(self, batches: Sequence[Mapping[str, Any]]) -> None:
+        self._batches = iter(batches)
+
+    def get_next(self) -> Mapping[str, Any] | None:
+        return next(self._batches, None)
+
+
+def _layers(path: Path) -> str:
+    """Say how many convolutions and matrix products read weights of 8 bits."""
+    onnx: Any = importlib.import_module("onnx")
+    nodes = onnx.load(str(path), load_external_data=False).graph.node
+    from_8_bits = {name for node in nodes if node.op_type == "DequantizeLinear" for name in node.output}
+    layers = [node for node in nodes if node.op_type in ("Conv", "ConvTranspose", "Gemm", "MatMul")]
+    quantized = sum(all(name in from_8_bits for name in node.input[:2]) for node in layers)
+    if not quantized:
+        raise BenchmarkError(
+            "--recipe onnx-int8: no layer of the file became one of 8 bits: take the recipe onnx"
+        )
+    return f"{quantized} of {len(layers)}"

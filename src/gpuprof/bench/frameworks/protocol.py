@@ -68,9 +68,8 @@ class System:
         """Return what waits for the device, None where a call has ended when it returns."""
         return self.synchronize
 
-    def limit_memory(self, budget_bytes: int | None) -> int | None:  # noqa: ARG002 - a child's
-        """Let allocations beyond the budget, or what there is, fail; returns what is left, if known."""
-        return None
+    def limit_memory(self, budget_bytes: int | None) -> None:
+        """Let allocations beyond the budget, or what there is, fail."""
 
     def memory(self) -> MemoryReading:
         """Return the memory in use, and the allocator's peak since the last prepare()."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.bench.failures import reason_of
@@ -30,7 +30,8 @@ class TorchSystem(FrameworkSystem):
     """A module in evaluation mode, without gradients."""
 
     framework = "pytorch"
-    counted: Any = None  # the module whose parameters are told, whatever becomes of it
+    named: NamedModel | None = None  # where the model is one of a library
+    counted: Any = None  # the module whose parameters are told, whatever is made of it
     _change: Changed | None = None  # what its recipe made of it
     package = ("torch", "PyTorch", "torch")
     kinds = MODULE_KINDS
@@ -39,7 +40,6 @@ class TorchSystem(FrameworkSystem):
     def _load(self) -> None:
         self.torch = require(*self.package)
         self.device_type = self._choose_device()
-        self.named: NamedModel | None = None
         self.torch.manual_seed(self.spec.seed)
         module = self.counted = self._changed(self._module())
         try:
@@ -93,15 +93,20 @@ class TorchSystem(FrameworkSystem):
 
     def _read_file(self) -> Any:
         """Read a module that was saved whole; `parse_model` has asked for the user's trust."""
-        try:
-            found = self.torch.load(self.source.path, map_location="cpu", weights_only=False)
-        except Exception as error:
-            raise BenchmarkError(f"{self.source.text}: PyTorch cannot read it: {reason_of(error)}") from error
+        found = self._read(lambda path: self.torch.load(path, map_location="cpu", weights_only=False))
         if isinstance(found, dict):
             raise BenchmarkError(
                 f"{self.source.text} holds weights and no model: name a factory, as in file.py:build"
             )
         return found
+
+    def _read(self, read: Callable[[str], Any]) -> Any:
+        """Return what a function of PyTorch reads from the model's file. Raises BenchmarkError."""
+        try:
+            with quiet():
+                return read(str(self.source.path))
+        except Exception as error:
+            raise BenchmarkError(f"{self.source.text}: PyTorch cannot read it: {reason_of(error)}") from error
 
     def _moved(self, module: Any) -> Any:
         dtype = None if self.spec.dtype is None and self.named is None else getattr(self.torch, self.dtype)
@@ -120,18 +125,13 @@ class TorchSystem(FrameworkSystem):
     @property
     def dtype(self) -> str:
         """The type that was asked for, or that of the module's parameters."""
-        if self.spec.dtype is None and self.counted is not None:
-            for parameter in self.counted.parameters():
-                if parameter.is_floating_point():
-                    return str(parameter.dtype).removeprefix("torch.")
-        return super().dtype
+        own = None if self.counted is None else _dtype_of(self.counted)
+        return super().dtype if self.spec.dtype is not None or own is None else own
 
     def _inputs(self) -> InputSpec:
-        named = getattr(self, "named", None)
-        if named is not None:
-            shape = named.input_shape if self.spec.input_shape is None else self.spec.input_shape
-            return InputSpec(shape, named.tokens)
-        return super()._inputs()
+        if self.named is None:
+            return super()._inputs()
+        return InputSpec(self.spec.input_shape or self.named.input_shape, self.named.tokens)
 
     def _place(self, array: Any) -> Any:
         tensor = self.torch.from_numpy(array)
@@ -189,13 +189,13 @@ class TorchSystem(FrameworkSystem):
         if self.device_type == "cuda":
             self.torch.cuda.empty_cache()
 
-    def limit_memory(self, budget_bytes: int | None) -> int | None:
+    def limit_memory(self, budget_bytes: int | None) -> None:
         """Let allocations beyond the budget fail, on CUDA those of PyTorch's allocator."""
         if self.device_type != "cuda" or budget_bytes is None:
-            return super().limit_memory(budget_bytes)
+            super().limit_memory(budget_bytes)
+            return
         total = self.torch.cuda.get_device_properties(0).total_memory
         self.torch.cuda.set_per_process_memory_fraction(min(1.0, budget_bytes / total))
-        return budget_bytes
 
     def reset_peak(self) -> None:
         """Let the peaks of memory begin anew, the allocator's too."""
@@ -223,6 +223,12 @@ class TorchSystem(FrameworkSystem):
         return sum(int(each.numel()) for each in self.counted.parameters())
 
 
+def _dtype_of(module: Any) -> str | None:
+    """Return the type of the first parameter that is a real number; None where there is none."""
+    types = (each.dtype for each in module.parameters() if each.is_floating_point())
+    return next((str(each).removeprefix("torch.") for each in types), None)
+
+
 class TorchCompileSystem(TorchSystem):
     """The module behind `torch.compile`. `prepare` makes the first call, which compiles."""
 
@@ -230,11 +236,9 @@ class TorchCompileSystem(TorchSystem):
     compiles = True
 
     def _moved(self, module: Any) -> Any:
-        self._module_itself = super()._moved(module)
-        # Each batch size is compiled for itself: dynamic shapes would make the second one slower code.
-        compiled = self.torch.compile(self._module_itself, dynamic=False)
         self.details["compile_mode"] = "default, static shapes"
-        return compiled
+        # Each batch size is compiled for itself: dynamic shapes would make the second one slower code.
+        return self.torch.compile(super()._moved(module), dynamic=False)
 
     def _compile(self) -> None:
         with quiet():
@@ -253,29 +257,16 @@ class TorchScriptSystem(TorchSystem):
     def _read_file(self) -> Any:
         if self.source.kind != "torchscript":
             return super()._read_file()
-        try:
-            with quiet():
-                return self.torch.jit.load(str(self.source.path), map_location="cpu")
-        except Exception as error:
-            raise BenchmarkError(f"{self.source.text}: PyTorch cannot read it: {reason_of(error)}") from error
-
-    def _moved(self, module: Any) -> Any:
-        self._module_itself = super()._moved(module)
-        return self._module_itself
+        return self._read(lambda path: self.torch.jit.load(path, map_location="cpu"))
 
     def _compile(self) -> None:
         with quiet(), self.torch.inference_mode():
-            if not isinstance(self._module_itself, self.torch.jit.ScriptModule):
-                self.model = self.torch.jit.trace(self._module_itself, self.arguments, check_trace=False)
+            if not isinstance(self.counted, self.torch.jit.ScriptModule):
+                self.model = self.torch.jit.trace(self.counted, self.arguments, check_trace=False)
                 self.details["made_by"] = "torch.jit.trace"
             for _ in range(self.OPTIMISING_CALLS):
                 self.model(*self.arguments)
         self.synchronize()
-
-    def close(self) -> None:
-        """Let go of the module that was traced too."""
-        super().close()
-        self._module_itself = None
 
 
 class TorchExportSystem(TorchSystem):
@@ -284,70 +275,52 @@ class TorchExportSystem(TorchSystem):
     framework = "torch-export"
     kinds = (*TorchSystem.kinds, "torch-export")
     compiles = True
+    _program: Any = None  # of a file
 
     def _read_file(self) -> Any:
         if self.source.kind != "torch-export":
             return super()._read_file()
-        try:
-            with quiet():
-                self._program = self.torch.export.load(str(self.source.path))
-        except Exception as error:
-            raise BenchmarkError(
-                f"{self.source.text}: torch.export cannot read it: {reason_of(error)}"
-            ) from error
+        self._program = self._read(self.torch.export.load)
         return self._program.module()
 
     def _moved(self, module: Any) -> Any:
-        if getattr(self, "_program", None) is None:
-            self._module_itself = super()._moved(module)
-            return self._module_itself
+        if self._program is None:
+            return super()._moved(module)
         # A program keeps the mode and the type that it was exported with, and makes its constants there.
-        if self.spec.dtype is not None and self.spec.dtype != self.dtype_of(module):
-            raise BenchmarkError(f"the program is of {self.dtype_of(module)}: leave --dtype out")
+        own = _dtype_of(module) or "float32"
+        if self.spec.dtype not in (None, own):
+            raise BenchmarkError(f"the program is of {own}: leave --dtype out")
         return module.to(self.device_type)
 
-    def dtype_of(self, module: Any) -> str:
-        """Return the type of the first parameter that is a real number."""
-        types = [
-            str(each.dtype).removeprefix("torch.") for each in module.parameters() if each.is_floating_point()
-        ]
-        return types[0] if types else "float32"
-
     def _inputs(self) -> InputSpec:
-        if self.spec.input_shape is None and getattr(self, "_program", None) is not None:
-            shape = self._example_shape()
-            if shape is not None:
-                return InputSpec(shape)
+        shape = self._input_shape()
+        if self.spec.input_shape is None and shape and all(isinstance(size, int) for size in shape[1:]):
+            return InputSpec(tuple(map(int, shape[1:])))
         return super()._inputs()
 
-    def _example_shape(self) -> tuple[int, ...] | None:
-        """Return the shape of one sample as the program's first input has it, where that is fixed."""
-        shape = self._input_shape()
-        sizes = shape[1:] if shape else [None]
-        return tuple(map(int, sizes)) if all(isinstance(size, int) for size in sizes) else None
-
     def _input_shape(self) -> tuple[Any, ...]:
+        """Return the shape of a program's first input, where a size that is not fixed is no int."""
+        if self._program is None:
+            return ()
         names = set(self._program.graph_signature.user_inputs)
-        shapes = [node.meta["val"].shape for node in self._program.graph.nodes if node.name in names]
-        return tuple(shapes[0]) if shapes else ()
+        shapes = (node.meta["val"].shape for node in self._program.graph.nodes if node.name in names)
+        return tuple(next(shapes, ()))
 
     @property
     def fixed_batch_size(self) -> int | None:
         """The batch size that a file was exported with, where that is fixed."""
-        if getattr(self, "_program", None) is None:
-            return None
         shape = self._input_shape()
         return shape[0] if shape and isinstance(shape[0], int) else None
 
     def _compile(self) -> None:
-        if getattr(self, "_program", None) is not None:
+        if self._program is not None:
             return
         with quiet(), self.torch.no_grad():
-            program = self.torch.export.export(self._module_itself, self.arguments)
+            program = self.torch.export.export(self.counted, self.arguments)
         self.model = program.module()
         self.details["made_by"] = "torch.export.export"
 
     def close(self) -> None:
-        """Let go of the program and of the module that was exported too."""
+        """Let go of the program too."""
         super().close()
-        self._program = self._module_itself = None
+        self._program = None

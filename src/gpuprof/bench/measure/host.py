@@ -16,9 +16,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
-
-from gpuprof.run.machine import describe_machine
+from typing import Any, TypeVar
 
 _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _DISTRIBUTIONS = ("gpuprof-native", "numpy", "torch", "onnxruntime", "jax", "jaxlib", "tensorrt")
@@ -28,6 +26,8 @@ _GIT_LIMIT_S = 10
 
 def describe_environment() -> dict[str, Any]:
     """Return machine, versions, threads, revision of the working directory and date; None is unavailable."""
+    from gpuprof.run.machine import describe_machine  # processes that measure do without
+
     torch = sys.modules.get("torch")
     return {
         **describe_machine(),
@@ -81,20 +81,24 @@ def _git(*words: str) -> str | None:
 _PROCESSOR_FILES = Path("/sys/devices/system/cpu")
 _PROCESSORS = Path("/proc/cpuinfo")
 _STATISTICS = Path("/proc/stat")
+_IO = Path("/proc/self/io")
 # The places in the first line of /proc/stat (proc_stat(5)).
 _IDLE, _WAITING, _STOLEN, _KINDS = 3, 4, 7, 8
 
 
 @dataclass(frozen=True, slots=True)
 class MachineState:
-    """Counters at one moment."""
+    """Counters at one moment; those of disk I/O are bytes that this process read and wrote."""
 
     at_ns: int
-    own_cpu_s: float
-    involuntary_switches: int | None
+    cpu_s: float
+    children_cpu_s: float
+    involuntary_switches: int
     busy_s: float | None
     stolen_s: float | None
     frequency_mhz: float | None
+    read_bytes: int | None
+    written_bytes: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,17 +119,31 @@ class MachineUse:
     frequency_after_mhz: float | None
 
 
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Processors kept busy (1.0 is one of them) between two moments, and bytes of this process's disk I/O."""
+
+    wall_s: float
+    cpu_share: float | None
+    read_bytes: int | None
+    written_bytes: int | None
+
+
 def read_state() -> MachineState:
     """Read the counters now."""
-    busy, stolen = _processor_times()
-    times = os.times()
+    busy_s, stolen_s = _processor_times()
+    read_bytes, written_bytes = _io_bytes()
+    own, children = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
     return MachineState(
         at_ns=time.monotonic_ns(),
-        own_cpu_s=times.user + times.system + times.children_user + times.children_system,
-        involuntary_switches=_involuntary_switches(),
-        busy_s=busy,
-        stolen_s=stolen,
+        cpu_s=own.ru_utime + own.ru_stime,
+        children_cpu_s=children.ru_utime + children.ru_stime,
+        involuntary_switches=own.ru_nivcsw,
+        busy_s=busy_s,
+        stolen_s=stolen_s,
         frequency_mhz=_frequency_mhz(),
+        read_bytes=read_bytes,
+        written_bytes=written_bytes,
     )
 
 
@@ -134,12 +152,11 @@ def use_between(before: MachineState, after: MachineState) -> MachineUse:
     elapsed = max((after.at_ns - before.at_ns) / 1e9, 1e-9)
     processors = os.cpu_count() or 1
     busy, stolen = _rise(before.busy_s, after.busy_s), _rise(before.stolen_s, after.stolen_s)
-    own = after.own_cpu_s - before.own_cpu_s
-    switches = _rise(before.involuntary_switches, after.involuntary_switches)
+    own = after.cpu_s + after.children_cpu_s - before.cpu_s - before.children_cpu_s
     return MachineUse(
         elapsed_s=elapsed,
         processors=processors,
-        involuntary_switches=None if switches is None else int(switches),
+        involuntary_switches=after.involuntary_switches - before.involuntary_switches,
         others_cpus=None if busy is None else max(0.0, busy - own) / elapsed,
         stolen_share=None if stolen is None else stolen / (elapsed * processors),
         frequency_before_mhz=before.frequency_mhz,
@@ -147,16 +164,22 @@ def use_between(before: MachineState, after: MachineState) -> MachineUse:
     )
 
 
-def _rise(before: float | None, after: float | None) -> float | None:
+def usage_between(before: MachineState, after: MachineState) -> Usage:
+    """Return what this process used from one moment to another; None is what the system does not tell."""
+    wall_s = (after.at_ns - before.at_ns) / 1e9
+    return Usage(
+        wall_s=wall_s,
+        cpu_share=(after.cpu_s - before.cpu_s) / wall_s if wall_s > 0 else None,
+        read_bytes=_rise(before.read_bytes, after.read_bytes),
+        written_bytes=_rise(before.written_bytes, after.written_bytes),
+    )
+
+
+Counter = TypeVar("Counter", int, float)
+
+
+def _rise(before: Counter | None, after: Counter | None) -> Counter | None:
     return None if before is None or after is None else after - before
-
-
-def _involuntary_switches() -> int | None:
-    try:
-        import resource
-    except ImportError:
-        return None
-    return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
 
 
 def _processor_times() -> tuple[float | None, float | None]:
@@ -192,45 +215,8 @@ def _reported_mhz() -> Iterator[float]:
                 yield float(line.partition(":")[2])
 
 
-IO = Path("/proc/self/io")
-
-
-@dataclass(frozen=True, slots=True)
-class Usage:
-    """Between two moments: processors kept busy (1.0 is one of them), and bytes of this process's disk I/O.
-
-    None is what the system does not tell.
-    """
-
-    wall_s: float
-    cpu_share: float | None
-    read_bytes: int | None
-    written_bytes: int | None
-
-
-class UsageMeter:
-    """Counts from where it is made."""
-
-    def __init__(self) -> None:
-        self._wall_s, self._cpu_s, self._io = time.monotonic(), _cpu_s(), _io()
-
-    def read(self) -> Usage:
-        """Return what was used until now."""
-        wall_s, io = time.monotonic() - self._wall_s, _io()
-        share = (_cpu_s() - self._cpu_s) / wall_s if wall_s > 0 else None
-        read, written = (None if io is None or self._io is None else io[i] - self._io[i] for i in (0, 1))
-        return Usage(wall_s, share, read, written)
-
-
-def _cpu_s() -> float:
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    return used.ru_utime + used.ru_stime
-
-
-def _io(path: Path = IO) -> tuple[int, int] | None:
-    try:
-        lines = path.read_text(encoding="ascii").splitlines()
-        values = dict(line.split(": ") for line in lines)
+def _io_bytes() -> tuple[int | None, int | None]:
+    with contextlib.suppress(OSError, KeyError, ValueError):
+        values = dict(line.split(": ") for line in _IO.read_text(encoding="ascii").splitlines())
         return int(values["read_bytes"]), int(values["write_bytes"])
-    except (OSError, KeyError, ValueError):
-        return None
+    return None, None

@@ -17,7 +17,6 @@ from pathlib import Path
 
 from gpuprof.bench.failures import SMALLER_BATCHES, DoesNotFitError
 from gpuprof.errors import BenchmarkError, GpuprofError
-from gpuprof.record.device_samples import has_driver
 from gpuprof.run.processor import available_memory_bytes
 
 STATUS = Path("/proc/self/status")
@@ -34,15 +33,15 @@ def parse_bytes(text: str) -> int:
     """Read a size such as 12GiB or 800MB. Raises BenchmarkError."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]+)\s*", text)
     units = {unit.lower(): size for unit, size in _BYTES_OF_UNIT.items()}
-    if match is None or match[2].lower() not in units or float(match[1]) == 0:
+    size = 0.0 if match is None else float(match[1]) * units.get(match[2].lower(), 0)
+    if not size:
         raise BenchmarkError(f"{text!r} is no size: write a number and a unit, as in 12GiB or 800MB")
-    return int(float(match[1]) * units[match[2].lower()])
+    return int(size)
 
 
 def bytes_as_asked(size_bytes: int) -> str:
     """Return a size as a person would have asked for it: 12GiB, 800MB."""
-    whole = [(size, unit) for unit, size in _BYTES_OF_UNIT.items() if size_bytes % size == 0]
-    size, unit = max(whole)
+    size, unit = max((size, unit) for unit, size in _BYTES_OF_UNIT.items() if size_bytes % size == 0)
     return f"{size_bytes // size}{unit}"
 
 
@@ -51,11 +50,6 @@ def name_budget(error: GpuprofError, budget_bytes: int | None) -> GpuprofError:
     if budget_bytes is None or not isinstance(error, DoesNotFitError):
         return error
     return error.with_budget(bytes_as_asked(budget_bytes))
-
-
-def host_resident_bytes(status: Path = STATUS) -> int | None:
-    """Return what of the memory this process fills now."""
-    return _status(status).get("VmRSS")
 
 
 def host_peak_bytes(status: Path = STATUS) -> int | None:
@@ -77,19 +71,13 @@ class HostPeak:
 
     def reset(self) -> None:
         """Begin anew, behind giving back what the allocator keeps of earlier batches."""
-        _trim_heap()
+        getattr(ctypes.CDLL(None), "malloc_trim", lambda _padding: None)(0)
         self._floor = 0 if reset_host_peak() else (host_peak_bytes() or 0)
 
     def read(self) -> int | None:
         """Return the peak; None where it may be an older one, as the system lets none begin anew."""
         peak = host_peak_bytes()
         return peak if peak is not None and peak > self._floor else None
-
-
-def _trim_heap() -> None:
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
 
 
 def reset_host_peak() -> bool:
@@ -119,28 +107,26 @@ def _status(path: Path) -> dict[str, int]:
     return {words[0].rstrip(":"): int(words[1]) * 1024 for words in fields if words[2:] == ["kB"]}
 
 
-def limit_host_memory(budget_bytes: int | None) -> int | None:
+def limit_host_memory(budget_bytes: int | None) -> None:
     """Let allocations beyond the budget, or beyond what the machine has left, fail instead of being killed.
 
-    Returns the bytes that may be taken from now on; None where no limit can be set. A lower limit that was
-    set before stays.
+    A lower limit that was set before stays. Where no limit can be set there is none.
     """
     left = available_memory_bytes()
     room = min((each for each in (budget_bytes, left) if each is not None), default=None)
     taken = _status(STATUS).get("VmData")
     if room is None or taken is None:
-        return None
+        return
     soft, hard = resource.getrlimit(resource.RLIMIT_DATA)
     limits = [each for each in (soft, hard, taken + room) if each != resource.RLIM_INFINITY]
-    try:
+    with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_DATA, (min(limits), hard))
-    except (ValueError, OSError):
-        return None
-    return room
 
 
 def device_used_bytes(index: int = 0) -> int | None:
     """Return what all processes hold of an NVIDIA device; None where NVML cannot tell."""
+    from gpuprof.record.device_samples import has_driver  # processes without a GPU do not pay for it
+
     if not has_driver():
         return None
     try:

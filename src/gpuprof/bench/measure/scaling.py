@@ -70,8 +70,14 @@ def largest_batch(
 
     best, failed = _bracket(allowed, outcomes, start, most)
     if failed is not None:
-        best = _halve(allowed, best, failed)
-        best = _look_around(allowed, outcomes, best, most, neighbours)
+        while failed - best > 1:
+            middle = (best + failed) // 2
+            best, failed = (middle, failed) if allowed(middle) else (best, middle)
+        end = min([most + 1, *(size for size, outcome in outcomes.items() if outcome in _ENDS)])
+        next_eight = (best // 8 + 1) * 8
+        for size in sorted({*range(best + 1, best + 1 + neighbours), next_eight, next_eight + 8}):
+            if size < end and allowed(size):
+                best = size
     above = [size for size in outcomes if size > best and outcomes[size] != "ok"]
     why = outcomes[min(above)] if above else None
     return LargestBatch(best or None, why, dict(sorted(outcomes.items())))
@@ -91,26 +97,3 @@ def _bracket(
             failed = size
         size *= 2
     return best, failed
-
-
-def _halve(allowed: Callable[[int], bool], best: int, failed: int) -> int:
-    while failed - best > 1:
-        middle = (best + failed) // 2
-        if allowed(middle):
-            best = middle
-        else:
-            failed = middle
-    return best
-
-
-def _look_around(
-    allowed: Callable[[int], bool], outcomes: dict[int, ProbeOutcome], best: int, most: int, neighbours: int
-) -> int:
-    unfitting = [size for size, outcome in outcomes.items() if outcome in _ENDS]
-    end = min([most + 1, *unfitting])
-    next_eight = (best // 8 + 1) * 8
-    near = {*range(best + 1, best + 1 + neighbours), next_eight, next_eight + 8}
-    for size in sorted(near):
-        if size < end and allowed(size):
-            best = size
-    return best

@@ -6,14 +6,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from itertools import repeat
-from pathlib import Path
 from types import FunctionType
 from typing import Any
 
 import numpy as np
 
 from gpuprof import _native
+from gpuprof.run.processor import data_caches, usable_processors
 
+Integers = np.ndarray[Any, np.dtype[np.int64]]
 Clock = Callable[[], int]  # nanoseconds
 Call = Callable[[], object]
 _NOT_DONE = -1
@@ -40,40 +41,27 @@ class CallTimer:
         self.synchronize = synchronize
         self.clock = clock
         self.before = before
-        # Functions of their own: the interpreter specialises code in place, for one callable at a time.
-        self._latency = _copied(_time_plain if synchronize is None else _time_waiting)
-        self._cold = _copied(_time_cold)
-        self._windows = _copied(_time_windows)
+        # A function of its own: the interpreter specialises code in place, for one callable at a time.
+        self._windows = FunctionType(_time_windows.__code__.replace(), _time_windows.__globals__)
         self.wall_ns: list[int] = []
         self.enqueue_ns: list[int] = []
 
     def take(self, samples: int, calls_per_sample: int = 1) -> None:
         """Fill the lists with new samples; what was finished before an exception is kept in them."""
-        wall, enqueue = [_NOT_DONE] * samples, [_NOT_DONE] * samples
+        wall = np.full(samples, _NOT_DONE, dtype=np.int64)
+        enqueue = wall.copy()
         try:
             if calls_per_sample > 1:
                 wait = self.synchronize or _nothing
                 self._windows(self.run, wait, self.clock, calls_per_sample, wall, enqueue)
             elif self.clock is time.perf_counter_ns:
-                self._take_natively(wall, enqueue)
-            elif self.before is not None:
-                self._cold(self.before, self.run, self.synchronize or _nothing, self.clock, wall, enqueue)
-            elif self.synchronize is None:
-                self._latency(self.run, self.clock, wall)
+                _native.time_calls(self.run, self.synchronize, self.before, wall, enqueue)
             else:
-                self._latency(self.run, self.synchronize, self.clock, wall, enqueue)
+                _time_calls(self.run, self.synchronize, self.clock, self.before, wall, enqueue)
         finally:
-            done = samples - wall.count(_NOT_DONE)
-            self.wall_ns = wall[:done]
-            self.enqueue_ns = enqueue[:done] if self.synchronize is not None else self.wall_ns
-
-    def _take_natively(self, wall: list[int], enqueue: list[int]) -> None:
-        walls = np.full(len(wall), _NOT_DONE, dtype=np.int64)
-        enqueues = walls.copy()
-        try:
-            _native.time_calls(self.run, self.synchronize, self.before, walls, enqueues)
-        finally:
-            wall[:], enqueue[:] = walls.tolist(), enqueues.tolist()
+            done = samples - int((wall == _NOT_DONE).sum())
+            self.wall_ns = wall[:done].tolist()
+            self.enqueue_ns = self.wall_ns if self.synchronize is None else enqueue[:done].tolist()
 
 
 def null_call_ns(timer: CallTimer) -> float:
@@ -81,53 +69,33 @@ def null_call_ns(timer: CallTimer) -> float:
     null = CallTimer(_nothing, None if timer.synchronize is None else _nothing, timer.clock)
     null.take(_NULL_CALLS)
     null.take(_NULL_CALLS)
-    return float(sorted(null.wall_ns)[_NULL_CALLS // 2])
+    return float(np.median(null.wall_ns))
 
 
 def _nothing() -> None:
     pass
 
 
-def _copied(function: Callable[..., None]) -> Callable[..., None]:
-    assert isinstance(function, FunctionType)
-    return FunctionType(function.__code__.replace(), function.__globals__)
-
-
-def _time_plain(run: Call, clock: Clock, wall: list[int]) -> None:
-    for index in range(len(wall)):
-        begin = clock()
-        run()
-        wall[index] = clock() - begin
-
-
-def _time_waiting(run: Call, synchronize: Call, clock: Clock, wall: list[int], enqueue: list[int]) -> None:
-    for index in range(len(wall)):
-        begin = clock()
-        run()
-        returned = clock()
-        synchronize()
-        end = clock()
-        enqueue[index] = returned - begin
-        wall[index] = end - begin
-
-
-def _time_cold(
-    before: Call, run: Call, synchronize: Call, clock: Clock, wall: list[int], enqueue: list[int]
+def _time_calls(
+    run: Call, synchronize: Call | None, clock: Clock, before: Call | None, wall: Integers, enqueue: Integers
 ) -> None:
     for index in range(len(wall)):
-        before()
-        synchronize()
+        if before is not None:
+            before()
+            if synchronize is not None:
+                synchronize()
         begin = clock()
         run()
-        returned = clock()
-        synchronize()
-        end = clock()
+        returned = end = clock()
+        if synchronize is not None:
+            synchronize()
+            end = clock()
         enqueue[index] = returned - begin
         wall[index] = end - begin
 
 
 def _time_windows(
-    run: Call, synchronize: Call, clock: Clock, calls: int, wall: list[int], enqueue: list[int]
+    run: Call, synchronize: Call, clock: Clock, calls: int, wall: Integers, enqueue: Integers
 ) -> None:
     for index in range(len(wall)):
         times: Any = repeat(None, calls)
@@ -141,16 +109,13 @@ def _time_windows(
         wall[index] = end - begin
 
 
-_CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-_UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 # Larger than the last level of most processors, where the system does not tell.
 ASSUMED_BYTES = 64 << 20
 
 
 def last_level_cache_bytes() -> int | None:
     """Return the size of the largest cache of the first processor; None where the system does not tell."""
-    sizes = [size for path in _CACHES.glob("index*/size") if (size := _read_size(path)) is not None]
-    return max(sizes, default=None)
+    return max((cache.bytes for cache in data_caches(usable_processors()[:1])), default=None)
 
 
 def cache_flusher(size_bytes: int | None = None) -> Callable[[], None]:
@@ -162,12 +127,3 @@ def cache_flusher(size_bytes: int | None = None) -> Callable[[], None]:
         np.add(buffer, 1, out=buffer)
 
     return flush
-
-
-def _read_size(path: Path) -> int | None:
-    try:
-        text = path.read_text(encoding="ascii").strip()
-    except OSError:
-        return None
-    number, unit = text.rstrip("KMG"), text[-1:]
-    return int(number) * _UNITS.get(unit, 1) if number.isdigit() else None

@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs: synthetic with a seed, images in class folders, arrays of a file, or what the caller hands over."""
+"""Inputs: data sets whose samples have an order, and sources that hand out batch after batch.
+
+A data set is answered once, in an order that is the same for every variant: `synthetic`, images in class
+folders, or a `.npz` file. A source of timing begins again behind its last sample.
+"""
 
 from __future__ import annotations
 
 import importlib.util
 import itertools
-import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+import zlib
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
 
 from gpuprof.bench.measure.memory import memory_failures
 from gpuprof.errors import BenchmarkError, UnavailableError
@@ -18,12 +25,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     Array = npt.NDArray[Any]
-
+    Integers = npt.NDArray[np.int64]
 
 IMAGE_SUFFIXES = {".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"}
 # Mean and deviation of ImageNet's red, green and blue, from 0 to 1.
 IMAGE_MEAN = (0.485, 0.456, 0.406)
 IMAGE_DEVIATION = (0.229, 0.224, 0.225)
+SYNTHETIC_SAMPLES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,6 +47,249 @@ class InputSpec:
         return self.values is not None
 
 
+def shape_text(shape: Sequence[int]) -> str:
+    """Return a shape as tables show it: 3x224x224."""
+    return "x".join(map(str, shape)) or "scalar"
+
+
+def _drawn(generator: np.random.Generator, shape: tuple[int, ...], inputs: InputSpec) -> Array:
+    if inputs.values is not None:
+        return generator.integers(0, inputs.values, shape, dtype=np.int64)
+    return generator.standard_normal(shape, dtype=np.float32)
+
+
+def _checked_batch(batch: Array, inputs: InputSpec, where: str) -> Array:
+    """Return samples in the type that models take. Raises BenchmarkError where their shape is another."""
+    if batch.shape[1:] != inputs.shape:
+        raise BenchmarkError(
+            f"{where}: a sample has the shape {shape_text(batch.shape[1:])} and the model takes "
+            f"{shape_text(inputs.shape)}: name it with --input-shape"
+        )
+    return np.ascontiguousarray(batch, dtype=np.int64 if inputs.is_whole else np.float32)
+
+
+# --- data sets -----------------------------------------------------------------------------------
+
+
+class Dataset:
+    """Samples in an order, of those that `text` names the ones at `places`.
+
+    `asked` is what `open_dataset` makes it of once more in another process, `classes` are the names of the
+    classes where they are known.
+    """
+
+    classes: tuple[str, ...] | None = None
+    _all_labels: Array | None = None
+    # The shape of a sample of a `.npz` with floats; None where the data does not tell.
+    sample_shape: tuple[int, ...] | None = None
+
+    def __init__(self, text: str, places: Sequence[int] | Integers) -> None:
+        self.text = text
+        self._places: Integers = np.asarray(places, dtype=np.int64)
+        self.asked: dict[str, Any] = {}
+
+    @property
+    def samples(self) -> int:
+        """How many there are."""
+        return len(self._places)
+
+    @cached_property
+    def labels(self) -> Array | None:
+        """One a sample, whole numbers where they are classes; metrics of the user may take others."""
+        return None if self._all_labels is None else self._all_labels[self._places]
+
+    @cached_property
+    def identity(self) -> str:
+        """What two variants must have answered alike to be compared."""
+        crc = zlib.crc32(self._places.tobytes(), self._checksum())
+        labels = self.labels
+        crc = crc if labels is None else zlib.crc32(np.ascontiguousarray(labels).tobytes(), crc)
+        return f"{self.text}, {self.samples:,} samples, {crc:08x}"
+
+    def rows(self, first: int, last: int, inputs: InputSpec) -> Array:
+        """Return samples from `first` up to and without `last`. Raises BenchmarkError."""
+        return self._read(self._places[first:last], inputs)
+
+    def again(self, first: int, count: int, inputs: InputSpec) -> Array:
+        """Return so many samples from `first` on, where the first one follows the last."""
+        return self._read(self._places[np.arange(first, first + count) % self.samples], inputs)
+
+    def _checksum(self) -> int:
+        raise NotImplementedError
+
+    def _read(self, places: Integers, inputs: InputSpec) -> Array:
+        raise NotImplementedError
+
+
+class _Synthetic(Dataset):
+    """Normal or whole numbers, a generator for each sample: batch sizes change nothing."""
+
+    def __init__(self, count: int, seed: int) -> None:
+        super().__init__("synthetic", range(count))
+        self._seed = seed
+
+    def _checksum(self) -> int:
+        return self._seed & 0xFFFFFFFF
+
+    def _read(self, places: Integers, inputs: InputSpec) -> Array:
+        generators = (np.random.default_rng((self._seed, place)) for place in places.tolist())
+        return np.stack([_drawn(each, inputs.shape, inputs) for each in generators])
+
+
+class _Images(Dataset):
+    """Images in a folder a class, resized, scaled, centred; classes and files in the order of their names."""
+
+    def __init__(self, folder: Path, count: int | None, seed: int) -> None:
+        classes = sorted(each for each in folder.iterdir() if each.is_dir())
+        self.classes = tuple(each.name for each in classes)
+        files = [
+            (file, label)
+            for label, each in enumerate(classes)
+            for file in sorted(each.rglob("*"), key=str)
+            if file.suffix.lower() in IMAGE_SUFFIXES
+        ]
+        if not files:
+            raise BenchmarkError(f"{folder}: no samples: it needs folders of images, one a class")
+        self._files = [file for file, _ in files]
+        self._all_labels = np.array([label for _, label in files], dtype=np.int64)
+        super().__init__(str(folder), _chosen(len(files), count, seed))
+
+    def shuffle(self, seed: int) -> None:
+        """Put the samples into an order that the seed decides: as timing draws them."""
+        import random
+
+        places = self._places.tolist()
+        random.Random(seed).shuffle(places)  # noqa: S311 - an order, no secret
+        self._places = np.array(places)
+
+    def _checksum(self) -> int:
+        names = "\n".join(str(self._files[place].relative_to(self.text)) for place in self._places)
+        return zlib.crc32(names.encode(errors="surrogateescape"))
+
+    def _read(self, places: Integers, inputs: InputSpec) -> Array:
+        return np.stack([_load_image(self._files[place], inputs.shape) for place in places])
+
+
+class _Arrays(Dataset):
+    """A `.npz` file: `inputs`, or its only or first array, samples along the first axis, and `labels`."""
+
+    def __init__(self, path: Path, count: int | None, seed: int) -> None:
+        self._samples, self._all_labels = _read_npz(path)
+        super().__init__(str(path), _chosen(len(self._samples), count, seed))
+        # Whole numbers may be tokens, of which there may be any number.
+        self.sample_shape = tuple(self._samples.shape[1:]) if self._samples.dtype.kind == "f" else None
+
+    def check_labels(self) -> None:
+        """Raise BenchmarkError for labels of another number than the samples, and for such as no numbers."""
+        labels, samples = self._all_labels, len(self._samples)
+        if labels is None:
+            return
+        if labels.ndim == 0 or len(labels) != samples:
+            count = "one label" if labels.ndim == 0 else f"{len(labels):,} labels"
+            raise BenchmarkError(
+                f"{self.text}: {count} for {samples:,} samples: one for each sample is needed"
+            )
+        if labels.dtype.kind not in "biuf":
+            raise BenchmarkError(
+                f"{self.text}: labels of type {labels.dtype} are no numbers: number the classes from 0"
+            )
+
+    def _checksum(self) -> int:
+        return zlib.crc32(np.ascontiguousarray(self._samples[self._places]).tobytes())
+
+    def _read(self, places: Integers, inputs: InputSpec) -> Array:
+        return _checked_batch(self._samples[places], inputs, self.text)
+
+
+def open_dataset(
+    text: str, *, samples: int | None = None, seed: int = 0, needs_labels: bool = False
+) -> Dataset:
+    """Open `synthetic`, a folder of images in class folders, or a `.npz` file with `inputs` and `labels`.
+
+    Of more than `samples` as many are drawn by the seed. Raises BenchmarkError for an empty data set, for
+    labels of another number than the samples, and where labels are needed and missing.
+    """
+    if samples is not None and samples < 1:
+        raise BenchmarkError(f"{samples} samples of --dataset {text}: take at least one")
+    path = Path(text)
+    found: Dataset
+    if text == "synthetic":
+        found = _Synthetic(SYNTHETIC_SAMPLES if samples is None else samples, seed)
+    elif path.is_dir():
+        found = _Images(path, samples, seed)
+    elif path.suffix == ".npz":
+        found = arrays = _Arrays(path, samples, seed)
+        arrays.check_labels()
+    else:
+        raise _nothing_there(text, "--dataset")
+    found.asked = {"text": text, "samples": samples, "seed": seed}
+    if needs_labels and found.labels is None:
+        raise BenchmarkError(
+            f"--dataset {text} has no labels, which accuracy needs: add an array `labels` to the .npz file, "
+            "or take a folder of images with a folder for each class"
+        )
+    return found
+
+
+def _nothing_there(text: str, option: str) -> BenchmarkError:
+    return BenchmarkError(
+        f"{option} {text}: no folder of images and no .npz file is there; take synthetic, or correct the path"
+    )
+
+
+def _chosen(total: int, count: int | None, seed: int) -> Integers:
+    """Return the places of the samples that are taken, in their own order."""
+    if count is None or count >= total:
+        return np.arange(total)
+    return np.sort(np.random.default_rng(seed).choice(total, count, replace=False))
+
+
+def _read_npz(path: Path) -> tuple[Array, Array | None]:
+    """Return the samples of a `.npz` file and its array `labels`, if there is one. Raises BenchmarkError."""
+    import zipfile
+
+    try:
+        with np.load(path, allow_pickle=False) as arrays:
+            if not arrays.files:
+                raise BenchmarkError(f"{path}: the file holds no array")
+            samples: Array = arrays["inputs" if "inputs" in arrays.files else arrays.files[0]]
+            labels: Array | None = arrays["labels"] if "labels" in arrays.files else None
+    except FileNotFoundError as error:
+        raise BenchmarkError(f"{path}: there is no such file: correct the path") from error
+    except (OSError, ValueError, zipfile.BadZipFile) as error:
+        raise BenchmarkError(
+            f"{path}: cannot be read without unpickling ({error}): write it with numpy.savez"
+        ) from error
+    if samples.ndim == 0 or not len(samples):
+        raise BenchmarkError(f"{path}: it holds no samples: write an array of at least one")
+    return samples, labels
+
+
+def _load_image(file: Path, shape: tuple[int, ...]) -> Array:
+    """Decode an image as (3, height, width) or (height, width, 3), as `shape` is. Raises BenchmarkError."""
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise UnavailableError(_NO_PILLOW) from error
+    is_first = len(shape) == 3 and shape[0] == 3
+    if not is_first and (len(shape) != 3 or shape[2] != 3):
+        raise BenchmarkError(f"images cannot be inputs of shape {shape_text(shape)}: take --data synthetic")
+    height, width = shape[1:] if is_first else shape[:2]
+    try:
+        with Image.open(file) as image:
+            pixels = np.asarray(image.convert("RGB").resize((width, height)), dtype=np.float32)
+    except (OSError, ValueError, Image.DecompressionBombError) as error:
+        raise BenchmarkError(f"{file}: no image that can be read ({error}): remove it") from error
+    scaled = (pixels / 255 - np.array(IMAGE_MEAN, np.float32)) / np.array(IMAGE_DEVIATION, np.float32)
+    return np.ascontiguousarray(scaled.transpose(2, 0, 1) if is_first else scaled)
+
+
+_NO_PILLOW = "reading images needs Pillow: pip install pillow"
+
+
+# --- sources of timing ---------------------------------------------------------------------------
+
+
 class DataSource(Protocol):
     """Hands out arrays of a batch, the samples along the first axis, float32 or int64."""
 
@@ -50,17 +301,17 @@ class DataSource(Protocol):
 def make_source(data: str | Iterable[Any], seed: int = 0) -> DataSource:
     """Return the source that `data` names, or one around the caller's iterable of samples."""
     if not isinstance(data, str):
-        return IteratorSource(data)
+        return _IteratorSource(data)
     if data == "synthetic":
-        return SyntheticSource(seed)
+        return _SyntheticSource(seed)
     path = Path(data)
     if path.is_dir():
-        return ImageFolder(path, seed)
+        images = _Images(path, None, seed)
+        images.shuffle(seed)
+        return _DatasetSource(lambda: images)
     if path.suffix == ".npz":
-        return ArrayFile(path)
-    raise BenchmarkError(
-        f"--data {data}: no folder of images and no .npz file is there; take synthetic, or correct the path"
-    )
+        return _DatasetSource(lambda: _Arrays(path, None, seed))
+    raise _nothing_there(data, "--data")
 
 
 def check_source(data: str, option: str) -> None:
@@ -78,10 +329,10 @@ def check_source(data: str, option: str) -> None:
         return
     make_source(data)
     if importlib.util.find_spec("PIL") is None:
-        raise UnavailableError("reading images needs Pillow: pip install pillow")
+        raise UnavailableError(_NO_PILLOW)
 
 
-class SyntheticSource:
+class _SyntheticSource:
     """Normal numbers, or whole ones drawn evenly; the same seed and batch size give the same batch."""
 
     def __init__(self, seed: int) -> None:
@@ -89,113 +340,27 @@ class SyntheticSource:
 
     def batch(self, batch_size: int, inputs: InputSpec) -> Array:
         """Draw one batch."""
-        import numpy as np
-
-        generator = np.random.default_rng(self._seed)
-        shape = (batch_size, *inputs.shape)
         with memory_failures(batch_size):
-            if inputs.values is not None:
-                return generator.integers(0, inputs.values, shape, dtype=np.int64)
-            return generator.standard_normal(shape, dtype=np.float32)
+            return _drawn(np.random.default_rng(self._seed), (batch_size, *inputs.shape), inputs)
 
 
-class ArrayFile:
-    """A `.npz` file: its array `inputs`, or its only or first one, samples along the first axis."""
+class _DatasetSource:
+    """The samples of a data set, which is opened for its first batch; the first one follows the last."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
-        self._samples: Array | None = None
-        self._place = 0
+    def __init__(self, opened: Callable[[], Dataset]) -> None:
+        self._opened = opened
+        self._dataset: Dataset | None = None
+        self._next = 0
 
     def batch(self, batch_size: int, inputs: InputSpec) -> Array:
-        """Return the next samples, from the first again after the last."""
-        import numpy as np
-
-        if self._samples is None:
-            self._samples, _ = read_npz(self._path)
-        places = np.arange(self._place, self._place + batch_size) % len(self._samples)
-        self._place = int(places[-1]) + 1
+        """Return the next samples."""
+        self._dataset = self._dataset or self._opened()
+        first, self._next = self._next, self._next + batch_size
         with memory_failures(batch_size):
-            return checked_batch(self._samples[places], inputs, f"--data {self._path}")
+            return self._dataset.again(first, batch_size, inputs)
 
 
-def read_npz(path: Path) -> tuple[Array, Array | None]:
-    """Return the samples of a `.npz` file and its array `labels`, if there is one. Raises BenchmarkError."""
-    import zipfile
-
-    import numpy as np
-
-    try:
-        with np.load(path, allow_pickle=False) as arrays:
-            if not arrays.files:
-                raise BenchmarkError(f"--data {path}: the file holds no array")
-            samples: Array = arrays["inputs" if "inputs" in arrays.files else arrays.files[0]]
-            labels: Array | None = arrays["labels"] if "labels" in arrays.files else None
-    except FileNotFoundError as error:
-        raise BenchmarkError(f"--data {path}: there is no such file: correct the path") from error
-    except (OSError, ValueError, zipfile.BadZipFile) as error:
-        raise BenchmarkError(
-            f"--data {path}: cannot be read without unpickling ({error}): write it with numpy.savez"
-        ) from error
-    if samples.ndim == 0 or not len(samples):
-        raise BenchmarkError(f"--data {path}: it holds no samples: write an array of at least one")
-    return samples, labels
-
-
-class ImageFolder:
-    """Images in one folder a class, drawn in an order that the seed decides; resized, scaled, centred."""
-
-    def __init__(self, folder: Path, seed: int) -> None:
-        import random
-
-        classes = sorted(each for each in folder.iterdir() if each.is_dir())
-        self.classes = [each.name for each in classes]
-        self.images = [
-            (file, label)
-            for label, each in enumerate(classes)
-            for file in sorted(each.rglob("*"))
-            if file.suffix.lower() in IMAGE_SUFFIXES
-        ]
-        if not self.images:
-            raise BenchmarkError(f"--data {folder}: no samples: it needs folders of images, one a class")
-        random.Random(seed).shuffle(self.images)  # noqa: S311 - an order, no secret
-        self._place = 0
-
-    def batch(self, batch_size: int, inputs: InputSpec) -> Array:
-        """Decode the next images, from the first again after the last."""
-        import numpy as np
-
-        with memory_failures(batch_size):
-            return np.stack([self._next(inputs) for _ in range(batch_size)])
-
-    def _next(self, inputs: InputSpec) -> Array:
-        file, _ = self.images[self._place % len(self.images)]
-        self._place += 1
-        return load_image(file, inputs.shape)
-
-
-def load_image(file: Path, shape: tuple[int, ...]) -> Array:
-    """Decode an image as (3, height, width) or (height, width, 3), as `shape` is. Raises BenchmarkError."""
-    import numpy as np
-
-    try:
-        from PIL import Image
-    except ImportError as error:
-        raise UnavailableError("reading images needs Pillow: pip install pillow") from error
-    is_first = len(shape) == 3 and shape[0] == 3
-    if not is_first and (len(shape) != 3 or shape[2] != 3):
-        raise BenchmarkError(f"images cannot be inputs of shape {shape_text(shape)}: take --data synthetic")
-    height, width = shape[1:] if is_first else shape[:2]
-    try:
-        with Image.open(file) as image:
-            pixels = np.asarray(image.convert("RGB").resize((width, height)), dtype=np.float32)
-    except (OSError, ValueError, Image.DecompressionBombError) as error:
-        raise BenchmarkError(f"{file}: no image that can be read ({error}): remove it") from error
-    scaled = (pixels / 255 - np.array(IMAGE_MEAN, np.float32)) / np.array(IMAGE_DEVIATION, np.float32)
-    return np.ascontiguousarray(scaled.transpose(2, 0, 1) if is_first else scaled)
-
-
-class IteratorSource:
+class _IteratorSource:
     """What the caller hands over: an iterable of samples, each an array."""
 
     def __init__(self, samples: Iterable[Any]) -> None:
@@ -204,102 +369,10 @@ class IteratorSource:
 
     def batch(self, batch_size: int, inputs: InputSpec) -> Array:
         """Take the next samples; those that were taken come again where the iterable has ended."""
-        import numpy as np
-
         taken = [np.asarray(each) for each in itertools.islice(self._samples, batch_size)]
         self._kept += taken
         if not self._kept:
             raise BenchmarkError("data_source hands out no samples: it needs at least one")
         again = itertools.cycle(self._kept)
         taken += itertools.islice(again, batch_size - len(taken))
-        return checked_batch(np.stack(taken), inputs, "data_source")
-
-
-def checked_batch(batch: Array, inputs: InputSpec, where: str) -> Array:
-    """Return samples in the type that models take. Raises BenchmarkError where their shape is another."""
-    import numpy as np
-
-    if batch.shape[1:] != inputs.shape:
-        raise BenchmarkError(
-            f"{where}: a sample has the shape {shape_text(batch.shape[1:])} and the model takes "
-            f"{shape_text(inputs.shape)}: name it with --input-shape"
-        )
-    return np.ascontiguousarray(batch, dtype=np.int64 if inputs.is_whole else np.float32)
-
-
-def shape_text(shape: Sequence[int]) -> str:
-    """Return a shape as tables show it: 3x224x224."""
-    return "x".join(map(str, shape)) or "scalar"
-
-
-# --- stages --------------------------------------------------------------------------------------
-
-
-def _same(value: Any) -> Any:
-    return value
-
-
-def _nothing() -> None:
-    return None
-
-
-@dataclass(slots=True)
-class StageTimes:
-    """Seconds of each stage of each item, in order; `total_s` holds what passed between the stages too."""
-
-    preprocess_s: list[float] = field(default_factory=list)
-    inference_s: list[float] = field(default_factory=list)
-    postprocess_s: list[float] = field(default_factory=list)
-    total_s: list[float] = field(default_factory=list)
-
-
-@dataclass(frozen=True, slots=True)
-class Pipeline:
-    """Preprocess, inference and postprocess of one item, each timed on its own.
-
-    `synchronize` waits for the device behind the preprocess stage and behind the inference, so that what one
-    stage enqueued is not paid for by the next.
-    """
-
-    inference: Callable[[Any], Any]
-    preprocess: Callable[[Any], Any] = _same
-    postprocess: Callable[[Any], Any] = _same
-    synchronize: Callable[[], object] = _nothing
-
-    def __call__(self, item: Any) -> Any:
-        """Run all stages."""
-        return self.postprocess(self.inference(self.preprocess(item)))
-
-    def measure(
-        self, items: Iterable[Any], *, warmup: int = 0, clock: Callable[[], float] = time.perf_counter
-    ) -> StageTimes:
-        """Time the stages of each item; the first `warmup` ones are run and not kept.
-
-        Raises BenchmarkError where no item is left to be measured.
-        """
-        times = StageTimes()
-        for number, marks in enumerate(self._marks(items, clock)):
-            if number < warmup:
-                continue
-            begin, prepared, inferred, end = marks
-            times.preprocess_s.append(prepared - begin)
-            times.inference_s.append(inferred - prepared)
-            times.postprocess_s.append(end - inferred)
-            times.total_s.append(end - begin)
-        if not times.total_s:
-            raise BenchmarkError("the pipeline got no samples after the warm-up: hand over more items")
-        return times
-
-    def _marks(
-        self, items: Iterable[Any], clock: Callable[[], float]
-    ) -> Iterator[tuple[float, float, float, float]]:
-        for item in items:
-            begin = clock()
-            prepared = self.preprocess(item)
-            self.synchronize()
-            middle = clock()
-            inferred = self.inference(prepared)
-            self.synchronize()
-            answered = clock()
-            self.postprocess(inferred)
-            yield begin, middle, answered, clock()
+        return _checked_batch(np.stack(taken), inputs, "data_source")

@@ -8,12 +8,10 @@ reading it. Nothing is imported here that a launch without a recipe would pay fo
 from __future__ import annotations
 
 import dataclasses
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuprof.bench.config import SystemSpec
 from gpuprof.errors import BenchmarkError
 
 RecipeChange = Literal["prune", "quantize-dynamic", "quantize-static", "quantize-onnx"]
@@ -165,6 +163,8 @@ def parse_recipe(text: str) -> RecipeChoice:
     """Read `name`, `pruned:0.5`, `int8-static:128` or `int8-static:128:folder`. Raises BenchmarkError."""
     name, *words = text.split(":")
     if name not in RECIPES:
+        import difflib
+
         near = difflib.get_close_matches(name, RECIPES, 2)
         guess = f": did you mean {' or '.join(near)}?" if near else ""
         raise BenchmarkError(f"no recipe {name!r}{guess}; there are {', '.join(RECIPES)}")
@@ -207,31 +207,6 @@ def _is_number(word: str) -> bool:
 
 def _is_share(word: str) -> bool:
     return _is_number(word) and 0 < float(word) < 1
-
-
-def with_recipe(spec: SystemSpec, text: str) -> SystemSpec:
-    """Return the spec of a variant. Raises BenchmarkError where the recipe contradicts the spec."""
-    from gpuprof.bench.frameworks import framework_name
-
-    recipe = parse_recipe(text).recipe
-    framework = framework_name(spec.framework)
-    if framework == "auto" and recipe.frameworks:
-        framework = recipe.frameworks[0]
-    if recipe.frameworks and framework not in recipe.frameworks:
-        raise BenchmarkError(
-            f"--recipe {text} runs in {' or '.join(recipe.frameworks)}, not in {framework}: "
-            "leave --framework out"
-        )
-    wanted = "float32" if recipe.computes_in == "int8" else recipe.dtype
-    if wanted is not None and spec.dtype not in (None, wanted):
-        raise BenchmarkError(f"--recipe {text} takes {wanted} inputs, not {spec.dtype}: leave --dtype out")
-    dtype = spec.dtype if recipe.dtype is None else recipe.dtype
-    return dataclasses.replace(spec, framework=framework, dtype=dtype, recipe=text)
-
-
-def choice_of(spec: SystemSpec) -> RecipeChoice | None:
-    """Return what the spec's recipe names, None where it has none."""
-    return None if spec.recipe is None else parse_recipe(spec.recipe)
 
 
 def batch_sizes(samples: int, largest: int, *, is_fixed: bool) -> list[int]:

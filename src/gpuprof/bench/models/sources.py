@@ -6,12 +6,10 @@ Nothing is unpickled unless the user says so. A factory is the user's code and i
 
 from __future__ import annotations
 
-import difflib
 import importlib
 import importlib.util
-import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -105,16 +103,21 @@ def call_factory(source: ModelSource, seed: int = 0) -> Any:
     same random weights.
     """
     assert source.path is not None
-    module = _import_file(source.path)
+    try:
+        module = module_of_file(source.path)
+    except Exception as error:
+        raise _raised(str(source.path), error) from error
     factory = getattr(module, source.attribute, None)
     if not callable(factory):
         raise no_function(source, [name for name, each in vars(module).items() if callable(each)])
     try:
         return _seeded(factory, seed)
     except Exception as error:
-        raise BenchmarkError(
-            f"the factory {source.text} raised {reason_of(error)} at {place_of(error)}: correct it first"
-        ) from error
+        raise _raised(f"the factory {source.text}", error) from error
+
+
+def _raised(what: str, error: Exception) -> BenchmarkError:
+    return BenchmarkError(f"{what} raised {reason_of(error)} at {place_of(error)}: correct it first")
 
 
 def no_function(source: ModelSource, names: Sequence[str]) -> BenchmarkError:
@@ -143,6 +146,8 @@ def _has_drawn(torch: Any) -> bool:
 
 def _seed_generators(seed: int) -> None:
     """Seed Python's generator, and those of what has been imported."""
+    import random
+
     random.seed(seed)
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if numpy is not None:
@@ -151,15 +156,9 @@ def _seed_generators(seed: int) -> None:
         torch.manual_seed(seed)
 
 
-def _import_file(path: Path) -> Any:
-    try:
-        return module_of_file(path)
-    except Exception as error:
-        where = place_of(error)
-        raise BenchmarkError(f"{path} raised {reason_of(error)} at {where}: correct it first") from error
+def _near(name: str, known: Sequence[str]) -> str:
+    import difflib
 
-
-def _near(name: str, known: list[str]) -> str:
     near = difflib.get_close_matches(name, known, NEAR_NAMES, cutoff=0.5)
     return f": did you mean {', '.join(near)}?" if near else ""
 
@@ -182,9 +181,9 @@ class _Library:
     """Where names come from: what it has, how it builds one, and the files of it that define them."""
 
     module: str
-    names: Callable[[], list[str]]
+    files: str
+    names: Callable[[], Iterable[str]]
     build: Callable[[str], NamedModel]
-    files: str = ""
 
     @property
     def is_here(self) -> bool:
@@ -209,61 +208,55 @@ SEQUENCE = (128,)
 OWN = ("resnet50", "vit_b_16")
 
 
+def _module(name: str) -> Any:
+    return importlib.import_module(name)
+
+
 def _version(module: str) -> str:
-    return f"{module} {getattr(importlib.import_module(module), '__version__', 'of unknown version')}"
-
-
-def _torchvision_names() -> list[str]:
-    models: Any = importlib.import_module("torchvision.models")
-    return list(models.list_models(module=models))
+    return f"{module} {getattr(_module(module), '__version__', 'of unknown version')}"
 
 
 def _build_torchvision(name: str) -> NamedModel:
-    models: Any = importlib.import_module("torchvision.models")
     options = {"init_weights": False} if name in ("googlenet", "inception_v3") else {}
-    shape = (3, 299, 299) if name == "inception_v3" else IMAGE
-    return NamedModel(models.get_model(name, weights=None, **options), _version("torchvision"), shape)
-
-
-def _timm_names() -> list[str]:
-    timm: Any = importlib.import_module("timm")
-    return list(timm.list_models())
+    model = _module("torchvision.models").get_model(name, weights=None, **options)
+    return NamedModel(model, _version("torchvision"), (3, 299, 299) if name == "inception_v3" else IMAGE)
 
 
 def _build_timm(name: str) -> NamedModel:
-    timm: Any = importlib.import_module("timm")
-    model = timm.create_model(name, pretrained=False)
-    shape = tuple(model.pretrained_cfg.get("input_size", IMAGE))
-    return NamedModel(model, _version("timm"), shape)
-
-
-def _transformers_names() -> list[str]:
-    auto: Any = importlib.import_module("transformers.models.auto.configuration_auto")
-    return list(auto.CONFIG_MAPPING_NAMES)
+    model = _module("timm").create_model(name, pretrained=False)
+    return NamedModel(model, _version("timm"), tuple(model.pretrained_cfg.get("input_size", IMAGE)))
 
 
 def _build_transformers(name: str) -> NamedModel:
-    transformers: Any = importlib.import_module("transformers")
+    transformers = _module("transformers")
     config = transformers.AutoConfig.for_model(name)
-    model = transformers.AutoModel.from_config(config)
-    vocabulary = getattr(config, "vocab_size", None)
-    if vocabulary is None:
-        size = getattr(config, "image_size", 224)
-        return NamedModel(model, _version("transformers"), (3, size, size))
-    return NamedModel(model, _version("transformers"), SEQUENCE, vocabulary)
+    tokens, size = getattr(config, "vocab_size", None), getattr(config, "image_size", 224)
+    shape = (3, size, size) if tokens is None else SEQUENCE
+    return NamedModel(transformers.AutoModel.from_config(config), _version("transformers"), shape, tokens)
 
 
 def _build_own(name: str) -> NamedModel:
-    file = {"resnet50": "torch_resnet", "vit_b_16": "torch_vit"}[name]
-    networks = importlib.import_module(f"gpuprof.bench.models.networks.{file}")
-    return NamedModel(getattr(networks, name)(), "gpuprof's own", IMAGE)
+    return NamedModel(getattr(_module("gpuprof.bench.models.torch_networks"), name)(), "gpuprof's own", IMAGE)
 
 
 TORCH_LIBRARIES = {
-    "torchvision": _Library("torchvision", _torchvision_names, _build_torchvision, "models/**/*.py"),
-    "timm": _Library("timm", _timm_names, _build_timm, "models/*.py"),
-    "transformers": _Library("transformers", _transformers_names, _build_transformers, "models/auto/*.py"),
-    "gpuprof": _Library("gpuprof", lambda: list(OWN), _build_own),
+    each.module: each
+    for each in (
+        _Library(
+            "torchvision",
+            "models/**/*.py",
+            lambda: _module("torchvision.models").list_models(module=_module("torchvision.models")),
+            _build_torchvision,
+        ),
+        _Library("timm", "models/*.py", lambda: _module("timm").list_models(), _build_timm),
+        _Library(
+            "transformers",
+            "models/auto/*.py",
+            lambda: _module("transformers.models.auto.configuration_auto").CONFIG_MAPPING_NAMES,
+            _build_transformers,
+        ),
+        _Library("gpuprof", "", lambda: OWN, _build_own),
+    )
 }
 
 
@@ -272,18 +265,29 @@ def build_torch(text: str) -> NamedModel:
 
     Of the libraries that are installed the first in TORCH_LIBRARIES that has it. Raises BenchmarkError.
     """
-    return _built(*_found(text), text)
+    library, name = _found(text)
+    try:
+        return library.build(name)
+    except Exception as error:
+        raise BenchmarkError(
+            f"{text}: {library.module} cannot build it without weights ({reason_of(error)}): "
+            "name a factory instead, as in file.py:build"
+        ) from error
 
 
 def check_name(text: str, framework: str) -> None:
     """Raise BenchmarkError where no library has a model of this name. Imports one only to be sure of that."""
     if framework == "jax":
-        if text not in OWN:
-            raise unknown_name(text, list(OWN))
+        _check_own(text)
         return
     name, here = _libraries(text)
     if not any(each.mentions(name) for each in here):
         _found(text)
+
+
+def _check_own(name: str) -> None:
+    if name not in OWN:
+        raise _unknown_name(name, OWN)
 
 
 def _libraries(text: str) -> tuple[str, list[_Library]]:
@@ -305,7 +309,7 @@ def _found(text: str) -> tuple[_Library, str]:
     broken: list[str] = []
     for each in here:
         try:
-            names = each.names()
+            names = [*each.names()]
         except Exception as error:
             # Built for another PyTorch, as a rule. Another library may have the model all the same.
             broken.append(f"{each.module} cannot be imported ({reason_of(error)})")
@@ -315,29 +319,17 @@ def _found(text: str) -> tuple[_Library, str]:
         known += names
     if ":" in text and broken:
         raise UnavailableError(f"{text}: {broken[0]}: install the version that fits your PyTorch")
-    raise unknown_name(text, known, broken)
-
-
-def _built(library: _Library, name: str, text: str) -> NamedModel:
-    try:
-        return library.build(name)
-    except Exception as error:
-        raise BenchmarkError(
-            f"{text}: {library.module} cannot build it without weights ({reason_of(error)}): "
-            "name a factory instead, as in file.py:build"
-        ) from error
+    raise _unknown_name(text, known, broken)
 
 
 def build_flax(name: str) -> NamedModel:
     """Build the flax model that a name stands for. Raises BenchmarkError."""
-    if name not in OWN:
-        raise unknown_name(name, list(OWN))
-    file = {"resnet50": "flax_resnet", "vit_b_16": "flax_vit"}[name]
-    networks = importlib.import_module(f"gpuprof.bench.models.networks.{file}")
-    return NamedModel(getattr(networks, name)(), f"gpuprof's own, {_version('flax')}", (224, 224, 3))
+    _check_own(name)
+    model = getattr(_module("gpuprof.bench.models.flax_networks"), name)()
+    return NamedModel(model, f"gpuprof's own, {_version('flax')}", (224, 224, 3))
 
 
-def unknown_name(text: str, known: list[str], broken: Sequence[str] = ()) -> BenchmarkError:
+def _unknown_name(text: str, known: Sequence[str], broken: Sequence[str] = ()) -> BenchmarkError:
     """Return the error for a name that no library has, with those that are near."""
     near = _near(text, known) or f": known are {', '.join(sorted(known)[:8])}"
     why = "".join(f"; {line}" for line in broken)

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 FORMAT_VERSION = 1
 FORMATS = ("csv", "json", "md")
-DEFAULT_FOLDER = "results/raw"
 # The contract's columns, in its order; others come after them.
 COLUMNS = (
     "framework", "model", "device", "device_type", "batch_size", "input_shape", "dtype",
@@ -93,16 +92,12 @@ _ENERGY = ("energy_per_sample_j", "power_mean_w", "utilization_mean_percent")
 
 
 def _latency(result: Result) -> dict[str, float | None]:
-    summary = result.summary
-    found: dict[str, float | None] = {
-        f"latency_{name}_ms": _ms(result.quantile(q)) for name, q in QUANTILES.items()
-    }
+    summary, median = result.summary, result.estimate(0.5)
     plain = {"mean": "mean", "std": "std", "min": "minimum", "max": "maximum"}
-    found |= {f"latency_{name}_ms": _ms(getattr(summary, field, None)) for name, field in plain.items()}
-    median = result.estimate(0.5)
-    found["latency_p50_low_ms"] = None if median is None else _ms(median.low)
-    found["latency_p50_high_ms"] = None if median is None else _ms(median.high)
-    return found
+    seconds = {name: result.quantile(q) for name, q in QUANTILES.items()}
+    seconds |= {name: getattr(summary, field, None) for name, field in plain.items()}
+    seconds |= {f"p50_{end}": getattr(median, end, None) for end in ("low", "high")}
+    return {f"latency_{name}_ms": _ms(value) for name, value in seconds.items()}
 
 
 def _ms(seconds: float | None) -> float | None:
@@ -140,31 +135,24 @@ class ResultFiles:
             folder.mkdir(parents=True, exist_ok=True)
             for number in itertools.count(1):
                 stem = folder / (name if number == 1 else f"{name}_{number}")
-                if any(_with_ending(stem, ending).exists() for ending in FORMATS):
-                    continue
-                try:
-                    self.path_of(self._formats[0], stem).touch(exist_ok=False)
-                except FileExistsError:
-                    continue
-                return stem
+                if not any(_with_extension(stem, each).exists() for each in FORMATS):
+                    with contextlib.suppress(FileExistsError):
+                        _with_extension(stem, self._formats[0]).touch(exist_ok=False)
+                        return stem
         except OSError as error:
             raise BenchmarkError(
                 f"--output-dir {folder}: cannot be written ({error.strerror}): name a folder that can"
             ) from error
         raise AssertionError("unreachable")
 
-    def path_of(self, ending: str, stem: Path | None = None) -> Path:
-        """Return the path of one format."""
-        return _with_ending(self.stem if stem is None else stem, ending)
-
-    def discard(self) -> None:
-        """Give the name back where nothing was measured."""
-        self.path_of(self._formats[0]).unlink(missing_ok=True)
-
     @property
     def paths(self) -> list[Path]:
         """Where the formats go that are wanted."""
-        return [self.path_of(ending) for ending in self._formats]
+        return [_with_extension(self.stem, each) for each in self._formats]
+
+    def discard(self) -> None:
+        """Give the name back where nothing was measured."""
+        self.paths[0].unlink(missing_ok=True)
 
     def write(self, texts: dict[str, str]) -> list[Path]:
         """Write the formats that are wanted; returns their paths.
@@ -172,22 +160,17 @@ class ResultFiles:
         Raises BenchmarkError where one cannot be written, behind the others.
         """
         failures = []
-        for ending, path in zip(self._formats, self.paths, strict=True):
+        for extension, path in zip(self._formats, self.paths, strict=True):
             try:
-                write_whole(path, texts[ending])
+                write_whole(path, texts[extension])
             except OSError as error:
                 failures.append(f"cannot write {path}: {error.strerror or error}; make room")
         if failures:
             with contextlib.suppress(OSError):
-                self._give_back()
+                if self.paths[0].stat().st_size == 0:
+                    self.discard()
             raise BenchmarkError("; ".join(failures))
         return self.paths
-
-    def _give_back(self) -> None:
-        """Remove the file that holds the name where nothing was written to it."""
-        first = self.paths[0]
-        if first.stat().st_size == 0:
-            first.unlink()
 
 
 def write_whole(path: Path, text: str) -> None:
@@ -202,8 +185,8 @@ def write_whole(path: Path, text: str) -> None:
         raise
 
 
-def _with_ending(stem: Path, ending: str) -> Path:
-    return stem.with_name(f"{stem.name}.{ending}")
+def _with_extension(stem: Path, extension: str) -> Path:
+    return stem.with_name(f"{stem.name}.{extension}")
 
 
 def to_csv(rows: Iterable[dict[str, Any]], columns: Sequence[str] = (*COLUMNS, *MORE_COLUMNS)) -> str:
@@ -230,20 +213,18 @@ def to_json(document: dict[str, Any]) -> str:
 
 def document_of(batches: Sequence[BatchResult], stamp: Stamp, **more: Any) -> dict[str, Any]:
     """Return everything as plain values: the row of each batch size, why cells are empty, all samples."""
-    results = []
-    for batch in batches:
-        result = batch.result
-        results.append(
-            {"row": row_of(batch, stamp), "insufficient": _insufficient(result), **result.to_dict()}
-        )
+    results = [
+        {"row": row_of(batch, stamp), "insufficient": _insufficient(result), **result.to_dict()}
+        for batch in batches
+        for result in [batch.result]
+    ]
     return {"format": FORMAT_VERSION, **asdict(stamp), **more, "results": results}
 
 
 def _insufficient(result: Result) -> dict[str, str]:
     """Return for each quantile that the samples do not suffice for why that is."""
-    count = result.count
     return {
-        f"latency_{name}_ms": f"insufficient (n={count}, needs {samples_needed(q)})"
+        f"latency_{name}_ms": f"insufficient (n={result.count}, needs {samples_needed(q)})"
         for name, q in QUANTILES.items()
         if result.estimate(q) is None
     }
@@ -259,16 +240,13 @@ def read_results(path: str | os.PathLike[str]) -> pandas.DataFrame:
     except ImportError as error:
         raise UnavailableError("reading results as a data frame needs pandas: pip install pandas") from error
     place = Path(path)
-    files = _filled(place) if place.is_dir() else [place]
+    # An empty file is of a benchmark that is not done.
+    found = sorted(place.glob("benchmark_results_*.csv")) if place.is_dir() else []
+    files = [path for path in found if path.stat().st_size] if place.is_dir() else [place]
     if not files:
         raise BenchmarkError(f"{place} holds no benchmark_results_*.csv with results: name another folder")
     frames = [_read_one(pandas, file) for file in files]
     return frames[0] if len(frames) == 1 else pandas.concat(frames, ignore_index=True)
-
-
-def _filled(folder: Path) -> list[Path]:
-    """Return the result files of a folder; an empty one is of a benchmark that is not done."""
-    return [path for path in sorted(folder.glob("benchmark_results_*.csv")) if path.stat().st_size]
 
 
 def _read_one(pandas: Any, file: Path) -> Any:

@@ -17,7 +17,11 @@ from gpuprof.bench.facts import Diagnostic
 from gpuprof.bench.frameworks.protocol import SystemDescription
 from gpuprof.bench.measure.diagnostics import warnings_of
 from gpuprof.bench.measure.measurement import Measurement
+from gpuprof.bench.measure.scaling import LargestBatch, knee
+from gpuprof.bench.results.target import TABLE_QUANTILES
+from gpuprof.bench.results.text import result_table
 from gpuprof.bench.serialization import from_plain, to_plain
+from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError, GpuprofError
 from gpuprof.record.facts import Severity
 from gpuprof.stats.quantiles import Estimate, PooledSamples, SummaryFigures, quantile_of, summarize
@@ -28,7 +32,6 @@ if TYPE_CHECKING:
 
 
 FORMAT = 1
-QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 Interval = tuple[float | None, float, float | None]
 
 
@@ -172,7 +175,7 @@ class Result:
             "more_warnings": [each.to_dict() for each in self.more_warnings],
             "figures": {
                 "summary_s": None if summary is None else asdict(summary),
-                "quantiles_s": {str(q): self.quantile(q, interval=True) for q in QUANTILES},
+                "quantiles_s": {str(q): self.quantile(q, interval=True) for q in TABLE_QUANTILES},
                 "calls_per_s": self.calls_per_s,
                 "items_per_s": self.items_per_s,
                 "warnings": [each.to_dict() for each in self.warnings],
@@ -189,8 +192,6 @@ class Result:
         return replace(found, more_warnings=tuple(map(Diagnostic.from_dict, more)))
 
     def __str__(self) -> str:
-        from gpuprof.bench.results.text import result_table
-
         return result_table(self)
 
 
@@ -314,3 +315,36 @@ class SessionResult:
     def batch(self, batch_size: int) -> BatchResult | None:
         """Return what was measured of a batch size."""
         return next((each for each in self.batches if each.batch_size == batch_size), None)
+
+    @property
+    def throughputs(self) -> dict[int, float]:
+        """Samples per second by batch size."""
+        rates = {batch.batch_size: batch.result.items_per_s for batch in self.batches}
+        return {size: rate for size, rate in rates.items() if rate is not None}
+
+
+@dataclass(slots=True)
+class Finding:
+    """What a benchmark found besides the figures of each batch size."""
+
+    session: SessionResult
+    verdicts: dict[int, TargetVerdict] = field(default_factory=dict)
+    largest: LargestBatch | None = None
+    startup: dict[str, Startup | None] = field(default_factory=dict)
+    memory_ended: str | None = None
+
+    def more(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        session = self.session
+        return {
+            "asked": {"spec": to_plain(session.spec), "settings": to_plain(session.settings)},
+            "error": None if session.failure is None else str(session.failure),
+            "startups": [each.to_dict() for each in session.startups],
+            "startup": {
+                name: None if each is None else each.to_dict() for name, each in self.startup.items()
+            },
+            "scaling": {"knee": knee(session.throughputs), "memory_ended": self.memory_ended},
+            "verdicts": self.verdicts,
+            "largest_batch": to_plain(self.largest),
+            "profile": session.profile,
+        }

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gpuprof.bench.facts import Diagnostic, note, warning
+from gpuprof.bench.failures import reason_of
 from gpuprof.bench.results.files import FORMAT_VERSION
 from gpuprof.bench.results.result import Result
 from gpuprof.errors import BenchmarkError
@@ -78,7 +79,11 @@ def read_result_file(path: Path) -> ResultFile:
     """Read the JSON of a benchmark. Raises BenchmarkError for any other file."""
     document = _document(path)
     try:
-        results = {_configuration(each["row"]): Result.from_dict(each) for each in document["results"]}
+        results = {
+            Configuration(*(each["row"][name] for name in Configuration._fields)): Result.from_dict(each)
+            for each in document["results"]
+        }
+        medians_s = {each: launch_medians_s(result) for each, result in results.items()}
         first: Mapping[str, Any] = document["results"][0] if results else {"environment": {}}
         environment, described = first["environment"], first.get("description") or {}
         machine = {name: environment.get(name) for name in _MACHINE} | {
@@ -94,17 +99,17 @@ def read_result_file(path: Path) -> ResultFile:
             data=((document.get("asked") or {}).get("spec") or {}).get("data"),
             versions={str(key): str(value) for key, value in (environment.get("versions") or {}).items()},
             profile=_profile(path, document),
-            launches_s={each: launch_medians_s(result) for each, result in results.items()},
+            launches_s=medians_s,
             ways={each: (result.settings.mode, result.settings.caches) for each, result in results.items()},
             aborted={
-                each: (len(result.launches) - len(launch_medians_s(result)), len(result.launches))
+                each: (len(result.launches) - len(medians_s[each]), len(result.launches))
                 for each, result in results.items()
             },
         )
-    except BenchmarkError:
-        raise
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise BenchmarkError(f"{path}: its results cannot be read ({error!r}): measure again") from error
+    except (BenchmarkError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise BenchmarkError(
+            f"{path}: its results cannot be read ({reason_of(error)}): measure again"
+        ) from error
     if not results:
         raise BenchmarkError(f"{path} holds no results: measure again")
     return found
@@ -129,10 +134,6 @@ def _document(path: Path) -> dict[str, Any]:
             "measure again, or upgrade gpuprof"
         )
     return document
-
-
-def _configuration(row: Mapping[str, Any]) -> Configuration:
-    return Configuration(*(row[name] for name in Configuration._fields))
 
 
 def _profile(path: Path, document: Mapping[str, Any]) -> Path | None:
@@ -166,11 +167,12 @@ def read_history(places: Sequence[str], candidates: Sequence[Path], *, any_machi
     that were measured in another way.
     """
     new = sorted(_read_all(candidates, "--candidate"), key=lambda each: each.at)
-    paths, notes = _without_empty(_paths(places))
+    found = _paths(places)
+    paths = [path for path in found if not (path.is_file() and path.stat().st_size == 0)]
+    notes = [note("empty_files", files=len(found) - len(paths))] if len(paths) < len(found) else []
     of_candidates = {each.path.resolve() for each in new}
     read = _read_all([path for path in paths if path.resolve() not in of_candidates], "--history")
-    ordered = sorted(read, key=lambda each: (each.at, str(each.path)))
-    kept, more = _earlier(ordered, new)
+    kept, more = _earlier(sorted(read, key=lambda each: (each.at, str(each.path))), new)
     if not kept:
         raise BenchmarkError(
             f"--history {' '.join(places)} holds no results from before {new[0].path} ({new[0].timestamp}): "
@@ -196,12 +198,6 @@ def _paths(places: Sequence[str]) -> list[Path]:
             raise BenchmarkError(f"--history {place}: no result file there: name a folder or 'FOLDER/*.json'")
         found |= {file.resolve(): file for file in files}
     return list(found.values())
-
-
-def _without_empty(paths: Iterable[Path]) -> tuple[list[Path], list[Diagnostic]]:
-    kept = [path for path in paths if not (path.is_file() and path.stat().st_size == 0)]
-    left_out = len(list(paths)) - len(kept)
-    return kept, [note("empty_files", files=left_out)] if left_out else []
 
 
 def _read_all(paths: Iterable[Path], option: str) -> list[ResultFile]:
@@ -255,7 +251,7 @@ def _machines(files: Sequence[ResultFile], new: ResultFile, any_machine: bool) -
         for name in new.machine
         if first.machine[name] != new.machine[name]
     )
-    what = f"{_some(_files(others))} {'was' if len(others) == 1 else 'were'} measured on another machine"
+    what = f"{_measured(others)} on another machine"
     if any_machine:
         return [warning("other_machine_files", files=what, different=told)]
     raise BenchmarkError(
@@ -274,8 +270,8 @@ def _check_ways(files: Sequence[ResultFile], new: ResultFile) -> None:
         others = [each for each in files if is_other(each)]
         if others:
             raise BenchmarkError(
-                f"{_some(_files(others))} {'was' if len(others) == 1 else 'were'} measured with {what} than "
-                f"{new.path}: leave these out, or measure in the same way"
+                f"{_measured(others)} with {what} than {new.path}: leave these out, or measure in the "
+                "same way"
             )
 
 
@@ -283,8 +279,8 @@ def _differs(one: ResultFile, other: ResultFile) -> bool:
     return any(one.ways[each] != other.ways[each] for each in one.ways.keys() & other.ways.keys())
 
 
-def _files(files: Iterable[ResultFile]) -> list[str]:
-    return [str(each.path) for each in files]
+def _measured(files: Sequence[ResultFile]) -> str:
+    return f"{_some([str(each.path) for each in files])} {'was' if len(files) == 1 else 'were'} measured"
 
 
 def _some(texts: Sequence[str]) -> str:

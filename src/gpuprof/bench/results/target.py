@@ -6,14 +6,18 @@ from __future__ import annotations
 import dataclasses
 import re
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from gpuprof.bench.results.result import Result
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError
 from gpuprof.stats.distributions import probability_of_at_least
 
+if TYPE_CHECKING:
+    from gpuprof.bench.results.result import Result
+
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
+TABLE_QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999)  # of a single result
 _NAMES = (*QUANTILES, "mean", "max")
 _LEVEL = 0.025  # one tail of a 95% interval
 

@@ -3,23 +3,21 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from gpuprof.bench.measure.scaling import KNEE_SHARE, knee
+from gpuprof.bench.measure.scaling import KNEE_SHARE, LargestBatch, knee
 from gpuprof.bench.messages import message, title
 from gpuprof.bench.models.data import shape_text
-from gpuprof.bench.results.files import Stamp
-from gpuprof.bench.results.result import BatchResult, SessionResult, Startup
-from gpuprof.bench.results.target import QUANTILES
+from gpuprof.bench.results.target import QUANTILES, TABLE_QUANTILES
 from gpuprof.stats.quantiles import samples_needed
 from gpuprof.text.sanitize import escape_text
-from gpuprof.text.table import Column, text_table
+from gpuprof.text.table import Column, text_table, wrapped
 from gpuprof.text.units import format_bytes, format_duration, format_quantity
 
 if TYPE_CHECKING:
-    from gpuprof.bench.results.result import Result
+    from gpuprof.bench.results.files import Stamp
+    from gpuprof.bench.results.result import BatchResult, Finding, Result, SessionResult, Startup
     from gpuprof.stats.quantiles import Estimate
 
 
@@ -87,7 +85,7 @@ def notes_of(session: SessionResult) -> list[str]:
     if not session.batches:
         return []
     notes = _startup_notes(session.startups)
-    notes += _knee_notes(session.batches)
+    notes += _knee_notes(session.throughputs)
     notes += _device_notes(session.batches)
     notes += [f"energy: {line}" for line in energy_notes(session.batches)]
     notes += _insufficient_notes(session.batches)
@@ -125,8 +123,7 @@ def startup_text(startup: Startup) -> str:
     return f"{_time(total)} ({shown})"
 
 
-def _knee_notes(batches: Sequence[BatchResult]) -> list[str]:
-    rates = throughputs(batches)
+def _knee_notes(rates: dict[int, float]) -> list[str]:
     found = knee(rates)
     if found is None and len(rates) < 3:
         return []
@@ -147,12 +144,6 @@ def _device_notes(batches: Sequence[BatchResult]) -> Iterator[str]:
         yield f"a call at batch size {batch.batch_size}: {shown} (medians)"
 
 
-def throughputs(batches: Sequence[BatchResult]) -> dict[int, float]:
-    """Return samples per second by batch size."""
-    rates = {batch.batch_size: batch.result.items_per_s for batch in batches}
-    return {size: rate for size, rate in rates.items() if rate is not None}
-
-
 def energy_notes(batches: Sequence[BatchResult]) -> list[str]:
     """Return the energy of a sample for each batch size, or once that there is none and why."""
     notes = []
@@ -166,6 +157,36 @@ def energy_notes(batches: Sequence[BatchResult]) -> list[str]:
             why = told[0]["unavailable"] if told else "no device with a counter that gpuprof reads"
             notes.append(f"{UNAVAILABLE} ({why})")
     return list(dict.fromkeys(notes))
+
+
+def finding_notes(finding: Finding) -> list[str]:
+    """Return what a benchmark found besides its batch sizes: verdicts, the largest batch, start-up, a run."""
+    notes = [f"batch size {size}: the target is {verdict}" for size, verdict in finding.verdicts.items()]
+    if finding.memory_ended is not None:
+        notes.append(f"memory ended: {finding.memory_ended}")
+    if finding.largest is not None:
+        notes.append(_largest_note(finding.largest))
+    for name, startup in finding.startup.items():
+        notes.append(f"{name} start: {UNAVAILABLE if startup is None else startup_text(startup)}")
+    if finding.session.profile is not None:
+        notes.append(f"profile: gpuprof flamegraph {finding.session.profile}")
+    return notes
+
+
+def _largest_note(found: LargestBatch) -> str:
+    size = found.batch_size
+    larger = "larger ones" if size else "batch size 1"
+    reasons = {
+        "missed": f"{larger} missed the target",
+        "open": "whether larger ones meet the target is open"
+        if size
+        else "whether batch size 1 does is open",
+        "does not fit": f"{larger} did not fit",
+        "failed": f"{larger} failed",
+    }
+    note = f"largest batch size: {size or 'none'} ({reasons.get(str(found.why), 'no larger one was tried')})"
+    open_sizes = ", ".join(map(str, found.open_sizes))
+    return f"{note}; open: {open_sizes}, whose intervals lie on both sides of it" if open_sizes else note
 
 
 def _insufficient_notes(batches: Sequence[BatchResult]) -> list[str]:
@@ -194,27 +215,19 @@ def escaped_markdown(text: str) -> str:
     return "".join(f"\\{each}" if each in "\\`*_{}[]<>#|" else each for each in " ".join(text.split()))
 
 
-_WIDTH = 100
 _COLUMNS = (Column("", right=False), Column("time"), Column("95% interval"), Column("width"))
 
 
 def result_table(result: Result) -> str:
     """Return the figures, how they came about, and what speaks against them."""
-    lines = [escape_text(result.name), "", text_table(_COLUMNS, [*_quantile_rows(result)])]
-    lines.append("")
-    for line in (*_figure_lines(result), *_origin_lines(result)):
-        lines += textwrap.wrap(line, _WIDTH, subsequent_indent="  ")
-    for each in result.warnings:
-        lines += textwrap.wrap(
-            f"! {title(each.code)}: {escape_text(message(each))}", _WIDTH, subsequent_indent="  "
-        )
+    warnings = (f"! {title(each.code)}: {message(each)}" for each in result.warnings)
+    lines = [escape_text(result.name), "", text_table(_COLUMNS, [*_quantile_rows(result)]), ""]
+    lines += map(wrapped, (*_figure_lines(result), *_origin_lines(result), *warnings))
     return "\n".join(lines)
 
 
 def _quantile_rows(result: Result) -> Iterator[tuple[str, str, str, str]]:
-    from gpuprof.bench.results.result import QUANTILES
-
-    for quantile in QUANTILES:
+    for quantile in TABLE_QUANTILES:
         name = f"p{quantile * 100:.6g}"
         found = result.estimate(quantile)
         if found is None:
@@ -231,13 +244,9 @@ def _figure_lines(result: Result) -> Iterator[str]:
     if figures is None:
         yield "no samples"
         return
-    parts = [f"mean {_seconds(figures.mean)}", f"std {_seconds(figures.std)}"]
-    parts += [
-        f"min {_seconds(figures.minimum)}",
-        f"max {_seconds(figures.maximum)}",
-        f"spread {figures.spread:.1%}",
-    ]
-    yield "  ".join(parts)
+    parts = {"mean": figures.mean, "std": figures.std, "min": figures.minimum, "max": figures.maximum}
+    times = "  ".join(f"{name} {_seconds(value)}" for name, value in parts.items())
+    yield f"{times}  spread {figures.spread:.1%}"
     rate = f"{result.calls_per_s:,.4g} calls/s, one after the other"
     yield rate if result.items_per_s is None else f"{rate}, {result.items_per_s:,.4g} items/s"
 
@@ -253,7 +262,7 @@ def _origin_lines(result: Result) -> Iterator[str]:
         each = launch.measurement
         if each is not None:
             yield f"warm-up: {each.warmup}"
-            yield f"stopped: {escape_text(each.stop_reason)}"
+            yield f"stopped: {each.stop_reason}"
             first = None if each.warmup is None else each.warmup.first_call_s
             parts = {
                 "load": launch.extra.get("load_s"),

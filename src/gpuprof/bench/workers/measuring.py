@@ -6,7 +6,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import os
-import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -26,7 +25,7 @@ from gpuprof.bench.frameworks import make_system
 from gpuprof.bench.frameworks.base import FrameworkSystem
 from gpuprof.bench.frameworks.protocol import MemoryReading, System
 from gpuprof.bench.measure.callable import CallableSystem
-from gpuprof.bench.measure.host import UsageMeter
+from gpuprof.bench.measure.host import read_state, usage_between
 from gpuprof.bench.measure.measure import MeasuringLoop
 from gpuprof.bench.measure.measurement import ENDED_EARLY, Measurement
 from gpuprof.bench.measure.memory import memory_failures
@@ -169,7 +168,7 @@ class _Batch:
         """Measure and send it; what a call raised goes on, after its samples."""
         system = self._system
         system.reset_peak()  # reading inputs and outputs took memory that the model does not
-        meter = UsageMeter()
+        before = read_state()
         sender = SampleSender(self._send, self._size)
 
         def progress(wall_ns: list[int], enqueue_ns: list[int] | None, calls: int) -> None:
@@ -186,7 +185,10 @@ class _Batch:
             warming=lambda calls: self._report_seldom(State.WARMING, calls),
         )
         measurement = loop.run()
-        self._extra |= {"usage": to_plain(meter.read()), "memory": to_plain(self._memory())}
+        self._extra |= {
+            "usage": to_plain(usage_between(before, read_state())),
+            "memory": to_plain(self._memory()),
+        }
         self._report(State.SAMPLED)
         if self._framework is not None:
             self._extra |= self._on_device(self._framework, measurement)
@@ -296,6 +298,8 @@ def record_run(system: System, path: Path, calls: int | None = None, *, work: bo
     try:
         recording.start()
     except BaseException:
+        import shutil
+
         shutil.rmtree(path, ignore_errors=True)
         raise
     try:
