@@ -61,7 +61,8 @@ def test_what_the_caller_hands_over() -> None:
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: bench-data")
+    from PIL import Image as image
+
     for name, color in (("cat", (255, 0, 0)), ("dog", (0, 0, 255))):
         (tmp_path / name).mkdir()
         image.new("RGB", (9, 7), color).save(tmp_path / name / "one.png")
@@ -69,6 +70,7 @@ def images(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.needs("PIL")
 @pytest.mark.parametrize(("shape", "axis"), [((3, 8, 6), 0), ((8, 6, 3), 2)])
 def test_images_in_class_folders(images: Path, shape: tuple[int, ...], axis: int) -> None:
     source: Any = make_source(str(images), seed=1)
@@ -81,6 +83,7 @@ def test_images_in_class_folders(images: Path, shape: tuple[int, ...], axis: int
     np.testing.assert_allclose(red[labels.index(1)], -0.485 / 0.229, rtol=1e-5)
 
 
+@pytest.mark.needs("PIL")
 def test_images_that_are_none(images: Path) -> None:
     (images / "cat" / "one.png").write_bytes(b"no image")
     with pytest.raises(BenchmarkError, match=r"one\.png: no image that can be read"):
