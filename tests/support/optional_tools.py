@@ -9,8 +9,10 @@ from __future__ import annotations
 import importlib.util
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -30,14 +32,33 @@ def disassembler() -> str | None:
     )
 
 
+def _is_python(version: str) -> bool:
+    return interpreter(version) is not None
+
+
 def _has_nvrtc() -> bool:
     return not _native.nvrtc_probe([os.fsencode(folder) for folder in nvrtc_folders()])["reason"]
+
+
+def interpreter(version: str) -> str | None:
+    """Return the path of a Python of that version, as "3.12": on the PATH, or of pyenv."""
+    pyenv = Path(os.environ.get("PYENV_ROOT", Path.home() / ".pyenv"), "versions")
+    candidates = [shutil.which(f"python{version}"), *map(str, pyenv.glob(f"{version}.*/bin/python"))]
+    return next((path for path in candidates if path is not None and _runs(path, version)), None)
+
+
+def _runs(path: str, version: str) -> bool:
+    """Return whether it is that Python: pyenv has commands for versions that are switched off."""
+    words = [path, "-c", "import sys; print('%d.%d' % sys.version_info[:2])"]
+    done = subprocess.run(words, capture_output=True, text=True, check=False, timeout=60)
+    return done.stdout.strip() == version
 
 
 # What is no Python module.
 _TOOLS: dict[str, Callable[[], bool]] = {
     "nvrtc": _has_nvrtc,
     "nvdisasm": lambda: disassembler() is not None,
+    **{f"Python 3.{minor}": partial(_is_python, f"3.{minor}") for minor in range(10, 15)},
 }
 
 
