@@ -10,7 +10,7 @@ INSTALL = $(if $(shell command -v uv),uv pip install --quiet --python $(BIN)/pyt
 EXTRA := build/integration/venv
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard cmake/*) $(wildcard csrc/*/*)
 
-.PHONY: demo test run-tests native-tests integration optional-tests packages sanitize lint lint-pages venv bench clean
+.PHONY: demo test run-tests native-tests integration optional-tests packages sanitize lint lint-pages venv wheel bench clean
 
 demo: $(VENV)/.installed
 	rm -rf demo.gpuprof demo.html
@@ -41,7 +41,7 @@ optional-tests: $(EXTRA)/.ready
 	$(EXTRA)/bin/python -m pytest -m needs --require-optional --durations=5
 
 packages: $(EXTRA)/.ready
-	$(EXTRA)/bin/python -m pytest tests/integration --require-optional --durations=0 --durations-min=1
+	$(EXTRA)/bin/python -m pytest tests/integration --require-optional -o faulthandler_timeout=1800 --durations=0 --durations-min=1
 
 # The native tests under the address and thread sanitizers, on machines of any size.
 sanitize: venv
@@ -66,6 +66,10 @@ node_modules/.package-lock.json: package-lock.json
 # The figures of the README; needs an idle machine.
 bench: venv
 	$(BIN)/python benchmarks/overhead.py
+
+# For this Python and for systems with this C library or a newer one.
+wheel: $(VENV)/.tools
+	MAKEFLAGS= $(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
 
 venv: $(VENV)/.ready
 

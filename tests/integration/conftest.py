@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
@@ -13,12 +12,12 @@ from environments import (
     REPOSITORY,
     THIS_PYTHON,
     Environment,
+    Wheels,
     build_sdist,
     build_wheel,
     make_environment,
 )
 
-Wheels = Callable[[str], Path]
 OLDEST_PYTORCH = "2.4.1"
 ENVIRONMENTS = REPOSITORY / "build" / "integration"
 
@@ -48,16 +47,18 @@ def wheels(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Wheels:
     return wheel
 
 
+KINDS_OF_ENVIRONMENT = {
+    "oldest-torch": ("3.10", OLDEST_PYTORCH),
+    "tested-torch": (THIS_PYTHON, version("torch").partition("+")[0]),
+    "no-torch": (PYTHONS[-1], None),
+}
+
+
 @pytest.fixture(
     scope="session",
     params=[
-        pytest.param(
-            ("3.10", OLDEST_PYTORCH), marks=pytest.mark.needs("Python 3.10"), id="3.10-oldest-torch"
-        ),
-        pytest.param((THIS_PYTHON, version("torch").partition("+")[0]), id="this-python-tested-torch"),
-        pytest.param(
-            (PYTHONS[-1], None), marks=pytest.mark.needs(f"Python {PYTHONS[-1]}"), id="without-torch"
-        ),
+        pytest.param(kind, marks=pytest.mark.needs(f"Python {python}"))
+        for kind, (python, _) in KINDS_OF_ENVIRONMENT.items()
     ],
 )
 def environment(request: pytest.FixtureRequest, wheels: Wheels) -> Environment:
@@ -65,7 +66,7 @@ def environment(request: pytest.FixtureRequest, wheels: Wheels) -> Environment:
 
     It is kept in the build folder, since a PyTorch takes minutes to install; the wheel is replaced.
     """
-    python, pytorch = request.param
+    python, pytorch = KINDS_OF_ENVIRONMENT[request.param]
     environment = make_environment(python, pytorch, ENVIRONMENTS / f"python-{python}-torch-{pytorch}")
     environment.install("--force-reinstall", "--no-deps", wheels(python))
     environment.install(f"{wheels(python)}[{'bench,torch' if pytorch else 'bench'}]")

@@ -7,15 +7,17 @@ import os
 import subprocess
 import sys
 import tarfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from optional_tools import interpreter
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-# With the dependencies of the oldest supported PyTorch, which has its CUDA libraries in packages of their own.
+# An old PyTorch brings some gigabytes of CUDA libraries, where no index of CPU builds is configured.
 LONGEST_INSTALL_S = 1200
 LONGEST_PROGRAM_S = 300
+Wheels = Callable[[str], Path]
 THIS_PYTHON = f"3.{sys.version_info.minor}"
 # This one, and two others from the oldest to the newest.
 PYTHONS = tuple(dict.fromkeys((THIS_PYTHON, "3.10", "3.13", "3.12")))[:3]

@@ -40,10 +40,8 @@ MODULES = 57
 
 
 def test_all_that_it_depends_on_is_there_and_no_compiler(environment: Environment, tmp_path: Path) -> None:
-    path = environment.variables()["PATH"]
-    assert [shutil.which(name, path=path) for name in ("c++", "g++", "cc", "cmake", "ninja", "nvcc")] == [
-        None
-    ] * 6
+    tools = ("c++", "g++", "cc", "cmake", "ninja", "nvcc")
+    assert not [name for name in tools if shutil.which(name, path=environment.variables()["PATH"])]
     environment.run("-m", "pip", "check", cwd=tmp_path)
     where = environment.run("-c", "import gpuprof; print(gpuprof.__file__)", cwd=tmp_path)
     assert Path(where.strip()).is_relative_to(environment.folder)

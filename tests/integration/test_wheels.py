@@ -9,8 +9,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from conftest import Wheels
-from environments import PYTHONS, REPOSITORY, THIS_PYTHON, members, run
+from environments import PYTHONS, REPOSITORY, THIS_PYTHON, Wheels, members, run
 
 MOST_BYTES = 2_000_000
 SYSTEM_LIBRARIES = {
@@ -68,9 +67,7 @@ def test_nothing_of_pytorch_python_or_cuda_is_linked(python: str, wheels: Wheels
 
 def test_the_source_distribution_holds_what_a_build_and_its_tests_need(sdist: Path) -> None:
     found = members(sdist)
-    wanted = tracked(
-        "src", "csrc", "cmake", "examples", "docs", "benchmarks", "tests", "*.txt", "*.md", "*.toml"
-    )
+    wanted = tracked("src", "csrc", "cmake", "examples", "docs", "benchmarks", "tests", "*.md", "*.toml")
     golden = {name for name in wanted if name.startswith("tests/golden/")}
     assert wanted - golden <= found
     assert not {name for name in found if name.startswith(("tests/golden", "build", ".venv", "node_modules"))}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The marker `needs`: a test is skipped without its package, and fails where `make integration` requires it."""
+"""The marker `needs`: a test is skipped without its package, or fails where the package is required."""
 
 from __future__ import annotations
 
