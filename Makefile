@@ -7,9 +7,10 @@ BIN := $(VENV)/bin
 WORKERS ?= $(shell n=$$(( $$(getconf _NPROCESSORS_ONLN) + 1 )); echo $$(( n < 8 ? n : 8 )))
 # uv needs seconds where pip needs a minute.
 INSTALL = $(if $(shell command -v uv),uv pip install --quiet --python $(BIN)/python $(1) ||) $(BIN)/pip install --quiet $(1)
+EXTRA := build/integration/venv
 NATIVE := CMakeLists.txt pyproject.toml $(wildcard cmake/*) $(wildcard csrc/*/*)
 
-.PHONY: demo test run-tests native-tests sanitize lint lint-pages venv bench clean
+.PHONY: demo test run-tests native-tests integration optional-tests packages sanitize lint lint-pages venv wheel bench clean
 
 demo: $(VENV)/.installed
 	rm -rf demo.gpuprof demo.html
@@ -29,6 +30,18 @@ run-tests: venv
 native-tests: $(VENV)/.tools
 	PATH="$(abspath $(BIN)):$$PATH" cmake --preset default >/dev/null
 	MAKEFLAGS= $(BIN)/cmake --build build/default -- --quiet
+
+# What `make test` leaves out, as it takes downloads or minutes: the sanitizers, the tests of optional packages, and
+# wheels in clean environments. Packages are downloaded while the sanitized builds use the processors.
+integration:
+	$(MAKE) -j2 --output-sync=target sanitize optional-tests
+	$(MAKE) packages
+
+optional-tests: $(EXTRA)/.ready
+	$(EXTRA)/bin/python -m pytest -m needs --require-optional --durations=5
+
+packages: $(EXTRA)/.ready
+	$(EXTRA)/bin/python -m pytest tests/integration --require-optional -o faulthandler_timeout=1800 --durations=0 --durations-min=1
 
 # The native tests under the address and thread sanitizers, on machines of any size.
 sanitize: venv
@@ -54,6 +67,10 @@ node_modules/.package-lock.json: package-lock.json
 bench: venv
 	$(BIN)/python benchmarks/overhead.py
 
+# For this Python and for systems with this C library or a newer one.
+wheel: $(VENV)/.tools
+	MAKEFLAGS= $(BIN)/pip wheel --quiet --no-deps --no-build-isolation --wheel-dir dist .
+
 venv: $(VENV)/.ready
 
 $(VENV)/.tools:
@@ -69,6 +86,14 @@ $(VENV)/.installed: $(NATIVE) | $(VENV)/.tools
 $(VENV)/.ready: $(NATIVE) | $(VENV)/.tools
 	MAKEFLAGS= $(call INSTALL,--no-build-isolation --editable ".[dev]")
 	touch $@ $(VENV)/.installed
+
+# The optional packages, on top of those of $(VENV): its folder is one more that Python looks into.
+$(EXTRA)/.ready: $(VENV)/.ready
+	$(BIN)/python -m venv $(EXTRA)
+	$(BIN)/python -c 'import sysconfig; print("import site; site.addsitedir(%r)" % sysconfig.get_path("purelib"))' \
+	    > "$$($(EXTRA)/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/development.pth"
+	$(EXTRA)/bin/pip install --quiet "gpuprof-native[integration]"
+	touch $@
 
 clean:
 	rm -rf build dist node_modules demo.gpuprof demo.html

@@ -25,6 +25,7 @@ with contextlib.suppress(ImportError):
     hypothesis.settings.register_profile("gpuprof", derandomize=True, deadline=None)
     hypothesis.settings.load_profile("gpuprof")
 
+pytest_plugins = ["optional_tools"]
 LONGEST_PROGRAM_S = 60
 
 

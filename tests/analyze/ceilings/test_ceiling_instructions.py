@@ -5,19 +5,18 @@ disassembler: `pip install nvidia-cuda-nvrtc nvidia-cuda-nvdisasm`."""
 from __future__ import annotations
 
 import ctypes
-import importlib.util
 import re
-import shutil
 import subprocess
-import sys
 from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
+from optional_tools import disassembler
 
 from gpuprof.record.kernels import nvrtc_folders
 
+pytestmark = pytest.mark.needs("nvrtc", "nvdisasm")
 SOURCE = Path(__file__).resolve().parents[3] / "csrc" / "cuda" / "ceilings.cu"
 INSTRUCTION = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?:@!?\w+ )?([A-Z0-9_.]+)")
 CHAINS_TIMES_STEPS = 8 * 16
@@ -25,25 +24,9 @@ CHAINS_TIMES_STEPS = 8 * 16
 
 def compiler() -> ctypes.CDLL:
     paths = [path for folder in nvrtc_folders() for path in sorted(folder.glob("libnvrtc.so.1?"))]
-    if not paths:
-        pytest.skip("no libnvrtc.so: pip install nvidia-cuda-nvrtc")
     for builtins in paths[-1].parent.glob("libnvrtc-builtins.so.*"):
         ctypes.CDLL(str(builtins))
     return ctypes.CDLL(str(paths[-1]))
-
-
-def disassembler() -> str:
-    """Return nvdisasm of the toolkit, of NVIDIA's wheel, or the one that Triton brings."""
-    folders = [Path(entry, "nvidia", version, "bin") for entry in sys.path for version in ("cu13", "cu12")]
-    triton = importlib.util.find_spec("triton")
-    if triton is not None and triton.origin is not None:
-        folders.append(Path(triton.origin).parent / "backends" / "nvidia" / "bin")
-    found = shutil.which("nvdisasm") or next(
-        (str(folder / "nvdisasm") for folder in folders if (folder / "nvdisasm").is_file()), None
-    )
-    if found is None:
-        pytest.skip("no nvdisasm: pip install nvidia-cuda-nvdisasm")
-    return found
 
 
 def machine_code(architecture: str) -> bytes:
@@ -65,9 +48,10 @@ def instructions(architecture: str, folder: Path) -> dict[str, Counter[str]]:
     """Return how often each kernel has each instruction."""
     image = folder / f"{architecture}.cubin"
     image.write_bytes(machine_code(architecture))
-    text = subprocess.run(
-        [disassembler(), "-c", str(image)], capture_output=True, text=True, timeout=60, check=True
-    ).stdout
+    tool = disassembler()
+    assert tool is not None
+    command = [tool, "-c", str(image)]
+    text = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
     kernels = re.split(r"^\.text\.(\w+):", text, flags=re.MULTILINE)
     return {
         name: Counter(INSTRUCTION.findall(body))

@@ -84,8 +84,10 @@ def test_batch_sizes_change_no_synthetic_sample() -> None:
     assert not np.array_equal(whole, open_dataset("synthetic", samples=9, seed=4).rows(0, 9, shape))
 
 
+@pytest.mark.needs("PIL")
 def test_folders_of_images_have_a_fixed_order_and_labels(tmp_path: Path) -> None:
-    image = pytest.importorskip("PIL.Image")
+    from PIL import Image as image
+
     for name, shade in (("dog", 200), ("cat", 20)):
         (tmp_path / name).mkdir()
         for number in range(3):

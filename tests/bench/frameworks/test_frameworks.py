@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,11 +17,6 @@ from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 
 torch = pytest.importorskip("torch")
 MODELS = Path(__file__).parents[2] / "support" / "bench_models.py"
-
-
-def needs(*modules: str) -> Any:
-    missing = [name for name in modules if importlib.util.find_spec(name) is None]
-    return pytest.mark.skipif(bool(missing), reason=f"{', '.join(missing)} not installed: bench-frameworks")
 
 
 def answers(system: Any, batch_size: int) -> Any:
@@ -44,7 +38,7 @@ def spec_of(factory: str = "network", **more: Any) -> SystemSpec:
         "pytorch",
         "torchscript",
         "torch-export",
-        pytest.param("onnxruntime", marks=needs("onnxruntime", "onnx", "onnxscript")),
+        pytest.param("onnxruntime", marks=pytest.mark.needs("onnxruntime", "onnx", "onnxscript")),
     ],
 )
 def test_each_form_of_a_module_answers_as_the_module_does(framework: str) -> None:
@@ -180,7 +174,7 @@ def test_own_networks_have_the_published_sizes() -> None:
     assert counts == {"resnet50": 25_557_032, "vit_b_16": 86_567_656}
 
 
-@needs("jax", "flax")
+@pytest.mark.needs("jax", "flax")
 def test_flax_networks_have_them_too() -> None:
     import jax
 
@@ -194,7 +188,7 @@ def test_flax_networks_have_them_too() -> None:
     assert counts == {"resnet50": 25_557_032, "vit_b_16": 86_567_656}
 
 
-@needs("jax")
+@pytest.mark.needs("jax")
 def test_a_function_in_jax_is_compiled_ahead_and_waited_for() -> None:
     system = wrap_model(lambda batch: batch @ batch.T, SystemSpec("product", "jax", input_shape=(4,)))
     system.load()
@@ -206,7 +200,7 @@ def test_a_function_in_jax_is_compiled_ahead_and_waited_for() -> None:
     assert system._outstanding == []
 
 
-@needs("jax", "flax")
+@pytest.mark.needs("jax", "flax")
 def test_flax_modules_take_channels_last() -> None:
     from flax import linen
 
@@ -226,7 +220,7 @@ def build_named(name: str) -> Any:
     return build_flax(name)
 
 
-@needs("onnxruntime", "onnx", "onnxscript")
+@pytest.mark.needs("onnxruntime", "onnx", "onnxscript")
 def test_an_onnx_file_tells_shape_and_type(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx_file(path, dtype="float16")

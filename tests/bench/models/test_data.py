@@ -62,7 +62,8 @@ def test_what_the_caller_hands_over() -> None:
 
 @pytest.fixture
 def images(tmp_path: Path) -> Path:
-    image = pytest.importorskip("PIL.Image", reason="Pillow is not installed: bench-data")
+    from PIL import Image as image
+
     for name, color in (("cat", (255, 0, 0)), ("dog", (0, 0, 255))):
         (tmp_path / name).mkdir()
         image.new("RGB", (9, 7), color).save(tmp_path / name / "one.png")
@@ -70,6 +71,7 @@ def images(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.needs("PIL")
 @pytest.mark.parametrize(("shape", "axis"), [((3, 8, 6), 0), ((8, 6, 3), 2)])
 def test_images_in_class_folders(images: Path, shape: tuple[int, ...], axis: int) -> None:
     dataset = open_dataset(str(images))
@@ -83,6 +85,7 @@ def test_images_in_class_folders(images: Path, shape: tuple[int, ...], axis: int
     assert all(np.array_equal(each[2], each[0]) for each in orders)
 
 
+@pytest.mark.needs("PIL")
 def test_images_that_are_none(images: Path) -> None:
     (images / "cat" / "one.png").write_bytes(b"no image")
     with pytest.raises(BenchmarkError, match=r"one\.png: no image that can be read"):

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,6 @@ torch = pytest.importorskip("torch")
 from torch import nn  # noqa: E402
 
 MODELS = Path(__file__).parents[2] / "support" / "bench_models.py"
-HAS_ONNX = all(importlib.util.find_spec(name) for name in ("onnx", "onnxruntime", "onnxscript"))
 
 
 @pytest.fixture(autouse=True)
@@ -228,7 +226,7 @@ def test_quantized_modules_go_through_the_other_forms_of_pytorch(monkeypatch: py
         assert system.describe().details["quantized_layers"] == "2 of 2"
 
 
-@pytest.mark.skipif(not HAS_ONNX, reason="onnx, onnxruntime, onnxscript not installed: bench-frameworks")
+@pytest.mark.needs("onnx", "onnxruntime", "onnxscript")
 def test_onnx_recipes_export_and_quantize() -> None:
     found = {}
     for recipe in ("onnx", "onnx-int8:16", "pruned"):

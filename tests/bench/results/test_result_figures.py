@@ -113,8 +113,8 @@ def test_no_result_file_is_overwritten(tmp_path: Path) -> None:
     assert len(list(tmp_path.iterdir())) == 2
 
 
+@pytest.mark.needs("pandas")
 def test_results_as_a_data_frame(tmp_path: Path) -> None:
-    pytest.importorskip("pandas", reason="pandas is not installed: bench-data")
     for _ in range(2):
         text = to_csv([row_of(batch_of([1.0] * 10), STAMP)])
         ResultFiles(tmp_path, ("csv",), NOON).write({"csv": text})

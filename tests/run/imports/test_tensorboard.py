@@ -110,11 +110,9 @@ def test_layers_are_modules_inside_one_another(trace: Path) -> None:
     assert len({each["args"]["Python module id"] for each in inner}) == 1
 
 
+@pytest.mark.needs("torch_tb_profiler")
 @pytest.mark.filterwarnings("ignore")  # of the plugin and of pandas
 def test_the_plugin_reads_it(trace: Path, tmp_path: Path) -> None:
-    pytest.importorskip(
-        "torch_tb_profiler", reason="torch-tb-profiler is not installed (pip install it to try)"
-    )
     from torch_tb_profiler.profiler.data import RunProfileData
     from torch_tb_profiler.profiler.module_op import aggegate_module_view
 
