@@ -487,7 +487,11 @@ def test_the_command_on_this_machine_prints_json_and_fitting_exit_code() -> None
             0,
             "gpuprof can record here, except for the problems above.",
         ),
-        ([Check("core", "problem", "broken", required=True)], 1, "gpuprof cannot record here: fix the problems above."),
+        (
+            [Check("core", "problem", "broken", required=True)],
+            1,
+            "gpuprof cannot record here: fix the problems above.",
+        ),
     ],
 )
 def test_the_last_line_is_the_verdict(

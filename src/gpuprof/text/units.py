@@ -9,7 +9,7 @@ _BYTE_UNITS = ("B", "kB", "MB", "GB", "TB", "PB")
 
 
 def format_duration(duration_ns: float | None) -> str:
-    """Return nanoseconds with three significant digits and the unit that suits them; None is `-`."""
+    """Return nanoseconds with three significant digits and a suitable unit; None is `-`."""
     if duration_ns is None:
         return "-"
     for size, unit in _TIME_UNITS:
@@ -29,7 +29,7 @@ def format_bytes(size_bytes: float) -> str:
 
 
 def format_count(count: int) -> str:
-    """Return a whole number with its thousands apart."""
+    """Return an integer with thousands separators."""
     return f"{count:,}"
 
 

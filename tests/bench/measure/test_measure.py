@@ -195,7 +195,7 @@ def test_a_call_that_raises_keeps_what_was_measured() -> None:
     assert len(found.enqueue_ns) == 50
     assert found.failure is not None
     assert "ValueError: too" in found.failure
-    assert "test_bench_measure.py:" in found.failure
+    assert "test_measure.py:" in found.failure
     assert "\n" not in found.failure
     assert gc.isenabled()
 

@@ -236,7 +236,7 @@ def _figure_lines(result: Result) -> Iterator[str]:
     parts += [
         f"min {_seconds(figures.minimum)}",
         f"max {_seconds(figures.maximum)}",
-        f"spread {figures.spread:.1%}",
+        f"spread {figures.relative_iqr:.1%}",
     ]
     yield "  ".join(parts)
     rate = f"{result.calls_per_s:,.4g} calls/s, one after the other"
