@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The errors that gpuprof raises for a user's mistake or a machine's limit.
+"""The errors that gpuprof raises for wrong input or a limit of the machine.
 
-A message is one line: what happened, where, and the mend. The command line prints it and exits
-with 2; it never shows a traceback for one of these.
+An error is one line: what happened, where, and a hint. The command line prints it without a traceback and
+exits with 2.
 """
 
 from __future__ import annotations
@@ -11,7 +11,12 @@ from typing import Any
 
 
 class GpuprofError(Exception):
-    """Base of every error that gpuprof raises on purpose."""
+    """Base of all errors of gpuprof: `message` is what happened and where, `hint` what to do."""
+
+    def __init__(self, message: str = "", *, hint: str = "") -> None:
+        super().__init__(f"{message}; hint: {hint}" if hint else message)
+        self.message = message
+        self.hint = hint
 
 
 class RecordingError(GpuprofError):
@@ -19,38 +24,38 @@ class RecordingError(GpuprofError):
 
 
 class RunError(GpuprofError):
-    """A run folder is missing, damaged, of an unknown format, or lacks what was asked of it."""
+    """A run folder is missing, damaged, of an unknown format, or lacks the requested data."""
 
 
 class NotRecordedError(RunError):
-    """A program ran without being recorded, which its standard error told before it began."""
+    """A program ran without a recording; standard error reported it before the program started."""
 
 
 class NothingRecordedError(RunError):
-    """A program failed before anything of it was recorded, so its run is not kept."""
+    """A program failed before anything was recorded, so its run was removed."""
 
 
 class UnavailableError(GpuprofError):
-    """Something optional (a package, a device, a permission) is needed here and is not at hand."""
+    """An optional package, device or permission is required but unavailable."""
 
 
 class WorkError(GpuprofError):
-    """Work could not be counted: the model failed, or what was handed over cannot be run.
+    """Work could not be counted: the model failed, or the arguments cannot be run.
 
-    `work` is what was counted until then, None where nothing ran.
+    `work` is the work counted before the failure, or None.
     """
 
-    def __init__(self, message: str, work: Any = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, work: Any = None, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
         self.work = work
 
 
 class BenchmarkError(GpuprofError):
-    """A benchmark could not be made or was cut short.
+    """A benchmark failed or was interrupted.
 
-    `result` is what was measured until then (`gpuprof.bench.results.result.Result`), None where nothing was.
+    `result` contains the samples before the failure (`gpuprof.bench.results.result.Result`), or is None.
     """
 
-    def __init__(self, message: str, result: Any = None) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, result: Any = None, *, hint: str = "") -> None:
+        super().__init__(message, hint=hint)
         self.result = result

@@ -206,7 +206,7 @@ def test_ctrl_c_keeps_and_prints_what_there_is(
 
 def test_json_has_all_figures(play: Callable[..., Played], capsys: pytest.CaptureFixture[str]) -> None:
     play()
-    assert execute(["doctor", "--aa", "--aa-campaigns", "4", "--json"]) == 0
+    assert execute(["doctor", "--aa", "--aa-comparisons", "4", "--json"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["campaigns"], told["called_different"]["total"]) == (4, 4)
     assert told["variation_between_launches"] == pytest.approx(0.01, rel=0.5)
@@ -228,10 +228,10 @@ def test_launches_that_all_fail_are_one_line(
     "arguments",
     [
         ["--aa-seconds", "5"],
-        ["--aa-campaigns", "2"],
-        ["--aa", "--aa-seconds", "5", "--aa-campaigns", "2"],
+        ["--aa-comparisons", "2"],
+        ["--aa", "--aa-seconds", "5", "--aa-comparisons", "2"],
         ["--aa", "--aa-seconds", "nan"],
-        ["--aa", "--aa-campaigns", "0"],
+        ["--aa", "--aa-comparisons", "0"],
         ["--aa", "--ceilings"],
     ],
 )

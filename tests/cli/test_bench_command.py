@@ -126,7 +126,7 @@ def test_bad_input_is_one_line_and_exit_code_2(bench: Any, tmp_path: Path, model
         (["--batch-sizes", "one"], "--batch-sizes"),
         (["--slo", "p42<1ms"], "--slo 'p42<1ms' is no target"),
         (["--memory-budget", "lots"], "'lots' is no size"),
-        (["--format", "xml"], "'xml' is no format"),
+        (["--format", "xml"], "'xml' is not a format"),
         (["--device", "gpu"], "'gpu' is not one of"),
         (["--dtype", "float4"], "'float4' is not one of"),
         (["--data", "nowhere"], "--data nowhere: no folder of images and no .npz file"),

@@ -19,7 +19,7 @@ import pytest
 
 from gpuprof import doctor
 from gpuprof.cli.main import execute
-from gpuprof.doctor import Check, asked, examine, extras, frameworks, host, is_broken, nvidia, probes
+from gpuprof.doctor import Check, examine, extras, frameworks, host, is_broken, machine_facts, nvidia, probes
 from gpuprof.doctor.check import version_numbers
 
 TORCH = {"version": "2.13.0+cpu", "cuda": None, "hip": None, "itt": True, "file": "torch/__init__.py"}
@@ -58,13 +58,13 @@ class Machine:
             ),
         )
         patch.setattr(importlib.metadata, "version", self.version)
-        patch.setattr(asked, "native", lambda: self.native)
+        patch.setattr(machine_facts, "native", lambda: self.native)
         patch.setattr(frameworks.platform, "machine", lambda: "x86_64")
         patch.delitem(sys.modules, "torch", raising=False)
         patch.delenv("INTEL_LIBITTNOTIFY64", raising=False)
         patch.delenv("NVTX_INJECTION64_PATH", raising=False)
-        self.answers(torch=TORCH, driver=NO_DRIVER, nvml=NO_NVML, cupti={"error": "asked without a driver"})
-        self.answers(nvrtc={"error": "asked without a GPU"})
+        self.answers(torch=TORCH, driver=NO_DRIVER, nvml=NO_NVML, cupti={"error": "called without a driver"})
+        self.answers(nvrtc={"error": "called without a GPU"})
 
     def version(self, name: str) -> str:
         if name not in self.versions:
@@ -72,14 +72,14 @@ class Machine:
         return self.versions[name]
 
     def answers(self, **probes: Any) -> None:
-        """Let the child processes that are asked answer so."""
+        """Let the probes return these facts."""
         for name, answer in probes.items():
 
             def ask(answer: Any = answer) -> Any:
                 return answer
 
             ask.cache_clear = lambda: None  # type: ignore[attr-defined]
-            self.patch.setattr(asked, name, ask)
+            self.patch.setattr(machine_facts, name, ask)
 
     def check(self, name: str) -> Check:
         found = [check for check in examine() if check.name == name]
@@ -111,7 +111,7 @@ def test_a_machine_where_all_works_is_not_broken(machine: Machine) -> None:
     ):
         assert name in names
     assert {check.status for check in checks} <= {"ok", "missing", "problem", "info"}
-    assert all("\n" not in check.detail + check.mend for check in checks)
+    assert all("\n" not in check.detail + check.hint for check in checks)
 
 
 def test_no_line_tells_anyone_to_install_the_namesake(machine: Machine) -> None:
@@ -120,7 +120,7 @@ def test_no_line_tells_anyone_to_install_the_namesake(machine: Machine) -> None:
     machine.answers(torch=None)
     del machine.native.build_info
     for check in examine():
-        assert "pip install gpuprof" not in check.detail + check.mend
+        assert "pip install gpuprof" not in check.detail + check.hint
 
 
 def test_the_namesake_is_found_out(machine: Machine) -> None:
@@ -129,18 +129,18 @@ def test_the_namesake_is_found_out(machine: Machine) -> None:
     assert is_broken(check)
     assert "unrelated" in check.detail
     assert "gpuprof-native" in check.detail
-    assert check.mend.startswith("pip uninstall gpuprof")
+    assert check.hint.startswith("pip uninstall gpuprof")
 
 
 def test_without_the_native_core_nothing_goes(machine: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
     def missing() -> Any:
         raise ImportError("libstdc++.so.6: version `GLIBCXX_3.4.32' not found")
 
-    monkeypatch.setattr(asked, "native", missing)
+    monkeypatch.setattr(machine_facts, "native", missing)
     check = machine.check("native core")
     assert is_broken(check)
     assert "GLIBCXX" in check.detail
-    assert "pip install" in check.mend
+    assert "pip install" in check.hint
 
 
 @pytest.mark.parametrize(
@@ -169,7 +169,7 @@ def test_torch(machine: Machine, answer: Any, status: str, word: str) -> None:
     check = machine.check("torch")
     assert check.status == status
     assert word in check.detail
-    assert bool(check.mend) == (status != "ok")
+    assert bool(check.hint) == (status != "ok")
     assert not is_broken(check)
 
 
@@ -178,7 +178,7 @@ def test_itt_of_another_tool(machine: Machine) -> None:
     check = machine.check("ITT")
     assert check.status == "problem"
     assert "vtune" in check.detail
-    assert "unset INTEL_LIBITTNOTIFY64" in check.mend
+    assert "unset INTEL_LIBITTNOTIFY64" in check.hint
 
 
 def test_itt_of_ours(machine: Machine) -> None:
@@ -190,7 +190,7 @@ def test_itt_where_torch_came_first(machine: Machine) -> None:
     machine.patch.setitem(sys.modules, "torch", types.ModuleType("torch"))
     check = machine.check("ITT")
     assert check.status == "problem"
-    assert "import gpuprof before torch" in check.mend
+    assert "import gpuprof before torch" in check.hint
 
 
 def test_itt_where_torch_has_loaded_ours(machine: Machine) -> None:
@@ -227,7 +227,7 @@ def test_nvtx_with_nobody_attached(machine: Machine) -> None:
     assert "package nvtx not installed" in machine.check("NVTX").detail
     machine.patch.setenv("NVTX_INJECTION64_PATH", "")
     assert "set and empty" in machine.check("NVTX").detail
-    assert "unset NVTX_INJECTION64_PATH" in machine.check("NVTX").mend
+    assert "unset NVTX_INJECTION64_PATH" in machine.check("NVTX").hint
     machine.patch.delenv("NVTX_INJECTION64_PATH")
     machine.absent.add("gpuprof._native")
     assert machine.check("NVTX").status == "info"
@@ -256,7 +256,7 @@ def test_a_gpu_is_named_and_nothing_is_claimed_of_it(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "words", "mend"),
+    ("answer", "status", "words", "hint"),
     [
         (NO_NVML, "missing", "libnvidia-ml.so.1", "driver"),
         ({"package": False}, "missing", "nvidia-ml-py is not installed", "pip install"),
@@ -266,13 +266,13 @@ def test_a_gpu_is_named_and_nothing_is_claimed_of_it(machine: Machine) -> None:
         ({"driver": "570.1", "devices": []}, "ok", "no device", ""),
     ],
 )
-def test_nvml(machine: Machine, answer: dict[str, Any], status: str, words: str, mend: str) -> None:
+def test_nvml(machine: Machine, answer: dict[str, Any], status: str, words: str, hint: str) -> None:
     machine.answers(nvml=answer)
     check = machine.check("NVML")
     assert (check.status, is_broken(check)) == (status, False)
     assert words in check.detail
-    assert mend in check.mend
-    assert bool(mend) == bool(check.mend)
+    assert hint in check.hint
+    assert bool(hint) == bool(check.hint)
 
 
 def test_cupti_is_found_in_a_wheel_and_not_loaded(machine: Machine, tmp_path: Path) -> None:
@@ -293,12 +293,12 @@ DRIVER = {"init": 0, "version": 13000, "devices": []}
 def test_cupti_that_can_be_loaded_is_told_with_its_version(machine: Machine) -> None:
     machine.answers(driver=DRIVER, cupti={"reason": "", "path": "/lib/libcupti.so.13", "version": "13.0"})
     check = machine.check("CUPTI")
-    assert (check.status, check.mend) == ("ok", "")
+    assert (check.status, check.hint) == ("ok", "")
     assert check.detail.startswith("13.0 at /lib/libcupti.so.13")
 
 
 @pytest.mark.parametrize(
-    ("answer", "mend"),
+    ("answer", "hint"),
     [
         ({"reason": "/x/libcupti.so.13 is of version 15: update gpuprof", "version": ""}, "update gpuprof"),
         ({"error": "exit code -11: no message"}, "no message"),
@@ -306,13 +306,13 @@ def test_cupti_that_can_be_loaded_is_told_with_its_version(machine: Machine) -> 
     ],
 )
 def test_cupti_that_cannot_be_loaded_has_a_reason(
-    machine: Machine, answer: dict[str, str], mend: str
+    machine: Machine, answer: dict[str, str], hint: str
 ) -> None:
     machine.answers(driver=DRIVER, cupti=answer)
     check = machine.check("CUPTI")
     assert check.status in ("problem", "missing")
     assert "GPU records are off" in check.detail
-    assert check.mend == mend
+    assert check.hint == hint
 
 
 CUPTI = {"reason": "", "path": "/lib/libcupti.so.13", "version": "13.0", "no_counters": ""}
@@ -320,30 +320,30 @@ TOO_OLD = "/lib/libcupti.so.12 has no cuptiRangeProfilerEnable: counters need CU
 
 
 @pytest.mark.parametrize(
-    ("driver", "cupti", "restricted", "status", "told"),
+    ("driver", "cupti", "restricted", "status", "detail"),
     [
-        (NO_DRIVER, CUPTI, None, "info", "none: they need a GPU"),
-        (DRIVER, CUPTI, False, "ok", "this process may"),
-        (DRIVER, CUPTI, None, "ok", "does not say who may"),
-        (DRIVER, CUPTI, True, "missing", "for administrators only"),
+        (NO_DRIVER, CUPTI, None, "info", "they need a GPU"),
+        (DRIVER, CUPTI, False, "ok", "has permission"),
+        (DRIVER, CUPTI, None, "ok", "permission unknown"),
+        (DRIVER, CUPTI, True, "missing", "restricted to administrators"),
         (DRIVER, {**CUPTI, "no_counters": TOO_OLD}, False, "missing", "has no cuptiRangeProfilerEnable"),
-        (DRIVER, {"error": "exit code -11: no message"}, False, "missing", "none: exit code -11"),
+        (DRIVER, {"error": "exit code -11: no message"}, False, "missing", "exit code -11"),
     ],
 )
-def test_whether_counters_can_be_had(
+def test_whether_counters_are_available(
     machine: Machine,
     driver: dict[str, Any],
     cupti: dict[str, Any],
     restricted: bool | None,
     status: str,
-    told: str,
+    detail: str,
 ) -> None:
     machine.answers(driver=driver, cupti=cupti)
     machine.patch.setattr(nvidia, "counters_are_restricted", lambda: restricted)
     check = machine.check("GPU counters")
     assert check.status == status
-    assert told in check.detail
-    assert ("NVreg_RestrictProfilingToAdminUsers=0" in check.mend) == (restricted is True)
+    assert detail in check.detail
+    assert ("NVreg_RestrictProfilingToAdminUsers=0" in check.hint) == (restricted is True)
 
 
 @pytest.mark.parametrize(
@@ -377,12 +377,12 @@ def test_nvrtc_is_told_where_there_is_a_gpu(machine: Machine) -> None:
     assert machine.check("NVRTC").detail.startswith("13.0 at /lib/libnvrtc.so.13")
 
 
-def test_without_nvrtc_ceilings_are_worked_out(machine: Machine) -> None:
+def test_without_nvrtc_ceilings_are_calculated(machine: Machine) -> None:
     reason = "no libnvrtc.so was found: pip install nvidia-cuda-nvrtc"
     machine.answers(driver=ONE_GPU, nvrtc={"reason": reason, "path": "", "version": "0.0"})
     check = machine.check("NVRTC")
-    assert (check.status, check.mend) == ("missing", "pip install nvidia-cuda-nvrtc")
-    assert "worked out from clocks" in check.detail
+    assert (check.status, check.hint) == ("missing", "pip install nvidia-cuda-nvrtc")
+    assert "calculated from clocks" in check.detail
 
 
 def test_a_folder_that_cannot_be_written_is_a_problem_with_a_mend(
@@ -395,7 +395,7 @@ def test_a_folder_that_cannot_be_written_is_a_problem_with_a_mend(
     check = machine.check("current folder")
     assert check.status == "problem"
     assert "No space left on device" in check.detail
-    assert "--out" in check.mend
+    assert "--out" in check.hint
 
 
 def test_a_current_folder_that_is_gone(tmp_path: Path) -> None:
@@ -442,7 +442,7 @@ def test_a_probe_that_dies_or_hangs_is_an_answer(monkeypatch: pytest.MonkeyPatch
     assert probes.probe("raise ValueError('no\\nway')")["error"] == "exit code 1: way"
     assert probes.probe("import os; os._exit(7)")["error"] == "exit code 7: no message"
     monkeypatch.setattr(probes, "PROBE_TIMEOUT_S", 0.2)
-    assert "no answer" in probes.probe("import threading; threading.Event().wait()")["error"]
+    assert "no response" in probes.probe("import threading; threading.Event().wait()")["error"]
 
 
 def test_the_probes_answer_on_this_machine() -> None:
@@ -481,16 +481,20 @@ def test_the_command_on_this_machine_prints_json_and_fitting_exit_code() -> None
     ("checks", "code", "verdict"),
     [
         ([], 0, "gpuprof can record here."),
-        ([Check("folder", "problem", "full")], 0, "gpuprof can record, but for the problem above."),
+        ([Check("folder", "problem", "full")], 0, "gpuprof can record here, except for the problem above."),
         (
             [Check(name, "problem", "full") for name in "ab"],
             0,
-            "gpuprof can record, but for the problems above.",
+            "gpuprof can record here, except for the problems above.",
         ),
-        ([Check("core", "problem", "broken", required=True)], 1, "gpuprof cannot work here as it is."),
+        (
+            [Check("core", "problem", "broken", required=True)],
+            1,
+            "gpuprof cannot record here: fix the problems above.",
+        ),
     ],
 )
-def test_the_last_line_is_what_the_others_say(
+def test_the_last_line_is_the_verdict(
     checks: list[Check],
     code: int,
     verdict: str,
@@ -509,7 +513,7 @@ def test_an_extra_that_is_there_has_versions(machine: Machine) -> None:
     machine.versions |= {"jinja2": "3.1.4", "plotly": "6.0"}
     machine.present |= {"jinja2", "plotly"}
     check = machine.check("extra report")
-    assert (check.status, check.mend) == ("ok", "")
+    assert (check.status, check.hint) == ("ok", "")
     assert "jinja2 3.1.4, plotly 6.0" in check.detail
 
 
@@ -519,8 +523,8 @@ def test_an_extra_that_lacks_a_package_names_it_and_itself(machine: Machine) -> 
     machine.absent |= {"plotly"}
     check = machine.check("extra report")
     assert check.status == "missing"
-    assert check.detail == "plotly not installed: needed for HTML and PDF of gpuprof compare"
-    assert check.mend == "pip install 'gpuprof-native[report]'"
+    assert check.detail == "plotly not installed, needed for HTML and PDF of gpuprof compare"
+    assert check.hint == "pip install 'gpuprof-native[report]'"
     assert not is_broken(check)
 
 
@@ -537,4 +541,4 @@ def test_a_browser_for_pdf(machine: Machine, program: str, status: str) -> None:
     machine.patch.setenv("GPUPROF_CHROMIUM", program or "/nowhere/chromium")
     check = machine.check("Chromium")
     assert check.status == status
-    assert ("print" in check.mend) == (status == "missing")
+    assert ("print" in check.hint) == (status == "missing")

@@ -162,4 +162,4 @@ def test_a_fresh_measurement_has_no_drift(cached: dict[str, Any], capsys: pytest
 
 def test_refresh_alone_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["doctor", "--refresh"]) == 2
-    assert "--refresh goes with --ceilings" in capsys.readouterr().err
+    assert "--refresh needs --ceilings" in capsys.readouterr().err

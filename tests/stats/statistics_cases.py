@@ -34,12 +34,12 @@ from gpuprof.stats.ratio_test import (
     cliffs_delta,
     compare,
     compare_many,
-    files_to_settle,
     hedges_g,
     launches_needed,
-    launches_to_settle,
     log_ratio,
-    margin_to_settle,
+    required_files,
+    required_margin,
+    required_runs,
     smallest_change,
 )
 from gpuprof.stats.significance import (
@@ -77,8 +77,9 @@ def _pooled(launches: list[list[float]], shares: list[float] | None, quantile: f
 
 
 def _compare(old: list[float], new: list[float], margin: float) -> Any:
-    # Its bootstrap interval depends on the numbers that are drawn, and has cases of its own.
-    return dataclasses.replace(compare(old, new, margin=margin), ratio_of_medians=(None, 0.0, None))
+    # The bootstrap interval depends on random numbers, and has separate cases. The reason is a text.
+    found = compare(old, new, margin=margin)
+    return dataclasses.replace(found, ratio_of_medians=(None, 0.0, None), reason="")
 
 
 def _compare_many(metrics: Mapping[str, Any], margin: float) -> Any:
@@ -107,10 +108,10 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "cliffs_delta": lambda old, new: cliffs_delta(array(old), array(new)),
     "bootstrap_ratio": lambda old, new: bootstrap_ratio(array(old), array(new)),
     "launches_needed": lambda *words: launches_needed(*words[:2], margin=words[2]),
-    "launches_to_settle": launches_to_settle,
+    "required_runs": required_runs,
     "smallest_change": smallest_change,
-    "files_to_settle": files_to_settle,
-    "margin_to_settle": margin_to_settle,
+    "required_files": required_files,
+    "required_margin": required_margin,
     "levels": _levels,
     "find_change_points": find_change_points,
     "mcnemar": mcnemar,

@@ -186,7 +186,7 @@ def test_summary() -> None:
     assert (figures.count, figures.mean, figures.minimum, figures.maximum) == (4, 4.0, 1.0, 10.0)
     assert (figures.median, figures.first_quartile, figures.third_quartile) == (2.5, 1.75, 4.75)
     assert figures.std == pytest.approx(math.sqrt(50 / 3))
-    assert figures.spread == pytest.approx(3.0 / 2.5)
+    assert figures.relative_iqr == pytest.approx(3.0 / 2.5)
     assert summarize(np.zeros(0)) is None
     alone = summarize(np.array([2.0]))
     assert alone is not None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from gpuprof.bench.workers.schedule import RunEvent
 
 EXIT_MISSED, EXIT_INCONCLUSIVE = 1, 3
-UNTIL_MEMORY_ENDS = tuple(1 << power for power in range(11))
+UNTIL_OUT_OF_MEMORY = tuple(1 << power for power in range(11))
 LAUNCHES = 3
 
 
@@ -36,13 +36,13 @@ def _formats(_context: click.Context, _parameter: click.Parameter, value: str) -
     words = tuple(word.strip() for word in value.split(","))
     wrong = [word for word in words if word not in ("csv", "json", "md")]
     if wrong:
-        raise click.BadParameter(f"{wrong[0]!r} is no format: take csv, json, md.")
+        raise click.BadParameter(f"{wrong[0]!r} is not a format; hint: use csv, json, md.")
     return words
 
 
 @dataclass(frozen=True, kw_only=True)
 class BenchOptions(MeasuringOptions):
-    """What `gpuprof bench` was asked for."""
+    """The options of `gpuprof bench`."""
 
     model: str
     recipe: str | None
@@ -53,7 +53,7 @@ class BenchOptions(MeasuringOptions):
     as_json: bool
 
     def request(self) -> Request:
-        """Return the request. Raises GpuprofError for what cannot work; no process is started."""
+        """Return the request. Raises GpuprofError for invalid options; no process is started."""
         from gpuprof.bench.benchmark_run import Request
         from gpuprof.bench.config import JobSettings
         from gpuprof.bench.frameworks import with_recipe
@@ -64,7 +64,7 @@ class BenchOptions(MeasuringOptions):
             spec = with_recipe(spec, self.recipe)
         if target is not None and target.share is not None:
             measuring = dataclasses.replace(measuring, quantile=target.share)
-        sizes = tuple(dict.fromkeys(self.batch_sizes or UNTIL_MEMORY_ENDS))
+        sizes = tuple(dict.fromkeys(self.batch_sizes or UNTIL_OUT_OF_MEMORY))
         request = Request(
             spec=spec,
             job=JobSettings(sizes, measuring, self.budget_bytes()),
@@ -82,20 +82,38 @@ class BenchOptions(MeasuringOptions):
 @click.command("bench", short_help="Measure latency, throughput, memory and energy of a model.")
 @click.argument("model", metavar="MODEL")
 @measuring_options(launches=LAUNCHES)
-@click.option("--recipe", metavar="NAME", help="Apply a recipe: bf16, compile, int8-dynamic, pruned:0.5, ...")
 @click.option(
-    "--output-dir", default="results/raw", show_default=True, metavar="DIR", help="Write result files to DIR."
+    "--recipe",
+    metavar="NAME",
+    help="Apply a recipe: bf16, compile, int8-dynamic, pruned:0.5, ... Default: none.",
 )
 @click.option(
-    "--format", "formats", default="csv,json,md", callback=_formats, show_default=True, help="Which files."
+    "--output-dir",
+    default="results/raw",
+    show_default=True,
+    metavar="DIR",
+    help="Write the result files to DIR.",
 )
 @click.option(
-    "--find-max-batch", is_flag=True, help="Search the largest batch size under --slo and in memory."
+    "--format",
+    "formats",
+    default="csv,json,md",
+    callback=_formats,
+    show_default=True,
+    help="Write these formats.",
 )
-@click.option("--startup", is_flag=True, help="Measure a cold and a warm start too, in two more processes.")
+@click.option(
+    "--find-max-batch",
+    is_flag=True,
+    help="Find the largest batch size that meets --slo and fits into memory.",
+)
+@click.option("--startup", is_flag=True, help="Also measure a cold and a warm start, in two more processes.")
 @typed(BenchOptions)
 def bench(options: BenchOptions) -> None:
-    """Measure MODEL: a name (resnet50, vit_b_16), file.py:factory, or a file (.pt2, .pt, .onnx, .engine)."""
+    """Measure latency, throughput, memory and energy of MODEL for each batch size.
+
+    MODEL is a name (resnet50, vit_b_16), file.py:factory, or a file (.pt2, .pt, .onnx, .engine).
+    """
     from gpuprof.bench.benchmark_run import now
     from gpuprof.bench.results.files import ResultFiles
 
@@ -130,7 +148,7 @@ def _with_profile(request: Request, stem: Path) -> Request:
 
 
 def _carried_out(request: Request) -> tuple[Benchmark, int]:
-    """Run a request with a progress bar; returns the signal that ended it early, or 0."""
+    """Run a request with a progress bar; return the signal that interrupted it, or 0."""
     from gpuprof.bench.benchmark_run import Benchmark
 
     with _progress(request) as (watch, probed), terminated_like_interrupted() as came:
@@ -144,30 +162,30 @@ def _carried_out(request: Request) -> tuple[Benchmark, int]:
 
 @contextlib.contextmanager
 def _progress(request: Request) -> Iterator[tuple[Callable[..., None], Callable[..., None]]]:
-    """Show how far a benchmark is: a bar on a terminal, else a line on standard error now and then.
+    """Show the progress: a bar on a terminal, otherwise an occasional line on standard error.
 
-    Yields who is told of events and of probes.
+    Yields the callbacks for events and for probes.
     """
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     from gpuprof.bench.workers.events import State
-    from gpuprof.cli.seldom_lines import SeldomLines
+    from gpuprof.cli.occasional_lines import OccasionalLines
 
     doing_at = {State.UP: "importing", State.IMPORTED: "loading", State.DESCRIBED: "warming up"}
 
     console = Console(stderr=True)
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    # Drawn seldom: what draws takes a processor that the model may want.
+    # Once per second, because drawing takes CPU time from the model.
     options: dict[str, Any] = {"transient": True, "refresh_per_second": 1}
     with Progress(*columns, console=console, disable=not console.is_terminal, **options) as bar:
         task = bar.add_task("starting", total=request.launches * len(request.job.batch_sizes))
-        lines = SeldomLines(partial(click.echo, err=True))
+        lines = OccasionalLines(partial(click.echo, err=True))
 
         def show(description: str) -> None:
             bar.update(task, description=description)
             if not console.is_terminal:
-                lines.tell(description)
+                lines.add(description)
 
         def watch(seen: RunEvent) -> None:
             event = seen.event
@@ -185,9 +203,9 @@ def _progress(request: Request) -> Iterator[tuple[Callable[..., None], Callable[
 
 
 def _hand_out(finding: Finding, files: ResultFiles, at: datetime.datetime, *, as_json: bool) -> None:
-    """Print the table, then write the files; nothing of either where nothing was measured.
+    """Print the table, then write the files; do neither without a measurement.
 
-    Neither is lost by the other's failure: a full disk, or a pipe that nobody reads.
+    A full disk does not prevent the table, and a closed pipe does not prevent the files.
     """
     from gpuprof.bench.benchmark_run import write_finding
     from gpuprof.bench.results.text import finding_notes
@@ -226,7 +244,7 @@ def _print(
 
 
 def _exit(finding: Finding) -> None:
-    """End with what the target's verdict says: the worst of the batch sizes, or that of the largest."""
+    """Exit with the verdict of the target: the worst of the batch sizes, or that of the largest."""
     verdicts = set(finding.verdicts.values())
     context = click.get_current_context()
     if finding.largest is not None:

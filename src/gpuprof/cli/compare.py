@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof compare` and `gpuprof suite`: variants of a model against each other, into a report."""
+"""`gpuprof compare` and `gpuprof suite`: compare variants of a model and write a report."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import click
 
 from gpuprof.bench.options import ComparisonOptions
 from gpuprof.cli.measuring_options import measuring_options, typed
-from gpuprof.cli.options import share
+from gpuprof.cli.options import fraction
 from gpuprof.cli.termination import EXIT_TERMINATED, terminated_like_interrupted
 from gpuprof.errors import BenchmarkError, GpuprofError
 from gpuprof.text.sanitize import escape_text
@@ -38,13 +38,13 @@ def _reports(_context: click.Context, _parameter: click.Parameter, value: str) -
     words = tuple(dict.fromkeys(word.strip() for word in value.split(",") if word.strip()))
     wrong = [word for word in words if word not in REPORTS]
     if wrong or not words:
-        raise click.BadParameter(f"{value!r}: take some of {','.join(REPORTS)}.")
+        raise click.BadParameter(f"{value!r} is not a list of formats; hint: use {','.join(REPORTS)}.")
     return words
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReportOptions:
-    """What both commands do with what they found."""
+    """Options of both commands for their output."""
 
     fresh: bool
     resume: bool
@@ -55,9 +55,9 @@ class ReportOptions:
 
 def _report_options(command: Callable[..., None]) -> Callable[..., None]:
     for option in (
-        click.option("--fresh", is_flag=True, help="Measure all of it, even if a part was measured before."),
+        click.option("--fresh", is_flag=True, help="Discard earlier process runs and measure everything."),
         click.option(
-            "--resume", is_flag=True, help="Keep what was measured before, even if that was complete."
+            "--resume", is_flag=True, help="Keep earlier process runs, also those of a completed comparison."
         ),
         click.option(
             "--report",
@@ -66,9 +66,9 @@ def _report_options(command: Callable[..., None]) -> Callable[..., None]:
             default=_DEFAULT_REPORT,
             show_default=True,
             callback=_reports,
-            help="Which reports to write.",
+            help="Write reports in these formats.",
         ),
-        click.option("--output-dir", metavar="DIR", help="Write everything to DIR; by default results/NAME."),
+        click.option("--output-dir", metavar="DIR", help="Write all files to DIR. Default: results/NAME."),
     ):
         command = option(command)
     return command
@@ -76,17 +76,17 @@ def _report_options(command: Callable[..., None]) -> Callable[..., None]:
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions(ReportOptions, ComparisonOptions):
-    """What `gpuprof compare` was asked for."""
+    """The options of `gpuprof compare`."""
 
     variants: str
     interleave: bool
 
     def plan(self) -> CampaignPlan:
-        """Return the plan. Raises BenchmarkError for what cannot work."""
+        """Return the plan. Raises BenchmarkError for invalid options."""
         from gpuprof.bench.compare.plan import parse_variants, plan_of
 
         if self.traffic is not None and not self.interleave:
-            raise click.UsageError("--traffic splits what --interleave serves: add --interleave.")
+            raise click.UsageError("--traffic needs --interleave; hint: add --interleave.")
         split = (self.traffic or "50,50") if self.interleave else None
         variants = parse_variants(self.variants, self.spec(""))
         return plan_of(dataclasses.replace(self, traffic=split), variants)
@@ -95,17 +95,17 @@ class CompareOptions(ReportOptions, ComparisonOptions):
 @click.command("compare", short_help="Compare variants of a model.")
 @click.argument("variants", metavar="NAME:MODEL,NAME:MODEL...")
 @click.option(
-    "--baseline", metavar="NAME", help="The variant to compare the others with; by default the first."
+    "--baseline", metavar="NAME", help="Compare the others with this variant. Default: the first one."
 )
-@click.option("--name", default="comparison", metavar="TEXT", help="The title of the report.")
+@click.option("--name", default="comparison", metavar="TEXT", help="Set the title of the report.")
 @measuring_options(launches=10)
 @click.option(
-    "--dataset", metavar="D", default="synthetic",
-    help="Compare predictions on a folder of images in class folders, or a .npz.",
+    "--dataset", metavar="D", default="synthetic", show_default=True,
+    help="Compare outputs on D: synthetic, a folder of images in class folders, or a .npz file.",
 )  # fmt: skip
 @click.option(
     "--samples", "accuracy_samples", type=click.IntRange(min=1), default=1000, show_default=True, metavar="N",
-    help="The most samples that predictions are compared on.",
+    help="Compare the outputs of at most N samples.",
 )  # fmt: skip
 @click.option(
     "--no-accuracy",
@@ -113,26 +113,37 @@ class CompareOptions(ReportOptions, ComparisonOptions):
     is_flag=True,
     default=True,
     flag_value=False,
-    help="Do not compare predictions.",
+    help="Do not compare outputs.",
 )
-@click.option("--metric", "metrics", multiple=True, metavar="FILE.py:NAME", help="Add a metric of your own.")
-@click.option("--margin", metavar="SHARE", default="1%", show_default=True, callback=share,
-              help="Equivalence margin of latency.")  # fmt: skip
-@click.option("--accuracy-margin", metavar="SHARE", default="1%", show_default=True, callback=share,
-              help="Equivalence margin of accuracy.")  # fmt: skip
-@click.option("--price-per-hour", type=float, metavar="P", help="What the machine costs.")
-@click.option("--currency", default="USD", show_default=True, metavar="TEXT", help="Currency of the price.")
+@click.option(
+    "--metric", "metrics", multiple=True, metavar="FILE.py:NAME", help="Add your own metric. Repeatable."
+)
+@click.option("--margin", metavar="PERCENT", default="1%", show_default=True, callback=fraction,
+              help="Set the equivalence margin of latency.")  # fmt: skip
+@click.option("--accuracy-margin", metavar="PERCENT", default="1%", show_default=True, callback=fraction,
+              help="Set the equivalence margin of accuracy.")  # fmt: skip
+@click.option(
+    "--price-per-hour",
+    type=float,
+    metavar="P",
+    help="Compute costs with this price of the machine. Default: no costs.",
+)
+@click.option(
+    "--currency", default="USD", show_default=True, metavar="TEXT", help="Set the currency of the price."
+)
 @click.option(
     "--interleave", is_flag=True,
-    help="Let two variants share requests in one process too, as in an A/B test.",
+    help="Also run an A/B test: send requests to two variants in one process.",
 )  # fmt: skip
-@click.option("--traffic", metavar="90,10", help="The traffic split, in percent; by default 50,50.")
+@click.option(
+    "--traffic", metavar="90,10", help="Set the traffic split of the A/B test, in percent. Default: 50,50."
+)
 @_report_options
 @typed(CompareOptions)
 def compare(options: CompareOptions) -> None:
-    """Measure variants in turn and in fresh processes, compare their predictions, and recommend one.
+    """Measure variants in fresh processes, compare their speed and outputs, and recommend one.
 
-    NAME:MODEL is a variant; MODEL as gpuprof bench takes it, and MODEL@RECIPE optimizes it first:
+    A variant is NAME:MODEL, with MODEL as in gpuprof bench. MODEL@RECIPE optimizes it first. Example:
     'fp32:model.py:build,int8:model.py:build@int8-dynamic'.
     """
     _run(options.plan(), options)
@@ -140,18 +151,18 @@ def compare(options: CompareOptions) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteOptions(ReportOptions):
-    """What `gpuprof suite` was asked for."""
+    """The options of `gpuprof suite`."""
 
     suite_file: str
 
 
-@click.command("suite", short_help="Compare the variants that a TOML file names.")
+@click.command("suite", short_help="Compare the variants in a TOML file.")
 @click.argument("suite_file", metavar="SUITE.toml")
 @_report_options
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 @typed(SuiteOptions)
 def suite(options: SuiteOptions) -> None:
-    """Measure the variants of SUITE.toml, as gpuprof compare does. An interrupted suite is resumed."""
+    """Compare the variants in SUITE.toml, as gpuprof compare does. Continue an interrupted suite."""
     from gpuprof.bench.compare.plan import read_suite
 
     _run(read_suite(Path(options.suite_file)), options)
@@ -162,7 +173,7 @@ def _run(plan: CampaignPlan, options: ReportOptions) -> None:
     from gpuprof.bench.report import check_formats
 
     if options.fresh and options.resume:
-        raise click.UsageError("--fresh and --resume contradict each other: take one.")
+        raise click.UsageError("--fresh and --resume contradict each other; hint: use one of them.")
     check_formats(options.reports)
     folder = (
         Path("results") / file_name(plan.name) if options.output_dir is None else Path(options.output_dir)
@@ -171,7 +182,7 @@ def _run(plan: CampaignPlan, options: ReportOptions) -> None:
         try:
             with _progress() as watch:
                 finished = carry_out(plan, folder, watch=watch, fresh=options.fresh, resume=options.resume)
-            # Within, so that a browser that prints is ended too.
+            # Inside, so that a browser that prints a PDF is killed too.
             _hand_out(finished, folder, options.reports, as_json=options.as_json)
             if finished.interrupted:
                 raise KeyboardInterrupt
@@ -191,7 +202,7 @@ def _hand_out(finished: Finished, folder: Path, reports: tuple[str, ...], *, as_
 
     document = finished.document
     failure: GpuprofError | None = None
-    # Before anything is printed, which a closed pipe ends.
+    # Before anything is printed, because a closed pipe stops the command.
     try:
         paths = write_report(document, reports, folder, REPORT_NAME)
         if not finished.interrupted:
@@ -205,14 +216,14 @@ def _hand_out(finished: Finished, folder: Path, reports: tuple[str, ...], *, as_
         for path in paths:
             click.echo(escape_text(f"wrote {path}"))
         if finished.interrupted:
-            told = f"interrupted: the same command goes on where this one ended ({folder})"
-            click.echo(escape_text(told), err=True)
+            hint = f"interrupted: run the same command to continue ({folder})"
+            click.echo(escape_text(hint), err=True)
     if failure is not None:
         raise failure
 
 
 def _exit(document: ComparisonDocument) -> None:
-    """Exit with 2 where a variant failed, 1 for a missed target, 3 where the result is inconclusive."""
+    """Exit with 2 if a variant failed, 1 for a missed target, 3 for an inconclusive result."""
     from gpuprof.bench.verdicts import TargetVerdict, VariantStatus
 
     failed = [each for each in document.variants if each.status != VariantStatus.MEASURED]
@@ -233,7 +244,7 @@ def _exit(document: ComparisonDocument) -> None:
 
 
 def _chosen(document: ComparisonDocument) -> list[BatchFigures]:
-    """Return the batch sizes of the recommended variant, of several where that depends on the size."""
+    """Return the batch sizes of the recommended variant, or of the one for each batch size."""
     summary, variants = document.summary, document.variants
     if summary.choice is None and len(variants) > 1:
         taken = summary.by_batch_size or {}
@@ -245,12 +256,12 @@ def _chosen(document: ComparisonDocument) -> list[BatchFigures]:
 
 def _outcome(event: Ended) -> str:
     if event.skipped:
-        return ": skipped, since it failed before"
+        return ": skipped, because it failed before"
     return f": failed: {event.failure}" if event.failure else ""
 
 
 def _left(elapsed_s: float, made: int, left: int) -> str:
-    """Return how long the rest may take, judged by what has been made."""
+    """Return the estimated time of the remaining process runs."""
     if not made or not left:
         return ""
     minutes = elapsed_s / made * left / 60
@@ -259,7 +270,7 @@ def _left(elapsed_s: float, made: int, left: int) -> str:
 
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[RunEvent], None]]:
-    """Show how far it is: a bar on a terminal, else a line on standard error after each process run."""
+    """Show the progress: a bar on a terminal, otherwise a line on standard error after each process run."""
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 

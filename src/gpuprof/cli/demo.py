@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof demo`: record the example that comes with gpuprof, print its summary, write its page."""
+"""`gpuprof demo`: record the installed example, print its summary, write its page."""
 
 from __future__ import annotations
 
@@ -11,9 +11,13 @@ import click
 from gpuprof.errors import RunError
 
 
-@click.command("demo")
+@click.command("demo", short_help="Record the installed example and write its page.")
 @click.option(
-    "-o", "--output", metavar="FOLDER", default=".", help="Write the run and the page here; default: here."
+    "-o",
+    "--output",
+    metavar="FOLDER",
+    default=".",
+    help="Write the run and the page to FOLDER. Default: the current folder.",
 )
 @click.pass_context
 def demo(context: click.Context, output: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof doctor`: what works here, what is missing, and the mend; and what the machine can do at best."""
+"""`gpuprof doctor`: check the installation, measure ceilings and the repeatability of comparisons."""
 
 from __future__ import annotations
 
@@ -20,18 +20,29 @@ EXIT_BROKEN = 1
 _COLORS = {"ok": "green", "missing": "yellow", "problem": "red", "info": "cyan"}
 
 
-@click.command("doctor", short_help="Say what works on this machine and how to mend what does not.")
-@click.option("--ceilings", is_flag=True, help="Measure what this machine can do at best, or show the cache.")
-@click.option("--refresh", is_flag=True, help="With --ceilings: measure again whatever the cache holds.")
-@click.option("--aa", is_flag=True, help="Measure false alarms, and the smallest change that shows here.")
+@click.command("doctor", short_help="Check what works on this machine.")
 @click.option(
-    "--aa-seconds", type=click.FloatRange(min=1), metavar="S", help="With --aa: about how long; 60 without."
+    "--ceilings",
+    is_flag=True,
+    help="Print the highest rates of the processors; measure them if they are not cached.",
+)
+@click.option("--refresh", is_flag=True, help="With --ceilings: measure again.")
+@click.option(
+    "--aa",
+    is_flag=True,
+    help="Measure the false differences and the minimum detectable effect of comparisons.",
 )
 @click.option(
-    "--aa-campaigns",
+    "--aa-seconds",
+    type=click.FloatRange(min=1),
+    metavar="S",
+    help="With --aa: measure for about S seconds. Default: 60.",
+)
+@click.option(
+    "--aa-comparisons",
     type=click.IntRange(min=1),
     metavar="N",
-    help="With --aa, instead: how many comparisons of a program with itself.",
+    help="With --aa: make N comparisons instead of a fixed time.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 @click.pass_context
@@ -41,41 +52,43 @@ def doctor(
     refresh: bool,
     aa: bool,
     aa_seconds: float | None,
-    aa_campaigns: int | None,
+    aa_comparisons: int | None,
     as_json: bool,
 ) -> None:
-    """Say what works on this machine and how to mend what does not.
+    """Check what works on this machine, and print how to fix what does not.
 
-    Exits with 1 when something that gpuprof cannot do without is broken.
+    Exit with 1 if something that gpuprof needs is broken.
     """
     if refresh and not ceilings:
-        raise click.UsageError("--refresh goes with --ceilings.")
-    if not aa and (aa_seconds is not None or aa_campaigns is not None):
-        raise click.UsageError("--aa-seconds and --aa-campaigns go with --aa.")
-    if aa_seconds is not None and (aa_campaigns is not None or not math.isfinite(aa_seconds)):
-        raise click.UsageError("--aa-seconds: give a number of seconds, or --aa-campaigns instead.")
+        raise click.UsageError("--refresh needs --ceilings; hint: add --ceilings.")
+    if not aa and (aa_seconds is not None or aa_comparisons is not None):
+        raise click.UsageError("--aa-seconds and --aa-comparisons need --aa; hint: add --aa.")
+    if aa_seconds is not None and (aa_comparisons is not None or not math.isfinite(aa_seconds)):
+        raise click.UsageError(
+            "--aa-seconds is not a time, or contradicts --aa-comparisons; hint: use one of them."
+        )
     if aa and ceilings:
-        raise click.UsageError("--aa and --ceilings measure one after the other: ask for one of them.")
+        raise click.UsageError("--aa and --ceilings cannot be combined; hint: use one of them.")
     if aa:
-        _print_self_check(aa_seconds, aa_campaigns, as_json)
+        _print_self_check(aa_seconds, aa_comparisons, as_json)
     elif ceilings:
         _print_ceilings(refresh, as_json)
     else:
         context.exit(_print_checks(as_json))
 
 
-def _print_self_check(seconds: float | None, campaigns: int | None, as_json: bool) -> None:
-    """Show what comparisons are worth here; after Ctrl-C what there is of it."""
+def _print_self_check(seconds: float | None, comparisons: int | None, as_json: bool) -> None:
+    """Print the repeatability of comparisons; after Ctrl-C the results so far."""
     from gpuprof.bench.self_check import SECONDS, self_check
 
     whole_s = SECONDS if seconds is None else seconds
-    about = f"{whole_s:.0f} seconds" if campaigns is None else f"{campaigns} comparisons"
-    with _progress(f"launching, for about {about} ...") as progress:
+    about = f"{whole_s:.0f} seconds" if comparisons is None else f"{comparisons} comparisons"
+    with _progress(f"comparing a program with itself, for about {about} ...") as progress:
 
         def launched(launches: int, done: int, elapsed_s: float) -> None:
-            progress(f"{launches} launches, {done} comparisons, {elapsed_s:.0f} s")
+            progress(f"{launches} process runs, {done} comparisons, {elapsed_s:.0f} s")
 
-        found = self_check(seconds=whole_s, campaigns=campaigns, progress=launched)
+        found = self_check(seconds=whole_s, campaigns=comparisons, progress=launched)
     click.echo(json.dumps(found.to_dict(), indent=1, allow_nan=False) if as_json else found)
     if found.interrupted:
         raise KeyboardInterrupt
@@ -98,10 +111,10 @@ def _print_checks(as_json: bool) -> int:
 
 def _verdict(checks: Sequence[Check], *, healthy: bool) -> str:
     if not healthy:
-        return "gpuprof cannot work here as it is."
+        return "gpuprof cannot record here: fix the problems above."
     problems = sum(check.status == "problem" for check in checks)
     if problems:
-        return f"gpuprof can record, but for {'the problem' if problems == 1 else 'the problems'} above."
+        return f"gpuprof can record here, except for the {'problem' if problems == 1 else 'problems'} above."
     return "gpuprof can record here."
 
 
@@ -109,17 +122,17 @@ def _line(check: Check, widest: int) -> str:
     from gpuprof.text.sanitize import escape_text
 
     status = click.style(f"{check.status:<7}", fg=_COLORS[check.status])
-    mend = f"; mend: {check.mend}" if check.mend else ""
-    return f"{status}  {check.name:<{widest}}  {escape_text(check.detail + mend)}"
+    hint = f"; hint: {check.hint}" if check.hint else ""
+    return f"{status}  {check.name:<{widest}}  {escape_text(check.detail + hint)}"
 
 
 def _print_ceilings(refresh: bool, as_json: bool) -> None:
-    """Show the ceilings; those of the cache are compared with a quick new measurement."""
+    """Print the ceilings; compare cached ones with a quick new measurement."""
     from gpuprof.analyze.ceilings.cache import are_cached, load_ceilings, load_gpu_ceilings
     from gpuprof.analyze.ceilings.cpu import measure_ceilings
     from gpuprof.analyze.ceilings.text import ceilings_table, drift_text, gpu_ceilings_table
 
-    # How long GPUs take nobody knows before a process of their own has looked.
+    # The time for GPUs is unknown before their own process has started.
     takes = "again, for about 2" if not refresh and are_cached() else "for about 10"
     with _progress(f"measuring the processors {takes} seconds ...") as progress:
         ceilings, fresh = load_ceilings(refresh, progress)
@@ -149,7 +162,7 @@ def _print_ceilings(refresh: bool, as_json: bool) -> None:
 
 @contextlib.contextmanager
 def _progress(plain: str) -> Iterator[Callable[[str], None]]:
-    """Show on standard error what is measured: a line that changes, or one line where it goes to a file."""
+    """Show the progress on standard error: a changing line on a terminal, otherwise one line."""
     if not sys.stderr.isatty():
         click.echo(plain, err=True)
         yield lambda _what: None

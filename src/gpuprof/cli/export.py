@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof export`: a run for another tool."""
+"""`gpuprof export`: write a run for another tool."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from gpuprof.cli.flamegraph import check_output
     "--output",
     metavar="TRACE",
     required=True,
-    help="File to write, by its ending: .pftrace .json .pt.trace.json .speedscope.json .folded .parquet",
+    help="Write to TRACE, in the format of its extension: .pftrace .json .pt.trace.json .speedscope.json "
+    ".folded .parquet",
 )
 def export(run: str, output: str) -> None:
     """Write the run R for Perfetto, chrome://tracing, TensorBoard, speedscope, scripts or data frames."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof flamegraph`: one offline page with the call tree of a run, or with what changed between runs."""
+"""`gpuprof flamegraph`: one offline page with the call tree of a run, or the difference of runs."""
 
 from __future__ import annotations
 
@@ -19,29 +19,34 @@ _LONGEST_NAME = 255  # bytes, on all usual file systems
 
 
 @click.command(
-    "flamegraph", cls=SidesCommand, short_help="Write the page of a run, or of what changed between runs."
+    "flamegraph",
+    cls=SidesCommand,
+    short_help="Write flame graph and timeline of a run as one page.",
 )
 @click.argument("runs", metavar="R...", nargs=-1, required=True)
 @click.option(
-    "-o", "--output", metavar="F.html", help="File to write; default: the run's name, or NEW-against-OLD."
+    "-o",
+    "--output",
+    metavar="F.html",
+    help="Write to this file. Default: the name of the run, or NEW-against-OLD.html.",
 )
 @click.option(
     "--against",
     metavar="OLD",
     multiple=True,
-    help="Show what changed since this run; more runs behind it are older ones, too.",
+    help="Compare with this older run, and with those after it.",
 )
 @click.option(
     "--weight",
     type=click.Choice(["cpu", "gpu", "wall", "bytes", "flops", "launches"]),
-    help="What the widths show at first; the default is gpu where the run holds GPU work, else cpu.",
+    help="Show this weight first. Default: gpu for a run with GPU work, otherwise cpu.",
 )
 def flamegraph(
     runs: tuple[str, ...], output: str | None, against: tuple[str, ...], weight: WeightName | None
 ) -> None:
     """Write the flame graph and timeline of the run R as one HTML file and print its path.
 
-    With --against, R is one new run or several, and the page shows what changed and what is chance.
+    With --against, R is one new run or several, and the page shows which changes are significant.
     """
     from gpuprof import api
 
@@ -58,7 +63,7 @@ def flamegraph(
 
 
 def _write_page(path: Path, run: Run, weight: WeightName | None) -> None:
-    """Write the page of one run; what it lacks is told here, too: nobody misses what a page does not show."""
+    """Write the page of one run, and print what the page does not contain."""
     from gpuprof import api
     from gpuprof.text.sanitize import escape_text
 
@@ -68,7 +73,7 @@ def _write_page(path: Path, run: Run, weight: WeightName | None) -> None:
 
 
 def default_output(run: Path, old: Path | None = None) -> Path:
-    """Return the page's path beside the run: demo.gpuprof gives demo.html, or demo-against-old.html."""
+    """Return the page's path next to the run: demo.gpuprof gives demo.html, or demo-against-old.html."""
     stems = [_named(path).name.removesuffix(".gpuprof") for path in (run, old) if path is not None]
     name = "-against-".join(stems) + ".html"
     return _named(run).with_name(name if len(os.fsencode(name)) <= _LONGEST_NAME else f"{stems[0]}.html")
@@ -79,8 +84,12 @@ def _named(run: Path) -> Path:
 
 
 def check_output(path: Path) -> None:
-    """Refuse a path that cannot be a file, before any work is done for it."""
+    """Refuse a path that cannot be a file, before any work."""
     if path.is_dir():
-        raise click.ClickException(f"{path} is a folder: give -o the name of a file, such as flame.html")
+        raise click.ClickException(
+            f"{path} is a folder; hint: give -o the name of a file, such as flame.html"
+        )
     if not path.parent.is_dir():
-        raise click.ClickException(f"cannot write {path}: the folder {path.parent} does not exist; create it")
+        raise click.ClickException(
+            f"cannot write {path}: the folder {path.parent} does not exist; hint: create it"
+        )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof gate`: whether a change is slower than a baseline, as an exit code."""
+"""`gpuprof gate`: report as an exit code whether a change is slower than a baseline."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuprof.cli.options import share
+from gpuprof.cli.options import fraction
 
 if TYPE_CHECKING:
     from gpuprof.analyze.difference_summary import DifferenceSummary
@@ -22,13 +22,13 @@ _SHOWN = 5
 SUMMARY_ORDER = ("layer", "operator", "kernel", "span")
 
 
-@click.command("gate", short_help="Fail where new results are slower than a baseline's.")
-@click.option("--baseline", metavar="BASE.json", help="Compare with this result of gpuprof bench.")
+@click.command("gate", short_help="Fail if new results are slower than a baseline.")
+@click.option("--baseline", metavar="BASE.json", help="Compare with this result file of gpuprof bench.")
 @click.option(
     "--history",
     multiple=True,
     metavar="FOLDER|'*.json'",
-    help="Compare with results of many days: with their level since it last changed.",
+    help="Compare with the results of many days, since their last change of level. Repeatable.",
 )
 @click.option(
     "--candidate",
@@ -36,21 +36,21 @@ SUMMARY_ORDER = ("layer", "operator", "kernel", "span")
     multiple=True,
     required=True,
     metavar="NEW.json",
-    help="Judge this result; repeat it with --history for several, measured separately.",
+    help="Judge this result file. Repeatable with --history, for files measured separately.",
 )
 @click.option(
     "--margin",
-    metavar="SHARE",
+    metavar="PERCENT",
     default="1%",
     show_default=True,
-    callback=share,
-    help="Set the equivalence margin: smaller slow-downs pass.",
+    callback=fraction,
+    help="Set the equivalence margin: smaller slowdowns pass.",
 )
-@click.option("--any-machine", is_flag=True, help="Compare results of different machines too.")
+@click.option("--any-machine", is_flag=True, help="Also compare results of different machines.")
 @click.option(
     "--flamegraph",
     metavar="F.html",
-    help="Write the difference of the runs next to both results (gpuprof bench --profile).",
+    help="Write the flame graph of the difference between the recorded runs (gpuprof bench --profile).",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 def gate(
@@ -62,15 +62,15 @@ def gate(
     flamegraph: str | None,
     as_json: bool,
 ) -> None:
-    """Compare the results NEW.json with BASE.json, or with a history, and exit with 0, 1 or 3.
+    """Compare the results NEW.json with BASE.json, or with a history.
 
-    0: nothing is slower by more than the margin. 1: something is. 3: inconclusive, with too few process runs
-    or too much noise. 2: the files cannot be compared.
+    Exit with 0 if nothing is slower by more than the margin, with 1 if something is slower, with 3 if the
+    result is inconclusive (too few process runs, too much noise), with 2 if the files cannot be compared.
     """
     if (baseline is None) == (not history):
-        raise click.UsageError("name what came before: either --baseline BASE.json or --history FOLDER.")
+        raise click.UsageError("no baseline; hint: name either --baseline BASE.json or --history FOLDER.")
     if baseline is not None and len(candidates) > 1:
-        raise click.UsageError("several --candidate need --history: name one with --baseline.")
+        raise click.UsageError("several --candidate need --history; hint: name one with --baseline.")
     found, old, new = (
         _with_history(history, candidates, margin, any_machine)
         if baseline is None
@@ -98,7 +98,7 @@ def _with_baseline(
 def _with_history(
     history: tuple[str, ...], candidates: tuple[str, ...], margin: float, any_machine: bool
 ) -> tuple[Gate, ResultFile, ResultFile]:
-    """Judge by a history; the newest recorded runs on either side are compared."""
+    """Compare with a history; the newest recorded runs of both sides are compared."""
     from gpuprof.bench.gate.gate import judge_history
     from gpuprof.bench.results.stored import read_history
 
@@ -113,7 +113,7 @@ def _newest_with_run(files: tuple[ResultFile, ...]) -> ResultFile:
 
 
 def _cause(old: ResultFile, new: ResultFile, flamegraph: str | None) -> dict[str, Any] | None:
-    """Compare the runs next to the results; None where not both have one."""
+    """Compare the runs next to the results; None if a result has none."""
     from gpuprof import api
     from gpuprof.cli.flamegraph import check_output
     from gpuprof.errors import BenchmarkError
@@ -123,7 +123,7 @@ def _cause(old: ResultFile, new: ResultFile, flamegraph: str | None) -> dict[str
             return None
         lacking = old.path if old.profile is None else new.path
         raise BenchmarkError(
-            f"--flamegraph: no run next to {lacking}: measure it with gpuprof bench --profile"
+            f"--flamegraph: no run next to {lacking}; hint: measure it with gpuprof bench --profile"
         )
     runs = [api.open(new.profile)], [api.open(old.profile)]
     tables = {by: _compared(*runs, by) for by in _kinds(*runs)}
@@ -136,7 +136,7 @@ def _cause(old: ResultFile, new: ResultFile, flamegraph: str | None) -> dict[str
 
 
 def _compared(new: list[Run], old: list[Run], by: SummaryKind) -> DifferenceSummary:
-    """Compare for the same number of calls, where the runs show how many they made."""
+    """Compare for the same number of calls if the runs contain it."""
     from gpuprof import api
     from gpuprof.errors import RunError
 
@@ -157,7 +157,7 @@ def _cause_text(found: Gate, cause: dict[str, Any] | None) -> str:
     from gpuprof.text.units import format_duration
 
     if cause is None:
-        hint = "measure both with gpuprof bench --profile to see which layer is slower"
+        hint = "hint: measure both with gpuprof bench --profile to find the slower layer"
         return f"\n{hint}\n" if found.slower else ""
     lines = []
     for by in SUMMARY_ORDER:

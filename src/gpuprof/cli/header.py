@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The few lines about a run that stand above its table."""
+"""The lines about a run above its table."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ def header(
     devices: Sequence[DeviceUse] = (),
     processes: Sequence[ProcessShare] = (),
 ) -> str:
-    """Return the run's facts, a line each; what `meta` lacks has no line.
+    """Return facts about the run, one line each; a fact missing in `meta` has no line.
 
-    `processes` are those of a capture, which have a line each where there are several.
+    `processes` are those of a capture; if there are several, each has a line.
     """
-    state = "complete" if meta.get("complete") else "incomplete: it holds what could be recovered"
+    state = "complete" if meta.get("complete") else "incomplete: contains what could be recovered"
     facts = [
         ("run", f"{path.name} ({state})"),
         ("recorded", _extent(meta, by=" wall time")),
@@ -63,7 +63,7 @@ def header(
 
 
 def outline(meta: Mapping[str, Any]) -> str:
-    """Return in a few words how long was recorded, how much, and whether it is all there."""
+    """Return duration, number of spans and completeness in a few words."""
     return _extent(meta) + ("" if meta.get("complete") else ", incomplete")
 
 
@@ -104,7 +104,7 @@ def _versions(meta: Mapping[str, Any]) -> str:
 
 
 def _sources(statuses: Mapping[str, SourceStatus]) -> str:
-    """Name what was on, then what was off with the reason."""
+    """List the sources that were on, then those that were off with the reason."""
     named = {name.replace("_", " "): status for name, status in statuses.items()}
     on = [
         f"{name} ({method_text(status.to_plain())})" if status.method in _SHOWN_METHODS else name
@@ -119,15 +119,15 @@ def _sources(statuses: Mapping[str, SourceStatus]) -> str:
     return "; ".join(filter(None, (", ".join(on), *off)))
 
 
-def _stacks(told: Mapping[str, Any] | None) -> str:
-    if not told:
+def _stacks(stacks: Mapping[str, Any] | None) -> str:
+    if not stacks:
         return ""
-    words = f"{_counted(told['samples'], 'stack sample')} of {_counted(told['threads'], 'thread')}"
-    return f"{words}, one every {format_duration(told['interval_ns'])} at most"
+    words = f"{_counted(stacks['samples'], 'stack sample')} of {_counted(stacks['threads'], 'thread')}"
+    return f"{words}, one every {format_duration(stacks['interval_ns'])} at most"
 
 
 def _device(use: DeviceUse) -> str:
-    """Sum up one device; what was not read of it has no words."""
+    """Summarize one device; values without a reading are left out."""
     words = [use.name]
     if use.utilization_mean_percent is not None:
         words.append(
@@ -145,7 +145,7 @@ def _device(use: DeviceUse) -> str:
 
 
 def _described(device: Mapping[str, Any]) -> tuple[str, str]:
-    """Say what a device is of which nothing was read, as one of an imported capture."""
+    """Describe a device without readings, as in an imported capture."""
     words = [device.get("name")]
     if device.get("memory_bytes"):
         words.append(f"{format_bytes(device['memory_bytes'])} memory")
@@ -167,7 +167,7 @@ def _processes(processes: Sequence[ProcessShare]) -> Iterator[tuple[str, str]]:
         yield "process", f"... and {len(processes) - MOST_PROCESSES:,} more"
 
 
-# Ways to record that a reader should know of.
+# Methods of recording that the header shows.
 _SHOWN_METHODS = (Method.TORCH_PROFILER, Method.CUPTI, Method.CUDA_EVENTS, Method.TEXT)
 
 

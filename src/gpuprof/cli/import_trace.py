@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof import`: another tool's trace as a run."""
+"""`gpuprof import`: convert another tool's trace to a run."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ import click
 from gpuprof.run.facts import damage_in, notes_of
 from gpuprof.text.facts import damage_text, not_imported_text, note_text
 
-_ENDINGS = (".gz", ".json", ".sqlite", ".db", ".trace", ".pt")
+_EXTENSIONS = (".gz", ".json", ".sqlite", ".db", ".trace", ".pt")
 
 
-@click.command("import", short_help="Make a run of another tool's trace.")
+@click.command("import", short_help="Convert another tool's trace to a run.")
 @click.argument("trace", metavar="TRACE")
 @click.option(
-    "-o", "--output", "out", metavar="R", help="Run to write; the default is the trace's name, .gpuprof."
+    "-o",
+    "--output",
+    "out",
+    metavar="R",
+    help="Write the run to this new folder. Default: the name of the trace with .gpuprof.",
 )
 def import_trace(trace: str, out: str | None) -> None:
-    """Make a run of TRACE: Kineto or Chrome JSON (also .gz), or Nsight Systems' SQLite export."""
+    """Convert TRACE to a run: Kineto or Chrome JSON (also .gz), or the SQLite export of Nsight Systems."""
     from gpuprof import api
     from gpuprof.cli.header import outline
     from gpuprof.text.sanitize import escape_text
@@ -33,14 +37,15 @@ def import_trace(trace: str, out: str | None) -> None:
         click.echo(f"gpuprof: {escape_text(line)}", err=True)
     command = escape_text(f"gpuprof summary {shlex.quote(str(run.path))}")
     click.echo(
-        f"gpuprof: wrote {escape_text(str(run.path))} ({outline(run.meta)}); see it with: {command}", err=True
+        f"gpuprof: wrote {escape_text(str(run.path))} ({outline(run.meta)}); view it with: {command}",
+        err=True,
     )
     click.echo(run.path)
 
 
 def default_run(trace: Path) -> Path:
-    """Return the run's path beside the trace: net.pt.trace.json.gz gives net.gpuprof."""
+    """Return the run's path next to the trace: net.pt.trace.json.gz gives net.gpuprof."""
     name = trace.name
-    while Path(name).suffix in _ENDINGS and Path(name).stem:
+    while Path(name).suffix in _EXTENSIONS and Path(name).stem:
         name = Path(name).stem
     return trace.with_name(f"{name}.gpuprof")

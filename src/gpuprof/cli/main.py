@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command `gpuprof`: its verbs, and the one place that turns errors into exit codes."""
+"""The command `gpuprof`: its subcommands, and the conversion of errors to exit codes."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ gpuprof run train.py               # record a program: layers, operators, GPU
 gpuprof summary train.gpuprof      # print where its time goes
 gpuprof flamegraph train.gpuprof   # write flame graph and timeline as one HTML page
 
-All commands: gpuprof --help. An example: gpuprof demo. What works here: gpuprof doctor."""
+All commands: gpuprof --help. Example: gpuprof demo. Check the installation: gpuprof doctor."""
 EXIT_BAD_INPUT = 2
 EXIT_INTERRUPTED = 130
-EXIT_BROKEN_PIPE = 141  # what a shell reports for a program that SIGPIPE ended
+EXIT_BROKEN_PIPE = 141  # as a shell reports for a program killed by SIGPIPE
 
 
-def _print_version(context: click.Context, _parameter: click.Parameter, asked: bool) -> None:
-    if asked and not context.resilient_parsing:
+def _print_version(context: click.Context, _parameter: click.Parameter, wanted: bool) -> None:
+    if wanted and not context.resilient_parsing:
         from gpuprof import __version__
 
         click.echo(f"gpuprof {__version__}")
@@ -49,13 +49,18 @@ def _print_version(context: click.Context, _parameter: click.Parameter, asked: b
 
 @click.group("gpuprof", invoke_without_command=True, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print it."
+    "--version",
+    is_flag=True,
+    is_eager=True,
+    expose_value=False,
+    callback=_print_version,
+    help="Print the version.",
 )
 @click.pass_context
 def cli(context: click.Context) -> None:
-    """Show where a neural network's time goes.
+    """Profile and benchmark neural networks.
 
-    Record a program with `gpuprof run train.py`, then look at what it wrote.
+    Record a program with `gpuprof run train.py`, then print its summary with `gpuprof summary train.gpuprof`.
     """
     if context.invoked_subcommand is None:
         click.echo(_FIRST_STEPS, err=True)
@@ -81,12 +86,12 @@ for command in (
 
 
 def main() -> NoReturn:
-    """Run the command that `sys.argv` spells and exit."""
+    """Run the command of `sys.argv` and exit."""
     sys.exit(execute(sys.argv[1:]))
 
 
 def execute(arguments: Sequence[str]) -> int:
-    """Run one command line and return its exit code; mistakes are one line on standard error."""
+    """Run one command line and return its exit code; an error is one line on standard error."""
     try:
         return _invoke(arguments)
     except click.UsageError as error:
@@ -103,19 +108,20 @@ def execute(arguments: Sequence[str]) -> int:
         if _is_of_output(error):
             _forget_standard_output()
             return _refuse(
-                f"cannot write to standard output: {error.strerror}; make room, or send it somewhere else"
+                f"cannot write to standard output: {error.strerror}; hint: free disk space, or "
+                "redirect the output"
             )
         return _refuse(f"{error.filename}: {error.strerror}" if error.filename else str(error))
     except _database_errors() as error:
         reason = str(error).partition("\n")[0]
-        return _refuse(f"the run's tables are damaged ({reason}): restore them from a copy")
+        return _refuse(f"the run's tables are damaged ({reason}); hint: restore them from a copy")
     except (KeyboardInterrupt, click.Abort):
         return EXIT_INTERRUPTED
 
 
 def _invoke(arguments: Sequence[str]) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # A name that the terminal's encoding lacks is shown escaped; it must not end the command.
+        # Escape a name that the terminal's encoding lacks, instead of an error.
         sys.stdout.reconfigure(errors="backslashreplace")
     code = 0
     try:
@@ -129,19 +135,19 @@ def _invoke(arguments: Sequence[str]) -> int:
 
 
 def _flush_output() -> None:
-    # None where the command was started with standard output closed: nobody wants what it prints.
+    # None if the command was started with standard output closed.
     if sys.stdout is not None:
         sys.stdout.flush()
 
 
 def _is_of_output(error: OSError) -> bool:
-    """Whether it was printing that failed: such an error names no file."""
+    """Whether printing failed: such an error names no file."""
     printing = (click.echo.__code__, _flush_output.__code__)
     return any(frame.f_code in printing for frame, _ in traceback.walk_tb(error.__traceback__))
 
 
 def _database_errors() -> tuple[type[BaseException], ...]:
-    """Return what DuckDB raises, if anything has loaded it: most commands are quicker without it."""
+    """Return DuckDB's error, if DuckDB is loaded: most commands start faster without it."""
     duckdb = sys.modules.get("duckdb")
     return () if duckdb is None else (duckdb.Error,)
 
@@ -153,7 +159,7 @@ def _refuse(message: str) -> int:
 
 
 def _forget_standard_output() -> None:
-    """Point standard output nowhere: what is still buffered cannot raise again at exit."""
+    """Redirect standard output to nothing: buffered text cannot raise again at exit."""
     with contextlib.suppress(OSError, ValueError):
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())

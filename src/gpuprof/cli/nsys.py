@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof nsys`: a capture under Nsight Systems, from the program to a run."""
+"""`gpuprof nsys`: capture a program with Nsight Systems and import the result."""
 
 from __future__ import annotations
 
@@ -16,20 +16,29 @@ EXIT_UNAVAILABLE = 2
 
 @click.command(
     "nsys",
-    short_help="Run a program under Nsight Systems and make a run of it.",
+    short_help="Capture a program with Nsight Systems.",
     context_settings={"allow_interspersed_args": False},
 )
-@click.option("--out", metavar="R", help="Run to write; the default is NAME.gpuprof, numbered if it exists.")
+@click.option(
+    "--out",
+    metavar="R",
+    help="Write the run to this new folder. Default: NAME.gpuprof, numbered if it exists.",
+)
 @click.option(
     "--range",
     "capture_range",
     type=click.Choice(["cuda", "nvtx"]),
-    help="Capture only inside `gpuprof.nsight_range()`, by CUDA's profiler calls or its NVTX range.",
+    help="Capture only inside `gpuprof.nsight_range()`, by its CUDA profiler calls or its NVTX range. "
+    "Default: the whole program.",
 )
 @click.option(
-    "--domain", "domains", multiple=True, metavar="D", help="Keep only this NVTX domain; repeatable."
+    "--domain",
+    "domains",
+    multiple=True,
+    metavar="D",
+    help="Import only this NVTX domain. Repeatable. Default: all domains.",
 )
-@click.option("--python", is_flag=True, help="Sample Python's call stacks too.")
+@click.option("--python", is_flag=True, help="Sample Python stacks with nsys, for its report.")
 @click.argument("command", nargs=-1, type=click.UNPROCESSED, metavar="-- COMMAND")
 @click.pass_context
 def nsys(
@@ -40,15 +49,15 @@ def nsys(
     python: bool,
     command: tuple[str, ...],
 ) -> None:
-    """Run COMMAND under Nsight Systems and make a run of what it captured.
+    """Run COMMAND under Nsight Systems and import the capture.
 
-    The command's exit code is passed through. Where there is no nsys, the command lines for a machine that
-    has it are printed, and the exit code is 2.
+    The exit code is that of COMMAND. Without nsys, print the command lines for a machine that has it, and
+    exit with 2.
     """
     from gpuprof.run.nsys_session import Capture, elsewhere, find_nsys, run_capture
 
     if not command:
-        raise click.UsageError("Nothing to run: name the command after --.")
+        raise click.UsageError("no command to run; hint: name it after --.")
     target = Path(out) if out is not None else _default_run(command)
     capture = Capture(command, capture_range, domains, python)
     found = find_nsys(os.environ)
@@ -56,8 +65,9 @@ def nsys(
         for line in elsewhere(capture, target):
             click.echo(line)
         click.echo(
-            "gpuprof: error: there is no nsys here: install Nsight Systems, or run the lines above "
-            "where it is and import the result",
+            "gpuprof: error: nsys was not found; hint: install Nsight Systems, or run the lines "
+            "above on a machine "
+            "that has it and import the result",
             err=True,
         )
         context.exit(EXIT_UNAVAILABLE)
@@ -79,4 +89,4 @@ def _ending(target: Path, failure: Exception | None) -> str:
 
     if failure is not None:
         return escape_text(str(failure))
-    return escape_text(f"wrote {target}; see it with: gpuprof summary {shlex.quote(str(target))}")
+    return escape_text(f"wrote {target}; view it with: gpuprof summary {shlex.quote(str(target))}")

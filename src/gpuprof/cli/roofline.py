@@ -16,36 +16,40 @@ if TYPE_CHECKING:
     from gpuprof.analyze.roofline.rows import RooflineKind
 
 
-@click.command("roofline", short_help="Print the bottleneck of each layer and operator of a run.")
+@click.command("roofline", short_help="Print the bottleneck of each layer and operator.")
 @click.argument("run", metavar="R")
 @click.option("-o", "--output", metavar="F.html", help="Also write the plot to F.html as one offline page.")
 @click.option(
     "--by",
     type=click.Choice(["layer", "operator", "kernel"]),
     default="operator",
-    help="Choose the rows of the table. Default: operator.",
+    help="List these. Default: operator.",
 )
-@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Show the N longest rows.")
+@click.option(
+    "--top",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Print the N longest rows. Default: all above 0.5% of the time.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
 def roofline(run: str, output: str | None, by: RooflineKind, top: int | None, as_json: bool) -> None:
-    """Print the bottleneck of each layer and operator of the run R, its utilization and the confidence.
+    """Print the bottleneck of each layer and operator of the run R, with utilization and confidence.
 
-    The run must hold counted work: gpuprof run --work, or gpuprof.profile(model, work=True).
+    The run needs counted work: gpuprof run --work, or gpuprof.profile(model, work=True).
     """
     from gpuprof import api
 
     path = Path(output) if output is not None else None
     if path is not None:
         if path.is_dir():
-            raise click.ClickException(f"{path} is a folder: give -o a file name, such as roof.html")
+            raise click.ClickException(
+                f"{path} is a folder; hint: give -o the name of a file, such as roofline.html"
+            )
         check_output(path)
     recorded = api.open(run)
     found = recorded.roofline(path)
     if by == "kernel" and not found.kernels:
-        raise RunError(
-            f"{recorded.path}: no kernel was recorded, so there is no roofline by kernel: use --by operator "
-            "or --by layer"
-        )
+        raise RunError(f"{recorded.path}: no kernel was recorded; hint: use --by operator or --by layer")
     if as_json:
         click.echo(json.dumps({"run": str(recorded.path), "roofline": found.to_dict()}, indent=2))
         return

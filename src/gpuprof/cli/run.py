@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof run`: record a program that knows nothing of gpuprof."""
+"""`gpuprof run`: record an unmodified program."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class Program:
 def split_program(words: list[str], takes_value: frozenset[str]) -> tuple[list[str], Program | None]:
     """Split `words` into gpuprof's own options and the program, as `python` splits its own.
 
-    The program begins at `-m` or at the first word that is no option; what follows is its own,
-    even where it looks like an option of gpuprof. `takes_value` are the options with a value.
+    The program begins at `-m` or at the first word that is not an option. All later words belong to it,
+    also those that look like options of gpuprof. `takes_value` are the options with a value.
     """
     index = 0
     while index < len(words):
@@ -49,29 +49,31 @@ def split_program(words: list[str], takes_value: frozenset[str]) -> tuple[list[s
 
 
 class ProgramCommand(click.Command):
-    """A command whose line ends in a program with arguments of its own."""
+    """A command whose line ends with a program and its arguments."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Keep the program's words away from click's parser."""
+        """Parse the options before the program only."""
         options = [parameter for parameter in self.params if isinstance(parameter, click.Option)]
         takes_value = frozenset(name for option in options if not option.is_flag for name in option.opts)
         own, ctx.meta[_PROGRAM] = split_program(args, takes_value)
         return super().parse_args(ctx, own)
 
     def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        """Show in the usage line what `parse_args` took away."""
+        """Show the program in the usage line."""
         return [*super().collect_usage_pieces(ctx), "SCRIPT.py ARGS... | -m MODULE ARGS..."]
 
 
 @click.command("run", cls=ProgramCommand)
 @click.option(
-    "--out", metavar="R", help="Folder to write; the default is NAME.gpuprof, numbered if it exists."
+    "--out",
+    metavar="R",
+    help="Write the run to this new folder. Default: NAME.gpuprof, numbered if it exists.",
 )
-@click.option("--no-operators", is_flag=True, help="Leave out PyTorch's operators.")
-@click.option("--no-layers", is_flag=True, help="Leave out the models' layers.")
-@click.option("--no-gpu", is_flag=True, help="Leave out samples of the GPUs, and what they do.")
+@click.option("--no-operators", is_flag=True, help="Do not record PyTorch's operators.")
+@click.option("--no-layers", is_flag=True, help="Do not record layers of models.")
+@click.option("--no-gpu", is_flag=True, help="Do not sample GPUs and do not record their work.")
 @click.option(
-    "--whole-graphs", is_flag=True, help="Record a CUDA graph's replay as one unit, without its kernels."
+    "--whole-graphs", is_flag=True, help="Record a replay of a CUDA graph as one unit, without its kernels."
 )
 @click.option(
     "--work", is_flag=True, help="Count FLOPs and bytes after the program has ended, for gpuprof roofline."
@@ -80,19 +82,20 @@ class ProgramCommand(click.Command):
     "--ceilings",
     type=click.Choice(["cached", "around"]),
     default="cached",
-    help="With --work: the roofs are the best ever seen here, or those right before and after the program.",
+    help="With --work: use the cached ceilings of this machine, or measure before and after the program. "
+    "Default: cached.",
 )
 @click.option(
     "--counters",
     is_flag=True,
     help="As --work, and read the GPU's hardware counters: bytes of its memory, tensor operations.",
 )
-@click.option("--children", is_flag=True, help="Record the Python processes that it starts as well.")
-@click.option("--python", is_flag=True, help="Sample the stacks of Python's functions.")
+@click.option("--children", is_flag=True, help="Record the Python processes that the program starts.")
+@click.option("--python", is_flag=True, help="Sample Python stacks.")
 @click.option(
     "--profiler",
     type=click.Choice(["torch", "pyinstrument", "cprofile"]),
-    help="Run under this profiler alone, in place of gpuprof's own recording.",
+    help="Use this profiler instead of gpuprof's recording.",
 )
 @click.pass_context
 def run(
@@ -113,8 +116,8 @@ def run(
 ) -> None:
     """Run a Python program and record where its time goes.
 
-    Everything after SCRIPT.py or MODULE belongs to the program. Its output, its exit code and its
-    traceback stay as they are; gpuprof adds one line on standard error at the end.
+    All arguments after SCRIPT.py or MODULE are those of the program. Its output, exit code and traceback
+    do not change. gpuprof prints one line to standard error at the end.
     """
     options = RecordingOptions(
         operators=not no_operators,
@@ -129,37 +132,39 @@ def run(
     )
     program: Program | None = context.meta[_PROGRAM]
     if program is None:
-        raise click.UsageError("Nothing to run: name a script, or a module after -m.")
+        raise click.UsageError("no program to run; hint: name a script, or a module after -m.")
     if out == "":
-        raise click.UsageError("--out is empty: name the folder to write, or leave it out.")
+        raise click.UsageError("--out is empty; hint: name a new folder, or leave it out.")
     _check(options)
     exit_code, recorded = _record(program, options, out)
-    # Where nobody reads standard error any more, the program's exit code counts all the same.
+    # A closed standard error does not change the program's exit code.
     with contextlib.suppress(OSError):
         if options.counters and (missing := _missing_counters(recorded)):
             click.echo(f"gpuprof: {missing}", err=True)
-        if not isinstance(recorded, NotRecordedError):  # that was told before the program began
+        if not isinstance(recorded, NotRecordedError):  # printed before the program began
             click.echo(f"gpuprof: {_ending(recorded)}", err=True)
     context.exit(exit_code)
 
 
 def _gpu_option(*, no_gpu: bool, whole_graphs: bool) -> GpuOption:
     if no_gpu and whole_graphs:
-        raise click.UsageError("--whole-graphs is for what GPUs do: leave --no-gpu out.")
+        raise click.UsageError("--whole-graphs needs GPU records; hint: leave --no-gpu out.")
     return False if no_gpu else "whole-graphs" if whole_graphs else "auto"
 
 
 def _check(options: RecordingOptions) -> None:
-    """Refuse options that do not go together, or that nothing here can do."""
+    """Refuse options that contradict each other, or that this installation does not support."""
     if options.counts_work and not (options.layers and options.operators):
         option = "--work" if options.work else "--counters"
-        raise click.UsageError(f"{option} joins work to layers and operators: leave --no-... out.")
+        raise click.UsageError(
+            f"{option} needs layers and operators; hint: leave --no-layers and --no-operators out."
+        )
     if options.profiler is not None:
         _check_alone(options)
     if options.ceilings == "around" and not options.counts_work:
-        raise click.UsageError("--ceilings around is for the roofline: add --work.")
+        raise click.UsageError("--ceilings around needs counted work; hint: add --work.")
     if options.counters and options.gpu is False:
-        raise click.UsageError("--counters reads those of the GPU: leave --no-gpu out.")
+        raise click.UsageError("--counters needs the GPU; hint: leave --no-gpu out.")
     if options.python or options.profiler == "pyinstrument":
         _check_pyinstrument("--python" if options.python else "--profiler pyinstrument")
 
@@ -173,15 +178,15 @@ def _record(program: Program, options: RecordingOptions, out: str | None) -> tup
         options=options,
         is_module=program.is_module,
         out=None if out is None else Path(out),
-        on_measuring=tell_who_waits,
+        on_measuring=print_measuring,
     )
 
 
-def tell_who_waits() -> None:
-    """Say on a terminal, where somebody waits, what takes so long after the program has ended."""
+def print_measuring() -> None:
+    """Print on a terminal that ceilings are measured, which takes seconds after the program has ended."""
     with contextlib.suppress(OSError, ValueError):
         if sys.stderr.isatty():
-            click.echo("gpuprof: measuring what this machine can do at best, for gpuprof roofline", err=True)
+            click.echo("gpuprof: measuring the ceilings of this machine, for gpuprof roofline", err=True)
 
 
 def _check_alone(options: RecordingOptions) -> None:
@@ -199,7 +204,7 @@ def _check_alone(options: RecordingOptions) -> None:
     given = [option for option, on in others.items() if on]
     if given:
         raise click.UsageError(
-            f"--profiler {options.profiler} runs that profiler alone: leave {given[0]} out."
+            f"--profiler {options.profiler} cannot be combined with {given[0]}; hint: leave one of them out."
         )
 
 
@@ -211,7 +216,7 @@ def _check_pyinstrument(option: str) -> None:
 
 
 def _missing_counters(recorded: Run | RunError) -> str | None:
-    """Return why there are no hardware counters, which were asked for; None where there are some."""
+    """Return why requested hardware counters are missing, or None."""
     from gpuprof.run.facts import statuses_of
     from gpuprof.text.facts import reason_text
     from gpuprof.text.sanitize import escape_text
@@ -220,12 +225,12 @@ def _missing_counters(recorded: Run | RunError) -> str | None:
         return None
     status = statuses_of(recorded.meta).get("counters")
     if status is None:
-        return "no hardware counters: the program did not end in order"
+        return "no hardware counters: the program did not end normally"
     return None if status.is_on else escape_text(f"no hardware counters: {reason_text(status.to_plain())}")
 
 
 def _ending(recorded: Run | RunError) -> str:
-    """Say in one line what was written and what to do with it, or why nothing could be."""
+    """Return one line: what was written and how to view it, or why nothing was written."""
     import shlex
 
     from gpuprof.cli.header import outline
@@ -234,7 +239,7 @@ def _ending(recorded: Run | RunError) -> str:
     if isinstance(recorded, NothingRecordedError):
         return str(recorded)
     if isinstance(recorded, RunError):
-        return escape_text(f"the program ran, but there is no run of it: {recorded}")
+        return escape_text(f"the program ran, but no run was written: {recorded}")
     path = escape_text(str(recorded.path))
     command = escape_text(f"gpuprof summary {shlex.quote(str(recorded.path))}")
-    return f"wrote {path} ({outline(recorded.meta)}); see it with: {command}"
+    return f"wrote {path} ({outline(recorded.meta)}); view it with: {command}"

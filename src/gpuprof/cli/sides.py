@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""New runs and older ones on one command line."""
+"""New and old runs on one command line."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ AGAINST = "--against"
 
 
 class SidesCommand(click.Command):
-    """A command whose `--against` takes all runs behind it, as a shell's pattern leaves them there."""
+    """A command whose `--against` takes all runs after it, as from a shell pattern."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Read the command line as click does, with the older runs named one by one."""
+        """Parse the command line with `--against` before each old run."""
         if not set(args).isdisjoint(ctx.help_option_names):
             return super().parse_args(ctx, args)
         valued = {
@@ -27,42 +27,43 @@ class SidesCommand(click.Command):
 
 
 def name_older_runs(words: Sequence[str], valued: set[str]) -> list[str]:
-    """Return `words` with `--against` before each run behind it, where the new runs stand before it.
+    """Return `words` with `--against` before each old run, if the new runs come first.
 
-    `valued` are the options that take a value. Raises UsageError where the side of a run is not clear.
+    `valued` are the options that take a value. Raises UsageError if the side of a run is ambiguous.
     """
     given: list[str] = []
     new: list[str] = []
     apart: list[str] = []
-    has_sides, is_behind, is_value = False, False, False
-    for place, word in enumerate(words):
+    has_sides, is_after, is_value = False, False, False
+    for index, word in enumerate(words):
         if is_value:
             is_value = False
         elif word == "--":
-            given += words[place:]
-            apart += words[place + 1 :] if has_sides else []
+            given += words[index:]
+            apart += words[index + 1 :] if has_sides else []
             break
         elif word.startswith("-") and word != "-":
             is_value = word in valued
-            is_behind = word.partition("=")[0] == AGAINST
-            has_sides |= is_behind
+            is_after = word.partition("=")[0] == AGAINST
+            has_sides |= is_after
         elif not has_sides:
             new.append(word)
-        elif new and is_behind:
+        elif new and is_after:
             given.append(AGAINST)
         else:
             apart.append(word)
         given.append(word)
     if apart and (new or len(apart) > 1):
         raise click.UsageError(
-            f"is {apart[-1]} new or old? Name the new runs first: NEW... {AGAINST} OLD..., then options."
+            f"{apart[-1]} may be new or old; hint: name the new runs first: NEW... {AGAINST} "
+            "OLD..., then options."
         )
     return given
 
 
 def check_sides(runs: tuple[str, ...], against: tuple[str, ...]) -> None:
-    """Refuse several runs that nothing is held against."""
+    """Refuse several runs without an old one."""
     if len(runs) > 1 and not against:
         raise click.UsageError(
-            f"{len(runs)} runs are named and no older one: add --against OLD, or name one run."
+            f"{len(runs)} runs and no older one; hint: add --against OLD, or name one run."
         )

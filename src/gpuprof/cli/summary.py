@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof summary`: the run's facts and a table of where the time went."""
+"""`gpuprof summary`: facts about a run, and a table of its time."""
 
 from __future__ import annotations
 
@@ -26,33 +26,40 @@ def _parse_process(
     if value == "all":
         return "all"
     if not (value.isascii() and value.isdigit()):
-        raise click.BadParameter(f"{value!r} is neither a process id nor the word all.")
+        raise click.BadParameter(f"{value!r} is not a process id; hint: write a number, or all.")
     return int(value)
 
 
-@click.command("summary", cls=SidesCommand, short_help="Print where the time of a run went, or what changed.")
+@click.command(
+    "summary",
+    cls=SidesCommand,
+    short_help="Print the time of a run, or what changed between runs.",
+)
 @click.argument("runs", metavar="R...", nargs=-1, required=True)
 @click.option(
-    "--by", type=click.Choice(["layer", "operator", "kernel", "span", "python"]), help="Rows of the table."
+    "--by",
+    type=click.Choice(["layer", "operator", "kernel", "span", "python"]),
+    help="List these. Default: layer, or what the run has.",
 )
-@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Show the N largest rows.")
+@click.option("--top", type=click.IntRange(min=1), metavar="N", help="Print the N largest rows. Default: 30.")
 @click.option(
     "--process",
     metavar="PID|all",
     callback=_parse_process,
-    help="Summarise this process; the default is the first, of an imported run all.",
+    help="Summarize this process. Default: the first one, of an imported run all.",
 )
 @click.option(
     "--against",
     metavar="OLD",
     multiple=True,
-    help="Tell what changed since this run; more runs behind it are older ones, too.",
+    help="Compare with this older run, and with those after it.",
 )
 @click.option(
     "--scale",
     type=click.Choice(["none", "calls", "total"]),
     default="none",
-    help="With --against: times as they are, for as many repetitions, or of the same total.",
+    help="With --against: compare times as measured, for the same number of calls, or for the same total. "
+    "Default: none.",
 )
 @click.option("--full-names", is_flag=True, help="Print the full names of kernels, not their labels.")
 @click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
@@ -66,9 +73,9 @@ def summary(
     full_names: bool,
     as_json: bool,
 ) -> None:
-    """Print where the time of the run R went, by layer unless told otherwise.
+    """Print where the time of the run R went.
 
-    With --against, R is one new run or several, and the table tells what changed and what is chance.
+    With --against, R is one new run or several, and the table shows which changes are significant.
     """
     from gpuprof import api
     from gpuprof.analyze.processes import process_shares
@@ -76,11 +83,11 @@ def summary(
     check_sides(runs, against)
     if against:
         if process is not None:
-            raise click.UsageError("--against compares all processes: leave --process out.")
+            raise click.UsageError("--against compares all processes; hint: leave --process out.")
         _print_difference(runs, against, by or "layer", top, scale, as_json)
         return
     if scale != "none":
-        raise click.UsageError("--scale is for a comparison: add --against OLD, or leave it out.")
+        raise click.UsageError("--scale needs --against; hint: add --against OLD, or leave it out.")
     recorded = api.open(runs[0])
     table = recorded.summary(by, process=process)
     devices = _devices(recorded)

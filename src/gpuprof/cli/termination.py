@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commands that measure for long keep what they have, however they are ended."""
+"""SIGTERM is handled as Ctrl-C in commands that measure for long, so that they keep their results."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import contextlib
 import signal
 from collections.abc import Iterator
 
-EXIT_TERMINATED = 143  # what a shell reports for a program that SIGTERM ended
+EXIT_TERMINATED = 143  # as a shell reports for a program killed by SIGTERM
 
 
 @contextlib.contextmanager
 def terminated_like_interrupted() -> Iterator[list[int]]:
-    """Let SIGTERM, by which CI and `timeout` end a program, keep what was measured; yields when it came."""
+    """Raise KeyboardInterrupt on SIGTERM, which CI and `timeout` send; yield the received signals."""
     came: list[int] = []
 
     def note(number: int, _frame: object) -> None:
@@ -21,7 +21,7 @@ def terminated_like_interrupted() -> Iterator[list[int]]:
 
     try:
         before = signal.signal(signal.SIGTERM, note)
-    except ValueError:  # not in the main thread: signals are somebody else's there
+    except ValueError:  # not in the main thread, which handles signals
         yield came
         return
     try:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What of gpuprof works on this machine, what is missing, and the mend.
+"""Checks of an installation: what works on this machine, what is missing, and how to fix it.
 
-The driver, CUPTI and PyTorch are asked in processes of their own, so that none can take this one down.
+The driver, CUPTI and PyTorch are checked in separate processes, so that a crash does not end this one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from gpuprof.doctor import asked, extras, frameworks, host, nvidia, own
+from gpuprof.doctor import extras, frameworks, host, machine_facts, nvidia, own
 from gpuprof.doctor.check import Check, guarded, is_broken
 
 __all__ = ["Check", "examine", "is_broken"]
@@ -39,6 +39,6 @@ _CHECKS: tuple[tuple[str, Callable[[], Iterable[Check]]], ...] = (
 
 
 def examine() -> list[Check]:
-    """Look at everything that gpuprof stands on; never raises."""
-    asked.forget()
+    """Run all checks; never raises."""
+    machine_facts.forget()
     return [check for name, look in _CHECKS for check in guarded(name, look)]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One line of the examination, and what keeps a broken check from ending it."""
+"""The result of one check, and the protection from checks that raise."""
 
 from __future__ import annotations
 
@@ -13,35 +13,35 @@ Status = Literal["ok", "missing", "problem", "info"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One line of the examination.
+    """The result of one check.
 
-    `status` is "ok" (works), "missing" (not at hand, gpuprof goes on without it), "problem" (at
-    hand and broken) or "info" (a fact to know). `mend` is what to do, empty where nothing is to be
-    done. Only of a `required` check does a status of "missing" or "problem" stop gpuprof.
+    `status` is "ok" (works), "missing" (not installed, gpuprof works without it), "problem" (installed
+    and broken) or "info" (a fact). `hint` is how to fix it, or empty. gpuprof cannot work if a
+    `required` check is "missing" or a "problem".
     """
 
     name: str
     status: Status
     detail: str
-    mend: str = ""
+    hint: str = ""
     required: bool = False
 
 
 def is_broken(check: Check) -> bool:
-    """Tell whether `check` found something that gpuprof cannot work without."""
+    """Return whether `check` found that a requirement is missing or broken."""
     return check.required and check.status in ("missing", "problem")
 
 
 def guarded(name: str, look: Callable[[], Iterable[Check]]) -> list[Check]:
-    """Run one check; what it raises, a broken library's SystemExit too, becomes its finding."""
+    """Run one check; an exception, also a SystemExit of a broken library, becomes its result."""
     found: list[Check] = []
     try:
         found.extend(look())
     except KeyboardInterrupt:
         raise
     except BaseException as error:
-        detail = f"this check failed itself: {one_line(error)}"
-        found.append(Check(name, "problem", detail, "report it with this line"))
+        detail = f"this check failed: {one_line(error)}"
+        found.append(Check(name, "problem", detail, "report this line as a bug of gpuprof"))
     return found
 
 

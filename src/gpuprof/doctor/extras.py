@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the extras bring: each makes a part of gpuprof work that nothing else needs."""
+"""The extras: each installs the packages of one optional feature."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuprof.doctor.own import DISTRIBUTION
 
 @dataclass(frozen=True, slots=True)
 class _Extra:
-    """An extra of ours: what it is for, and its packages by the names that they are imported under."""
+    """An extra: its purpose, and its packages with their import names."""
 
     name: str
     purpose: str
@@ -35,21 +35,20 @@ _EXTRAS = (
 
 
 def extras() -> Iterator[Check]:
-    """Tell of each extra which of its packages are there."""
+    """Check which packages of each extra are installed."""
     for extra in _EXTRAS:
         yield _look_at(extra)
 
 
 def browser() -> Iterator[Check]:
-    """Tell whether reports can be printed as PDF."""
+    """Check whether reports can be printed as PDF."""
     from gpuprof.bench.report.pdf import find_chromium
     from gpuprof.errors import GpuprofError
 
     try:
-        yield Check("Chromium", "ok", f"{find_chromium()}; gpuprof compare --report pdf prints with it")
+        yield Check("Chromium", "ok", f"{find_chromium()}; prints gpuprof compare --report pdf")
     except GpuprofError as error:
-        detail, _, mend = str(error).partition(": ")
-        yield Check("Chromium", "missing", detail, mend)
+        yield Check("Chromium", "missing", error.message, error.hint)
 
 
 def _look_at(extra: _Extra) -> Check:
@@ -62,7 +61,7 @@ def _look_at(extra: _Extra) -> Check:
     name = f"extra {extra.name}"
     if not lacking:
         return Check(name, "ok", f"{', '.join(found)}; for {extra.purpose}")
-    detail = f"{', '.join(lacking)} not installed: needed for {extra.purpose}"
+    detail = f"{', '.join(lacking)} not installed, needed for {extra.purpose}"
     return Check(name, "missing", detail, f"pip install '{DISTRIBUTION}[{extra.name}]'")
 
 

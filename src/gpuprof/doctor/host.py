@@ -12,18 +12,18 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuprof.doctor import asked
+from gpuprof.doctor import machine_facts
 from gpuprof.doctor.check import Check, guarded
 
 OLDEST_PYTHON, NEWEST_PYTHON = (3, 10), (3, 14)
 SCARCE_DISK_BYTES = 1_000_000_000
 
-# What the native core calls its clocks.
+# Names of the clocks in the native core.
 _TICK_COUNTERS = {"tsc": "invariant time stamp counter", "cntvct": "Arm's virtual counter"}
 
 
 def machine() -> Iterator[Check]:
-    """Tell the processor, its usable cores and the memory."""
+    """Report the processor, its usable cores and the memory."""
     usable = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     memory_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     cores = f"{usable} of {os.cpu_count()} cores usable"
@@ -42,21 +42,23 @@ def _cpu_model() -> str:
 
 
 def clock() -> Iterator[Check]:
-    """Tell which clock events are stamped with."""
-    if not asked.has_native():
-        yield Check("clock", "info", "not examined: the native core is missing")
+    """Report the clock of events."""
+    if not machine_facts.has_native():
+        yield Check("clock", "info", "not checked: the native core is missing")
         return
-    clock = asked.native().clock_info()["clock"]
+    clock = machine_facts.native().clock_info()["clock"]
     if clock in _TICK_COUNTERS:
         yield Check("clock", "ok", _TICK_COUNTERS[clock])
     else:
         yield Check(
-            "clock", "info", "no invariant tick counter here: the monotonic clock, slower by some 15 ns"
+            "clock",
+            "info",
+            "no invariant tick counter: the monotonic clock is used, which is about 15 ns slower",
         )
 
 
 def python() -> Iterator[Check]:
-    """Tell whether this Python is one that gpuprof supports."""
+    """Check whether gpuprof supports this Python."""
     version = sys.version_info[:2]
     detail = f"{platform.python_implementation()} {platform.python_version()} at {sys.executable}"
     if sysconfig.get_config_var("Py_GIL_DISABLED"):
@@ -71,31 +73,31 @@ def python() -> Iterator[Check]:
 
 
 def permissions() -> Iterator[Check]:
-    """Tell what the kernel allows."""
+    """Report the permissions of the kernel."""
     paranoid = Path("/proc/sys/kernel/perf_event_paranoid")
     if paranoid.is_file():
         yield Check("perf events", "info", f"perf_event_paranoid is {paranoid.read_text().strip()}; not used")
 
 
 def disk() -> Iterator[Check]:
-    """Tell whether recordings can be written here."""
+    """Check whether recordings can be written."""
     yield from guarded("current folder", lambda: _folder("current folder", "."))
     yield from guarded("temporary folder", lambda: _folder("temporary folder", tempfile.gettempdir()))
 
 
 def _folder(name: str, path: str) -> Iterator[Check]:
-    """Try in the folder what a recording does: make a file and reserve its blocks."""
+    """Create a file in the folder and reserve its blocks, as a recording does."""
     try:
         folder = Path(path).resolve()
         _reserve_blocks(folder)
     except OSError as error:
-        mend = "record into another folder: profile(out=...) or gpuprof run --out"
-        yield Check(name, "problem", f"{path} cannot hold a recording: {error.strerror}", mend)
+        hint = "record into another folder: profile(out=...) or gpuprof run --out"
+        yield Check(name, "problem", f"{path}: a recording cannot be written: {error.strerror}", hint)
         return
     free_bytes = shutil.disk_usage(folder).free
     detail = f"{folder}: writable, {free_bytes / 1e9:.1f} GB free"
     if free_bytes < SCARCE_DISK_BYTES:
-        yield Check(name, "problem", detail, "free some space, or record elsewhere with --out")
+        yield Check(name, "problem", detail, "free disk space, or record into another folder with --out")
     else:
         yield Check(name, "ok", detail)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""NVIDIA's driver and the libraries that stand on it.
+"""NVIDIA's driver and the libraries that need it.
 
-CUPTI is loaded only where the driver works, since some of its versions crash without one.
+CUPTI is loaded only if the driver works, because some versions crash without a driver.
 """
 
 from __future__ import annotations
@@ -13,90 +13,92 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuprof.doctor import asked
+from gpuprof.doctor import machine_facts
 from gpuprof.doctor.check import Check, Status
 from gpuprof.doctor.probes import counters_are_restricted
 
 
 def driver() -> Iterator[Check]:
-    """Tell whether the driver works."""
-    facts = asked.driver()
+    """Check whether the driver works."""
+    facts = machine_facts.driver()
     if "missing" in facts:
-        mend = "with an NVIDIA GPU in this machine, install its driver; without one nothing is to be done"
-        yield Check("NVIDIA driver", "missing", facts["missing"], mend)
+        hint = "install the driver if this machine has an NVIDIA GPU"
+        yield Check("NVIDIA driver", "missing", facts["missing"], hint)
     elif "error" in facts:
-        yield Check("NVIDIA driver", "problem", f"it fails when loaded: {facts['error']}", "install it again")
+        yield Check("NVIDIA driver", "problem", f"loading it fails: {facts['error']}", "install it again")
     elif facts["init"] != 0:
-        mend = "see that nvidia-smi works, and that a container was given the GPU"
-        yield Check("NVIDIA driver", "problem", f"cuInit answers error {facts['init']}", mend)
+        hint = "check that nvidia-smi works, and that the container has access to the GPU"
+        yield Check("NVIDIA driver", "problem", f"cuInit returns error {facts['init']}", hint)
     else:
         supports = f"CUDA {facts['version'] // 1000}.{facts['version'] % 1000 // 10}"
         yield Check("NVIDIA driver", "ok", f"supports up to {supports}")
 
 
 def gpu() -> Iterator[Check]:
-    """Name the devices."""
-    devices = asked.driver().get("devices", [])
+    """Report the devices."""
+    devices = machine_facts.driver().get("devices", [])
     for ordinal, (name, memory_bytes, capability) in enumerate(devices):
         detail = f"{name}, {memory_bytes / 1e9:.1f} GB, compute capability {capability}"
         yield Check(f"GPU {ordinal}", "info", detail)
     if not devices:
-        yield Check("GPU", "info", "none found: the CPU side is recorded")
+        yield Check("GPU", "info", "none found: only the CPU is recorded")
 
 
 def nvml() -> Iterator[Check]:
-    """Tell whether device samples can be taken."""
-    facts = asked.nvml()
+    """Check whether devices can be sampled."""
+    facts = machine_facts.nvml()
     if "missing" in facts:
-        yield Check("NVML", "missing", f"no device samples: {facts['missing']}", "it comes with the driver")
+        yield Check("NVML", "missing", f"no device samples: {facts['missing']}", "NVML is part of the driver")
     elif "package" in facts:
         detail = "no device samples: nvidia-ml-py is not installed"
         yield Check("NVML", "missing", detail, 'pip install "nvidia-ml-py>=12"')
     elif "driver" in facts:
         devices = ", ".join(facts["devices"]) or "no device"
-        yield Check("NVML", "ok", f"driver {facts['driver']}: {devices}; device samples are taken")
+        yield Check("NVML", "ok", f"driver {facts['driver']}: {devices}; devices are sampled")
     else:
-        detail = f"no device samples: it fails: {facts.get('nvml') or facts.get('error')}"
-        yield Check("NVML", "problem", detail, "see that nvidia-smi works here")
+        detail = f"no device samples: NVML fails: {facts.get('nvml') or facts.get('error')}"
+        yield Check("NVML", "problem", detail, "check that nvidia-smi works")
 
 
 def cupti() -> Iterator[Check]:
-    """Tell whether kernels and copies can be traced."""
+    """Check whether kernels and copies can be traced."""
     found = list(dict.fromkeys(path.resolve() for path in _cupti_libraries()))
     listed = ", ".join([*_distribution_versions("nvidia-cuda-cupti"), *map(str, found)]) or "not found"
-    if asked.driver().get("init") != 0:
+    if machine_facts.driver().get("init") != 0:
         # Some versions of CUPTI crash without a driver.
-        yield Check("CUPTI", "info", f"{listed}; not loaded, since it needs the NVIDIA driver")
+        yield Check("CUPTI", "info", f"{listed}; not loaded, because it needs the NVIDIA driver")
         return
-    facts = asked.cupti()
+    facts = machine_facts.cupti()
     reason = facts.get("error") or facts.get("reason")
     if reason:
-        detail, _, mend = reason.rpartition(": ")
+        detail, _, hint = reason.rpartition(": ")
         status: Status = "problem" if found else "missing"
-        yield Check("CUPTI", status, f"{detail or mend}; GPU records are off", mend if detail else "")
+        yield Check("CUPTI", status, f"{detail or hint}; GPU records are off", hint if detail else "")
     else:
-        yield Check("CUPTI", "ok", f"{facts['version']} at {facts['path']}; it traces kernels and copies")
+        yield Check("CUPTI", "ok", f"{facts['version']} at {facts['path']}; traces kernels and copies")
 
 
 def counters() -> Iterator[Check]:
-    """Tell whether `--counters` can have what it wants, as far as that shows without a kernel."""
-    if asked.driver().get("init") != 0:
-        yield Check("GPU counters", "info", "none: they need a GPU and the NVIDIA driver")
+    """Check whether `--counters` works, as far as possible without a kernel."""
+    if machine_facts.driver().get("init") != 0:
+        yield Check("GPU counters", "info", "unavailable: they need a GPU and the NVIDIA driver")
         return
-    facts = asked.cupti()
+    facts = machine_facts.cupti()
     reason = facts.get("error") or facts.get("reason") or facts.get("no_counters")
     restricted = counters_are_restricted()
     if reason:
-        detail, _, mend = reason.rpartition(": ")
-        yield Check("GPU counters", "missing", f"none: {detail or mend}", mend if detail else "")
+        detail, _, hint = reason.rpartition(": ")
+        yield Check("GPU counters", "missing", f"unavailable: {detail or hint}", hint if detail else "")
     elif restricted:
-        mend = (
+        hint = (
             "run as root or with CAP_SYS_ADMIN, or load the driver with NVreg_RestrictProfilingToAdminUsers=0"
         )
-        yield Check("GPU counters", "missing", "for administrators only; tracing needs no permission", mend)
+        yield Check(
+            "GPU counters", "missing", "restricted to administrators; tracing needs no permission", hint
+        )
     else:
-        told = "the driver does not say who may" if restricted is None else "this process may"
-        yield Check("GPU counters", "ok", f"gpuprof run --counters reads them; {told}")
+        access = "permission unknown" if restricted is None else "this process has permission"
+        yield Check("GPU counters", "ok", f"gpuprof run --counters reads them; {access}")
 
 
 def _cupti_libraries() -> Iterator[Path]:
@@ -124,30 +126,34 @@ def _distribution_versions(prefix: str) -> list[str]:
 
 
 def nsys() -> Iterator[Check]:
-    """Tell whether Nsight Systems is here."""
+    """Report whether Nsight Systems is installed."""
     path = shutil.which("nsys")
     yield Check(
-        "nsys", "info", path or "Nsight Systems not found: gpuprof nsys prints the command to run elsewhere"
+        "nsys",
+        "info",
+        path or "Nsight Systems not found: gpuprof nsys prints the command lines for another machine",
     )
 
 
 def nvrtc() -> Iterator[Check]:
-    """Tell whether kernels can be compiled that measure the ceilings of GPUs, where there are any."""
-    if not asked.driver().get("devices"):
+    """Check whether the kernels that measure GPU ceilings can be compiled, if there is a GPU."""
+    if not machine_facts.driver().get("devices"):
         return
-    facts = asked.nvrtc()
+    facts = machine_facts.nvrtc()
     reason = facts.get("error") or facts.get("reason")
     if reason:
-        detail, _, mend = reason.rpartition(": ")
-        what = f"{detail or mend}; GPU ceilings are worked out from clocks and not measured"
-        yield Check("NVRTC", "missing", what, mend if detail else "")
+        detail, _, hint = reason.rpartition(": ")
+        what = f"{detail or hint}; GPU ceilings are calculated from clocks instead of measured"
+        yield Check("NVRTC", "missing", what, hint if detail else "")
     else:
         yield Check(
-            "NVRTC", "ok", f"{facts['version']} at {facts['path']}; it compiles what measures ceilings"
+            "NVRTC",
+            "ok",
+            f"{facts['version']} at {facts['path']}; compiles the kernels that measure ceilings",
         )
 
 
 def nvcc() -> Iterator[Check]:
-    """Tell where NVIDIA's compiler is."""
+    """Report the path of NVIDIA's compiler."""
     path = shutil.which("nvcc")
-    yield Check("nvcc", "info", path or "not found and not needed: NVRTC compiles our kernels")
+    yield Check("nvcc", "info", path or "not found and not needed: NVRTC compiles the kernels of gpuprof")

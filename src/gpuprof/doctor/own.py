@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""gpuprof itself, what it cannot do without, and who else has its name."""
+"""gpuprof itself, its requirements, and the unrelated distribution with its name."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ import importlib.util
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuprof.doctor import asked
+from gpuprof.doctor import machine_facts
 from gpuprof.doctor.check import Check, one_line, version_numbers
 
 DISTRIBUTION = "gpuprof-native"
 OLDEST_DUCKDB = (1, 1)
-# From the sources: what other indexes hold under our name is not ours to promise.
+# From the sources, because a package index may have another project under this name.
 REBUILD = "pip install --force-reinstall --no-deps . in gpuprof's source folder, with a C++20 compiler"
 
 
 def gpuprof() -> Iterator[Check]:
-    """Tell which gpuprof this is, and how its native core was built."""
+    """Report the version of gpuprof, and how its native core was built."""
     yield Check("gpuprof", "ok", f"{_own_version()} in {Path(__file__).parents[1]}")
     try:
-        facts = asked.native().build_info()
+        facts = machine_facts.native().build_info()
     except ImportError as error:
         yield Check("native core", "missing", one_line(error), REBUILD, required=True)
         return
@@ -32,7 +32,7 @@ def gpuprof() -> Iterator[Check]:
         yield Check("CUDA part", "ok", "built in")
     else:
         yield Check(
-            "CUDA part", "info", "built without CUDA; GPU records need none, CUPTI is found at run time"
+            "CUDA part", "info", "built without CUDA; GPU records do not need it, CUPTI is found at run time"
         )
 
 
@@ -44,18 +44,20 @@ def _own_version() -> str:
 
 
 def namesake() -> Iterator[Check]:
-    """On PyPI the bare name belongs to an unrelated project, which installs the same package."""
+    """Check for the unrelated project gpuprof on PyPI, which installs a package of the same name."""
     try:
         version = importlib.metadata.version("gpuprof")
     except importlib.metadata.PackageNotFoundError:
         return
-    detail = f"the distribution gpuprof {version} is installed: an unrelated project; ours is {DISTRIBUTION}"
-    mend = f"pip uninstall gpuprof, then {REBUILD}: both own the folder gpuprof/"
-    yield Check("namesake", "problem", detail, mend, required=True)
+    detail = (
+        f"the distribution gpuprof {version} is installed: an unrelated project; this one is {DISTRIBUTION}"
+    )
+    hint = f"pip uninstall gpuprof, then {REBUILD}; both install the folder gpuprof/"
+    yield Check("namesake", "problem", detail, hint, required=True)
 
 
 def duckdb() -> Iterator[Check]:
-    """Tell whether runs can be read."""
+    """Check whether runs can be read."""
     if importlib.util.find_spec("duckdb") is None:
         yield Check("DuckDB", "missing", "runs cannot be read", 'pip install "duckdb>=1.1"', required=True)
         return

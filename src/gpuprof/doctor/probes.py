@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Questions that `doctor` asks in interpreters of their own, since the answer may be a crash."""
+"""Probes that run in separate interpreters, because a broken library may crash them."""
 
 from __future__ import annotations
 
@@ -88,14 +88,14 @@ print(json.dumps(_native.nvrtc_probe([os.fsencode(folder) for folder in nvrtc_fo
 """
 
 
-# What the driver lets read counters where it is not open to everybody.
+# The capability that the driver requires if counters are restricted.
 _CAP_SYS_ADMIN = 21
 
 
 def counters_are_restricted(
     parameters: Path = Path("/proc/driver/nvidia/params"), status: Path = Path("/proc/self/status")
 ) -> bool | None:
-    """Tell whether the driver keeps counters from this process; None where it does not say."""
+    """Return whether the driver denies counters to this process; None if that is unknown."""
     if not parameters.is_file():
         return None
     if "RmProfilingAdminOnly: 1" not in parameters.read_text(errors="replace"):
@@ -107,7 +107,7 @@ def counters_are_restricted(
 
 def probe(program: str) -> dict[str, Any]:
     """Run `program` in a fresh interpreter and return the JSON of its last line, or {"error": ...}."""
-    # The collector is left out: this process measures nothing, and must see torch as it is alone.
+    # Without the collector, because the probe must see torch without gpuprof.
     environment = {key: value for key, value in os.environ.items() if key != "INTEL_LIBITTNOTIFY64"}
     try:
         done = subprocess.run(
@@ -120,9 +120,9 @@ def probe(program: str) -> dict[str, Any]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return {"error": f"no answer within {PROBE_TIMEOUT_S} s"}
+        return {"error": f"no response within {PROBE_TIMEOUT_S} s"}
     if done.returncode != 0:
         last = (done.stderr.strip() or "no message").splitlines()[-1]
         return {"error": f"exit code {done.returncode}: {last[:200]}"}
-    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    return answer
+    facts: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return facts

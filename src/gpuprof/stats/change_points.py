@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a series of figures has changed its level: one figure a file, in the order of time.
+"""Change points of a series: one figure for each file, in the order of time.
 
-Binary segmentation over seeded intervals (Kovács, Bühlmann, Li and Munk, Biometrika 110, 2023), which sees a
-change that was taken back as well as one that stayed. Figures far from their segment's median are drawn in
-(winsorised), so that one bad day weighs no more than a few others. Whether the best split stands is judged by
-permuting the figures within the segments that were found before it (as Matteson and James do, JASA 109,
-2014): figures that come in no particular order give a first split with a probability of the level at most,
-whatever their distribution.
+Binary segmentation over seeded intervals (Kovács, Bühlmann, Li and Munk, Biometrika 110, 2023) also finds a
+change that was reverted later. Figures far from the median of their segment are winsorized, which limits the
+weight of one bad day. The significance of the best split comes from permutations of the figures within the
+segments found before it (as in Matteson and James, JASA 109, 2014). For figures in random order, of any
+distribution, the probability of a first split is at most the level.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ _PERMUTATIONS = 999
 _FARTHEST = 3.0  # standard deviations, by the median of the absolute deviations
 _NORMAL_DEVIATION = 1.4826
 _DECAY = math.sqrt(0.5)
-_AT_ONCE = 2_000_000  # values that are held while permutations are judged
-_FEW = 100  # permutations, after which most splits that do not stand are known
+_AT_ONCE = 2_000_000  # values in memory during the permutation test
+_FEW = 100  # permutations that reject most insignificant splits
 
 
 def find_change_points(
     figures: Sequence[float], *, level: float = LEVEL, permutations: int = _PERMUTATIONS, seed: int = 0
 ) -> list[int]:
-    """Return the places at which a new level begins: each is the index of its first figure."""
+    """Return the indices at which a new level begins."""
     values = np.asarray(figures, dtype=np.float64)
     generator = np.random.default_rng(seed)
     found: list[int] = []
@@ -51,14 +50,16 @@ def find_change_points(
         scores = _standardized(values, segments)
         contrasts = _contrasts(scores[None, :], splits)[0]
         best = int(np.argmax(contrasts))
-        if not _stands(scores, segments, splits, float(contrasts[best]), level, permutations, generator):
+        if not _is_significant(
+            scores, segments, splits, float(contrasts[best]), level, permutations, generator
+        ):
             break
         found = sorted([*found, int(splits[best, 1])])
     return _moved_to_best(values, found)
 
 
 def _splits(segments: Sequence[tuple[int, int]]) -> Numbers:
-    """Return (begin, split, end) of each split that is looked at, in seeded intervals of the segments."""
+    """Return (begin, split, end) of each candidate split, in seeded intervals of the segments."""
     rows = [
         (begin + low, begin + split, begin + high)
         for begin, end in segments
@@ -69,7 +70,7 @@ def _splits(segments: Sequence[tuple[int, int]]) -> Numbers:
 
 
 def _seeded(count: int) -> Iterator[tuple[int, int]]:
-    """Yield intervals of decreasing length, each layer of which covers the whole with overlaps."""
+    """Yield intervals of decreasing length; those of each length cover the series with overlaps."""
     seen: set[tuple[int, int]] = set()
     layer, length = 0, float(count)
     while length >= 2 * SHORTEST:
@@ -85,7 +86,7 @@ def _seeded(count: int) -> Iterator[tuple[int, int]]:
 
 
 def _standardized(values: Floats, segments: Sequence[tuple[int, int]]) -> Floats:
-    """Return the values of each segment with a mean of 0 and a spread of 1, far ones drawn in."""
+    """Return the values of each segment with mean 0 and standard deviation 1, winsorized."""
     scores = np.zeros(len(values))
     for begin, end in segments:
         own = values[begin:end]
@@ -98,7 +99,7 @@ def _standardized(values: Floats, segments: Sequence[tuple[int, int]]) -> Floats
 
 
 def _contrasts(rows: Floats, splits: Numbers) -> Floats:
-    """Return for each row and split the difference of the means beside it, over its standard error."""
+    """Return for each row and split the difference of the means on both sides, over its standard error."""
     sums = np.concatenate([np.zeros((len(rows), 1)), np.cumsum(rows, axis=1)], axis=1)
     begin, split, end = splits.T
     before, after = split - begin, end - split
@@ -108,7 +109,7 @@ def _contrasts(rows: Floats, splits: Numbers) -> Floats:
     return contrasts
 
 
-def _stands(
+def _is_significant(
     scores: Floats,
     segments: Sequence[tuple[int, int]],
     splits: Numbers,
@@ -117,7 +118,7 @@ def _stands(
     permutations: int,
     generator: np.random.Generator,
 ) -> bool:
-    """Whether so large a contrast comes up in few enough permutations, the series as it is among them."""
+    """Return whether a contrast is as large in few enough permutations, including the series itself."""
     allowed = math.floor(level * (permutations + 1) + 1e-9) - 1
     at_once = max(1, min(_FEW, _AT_ONCE // len(splits)))
     as_large = 0
@@ -133,7 +134,7 @@ def _stands(
 
 
 def _moved_to_best(values: Floats, found: Sequence[int]) -> list[int]:
-    """Put each change where it splits best between its neighbours, now that these are known."""
+    """Move each change to the best split between the changes before and after it."""
     places = [0, *found, len(values)]
     for number in range(1, len(places) - 1):
         begin, end = places[number - 1], places[number + 1]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Student's and the binomial distribution, over SciPy's special functions.
 
-SciPy is imported where it is called: it takes longer to import than all of gpuprof, and a process that
-measures a model must not hold its memory.
+SciPy is imported when it is called: its import takes longer than that of gpuprof, and a process that
+measures a model must not contain its memory.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _SMALLEST = 1e-100
 
 
 def require_scipy() -> None:
-    """Raise UnavailableError where SciPy is not installed; imports nothing."""
+    """Raise UnavailableError if SciPy is not installed; imports nothing."""
     if importlib.util.find_spec("scipy") is None:
         raise UnavailableError(_NO_SCIPY)
 
@@ -42,13 +42,13 @@ def scipy_module(name: str) -> Any:
 
 
 def student_p_value(t: Floats, freedom: Floats) -> Floats:
-    """Return how probable a t at least as far from 0 is, for each t from 0 on."""
+    """Return the two-sided p-value of each t (0 or above)."""
     found: Floats = 2 * scipy_module("special").stdtr(freedom, -t)
     return found
 
 
 def student_quantile(level: float, freedom: Floats | float) -> Floats:
-    """Return the t that is exceeded on either side with a probability of `level`, at most 1e12."""
+    """Return the two-sided critical t at `level`, at most 1e12."""
     tail = min(max(level, _SMALLEST), 1.0) / 2
     found: Floats = np.minimum(-scipy_module("special").stdtrit(freedom, tail), _LARGEST_T)
     return found
@@ -61,7 +61,7 @@ def binomial_quantile(count: int, fraction: float, probability: float) -> int:
     special = scipy_module("special")
     found = float(special.bdtrik(min(probability, 1.0), count, fraction))
     k = min(max(math.ceil(found), 0), count)
-    # The inverse is rounded: the distribution itself decides.
+    # The inverse is rounded, so check it with the distribution.
     while k > 0 and special.bdtr(k - 1, count, fraction) >= probability:
         k -= 1
     while k < count and special.bdtr(k, count, fraction) < probability:
@@ -70,9 +70,9 @@ def binomial_quantile(count: int, fraction: float, probability: float) -> int:
 
 
 def approximate_binomial_quantile(count: int, fraction: float, probability: float) -> int:
-    """Return `binomial_quantile` up to one, without SciPy: Cornish and Fisher's expansion with the skewness.
+    """Return `binomial_quantile` to within one, without SciPy: Cornish-Fisher expansion with skewness.
 
-    Of a count below `samples_needed`, or a probability of 0 or 1, it says nothing.
+    Not valid for a count below `samples_needed`, or a probability of 0 or 1.
     """
     from statistics import NormalDist
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics of right and wrong answers that two variants gave to the same samples."""
+"""Statistics of correct and wrong predictions of two variants on the same samples."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ChangeVerdict = Literal["lower", "higher", "same", "inconclusive"]
 
 @dataclass(frozen=True, slots=True)
 class PairedCounts:
-    """Samples by who was right: both, the baseline alone, the optimized variant alone, neither."""
+    """Samples that both predict correctly, only the baseline, only the optimized variant, or neither."""
 
     both: int
     baseline_only: int
@@ -29,21 +29,21 @@ class PairedCounts:
 
     @property
     def baseline(self) -> float:
-        """The share that the baseline had right."""
+        """Accuracy of the baseline."""
         return (self.both + self.baseline_only) / self.count
 
     @property
     def optimized(self) -> float:
-        """The share that the optimized variant had right."""
+        """Accuracy of the optimized variant."""
         return (self.both + self.optimized_only) / self.count
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The optimized variant's share of right answers less the baseline's, with its 95% interval.
+    """Accuracy of the optimized variant minus that of the baseline, with its 95% interval.
 
-    *same*: the whole interval lies within the margin; *lower*, *higher*: it lies on one side of 0 (and not
-    within the margin); else *inconclusive*. `p_value` is McNemar's.
+    *same*: the whole interval is within the margin; *lower*, *higher*: it is on one side of 0 (and not
+    within the margin); otherwise *inconclusive*. `p_value` is McNemar's.
     """
 
     low: float
@@ -65,12 +65,12 @@ class Change:
 
 
 def _finite(value: Any) -> Any:
-    # JSON knows no NaN and no infinity.
+    # JSON has no NaN and no infinity.
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def change_of(counts: PairedCounts, margin: float, confidence: float = CONFIDENCE) -> Change:
-    """Judge how the share of right answers changed."""
+    """Return the change of accuracy with its verdict."""
     low, high = paired_difference(counts, confidence)
     verdict: ChangeVerdict = "inconclusive"
     if -margin < low and high < margin:
@@ -86,8 +86,8 @@ def change_of(counts: PairedCounts, margin: float, confidence: float = CONFIDENC
 def mcnemar(baseline_only: int, optimized_only: int) -> float:
     """Return the exact two-sided p-value of McNemar's test (Psychometrika 12, 1947).
 
-    Of the samples that one variant alone had right, each has it by chance with 1/2 where the variants are
-    equally good.
+    If the variants are equally accurate, each sample that only one of them predicts correctly belongs to
+    either with probability 1/2.
     """
     count = baseline_only + optimized_only
     return float(scipy_module("stats").binomtest(baseline_only, count).pvalue) if count else 1.0
@@ -100,7 +100,7 @@ def wilson(right: int, count: int, confidence: float = CONFIDENCE) -> tuple[floa
 
 
 def exact_share(count: int, total: int, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Return the interval of a share by inverting both binomial tails (Clopper and Pearson, 1934)."""
+    """Return the exact interval of a proportion (Clopper and Pearson, 1934)."""
     special, tail = scipy_module("special"), (1 - confidence) / 2
     low = special.betaincinv(count, total - count + 1, tail) if count else 0.0
     high = special.betaincinv(count + 1, total - count, 1 - tail) if count < total else 1.0
@@ -108,10 +108,10 @@ def exact_share(count: int, total: int, confidence: float = CONFIDENCE) -> tuple
 
 
 def paired_difference(counts: PairedCounts, confidence: float = CONFIDENCE) -> tuple[float, float]:
-    """Return the interval of the optimized share less the baseline's, for the same samples.
+    """Return the interval of the difference of two proportions of the same samples, optimized minus baseline.
 
-    Newcombe (Statistics in Medicine 17, 1998, 2635-2650), method 10: the distances of both shares from the
-    ends of their Wilson intervals, put together as correlated errors. The correlation is that of the
+    Newcombe (Statistics in Medicine 17, 1998, 2635-2650), method 10: the distances of both proportions
+    from the ends of their Wilson intervals, combined as correlated errors. The correlation is that of the
     fourfold table, with his correction for continuity.
     """
     total = counts.count

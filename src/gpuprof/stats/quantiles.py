@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Quantiles with intervals, summaries and drift, of one process run and pooled over several.
 
-No sample is removed or smoothed: an outlier is a sample like any other. In pooled figures each process run
-has the same weight, however many samples it gave. Comparisons of two configurations are in ratio_test.py.
+No sample is removed or smoothed. In pooled figures each process run has the same weight, whatever its number
+of samples. Comparisons of two configurations are in ratio_test.py.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _MOST_BLOCKS = 200
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A quantile's value, and the ends of its interval; an end is None where the samples give none."""
+    """A quantile's value and the ends of its interval; an end is None if the samples do not define it."""
 
     low: float | None
     value: float
@@ -42,7 +42,7 @@ class Estimate:
 
     @property
     def relative_width(self) -> float | None:
-        """The interval's width as a share of the value; None where an end is missing."""
+        """Width of the interval relative to the value; None if an end is missing."""
         if self.low is None or self.high is None or self.value <= 0:
             return None
         return (self.high - self.low) / self.value
@@ -51,8 +51,8 @@ class Estimate:
 def samples_needed(quantile: float, confidence: float = CONFIDENCE) -> int:
     """Return the fewest samples that bound a quantile on both sides.
 
-    The widest interval there is, from the smallest sample to the largest, misses the quantile when all
-    samples lie on one side of it: with a probability of q^n + (1 - q)^n.
+    The widest interval, from the smallest to the largest sample, misses the quantile if all samples are on
+    one side of it: with a probability of q^n + (1 - q)^n.
     """
     _check_share(quantile)
     count = 2
@@ -70,12 +70,12 @@ def interval_ranks(
     confidence: float = CONFIDENCE,
     binomial: Callable[[int, float, float], int] = binomial_quantile,
 ) -> tuple[int, int] | None:
-    """Return the ranks (from 1) of the samples between which a quantile lies; None where n is too small.
+    """Return the ranks (from 1) of the ends of a quantile's interval; None if n is too small.
 
-    How many of n independent samples lie below the quantile q is binomial, B(n, q), whatever their
-    distribution (David and Nagaraja, Order Statistics, 3rd ed., 7.1). With equal tails the ranks are the
-    quantiles of B at (1 - confidence) / 2 and (1 + confidence) / 2, plus 1. Where one of them lies outside
-    the samples, the interval begins or ends at the outermost sample, and the other tail gets what is left.
+    The number of n independent samples below the quantile q is binomial, B(n, q), for any distribution
+    (David and Nagaraja, Order Statistics, 3rd ed., 7.1). With equal tails the ranks are the
+    quantiles of B at (1 - confidence) / 2 and (1 + confidence) / 2, plus 1. If one of them is outside
+    the samples, the interval ends at the outermost sample, and the other tail gets the rest.
     """
     if count < samples_needed(quantile, confidence):
         return None
@@ -92,9 +92,9 @@ def interval_ranks(
 
 
 def quantile_of(samples: Floats, quantile: float, confidence: float = CONFIDENCE) -> Estimate | None:
-    """Return a quantile of independent samples with its interval; None where the samples do not suffice.
+    """Return a quantile of independent samples with its interval; None with too few samples.
 
-    The value interpolates between neighbouring order statistics (Hyndman and Fan's type 7, American
+    The value is interpolated between adjacent order statistics (Hyndman and Fan's type 7, American
     Statistician 50, 1996).
     """
     _check_share(quantile)
@@ -103,7 +103,7 @@ def quantile_of(samples: Floats, quantile: float, confidence: float = CONFIDENCE
 
 
 def quantile_so_far(samples: Floats, quantile: float) -> Estimate | None:
-    """Return `quantile_of` while samples are being taken: without SciPy, with ranks that may be one off."""
+    """Return `quantile_of` during the measurement: without SciPy, with ranks to within one."""
     _check_share(quantile)
     ranks = interval_ranks(len(samples), quantile, binomial=approximate_binomial_quantile)
     return None if ranks is None else _between(samples, quantile, ranks)
@@ -123,7 +123,7 @@ def _between(samples: Floats, quantile: float, ranks: tuple[int, int]) -> Estima
 
 def _check_share(quantile: float) -> None:
     if not 0 < quantile < 1:
-        raise ValueError(f"a quantile lies between 0 and 1, as 0.99 does: not {quantile}")
+        raise ValueError(f"{quantile} is not a quantile; hint: give a number between 0 and 1, such as 0.99")
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,13 +140,13 @@ class SummaryFigures:
     third_quartile: float
 
     @property
-    def spread(self) -> float:
-        """The interquartile range as a share of the median; outliers do not move it."""
+    def relative_iqr(self) -> float:
+        """Relative IQR: the interquartile range divided by the median."""
         return (self.third_quartile - self.first_quartile) / self.median if self.median > 0 else 0.0
 
 
 def summarize(samples: Floats) -> SummaryFigures | None:
-    """Return the figures of samples, None where there are none. `std` has n - 1 in its denominator."""
+    """Return the figures of samples, None without samples. `std` has n - 1 in its denominator."""
     if not len(samples):
         return None
     first, median, third = (float(value) for value in np.quantile(samples, (0.25, 0.5, 0.75)))
@@ -183,9 +183,9 @@ def theil_sen(places: Floats, values: Floats, confidence: float = CONFIDENCE) ->
 
 
 def relative_drift(samples: Floats) -> Slope | None:
-    """Return by what share of the median the samples rose from the first to the last, in their order.
+    """Return the drift from the first to the last sample, relative to the median.
 
-    The trend of the medians of up to 200 blocks, so that its cost does not grow with the square of n.
+    It is the trend of the medians of up to 200 blocks, so that the cost does not grow with the square of n.
     """
     middle = float(np.median(samples)) if len(samples) else 0.0
     if middle <= 0:
@@ -195,33 +195,33 @@ def relative_drift(samples: Floats) -> Slope | None:
     return theil_sen(np.linspace(0.0, 1.0, len(medians)), medians)
 
 
-WIDEST_FACTOR = 10.0  # of an end to the value; what lies further is not told
+WIDEST_FACTOR = 10.0  # of an end to the value; a wider end is None
 
 
 class PooledSamples:
-    """Samples of launches in order, with weights: those of a launch add up to its share.
+    """Samples of process runs in order, with weights that add up to the weight of their process run.
 
-    `shares` are relative, 1 for each launch where None. `count` is how many samples of one weight would tell
-    as much (Kish, Survey Sampling, 1965): all of them where the launches are of one length, else fewer.
+    `weights` are relative, one for each process run; None is 1. `count` is the effective sample size (Kish,
+    Survey Sampling, 1965): all samples if the process runs have one length, otherwise fewer.
     """
 
-    def __init__(self, launches: Sequence[Floats], shares: Sequence[float] | None = None) -> None:
-        given = [1.0] * len(launches) if shares is None else shares
-        filled = [(launch, share) for launch, share in zip(launches, given, strict=True) if len(launch)]
+    def __init__(self, launches: Sequence[Floats], weights: Sequence[float] | None = None) -> None:
+        given = [1.0] * len(launches) if weights is None else weights
+        filled = [(launch, weight) for launch, weight in zip(launches, given, strict=True) if len(launch)]
         self.launches = [launch for launch, _ in filled]
-        whole = sum(share for _, share in filled)
-        self._shares = np.array([share / whole for _, share in filled])
+        whole = sum(weight for _, weight in filled)
+        self._run_weights = np.array([weight / whole for _, weight in filled])
         values = np.concatenate([np.zeros(0), *self.launches])
         lengths = [len(launch) for launch in self.launches]
-        weights = np.repeat(self._shares / np.maximum(lengths, 1), lengths)
+        of_samples = np.repeat(self._run_weights / np.maximum(lengths, 1), lengths)
         order = np.argsort(values, kind="stable")
-        self.samples, self._weights = values[order], weights[order]
+        self.samples, self._weights = values[order], of_samples[order]
         self._until = np.cumsum(self._weights)
-        squares = float((weights**2).sum())
+        squares = float((of_samples**2).sum())
         self.count = int(1 / squares + 1e-6) if len(values) else 0
 
     def value(self, quantile: float) -> float:
-        """Return a quantile, interpolated as by `quantile_of` where all weights are one."""
+        """Return a quantile, interpolated as in `quantile_of` if all weights are one."""
         ends = (self._weights[0] + self._weights[-1]) / 2
         if len(self.samples) == 1 or ends >= 1:
             return float(self.samples[0])
@@ -229,12 +229,12 @@ class PooledSamples:
         return float(np.interp(quantile, places, self.samples))
 
     def quantile(self, quantile: float, confidence: float = CONFIDENCE) -> Estimate | None:
-        """Return a quantile with its interval; None where the samples do not suffice.
+        """Return a quantile with its interval; None with too few samples.
 
-        Samples of one launch are alike, so the interval comes from how the launches differ: Student's, on the
-        logarithms of the launches' own quantiles, around the value of all samples. It is never narrower than
-        for independent samples, and has no ends where these would lie beyond WIDEST_FACTOR. Launches that are
-        too short for a quantile of their own get Woodruff's.
+        Samples of one process run are correlated, so the interval comes from the differences between process
+        runs: Student's, on the logarithms of their quantiles, around the value of all samples. It is never
+        narrower than for independent samples, and has no ends beyond WIDEST_FACTOR. Process runs that are
+        too short for a quantile of their own get Woodruff's interval.
         """
         if len(self.launches) < 2:
             return quantile_of(self.launches[0], quantile, confidence) if self.launches else None
@@ -253,7 +253,7 @@ class PooledSamples:
         return self._around(value, min(self._at_rank(ranks[0]), low), max(self._at_rank(ranks[1]), high))
 
     def mean(self, confidence: float = CONFIDENCE) -> Estimate | None:
-        """Return the mean with Student's interval, over the launches, or the samples of a single one."""
+        """Return the mean with Student's interval, over the process runs, or the samples of a single one."""
         if len(self.samples) < 2:
             return None
         value = float((self._weights * self.samples).sum())
@@ -292,21 +292,21 @@ class PooledSamples:
     ) -> tuple[float, float] | tuple[None, None]:
         deviation = float(np.log(figures).std(ddof=1))
         half = float(student_quantile(1 - confidence, len(figures) - 1)) * deviation / math.sqrt(len(figures))
-        # Two launches that differ give ends from nanoseconds to ages: those are no figures for anybody.
+        # Two process runs that differ much give ends from nanoseconds to years, which are useless.
         if half > math.log(WIDEST_FACTOR):
             return None, None
         return value * math.exp(-half), value * math.exp(half)
 
     def _woodruff(self, quantile: float, ranks: tuple[int, int], confidence: float) -> Estimate:
-        """Return the interval of Woodruff (JASA 47, 1952) with the launches as clusters.
+        """Return the interval of Woodruff (JASA 47, 1952) with the process runs as clusters.
 
-        The share of each launch's samples that lie below the value varies between launches; that spread,
-        times Student's t, is the half width of the share, and the interval lies between the quantiles at
-        both ends of it. An end beyond the samples is None.
+        The fraction of samples below the value varies between process runs. Its standard error times
+        Student's t is the half width of the fraction, and the interval is between the quantiles at both
+        ends. An end beyond the samples is None.
         """
         value, clusters = self.value(quantile), len(self.launches)
         below = np.array([np.mean(launch <= value) for launch in self.launches])
-        residuals = self._shares * (below - float((self._shares * below).sum()))
+        residuals = self._run_weights * (below - float((self._run_weights * below).sum()))
         error = math.sqrt(clusters / (clusters - 1) * float((residuals**2).sum()))
         half = float(student_quantile(1 - confidence, clusters - 1)) * error
         low = min(ranks[0], math.floor(self.count * (quantile - half)))

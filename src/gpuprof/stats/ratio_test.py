@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether one configuration is faster than another, with launches as the unit of sampling.
+"""Whether one configuration is faster than another, with process runs as the sampling unit.
 
-The samples of one launch share its memory layout, its neighbours and its clock: 10,000 of them are one
-draw, not 10,000. So each launch counts with one figure, its median as a rule, and what is compared are
-the figures of launches that were made in a random, counterbalanced order.
+The samples of one process run share its memory layout, background load and clock: 10,000 of them are one
+draw, not 10,000. So each process run contributes one figure, usually its median. The figures of process runs
+in a random, counterbalanced order are compared.
 """
 
 from __future__ import annotations
@@ -31,17 +31,16 @@ if TYPE_CHECKING:
 Verdict = Literal["slower", "faster", "same", "inconclusive"]
 MARGIN = 0.01
 _RESAMPLES = 4_000
-_LARGEST_EXPONENT = 700.0  # of a double; two launches that differ much ask for more
+_LARGEST_EXPONENT = 700.0  # of a double; two process runs that differ much need more
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """How the new configuration's launches compare with the old one's.
+    """Comparison of the process runs of a new and an old configuration.
 
-    `ratio` is new time over old time: above 1 is slower. `low` and `high` are the ends of its interval,
-    which has a confidence of 1 - `level`; `p_value` is that of a ratio of 1. `ratio_of_medians` is the same
-    question without a normal distribution, with a bootstrap interval. None stands for what too few launches
-    do not tell.
+    `ratio` is new time over old time: above 1 is slower. `low` and `high` are the ends of its interval, at a
+    confidence of 1 - `level`; `p_value` is that of a ratio of 1. `ratio_of_medians` assumes no normal
+    distribution and has a bootstrap interval. A value is None with too few process runs.
     """
 
     verdict: Verdict
@@ -105,10 +104,11 @@ class LogRatio:
 def compare(
     old: Sequence[float], new: Sequence[float], *, margin: float = MARGIN, confidence: float = CONFIDENCE
 ) -> Comparison:
-    """Compare the figures of two configurations' launches, one figure a launch, in seconds.
+    """Compare two configurations by one figure of each process run, in seconds.
 
-    *Slower* and *faster* need the whole interval of the ratio beyond the practical margin; *same* needs both
-    one-sided tests to hold it inside; else it is *inconclusive*. Raises ValueError for what cannot be times.
+    *Slower* and *faster* need the whole interval of the ratio beyond the equivalence margin. *Same* needs
+    both one-sided tests to place it inside. Otherwise it is *inconclusive*. Raises ValueError for
+    invalid times.
     """
     return compare_many({"": (old, new)}, margin=margin, confidence=confidence)[""]
 
@@ -119,13 +119,15 @@ def compare_many(
     margin: float = MARGIN,
     confidence: float = CONFIDENCE,
 ) -> dict[str, Comparison]:
-    """Compare several metrics at once, each as (old, new); of the differences found, few are false.
+    """Compare several metrics at once, each as (old, new), with a bounded false discovery rate.
 
-    Benjamini and Hochberg's procedure bounds the share of false ones by 1 - `confidence`; each interval is
-    as wide as the level at which its difference was found (Benjamini and Yekutieli).
+    Benjamini and Hochberg's procedure bounds the rate by 1 - `confidence`. Each interval has the level at
+    which its difference was found (Benjamini and Yekutieli).
     """
     if not 0 <= margin < 1:
-        raise ValueError(f"the practical margin is a share of the time, as 0.01 is: not {margin}")
+        raise ValueError(
+            f"{margin} is not an equivalence margin; hint: give a fraction of the time, such as 0.01"
+        )
     figures = {name: (_times(old), _times(new)) for name, (old, new) in metrics.items()}
     ratios = {name: log_ratio(*pair) for name, pair in figures.items()}
     judged = judge_ratios(ratios, dict.fromkeys(ratios, margin), confidence=confidence)
@@ -136,7 +138,7 @@ def compare_many(
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """A verdict on one ratio, and the interval, at a confidence of 1 - `level`, that it rests on."""
+    """A verdict on one ratio, with its interval at a confidence of 1 - `level`."""
 
     verdict: Verdict
     reason: str
@@ -150,7 +152,7 @@ class Judgement:
 def judge_ratios(
     ratios: Mapping[str, LogRatio | None], margins: Mapping[str, float], *, confidence: float = CONFIDENCE
 ) -> dict[str, Judgement]:
-    """Judge several ratios at once, each by its practical margin; None is one that nobody can judge."""
+    """Judge several ratios at once, each by its equivalence margin; None cannot be judged."""
     known = [name for name, ratio in ratios.items() if ratio is not None]
     p_values = np.array([ratio.p_value for ratio in ratios.values() if ratio is not None])
     stands, level = discoveries(p_values, 1 - confidence)
@@ -167,10 +169,10 @@ def judge_ratios(
 
 
 def log_ratio(old: Floats, new: Floats) -> LogRatio | None:
-    """Compare logarithms of times by Welch's test; None where an arm has fewer than two launches.
+    """Compare logarithms of times by Welch's test; None if a side has fewer than two process runs.
 
-    Of logarithms, since a launch's disturbances multiply its time, and since a ratio and its inverse are
-    then judged alike.
+    Logarithms, because disturbances multiply the time of a process run, and because a ratio and its inverse
+    then have equal verdicts.
     """
     if min(len(old), len(new)) < 2:
         return None
@@ -183,9 +185,9 @@ def log_ratio(old: Floats, new: Floats) -> LogRatio | None:
 def _times(figures: Sequence[float]) -> Floats:
     times = np.asarray(figures, dtype=np.float64)
     if not len(times):
-        raise ValueError("there is no launch to compare: measure both configurations")
+        raise ValueError("no process run to compare; hint: measure both configurations")
     if not (np.isfinite(times).all() and (times > 0).all()):
-        raise ValueError("the figures of launches are times above 0; at least one is not")
+        raise ValueError("a figure of a process run is not a time above 0")
     return times
 
 
@@ -217,20 +219,23 @@ def _comparison(
 def _judge(
     low: float | None, high: float | None, differs: bool, margin: float, is_same: bool
 ) -> tuple[Verdict, str]:
-    beyond = f"the practical margin of {margin:.1%}" if margin else "1"
+    beyond = f"the equivalence margin of {margin:.1%}" if margin else "1"
     if low is None or high is None:
-        return "inconclusive", "one launch tells nothing of how launches differ: take 10 of each"
+        return (
+            "inconclusive",
+            "one process run does not show how process runs differ; hint: measure 10 of each",
+        )
     if differs and low > 1 + margin:
-        return "slower", f"the whole interval lies above {beyond}"
+        return "slower", f"the whole interval is above {beyond}"
     if differs and high < 1 / (1 + margin):
-        return "faster", f"the whole interval lies below {beyond}"
+        return "faster", f"the whole interval is below {beyond}"
     if is_same:
-        return "same", f"both one-sided tests keep the ratio within {beyond}"
-    return "inconclusive", f"the interval reaches across {beyond}: more launches make it narrower"
+        return "same", f"both one-sided tests place the ratio within {beyond}"
+    return "inconclusive", f"the interval contains {beyond}; hint: more process runs make it narrower"
 
 
 def hedges_g(old: Floats, new: Floats) -> float | None:
-    """Return the difference of the means in pooled standard deviations; None for too few or no spread.
+    """Return the difference of the means in pooled standard deviations; None if those cannot be computed.
 
     Hedges (J. Educ. Stat. 6, 1981): Cohen's d times 1 - 3 / (4 f - 1), with f = n_old + n_new - 2.
     """
@@ -243,7 +248,7 @@ def hedges_g(old: Floats, new: Floats) -> float | None:
 
 
 def cliffs_delta(old: Floats, new: Floats) -> float:
-    """Return how much oftener a new launch is slower than an old one than faster: -1 to 1.
+    """Return how much more often a new process run is slower than an old one than faster, -1 to 1.
 
     Cliff (Psychol. Bull. 114, 1993): P(new > old) - P(new < old), over all pairs.
     """
@@ -255,8 +260,8 @@ def bootstrap_ratio(
 ) -> tuple[float | None, float, float | None]:
     """Return the ratio of the medians with its bias-corrected and accelerated bootstrap interval.
 
-    Efron (JASA 82, 1987), for two samples. The ends are None for fewer than four launches in an arm, where
-    resampling makes no sense, and where the resamples give no interval.
+    Efron (JASA 82, 1987), for two samples. The ends are None for fewer than four process runs on a
+    side, which are too few for resampling, and if the resamples give no interval.
     """
     value = float(np.median(new) / np.median(old))
     if min(len(old), len(new)) < 4:
@@ -264,7 +269,7 @@ def bootstrap_ratio(
     if np.ptp(old) == np.ptp(new) == 0:
         return value, value, value
     with warnings.catch_warnings():
-        # That there is no interval is in the result.
+        # The result has no interval then.
         warnings.simplefilter("ignore", RuntimeWarning)
         found = scipy_module("stats").bootstrap(
             (new, old),
@@ -288,28 +293,28 @@ def _ratio_of_medians(new: Floats, old: Floats, axis: int) -> Floats:
 def launches_needed(
     variation: float, change: float, *, margin: float = 0.0, level: float = 0.05, power: float = 0.8
 ) -> int:
-    """Return the launches of each configuration that show a change, by the normal approximation.
+    """Return the process runs of each configuration that detect a change, by the normal approximation.
 
     2 ((z_a + z_b) cv / ln((1 + d) / (1 + m)))^2 + 1, where cv is the coefficient of variation between
-    launches, and m the practical margin beyond which the whole interval has to lie. Raises ValueError for a
-    change within the margin, which no number of launches shows.
+    process runs, and m the equivalence margin that the whole interval must exceed. Raises ValueError for a
+    change within the margin, which no number of process runs detects.
     """
     beyond = math.log1p(change) - math.log1p(margin)
     if beyond <= 0:
-        raise ValueError(f"a change of {change:.2%} is within the margin of {margin:.2%}: nothing shows it")
+        raise ValueError(
+            f"a change of {change:.2%} is within the margin of {margin:.2%} and cannot be detected"
+        )
     normal = NormalDist()
     z = normal.inv_cdf(1 - level / 2) + normal.inv_cdf(power)
     return math.ceil(2 * (z * variation / beyond) ** 2 + 1)
 
 
-def launches_to_settle(
-    variation: float, margin: float, *, level: float = 0.05, power: float = 0.8
-) -> int | None:
-    """Return the launches of each configuration that settle a comparison, as far as launches can.
+def required_runs(variation: float, margin: float, *, level: float = 0.05, power: float = 0.8) -> int | None:
+    """Return the process runs of each configuration that make a comparison conclusive.
 
-    As many as show, with this power, both that equal times are *same* (two one-sided tests at `level`,
+    They show, with this power, both that equal times are *same* (two one-sided tests at `level`,
     2 ((z_a + z_(b/2)) cv / ln(1 + m))^2 + 1) and that times beyond twice the margin differ. None without a
-    margin, within which nothing can be *same*. A ratio near the margin itself takes more.
+    margin, because nothing can be *same* then. A ratio near the margin needs more.
     """
     if margin <= 0:
         return None
@@ -322,15 +327,17 @@ def launches_to_settle(
 def smallest_change(
     variation: float, launches: int, *, margin: float = 0.0, level: float = 0.05, power: float = 0.8
 ) -> float:
-    """Return the slow-down that so many launches of each show: `launches_needed` turned round."""
+    """Return the minimum detectable slowdown of so many process runs: the inverse of `launches_needed`."""
     if launches < 2:
-        raise ValueError(f"{launches} launches tell nothing of how launches differ: take 2 at the least")
+        raise ValueError(
+            f"{launches} process runs do not show how process runs differ; hint: take at least 2"
+        )
     normal = NormalDist()
     z = normal.inv_cdf(1 - level / 2) + normal.inv_cdf(power)
     return (1 + margin) * math.exp(z * variation * math.sqrt(2 / (launches - 1))) - 1
 
 
-# Fewer files of a segment tell too little of their spread: then all segments tell it together.
+# With fewer files of a segment, the variance is that of all segments.
 ENOUGH_FILES = 8
 
 
@@ -344,19 +351,19 @@ class Variance:
 
 @dataclass(frozen=True, slots=True)
 class Levels:
-    """A series of files, the logarithms of each one's launches, cut where its level changes."""
+    """A series of files with the logarithms of their process runs, divided at its change points."""
 
     files: tuple[Floats, ...]
     changes: tuple[int, ...]
 
     @property
     def segments(self) -> list[tuple[int, int]]:
-        """The first file of each segment, and that behind its last."""
+        """The first file of each segment, and the one after its last."""
         return list(itertools.pairwise([0, *self.changes, len(self.files)]))
 
     @property
     def figures(self) -> Floats:
-        """One figure a file."""
+        """One figure for each file."""
         return np.array([each.mean() for each in self.files])
 
     @property
@@ -365,16 +372,16 @@ class Levels:
         return self.segments[-1]
 
     def between_files(self, *, of_last: bool = True) -> Variance | None:
-        """Return the variance between files of one segment; None where there are too few files.
+        """Return the variance between files of one segment; None with too few files.
 
-        Of the last segment alone where that has enough files, else of all segments together.
+        It is that of the last segment if that has enough files, otherwise of all segments.
         """
         begin, end = self.last
         chosen = [self.last] if of_last and end - begin >= ENOUGH_FILES else self.segments
         return _within([self.figures[a:b] for a, b in chosen])
 
     def change(self, number: int) -> LogRatio | None:
-        """Return by how much the level changes between two segments; None where no spread is known."""
+        """Return the change of level between two segments; None if the variance is unknown."""
         spread = self.between_files(of_last=False)
         (a, b), (c, d) = self.segments[number : number + 2]
         if spread is None:
@@ -384,7 +391,7 @@ class Levels:
         return LogRatio.of(float(figures[c:d].mean() - figures[a:b].mean()), error, spread.freedom)
 
     def against(self, candidates: Sequence[Floats]) -> LogRatio | None:
-        """Hold new files against the last segment; None where no spread between files is known."""
+        """Compare new files with the last segment; None if the variance between files is unknown."""
         spread = _with_candidates(self.between_files(), candidates)
         if spread is None:
             return None
@@ -398,14 +405,14 @@ class Levels:
         return LogRatio.of(float(new.mean() - self.figures[begin:end].mean()), math.sqrt(whole), freedom)
 
     def _more(self, candidates: Sequence[Floats]) -> Variance:
-        """Return what the candidates' launches vary more than the launches of the baseline's files do."""
+        """Return the variance of the candidates' process runs in excess of that of the baseline's files."""
         own = [self.files[place] for place in range(*self.last)]
         usual = _within(own)
         accounted = 0.0 if usual is None else usual.value * float(np.mean([1 / len(each) for each in own]))
         known = [each for each in (usual, _within(candidates)) if each is not None]
         if not known:
             return Variance(0.0, 1.0)
-        # A few launches that happen to agree are no better than launches were so far.
+        # A few process runs that agree by chance do not reduce the variance.
         found = max(known, key=lambda each: each.value)
         each_file = [max(0.0, found.value / len(each) - accounted) for each in candidates]
         return Variance(sum(each_file) / len(candidates) ** 2, found.freedom)
@@ -421,25 +428,25 @@ def _with_candidates(spread: Variance | None, candidates: Sequence[Floats]) -> V
 
 
 def _within(groups: Sequence[Floats]) -> Variance | None:
-    """Return the variance within groups, one for all; None where no group has two."""
+    """Return the pooled variance within groups; None if no group has two values."""
     freedom = sum(len(each) - 1 for each in groups)
     if not freedom:
         return None
     return Variance(sum(float(((each - each.mean()) ** 2).sum()) for each in groups) / freedom, freedom)
 
 
-def files_to_settle(
+def required_files(
     variation: float, files: int, margin: float, *, level: float = 0.05, power: float = 0.8
 ) -> int | None:
-    """Return the candidate files that settle a comparison with a level of so many files.
+    """Return the number of candidate files that make a comparison with a level conclusive.
 
-    As many as show that equal times are *same*. None where no number of them does.
+    They show that equal times are *same*. None if no number of them does.
     """
     left = _precision(variation, margin, level, power) - 1 / files
     return max(1, math.ceil(1 / left)) if left > 0 else None
 
 
-def margin_to_settle(variation: float, files: int, *, level: float = 0.05, power: float = 0.8) -> float:
+def required_margin(variation: float, files: int, *, level: float = 0.05, power: float = 0.8) -> float:
     """Return the margin within which one candidate file shows that equal times are *same*."""
     normal = NormalDist()
     z = normal.inv_cdf(1 - level) + normal.inv_cdf((1 + power) / 2)

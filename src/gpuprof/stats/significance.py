@@ -44,11 +44,11 @@ def trimmed_means(batches: Floats) -> Means:
     """Return the trimmed mean of each row, whose elements are means of batches in the order of time.
 
     Yuen, "The two-sample trimmed t for unequal population variances", Biometrika 61 (1974): the largest and
-    the smallest fifth are left out of the mean and winsorised in its variance. So a first call that loads
-    libraries, or a pause of the machine, neither moves the mean nor hides what happened otherwise.
+    the smallest fifth are left out of the mean and winsorized in its variance. So a slow first call or a
+    pause of the machine does not change the mean.
 
-    What is left of correlation between neighbours widens the variance by (1 + r) / (1 - r), as for an
-    autoregressive series of the first order, with r their correlation where it is positive.
+    The remaining correlation r of consecutive batches, if positive, multiplies the variance by
+    (1 + r) / (1 - r), as for a first-order autoregressive series.
     """
     count = batches.shape[1]
     cut = int(TRIMMED_SHARE * count)
@@ -58,12 +58,12 @@ def trimmed_means(batches: Floats) -> Means:
     low, high = ordered[:, cut, None], ordered[:, count - cut - 1, None]
     winsorised = np.clip(batches, low, high)
     squares = winsorised.var(axis=1, ddof=1) * (count - 1)
-    correlation = _neighbour_correlation(winsorised)
+    correlation = _serial_correlation(winsorised)
     variance = squares / (kept * (kept - 1)) * (1 + correlation) / (1 - correlation)
     return Means(mean, variance, np.full(len(batches), kept - 1.0))
 
 
-def _neighbour_correlation(batches: Floats) -> Floats:
+def _serial_correlation(batches: Floats) -> Floats:
     centred = batches - batches.mean(axis=1, keepdims=True)
     squares = (centred**2).sum(axis=1)
     products = (centred[:, 1:] * centred[:, :-1]).sum(axis=1)
@@ -84,7 +84,7 @@ class Contrast:
     p_value: Floats
 
     def half_width(self, level: float) -> Floats:
-        """Return the half of the interval that holds the difference with a probability of 1 - `level`."""
+        """Return the half width of the interval at a confidence of 1 - `level`."""
         return student_quantile(level, self.freedom) * self.error
 
 
@@ -92,7 +92,7 @@ def welch(new: Means, old: Means) -> Contrast:
     """Compare two means whose variances may differ (Welch, Biometrika 34, 1947)."""
     variance = new.variance + old.variance
     parts = new.variance**2 / new.freedom + old.variance**2 / old.freedom
-    # Without any spread the number of samples is all there is to go by.
+    # With a variance of 0, use the number of samples.
     freedom = np.divide(variance**2, parts, out=new.freedom + old.freedom, where=parts > 0)
     difference, error = new.mean - old.mean, np.sqrt(variance)
     exact = np.where(difference == 0, 0.0, math.inf)
@@ -101,12 +101,12 @@ def welch(new: Means, old: Means) -> Contrast:
 
 
 def discoveries(p_values: Floats, rate: float) -> tuple[Flags, float]:
-    """Return which differences stand, and the level of each interval that goes with them.
+    """Return which differences are significant, and the level of their intervals.
 
-    Benjamini and Hochberg, J. R. Statist. Soc. B 57 (1995): of what stands, a share of at most `rate` is
-    false on average. Where nothing differs, anything stands with a probability of at most `rate`. The
-    intervals are those of Benjamini and Yekutieli (JASA 100, 2005): at the level of `rate` times the share
-    that stands, an interval leaves out 0 exactly where its difference stands.
+    Benjamini and Hochberg, J. R. Statist. Soc. B 57 (1995): the false discovery rate is at most `rate`. If
+    nothing differs, the probability of any significant difference is at most `rate`. The intervals are those
+    of Benjamini and Yekutieli (JASA 100, 2005): at the level of `rate` times the significant fraction, an
+    interval excludes 0 exactly if its difference is significant.
     """
     count = len(p_values)
     if not count:

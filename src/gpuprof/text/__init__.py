@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The edge of the house: all text that is made of typed facts. Every room may import it, it imports none."""
+"""Text: units, tables, escapes. Every package may import it; it imports no other package of gpuprof."""

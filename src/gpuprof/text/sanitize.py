@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Names and messages that cannot break a line: escapes, widths of terminal cells, shortening."""
+"""Safe display of names and messages: escapes, widths in terminal cells, shortening."""
 
 from __future__ import annotations
 
 import unicodedata
 
 ELLIPSIS = "..."
-# Names can be a megabyte long; nothing beyond this reaches the escaping, and no terminal is wider.
+# Names can be a megabyte long. Longer names are cut before they are escaped; no terminal is wider.
 LONGEST_NAME = 2_000
 _SHORT_ESCAPES = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 # Control, format (bidirectional overrides among them), surrogate, private use, line and paragraph ends.
@@ -14,16 +14,16 @@ _UNSAFE_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"))
 
 
 def escape_text(text: str) -> str:
-    """Return `text` on one line: whatever could move the cursor or hide text becomes an escape."""
+    """Return `text` on one line: characters that could move the cursor or hide text become escapes."""
     if len(text) > LONGEST_NAME:
         text = text[: LONGEST_NAME // 2] + ELLIPSIS + text[-LONGEST_NAME // 2 :]
     return visible_text(text)
 
 
 def visible_text(text: str, kept: str = "") -> str:
-    r"""Return `text` with an escape, such as `\n` or `\u202e`, in place of each character that nobody sees.
+    r"""Return `text` with an escape, such as `\n` or `\u202e`, in place of each invisible character.
 
-    Terminal and pages show the same; the characters `kept` stay as they are.
+    Terminal and pages show the same. The characters in `kept` do not change.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -31,7 +31,7 @@ def visible_text(text: str, kept: str = "") -> str:
 
 
 def quoted_if_blank(name: str) -> str:
-    """Return `name` in quotes where a reader would see an empty cell."""
+    """Return `name`, in quotes if its cell would look empty."""
     # A line break is shown as an escape, so it is not blank.
     return name if name.strip() or visible_text(name).strip() else f'"{name}"'
 

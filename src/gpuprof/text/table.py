@@ -15,7 +15,7 @@ MIN_FLEXIBLE_WIDTH = 16
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column's heading and the side that its cells lean on."""
+    """A column's heading and the alignment of its cells."""
 
     title: str
     right: bool = True
@@ -24,10 +24,10 @@ class Column:
 def text_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: int = 100) -> str:
     """Lay out `rows` under `columns`, at most `width` terminal cells wide, without a final newline.
 
-    Cells may hold any text: it is escaped. The first column gives way, its cells shortened in the
-    middle, since a name's beginning and end tell more than its middle; different names that would read the
-    same are numbered. Where the other columns leave it less than `MIN_FLEXIBLE_WIDTH` cells, it keeps that
-    many and the table gets wider.
+    Cells can contain any text: it is escaped. The first column becomes narrower if needed. Its cells are
+    shortened in the middle, because the begin and end of a name distinguish it better; different names with
+    equal shortened text are numbered. Its minimum width is `MIN_FLEXIBLE_WIDTH` cells; the table may become
+    wider then.
     """
     cells = [[column.title for column in columns]]
     cells += [[escape_text(cell) for cell in row] for row in rows]
@@ -40,7 +40,7 @@ def text_table(columns: Sequence[Column], rows: Sequence[Sequence[str]], width: 
 
 
 def _shortened(cells: Sequence[str], width: int) -> list[str]:
-    """Shorten cells to a width; those that are cut to the same text, and differ, get numbers."""
+    """Shorten cells to a width; different cells with equal shortened text get numbers."""
     short = [shorten(cell, width) for cell in cells]
     originals: dict[str, dict[str, None]] = {}
     for cell, text in zip(cells, short, strict=True):
@@ -54,7 +54,7 @@ def _shortened(cells: Sequence[str], width: int) -> list[str]:
 
 
 def wrapped(text: str, width: int = 100, indent: str = "  ") -> str:
-    """Escape a sentence and break it between words; what follows its first line is indented."""
+    """Escape a sentence and wrap it; the lines after the first are indented."""
     return textwrap.fill(
         escape_text(text), width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )

@@ -33,7 +33,7 @@ def scaled(value: float, units: Units, digits: int = 3) -> tuple[str, str]:
 
 
 def format_duration(duration_ns: float | None) -> str:
-    """Return nanoseconds with three significant digits and the unit that suits them; None is `-`."""
+    """Return nanoseconds with three significant digits and a suitable unit; None is `-`."""
     if duration_ns is None:
         return "-"
     return f"{duration_ns:.0f} ns" if abs(duration_ns) < 999.5 else " ".join(scaled(duration_ns, TIMES_NS))
@@ -45,7 +45,7 @@ def format_bytes(size_bytes: float) -> str:
 
 
 def format_count(count: int) -> str:
-    """Return a whole number with its thousands apart."""
+    """Return an integer with thousands separators."""
     return f"{count:,}"
 
 

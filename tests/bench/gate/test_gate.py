@@ -308,13 +308,13 @@ def test_what_is_near_the_margin_needs_more_than_it_has() -> None:
     assert runs_needed(found, 0.0018) == 48
 
 
-@pytest.mark.parametrize(("margin", "mend"), [("5", "write 5% or 0.05"), ("1", "write 1% or 0.01")])
-def test_a_margin_in_percent_without_its_sign_is_told(
-    write: Write, capsys: pytest.CaptureFixture[str], margin: str, mend: str
+@pytest.mark.parametrize(("margin", "hint"), [("5", "write 5% or 0.05"), ("1", "write 1% or 0.01")])
+def test_a_margin_in_percent_without_its_sign_has_a_hint(
+    write: Write, capsys: pytest.CaptureFixture[str], margin: str, hint: str
 ) -> None:
     old = write("old.json", (1, launches(10, 1)))
     assert execute(["gate", "--baseline", str(old), "--candidate", str(old), "--margin", margin]) == 2
-    assert f"'{margin}' is no share: {mend}" in capsys.readouterr().err
+    assert f"'{margin}' is not a fraction; hint: {hint}" in capsys.readouterr().err
 
 
 def rename(old: str, new: str) -> Change:

@@ -22,7 +22,7 @@ from gpuprof.bench.results.stored import Configuration, History, ResultFile, rea
 from gpuprof.cli.main import execute
 from gpuprof.errors import BenchmarkError
 from gpuprof.stats.change_points import find_change_points
-from gpuprof.stats.ratio_test import Levels, files_to_settle, margin_to_settle
+from gpuprof.stats.ratio_test import Levels, required_files, required_margin
 
 FIRST_DAY = datetime(2026, 2, 1, tzinfo=timezone.utc)
 MODEL = Configuration("pytorch", "net", "cpu", "float32", "3x8x8", 4)
@@ -228,12 +228,12 @@ def test_steady_files_settle_with_one_candidate_and_noisy_ones_say_what_would() 
 
 
 def test_what_settles_a_comparison_with_a_level() -> None:
-    needed = files_to_settle(0.01, 20, 0.02)
+    needed = required_files(0.01, 20, 0.02)
     assert needed == 3
-    assert files_to_settle(0.01, 20, 0.001) is None
-    margin = margin_to_settle(0.01, 20)
-    assert files_to_settle(0.01, 20, margin * 1.001) == 1
-    assert files_to_settle(0.0, 20, 0.01) == 1
+    assert required_files(0.01, 20, 0.001) is None
+    margin = required_margin(0.01, 20)
+    assert required_files(0.01, 20, margin * 1.001) == 1
+    assert required_files(0.0, 20, 0.01) == 1
 
 
 def test_one_file_leaves_it_open() -> None:

@@ -229,7 +229,7 @@ def batch_figures(
         std_s=None if summary is None else summary.std,
         min_s=None if summary is None else summary.minimum,
         max_s=None if summary is None else summary.maximum,
-        spread=None if summary is None else summary.spread,
+        spread=None if summary is None else summary.relative_iqr,
         throughput_per_s=throughput_of(result),
         host_peak_bytes=batch.host_peak[0],
         device_peak_bytes=batch.largest("memory", "allocator_peak_bytes"),

@@ -27,10 +27,10 @@ from gpuprof.stats.ratio_test import (
     Levels,
     LogRatio,
     compare_many,
-    files_to_settle,
     judge_ratios,
-    launches_to_settle,
-    margin_to_settle,
+    required_files,
+    required_margin,
+    required_runs,
 )
 
 MOST_RUNS = 1_000
@@ -214,7 +214,7 @@ def runs_needed(compared: Comparison, variation: float | None) -> int | None:
     """Return the process runs a side that give a verdict; None where there is one, or where it is unknown."""
     if compared.verdict != "inconclusive" or variation is None:
         return None
-    wanted = launches_to_settle(variation, compared.margin, level=compared.level)
+    wanted = required_runs(variation, compared.margin, level=compared.level)
     # With so many already, the ratio lies near the margin: half the width takes four times as many.
     made = min(compared.old_launches, compared.new_launches)
     return 4 * made if wanted is not None and wanted <= made else wanted
@@ -390,12 +390,12 @@ class _Series:
 
     def _fix(self, judged: Judgement, variation: float, files: int) -> Diagnostic:
         margin, level = judged.margin, judged.level
-        needed = files_to_settle(variation, files, margin, level=level) if margin else None
+        needed = required_files(variation, files, margin, level=level) if margin else None
         if needed is not None and self._candidates < needed <= _MOST_CANDIDATES:
             return note("gate_needs_files", files=needed)
         if needed is not None and needed <= self._candidates:
             return note("gate_near_margin")
-        enough = margin_to_settle(variation, files, level=level)
+        enough = required_margin(variation, files, level=level)
         return note("gate_needs_margin", percent=math.ceil(enough * 100))
 
     def _change(self, number: int) -> ChangePoint:

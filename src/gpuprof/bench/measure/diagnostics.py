@@ -54,10 +54,10 @@ def sample_warnings(samples: Floats) -> Iterator[Diagnostic]:
     figures = summarize(samples)
     if figures is None or figures.median <= 0:
         return
-    if figures.spread > MOST_SPREAD:
+    if figures.relative_iqr > MOST_SPREAD:
         yield warning(
             "relative_iqr",
-            relative_iqr=figures.spread,
+            relative_iqr=figures.relative_iqr,
             low_s=figures.first_quartile,
             high_s=figures.third_quartile,
         )

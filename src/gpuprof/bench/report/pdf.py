@@ -35,15 +35,17 @@ def find_chromium() -> str:
     if told:
         found = shutil.which(told)
         if found is None:
-            raise UnavailableError(f"{VARIABLE}={told} is no program: name the browser that prints the PDF")
+            raise UnavailableError(
+                f"{VARIABLE}={told} is not a program", hint="name the browser that prints the PDF"
+            )
         return found
     for name in (*_NAMES, *_APPLICATIONS):
         found = shutil.which(name)
         if found is not None:
             return found
     raise UnavailableError(
-        "a PDF is printed by Chromium, which is not installed: install chromium, "
-        f"or set {VARIABLE} to a browser"
+        "a PDF needs Chromium, which is not installed",
+        hint=f"install chromium, or set {VARIABLE} to a browser",
     )
 
 

@@ -246,7 +246,7 @@ def _figure_lines(result: Result) -> Iterator[str]:
         return
     parts = {"mean": figures.mean, "std": figures.std, "min": figures.minimum, "max": figures.maximum}
     times = "  ".join(f"{name} {_seconds(value)}" for name, value in parts.items())
-    yield f"{times}  spread {figures.spread:.1%}"
+    yield f"{times}  spread {figures.relative_iqr:.1%}"
     rate = f"{result.calls_per_s:,.4g} calls/s, one after the other"
     yield rate if result.items_per_s is None else f"{rate}, {result.items_per_s:,.4g} items/s"
 

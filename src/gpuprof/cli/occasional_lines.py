@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Progress where no terminal shows a bar: a plain line now and then, so that a log shows that it goes on."""
+"""Progress without a terminal: an occasional line, so that a log shows that the command still runs."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Callable
 FIRST_S, EVERY_S = 20.0, 10.0
 
 
-class SeldomLines:
-    """Hands on what is told, at most every 10 s. What ends within 20 s says nothing."""
+class OccasionalLines:
+    """Writes at most one line every 10 s, and none in the first 20 s."""
 
     def __init__(
         self,
@@ -22,8 +22,8 @@ class SeldomLines:
         self._clock = clock
         self._next_s = clock() + FIRST_S
 
-    def tell(self, line: str) -> None:
-        """Write the line if the last one, or the beginning, was long enough ago."""
+    def add(self, line: str) -> None:
+        """Write the line if the last one, or the start, was long enough ago."""
         now_s = self._clock()
         if now_s >= self._next_s:
             self._next_s = now_s + EVERY_S

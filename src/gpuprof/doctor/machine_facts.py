@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the checks ask of the machine, each thing once in an examination."""
+"""Facts about the machine that several checks use, each read once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpuprof.doctor.probes import (
 
 
 def has_native() -> bool:
-    """Tell whether the native core was built."""
+    """Return whether the native core was built."""
     return importlib.util.find_spec("gpuprof._native") is not None
 
 
@@ -30,35 +30,35 @@ def native() -> Any:
 
 @functools.lru_cache(maxsize=1)
 def torch() -> dict[str, Any] | None:
-    """Return what PyTorch says of itself; None where it is not installed."""
+    """Return facts about PyTorch, or None if it is not installed."""
     return probe(TORCH_PROBE) if importlib.util.find_spec("torch") else None
 
 
 @functools.lru_cache(maxsize=1)
 def driver() -> dict[str, Any]:
-    """Return what the NVIDIA driver says, and its devices."""
+    """Return facts about the NVIDIA driver and its devices."""
     return probe(DRIVER_PROBE)
 
 
 @functools.lru_cache(maxsize=1)
 def nvml() -> dict[str, Any]:
-    """Return what NVML says."""
+    """Return facts about NVML."""
     return probe(NVML_PROBE)
 
 
 @functools.lru_cache(maxsize=1)
 def cupti() -> dict[str, Any]:
-    """Return what CUPTI says; to be asked only where the driver works."""
+    """Return facts about CUPTI; call it only if the driver works."""
     return probe(CUPTI_PROBE)
 
 
 @functools.lru_cache(maxsize=1)
 def nvrtc() -> dict[str, Any]:
-    """Return what NVRTC says; to be asked only where there is a device."""
+    """Return facts about NVRTC; call it only if there is a device."""
     return probe(NVRTC_PROBE)
 
 
 def forget() -> None:
-    """Ask everything anew from now on."""
-    for question in (torch, driver, nvml, cupti, nvrtc):
-        question.cache_clear()
+    """Read all facts again from now on."""
+    for fact in (torch, driver, nvml, cupti, nvrtc):
+        fact.cache_clear()
