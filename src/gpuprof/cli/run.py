@@ -88,7 +88,11 @@ class ProgramCommand(click.Command):
     help="As --work, and read the GPU's hardware counters: bytes of its memory, tensor operations.",
 )
 @click.option("--children", is_flag=True, help="Record the Python processes that it starts as well.")
-@click.option("--python", is_flag=True, help="Sample the stacks of Python's functions.")
+@click.option(
+    "--python/--no-python",
+    default=None,
+    help="Sample Python's stacks of all threads every 1 ms; the default where the native sampler works.",
+)
 @click.option(
     "--profiler",
     type=click.Choice(["torch", "pyinstrument", "cprofile"]),
@@ -108,7 +112,7 @@ def run(
     ceilings: WhichCeilings,
     counters: bool,
     children: bool,
-    python: bool,
+    python: bool | None,
     profiler: OtherProfiler | None,
 ) -> None:
     """Run a Python program and record where its time goes.
@@ -124,7 +128,7 @@ def run(
         ceilings=ceilings,
         counters=counters,
         children=children,
-        python=python,
+        python="auto" if python is None else python,
         profiler=profiler,
     )
     program: Program | None = context.meta[_PROGRAM]
@@ -151,6 +155,8 @@ def _gpu_option(*, no_gpu: bool, whole_graphs: bool) -> GpuOption:
 
 def _check(options: RecordingOptions) -> None:
     """Refuse options that do not go together, or that nothing here can do."""
+    from gpuprof.record.stack_sampler import why_not
+
     if options.counts_work and not (options.layers and options.operators):
         option = "--work" if options.work else "--counters"
         raise click.UsageError(f"{option} joins work to layers and operators: leave --no-... out.")
@@ -160,8 +166,10 @@ def _check(options: RecordingOptions) -> None:
         raise click.UsageError("--ceilings around is for the roofline: add --work.")
     if options.counters and options.gpu is False:
         raise click.UsageError("--counters reads those of the GPU: leave --no-gpu out.")
-    if options.python or options.profiler == "pyinstrument":
-        _check_pyinstrument("--python" if options.python else "--profiler pyinstrument")
+    if options.profiler == "pyinstrument":
+        _check_pyinstrument("--profiler pyinstrument")
+    elif options.python is True and why_not() is not None:
+        _check_pyinstrument("--python")
 
 
 def _record(program: Program, options: RecordingOptions, out: str | None) -> tuple[int, Run | RunError]:
@@ -186,7 +194,8 @@ def tell_who_waits() -> None:
 
 def _check_alone(options: RecordingOptions) -> None:
     others = {
-        "--python": options.python,
+        "--python": options.python is True,
+        "--no-python": options.python is False,
         "--no-operators": not options.operators,
         "--no-layers": not options.layers,
         "--no-gpu": options.gpu is False,
