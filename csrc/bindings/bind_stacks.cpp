@@ -46,7 +46,6 @@ void bind_stacks(py::module_& module) {
              py::arg("naming"))
         .def("start", &StackSampler::start)
         .def("stop", &StackSampler::stop, py::call_guard<py::gil_scoped_release>())
-        .def("forget", &StackSampler::forget)
         .def_property_readonly("error", &StackSampler::error)
         .def_property_readonly("counts", &counts_of);
 }

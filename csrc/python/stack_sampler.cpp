@@ -37,11 +37,12 @@ std::int64_t thread_cpu_ns(std::int64_t native_id) noexcept {
     return clock_gettime(clock, &time) == 0 ? to_ns(time) : unknown_ns;
 }
 
-// How long a thread has been ready to run without a processor, in all; unknown_ns where the kernel does not count
-// it. The file is opened each time: the number of an open file is the program's to close.
+// How long a thread has been ready to run without a processor, in all; unknown_ns where the kernel does not
+// count it. The file is opened each time: the number of an open file is the program's to close.
 std::int64_t thread_queued_ns(std::int64_t native_id) noexcept {
     std::array<char, 64> text{};
-    std::snprintf(text.data(), text.size(), "/proc/self/task/%lld/schedstat", static_cast<long long>(native_id));
+    std::snprintf(text.data(), text.size(), "/proc/self/task/%lld/schedstat",
+                  static_cast<long long>(native_id));
     const int file = open(text.data(), O_RDONLY | O_CLOEXEC);
     if (file < 0) return unknown_ns;
     text.fill(0);
@@ -72,6 +73,7 @@ StackSampler::~StackSampler() {
 }
 
 int StackSampler::start() noexcept {
+    is_ending_ = false;
     const SignalsBlocked blocked;
     const auto enter = [](void* self) -> void* {
         static_cast<StackSampler*>(self)->run();
@@ -89,10 +91,6 @@ void StackSampler::stop() noexcept {
     pthread_cond_signal(&wake_);
     pthread_mutex_unlock(&mutex_);
     pthread_join(thread_, nullptr);
-    is_running_ = false;
-}
-
-void StackSampler::forget() noexcept {
     is_running_ = false;
 }
 
@@ -117,7 +115,10 @@ void StackSampler::run() noexcept {
     try {
         std::int64_t due_ns = monotonic_ns();
         list_threads();
-        for (Thread& thread : threads_) thread.sampled_ns = due_ns;
+        for (Thread& thread : threads_) {
+            thread.sampled_ns = due_ns;
+            thread.has_stack = false;
+        }
         do {
             due_ns = std::max(due_ns + interval_ns_, monotonic_ns() - interval_ns_);
         } while (wait_until(due_ns) && (sample_all(), file_.error() == 0));
@@ -130,7 +131,7 @@ void StackSampler::run() noexcept {
     if (file_.error() != 0) error_ = file_.error();
     timespec used{};
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-    cpu_ns_.store(to_ns(used), std::memory_order_relaxed);
+    cpu_ns_.fetch_add(to_ns(used), std::memory_order_relaxed);
 }
 
 bool StackSampler::wait_until(std::int64_t due_ns) noexcept {
@@ -221,8 +222,9 @@ void StackSampler::write(Thread& thread, std::int64_t until_ns, std::int64_t cpu
     thread.sampled_ns = until_ns;
     if (thread.is_empty) return;
     const std::int64_t used_ns = std::clamp(cpu_ns, std::int64_t{0}, duration_ns);
-    file_.add_sample(thread.ref.native_id, {until_ns, duration_ns, used_ns, queued(thread, duration_ns - used_ns),
-                                            thread.named.stack, thread.named.site});
+    file_.add_sample(thread.ref.native_id,
+                     {until_ns, duration_ns, used_ns, queued(thread, duration_ns - used_ns),
+                      thread.named.stack, thread.named.site});
     samples_.fetch_add(1, std::memory_order_relaxed);
 }
 

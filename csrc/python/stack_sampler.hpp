@@ -26,12 +26,10 @@ class StackSampler {
     StackSampler& operator=(const StackSampler&) = delete;
     ~StackSampler();
 
-    // Begins; returns an error number, or 0.
+    // Begins; returns an error number, or 0. Nothing may be sampled in mid-fork: stop before, start after.
     int start() noexcept;
-    // Takes the last samples and ends. To be called without the interpreter lock, once.
+    // Takes the last samples and ends; may be started again. To be called without the interpreter lock.
     void stop() noexcept;
-    // In a forked child the sampling thread does not exist, and the file is the parent's.
-    void forget() noexcept;
 
     struct Counts {
         std::int64_t samples = 0;

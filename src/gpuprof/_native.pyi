@@ -220,6 +220,4 @@ class StackSampler:
     def start(self) -> int:
         """Begin; returns an error number, or 0."""
     def stop(self) -> None:
-        """Take the last samples and end."""
-    def forget(self) -> None:
-        """In a forked child: leave the thread and the file to the parent."""
+        """Take the last samples and end; `start` begins again."""

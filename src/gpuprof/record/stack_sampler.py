@@ -8,11 +8,12 @@ Python says.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import FrameType
 
 from gpuprof import _native
 from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, note
@@ -27,10 +28,11 @@ def why_not() -> Reason | None:
         return Reason.INTERPRETER_UNKNOWN
     if _native.stack_memory_error():
         return Reason.MEMORY_NOT_READABLE
-    frame, codes = sys._getframe(), []
+    frame: FrameType | None = sys._getframe()
+    codes = []
     while frame is not None:
         codes.append(id(frame.f_code))
-        frame = frame.f_back  # type: ignore[assignment]
+        frame = frame.f_back
     return None if _native.own_stack_codes() == codes else Reason.INTERPRETER_UNKNOWN
 
 
@@ -43,18 +45,18 @@ class StackSamplerSource:
         self._folder = folder.resolve()
         self._naming = frame_naming()
         self._sampler: _native.StackSampler | None = None
-        self._process_id = os.getpid()
 
     def start(self) -> SourceStatus:
         """Begin; returns the source's status."""
-        failed = self._start_here()
+        failed = self._begin()
         if failed:
             return SourceStatus.off(Reason.FAILED, error=os.strerror(failed))
-        os.register_at_fork(after_in_child=self._go_on_in_fork)
+        _active.add(self)
         return SourceStatus.on(Method.FRAMES, interval_ns=self.interval_ns)
 
     def stop(self) -> None:
         """Take the last samples and end."""
+        _active.discard(self)
         sampler, self._sampler = self._sampler, None
         if sampler is None:
             return
@@ -63,24 +65,48 @@ class StackSamplerSource:
             self.notes.append(note(NoteCode.STACKS_MISSING, reasons=[os.strerror(sampler.error)]))
         counts = sampler.counts
         if counts["torn"]:
-            self.notes.append(
-                note(NoteCode.STACKS_TORN, torn=counts["torn"], samples=counts["torn"] + counts["samples"])
-            )
+            read = counts["torn"] + counts["samples"]
+            self.notes.append(note(NoteCode.STACKS_TORN, torn=counts["torn"], samples=read))
 
-    def _start_here(self) -> int:
-        self._process_id = os.getpid()
-        path = self._folder / f"{self._process_id}-{time.monotonic_ns()}.stacks"
+    def pause(self) -> None:
+        """End the sampling thread until `go_on`."""
+        if self._sampler is not None:
+            self._sampler.stop()
+
+    def go_on(self) -> None:
+        """Begin again after `pause`."""
+        if self._sampler is not None:
+            self._sampler.start()
+
+    def begin_in_child(self) -> None:
+        """Begin in a forked process, whose samples go into a file of its own."""
+        self._sampler = None
+        self._begin()
+
+    def _begin(self) -> int:
+        path = self._folder / f"{os.getpid()}-{time.monotonic_ns()}.stacks"
         sampler = _native.StackSampler(os.fspath(path), self.interval_ns, self._naming)
         failed = sampler.error or sampler.start()
         if not failed:
             self._sampler = sampler
         return failed
 
-    def _go_on_in_fork(self) -> None:
-        # The sampling thread exists in the parent alone.
-        if self._sampler is None or os.getpid() == self._process_id:
-            return
-        self._sampler.forget()
-        self._sampler = None
-        with contextlib.suppress(OSError):
-            self._start_here()
+
+_active: set[StackSamplerSource] = set()
+
+
+def _for_each(action: Callable[[StackSamplerSource], None]) -> Callable[[], None]:
+    def call() -> None:
+        for source in tuple(_active):
+            action(source)
+
+    return call
+
+
+# A fork in the midst of a sample would leave the child what its parent's thread held, and Python warns of
+# forks in programs with several threads.
+os.register_at_fork(
+    before=_for_each(StackSamplerSource.pause),
+    after_in_parent=_for_each(StackSamplerSource.go_on),
+    after_in_child=_for_each(StackSamplerSource.begin_in_child),
+)

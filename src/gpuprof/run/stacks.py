@@ -269,7 +269,7 @@ class _File:
         return False
 
     def _take_thread(self, body: bytes) -> bool:
-        (thread_id,) = layout.THREAD.unpack(body)
+        thread_id = int(layout.THREAD.unpack(body)[0])
         self._thread = self._run.thread(thread_id, self._head) if thread_id >= 0 else None
         return thread_id >= 0
 
@@ -334,5 +334,5 @@ def _in_order(thread: ThreadStacks) -> ThreadStacks:
     frames = thread.frames
     if (np.diff(order) != 1).any():
         frames = [frames[place] for place in order.tolist()]
-    numbers = {name: array("q", column.tobytes()) for name, column in columns.items()}
+    numbers: dict[str, Any] = {name: array("q", column.tobytes()) for name, column in columns.items()}
     return dataclasses.replace(thread, frames=frames, **numbers)
