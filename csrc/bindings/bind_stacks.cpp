@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <pybind11/stl.h>
 
-#include <cstring>
+#include <string_view>
 
 #include "bindings/bindings.hpp"
+#include "python/code_positions.hpp"
 #include "python/interpreter_layout.h"
 #include "python/own_memory.hpp"
 #include "python/stack_sampler.hpp"
@@ -23,6 +24,13 @@ FrameNaming make_naming(std::vector<std::string> hidden, std::vector<std::string
             module_call[1],    module_call[2],   std::move(cut_off)};
 }
 
+py::tuple position_in(const py::bytes& table, int first_line, int offset) {
+    const std::string_view bytes = table;
+    const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
+    const python::CodePosition at = python::code_position({data, bytes.size()}, first_line, offset);
+    return py::make_tuple(at.line, at.end_line, at.column, at.end_column);
+}
+
 py::dict counts_of(const StackSampler& sampler) {
     const StackSampler::Counts counts = sampler.counts();
     py::dict result;
@@ -38,6 +46,7 @@ void bind_stacks(py::module_& module) {
     module.attr("knows_interpreter") = gpuprof_layout.is_known != 0;
     module.def("stack_memory_error", &python::memory_error);
     module.def("own_stack_codes", &StackSampler::own_stack);
+    module.def("code_position", &position_in, py::arg("table"), py::arg("first_line"), py::arg("offset"));
     py::class_<FrameNaming>(module, "FrameNaming")
         .def(py::init(&make_naming), py::kw_only(), py::arg("hidden"), py::arg("marks"), py::arg("prefixes"),
              py::arg("module_call"), py::arg("cut_off"));

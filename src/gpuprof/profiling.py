@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.ceilings.ceiling import Ceilings
     from gpuprof.record.supervise import ProgramResult
 
-_SWITCHES = ("layers", "operators", "python", "work", "counters")
+_SWITCHES = ("layers", "operators", "work", "counters")
 
 
 class Profile:
