@@ -43,14 +43,14 @@ py::dict counts_of(const StackSampler& sampler) {
 }  // namespace
 
 void bind_stacks(py::module_& module) {
-    module.attr("knows_interpreter") = gpuprof_layout.is_known != 0;
+    module.def("knows_interpreter", [] { return gpuprof_layout.is_known != 0; });
     module.def("stack_memory_error", &python::memory_error);
     module.def("own_stack_codes", &StackSampler::own_stack);
     module.def("code_position", &position_in, py::arg("table"), py::arg("first_line"), py::arg("offset"));
-    py::class_<FrameNaming>(module, "FrameNaming")
+    py::class_<FrameNaming>(module, "FrameNaming", py::is_final())
         .def(py::init(&make_naming), py::kw_only(), py::arg("hidden"), py::arg("marks"), py::arg("prefixes"),
              py::arg("module_call"), py::arg("cut_off"));
-    py::class_<StackSampler>(module, "StackSampler")
+    py::class_<StackSampler>(module, "StackSampler", py::is_final())
         .def(py::init<std::string, std::int64_t, FrameNaming>(), py::arg("path"), py::arg("interval_ns"),
              py::arg("naming"))
         .def("start", &StackSampler::start)

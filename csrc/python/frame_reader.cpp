@@ -5,6 +5,7 @@
 #include <pthread.h>
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 
 #include "core/platform.hpp"
@@ -15,6 +16,8 @@ namespace {
 
 constexpr std::size_t most_threads = 4'096;
 constexpr std::size_t largest_chunk_bytes = 1 << 20;
+constexpr std::size_t more_bytes = 1'024;  // that the program may take until the copy
+constexpr int most_attempts = 4;
 
 // The C library keeps the id that the kernel knows a thread by in the structure that pthread_t points to.
 long find_id_in_pthread() noexcept {
@@ -61,22 +64,33 @@ bool FrameReader::read_threads(std::vector<ThreadRef>& threads) const {
     return true;
 }
 
-bool FrameReader::current_frame(const std::byte* state, Address& frame) const noexcept {
-    frame = field<Address>(state, gpuprof_layout.thread_frame);
-    if (gpuprof_layout.c_frame_current == GPUPROF_NO_FIELD || frame == 0) return true;
-    return read_value(frame + static_cast<Address>(gpuprof_layout.c_frame_current), frame);
+// Finds what take_snapshot() copies: where the address of the innermost frame is, and the memory that most
+// frames lie in, one behind the other.
+bool FrameReader::find_chunk(Address thread_state) {
+    if (!read_memory(thread_state, state_copy_.data(), state_copy_.size())) return false;
+    if (field<Address>(state_copy_.data(), gpuprof_layout.thread_interpreter) != interpreter_) return false;
+    holder_ = thread_state + static_cast<Address>(gpuprof_layout.thread_frame);
+    if (gpuprof_layout.c_frame_current != GPUPROF_NO_FIELD)
+        holder_ = field<Address>(state_copy_.data(), gpuprof_layout.thread_frame) +
+                  static_cast<Address>(gpuprof_layout.c_frame_current);
+    chunk_bytes_ = 0;
+    if (gpuprof_layout.thread_chunk == GPUPROF_NO_FIELD) return true;
+    chunk_ = field<Address>(state_copy_.data(), gpuprof_layout.thread_chunk);
+    const auto top = field<Address>(state_copy_.data(), gpuprof_layout.thread_chunk_top);
+    if (chunk_ == 0 || top <= chunk_) return true;
+    std::size_t size = 0;
+    if (!read_value(chunk_ + static_cast<Address>(gpuprof_layout.chunk_size), size)) return false;
+    chunk_bytes_ = std::min({static_cast<std::size_t>(top - chunk_) + more_bytes, largest_chunk_bytes, size});
+    if (chunk_copy_.size() < chunk_bytes_) chunk_copy_.resize(chunk_bytes_);
+    return true;
 }
 
-// Most frames lie one behind the other: one copy takes them all.
-void FrameReader::copy_chunk(const std::byte* state) {
-    chunk_bytes_ = 0;
-    if (gpuprof_layout.thread_chunk == GPUPROF_NO_FIELD) return;
-    chunk_ = field<Address>(state, gpuprof_layout.thread_chunk);
-    std::size_t size = 0;
-    if (chunk_ == 0 || !read_value(chunk_ + static_cast<Address>(gpuprof_layout.chunk_size), size)) return;
-    size = std::min(size, largest_chunk_bytes);
-    if (chunk_copy_.size() < size) chunk_copy_.resize(size);
-    if (read_memory(chunk_, chunk_copy_.data(), size)) chunk_bytes_ = size;
+bool FrameReader::take_snapshot(Address thread_state, Snapshot& snapshot) {
+    if (!find_chunk(thread_state)) return false;
+    const std::array pieces = {MemoryPiece{holder_, &snapshot.before, sizeof snapshot.before},
+                               MemoryPiece{chunk_, chunk_copy_.data(), chunk_bytes_},
+                               MemoryPiece{holder_, &snapshot.after, sizeof snapshot.after}};
+    return read_in_order(pieces);
 }
 
 const std::byte* FrameReader::frame_at(Address frame) noexcept {
@@ -86,18 +100,13 @@ const std::byte* FrameReader::frame_at(Address frame) noexcept {
     return read_memory(frame, frame_copy_.data(), bytes) ? frame_copy_.data() : nullptr;
 }
 
-FrameReader::Outcome FrameReader::read_stack(Address thread_state, std::vector<RawFrame>& frames) {
+bool FrameReader::walk(Address innermost, std::vector<Address>& places, std::vector<RawFrame>& frames) {
+    places.clear();
     frames.clear();
-    frame_copy_.resize(std::max(gpuprof_layout.frame_bytes, gpuprof_layout.thread_bytes));
-    Address at = 0;
-    if (!read_memory(thread_state, frame_copy_.data(), gpuprof_layout.thread_bytes)) return Outcome::torn;
-    if (field<Address>(frame_copy_.data(), gpuprof_layout.thread_interpreter) != interpreter_ ||
-        !current_frame(frame_copy_.data(), at))
-        return Outcome::torn;
-    copy_chunk(frame_copy_.data());
+    Address at = innermost;
     for (std::size_t count = 0; at != 0 && count < deepest_stack; ++count) {
         const std::byte* frame = at % alignof(void*) == 0 ? frame_at(at) : nullptr;
-        if (frame == nullptr) return Outcome::torn;
+        if (frame == nullptr) return false;
         const bool has_code =
             gpuprof_layout.frame_owner == GPUPROF_NO_FIELD ||
             field<char>(frame, gpuprof_layout.frame_owner) != gpuprof_layout.owner_without_code;
@@ -109,11 +118,36 @@ FrameReader::Outcome FrameReader::read_stack(Address thread_state, std::vector<R
                 found.instruction = static_cast<std::int32_t>(
                     field<Address>(frame, gpuprof_layout.frame_instruction) - found.code -
                     static_cast<Address>(gpuprof_layout.code_instructions));
+            places.push_back(at);
             frames.push_back(found);
         }
         at = field<Address>(frame, gpuprof_layout.frame_previous);
     }
-    return Outcome::read;
+    return true;
+}
+
+FrameReader::Outcome FrameReader::read_stack(Address thread_state, std::vector<RawFrame>& frames) {
+    frames.clear();
+    state_copy_.resize(gpuprof_layout.thread_bytes);
+    frame_copy_.resize(gpuprof_layout.frame_bytes);
+    Snapshot snapshot;
+    for (int attempt = 0; attempt < most_attempts; ++attempt) {
+        if (!take_snapshot(thread_state, snapshot) || !walk(snapshot.before, places_, frames))
+            return Outcome::torn;
+        // Frames outside of the chunk were read by the walk alone.
+        if (chunk_bytes_ == 0 && !read_value(holder_, snapshot.after)) return Outcome::torn;
+        if (snapshot.before == snapshot.after) return Outcome::read;
+    }
+    // Functions were called or left at each attempt. Frames that were on the stack before and after the copy
+    // were on it meanwhile, and the innermost of them is one that the copy shows. Further in, two moments may
+    // be mixed.
+    if (!walk(snapshot.after, other_places_, other_frames_)) return Outcome::torn;
+    std::size_t shared = 0;
+    while (shared < std::min(places_.size(), other_places_.size()) &&
+           places_[places_.size() - 1 - shared] == other_places_[other_places_.size() - 1 - shared])
+        ++shared;
+    frames.erase(frames.begin(), frames.end() - static_cast<std::ptrdiff_t>(shared));
+    return frames.empty() ? Outcome::torn : Outcome::read;
 }
 
 }  // namespace gpuprof::python

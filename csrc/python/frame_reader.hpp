@@ -37,17 +37,26 @@ class FrameReader {
     Outcome read_stack(Address thread_state, std::vector<RawFrame>& frames);
 
   private:
-    bool current_frame(const std::byte* state, Address& frame) const noexcept;
-    void copy_chunk(const std::byte* state);
+    // The innermost frame before and after the others were copied: whether the stack changed meanwhile.
+    struct Snapshot {
+        Address before = 0, after = 0;
+    };
+    bool take_snapshot(Address thread_state, Snapshot& snapshot);
+    bool find_chunk(Address thread_state);
+    bool walk(Address innermost, std::vector<Address>& places, std::vector<RawFrame>& frames);
     const std::byte* frame_at(Address frame) noexcept;
     std::int64_t native_id_of(const std::byte* state) const noexcept;
 
     Address interpreter_ = 0;
     long id_in_pthread_ = -1;  // where the C library keeps a thread's id, for interpreters that do not
+    Address holder_ = 0;       // where the address of the innermost frame is
     Address chunk_ = 0;
     std::size_t chunk_bytes_ = 0;
+    std::vector<std::byte> state_copy_;
     std::vector<std::byte> chunk_copy_;
     std::vector<std::byte> frame_copy_;
+    std::vector<RawFrame> other_frames_;
+    std::vector<Address> places_, other_places_;
 };
 
 }  // namespace gpuprof::python

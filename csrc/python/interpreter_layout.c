@@ -27,6 +27,7 @@ const gpuprof_interpreter_layout gpuprof_layout = {
     .interpreter_threads = offsetof(PyInterpreterState, threads.head),
     .thread_native_id = offsetof(PyThreadState, native_thread_id),
     .thread_chunk = offsetof(PyThreadState, datastack_chunk),
+    .thread_chunk_top = offsetof(PyThreadState, datastack_top),
     .chunk_size = offsetof(_PyStackChunk, size),
     .frame_previous = offsetof(struct _PyInterpreterFrame, previous),
     .frame_owner = offsetof(struct _PyInterpreterFrame, owner),

@@ -21,6 +21,7 @@ typedef struct {
     long thread_frame;     /* of 3.11 and 3.12: of the structure that has the frame at `c_frame_current` */
     long c_frame_current;
     long thread_chunk; /* the piece of memory that frames are taken from */
+    long thread_chunk_top; /* where the next frame begins */
     long chunk_size;
     size_t thread_bytes;
 

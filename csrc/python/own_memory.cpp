@@ -46,6 +46,20 @@ std::size_t read_pieces(std::span<const Address> from, std::byte* to, std::size_
     return done;
 }
 
+bool read_in_order(std::span<const MemoryPiece> pieces) noexcept {
+    std::array<iovec, 8> sources;
+    std::array<iovec, 8> targets;
+    std::size_t bytes = 0;
+    if (pieces.size() > sources.size()) return false;
+    for (std::size_t at = 0; at < pieces.size(); ++at) {
+        sources[at] = piece(pieces[at].from, pieces[at].bytes);
+        targets[at] = {pieces[at].to, pieces[at].bytes};
+        bytes += pieces[at].bytes;
+    }
+    return process_vm_readv(getpid(), targets.data(), pieces.size(), sources.data(), pieces.size(), 0) ==
+           static_cast<ssize_t>(bytes);
+}
+
 int memory_error() noexcept {
     const int value = 1;
     int copied = 0;
@@ -63,6 +77,9 @@ bool read_memory(Address, void*, std::size_t) noexcept {
 }
 std::size_t read_pieces(std::span<const Address>, std::byte*, std::size_t) noexcept {
     return 0;
+}
+bool read_in_order(std::span<const MemoryPiece>) noexcept {
+    return false;
 }
 int memory_error() noexcept {
     return ENOSYS;

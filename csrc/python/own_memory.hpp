@@ -21,6 +21,16 @@ bool read_value(Address from, Value& to) noexcept {
     return read_memory(from, &to, sizeof(Value));
 }
 
+struct MemoryPiece {
+    Address from;
+    void* to;
+    std::size_t bytes;
+};
+
+// Copies at most 8 pieces in this order by one call of the kernel, so with little time between them. Whether
+// all could be copied.
+bool read_in_order(std::span<const MemoryPiece> pieces) noexcept;
+
 // Copies `bytes` from each address to places `bytes` apart; returns how many were copied before one failed.
 std::size_t read_pieces(std::span<const Address> from, std::byte* to, std::size_t bytes) noexcept;
 

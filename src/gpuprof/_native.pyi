@@ -189,12 +189,12 @@ def time_calls(
     enqueue: npt.NDArray[np.int64],
 ) -> None: ...
 
-knows_interpreter: bool
-
+def knows_interpreter() -> bool: ...
 def stack_memory_error() -> int: ...
 def own_stack_codes() -> list[int]: ...
 def code_position(table: bytes, first_line: int, offset: int) -> tuple[int, int, int, int]: ...
 
+@final
 class FrameNaming:
     """How the native sampler names functions; `prefixes` are beginnings of paths and what replaces them."""
 
@@ -208,6 +208,7 @@ class FrameNaming:
         cut_off: str,
     ) -> None: ...
 
+@final
 class StackSampler:
     """Samples the stacks of all threads from a thread without the interpreter lock, into a file."""
 

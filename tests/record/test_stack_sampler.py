@@ -250,7 +250,7 @@ def test_a_folder_that_cannot_be_written_is_a_reason(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"knows_interpreter": False}, Reason.INTERPRETER_UNKNOWN),
+        ({"knows_interpreter": lambda: False}, Reason.INTERPRETER_UNKNOWN),
         ({"own_stack_codes": list}, Reason.INTERPRETER_UNKNOWN),
         ({"stack_memory_error": lambda: 1}, Reason.MEMORY_NOT_READABLE),
     ],

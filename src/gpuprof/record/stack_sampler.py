@@ -24,7 +24,7 @@ INTERVAL_NS = 1_000_000
 
 def why_not() -> Reason | None:
     """Return why stacks cannot be read here; None where they can."""
-    if not _native.knows_interpreter:
+    if not _native.knows_interpreter():
         return Reason.INTERPRETER_UNKNOWN
     if _native.stack_memory_error():
         return Reason.MEMORY_NOT_READABLE
