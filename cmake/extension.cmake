@@ -12,15 +12,23 @@ pybind11_add_module(_native
     csrc/bindings/bind_gpu.cpp
     csrc/bindings/bind_gpu_ceilings.cpp
     csrc/bindings/bind_record.cpp
+    csrc/bindings/bind_stacks.cpp
     csrc/bindings/bind_traces.cpp
     csrc/python/call_loop.cpp
+    csrc/python/code_names.cpp
+    csrc/python/code_positions.cpp
     csrc/python/context.cpp
+    csrc/python/frame_reader.cpp
+    csrc/python/interpreter_layout.c
     csrc/python/layer_timing.cpp
     csrc/python/layers.cpp
+    csrc/python/own_memory.cpp
     csrc/python/quiet_call.cpp
     csrc/python/ranges.cpp
     csrc/python/span.cpp
-    csrc/python/span_events.cpp)
+    csrc/python/span_events.cpp
+    csrc/python/stack_file.cpp
+    csrc/python/stack_sampler.cpp)
 target_link_libraries(_native PRIVATE gpuprof_analysis gpuprof_cpu gpuprof_gpu_ceilings)
 target_compile_definitions(_native PRIVATE
     GPUPROF_VERSION="${SKBUILD_PROJECT_VERSION}"
@@ -29,7 +37,7 @@ target_compile_definitions(_native PRIVATE
 gpuprof_warnings(_native)
 gpuprof_unity(_native BATCH 9)
 # CPython's own macros cast the old way.
-target_compile_options(_native PRIVATE -Wno-old-style-cast)
+target_compile_options(_native PRIVATE $<$<COMPILE_LANGUAGE:CXX>:-Wno-old-style-cast>)
 
 if(APPLE)
     set(gpuprof_origin "@loader_path")

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The native core. What is here is for the package itself, except `span`."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import FunctionType, TracebackType
 from typing import Any, Literal, ParamSpec, TypeVar, final, overload
 
@@ -188,3 +188,37 @@ def time_calls(
     wall: npt.NDArray[np.int64],
     enqueue: npt.NDArray[np.int64],
 ) -> None: ...
+def knows_interpreter() -> bool: ...
+def stack_memory_error() -> int: ...
+def own_stack_codes() -> list[int]: ...
+def code_position(table: bytes, first_line: int, offset: int) -> tuple[int, int, int, int]: ...
+
+@final
+class FrameNaming:
+    """How the native sampler names functions; `prefixes` are beginnings of paths and what replaces them."""
+
+    def __init__(
+        self,
+        *,
+        hidden: Sequence[str],
+        marks: Sequence[str],
+        prefixes: Sequence[tuple[str, str]],
+        module_call: tuple[str, str, str],
+        cut_off: str,
+    ) -> None: ...
+
+@final
+class StackSampler:
+    """Samples the stacks of all threads from a thread without the interpreter lock, into a file."""
+
+    def __init__(self, path: str, interval_ns: int, naming: FrameNaming) -> None: ...
+    @property
+    def error(self) -> int:
+        """The error number with which the file failed; 0 for none."""
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many samples were written and were torn, and the sampling thread's `cpu_ns`."""
+    def start(self) -> int:
+        """Begin; returns an error number, or 0."""
+    def stop(self) -> None:
+        """Take the last samples and end; `start` begins again."""

@@ -21,10 +21,11 @@ from gpuprof.errors import (
 )
 from gpuprof.opened_run import PathLike, Run
 from gpuprof.record.device_samples import has_driver
-from gpuprof.record.options import GpuOption, RecordingOptions, WhichCeilings
+from gpuprof.record.options import GpuOption, PythonOption, RecordingOptions, WhichCeilings
 from gpuprof.record.python_stacks import NO_PYINSTRUMENT, has_pyinstrument
 from gpuprof.record.recording import Recording, pause_for_program, resume_after
 from gpuprof.record.recording_folder import create_folder
+from gpuprof.record.stack_sampler import why_not
 from gpuprof.record.temporary import TemporaryFolder
 from gpuprof.run.quick_switching import quick_switching
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.ceilings.ceiling import Ceilings
     from gpuprof.record.supervise import ProgramResult
 
-_SWITCHES = ("layers", "operators", "python", "work", "counters")
+_SWITCHES = ("layers", "operators", "work", "counters")
 
 
 class Profile:
@@ -137,7 +138,7 @@ def profile(
     layers: bool = True,
     operators: bool = True,
     gpu: GpuOption = "auto",
-    python: bool = False,
+    python: PythonOption = False,
     work: bool = False,
     ceilings: WhichCeilings = "cached",
     counters: bool = False,
@@ -209,8 +210,15 @@ def _refuse_unavailable(options: RecordingOptions) -> None:
         raise RecordingError(f'profile(gpu={options.gpu!r}) must be "auto", "whole-graphs", True or False')
     if options.gpu is True and not has_driver():
         raise UnavailableError("profile(gpu=True) finds no NVIDIA driver here: leave it out, or install one")
-    if options.python and not has_pyinstrument():
-        raise UnavailableError(f"profile(python=True): {NO_PYINSTRUMENT}")
+    if options.python not in ("auto", "pyinstrument", True, False):
+        raise RecordingError(
+            f'profile(python={options.python!r}) must be "auto", "pyinstrument", True or False'
+        )
+    needs_pyinstrument = options.python == "pyinstrument" or (
+        options.python is True and why_not() is not None
+    )
+    if needs_pyinstrument and not has_pyinstrument():
+        raise UnavailableError(f"profile(python={options.python!r}): {NO_PYINSTRUMENT}")
 
 
 def _check_out(out: PathLike) -> None:

@@ -346,10 +346,10 @@ def test_everything_after_the_program_is_its_own(
 
 def test_run_passes_on_what_was_asked(api: FakeApi) -> None:
     assert execute(["run", "--no-operators", "--out", "r.gpuprof", "t.py", "--out", "mine", "--help"]) == 0
-    assert execute(["run", "--no-layers", "--no-gpu", "-m", "pkg", "--json"]) == 0
+    assert execute(["run", "--no-layers", "--no-gpu", "--no-python", "-m", "pkg", "--json"]) == 0
     shared = {"on_measuring": print_measuring}
-    without_operators = RecordingOptions(operators=False)
-    without_layers = RecordingOptions(layers=False, gpu=False)
+    without_operators = RecordingOptions(operators=False, python="auto")
+    without_layers = RecordingOptions(layers=False, gpu=False, python=False)
     assert api.calls == [
         (
             "t.py",

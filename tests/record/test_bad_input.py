@@ -92,12 +92,19 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path, name: str, words: list[str
     span_once()
 
 
-@pytest.mark.parametrize("name", ["layers", "operators", "python", "work", "counters"])
+@pytest.mark.parametrize("name", ["layers", "operators", "work", "counters"])
 @pytest.mark.parametrize("value", ["no", 3, None])
 def test_what_is_no_switch_is_refused(name: str, value: Any) -> None:
     with pytest.raises(gpuprof.RecordingError) as caught:
         gpuprof.profile(**{name: value})
     check_message(caught.value, f"profile({name}={value!r}) must be True or False")
+
+
+@pytest.mark.parametrize("value", ["no", 3, None])
+def test_a_sampler_that_does_not_exist_is_refused(value: Any) -> None:
+    with pytest.raises(gpuprof.RecordingError) as caught:
+        gpuprof.profile(python=value)
+    check_message(caught.value, f'profile(python={value!r}) must be "auto", "pyinstrument", True or False')
 
 
 def test_a_folder_without_a_name_is_refused() -> None:

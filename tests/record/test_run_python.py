@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof run --python`: functions stand above the layers that they call; the program is left in peace."""
+"""`gpuprof run`: Python functions are parents of the layers that they call; the program is not disturbed."""
 
 from __future__ import annotations
 
@@ -79,11 +79,11 @@ def method(of: str, name: str) -> str:
 
 @pytest.fixture
 def sampled(tmp_path: Path, run_python: Callable[..., Any]) -> Sampled:
-    """`sampled(source)` runs a program under `gpuprof run --python`; returns how it ended, and the run."""
+    """`sampled(source)` runs a program under `gpuprof run`; returns how it ended, and the run."""
 
-    def run(source: str) -> Ended:
+    def run(source: str, *options: str) -> Ended:
         (tmp_path / "program.py").write_text(source)
-        ended = run_python("-m", "gpuprof", "run", "--python", "--out", "r.gpuprof", "program.py")
+        ended = run_python("-m", "gpuprof", "run", *options, "--out", "r.gpuprof", "program.py")
         assert (tmp_path / "r.gpuprof").is_dir(), ended.stderr
         return ended, gpuprof.open(tmp_path / "r.gpuprof")
 
@@ -149,7 +149,9 @@ def test_samples_without_frames_are_rows_without_frames(tmp_path: Path) -> None:
 
     with duckdb.connect(":memory:") as connection:
         writer = TableWriter(connection, tmp_path)
-        thread = ThreadStacks(7, 8, 1_000_000, [5, 9, 12], [1, 1, 1], [(), (0,), ()])
+        thread = ThreadStacks(7, 8, 1_000_000)
+        for t_ns, frames in ((5, ()), (9, (0,)), (12, ())):
+            thread.add((t_ns, 1, -1, -1, -1), frames)
         writer.write_stacks(Stacks(["main (a.py:1)"], [thread]))
         rows = connection.sql(f"SELECT frames FROM '{tmp_path}/stacks/*/*.parquet' ORDER BY t_ns").fetchall()
     assert rows == [([],), (["main (a.py:1)"],), ([],)]
@@ -184,10 +186,14 @@ def test_threads_that_begin_later_are_sampled(sampled: Sampled) -> None:
     ],
     ids=["cProfile", "setprofile", "pyinstrument"],
 )
-def test_the_programs_own_profilers_work(sampled: Sampled, program: str) -> None:
-    ended, run = sampled(BUSY + "busy(200000)\n" + program)
+@pytest.mark.parametrize("options", [(), ("--profiler", "pyinstrument")], ids=["native", "pyinstrument"])
+def test_the_programs_own_profilers_work(sampled: Sampled, program: str, options: tuple[str, ...]) -> None:
+    ended, run = sampled(BUSY + "busy(200000)\n" + program, *options)
     assert ended.returncode == 0, ended.stderr
     assert run.meta["stacks"]["samples"] > 0
+    if not options:
+        assert note_codes(run.meta) == []
+        return
     if "cProfile" not in program or sys.version_info < (3, 12):
         assert "stacks_lost_place" in note_codes(run.meta)
 
@@ -197,7 +203,9 @@ def test_hooks_of_the_programs_threads_are_left(sampled: Sampled) -> None:
         BUSY
         + "import threading\nseen = []\ndef hook(*event): seen.append(event[1])\nthreading.setprofile(hook)\n"
         + "worker = threading.Thread(target=busy, args=(2000,))\nworker.start()\nworker.join()\n"
-        + "assert len(seen) >= 2000 and threading.getprofile() is hook\nbusy(200000)\n"
+        + "assert len(seen) >= 2000 and threading.getprofile() is hook\nbusy(200000)\n",
+        "--profiler",
+        "pyinstrument",
     )
     assert ended.returncode == 0, ended.stderr
     assert run.meta["stacks"]["threads"] == 1
@@ -276,7 +284,7 @@ def test_a_place_that_is_taken_is_left_alone(tmp_path: Path) -> None:
 def test_a_missing_pyinstrument_is_said(tmp_path: Path, run_python: Callable[..., Any]) -> None:
     (tmp_path / "pyinstrument.py").write_text("raise ImportError\n")
     (tmp_path / "program.py").write_text("print('never')\n")
-    ended = run_python("-m", "gpuprof", "run", "--python", "program.py")
+    ended = run_python("-m", "gpuprof", "run", "--profiler", "pyinstrument", "program.py")
     assert (ended.returncode, ended.stdout) == (2, "")
     assert ended.stderr.count("\n") == 1
     assert "pip install 'gpuprof-native[python]'" in ended.stderr

@@ -91,7 +91,11 @@ class ProgramCommand(click.Command):
     help="As --work, and read the GPU's hardware counters: bytes of its memory, tensor operations.",
 )
 @click.option("--children", is_flag=True, help="Record the Python processes that the program starts.")
-@click.option("--python", is_flag=True, help="Sample Python stacks.")
+@click.option(
+    "--python/--no-python",
+    default=None,
+    help="Sample the Python stacks of all threads. Default: where the native sampler works.",
+)
 @click.option(
     "--profiler",
     type=click.Choice(["torch", "pyinstrument", "cprofile"]),
@@ -111,7 +115,7 @@ def run(
     ceilings: WhichCeilings,
     counters: bool,
     children: bool,
-    python: bool,
+    python: bool | None,
     profiler: OtherProfiler | None,
 ) -> None:
     """Run a Python program and record where its time goes.
@@ -127,7 +131,7 @@ def run(
         ceilings=ceilings,
         counters=counters,
         children=children,
-        python=python,
+        python="auto" if python is None else python,
         profiler=profiler,
     )
     program: Program | None = context.meta[_PROGRAM]
@@ -154,6 +158,8 @@ def _gpu_option(*, no_gpu: bool, whole_graphs: bool) -> GpuOption:
 
 def _check(options: RecordingOptions) -> None:
     """Refuse options that contradict each other, or that this installation does not support."""
+    from gpuprof.record.stack_sampler import why_not
+
     if options.counts_work and not (options.layers and options.operators):
         option = "--work" if options.work else "--counters"
         raise click.UsageError(
@@ -165,8 +171,10 @@ def _check(options: RecordingOptions) -> None:
         raise click.UsageError("--ceilings around needs counted work; hint: add --work.")
     if options.counters and options.gpu is False:
         raise click.UsageError("--counters needs the GPU; hint: leave --no-gpu out.")
-    if options.python or options.profiler == "pyinstrument":
-        _check_pyinstrument("--python" if options.python else "--profiler pyinstrument")
+    if options.profiler == "pyinstrument":
+        _check_pyinstrument("--profiler pyinstrument")
+    elif options.python is True and why_not() is not None:
+        _check_pyinstrument("--python")
 
 
 def _record(program: Program, options: RecordingOptions, out: str | None) -> tuple[int, Run | RunError]:
@@ -191,7 +199,8 @@ def print_measuring() -> None:
 
 def _check_alone(options: RecordingOptions) -> None:
     others = {
-        "--python": options.python,
+        "--python": options.python is True,
+        "--no-python": options.python is False,
         "--no-operators": not options.operators,
         "--no-layers": not options.layers,
         "--no-gpu": options.gpu is False,

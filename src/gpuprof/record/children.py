@@ -131,7 +131,7 @@ class ChildRecording(Recording):
 
     def _start_native(self) -> None:
         _native.start_recording(os.fsencode(self.path / SEGMENTS), joins=True)
-        if self._options.python:
+        if self._options.python in (True, "pyinstrument"):
             # Where Python's stacks stand in the tree even a process without events has its place.
             _native.make_recording_files()
 

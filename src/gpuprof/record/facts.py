@@ -36,6 +36,7 @@ class Method(str, Enum):
     CUPTI = "cupti"
     CUDA_EVENTS = "cuda_events"
     PYINSTRUMENT = "pyinstrument"
+    FRAMES = "frames"  # of Python, read by a native thread
     COUNTED = "counted"  # work of first calls
     RANGE_PROFILER = "range_profiler"  # hardware counters
     IMPORTED = "imported"
@@ -74,6 +75,8 @@ class Reason(str, Enum):
     NVML_FAILED = "nvml_failed"
     NO_READING = "no_reading"
     NO_PYINSTRUMENT = "no_pyinstrument"
+    INTERPRETER_UNKNOWN = "interpreter_unknown"
+    MEMORY_NOT_READABLE = "memory_not_readable"
     PROFILER_TAKEN = "profiler_taken"
     TORCH_FOR_ROCM = "torch_for_rocm"
     TORCH_WITHOUT_CUDA = "torch_without_cuda"
@@ -108,6 +111,7 @@ class NoteCode(str, Enum):
     STACKS_DISPLACED = "stacks_displaced"
     STACKS_LOST_PLACE = "stacks_lost_place"
     STACKS_MISSING = "stacks_missing"
+    STACKS_TORN = "stacks_torn"
     SAMPLES_MAY_END_EARLY = "samples_may_end_early"
     NVML_DID_NOT_ANSWER = "nvml_did_not_answer"
     SLOW_READINGS = "slow_readings"

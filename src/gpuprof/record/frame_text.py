@@ -10,8 +10,11 @@ from pathlib import Path
 from types import BuiltinFunctionType, CodeType, ModuleType
 from typing import Any
 
+from gpuprof._native import FrameNaming
+
 # The frame that stands for a call of a module: `torch.nn.Module.__call__` is this function.
 MODULE_CALL = "Module._wrapped_call_impl (torch/nn/modules/module.py)"
+CUT_OFF = "(outer frames left out)"
 _MODULE_FILE = os.path.join("torch", "nn", "modules", "module.py")  # noqa: PTH118 - code objects hold texts
 _MODULE_CALLS = {"_wrapped_call_impl": MODULE_CALL}
 
@@ -22,9 +25,13 @@ _LIBRARY_NAME = f"python{sys.version_info.major}.{sys.version_info.minor}/"
 _QUALIFIED_NAME: Any = type.__dict__["__qualname__"]  # what no metaclass has changed
 
 
+_HIDDEN = (OWN_FOLDER, "<frozen runpy>", "<frozen importlib")
+_MARKS = ("/site-packages/", "/dist-packages/")
+
+
 def is_hidden(code: CodeType) -> bool:
     """Whether a function is gpuprof's own, or only starts programs and imports modules."""
-    return code.co_filename.startswith((OWN_FOLDER, "<frozen runpy>", "<frozen importlib"))
+    return code.co_filename.startswith(_HIDDEN)
 
 
 def frame_text(code: CodeType) -> str:
@@ -38,14 +45,36 @@ def frame_text(code: CodeType) -> str:
 
 def short_path(path: str) -> str:
     """Return the path as an import would find it, or below the current folder, else as it is."""
-    for mark in ("/site-packages/", "/dist-packages/"):
+    for mark in _MARKS:
         if mark in path:
             return path.rpartition(mark)[2]
-    if path.startswith(_LIBRARY):
-        return _LIBRARY_NAME + path.removeprefix(_LIBRARY)
-    folders = [folder.rstrip(os.sep) + os.sep for folder in sys.path if type(folder) is str and folder]
-    found = [folder for folder in folders if path.startswith(folder)]
-    return path.removeprefix(max(found, key=len)) if found else path
+    for prefix, shown in _prefixes():
+        if path.startswith(prefix):
+            return shown + path.removeprefix(prefix)
+    return path
+
+
+def frame_naming() -> FrameNaming:
+    """Return for the native sampler how frames are named, by the `sys.path` of this moment."""
+    return FrameNaming(
+        hidden=_HIDDEN,
+        marks=_MARKS,
+        prefixes=[*_prefixes(), *_program_folder()],
+        module_call=(_MODULE_FILE, *next(iter(_MODULE_CALLS.items()))),
+        cut_off=CUT_OFF,
+    )
+
+
+def _prefixes() -> list[tuple[str, str]]:
+    folders = {folder.rstrip(os.sep) + os.sep for folder in sys.path if type(folder) is str and folder}
+    return [(_LIBRARY, _LIBRARY_NAME), *((folder, "") for folder in sorted(folders, key=len, reverse=True))]
+
+
+def _program_folder() -> list[tuple[str, str]]:
+    # Python puts it into `sys.path` after a recording of the whole program began.
+    script = sys.argv[0] if getattr(sys, "argv", None) and type(sys.argv[0]) is str else ""
+    path = Path(script if script not in ("", "-c", "-m") else "program").absolute()
+    return [(os.path.join(folder, ""), "") for folder in (path.parent, path.resolve().parent)]  # noqa: PTH118
 
 
 def builtin_text(function: Any) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 GpuOption: TypeAlias = Literal["auto", "whole-graphs"] | bool
+PythonOption: TypeAlias = Literal["auto", "pyinstrument"] | bool
 WhichCeilings: TypeAlias = Literal["cached", "around"]
 OtherProfiler: TypeAlias = Literal["torch", "pyinstrument", "cprofile"]
 
@@ -18,15 +19,16 @@ class RecordingOptions:
     """What a recording takes.
 
     `gpu` is for device samples and GPU records: "auto" takes both where an NVIDIA driver is, and so does
-    "whole-graphs", but with one record for a replay of a CUDA graph in place of its kernels. `ceilings` are
-    those that `work` is compared with. `children` are Python processes that a program starts. `profiler`
-    replaces the recording by that profiler alone.
+    "whole-graphs", but with one record for a replay of a CUDA graph in place of its kernels. `python` samples
+    stacks: "auto" and True by the native sampler; where it does not work, True by pyinstrument's, "auto" not
+    at all; "pyinstrument" by that one. `ceilings` are those that `work` is compared with. `children` are
+    Python processes that a program starts. `profiler` replaces the recording by that profiler alone.
     """
 
     layers: bool = True
     operators: bool = True
     gpu: GpuOption = "auto"
-    python: bool = False
+    python: PythonOption = False
     work: bool = False
     ceilings: WhichCeilings = "cached"
     counters: bool = False
@@ -39,9 +41,9 @@ class RecordingOptions:
         return self.work or self.counters
 
     def stacks_only(self) -> RecordingOptions:
-        """Return the options of a recording that samples Python's stacks and nothing else."""
+        """Return the options of a recording by pyinstrument's sampler and nothing else."""
         return dataclasses.replace(
-            self, layers=False, operators=False, gpu=False, python=True, work=False, counters=False
+            self, layers=False, operators=False, gpu=False, python="pyinstrument", work=False, counters=False
         )
 
     def for_child(self) -> RecordingOptions:

@@ -20,13 +20,12 @@ from typing import Any
 
 from gpuprof._native import QuietCall
 from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, note
-from gpuprof.record.frame_text import OWN_FOLDER, builtin_text, frame_text, is_hidden
+from gpuprof.record.frame_text import CUT_OFF, OWN_FOLDER, builtin_text, frame_text, is_hidden
 from gpuprof.record.new_threads import NewThreads
 from gpuprof.record.stack_file import LONGEST_STACK, StackFile
 
 INTERVAL_NS = 1_000_000
 NO_PYINSTRUMENT = "pyinstrument is not installed: pip install 'gpuprof-native[python]'"
-CUT_OFF = "(outer frames left out)"
 MOST_KEPT = 100_000
 
 _now: Callable[[], int] = (

@@ -8,6 +8,7 @@ A folder that is being recorded holds `recording.json` and `segments/`; closing 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import platform
 import sys
@@ -25,15 +26,22 @@ from gpuprof.record.import_hook import ImportHook
 from gpuprof.record.kernels import KernelSource
 from gpuprof.record.layers import LayerSource
 from gpuprof.record.operators import OperatorSource
-from gpuprof.record.options import RecordingOptions
+from gpuprof.record.options import PythonOption, RecordingOptions
 from gpuprof.record.python_stacks import PythonStackSource
 from gpuprof.record.ranges import range_source, tool_notes
 from gpuprof.record.recording_folder import RECORDING_FILE, SEGMENTS, FolderLock, write_json
+from gpuprof.record.stack_sampler import StackSamplerSource, why_not
 
 FORMAT_VERSION = 2
 
 _Source: TypeAlias = (
-    BackwardLayerSource | LayerSource | OperatorSource | DeviceSampleSource | KernelSource | PythonStackSource
+    BackwardLayerSource
+    | LayerSource
+    | OperatorSource
+    | DeviceSampleSource
+    | KernelSource
+    | PythonStackSource
+    | StackSamplerSource
 )
 
 
@@ -198,9 +206,7 @@ class Recording:
     def _start_sources(self) -> None:
         self._start_samples()
         if self._options.python:
-            stacks = PythonStackSource(self.path / SEGMENTS)
-            self._start_source("python", stacks)
-            self._take_facts(stacks)
+            self._start_python(self._options.python)
         wanted = [name for name, on in self._wanted.items() if on]
         self._statuses |= {
             name: SourceStatus.off(Reason.NOT_WANTED) for name, on in self._wanted.items() if not on
@@ -213,6 +219,20 @@ class Recording:
         self._statuses |= dict.fromkeys(wanted, SourceStatus.off(Reason.TORCH_NOT_IMPORTED))
         self._hook = ImportHook("torch", self._torch_imported)
         self._hook.install()
+
+    def _start_python(self, wanted: PythonOption) -> None:
+        folder = self.path / SEGMENTS
+        reason = None if wanted == "pyinstrument" else why_not()
+        if wanted == "auto" and reason is not None:
+            # pyinstrument's sampler slows a program down: only who asks for samples gets it.
+            self._statuses["python"] = SourceStatus.off(reason)
+            return
+        native = wanted != "pyinstrument" and reason is None
+        stacks = StackSamplerSource(folder) if native else PythonStackSource(folder)
+        self._start_source("python", stacks)
+        if self._statuses["python"].is_on and reason is not None:
+            self._statuses["python"] = dataclasses.replace(self._statuses["python"], reason=reason)
+        self._take_facts(stacks)
 
     def _start_samples(self) -> None:
         # First, since its process has to be up before it reads; so it is also the last to be stopped.

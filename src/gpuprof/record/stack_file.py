@@ -1,17 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The file that stack samples are written into while the program runs, by one thread after another.
+"""The file that stack samples are written into while the program runs.
 
-A head stands first: magic, version, bytes of the first block, process, interval, and their crc32. Behind it
-records follow one another; none crosses the end of a block, and the rest of a block is zero:
+It begins with magic, version, bytes of the first block, process, interval, and their crc32. Records follow;
+none crosses the end of a block, and the rest of a block is zero:
 
     kind, size, crc32 of the body, body
 
 The body of a frame is its number and its text; that of a thread is its id, and the samples after it are that
-thread's. That of a sample is the time on the monotonic clock at which it was taken, how long it stands for,
-and the numbers of its frames, the outermost first. A block behind the first is as large as all before it
-together, up to LARGEST_BLOCK_BYTES, and begins with its thread; so a thread that lives shortly leaves little.
-Blocks are mapped shared, so a record is in the kernel's hands as soon as it is written: a program that is
-killed loses none.
+thread's. Samples of version 2, which pyinstrument's sampler takes (`python_stacks.py`), hold the time on the
+monotonic clock, the duration that they stand for, and the numbers of the frames, the outermost first.
+
+Version 3 is of the native sampler (`csrc/python/stack_file.cpp`). Its samples also hold how much of the
+duration the thread was on a processor and how much it was ready to run without one (-1: unknown), and the
+numbers of a stack and of a site. The body of a stack is its number and those of its frames. That of a site,
+which is a place in the source of an innermost frame, is its number, the frame's, line, end line, column, end
+column, and the path.
+
+A block after the first is as large as all before it together, up to LARGEST_BLOCK_BYTES, and begins with its
+thread. Blocks are mapped shared: a program that is killed loses no record.
 """
 
 from __future__ import annotations
@@ -32,7 +38,11 @@ RECORD = struct.Struct("<HHI")
 FRAME_NUMBER = struct.Struct("<I")
 THREAD = struct.Struct("<q")
 SAMPLE = struct.Struct("<qq")
-FRAME_RECORD, SAMPLE_RECORD, THREAD_RECORD = 1, 2, 3
+FRAME_RECORD, SAMPLE_RECORD, THREAD_RECORD, STACK_RECORD, SITE_RECORD = 1, 2, 3, 4, 5
+NATIVE_VERSION = 3
+NATIVE_SAMPLE = struct.Struct("<qqqqII")
+SITE = struct.Struct("<IIiiii")
+NO_SITE = (1 << 32) - 1
 FIRST_BLOCK_BYTES = max(1 << 12, mmap.ALLOCATIONGRANULARITY)  # the longest record fits
 LARGEST_BLOCK_BYTES = 1 << 16
 LONGEST_STACK = 1000

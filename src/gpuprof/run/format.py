@@ -156,6 +156,9 @@ TABLES: dict[str, dict[str, str]] = {
         "thread_id": "BIGINT",
         "duration_ns": "BIGINT",
         "frames": "VARCHAR[]",
+        "cpu_ns": "BIGINT",
+        "queued_ns": "BIGINT",
+        "line": "BIGINT",
     },
     "function_calls": {
         "caller": "VARCHAR",

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which Python frames stand above which span: samples of stacks held against the spans of their thread.
+"""Which Python frames enclose which span: samples of stacks compared with the spans of their thread.
 
-A sample is taken at the first call or return of a Python function after it fell due, so its stack is that of
-the moment when it fell due, and of the time until it was taken. It stands for the time since the one before.
+The native sampler reads a stack at the end of the duration of its sample. A sample of pyinstrument is taken
+at the first call or return of a Python function after it was due, so its stack is that of the moment when it
+was due, and of the time until it was taken.
 """
 
 from __future__ import annotations
@@ -232,7 +233,10 @@ class Placement:
 
 
 def _moments(stacks: ThreadStacks) -> Iterator[int]:
-    """Yield when each sample fell due."""
+    """Yield the moment of which each sample shows the stack."""
+    if stacks.is_of_end:
+        yield from stacks.t_ns
+        return
     for t_ns, duration_ns in zip(stacks.t_ns, stacks.duration_ns, strict=True):
         yield min(t_ns, t_ns - duration_ns + stacks.interval_ns)
 

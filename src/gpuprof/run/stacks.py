@@ -3,17 +3,19 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import struct
 import zlib
 from array import array
-from collections.abc import Iterator, MutableSequence
+from collections.abc import Iterator, MutableSequence, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, NamedTuple
 
 from gpuprof.record import stack_file as layout
 from gpuprof.record.facts import Damage, DamageCode
+from gpuprof.run.call_sites import CallSite, called_at, is_waiting
 
 BATCH_SAMPLES = 8192
 # Far longer than any recording, and short enough for sums of what all threads of a run did.
@@ -26,9 +28,14 @@ STACKS_QUERY = """
     WITH told AS (
         SELECT stack, list(text ORDER BY place) AS frames FROM places JOIN frames USING (frame)
         GROUP BY stack)
-    SELECT t_ns, process_id, thread_id, duration_ns, coalesce(told.frames, []) AS frames
+    SELECT t_ns, process_id, thread_id, duration_ns, coalesce(told.frames, []) AS frames,
+        CASE WHEN cpu_ns >= 0 THEN cpu_ns END AS cpu_ns,
+        CASE WHEN queued_ns >= 0 THEN queued_ns END AS queued_ns,
+        CASE WHEN line > 0 THEN line END AS line
     FROM batch LEFT JOIN told USING (stack) ORDER BY sample
 """
+
+NUMBERS = ("t_ns", "duration_ns", "cpu_ns", "queued_ns", "line")  # columns of samples
 
 Frames = tuple[int, ...]
 
@@ -41,15 +48,28 @@ def _numbers() -> MutableSequence[int]:
 class ThreadStacks:
     """The samples of one thread in the order of time; `frames` are numbers of texts, the outermost first.
 
-    Equal stacks are one object, so a sample takes 24 bytes.
+    Of a sample's duration the thread was on a processor for `cpu_ns`, and ready without one for `queued_ns`.
+    `line` is that of the innermost frame. Each is -1 where it is not known. Equal stacks are one object.
+    Samples that are `is_of_end` have the stack of the end of their duration, not of the moment when they were
+    due.
     """
 
     process_id: int
     thread_id: int
     interval_ns: int
+    is_of_end: bool = False
     t_ns: MutableSequence[int] = field(default_factory=_numbers)
     duration_ns: MutableSequence[int] = field(default_factory=_numbers)
+    cpu_ns: MutableSequence[int] = field(default_factory=_numbers)
+    queued_ns: MutableSequence[int] = field(default_factory=_numbers)
+    line: MutableSequence[int] = field(default_factory=_numbers)
     frames: list[Frames] = field(default_factory=list)
+
+    def add(self, numbers: Sequence[int], frames: Frames) -> None:
+        """Add a sample: `numbers` are its values in the order of NUMBERS."""
+        for name, value in zip(NUMBERS, numbers, strict=True):
+            getattr(self, name).append(value)
+        self.frames.append(frames)
 
     def __len__(self) -> int:
         return len(self.t_ns)
@@ -96,18 +116,18 @@ def batches(stacks: Stacks) -> Iterator[tuple[int, dict[str, Any], dict[str, Any
                 numbers.setdefault(frames, len(numbers))
             columns = {
                 name: np.array([row[at] for row in batch], dtype=np.int64)
-                for at, name in enumerate(("t_ns", "thread_id", "duration_ns"))
+                for at, name in enumerate(("thread_id", *NUMBERS))
             }
-            columns["stack"] = np.array([numbers[row[3]] for row in batch], dtype=np.int64)
+            columns["stack"] = np.array([numbers[row[-1]] for row in batch], dtype=np.int64)
             columns["sample"] = np.arange(len(batch))
             columns["process_id"] = np.full(len(batch), process_id, dtype=np.int64)
             yield process_id, columns, _places(list(numbers))
 
 
-def _rows(threads: Iterator[ThreadStacks]) -> Iterator[tuple[int, int, int, Frames]]:
+def _rows(threads: Iterator[ThreadStacks]) -> Iterator[tuple[Any, ...]]:
     for thread in threads:
-        ids = itertools.repeat(thread.thread_id)
-        yield from zip(thread.t_ns, ids, thread.duration_ns, thread.frames, strict=False)
+        columns = (getattr(thread, name) for name in NUMBERS)
+        yield from zip(itertools.repeat(thread.thread_id), *columns, thread.frames, strict=False)
 
 
 def _places(stacks: list[Frames]) -> dict[str, Any]:
@@ -127,6 +147,7 @@ def _places(stacks: list[Frames]) -> dict[str, Any]:
 
 
 class _Head(NamedTuple):
+    version: int
     first_block_bytes: int
     process_id: int
     interval_ns: int
@@ -158,13 +179,14 @@ def read_stacks(segments: Path, origin_ns: int) -> Stacks:
 def _head(content: bytes) -> _Head | None:
     if len(content) < layout.HEAD_BYTES:
         return None
-    magic, version, *facts = layout.HEAD.unpack_from(content)
+    magic, *facts = layout.HEAD.unpack_from(content)
     check = layout.CHECK.unpack_from(content, layout.HEAD.size)[0]
-    if (magic, version, check) != (layout.MAGIC, layout.VERSION, zlib.crc32(content[: layout.HEAD.size])):
+    if (magic, check) != (layout.MAGIC, zlib.crc32(content[: layout.HEAD.size])):
         return None
     told = _Head(*facts)
     is_possible = (
-        layout.RECORD.size < told.first_block_bytes <= _LARGEST_FIRST_BLOCK_BYTES
+        told.version in (layout.VERSION, layout.NATIVE_VERSION)
+        and layout.RECORD.size < told.first_block_bytes <= _LARGEST_FIRST_BLOCK_BYTES
         and 0 < told.process_id < _MOST_IDS
         and 0 < told.interval_ns < _LONGEST_INTERVAL_NS
     )
@@ -183,48 +205,95 @@ class _Reader:
     def read(self, file: BinaryIO, head: _Head) -> int:
         """Take in the records of a file; returns how many are damaged."""
         damaged = 0
-        numbers: dict[int, int] = {}  # of the file's frames among those of the run
-        thread: ThreadStacks | None = None
+        taken = _File(self, head)
         for kind, body in _records(file, head.first_block_bytes):
-            if kind == layout.FRAME_RECORD and len(body) >= layout.FRAME_NUMBER.size:
-                text = body[layout.FRAME_NUMBER.size :].decode("utf-8", "backslashreplace")
-                number = layout.FRAME_NUMBER.unpack_from(body)[0]
-                numbers[number] = self.texts.setdefault(text, len(self.texts))
-            elif kind == layout.THREAD_RECORD:
-                thread = self._thread(body, head)
-                damaged += thread is None
-            elif kind != layout.SAMPLE_RECORD:
-                damaged += 1
-                thread = None  # who wrote what follows is not known before the next block says so
-            elif thread is None or not self._take_sample(body, thread, numbers):
-                damaged += 1
+            damaged += not taken.take(kind, body)
         return damaged
 
-    def _thread(self, body: bytes, head: _Head) -> ThreadStacks | None:
-        if len(body) != layout.THREAD.size:
-            return None
-        thread_id = layout.THREAD.unpack(body)[0]
-        if thread_id < 0:
-            return None
-        key = (head.process_id, thread_id)
-        return self.threads.setdefault(key, ThreadStacks(*key, head.interval_ns))
+    def number_of(self, text: str) -> int:
+        """Return the number of a frame in the run."""
+        return self.texts.setdefault(text, len(self.texts))
 
-    def _take_sample(self, body: bytes, thread: ThreadStacks, numbers: dict[int, int]) -> bool:
-        count, rest = divmod(len(body) - layout.SAMPLE.size, layout.FRAME_NUMBER.size)
-        if count < 0 or rest:
+    def thread(self, thread_id: int, head: _Head) -> ThreadStacks:
+        """Return the samples of a thread."""
+        key = (head.process_id, thread_id)
+        is_of_end = head.version == layout.NATIVE_VERSION
+        return self.threads.setdefault(key, ThreadStacks(*key, head.interval_ns, is_of_end))
+
+    def add(self, thread: ThreadStacks, numbers: Sequence[int], frames: Frames) -> bool:
+        """Add a sample, its time on the recorder's clock first; False for an impossible one."""
+        t_ns = numbers[0] - self._origin_ns
+        if not 0 <= numbers[1] < LONGEST_NS or not -LONGEST_NS < t_ns < LONGEST_NS:
             return False
-        t_ns, duration_ns = layout.SAMPLE.unpack_from(body)
-        told = struct.unpack_from(f"<{count}I", body, layout.SAMPLE.size)
-        if not 0 <= duration_ns < LONGEST_NS or not -LONGEST_NS < t_ns - self._origin_ns < LONGEST_NS:
-            return False
-        try:
-            frames = tuple([numbers[number] for number in told])
-        except KeyError:
-            return False
-        thread.t_ns.append(t_ns - self._origin_ns)
-        thread.duration_ns.append(duration_ns)
-        thread.frames.append(self._stacks.setdefault(frames, frames))
+        thread.add((t_ns, *numbers[1:]), self._stacks.setdefault(frames, frames))
         return True
+
+
+class _File:
+    """The records of one file, whose numbers of frames, stacks and sites are its own."""
+
+    def __init__(self, run: _Reader, head: _Head) -> None:
+        self._run = run
+        self._head = head
+        self._thread: ThreadStacks | None = None
+        self._frames: dict[int, int] = {}
+        self._stacks: dict[int, Frames] = {}
+        self._sites: dict[int, CallSite] = {}
+
+    def take(self, kind: int, body: bytes) -> bool:
+        """Take a record in; False for a damaged one."""
+        try:
+            if kind == layout.FRAME_RECORD:
+                text = body[layout.FRAME_NUMBER.size :].decode("utf-8", "backslashreplace")
+                self._frames[layout.FRAME_NUMBER.unpack_from(body)[0]] = self._run.number_of(text)
+                return True
+            if kind == layout.THREAD_RECORD:
+                return self._take_thread(body)
+            if kind == layout.SAMPLE_RECORD and self._thread is not None:
+                if self._head.version == layout.NATIVE_VERSION:
+                    return self._take_native_sample(body, self._thread)
+                return self._take_sample(body, self._thread)
+            if kind == layout.STACK_RECORD:
+                number, *frames = _numbers_of(body)
+                self._stacks[number] = tuple([self._frames[frame] for frame in frames])
+                return True
+            if kind == layout.SITE_RECORD:
+                number, _, *position = layout.SITE.unpack_from(body)
+                path = body[layout.SITE.size :].decode("utf-8", "backslashreplace")
+                self._sites[number] = CallSite(path, *position)
+                return True
+        except (KeyError, ValueError, struct.error):
+            return False
+        if kind != layout.SAMPLE_RECORD:
+            self._thread = None  # who wrote what follows is not known before the next block says so
+        return False
+
+    def _take_thread(self, body: bytes) -> bool:
+        thread_id = int(layout.THREAD.unpack(body)[0])
+        self._thread = self._run.thread(thread_id, self._head) if thread_id >= 0 else None
+        return thread_id >= 0
+
+    def _take_sample(self, body: bytes, thread: ThreadStacks) -> bool:
+        t_ns, duration_ns = layout.SAMPLE.unpack_from(body)
+        frames = tuple([self._frames[number] for number in _numbers_of(body[layout.SAMPLE.size :])])
+        return self._run.add(thread, (t_ns, duration_ns, -1, -1, -1), frames)
+
+    def _take_native_sample(self, body: bytes, thread: ThreadStacks) -> bool:
+        *times, stack, site = layout.NATIVE_SAMPLE.unpack(body)
+        frames = self._stacks[stack]
+        if site == layout.NO_SITE:
+            return self._run.add(thread, (*times, -1), frames)
+        at = self._sites[site]
+        if is_waiting(*times[1:]) and (called := called_at(at)) is not None:
+            frames = (*frames, self._run.number_of(f"{called} (built-in)"))
+        return self._run.add(thread, (*times, at.line), frames)
+
+
+def _numbers_of(body: bytes) -> tuple[int, ...]:
+    count, rest = divmod(len(body), layout.FRAME_NUMBER.size)
+    if rest:
+        raise ValueError
+    return struct.unpack(f"<{count}I", body)
 
 
 def _records(file: BinaryIO, first_block_bytes: int) -> Iterator[tuple[int, bytes]]:
@@ -260,10 +329,10 @@ def _in_order(thread: ThreadStacks) -> ThreadStacks:
         return thread
     t_ns = np.array(thread.t_ns, dtype=np.int64)
     order = np.argsort(t_ns, kind="stable")
-    t_ns, duration = t_ns[order], np.array(thread.duration_ns, dtype=np.int64)[order]
-    duration[1:] = np.minimum(duration[1:], np.diff(t_ns))
+    columns = {name: np.array(getattr(thread, name), dtype=np.int64)[order] for name in NUMBERS}
+    columns["duration_ns"][1:] = np.minimum(columns["duration_ns"][1:], np.diff(columns["t_ns"]))
     frames = thread.frames
     if (np.diff(order) != 1).any():
         frames = [frames[place] for place in order.tolist()]
-    times, durations = (array("q", column.tobytes()) for column in (t_ns, duration))
-    return ThreadStacks(thread.process_id, thread.thread_id, thread.interval_ns, times, durations, frames)
+    numbers: dict[str, Any] = {name: array("q", column.tobytes()) for name, column in columns.items()}
+    return dataclasses.replace(thread, frames=frames, **numbers)

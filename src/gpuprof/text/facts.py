@@ -24,6 +24,7 @@ METHODS = {
     "cupti": "CUPTI {version}, {path}",
     "cuda_events": "CUDA events per layer",
     "pyinstrument": "pyinstrument, every {interval_ns:ms}",
+    "frames": "native sampler, every {interval_ns:ms}",
     "counted": "counted after the recording",
     "range_profiler": "CUPTI {version}, {chip}, {passes:#pass/passes}",
     "imported": "imported from {source}",
@@ -61,6 +62,8 @@ REASONS = {
         "no reading was taken: the recording, or the process that reads the devices, ended too early"
     ),
     "no_pyinstrument": "pyinstrument is not installed: pip install 'gpuprof-native[python]'",
+    "interpreter_unknown": "the native sampler does not know this build of Python",
+    "memory_not_readable": "this system does not allow process_vm_readv",
     "profiler_taken": "another profiler was set on the main thread",
     "torch_for_rocm": "this build of torch is for ROCm, which CUPTI does not support",
     "torch_without_cuda": "this build of torch has no CUDA",
@@ -109,6 +112,7 @@ NOTES = {
         "samples until then"
     ),
     "stacks_missing": "stack samples are missing: {reasons:list}",
+    "stacks_torn": "{torn:#stack/stacks} of {samples} changed while being read and were dropped",
     "samples_may_end_early": "the program closed the pipe of the device samples: they may end early",
     "nvml_did_not_answer": "NVML did not respond within {limit_s:g} s at the end",
     "slow_readings": (

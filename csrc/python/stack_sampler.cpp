@@ -1,0 +1,231 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "python/stack_sampler.hpp"
+
+#include <Python.h>
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdio>
+#include <ctime>
+#include <exception>
+#include <utility>
+
+#include "core/clock.hpp"
+#include "core/signals_blocked.hpp"
+#include "python/interpreter_layout.h"
+
+namespace gpuprof::python {
+namespace {
+
+constexpr std::int64_t second_ns = 1'000'000'000;
+// A killed program loses the wait of a thread from the last time that it was written.
+constexpr std::int64_t longest_wait_ns = 50'000'000;
+constexpr std::int64_t unknown_ns = -1;
+
+std::int64_t to_ns(const timespec& time) noexcept {
+    return static_cast<std::int64_t>(time.tv_sec) * second_ns + time.tv_nsec;
+}
+
+// The processor time of any thread of this process. The kernel's number for the clock is made of the thread's
+// id (include/linux/posix-timers.h); 6 stands for the time of one thread as the scheduler counts it.
+std::int64_t thread_cpu_ns(std::int64_t native_id) noexcept {
+    timespec time{};
+    const auto clock = static_cast<clockid_t>(~static_cast<std::uint32_t>(native_id) << 3U | 6U);
+    return clock_gettime(clock, &time) == 0 ? to_ns(time) : unknown_ns;
+}
+
+// How long a thread has been ready to run without a processor, in all; unknown_ns where the kernel does not
+// count it. The file is opened each time: the number of an open file is the program's to close.
+std::int64_t thread_queued_ns(std::int64_t native_id) noexcept {
+    std::array<char, 64> text{};
+    std::snprintf(text.data(), text.size(), "/proc/self/task/%lld/schedstat",
+                  static_cast<long long>(native_id));
+    const int file = open(text.data(), O_RDONLY | O_CLOEXEC);
+    if (file < 0) return unknown_ns;
+    text.fill(0);
+    const ssize_t size = read(file, text.data(), text.size() - 1);
+    close(file);
+    long long ran = 0;
+    long long queued = 0;
+    if (size <= 0 || std::sscanf(text.data(), "%lld %lld", &ran, &queued) != 2 || ran == 0) return unknown_ns;
+    return queued;
+}
+
+}  // namespace
+
+StackSampler::StackSampler(std::string path, std::int64_t interval_ns, FrameNaming naming)
+    : interval_ns_(interval_ns),
+      file_(std::move(path), getpid(), interval_ns),
+      names_(std::move(naming), file_) {
+    pthread_condattr_t attributes;
+    pthread_condattr_init(&attributes);
+    pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+    pthread_cond_init(&wake_, &attributes);
+    pthread_condattr_destroy(&attributes);
+    error_ = file_.error();
+}
+
+StackSampler::~StackSampler() {
+    stop();
+}
+
+int StackSampler::start() noexcept {
+    is_ending_ = false;
+    const SignalsBlocked blocked;
+    const auto enter = [](void* self) -> void* {
+        static_cast<StackSampler*>(self)->run();
+        return nullptr;
+    };
+    const int failed = pthread_create(&thread_, nullptr, enter, this);
+    is_running_ = failed == 0;
+    return failed;
+}
+
+void StackSampler::stop() noexcept {
+    if (!is_running_) return;
+    pthread_mutex_lock(&mutex_);
+    is_ending_ = true;
+    pthread_cond_signal(&wake_);
+    pthread_mutex_unlock(&mutex_);
+    pthread_join(thread_, nullptr);
+    is_running_ = false;
+}
+
+StackSampler::Counts StackSampler::counts() const noexcept {
+    return {samples_.load(std::memory_order_relaxed), torn_.load(std::memory_order_relaxed),
+            cpu_ns_.load(std::memory_order_relaxed)};
+}
+
+std::vector<Address> StackSampler::own_stack() {
+    FrameReader reader;
+    std::vector<RawFrame> frames;
+    std::vector<Address> codes;
+    if (!gpuprof_layout.is_known) return codes;
+    if (reader.read_stack(reinterpret_cast<Address>(PyThreadState_Get()), frames) !=
+        FrameReader::Outcome::read)
+        return codes;
+    for (const RawFrame& frame : frames) codes.push_back(frame.code);
+    return codes;
+}
+
+void StackSampler::run() noexcept {
+    try {
+        std::int64_t due_ns = monotonic_ns();
+        list_threads();
+        for (Thread& thread : threads_) {
+            thread.sampled_ns = due_ns;
+            thread.has_stack = false;
+        }
+        do {
+            due_ns = std::max(due_ns + interval_ns_, monotonic_ns() - interval_ns_);
+        } while (wait_until(due_ns) && (sample_all(), file_.error() == 0));
+        sample_all();
+        for (Thread& thread : threads_)
+            if (thread.has_stack && thread.idle_ns > thread.sampled_ns) write(thread, thread.idle_ns, 0);
+    } catch (const std::exception&) {
+        error_ = ENOMEM;  // nothing else is thrown here
+    }
+    if (file_.error() != 0) error_ = file_.error();
+    timespec used{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
+    cpu_ns_.fetch_add(to_ns(used), std::memory_order_relaxed);
+}
+
+bool StackSampler::wait_until(std::int64_t due_ns) noexcept {
+    const timespec until{static_cast<time_t>(due_ns / second_ns), static_cast<long>(due_ns % second_ns)};
+    pthread_mutex_lock(&mutex_);
+    while (!is_ending_ && pthread_cond_timedwait(&wake_, &mutex_, &until) != ETIMEDOUT) {
+    }
+    const bool goes_on = !is_ending_;
+    pthread_mutex_unlock(&mutex_);
+    return goes_on;
+}
+
+void StackSampler::sample_all() {
+    list_threads();
+    for (Thread& thread : threads_) sample(thread);
+}
+
+// Brings `threads_` up to date. A thread that has ended keeps what was written; the rest of its time is lost,
+// which is less than an interval unless it waited.
+void StackSampler::list_threads() {
+    const bool is_whole = reader_.read_threads(listed_);
+    for (Thread& thread : threads_) thread.is_listed = false;
+    for (const ThreadRef& ref : listed_) {
+        const auto same = [&ref](const Thread& thread) {
+            return thread.ref.state == ref.state && thread.ref.native_id == ref.native_id;
+        };
+        const auto found = std::find_if(threads_.begin(), threads_.end(), same);
+        if (found == threads_.end()) {
+            Thread fresh;
+            fresh.ref = ref;
+            fresh.sampled_ns = monotonic_ns();
+            fresh.queued_ns = std::max(thread_queued_ns(ref.native_id), std::int64_t{0});
+            fresh.is_listed = true;
+            threads_.push_back(fresh);
+        } else {
+            found->is_listed = true;
+        }
+    }
+    if (!is_whole) return;
+    for (Thread& thread : threads_)
+        if (!thread.is_listed && thread.has_stack && thread.idle_ns > thread.sampled_ns)
+            write(thread, thread.idle_ns, 0);
+    std::erase_if(threads_, [](const Thread& thread) { return !thread.is_listed; });
+}
+
+void StackSampler::sample(Thread& thread) {
+    const std::int64_t now_ns = monotonic_ns();
+    const std::int64_t cpu_ns = thread_cpu_ns(thread.ref.native_id);
+    if (cpu_ns == unknown_ns) return;
+    if (thread.has_stack && cpu_ns == thread.cpu_ns) {
+        thread.idle_ns = now_ns;
+        if (now_ns - thread.sampled_ns >= longest_wait_ns) write(thread, now_ns, 0);
+        return;
+    }
+    if (thread.has_stack && thread.idle_ns > thread.sampled_ns) write(thread, thread.idle_ns, 0);
+    sample_running(thread, cpu_ns);
+}
+
+void StackSampler::sample_running(Thread& thread, std::int64_t cpu_ns) {
+    const bool is_read = reader_.read_stack(thread.ref.state, frames_) == FrameReader::Outcome::read;
+    const std::int64_t now_ns = monotonic_ns();
+    const std::optional<CodeNames::Named> named = is_read ? names_.name(frames_) : std::nullopt;
+    if (!named) {
+        torn_.fetch_add(1, std::memory_order_relaxed);
+        return;
+    }
+    const std::int64_t used_ns = thread.has_stack ? cpu_ns - thread.cpu_ns : 0;
+    thread.named = *named;
+    thread.cpu_ns = cpu_ns;
+    thread.has_stack = true;
+    thread.is_empty = frames_.empty();
+    write(thread, now_ns, used_ns);
+}
+
+// Asked for where a thread did not run, which is when it costs nobody anything.
+std::int64_t StackSampler::queued(Thread& thread, std::int64_t most_ns) {
+    if (most_ns < interval_ns_ / 2) return 0;
+    const std::int64_t total_ns = thread_queued_ns(thread.ref.native_id);
+    if (total_ns == unknown_ns) return unknown_ns;
+    const std::int64_t since_ns = total_ns - thread.queued_ns;
+    thread.queued_ns = total_ns;
+    return std::clamp(since_ns, std::int64_t{0}, most_ns);
+}
+
+void StackSampler::write(Thread& thread, std::int64_t until_ns, std::int64_t cpu_ns) {
+    if (until_ns <= thread.sampled_ns) return;
+    const std::int64_t duration_ns = until_ns - thread.sampled_ns;
+    thread.sampled_ns = until_ns;
+    if (thread.is_empty) return;
+    const std::int64_t used_ns = std::clamp(cpu_ns, std::int64_t{0}, duration_ns);
+    file_.add_sample(thread.ref.native_id,
+                     {until_ns, duration_ns, used_ns, queued(thread, duration_ns - used_ns),
+                      thread.named.stack, thread.named.site});
+    samples_.fetch_add(1, std::memory_order_relaxed);
+}
+
+}  // namespace gpuprof::python

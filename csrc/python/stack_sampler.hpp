@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: Apache-2.0
+#pragma once
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "python/code_names.hpp"
+#include "python/frame_reader.hpp"
+#include "python/stack_file.hpp"
+
+namespace gpuprof::python {
+
+// Samples the stacks of all threads of the interpreter from a thread of its own, which never takes the
+// interpreter lock: the program runs on while it is read. A thread that used no processor since its last
+// sample has the stack that it had then, so one that waits costs a question to the kernel and no more.
+class StackSampler {
+  public:
+    // With the interpreter lock held. Makes the file.
+    StackSampler(std::string path, std::int64_t interval_ns, FrameNaming naming);
+    StackSampler(const StackSampler&) = delete;
+    StackSampler& operator=(const StackSampler&) = delete;
+    ~StackSampler();
+
+    // Begins; returns an error number, or 0. Nothing may be sampled in mid-fork: stop before, start after.
+    int start() noexcept;
+    // Takes the last samples and ends; may be started again. To be called without the interpreter lock.
+    void stop() noexcept;
+
+    struct Counts {
+        std::int64_t samples = 0;
+        std::int64_t torn = 0;
+        std::int64_t cpu_ns = 0;  // what the sampling thread used
+    };
+    Counts counts() const noexcept;
+    int error() const noexcept { return error_.load(std::memory_order_relaxed); }
+
+    // The code objects of the calling thread's frames, the innermost first: what can be compared with
+    // Python's own answer. Empty where they cannot be read. With the interpreter lock held.
+    static std::vector<Address> own_stack();
+
+  private:
+    struct Thread {
+        ThreadRef ref;
+        std::int64_t cpu_ns = 0;      // when its stack was read
+        std::int64_t sampled_ns = 0;  // until when samples stand for it
+        std::int64_t queued_ns = 0;   // in all, when it was last asked for
+        std::int64_t idle_ns = 0;     // until when it is known to have waited since
+        CodeNames::Named named{0, StackFile::no_site};
+        bool has_stack = false;
+        bool is_empty = false;  // no function of Python runs in it
+        bool is_listed = false;
+    };
+
+    void run() noexcept;
+    bool wait_until(std::int64_t due_ns) noexcept;  // false when it is to end
+    void sample_all();
+    void list_threads();
+    void sample(Thread& thread);
+    void sample_running(Thread& thread, std::int64_t cpu_ns);
+    std::int64_t queued(Thread& thread, std::int64_t most_ns);
+    void write(Thread& thread, std::int64_t until_ns, std::int64_t cpu_ns);
+
+    const std::int64_t interval_ns_;
+    StackFile file_;
+    CodeNames names_;
+    FrameReader reader_;
+    std::vector<Thread> threads_;
+    std::vector<ThreadRef> listed_;
+    std::vector<RawFrame> frames_;
+
+    pthread_t thread_{};
+    bool is_running_ = false;
+    pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
+    pthread_cond_t wake_;
+    bool is_ending_ = false;  // under mutex_
+    std::atomic<std::int64_t> samples_{0}, torn_{0}, cpu_ns_{0};
+    std::atomic<int> error_{0};
+};
+
+}  // namespace gpuprof::python

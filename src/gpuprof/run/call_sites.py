@@ -1,0 +1,58 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The built-in function that a waiting thread is in, by the source of its innermost Python frame.
+
+A native function has no Python frame. A thread that waits does so in one, and the instruction of its
+innermost frame is the call. Its place in the source (PEP 657) gives the text of what is called, such as
+`time.sleep`.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+from pathlib import Path
+from typing import NamedTuple
+
+_LARGEST_SOURCE_BYTES = 4 << 20
+_LONGEST_NAME = 80
+
+
+class CallSite(NamedTuple):
+    """A place in a source file; lines from 1, columns in bytes from 0, -1 where unknown."""
+
+    path: str
+    line: int
+    end_line: int
+    column: int
+    end_column: int
+
+
+def is_waiting(duration_ns: int, cpu_ns: int, queued_ns: int) -> bool:
+    """Whether a thread did not run in a sample's duration, and had no need to for most of it."""
+    return cpu_ns == 0 and 2 * max(queued_ns, 0) < duration_ns
+
+
+@functools.lru_cache(maxsize=4096)
+def called_at(site: CallSite) -> str | None:
+    """Return the text of the function that is called there; None where the source has no such call."""
+    calls = _calls(site.path)
+    return calls.get((site.line, site.end_line, site.column, site.end_column))
+
+
+@functools.lru_cache(maxsize=256)
+def _calls(path: str) -> dict[tuple[int, int, int, int], str]:
+    """Return the names of the functions called in a file, by their places."""
+    file = Path(path)
+    try:
+        if not file.is_file() or file.stat().st_size > _LARGEST_SOURCE_BYTES:
+            return {}
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return {}  # the source has gone, or was never a file
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and node.end_lineno is not None and node.end_col_offset is not None:
+            name = ast.unparse(node.func)
+            if len(name) <= _LONGEST_NAME and "\n" not in name:
+                found[node.lineno, node.end_lineno, node.col_offset, node.end_col_offset] = name
+    return found

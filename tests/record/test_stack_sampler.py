@@ -1,0 +1,299 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The native sampler of Python's stacks: what it reads, of which threads, and what it does not disturb."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import inspect
+import sys
+import threading
+import time
+import types
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import gpuprof
+from gpuprof import _native
+from gpuprof.record import stack_sampler
+from gpuprof.record.facts import Method, Reason
+from gpuprof.record.frame_text import CUT_OFF, frame_naming
+from gpuprof.run.call_sites import CallSite, called_at, is_waiting
+from gpuprof.run.facts import statuses_of
+from gpuprof.run.stacks import Stacks, read_stacks
+
+pytestmark = pytest.mark.skipif(
+    stack_sampler.why_not() is not None, reason="the sampler does not work with this interpreter"
+)
+
+Codes = tuple[list[int], list[int]]
+HAS_COLUMNS = sys.version_info >= (3, 11)
+
+
+def own_codes() -> Codes:
+    """Return the code objects of this stack, by Python and by the sampler's reader."""
+    frame, codes = sys._getframe(), []
+    while frame is not None:
+        codes.append(id(frame.f_code))
+        frame = frame.f_back
+    return codes, _native.own_stack_codes()
+
+
+def generator() -> Iterator[Codes]:
+    yield own_codes()
+
+
+async def coroutine() -> Codes:
+    await asyncio.sleep(0)
+    return own_codes()
+
+
+def recursion(depth: int, last: Callable[[], Any]) -> Any:
+    return last() if depth == 0 else recursion(depth - 1, last)
+
+
+class Attribute:
+    def __getattr__(self, name: str) -> Codes:
+        return own_codes()
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        own_codes,
+        functools.partial(own_codes),
+        lambda: next(generator()),
+        lambda: next(map(lambda each: own_codes(), [1])),  # noqa: C417 - called by a native function
+        lambda: asyncio.run(coroutine()),
+        lambda: recursion(700, own_codes),
+        lambda: eval("own_codes()", globals()),
+        lambda: Attribute().missing,
+    ],
+)
+def test_a_stack_is_that_of_python(call: Callable[[], Codes]) -> None:
+    by_python, by_reader = call()
+    assert by_reader == by_python
+
+
+def codes_below(code: types.CodeType) -> Iterator[types.CodeType]:
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from codes_below(constant)
+
+
+@pytest.mark.parametrize("module", [argparse, asyncio.base_events, inspect])
+def test_positions_of_instructions_are_those_of_python(module: types.ModuleType) -> None:
+    code = compile(inspect.getsource(module), "module.py", "exec")
+    checked = 0
+    for each in codes_below(code):
+        for offset, expected in positions(each):
+            found = _native.code_position(each.co_linetable, each.co_firstlineno, offset)
+            assert found[: len(expected)] == expected, (each.co_name, offset)
+            checked += 1
+    assert checked > 1_000
+
+
+def positions(code: types.CodeType) -> Iterator[tuple[int, tuple[int, ...]]]:
+    if HAS_COLUMNS:
+        for number, place in enumerate(code.co_positions()):
+            yield 2 * number, tuple(-1 if each is None else each for each in place)
+    else:
+        for begin, end, line in code.co_lines():
+            yield from ((offset, (-1 if line is None else line,)) for offset in range(begin, end, 2))
+
+
+def sampled(folder: Path, call: Callable[[], object], interval_ns: int = 200_000) -> Stacks:
+    """Return the samples of all threads during a call."""
+    sampler = _native.StackSampler(str(folder / "1.stacks"), interval_ns, frame_naming())
+    assert sampler.start() == 0
+    try:
+        call()
+    finally:
+        sampler.stop()
+    assert sampler.error == 0
+    return read_stacks(folder, 0)
+
+
+def texts_of(stacks: Stacks) -> list[list[str]]:
+    return [[stacks.texts[frame] for frame in frames] for each in stacks.threads for frames in each.frames]
+
+
+def busy(until: Callable[[], bool]) -> int:
+    count = 0
+    while not until():
+        count += abs(count)
+    return count
+
+
+def for_cpu_time(seconds: float) -> Callable[[], bool]:
+    """Return what is true once this thread used that much processor time, whatever else the machine does."""
+    end = time.thread_time() + seconds
+    return lambda: time.thread_time() > end
+
+
+def test_a_wait_is_no_processor_time_and_has_the_name_of_its_function(tmp_path: Path) -> None:
+    stacks = sampled(tmp_path, lambda: time.sleep(0.1))
+    (thread,) = (each for each in stacks.threads if each.thread_id == threading.get_native_id())
+    waits = [number for number, cpu_ns in enumerate(thread.cpu_ns) if cpu_ns == 0]
+    assert sum(thread.duration_ns[number] for number in waits) > 80_000_000
+    if HAS_COLUMNS:
+        names = {stacks.texts[thread.frames[number][-1]] for number in waits}
+        assert "time.sleep (built-in)" in names
+
+
+def test_a_computing_thread_is_on_a_processor_or_ready(tmp_path: Path) -> None:
+    stacks = sampled(tmp_path, lambda: busy(for_cpu_time(0.1)))
+    (thread,) = (each for each in stacks.threads if each.thread_id == threading.get_native_id())
+    assert sum(thread.cpu_ns) > 80_000_000
+    assert sum(thread.cpu_ns) + sum(thread.queued_ns) <= sum(thread.duration_ns)
+    assert any(text.startswith("busy (") for texts in texts_of(stacks) for text in texts)
+    lines, first = inspect.getsourcelines(busy)
+    inside = {
+        line
+        for line, frames in zip(thread.line, thread.frames, strict=True)
+        if stacks.texts[frames[-1]].startswith("busy (")
+    }
+    assert inside <= set(range(first, first + len(lines)))
+    assert inside
+
+
+def test_threads_of_before_the_start_are_sampled(tmp_path: Path) -> None:
+    go, done = threading.Event(), threading.Event()
+    thread = threading.Thread(target=lambda: (go.wait(), busy(for_cpu_time(0.05)), done.set()))
+    thread.start()
+    stacks = sampled(tmp_path, lambda: (go.set(), done.wait()))
+    thread.join()
+    of_thread = next(each for each in stacks.threads if each.thread_id == thread.native_id)
+    assert any(stacks.texts[frames[-1]].startswith("busy (") for frames in of_thread.frames)
+
+
+def outer_one(until: Callable[[], bool]) -> None:
+    while not until():
+        inner_one()
+
+
+def inner_one() -> None:
+    outer_two()
+
+
+def outer_two() -> None:
+    inner_two()
+
+
+def inner_two() -> None:
+    pass
+
+
+def test_stacks_that_change_while_they_are_read_are_never_mixed(tmp_path: Path) -> None:
+    """Of functions that call one another in one order alone no other order is recorded."""
+    stacks = sampled(tmp_path, lambda: outer_one(for_cpu_time(0.4)), interval_ns=50_000)
+    order = ["outer_one", "inner_one", "outer_two", "inner_two"]
+    count = 0
+    for texts in texts_of(stacks):
+        names = [text.partition(" ")[0] for text in texts if text.partition(" ")[0] in order]
+        assert names == order[: len(names)]
+        count += len(names) > 1
+    assert count > 100
+
+
+def test_functions_and_threads_without_end(tmp_path: Path) -> None:
+    def churn() -> None:
+        for number in range(200):
+            names: dict[str, Any] = {}
+            exec(f"def made_{number}(many):\n    return sum(range(many))", names)
+            thread = threading.Thread(target=names[f"made_{number}"], args=(20_000,))
+            thread.start()
+            thread.join()
+
+    stacks = sampled(tmp_path, churn, interval_ns=50_000)
+    assert stacks.damage == []
+    assert any("churn" in text for text in stacks.texts)
+
+
+def test_a_deep_stack_is_cut_at_its_outer_end(tmp_path: Path) -> None:
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(10_000)
+    try:
+        stacks = sampled(tmp_path, lambda: recursion(3_000, lambda: busy(for_cpu_time(0.05))))
+    finally:
+        sys.setrecursionlimit(before)
+    deepest = max(texts_of(stacks), key=len)
+    assert len(deepest) <= 1_000
+    assert deepest[0] == CUT_OFF
+    assert any(
+        text.startswith("busy (") for texts in texts_of(stacks) for text in texts if texts[0] == CUT_OFF
+    )
+
+
+@pytest.mark.parametrize("path", ["a<b>&\"'.py", "\u5c42/\U0001f525.py", "undecodable\udcff.py"])
+def test_names_of_any_characters(tmp_path: Path, path: str) -> None:
+    names: dict[str, Any] = {"busy": busy}
+    exec(compile("def h\u00e9(until):\n    while not until():\n        pass", path, "exec"), names)
+    stacks = sampled(tmp_path, lambda: names["h\u00e9"](for_cpu_time(0.02)))
+    shown = path.encode("utf-8", "backslashreplace").decode("utf-8")
+    assert f"h\u00e9 ({shown}:1)" in stacks.texts
+
+
+def test_a_folder_that_cannot_be_written_is_a_reason(tmp_path: Path) -> None:
+    source = stack_sampler.StackSamplerSource(tmp_path / "missing")
+    status = source.start()
+    source.stop()
+    assert not status.is_on
+    assert status.reason is Reason.FAILED
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"knows_interpreter": lambda: False}, Reason.INTERPRETER_UNKNOWN),
+        ({"own_stack_codes": list}, Reason.INTERPRETER_UNKNOWN),
+        ({"stack_memory_error": lambda: 1}, Reason.MEMORY_NOT_READABLE),
+    ],
+)
+def test_where_it_does_not_work_only_who_asks_gets_pyinstrument(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: dict[str, object], reason: Reason
+) -> None:
+    pytest.importorskip("pyinstrument")
+    for name, value in changed.items():
+        monkeypatch.setattr(_native, name, value)
+    assert stack_sampler.why_not() is reason
+    for wanted, is_on in (("auto", False), (True, True)):
+        with gpuprof.profile(out=tmp_path / f"{wanted}.gpuprof", python=wanted) as recorded:
+            busy(for_cpu_time(0.01))
+        status = statuses_of(recorded.run.meta)["python"]
+        assert (status.is_on, status.reason) == (is_on, reason)
+        assert status.method is (Method.PYINSTRUMENT if is_on else None)
+
+
+def test_the_run_holds_the_columns(tmp_path: Path) -> None:
+    with gpuprof.profile(out=tmp_path / "r.gpuprof", python=True) as recorded:
+        busy(for_cpu_time(0.05))
+    rows = recorded.run.sql(
+        "SELECT count(*) > 0, bool_and(cpu_ns BETWEEN 0 AND duration_ns), bool_and(line > 0) FROM stacks "
+        "WHERE frames[-1] LIKE 'busy (%'"
+    ).fetchall()
+    assert rows == [(True, True, True)]
+    assert statuses_of(recorded.run.meta)["python"].method is Method.FRAMES
+
+
+def test_called_functions_by_their_places(tmp_path: Path) -> None:
+    source = tmp_path / "a.py"
+    source.write_text("x = one.two(\n    3)\ny = [f(1)(2)]\n")
+    assert called_at(CallSite(str(source), 1, 2, 4, 6)) == "one.two"
+    assert called_at(CallSite(str(source), 3, 3, 5, 12)) == "f(1)"
+    assert called_at(CallSite(str(source), 3, 3, 0, 1)) is None
+    assert called_at(CallSite(str(tmp_path / "gone.py"), 1, 1, 0, 1)) is None
+    (tmp_path / "bad.py").write_bytes(b"\x00(")
+    assert called_at(CallSite(str(tmp_path / "bad.py"), 1, 1, 0, 1)) is None
+
+
+def test_a_thread_that_waits_for_a_processor_is_not_waiting() -> None:
+    assert is_waiting(10, 0, 0)
+    assert is_waiting(10, 0, -1)
+    assert not is_waiting(10, 0, 9)
+    assert not is_waiting(10, 1, 0)
