@@ -18,8 +18,6 @@ from gpuprof.bench.frameworks.protocol import SystemDescription
 from gpuprof.bench.measure.diagnostics import warnings_of
 from gpuprof.bench.measure.measurement import Measurement
 from gpuprof.bench.measure.scaling import LargestBatch, knee
-from gpuprof.bench.results.target import TABLE_QUANTILES
-from gpuprof.bench.results.text import result_table
 from gpuprof.bench.serialization import from_plain, to_plain
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError, GpuprofError
@@ -29,6 +27,8 @@ from gpuprof.text.units import format_duration
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+TABLE_QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999)
 
 
 FORMAT = 1
@@ -192,6 +192,8 @@ class Result:
         return replace(found, more_warnings=tuple(map(Diagnostic.from_dict, more)))
 
     def __str__(self) -> str:
+        from gpuprof.bench.results.text import result_table
+
         return result_table(self)
 
 

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "ms": 1e-3, "s": 1.0}
 QUANTILES = {"p50": 0.5, "p90": 0.9, "p95": 0.95, "p99": 0.99}
-TABLE_QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.99, 0.999)  # of a single result
 _NAMES = (*QUANTILES, "mean", "max")
 _LEVEL = 0.025  # one tail of a 95% interval
 

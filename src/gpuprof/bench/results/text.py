@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 from gpuprof.bench.measure.scaling import KNEE_SHARE, LargestBatch, knee
 from gpuprof.bench.messages import message, title
 from gpuprof.bench.models.data import shape_text
-from gpuprof.bench.results.target import QUANTILES, TABLE_QUANTILES
+from gpuprof.bench.results.result import TABLE_QUANTILES
+from gpuprof.bench.results.target import QUANTILES
 from gpuprof.stats.quantiles import samples_needed
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.table import Column, text_table, wrapped
