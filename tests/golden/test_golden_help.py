@@ -18,6 +18,7 @@ def lines_of(command: click.Command) -> Iterator[str]:
     yield f"short: {command.short_help}"
     for each in command.params:
         if isinstance(each, click.Option):
+            each.get_help_record(click.Context(command))  # some make their text when it is shown
             words = "/".join([*each.opts, *each.secondary_opts])
             has_default = isinstance(each.default, (str, int, float)) and not each.is_flag
             default = f" (default {each.default})" if has_default else ""

@@ -10,6 +10,16 @@ import click
 from gpuprof.cli.flamegraph import check_output
 
 
+class _FormatOption(click.Option):
+    """Lists the formats in its help, and imports them only there."""
+
+    def get_help_record(self, context: click.Context) -> tuple[str, str] | None:
+        from gpuprof.render.export import FORMATS
+
+        self.help = f"Write to TRACE, in the format of its extension: {' '.join(FORMATS)}"
+        return super().get_help_record(context)
+
+
 @click.command("export", short_help="Write a run for Perfetto, speedscope and other tools.")
 @click.argument("run", metavar="R")
 @click.option(
@@ -17,8 +27,7 @@ from gpuprof.cli.flamegraph import check_output
     "--output",
     metavar="TRACE",
     required=True,
-    help="Write to TRACE, in the format of its extension: .pftrace .json .pt.trace.json .speedscope.json "
-    ".folded .parquet",
+    cls=_FormatOption,
 )
 def export(run: str, output: str) -> None:
     """Write the run R for Perfetto, chrome://tracing, TensorBoard, speedscope, scripts or data frames."""

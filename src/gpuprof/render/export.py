@@ -19,34 +19,56 @@ from gpuprof.render.table_file import write_parquet
 from gpuprof.render.tensorboard import write_tensorboard
 from gpuprof.run.folder import RunFolder
 
-_FROM_SLICES: dict[str, Callable[[SliceSource, IO[bytes]], None]] = {
-    ".pftrace": write_perfetto,
-    ".speedscope.json": write_speedscope,
-    ".pt.trace.json": write_tensorboard,
-    ".json": write_chrome,
+# Writes a run to a file that does not exist yet, in a folder that takes its temporary files.
+Writer = Callable[[RunFolder, Path], None]
+
+
+def _from_slices(write: Callable[[SliceSource, IO[bytes]], None]) -> Writer:
+    def write_run(run: RunFolder, path: Path) -> None:
+        source = SliceSource(run, path.parent)
+        try:
+            with path.open("wb") as file:
+                write(source, file)
+        finally:
+            source.close()
+
+    return write_run
+
+
+def _write_folded(run: RunFolder, path: Path) -> None:
+    with path.open("wb") as file:
+        write_folded(run, file)
+
+
+# By extension: where several fit, the longest counts.
+FORMATS: dict[str, Writer] = {
+    ".pftrace": _from_slices(write_perfetto),
+    ".json": _from_slices(write_chrome),
+    ".pt.trace.json": _from_slices(write_tensorboard),
+    ".speedscope.json": _from_slices(write_speedscope),
+    ".folded": _write_folded,
+    ".parquet": write_parquet,
 }
-# The first that fits counts.
-FORMATS = (".pftrace", ".speedscope.json", ".pt.trace.json", ".json", ".folded", ".parquet")
 
 
 def format_of(path: Path) -> str:
-    """Return the ending of FORMATS that `path` has. Raises RunError where it has none."""
-    for ending in FORMATS:
-        if path.name.lower().endswith(ending):
-            return ending
-    raise RunError(f"{path}: its ending names no format; choose one of {' '.join(FORMATS)}")
+    """Return the extension of FORMATS that `path` has. Raises RunError where it has none."""
+    fitting = [extension for extension in FORMATS if path.name.lower().endswith(extension)]
+    if not fitting:
+        raise RunError(f"{path}: its ending names no format; choose one of {' '.join(FORMATS)}")
+    return max(fitting, key=len)
 
 
 def export_run(run: RunFolder, path: Path) -> Path:
     """Write `run` to `path` and return the path; an older file is replaced once the new one is whole."""
-    ending = format_of(path)
+    write = FORMATS[format_of(path)]
     import duckdb
 
     draft = None
     try:
         # Beside the file, since what is sorted there may be larger than a temporary folder.
         draft = Path(tempfile.mkdtemp(prefix=".gpuprof-export-", dir=path.parent))
-        _write(run, ending, draft)
+        write(run, draft / "trace")
         (draft / "trace").replace(path)
     except OSError as error:
         raise RunError(f"cannot write {path}: {error.strerror}; name a file that can be written") from None
@@ -56,17 +78,3 @@ def export_run(run: RunFolder, path: Path) -> Path:
         if draft is not None:
             shutil.rmtree(draft, ignore_errors=True)
     return path
-
-
-def _write(run: RunFolder, ending: str, draft: Path) -> None:
-    if ending == ".parquet":
-        return write_parquet(run, draft / "trace")
-    with (draft / "trace").open("wb") as file:
-        if ending == ".folded":
-            return write_folded(run, file)
-        source = SliceSource(run, draft)
-        try:
-            _FROM_SLICES[ending](source, file)
-        finally:
-            source.close()
-    return None
