@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from wrapped_models import wrap_model
 
 from gpuprof.bench.config import SystemSpec
-from gpuprof.bench.frameworks import framework_name, make_system, wrap_model
+from gpuprof.bench.frameworks import framework_name, make_system
 from gpuprof.bench.models.sources import build_torch, parse_model
 from gpuprof.errors import BenchmarkError, GpuprofError, UnavailableError
 

@@ -9,9 +9,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from wrapped_models import wrap_model
 
 from gpuprof.bench.config import SystemSpec
-from gpuprof.bench.frameworks import FRAMEWORKS, make_system, with_recipe, wrap_model
+from gpuprof.bench.frameworks import FRAMEWORKS, make_system, with_recipe
 from gpuprof.bench.models.recipes import RECIPES, RecipeChoice, batch_sizes, parse_recipe
 from gpuprof.bench.serialization import decode, encode, to_plain
 from gpuprof.errors import BenchmarkError, UnavailableError

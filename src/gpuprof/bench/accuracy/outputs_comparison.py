@@ -235,9 +235,12 @@ class Batches:
 
     def __init__(self, loader: Any, labels: Any) -> None:
         self._loader, self._labels = _iterable(loader), labels
-        self._all = None if labels is None or isinstance(labels, (bool, str)) else _all_labels(labels)
+        self._all: Integers | None = None
+        if labels is not None and not isinstance(labels, (bool, str)):
+            self._all = _as_labels(np.asarray(labels) if isinstance(labels, (list, tuple)) else labels)
+            if self._all is None:
+                raise BenchmarkError("labels= is a key, True, False, or one whole number for each sample")
         self._taken = 0
-        self._were_there: bool | None = None
 
     @property
     def are_asked_for(self) -> bool:
@@ -246,15 +249,15 @@ class Batches:
 
     def __iter__(self) -> Iterator[Batch]:
         """Yield all batches. Raises BenchmarkError where there is none, or labels are missing."""
-        number = 0
+        number, had_labels = 0, None
         for number, given in enumerate(self._loader, 1):
             inputs, labels = self._split(given, number)
-            if self._all is None and self._were_there not in (None, labels is not None):
+            if had_labels not in (None, labels is not None):
                 raise BenchmarkError(
                     f"labels are missing in batch {number if labels is None else number - 1}, and other "
                     "batches have them: hand them out with every batch, or set labels=False"
                 )
-            self._were_there = labels is not None
+            had_labels = labels is not None
             yield Batch(number, inputs, labels)
         if number == 0:
             raise BenchmarkError(
@@ -328,13 +331,6 @@ def _without_key(given: Any, key: str, number: int) -> tuple[Any, Integers]:
     if labels is None:
         raise BenchmarkError(f"{key!r} in batch {number} is not one whole number for each sample")
     return {name: value for name, value in given.items() if name != key}, labels
-
-
-def _all_labels(labels: Any) -> Integers:
-    found = _as_labels(np.asarray(labels) if isinstance(labels, (list, tuple)) else labels)
-    if found is None:
-        raise BenchmarkError("labels= is a key, True, False, or one whole number for each sample")
-    return found
 
 
 def _as_labels(value: Any) -> Integers | None:

@@ -13,7 +13,7 @@ from typing import Any
 
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.frameworks.base import FrameworkSystem
-from gpuprof.bench.models.sources import ModelKind, ModelSource, call_factory, parse_model
+from gpuprof.bench.models.sources import ModelKind, call_factory, parse_model
 from gpuprof.errors import BenchmarkError
 
 # Name: (module, class).
@@ -92,15 +92,6 @@ def make_system(spec: SystemSpec, *, data: Any = None) -> FrameworkSystem:
     if framework == "auto":
         framework = FRAMEWORK_OF_KIND.get(source.kind) or framework_of(model)
     return system_class(framework)(spec, source, model=model, data=data)
-
-
-def wrap_model(model: Any, spec: SystemSpec, *, data: Any = None) -> FrameworkSystem:
-    """Make the system of an object that is at hand. Raises BenchmarkError where no framework takes it."""
-    framework = framework_name(spec.framework)
-    source = ModelSource("factory", spec.model, spec.model)
-    return system_class(framework_of(model) if framework == "auto" else framework)(
-        spec, source, model=model, data=data
-    )
 
 
 def system_class(framework: str) -> type[FrameworkSystem]:
