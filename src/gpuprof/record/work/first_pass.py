@@ -15,8 +15,7 @@ import torch
 from gpuprof.errors import WorkError
 from gpuprof.record.call_arguments import CallArguments
 from gpuprof.record.facts import Note, NoteCode, error_line, note
-from gpuprof.record.first_calls import WORK_FACTS, WORK_ROWS, FirstCall, FirstCalls
-from gpuprof.record.gpu_facts import gpu_facts
+from gpuprof.record.first_calls import WORK_FACTS, WORK_ROWS, FirstCall, FirstCalls, gpu_facts
 from gpuprof.record.layers import is_compiled
 from gpuprof.record.work.observe import Observer, page_fault_costs, reuse_distances
 from gpuprof.record.work.rows import CountedPass, Observation, OperatorWork
@@ -128,7 +127,7 @@ def _changes(call: FirstCall) -> list[Note]:
 def _rows(call: FirstCall, counted: CountedPass) -> list[dict[str, Any]]:
     observed = counted.observed or []
     reuse = reuse_distances([each.touched for each in observed])
-    places = Places(call)
+    places = LayerNames(call)
     rows: list[dict[str, Any]] = []
     regions: dict[tuple[str, str], Region] = {}
     for row, observation, distances in zip(counted.rows, observed, reuse, strict=True):
@@ -159,7 +158,7 @@ def _rows(call: FirstCall, counted: CountedPass) -> list[dict[str, Any]]:
     return [*rows, *(region.row(call.root, *key) for key, region in regions.items())]
 
 
-class Places:
+class LayerNames:
     """What recordings call the layers of a call."""
 
     def __init__(self, call: FirstCall) -> None:

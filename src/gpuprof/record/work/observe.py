@@ -15,12 +15,11 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from gpuprof.record.work.rows import Observation, Touched
+from gpuprof.record.work.rows import Observation, Reuse, Touched
 from gpuprof.record.work.sizes import Traffic, traffic_bytes
 
 
@@ -132,21 +131,6 @@ def _fill_ns(tensor: torch.Tensor) -> int:
 
 # Beyond every cache; nothing further is told apart.
 FARTHEST_BYTES = 1 << 32
-
-
-@dataclass(frozen=True, slots=True)
-class Reuse:
-    """Bytes that an operator reads or writes, with the cache that would hold them.
-
-    `written` is set where they are written and were not read before: a store then may read the line first.
-
-    `distance_bytes` is the size of all that was touched since, the bytes themselves included; None where
-    they were not touched before or too long ago.
-    """
-
-    distance_bytes: int | None
-    bytes: int
-    written: bool
 
 
 def reuse_distances(operators: Sequence[Iterable[Touched]]) -> list[list[Reuse]]:

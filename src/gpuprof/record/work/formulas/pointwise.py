@@ -69,7 +69,7 @@ _COMPLEX |= {"conj_physical": 1, "mul": 6, "div": 11}
 
 def _scaled(call: OperatorCall, flops: int) -> int:
     """Add the product with `alpha` of a sum or difference, the rounding of a quotient."""
-    return flops + (call.get("alpha", 1) != 1) + (call.get("rounding_mode") is not None)
+    return flops + bool(call.get("alpha", 1) != 1) + (call.get("rounding_mode") is not None)
 
 
 @formula(" ".join(PER_ELEMENT))
