@@ -80,9 +80,9 @@ LAZY_CIRCLES = {
     ("gpuprof.bench.facts", "gpuprof.bench.messages"),
     ("gpuprof.bench.gate.gate", "gpuprof.bench.gate.text"),
     ("gpuprof.bench.accuracy.outputs_comparison", "gpuprof.bench.accuracy.outputs_report"),
-    ("gpuprof.bench.models.recipes", "gpuprof.bench.frameworks"),
     ("gpuprof.bench.compare.document", "gpuprof.bench.compare.document_format_1"),
     ("gpuprof.bench.results.result", "gpuprof.bench.results.text"),
+    ("gpuprof.bench.results.target", "gpuprof.bench.results.result"),
 }
 
 
