@@ -31,7 +31,7 @@ if TYPE_CHECKING:
         UnavailableError,
         WorkError,
     )
-    from gpuprof.record.nsight_range import nsight_range
+    from gpuprof.record.ranges import nsight_range
 
     __version__: str
 

@@ -18,8 +18,7 @@ from gpuprof.opened_run import (
 )
 from gpuprof.profiling import Profile, profile, run_program
 from gpuprof.record.decorate import decorate
-from gpuprof.record.nsight_range import nsight_range
-from gpuprof.record.ranges import attach_tool
+from gpuprof.record.ranges import attach_tool, nsight_range
 
 if TYPE_CHECKING:
     from gpuprof.analyze.work import Work

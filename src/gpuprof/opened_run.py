@@ -80,7 +80,7 @@ class Run:
     @cached_property
     def call_tree(self) -> CallTree:
         """All calls merged by path, with calls, total and own nanoseconds."""
-        from gpuprof.analyze.load_tree import load_tree
+        from gpuprof.analyze.call_tree import load_tree
 
         return load_tree(self._folder)
 
@@ -118,7 +118,7 @@ class Run:
                 note += f"; lost: {lost}"
             table = dataclasses.replace(table, notes=(*table.notes, note))
         if by == "layer" and self.meta.get("work") and table.processes == (self.meta.get("process_id"),):
-            from gpuprof.analyze.summary_work import with_work
+            from gpuprof.analyze.tree_work import with_work
 
             with self._folder.reading():
                 return with_work(table, self._folder, self.call_tree)
@@ -179,8 +179,8 @@ class Run:
         with self._folder.reading():
             found = build_roofline(self._folder)
         if path is not None:
+            from gpuprof.render.page import page_subtitle, page_title
             from gpuprof.render.roofline import roofline_page
-            from gpuprof.render.titles import page_subtitle, page_title
 
             page = roofline_page(
                 found, title=page_title(self.path, self.meta), subtitle=page_subtitle(self.meta)

@@ -26,8 +26,8 @@ from gpuprof.record.python_stacks import NO_PYINSTRUMENT, has_pyinstrument
 from gpuprof.record.recording import Recording, pause_for_program, resume_after
 from gpuprof.record.recording_folder import create_folder
 from gpuprof.record.stack_sampler import why_not
-from gpuprof.record.temporary import TemporaryFolder
 from gpuprof.run.quick_switching import quick_switching
+from gpuprof.run.temporary import TemporaryFolder
 
 if TYPE_CHECKING:
     import torch

@@ -15,7 +15,7 @@ from made_runs import MODEL, PROCESS, STEP, Truth, layer_row, make_sample, opera
 
 import gpuprof
 from gpuprof import api
-from gpuprof.analyze.blocks import FEWEST
+from gpuprof.analyze.calls import FEWEST
 from gpuprof.analyze.compared_runs import warnings_of
 from gpuprof.analyze.difference import (
     FALSE_RATE,

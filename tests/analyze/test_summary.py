@@ -10,8 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from gpuprof.analyze.call_tree import CallTree
-from gpuprof.analyze.processes import process_shares
+from gpuprof.analyze.call_tree import CallTree, process_shares
 from gpuprof.analyze.summary import Summary, SummaryRow, summarize
 from gpuprof.errors import RunError
 from gpuprof.run.format import KINDS

@@ -20,9 +20,8 @@ from run_edits import forget_parts, parquet_of
 import gpuprof
 from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.calls import Calls, load_calls
-from gpuprof.analyze.metrics import by_launches, weights_of
-from gpuprof.analyze.node_labels import NOT_CLASSIFIED, bounds, layer_types
-from gpuprof.analyze.wall import on_wall
+from gpuprof.analyze.metrics import by_launches, on_wall, weights_of
+from gpuprof.analyze.tree_work import NOT_CLASSIFIED, bounds, layer_types
 from gpuprof.cli.main import execute
 from gpuprof.run.format import KINDS
 

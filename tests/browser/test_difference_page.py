@@ -4,15 +4,15 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
 from pages import MS, STEP, Rows, cell_of, cells, make_tree, next_frames, pixel, stage_width, state
 
-from gpuprof.analyze.blocks import Blocks
 from gpuprof.analyze.call_tree import CallTree
-from gpuprof.analyze.difference import SCALINGS, Sample, compare
+from gpuprof.analyze.calls import Blocks
+from gpuprof.analyze.difference import Sample, Scaling, compare
 from gpuprof.analyze.metrics import Weight
 from gpuprof.render.flame_views import Colouring, difference_view, weight_views
 from gpuprof.render.flamegraph import flamegraph_page
@@ -61,7 +61,10 @@ def difference_html(*, against_itself: bool = False, now: dict[int, float] = NOW
     shown = placed_tree(tree)
     old = sample(tree, 1, {}, NEW_CELL)
     new = old if against_itself else sample(tree, 2, now, GONE_CELL)
-    views = [difference_view("cpu", compare([new], [old], scaling), repeated=HOSTILE) for scaling in SCALINGS]
+    views = [
+        difference_view("cpu", compare([new], [old], scaling), repeated=HOSTILE)
+        for scaling in get_args(Scaling)
+    ]
     return flamegraph_page(
         shown, title="b against a", subtitle="new: b · old: a", notes=[HOSTILE], views=views, calls=241
     )

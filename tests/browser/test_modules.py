@@ -12,8 +12,7 @@ import pytest
 from pages import STEP, make_page
 
 import gpuprof.render
-from gpuprof.render.bundle import bundled_script
-from gpuprof.render.page import amount, duration
+from gpuprof.render.page import amount, bundled_script, duration
 
 FORMATTERS = Path(gpuprof.render.__file__).parent / "assets" / "kit" / "format.js"
 VALUES = [0, 1, 9, 10, 99, 100, 999, 1000, 1234, 9_994, 9_996, 99_940, 99_960, 999_499, 999_500, 10**6]

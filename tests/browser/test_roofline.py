@@ -10,14 +10,15 @@ from typing import Any
 import pytest
 
 from gpuprof.analyze.ceilings.ceiling import Ceiling
-from gpuprof.analyze.roofline.advice import Advice, Fix
 from gpuprof.analyze.roofline.build import Roofline
 from gpuprof.analyze.roofline.evidence import (
     ComputeFigures,
     DispatchFigures,
     Evidence,
+    Fix,
     MemoryFigures,
     NoLabel,
+    RooflineAdvice,
     RooflineNote,
     RooflineNoteCode,
 )
@@ -61,7 +62,7 @@ def row(name: str, **values: Any) -> RooflineRow:
         "memory_bytes": 1_000_000.0,
         "confidence": 0.9,
         "evidence": Evidence((ComputeFigures(80e9, 100e9, "fp32", False, False),)),
-        "advice": Advice(Fix.FASTER_TYPE, per_s=80e9, speedup=4.0),
+        "advice": RooflineAdvice(Fix.FASTER_TYPE, per_s=80e9, speedup=4.0),
     }
     return RooflineRow(**{**usual, **values})
 

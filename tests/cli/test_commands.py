@@ -19,8 +19,8 @@ import pytest
 import gpuprof
 from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.summary import Summary, first_with_rows, summarize
-from gpuprof.cli.flamegraph import default_output
 from gpuprof.cli.main import execute
+from gpuprof.cli.pages import default_output
 from gpuprof.cli.run import Program, print_measuring, split_program
 from gpuprof.cli.summary import summary
 from gpuprof.errors import GpuprofError, RecordingError, RunError

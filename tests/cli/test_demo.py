@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 import gpuprof
-from gpuprof.cli.demo import example
 from gpuprof.cli.main import execute
+from gpuprof.cli.run import example
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 

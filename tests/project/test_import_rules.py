@@ -74,35 +74,50 @@ def test_the_rules_are_about_what_is_there() -> None:
     assert set(imports_of(PACKAGE / "opened_run.py")) >= {"gpuprof.errors", "gpuprof.run.folder"}
 
 
-def top_level(node: ast.AST) -> Iterator[ast.Import | ast.ImportFrom]:
-    """Yield the imports outside of functions, those for type checking too."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, (ast.Import, ast.ImportFrom)):
-            yield child
-        elif not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield from top_level(child)
+# Modules of bench that import each other, one of them inside a function. They are being taken apart; an arrow
+# that is gone leaves this list.
+LAZY_CIRCLES = {
+    ("gpuprof.bench.facts", "gpuprof.bench.messages"),
+    ("gpuprof.bench.gate.gate", "gpuprof.bench.gate.text"),
+    ("gpuprof.bench.accuracy.outputs_comparison", "gpuprof.bench.accuracy.outputs_report"),
+    ("gpuprof.bench.compare.document", "gpuprof.bench.compare.document_format_1"),
+    ("gpuprof.bench.results.result", "gpuprof.bench.results.text"),
+    ("gpuprof.bench.results.target", "gpuprof.bench.results.result"),
+}
 
 
 def arrows() -> dict[str, set[str]]:
-    """Return for each module of ours the modules of ours that it imports outside of functions."""
-    names = {file: ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts) for file in FILES}
-    modules = {name.removesuffix(".__init__"): file for file, name in names.items()}
-    found: dict[str, set[str]] = {name: set() for name in modules}
-    for name, file in modules.items():
-        for node in top_level(ast.parse(file.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.ImportFrom) and node.module:
-                asked = {f"{node.module}.{each.name}" for each in node.names}
-                found[name] |= {each if each in modules else node.module for each in asked} & set(modules)
-    # The compiled core is no file of the package, which would stand for it.
-    return {name: imported - {name, "gpuprof"} for name, imported in found.items()}
+    """Return for each module of ours the modules of ours that it imports, inside functions too."""
+    modules = {
+        ".".join(file.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): file
+        for file in FILES
+    }
+    # The compiled core is no file of the package; of the package itself only `_native` is imported.
+    return {
+        name: (set(imports_of(file)) & set(modules)) - {name, "gpuprof"} for name, file in modules.items()
+    }
 
 
 def test_no_files_import_each_other() -> None:
     graph = arrows()
-    assert graph["gpuprof.opened_run"] >= {"gpuprof.errors", "gpuprof.run.folder"}
+    assert graph["gpuprof.opened_run"] >= {"gpuprof.errors", "gpuprof.render.export"}
+    graph = {
+        name: {each for each in imported if (name, each) not in LAZY_CIRCLES}
+        for name, imported in graph.items()
+    }
     while leaves := {name for name, imported in graph.items() if not imported}:
         graph = {name: imported - leaves for name, imported in graph.items() if name not in leaves}
     assert graph == {}
+
+
+def test_no_two_public_classes_have_one_name() -> None:
+    places: dict[str, list[str]] = {}
+    for file in FILES:
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                places.setdefault(node.name, []).append(str(file.relative_to(PACKAGE)))
+    assert len(places) > 200
+    assert {name: files for name, files in places.items() if len(files) > 1} == {}
 
 
 HEAVY = "{'torch', 'numpy', 'duckdb', 'rich', 'click', 'pandas', 'asyncio', 'multiprocessing'}"

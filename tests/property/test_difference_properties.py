@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuprof.analyze.call_tree import CallTree
-from gpuprof.analyze.union_tree import union_of
-from gpuprof.analyze.wall import covered_ns
+from gpuprof.analyze.compared_runs import union_of
+from gpuprof.analyze.metrics import covered_ns
 from gpuprof.stats.distributions import student_p_value, student_quantile
 from gpuprof.stats.significance import discoveries, plain_means, welch
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from gpuprof.record.clock_marks import ClockMarks
+from gpuprof.record.operators import ClockMarks
 
 pytest.importorskip("torch", reason="the marks are ranges of PyTorch's")
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from gpuprof.record.gpu_facts import gpu_facts, gpu_of_call
+from gpuprof.record.first_calls import gpu_facts, gpu_of_call
 
 
 class Switch:

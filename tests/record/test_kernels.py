@@ -14,9 +14,8 @@ import pytest
 from run_codes import note_codes, source_code
 
 from gpuprof.record import kernels
-from gpuprof.record.cupti_holder import find_holder
 from gpuprof.record.facts import Reason, SourceStatus
-from gpuprof.record.kernels import KernelSource, cupti_folders
+from gpuprof.record.kernels import KernelSource, cupti_folders, find_holder
 from gpuprof.run.losses import Loss, LossCode, gpu_losses
 from gpuprof.text.facts import method_text
 
@@ -256,7 +255,7 @@ initialise()
         + TAKEN
         + f"""
 {seen}
-from gpuprof.record.cupti_holder import find_holder
+from gpuprof.record.kernels import find_holder
 with gpuprof.profile(out="a") as recording:
     launch(1)
 assert stub_count(b"cuptiActivityRegisterCallbacks") == 0

@@ -40,7 +40,7 @@ from torch_models import (
 from gpuprof.errors import RecordingError
 from gpuprof.record.facts import NoteCode
 from gpuprof.record.layers import MOST_FAILURES
-from gpuprof.render.titles import page_notes
+from gpuprof.render.page import page_notes
 from gpuprof.run.facts import notes_of
 
 pytestmark = [

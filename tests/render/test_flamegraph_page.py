@@ -17,9 +17,8 @@ import pytest
 from gpuprof.analyze.call_tree import CallTree
 from gpuprof.record.facts import Method, Reason, SourceStatus
 from gpuprof.render.flamegraph import flamegraph_page
-from gpuprof.render.page import readable
+from gpuprof.render.page import page_notes, readable
 from gpuprof.render.shown_tree import OUTSIDE, shown_tree
-from gpuprof.render.titles import page_notes
 from gpuprof.run.format import KINDS
 from gpuprof.text.sanitize import escape_text
 

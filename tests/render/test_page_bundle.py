@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuprof.render.bundle import bundled_script
+from gpuprof.render.page import bundled_script
 
 
 def write_modules(folder: Path, **modules: str) -> Path:

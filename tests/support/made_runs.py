@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from gpuprof.analyze.blocks import cut_into_blocks
 from gpuprof.analyze.call_tree import CallTree
-from gpuprof.analyze.calls import Calls
+from gpuprof.analyze.calls import Calls, cut_into_blocks
 from gpuprof.analyze.difference import Sample
 from gpuprof.run.format import KINDS
 

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The call tree: every recorded interval, merged by its path of names."""
+"""The call tree: every recorded interval, merged by its path of names; and what each process did in it."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from gpuprof.errors import RunError
+from gpuprof.run.database import reason_of
+from gpuprof.run.folder import RunFolder
+from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -64,3 +69,78 @@ def subtree_sums(parent: npt.NDArray[np.int32], values: npt.NDArray[np.int64]) -
         if parents[node] >= 0:
             sums[parents[node]] += sums[node]
     return np.array(sums, dtype=np.int64)
+
+
+# ---- from the table of a run ----------------------------------------------------------------
+
+
+def load_tree(run: RunFolder) -> CallTree:
+    """Read the merged call tree. Raises RunError when the run lacks it or it is damaged."""
+    import duckdb
+
+    if "call_tree" not in run.tables:
+        raise RunError(f"{run.path} has no call_tree table: record it again, or ask its tables with run.sql")
+    try:
+        columns = run.sql(
+            "SELECT coalesce(parent_id, -1) AS parent, kind, name, coalesce(calls, 0) AS calls, "
+            "total_ns, own_ns, threads, process_id, gpu_ns FROM call_tree ORDER BY node_id"
+        ).fetchnumpy()
+    except duckdb.Error as error:
+        raise RunError(
+            f"the table call_tree of {run.path} is damaged ({reason_of(error)}): restore it from a copy"
+        ) from None
+    places: dict[str, int] = {}
+    name = np.array([places.setdefault(text, len(places)) for text in columns["name"]], dtype=np.int32)
+    codes = {kind: code for code, kind in enumerate(KINDS)}
+    return CallTree(
+        parent=columns["parent"].astype(np.int32),
+        kind=np.array([codes.get(kind, 1) for kind in columns["kind"]], dtype=np.uint8),
+        name=name,
+        calls=columns["calls"].astype(np.int64),
+        total_ns=columns["total_ns"].astype(np.int64),
+        own_ns=columns["own_ns"].astype(np.int64),
+        threads=columns["threads"].astype(np.int32),
+        process_id=columns["process_id"].astype(np.int64),
+        names=list(places),
+        gpu_ns=_known(columns["gpu_ns"]),
+    )
+
+
+def _known(column: npt.NDArray[np.int64] | np.ma.MaskedArray[Any, Any]) -> npt.NDArray[np.int64] | None:
+    """Return the column, or None where the run does not know it."""
+    if np.ma.getmaskarray(column).any():
+        return None
+    return np.asarray(column, dtype=np.int64)
+
+
+# ---- processes ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessShare:
+    """One process: `total_ns` of its threads added up, `gpu_ns` None where no GPU was recorded."""
+
+    process_id: int
+    name: str
+    calls: int
+    total_ns: int
+    gpu_ns: int | None
+
+
+def process_shares(tree: CallTree) -> list[ProcessShare]:
+    """Return the processes in the order of the tree, each once."""
+    roots = np.flatnonzero(tree.parent < 0).tolist()
+    names = {int(tree.process_id[root]): tree.names[int(tree.name[root])] for root in reversed(roots)}
+    shares = []
+    for process_id in dict.fromkeys(tree.process_id[roots].tolist()):
+        own = tree.process_id == process_id
+        shares.append(
+            ProcessShare(
+                process_id=process_id,
+                name=names[process_id],
+                calls=int(tree.calls[own & (tree.parent >= 0)].sum()),
+                total_ns=int(tree.own_ns[own].sum()),
+                gpu_ns=None if tree.gpu_ns is None else int(tree.gpu_ns[own].sum()),
+            )
+        )
+    return shares

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from gpuprof.analyze.blocks import Blocks
+from gpuprof.analyze.calls import Blocks
 from gpuprof.stats.significance import Contrast, discoveries, plain_means, trimmed_means, welch
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     Flags = npt.NDArray[np.bool_]
 
 Scaling = Literal["none", "calls", "total"]
-SCALINGS: tuple[Scaling, ...] = ("none", "calls", "total")
 # What is said of a node. The index is the code in the columns and in the page.
 STATES = ("same", "slower", "faster", "new", "gone", "unknown")
 SAME, SLOWER, FASTER, NEW, GONE, UNKNOWN = range(len(STATES))
@@ -77,7 +76,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class TimeChange:
     """How one time of each row changed, in nanoseconds; `low` and `high` are NaN where nothing can be said.
 
     `old_ns` and `new_ns` are means over the runs of each side. `state` is an index into STATES.
@@ -100,8 +99,8 @@ class Difference:
     """All rows compared. `level` is the one of the intervals: they hold with a probability of 1 - `level`."""
 
     scaling: Scaling
-    total: Change
-    own: Change
+    total: TimeChange
+    own: TimeChange
     calls_old: Floats
     calls_new: Floats
     level: float
@@ -244,7 +243,7 @@ def _change(
     stands: Flags,
     level: float,
     smallest: float,
-) -> Change:
+) -> TimeChange:
     (exists_new, exists_old), (present, contrast, floor) = exists, judged
     rows = len(present)
     low, high = np.full(rows, np.nan), np.full(rows, np.nan)
@@ -260,4 +259,4 @@ def _change(
     # A few slow calls can turn the sum against what the trimmed means say: then neither is to be believed.
     counts &= np.sign((new - old)[present]) == np.sign(contrast.difference)
     state[present] = np.where(stands & counts, direction, SAME)
-    return Change(old, new, low, high, state)
+    return TimeChange(old, new, low, high, state)

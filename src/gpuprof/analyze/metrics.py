@@ -4,22 +4,26 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from gpuprof.analyze.call_tree import CallTree, has_gpu_time, on_gpu, subtree_sums
 from gpuprof.analyze.calls import Calls, load_calls
 from gpuprof.analyze.tree_work import with_counted
-from gpuprof.analyze.wall import on_wall
 from gpuprof.errors import RunError
 from gpuprof.run.facts import work_status
 from gpuprof.run.format import KINDS
 from gpuprof.text.facts import missing_work_text
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from gpuprof.run.folder import RunFolder
+
+    Ints = npt.NDArray[np.int64]
 
 WeightName = Literal["cpu", "gpu", "wall", "bytes", "flops", "launches"]
 WEIGHTS: tuple[WeightName, ...] = ("cpu", "gpu", "wall", "bytes", "flops", "launches")
@@ -92,3 +96,92 @@ def _why_missing(asked: str, folder: RunFolder) -> str:
         why = ": see gpuprof roofline" if status.is_on else f": {missing_work_text(status.to_plain())}"
         return f"holds no counted work, so no {asked}{why}"
     return f"holds no {asked} that are known for its calls: see gpuprof roofline, or take cpu"
+
+
+# ---- wall time: it counts once, however many threads it passes for --------------------------
+
+_LARGEST = 1 << 62
+
+
+def on_wall(tree: CallTree, calls: Calls, meta: Mapping[str, Any]) -> CallTree:
+    """Return the tree with wall-clock times.
+
+    `total_ns` of a node is the time during which at least one call of its path was open, on whatever thread.
+    `own_ns` is the part of it during which no call of its direct children was. A node without calls of its
+    own, as the group of the backward pass, is open while any of its children is; a process from its begin to
+    its end. Kernels and transfers have none.
+    """
+    node, start, end = calls.node, calls.start_ns, calls.start_ns + calls.duration_ns
+    node, start, end = _with_groups(tree, node, start, end)
+    node, start, end = _with_processes(tree, meta, node, start, end)
+    total = covered_ns(node, start, end, len(tree))
+    above = tree.parent[node].astype(np.int64)
+    inner = above >= 0
+    children = covered_ns(above[inner], start[inner], end[inner], len(tree))
+    both = covered_ns(
+        np.concatenate([node, above[inner]]),
+        np.concatenate([start, start[inner]]),
+        np.concatenate([end, end[inner]]),
+        len(tree),
+    )
+    return dataclasses.replace(tree, total_ns=total, own_ns=both - children)
+
+
+def covered_ns(node: Ints, start: Ints, end: Ints, nodes: int) -> Ints:
+    """Return for each node the length of the union of its intervals."""
+    if not len(node):
+        return np.zeros(nodes, dtype=np.int64)
+    order = np.lexsort((start, node))
+    node, start, end = node[order], start[order], end[order]
+    # One running maximum serves all nodes where each stands behind the end of the one before it. Nodes are
+    # counted anew, so that the numbers stay small.
+    first = int(start.min())
+    length = int(end.max()) - first + 1
+    used, rank = np.unique(node, return_inverse=True)
+    if len(used) > 1 and len(used) * length > _LARGEST:
+        low = node < used[len(used) // 2]
+        parts = [covered_ns(node[half], start[half], end[half], nodes) for half in (low, ~low)]
+        return parts[0] + parts[1]
+    offset = rank.reshape(-1).astype(np.int64) * length - first
+    reached = np.maximum.accumulate(end + offset)
+    before = np.concatenate(([np.iinfo(np.int64).min], reached[:-1]))
+    fresh = np.maximum(0, end + offset - np.maximum(start + offset, before))
+    sums = np.zeros(nodes, dtype=np.int64)
+    np.add.at(sums, node, fresh)
+    return sums
+
+
+def _with_groups(tree: CallTree, node: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
+    """Add each call once more for every node without calls that stands directly above it."""
+    is_group = (tree.calls == 0) & (tree.parent >= 0)
+    parts = [(node, start, end)]
+    while len(parts[-1][0]):
+        below, since, until = parts[-1]
+        above = tree.parent[below].astype(np.int64)
+        taken = (above >= 0) & is_group[above]
+        parts.append((above[taken], since[taken], until[taken]))
+    nodes, starts, ends = zip(*parts, strict=True)
+    return np.concatenate(nodes), np.concatenate(starts), np.concatenate(ends)
+
+
+def _with_processes(
+    tree: CallTree, meta: Mapping[str, Any], node: Ints, start: Ints, end: Ints
+) -> tuple[Ints, Ints, Ints]:
+    known = {process.get("process_id"): process for process in meta.get("processes") or []}
+    roots, starts, ends = [], [], []
+    for root in np.flatnonzero(tree.parent < 0).tolist():
+        process = known.get(int(tree.process_id[root]))
+        inside = tree.process_id[node] == tree.process_id[root]
+        if process is not None and isinstance(process.get("end_ns"), int):
+            span = int(process.get("start_ns") or 0), int(process["end_ns"])
+        elif inside.any():
+            span = int(start[inside].min()), int(end[inside].max())
+        else:
+            continue
+        roots.append(root)
+        starts.append(span[0])
+        ends.append(max(span))
+    added = (np.array(column, dtype=np.int64) for column in (roots, starts, ends))
+    columns = zip((node, start, end), added, strict=True)
+    whole = [np.concatenate(pair) for pair in columns]
+    return whole[0], whole[1], whole[2]

@@ -1,27 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Counted work as a weight of the call tree: bytes and FLOPs of each node."""
+"""Counted work on the call tree and in the summary by layer, and the class and bottleneck of each node."""
 
 from __future__ import annotations
 
-import dataclasses
-from collections import defaultdict
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 
-from gpuprof.analyze.call_tree import subtree_sums
+from gpuprof.analyze.call_tree import CallTree, subtree_sums
 from gpuprof.analyze.roofline.counted import plain_name
-from gpuprof.analyze.roofline.similar_calls import given_alike
-from gpuprof.analyze.summary_work import root_calls, why_unlike
+from gpuprof.analyze.roofline.similar_calls import given_alike, similar_to_first
 from gpuprof.run.format import KINDS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from gpuprof.analyze.call_tree import CallTree
+    from gpuprof.analyze.roofline.build import Roofline
+    from gpuprof.analyze.summary import Summary
     from gpuprof.run.folder import RunFolder
 
-_LAYER, _BACKWARD = KINDS.index("layer"), KINDS.index("backward")
+
+_LAYER, _OPERATOR, _BACKWARD = (KINDS.index(kind) for kind in ("layer", "operator", "backward"))
+NOT_CLASSIFIED = "not classified"
 
 
 class Where(NamedTuple):
@@ -78,7 +81,7 @@ def with_counted(
     if unknown:
         names = ", ".join(sorted(unknown)[:4]) + (", ..." if len(unknown) > 4 else "")
         notes.append(f"{what} are not known of {names}: these count as nothing here")
-    return dataclasses.replace(tree, own_ns=own, total_ns=subtree_sums(tree.parent, own)), sorted(notes)
+    return replace(tree, own_ns=own, total_ns=subtree_sums(tree.parent, own)), sorted(notes)
 
 
 class _Nodes:
@@ -94,7 +97,7 @@ class _Nodes:
                 continue
             if kind == _LAYER:
                 self._layers[where].append(node)
-            elif KINDS[kind] == "operator":
+            elif kind == _OPERATOR:
                 self._operators[where, plain_name(tree.names[name])].append(node)
 
     def share(self, own: npt.NDArray[np.int64], where: Where, operator: str, value: int) -> None:
@@ -119,3 +122,105 @@ class _Nodes:
             or self._layers.get(Where(where.root, where.root, False))
             or []
         )
+
+
+# ---- the summary by layer -------------------------------------------------------------------
+
+
+def with_work(summary: Summary, folder: RunFolder, tree: CallTree) -> Summary:
+    """Return the summary by layer with the FLOPs and bytes of each layer's own forward operators.
+
+    Work was counted for one call of each root. Where its calls do not all do the same, nothing is claimed.
+    """
+    process_id = int(folder.meta.get("process_id") or 0)
+    calls = root_calls(tree, process_id)
+    counted = _by_layer(folder)
+    layers = Counter(layer for _, layer in counted)
+    named: dict[str, tuple[int | None, int | None]] = {}
+    given = given_alike(folder, process_id)
+    unlike = {root: why_unlike(folder, root, process_id, given) for root, _ in counted}
+    for (root, layer), (flops, size) in counted.items():
+        if unlike[root]:
+            continue
+        total = _times(flops, calls[root]), _times(size, calls[root])
+        named[root if layer == root else f"{root}/{layer}"] = total
+        if layers[layer] == 1:
+            named[layer] = total
+    rows = tuple(
+        replace(row, flops=named[row.name][0], bytes=named[row.name][1]) if row.name in named else row
+        for row in summary.rows
+    )
+    notes = [f"{root}: its calls {why}, so its FLOPs are not shown" for root, why in unlike.items() if why]
+    return replace(summary, rows=rows, notes=(*summary.notes, *notes))
+
+
+def why_unlike(folder: RunFolder, root: str, process_id: int, given: Mapping[int, bool]) -> str | None:
+    """Return why not all calls of a root can do the work counted of the first; None where they can."""
+    layers = folder.sql("FROM spans").filter(f"kind = 'layer' AND process_id = {process_id}")
+    quoted = root.replace("'", "''")
+    calls = layers.filter(f"name = '{quoted}'").order("start_ns").select("span_id, duration_ns").fetchall()
+    if all(span in given for span, _ in calls):
+        return None if all(given[span] for span, _ in calls) else "were given different inputs"
+    alike = all(similar_to_first([float(duration) for _, duration in calls]))
+    return None if alike else "take times too different for the same work"
+
+
+def _times(value: int | None, calls: int) -> int | None:
+    return None if value is None or not calls else value * calls
+
+
+def root_calls(tree: CallTree, process_id: int) -> Counter[str]:
+    """Return how often each outermost layer was called in a process."""
+    inside = [False] * len(tree)
+    calls: Counter[str] = Counter()
+    for node, (parent, kind) in enumerate(zip(tree.parent.tolist(), tree.kind.tolist(), strict=True)):
+        above = parent >= 0 and inside[parent]
+        inside[node] = above or kind == _LAYER
+        if kind == _LAYER and not above and int(tree.process_id[node]) == process_id:
+            calls[tree.names[int(tree.name[node])]] += int(tree.calls[node])
+    return calls
+
+
+def _by_layer(folder: RunFolder) -> dict[tuple[str, str], tuple[int | None, int | None]]:
+    """Return FLOPs and bytes of each (root, layer); None where those of any operator are not known."""
+    sums = (f"CASE WHEN count(*) = count({column}) THEN sum({column}) END" for column in ("flops", "bytes"))
+    forward = folder.sql("FROM work").filter("phase = 'forward'")
+    rows = forward.aggregate(f"root, layer, {', '.join(sums)}", "root, layer").order("root, layer").fetchall()
+    return {(root, layer): (flops, size) for root, layer, flops, size in rows}
+
+
+# ---- the class and the bottleneck of each node ----------------------------------------------
+
+
+def layer_types(tree: CallTree, meta: Mapping[str, Any]) -> list[str | None] | None:
+    """Return the class of the layer around each node; None alone where the run does not know any."""
+    known = meta.get("layer_types")
+    if not isinstance(known, dict) or not known:
+        return None
+
+    def class_of(where: Where) -> str | None:
+        types = known.get(where.root)
+        found = types.get(where.layer) if isinstance(types, dict) else None
+        return str(found) if found else None
+
+    return [class_of(where) for where in places_of(tree)]
+
+
+def bounds(tree: CallTree, roofline: Roofline) -> list[str]:
+    """Return the bottleneck of each layer and operator, by its roofline rows with the most time."""
+    layers: dict[tuple[str, str], str] = {(row.root, row.layer): row.bound for row in roofline.layers}
+    times: dict[tuple[Where, str], Counter[str]] = defaultdict(Counter)
+    for row in roofline.operators:
+        where = Where(row.root, row.layer or row.root, row.phase == "backward")
+        times[where, plain_name(row.operator or "")][row.bound] += row.total_ns
+    operators = {key: bound.most_common(1)[0][0] for key, bound in times.items()}
+    found = []
+    columns = (tree.kind.tolist(), tree.name.tolist(), places_of(tree))
+    for kind, name, where in zip(*columns, strict=True):
+        if kind == _LAYER and not where.is_backward:
+            found.append(layers.get((where.root, where.layer), NOT_CLASSIFIED))
+        elif kind in (_OPERATOR, _BACKWARD):
+            found.append(operators.get((where, plain_name(tree.names[name])), NOT_CLASSIFIED))
+        else:
+            found.append(NOT_CLASSIFIED)
+    return found

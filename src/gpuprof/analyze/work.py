@@ -10,7 +10,7 @@ from functools import cached_property
 from typing import Any, Literal, get_args
 
 from gpuprof.errors import WorkError
-from gpuprof.record.work.rows import Exactness, OperatorWork, UnknownWork
+from gpuprof.record.work.rows import Exactness, OperatorWork, UnknownWork, known_sum, worst_of
 from gpuprof.text.table import Column, text_table
 from gpuprof.text.units import format_bytes, format_count
 
@@ -18,7 +18,6 @@ WorkKind = Literal["layer", "operator", "dtype", "phase"]
 DEFAULT_TOP = 20
 TABLE_WIDTH = 100
 
-_WORST_FIRST: tuple[Exactness, ...] = ("unknown", "estimated", "exact")
 _FLOP_UNITS = ("", "k", "M", "G", "T", "P", "E")
 _OUTSIDE = "(outside of layers)"
 
@@ -58,17 +57,17 @@ class Work:
     @cached_property
     def flops(self) -> int | None:
         """All FLOPs that are known (a multiply-add is two); `unknown` says what is missing."""
-        return _sum(row.flops for row in self.operators)
+        return known_sum(row.flops for row in self.operators)
 
     @cached_property
     def bytes(self) -> int | None:
         """All bytes that are known."""
-        return _sum(row.bytes for row in self.operators)
+        return known_sum(row.bytes for row in self.operators)
 
     @cached_property
     def exactness(self) -> Exactness:
         """The worst exactness of any operator."""
-        return _worst(row.exactness for row in self.operators)
+        return worst_of(row.exactness for row in self.operators)
 
     @cached_property
     def unknown(self) -> dict[str, int]:
@@ -127,25 +126,14 @@ class Work:
         return f"{text} ({self.exactness}; {len(self.operators):,} operator calls)"
 
 
-def _sum(values: Iterable[int | None]) -> int | None:
-    every = list(values)
-    known = [value for value in every if value is not None]
-    return None if every and not known else sum(known)
-
-
-def _worst(values: Iterable[Exactness]) -> Exactness:
-    present = set(values)
-    return next((exactness for exactness in _WORST_FIRST if exactness in present), "exact")
-
-
 def _fold(name: str, rows: Iterable[OperatorWork]) -> WorkRow:
     members = list(rows)
     return WorkRow(
         name,
         len(members),
-        _sum(row.flops for row in members),
-        _sum(row.bytes for row in members),
-        _worst(row.exactness for row in members),
+        known_sum(row.flops for row in members),
+        known_sum(row.bytes for row in members),
+        worst_of(row.exactness for row in members),
         sum(row.flops is None for row in members),
     )
 

@@ -115,7 +115,7 @@ def _newest_with_run(files: tuple[ResultFile, ...]) -> ResultFile:
 def _cause(old: ResultFile, new: ResultFile, flamegraph: str | None) -> dict[str, Any] | None:
     """Compare the runs next to the results; None if a result has none."""
     from gpuprof import api
-    from gpuprof.cli.flamegraph import check_output
+    from gpuprof.cli.pages import check_output
     from gpuprof.errors import BenchmarkError
 
     if old.profile is None or new.profile is None:

@@ -23,8 +23,8 @@ from gpuprof.text.table import wrapped
 from gpuprof.text.units import format_bytes, format_count, format_duration
 
 if TYPE_CHECKING:
+    from gpuprof.analyze.call_tree import ProcessShare
     from gpuprof.analyze.devices import DeviceUse
-    from gpuprof.analyze.processes import ProcessShare
 
 LABEL_WIDTH = 9
 

@@ -15,15 +15,11 @@ import click
 
 from gpuprof.cli.bench import bench
 from gpuprof.cli.compare import compare, suite
-from gpuprof.cli.demo import demo
 from gpuprof.cli.doctor import doctor
-from gpuprof.cli.export import export
-from gpuprof.cli.flamegraph import flamegraph
+from gpuprof.cli.exchange import export, import_trace, nsys
 from gpuprof.cli.gate import gate
-from gpuprof.cli.import_trace import import_trace
-from gpuprof.cli.nsys import nsys
-from gpuprof.cli.roofline import roofline
-from gpuprof.cli.run import run
+from gpuprof.cli.pages import flamegraph, roofline
+from gpuprof.cli.run import demo, run
 from gpuprof.cli.summary import summary
 from gpuprof.errors import GpuprofError
 from gpuprof.text.sanitize import escape_text

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parsers of option values that several commands use."""
+"""What several commands parse: option values, and new and old runs on one command line."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import click
 
@@ -42,3 +44,65 @@ def fraction(_context: click.Context, _parameter: click.Parameter, value: str) -
     if not 0 <= value_read < 1:
         raise click.BadParameter(f"{value!r} is not between 0% and 100%.")
     return value_read
+
+
+AGAINST = "--against"
+
+
+class SidesCommand(click.Command):
+    """A command whose `--against` takes all runs after it, as from a shell pattern."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line with `--against` before each old run."""
+        if not set(args).isdisjoint(ctx.help_option_names):
+            return super().parse_args(ctx, args)
+        valued = {
+            name
+            for parameter in self.params
+            if isinstance(parameter, click.Option) and not parameter.is_flag
+            for name in parameter.opts
+        }
+        return super().parse_args(ctx, name_older_runs(args, valued))
+
+
+def name_older_runs(words: Sequence[str], valued: set[str]) -> list[str]:
+    """Return `words` with `--against` before each old run, if the new runs come first.
+
+    `valued` are the options that take a value. Raises UsageError if the side of a run is ambiguous.
+    """
+    given: list[str] = []
+    new: list[str] = []
+    apart: list[str] = []
+    has_sides, is_after, is_value = False, False, False
+    for index, word in enumerate(words):
+        if is_value:
+            is_value = False
+        elif word == "--":
+            given += words[index:]
+            apart += words[index + 1 :] if has_sides else []
+            break
+        elif word.startswith("-") and word != "-":
+            is_value = word in valued
+            is_after = word.partition("=")[0] == AGAINST
+            has_sides |= is_after
+        elif not has_sides:
+            new.append(word)
+        elif new and is_after:
+            given.append(AGAINST)
+        else:
+            apart.append(word)
+        given.append(word)
+    if apart and (new or len(apart) > 1):
+        raise click.UsageError(
+            f"{apart[-1]} may be new or old; hint: name the new runs first: NEW... {AGAINST} "
+            "OLD..., then options."
+        )
+    return given
+
+
+def check_sides(runs: tuple[str, ...], against: tuple[str, ...]) -> None:
+    """Refuse several runs without an old one."""
+    if len(runs) > 1 and not against:
+        raise click.UsageError(
+            f"{len(runs)} runs and no older one; hint: add --against OLD, or name one run."
+        )

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof run`: record an unmodified program."""
+"""`gpuprof run`: record an unmodified program; `gpuprof demo`: record the installed example."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from gpuprof.record.options import GpuOption, OtherProfiler, RecordingOptions, W
 
 if TYPE_CHECKING:
     from gpuprof.api import Run
+
 
 _PROGRAM = "gpuprof.program"
 
@@ -252,3 +254,48 @@ def _ending(recorded: Run | RunError) -> str:
     path = escape_text(str(recorded.path))
     command = escape_text(f"gpuprof summary {shlex.quote(str(recorded.path))}")
     return f"wrote {path} ({outline(recorded.meta)}); view it with: {command}"
+
+
+@click.command("demo", short_help="Record the installed example and write its page.")
+@click.option(
+    "-o",
+    "--output",
+    metavar="FOLDER",
+    default=".",
+    help="Write the run and the page to FOLDER. Default: the current folder.",
+)
+@click.pass_context
+def demo(context: click.Context, output: str) -> None:
+    """Record a small transformer, print where its time goes, and write its page.
+
+    The run is `demo.gpuprof`, numbered if it exists; the page has the same name.
+    """
+    from gpuprof import api
+    from gpuprof.analyze.summary import DEFAULT_TOP
+    from gpuprof.cli.header import header
+    from gpuprof.cli.pages import default_output
+    from gpuprof.record.supervise import free_name
+
+    folder = Path(output)
+    if not folder.is_dir():
+        raise click.ClickException(f"cannot write to {output}: the folder does not exist; hint: create it")
+    if importlib.util.find_spec("torch") is None:
+        raise click.ClickException("the demo needs PyTorch, which is not installed; hint: pip install torch")
+    code, recorded = api.run_program(str(example()), out=free_name("demo", folder))
+    if isinstance(recorded, RunError):
+        raise recorded
+    click.echo()
+    click.echo(header(recorded.path, recorded.meta))
+    click.echo()
+    click.echo(recorded.summary().to_text(DEFAULT_TOP))
+    page = recorded.flamegraph(default_output(recorded.path))
+    click.echo()
+    click.echo(f"flame graph and timeline: {page}")
+    context.exit(code)
+
+
+def example() -> Path:
+    """Return the example's path: it is installed next to the compiled core."""
+    from gpuprof import _native
+
+    return Path(_native.__file__).with_name("examples") / "transformer.py"

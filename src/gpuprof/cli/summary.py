@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from gpuprof.cli.sides import SidesCommand, check_sides
+from gpuprof.cli.options import SidesCommand, check_sides
 
 if TYPE_CHECKING:
     from gpuprof.analyze.devices import DeviceUse
@@ -78,7 +78,7 @@ def summary(
     With --against, R is one new run or several, and the table shows which changes are significant.
     """
     from gpuprof import api
-    from gpuprof.analyze.processes import process_shares
+    from gpuprof.analyze.call_tree import process_shares
 
     check_sides(runs, against)
     if against:

@@ -20,7 +20,7 @@ from typing import Any
 from gpuprof import _native
 from gpuprof.record.collector import offer_collector
 from gpuprof.record.facts import Note, NoteCode, SourceStatus, error_line, note
-from gpuprof.record.forked_gpu import at_end_of_child
+from gpuprof.record.kernels import at_end_of_child
 from gpuprof.record.options import RecordingOptions
 from gpuprof.record.recording import Recording, record_program
 from gpuprof.record.recording_folder import RECORDING_FILE, SEGMENTS, write_json

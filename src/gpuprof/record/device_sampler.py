@@ -73,57 +73,33 @@ def pack_head(description: dict[str, Any]) -> bytes:
 # --- what is asked -------------------------------------------------------------------------------
 
 
-def _utilization(nvml: Any, handle: Any) -> tuple[float, ...]:
+def _rates(nvml: Any, handle: Any) -> tuple[float, ...]:
     rates = nvml.nvmlDeviceGetUtilizationRates(handle)
     return rates.gpu, rates.memory
 
 
-def _memory_used(nvml: Any, handle: Any) -> tuple[float, ...]:
-    return (nvml.nvmlDeviceGetMemoryInfo(handle, version=nvml.nvmlMemory_v2).used,)
-
-
-def _memory_used_or_reserved(nvml: Any, handle: Any) -> tuple[float, ...]:
-    return (nvml.nvmlDeviceGetMemoryInfo(handle).used,)
-
-
-def _power(nvml: Any, handle: Any) -> tuple[float, ...]:
-    return (nvml.nvmlDeviceGetPowerUsage(handle) / 1e3,)
-
-
-def _energy(nvml: Any, handle: Any) -> tuple[float, ...]:
-    return (nvml.nvmlDeviceGetTotalEnergyConsumption(handle) / 1e3,)
-
-
-def _sm_clock(nvml: Any, handle: Any) -> tuple[float, ...]:
-    return (nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM) * 1e6,)
-
-
-def _memory_clock(nvml: Any, handle: Any) -> tuple[float, ...]:
-    return (nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM) * 1e6,)
-
-
-def _temperature(nvml: Any, handle: Any) -> tuple[float, ...]:
-    return (nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU),)
-
-
-def _event_reasons(nvml: Any, handle: Any) -> tuple[float, ...]:
-    return (nvml.nvmlDeviceGetCurrentClocksEventReasons(handle),)
-
-
-def _throttle_reasons(nvml: Any, handle: Any) -> tuple[float, ...]:
-    return (nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle),)
-
-
 # The metrics that an answer gives, and the ways to get it, the best first: older drivers lack some.
 _QUESTIONS: tuple[tuple[tuple[str, ...], tuple[Way, ...]], ...] = (
-    (("utilization_percent", "memory_utilization_percent"), (_utilization,)),
-    (("memory_used_bytes",), (_memory_used, _memory_used_or_reserved)),
-    (("power_w",), (_power,)),
-    (("energy_j",), (_energy,)),
-    (("sm_clock_hz",), (_sm_clock,)),
-    (("memory_clock_hz",), (_memory_clock,)),
-    (("temperature_c",), (_temperature,)),
-    (("throttle_reasons",), (_event_reasons, _throttle_reasons)),
+    (("utilization_percent", "memory_utilization_percent"), (_rates,)),
+    (
+        ("memory_used_bytes",),
+        (
+            lambda nvml, of: (nvml.nvmlDeviceGetMemoryInfo(of, version=nvml.nvmlMemory_v2).used,),
+            lambda nvml, of: (nvml.nvmlDeviceGetMemoryInfo(of).used,),  # with what the driver reserved
+        ),
+    ),
+    (("power_w",), (lambda nvml, of: (nvml.nvmlDeviceGetPowerUsage(of) / 1e3,),)),
+    (("energy_j",), (lambda nvml, of: (nvml.nvmlDeviceGetTotalEnergyConsumption(of) / 1e3,),)),
+    (("sm_clock_hz",), (lambda nvml, of: (nvml.nvmlDeviceGetClockInfo(of, nvml.NVML_CLOCK_SM) * 1e6,),)),
+    (("memory_clock_hz",), (lambda nvml, of: (nvml.nvmlDeviceGetClockInfo(of, nvml.NVML_CLOCK_MEM) * 1e6,),)),
+    (("temperature_c",), (lambda nvml, of: (nvml.nvmlDeviceGetTemperature(of, nvml.NVML_TEMPERATURE_GPU),),)),
+    (
+        ("throttle_reasons",),
+        (
+            lambda nvml, of: (nvml.nvmlDeviceGetCurrentClocksEventReasons(of),),
+            lambda nvml, of: (nvml.nvmlDeviceGetCurrentClocksThrottleReasons(of),),
+        ),
+    ),
 )
 
 

@@ -17,7 +17,7 @@ from typing import Literal
 
 from gpuprof import _native
 from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, note
-from gpuprof.record.file_identity import identity_of
+from gpuprof.record.recording_folder import identity_of
 
 LIBRARY = "libnvidia-ml.so.1"
 PERIOD_NS = 50_000_000

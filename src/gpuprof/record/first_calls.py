@@ -8,16 +8,16 @@ copied and nothing is asked of PyTorch's operators, which would stand in the rec
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
+from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
-
-from gpuprof.record.gpu_facts import gpu_of_call
-from gpuprof.record.inputs import CallsGiven, signature_of
-from gpuprof.record.tracing import is_tracing
 
 if TYPE_CHECKING:
     import torch
+
 
 # A program that makes models without end would keep all of them alive.
 MOST_ROOTS = 16
@@ -137,3 +137,146 @@ def _autocast(torch: Any) -> dict[str, Any]:
     """Return the type that each kind of device calculates in, where a mode says so."""
     kinds = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
     return {kind: torch.get_autocast_dtype(kind) for kind in kinds}
+
+
+# ---- inputs of later calls ------------------------------------------------------------------
+
+# Of a program with more calls than these the durations have to tell.
+MOST_CALLS = 1_000_000
+# Changes from alike to not alike and back: what they take in memory and in the run.
+MOST_CHANGES = 10_000
+_MOST_ITEMS = 64
+_LONGEST_TEXT = 80
+
+Signature = object
+
+
+def signature_of(torch: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Signature:
+    """Return what of its arguments decides how much work a call is: shapes, types and switches."""
+    return tuple(_sign(torch, each) for each in args), tuple(
+        (name, _sign(torch, each)) for name, each in sorted(kwargs.items())
+    )
+
+
+def _sign(torch: Any, value: Any, depth: int = 0) -> Signature:
+    if isinstance(value, torch.Tensor):
+        # A size that is a symbol must not be compared: that would bind it.
+        sizes = tuple(size if type(size) is int else type(size) for size in value.shape)
+        return sizes, value.dtype, value.device.type
+    # Numbers are left out: a step's index or a learning rate would make every call another one.
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, str):
+        return value[:_LONGEST_TEXT]
+    if depth < 4 and type(value) in (list, tuple):
+        return type(value), len(value), tuple(_sign(torch, each, depth + 1) for each in value[:_MOST_ITEMS])
+    if depth < 4 and type(value) is dict:
+        first = list(value.items())[:_MOST_ITEMS]
+        return dict, len(value), tuple((str(key), _sign(torch, each, depth + 1)) for key, each in first)
+    return type(value)
+
+
+class CallsGiven:
+    """Whether calls were given inputs like those of the first, noted for each call in order.
+
+    For each root and thread the numbers of calls that were alike, then not, then alike again...
+    """
+
+    def __init__(self) -> None:
+        self._first: dict[str, Signature] = {}
+        self._stretches: dict[tuple[str, int], list[int]] = {}
+        self._calls = 0
+        self._changes = 0
+
+    def note(self, root: str, signature: Signature) -> bool:
+        """Note a call of the calling thread, in order. Returns whether more can be noted."""
+        if self._calls >= MOST_CALLS or self._changes >= MOST_CHANGES:
+            return False
+        self._calls += 1
+        is_alike = self._first.setdefault(root, signature) == signature
+        stretches = self._stretches.setdefault((root, threading.get_native_id()), [0])
+        if is_alike != (len(stretches) % 2 == 1):
+            stretches.append(0)
+            self._changes += 1
+        stretches[-1] += 1
+        return True
+
+    def as_rows(self) -> list[dict[str, Any]]:
+        """Return a row for each root and thread, as plain data."""
+        return [
+            {"root": root, "thread_id": thread, "stretches": stretches}
+            for (root, thread), stretches in self._stretches.items()
+        ]
+
+
+# ---- what a roofline of a GPU needs besides the counted work --------------------------------
+
+
+def gpu_of_call(torch: Any, module: torch.nn.Module, tensors: Iterable[Any]) -> dict[str, Any] | None:
+    """Return the GPU that a call is made on and how it multiplies there; None where it is on none."""
+    on_gpu = (each for each in chain(module.parameters(), tensors) if each.is_cuda)
+    found = next(on_gpu, None)
+    if found is None:
+        return None
+    return {"device": f"cuda:{found.get_device()}", "tf32": _tf32(torch)}
+
+
+def _tf32(torch: Any) -> dict[str, bool | None]:
+    """Return whether fp32 products may be made of shortened numbers; None where PyTorch will not say."""
+    backends = torch.backends
+    return {
+        "matmul": _allowed(backends.cuda.matmul, backends.cuda.matmul),
+        "convolution": _allowed(backends.cudnn, getattr(backends.cudnn, "conv", None)),
+    }
+
+
+def _allowed(old: Any, new: Any) -> bool | None:
+    # Once a program has used the newer setting, asking for the older one is an error.
+    try:
+        return bool(old.allow_tf32)
+    except RuntimeError:
+        precision = getattr(new, "fp32_precision", None)
+    return None if precision is None else precision == "tf32"
+
+
+def gpu_facts(torch: Any, calls: Iterable[tuple[str, dict[str, Any] | None]]) -> dict[str, Any] | None:
+    """Return what a run keeps of the GPUs of its counted calls (root, `gpu_of_call`); None without one."""
+    used = {root: gpu for root, gpu in calls if gpu is not None}
+    if not used:
+        return None
+    names = sorted({gpu["device"] for gpu in used.values()})
+    return {
+        "roots": {root: gpu["device"] for root, gpu in used.items()},
+        "devices": [_describe(torch, int(name.partition(":")[2])) for name in names],
+        "tf32": {
+            kind: _same([gpu["tf32"][kind] for gpu in used.values()]) for kind in ("matmul", "convolution")
+        },
+    }
+
+
+def _describe(torch: Any, ordinal: int) -> dict[str, Any]:
+    try:
+        properties = torch.cuda.get_device_properties(ordinal)
+    except (RuntimeError, AssertionError):  # a GPU that does not answer any more
+        return {"ordinal": ordinal, "name": None, "uuid": None}
+    uuid = getattr(properties, "uuid", None)
+    return {"ordinal": ordinal, "name": str(properties.name), "uuid": None if uuid is None else str(uuid)}
+
+
+def _same(values: list[bool | None]) -> bool | None:
+    return values[0] if len(set(values)) == 1 else None
+
+
+# ---- tracing: calls then do no work, and their inputs are no inputs -------------------------
+
+
+def is_compiling() -> bool:
+    """Whether a compiler is at work on this thread: the modules that it makes and calls are its own."""
+    guards = sys.modules.get("torch._guards")
+    return guards is not None and guards.TracingContext.try_get() is not None
+
+
+def is_tracing() -> bool:
+    """Whether calls on this thread are traced, by a compiler or by `torch.jit.trace`."""
+    torch = sys.modules.get("torch")
+    return is_compiling() or (torch is not None and bool(torch.jit.is_tracing()))

@@ -7,21 +7,22 @@ not work in the child. Where the program has not done it yet, recording begins w
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import functools
+import json
 import os
 import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 from gpuprof import _native
-from gpuprof.record.cupti_holder import MULTIPLE_SUBSCRIBERS, CuptiHolder, find_holder
+from gpuprof.record.collector import NVTX_VARIABLE, other_nvtx_tool
 from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, error_line, note
-from gpuprof.record.forked_gpu import at_end_of_child, write_told
-from gpuprof.record.layer_timer import LayerTimer
 from gpuprof.record.profiler_guard import ProfilerGuard
 
 _LIBRARY_FOLDERS = ("nvidia/cu13/lib", "nvidia/cuda_cupti/lib")
@@ -260,14 +261,14 @@ class KernelSource:
     def _explain(self, totals: dict[str, int], problem: str) -> None:
         if problem:
             self._note(note(NoteCode.GPU_PROBLEM, detail=problem))
-        if totals["dropped"]:
-            self._note(note(NoteCode.GPU_DROPPED, count=totals["dropped"]))
-        if totals["unfinished"]:
-            self._note(note(NoteCode.GPU_UNFINISHED, count=totals["unfinished"]))
-        if totals["outside"]:
-            self._note(note(NoteCode.GPU_OUTSIDE, count=totals["outside"]))
-        if totals["truncated"]:
-            self._note(note(NoteCode.GPU_TRUNCATED, count=totals["truncated"]))
+        for count, code in (
+            (totals["dropped"], NoteCode.GPU_DROPPED),
+            (totals["unfinished"], NoteCode.GPU_UNFINISHED),
+            (totals["outside"], NoteCode.GPU_OUTSIDE),
+            (totals["truncated"], NoteCode.GPU_TRUNCATED),
+        ):
+            if count:
+                self._note(note(code, count=count))
 
     def _note(self, found: Note) -> None:
         if found not in self.notes:
@@ -297,7 +298,7 @@ def _ignore(_: SourceStatus) -> None:
     pass
 
 
-class _Current:
+class _ActiveKernels:
     """The source of the recording that is active, if any."""
 
     source: KernelSource | None = None
@@ -305,7 +306,7 @@ class _Current:
     callback_is_queued = False
 
 
-_current = _Current()
+_current = _ActiveKernels()
 
 
 def _queue_callback(torch: Any) -> None:
@@ -336,3 +337,137 @@ def _resume() -> None:
 
 
 _guard = ProfilerGuard(_suspend, _resume)
+
+
+# ---- layers timed by pairs of CUDA events ---------------------------------------------------
+
+
+class LayerTimer:
+    """Times the layers that are recorded where CUPTI cannot be had, from `start` to `stop`.
+
+    `totals` are those of docs/run-format.md, None while nothing was timed.
+    """
+
+    def __init__(self) -> None:
+        self.is_on = False
+        self.notes: list[Note] = []
+        self.totals: dict[str, Any] | None = None
+
+    def start(self) -> str:
+        """Begin; CUDA is in use. Returns why layers cannot be timed, or nothing."""
+        import torch
+
+        get_device = getattr(torch._C, "_cuda_getDevice", None)
+        get_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+        if get_device is None or get_stream is None:
+            return "this torch does not tell its current stream"
+        reason = _native.event_timer_start(get_device, get_stream)
+        self.is_on = not reason
+        return reason
+
+    def stop(self) -> None:
+        """End. Layers that still run on the GPU are waited for briefly, not synchronised."""
+        if not self.is_on:
+            return
+        self.is_on = False
+        totals = _native.event_timer_stop()
+        problem = totals.pop("problem")
+        self.totals = {"method": Method.CUDA_EVENTS.value, **totals, "problem": problem or None}
+        self.notes.append(note(NoteCode.GPU_TIMES_OF_LAYERS))
+        if problem:
+            self.notes.append(note(NoteCode.EVENTS_PROBLEM, detail=problem))
+        if totals["untimed"]:
+            self.notes.append(note(NoteCode.LAYERS_NOT_TIMED, count=totals["untimed"]))
+        if totals["unfinished"]:
+            self.notes.append(note(NoteCode.LAYERS_NOT_ENDED, count=totals["unfinished"]))
+
+
+# ---- who has CUPTI's callbacks where they are refused ---------------------------------------
+
+# CUPTI gives them to one tool of a process and does not name it: that is concluded from what is seen here.
+
+MULTIPLE_SUBSCRIBERS = 39  # CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
+CUDA_INJECTION_VARIABLE = "CUDA_INJECTION64_PATH"
+
+HolderCode: TypeAlias = Literal["kineto", "proton", "injected", "other"]
+# These record: taking CUPTI's buffers over would take their records away. Kineto registers its buffers anew
+# for each of its sessions, and what is not known is taken for something as idle.
+_RECORDING: frozenset[HolderCode] = frozenset(("proton", "injected"))
+
+
+@dataclass(frozen=True, slots=True)
+class CuptiHolder:
+    """The tool that has CUPTI's callbacks, and what it was concluded from."""
+
+    code: HolderCode
+    values: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_recording(self) -> bool:
+        """Whether it is a profiler that runs, which CUPTI is left to."""
+        return self.code in _RECORDING
+
+    def facts(self) -> dict[str, Any]:
+        """Return what `meta.json` has of it."""
+        return asdict(self)
+
+    def __str__(self) -> str:
+        match self.code:
+            case "kineto":
+                return f"Kineto of torch.profiler (torch {self.values['torch']})"
+            case "proton":
+                return "Triton's profiler Proton"
+            case "injected":
+                return f"the tool that {self.values['variable']} names ({self.values['path']})"
+            case "other":
+                return "another tool"
+
+
+def find_holder() -> CuptiHolder:
+    """Return the likeliest holder; asked once CUPTI refused its callbacks with MULTIPLE_SUBSCRIBERS."""
+    if path := os.environ.get(CUDA_INJECTION_VARIABLE):
+        return CuptiHolder("injected", {"variable": CUDA_INJECTION_VARIABLE, "path": path})
+    if path := other_nvtx_tool():
+        return CuptiHolder("injected", {"variable": NVTX_VARIABLE, "path": path})
+    if "triton.profiler" in sys.modules:
+        return CuptiHolder("proton")
+    torch = sys.modules.get("torch")
+    if torch is not None and torch.profiler.kineto_available():
+        return CuptiHolder("kineto", {"torch": str(torch.__version__)})
+    return CuptiHolder("other")
+
+
+# ---- what a forked child knows of its GPU records -------------------------------------------
+
+_ENDING = ".gpu.json"
+
+
+def at_end_of_child(action: Callable[[], None]) -> None:
+    """Have `action` run when this process, a forked one, ends in order."""
+    from multiprocessing import util
+
+    process_id = os.getpid()
+
+    def once() -> None:
+        if os.getpid() == process_id and not done:
+            done.append(True)
+            action()
+
+    done: list[bool] = []
+    atexit.register(once)
+    # Those of multiprocessing end without Python's own exit functions.
+    util.Finalize(None, once, exitpriority=0)
+
+
+def write_told(folder: Path, told: dict[str, Any]) -> None:
+    """Leave what a child tells beside its segments. Raises OSError."""
+    (folder / f"{told['process_id']}{_ENDING}").write_text(json.dumps(told), encoding="utf-8")
+
+
+def read_told(folder: Path) -> list[dict[str, Any]]:
+    """Return what children told; one that was cut off while it told tells nothing."""
+    told = []
+    for path in sorted(folder.glob(f"*{_ENDING}")):
+        with contextlib.suppress(OSError, ValueError):
+            told.append(json.loads(path.read_text(encoding="utf-8")))
+    return told

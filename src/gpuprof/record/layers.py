@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprof import _native
 from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, error_line, note
-from gpuprof.record.first_calls import FirstCalls
-from gpuprof.record.tracing import is_compiling
+from gpuprof.record.first_calls import FirstCalls, is_compiling
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,17 +11,21 @@ import functools
 import os
 import sys
 import threading
+import time
 import weakref
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 from gpuprof import _native
-from gpuprof.record.clock_marks import NAME as MARK
-from gpuprof.record.clock_marks import ClockMarks
 from gpuprof.record.collector import COLLECTOR_VARIABLE, is_collecting, other_collector
 from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceState, SourceStatus, note
-from gpuprof.record.kineto import quiet_kineto
 from gpuprof.record.new_threads import NewThreads
-from gpuprof.record.profiler_guard import ProfilerGuard
+from gpuprof.record.profiler_guard import ProfilerGuard, quiet_kineto
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
 
 _ENGINE_PREFIX = "autograd::engine::evaluate_function: "
 
@@ -111,13 +115,13 @@ def _on_profiler() -> SourceStatus:
     return SourceStatus(SourceState.ON, Method.TORCH_PROFILER, Reason.OTHER_COLLECTOR, named)
 
 
-class _Current:
+class _ActiveOperators:
     """The source of the recording that is active, if any."""
 
     source: OperatorSource | None = None
 
 
-_current = _Current()
+_current = _ActiveOperators()
 
 
 def _suspend() -> bool:
@@ -291,3 +295,56 @@ def _forward_thread(event: Any) -> int:
     if event.sequence_nr() < 0 or not event.name().startswith(_ENGINE_PREFIX):
         return 0
     return int(event.fwd_thread_id())
+
+
+# ---- the clock of PyTorch's profiler --------------------------------------------------------
+
+# Both it and the monotonic clock count the processor's ticks, but PyTorch ties its count to the time of day
+# once, which may be off by some microseconds: more than a small operator takes, which would then be in the
+# layer next to its own.
+
+MARK = "gpuprof: clock mark"
+_COUNT = 20
+
+
+class ClockMarks:
+    """Ranges of PyTorch's, each between two readings of the monotonic clock, at both ends of a recording."""
+
+    def __init__(self) -> None:
+        self._read_ns: list[tuple[int, int]] = []
+
+    def take(self) -> None:
+        """Make some, while the profiler is active on this thread; a few microseconds in all."""
+        from torch._C._profiler import _RecordFunctionFast
+
+        mark = _RecordFunctionFast(MARK)
+        for _ in range(_COUNT):
+            before_ns = time.monotonic_ns()
+            with mark:
+                pass
+            self._read_ns.append((before_ns, time.monotonic_ns()))
+
+    def shifts_ns(
+        self, starts_ns: npt.NDArray[np.int64], marks_ns: Sequence[tuple[int, int]]
+    ) -> npt.NDArray[np.int64]:
+        """Return what to add to each of the profiler's instants, to a few hundred nanoseconds.
+
+        `marks_ns` are the beginnings and ends that the profiler has of the marks. Where they are not as many
+        as were made nothing is known, and all is zero.
+        """
+        import numpy as np
+
+        if len(marks_ns) != len(self._read_ns) or not marks_ns:
+            return np.zeros(len(starts_ns), dtype=np.int64)
+        pairs = list(zip(self._read_ns, sorted(marks_ns), strict=True))
+        ends = pairs[:_COUNT], pairs[-_COUNT:]
+        instants = [float(of_end[0][1][0]) for of_end in ends]
+        found = np.interp(starts_ns, instants, [_offset_ns(of_end) for of_end in ends])
+        return np.rint(found).astype(np.int64)
+
+
+def _offset_ns(pairs: Sequence[tuple[tuple[int, int], tuple[int, int]]]) -> float:
+    """Return the middle of the offsets with which every mark lies between its two readings."""
+    least = max(read[0] - mark[0] for read, mark in pairs)
+    most = min(read[1] - mark[1] for read, mark in pairs)
+    return (least + most) / 2

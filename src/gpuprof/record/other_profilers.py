@@ -20,8 +20,7 @@ from typing import Any
 from gpuprof.record.facts import Note, NoteCode, note
 from gpuprof.record.frame_text import frame_text, is_hidden
 from gpuprof.record.import_hook import ImportHook
-from gpuprof.record.kineto import quiet_kineto
-from gpuprof.record.profiler_guard import ProfilerGuard
+from gpuprof.record.profiler_guard import ProfilerGuard, quiet_kineto
 
 TORCH_RESULT = "trace.json"
 CPROFILE_RESULT = "functions.json"

@@ -7,9 +7,11 @@ trace a process. Neither must ever be the program's trouble: where it begins a p
 
 from __future__ import annotations
 
+import contextlib
 import importlib
+import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from types import ModuleType
 from typing import Any
 
@@ -123,3 +125,21 @@ def _guarded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
         return result
 
     return guarded
+
+
+# ---- Kineto, the library behind torch.profiler ----------------------------------------------
+
+_LOG_LEVEL = "KINETO_LOG_LEVEL"
+
+
+@contextlib.contextmanager
+def quiet_kineto() -> Iterator[None]:
+    """Have Kineto write no log among the program's output; it reads the level where it begins."""
+    if _LOG_LEVEL in os.environ:
+        yield
+        return
+    os.environ[_LOG_LEVEL] = "99"
+    try:
+        yield
+    finally:
+        os.environ.pop(_LOG_LEVEL, None)

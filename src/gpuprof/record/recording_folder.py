@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof.errors import RecordingError
-from gpuprof.record.file_identity import identity_of
 
 RECORDING_FILE = "recording.json"
 LOCK_FILE = "recording.lock"
@@ -105,3 +104,15 @@ def exclusive(path: Path) -> Iterator[bool]:
             yield False
             return
         yield True
+
+
+def identity_of(file: int) -> tuple[int, int] | None:
+    """Return device and inode of an open file, None where the number is that of none.
+
+    A program may close any file, and get its number again for another one.
+    """
+    try:
+        status = os.fstat(file)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino

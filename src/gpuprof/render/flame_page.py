@@ -21,8 +21,8 @@ from gpuprof.analyze.compared_runs import (
 )
 from gpuprof.analyze.difference import Sample, Scaling, can_scale_by_calls, compare
 from gpuprof.analyze.metrics import WEIGHTS, chosen_weight, weights_of
-from gpuprof.analyze.node_labels import bounds, layer_types
 from gpuprof.analyze.roofline.build import build_roofline
+from gpuprof.analyze.tree_work import bounds, layer_types
 from gpuprof.errors import RunError
 from gpuprof.render.flame_views import (
     Colouring,
@@ -33,8 +33,8 @@ from gpuprof.render.flame_views import (
     weight_views,
 )
 from gpuprof.render.flamegraph import call_count, flamegraph_page
+from gpuprof.render.page import page_notes, page_subtitle, page_title
 from gpuprof.render.shown_tree import Shown, placed_tree
-from gpuprof.render.titles import page_notes, page_subtitle, page_title
 from gpuprof.run.folder import RunFolder
 
 if TYPE_CHECKING:

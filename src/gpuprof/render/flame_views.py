@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.analyze.difference import Change, Difference, Scaling
-from gpuprof.analyze.node_labels import NOT_CLASSIFIED
+from gpuprof.analyze.difference import Difference, Scaling, TimeChange
 from gpuprof.analyze.roofline.labels import Bound
+from gpuprof.analyze.tree_work import NOT_CLASSIFIED
 from gpuprof.render.page import readable
 from gpuprof.render.shown_tree import Shown
 
@@ -112,7 +112,7 @@ def difference_view(weight: WeightName, found: Difference, *, repeated: str | No
     return View(f"{weight}-{found.scaling}", facts, columns, own, np.maximum(total, own))
 
 
-def _change_columns(change: Change) -> dict[str, Array]:
+def _change_columns(change: TimeChange) -> dict[str, Array]:
     return {
         "old": change.old_ns.astype("<f4"),
         "new": change.new_ns.astype("<f4"),

@@ -8,8 +8,6 @@ security policy lets nothing run but the page's own script, which it names by it
 
 from __future__ import annotations
 
-import base64
-import gzip
 import html
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -26,6 +24,7 @@ from gpuprof.render.page import (
     filled,
     label_pairs,
     notes_list,
+    packed_columns,
     page_script,
     page_style,
     policy,
@@ -44,7 +43,6 @@ if TYPE_CHECKING:
 
     from gpuprof.analyze.call_tree import CallTree
 
-_PLAIN_BYTES = 1 << 18  # up to here the columns are not compressed
 _STATIC_ROWS = 50
 _KERNEL = KINDS.index("kernel")
 _PATH_LIMIT = 8  # names of a path that are shown; a stack may be 20,000 deep
@@ -154,15 +152,10 @@ def _embedded(
     facts: dict[str, Any],
     labels: Mapping[str, str],
 ) -> tuple[str, str]:
-    """Return what the page reads: a head as JSON, and the bytes of the columns as base64.
-
-    Browsers inflate only asynchronously. A page of usual size does without, and so is ready by its
-    load event.
-    """
+    """Return what the page reads of the tree, see `packed_columns`."""
     columns = _columns(tree, views, colourings)
     names = [tree.names[number] for number in np.unique(tree.name).tolist()]
-    raw = b"".join(column.tobytes() for column in columns.values())
-    gzipped = len(raw) > _PLAIN_BYTES
+    packed, gzipped = packed_columns(b"".join(column.tobytes() for column in columns.values()))
     head = {
         "count": len(tree),
         "columns": [[name, column.dtype.name] for name, column in columns.items()],
@@ -176,9 +169,7 @@ def _embedded(
         ],
         **facts,
     }
-    # Without the time of writing, so that equal runs give equal pages.
-    packed = gzip.compress(raw, compresslevel=6, mtime=0) if gzipped else raw
-    return safe_json(head), base64.b64encode(packed).decode("ascii")
+    return safe_json(head), packed
 
 
 def _kernel_labels(tree: CallTree, slices: Slices | str | None) -> dict[str, str]:

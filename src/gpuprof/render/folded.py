@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from typing import IO
 
-from gpuprof.analyze.load_tree import load_tree
+from gpuprof.analyze.call_tree import load_tree
 from gpuprof.run.folder import RunFolder
 
 # What separates names, lines, and the weight.

@@ -8,8 +8,7 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof import _native
-from gpuprof.render.slices import CATEGORIES, SliceSource, Track
-from gpuprof.render.track_names import UNITS, TrackNames, lane_name
+from gpuprof.render.slices import CATEGORIES, UNITS, SliceSource, Track, TrackNames, lane_name
 
 if TYPE_CHECKING:
     import numpy.typing as npt

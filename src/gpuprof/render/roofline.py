@@ -16,6 +16,7 @@ from gpuprof.render.page import (
     duration,
     escaped,
     filled,
+    html_table,
     notes_list,
     page_script,
     page_style,
@@ -138,7 +139,7 @@ def _unmatched(roofline: RooflineData) -> str:
     scroll = '<div class="scroll" role="group" aria-label="No label" tabindex="0">'
     rest = unmatched_rest(roofline, shown)
     below = f"<p>… {escaped(rest)}</p>" if rest else ""
-    return f'<section class="unmatched">{heading}{scroll}{_table(titles, lines)}</div>{below}</section>'
+    return f'<section class="unmatched">{heading}{scroll}{html_table(titles, lines)}</div>{below}</section>'
 
 
 def _static(rows: Sequence[RooflineRow]) -> str:
@@ -156,13 +157,4 @@ def _static(rows: Sequence[RooflineRow]) -> str:
         )
         for row in rows
     ]
-    return "<p>The picture needs JavaScript.</p>" + _table(titles, lines)
-
-
-def _table(titles: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    head = "".join(f'<th scope="col">{title}</th>' for title in titles)
-    body = "".join(
-        f'<tr><th scope="row">{cells[0]}</th>{"".join(f"<td>{cell}</td>" for cell in cells[1:])}</tr>'
-        for cells in lines
-    )
-    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+    return "<p>The picture needs JavaScript.</p>" + html_table(titles, lines)

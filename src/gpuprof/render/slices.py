@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof import _native
-from gpuprof.render.stack_slices import limit_memory, write_stack_slices
+from gpuprof.run.database import registered
 from gpuprof.run.folder import RunFolder
 
 if TYPE_CHECKING:
+    import duckdb
     import numpy.typing as npt
 
     Columns = dict[str, npt.NDArray[Any]]
@@ -195,9 +196,8 @@ class SliceSource:
                 rows["track"], rows["id"], rows["parent"], rows["start_ns"], rows["duration_ns"], nests
             )
             batch = {"place": rows["place"], "lane": lane, "level": level}
-            self._connection.register("fresh_lanes", batch)
-            self._connection.execute(f"INSERT INTO scratch.lanes_{table} SELECT * FROM fresh_lanes")  # noqa: S608
-            self._connection.unregister("fresh_lanes")
+            with registered(self._connection, "fresh_lanes", batch):
+                self._connection.execute(f"INSERT INTO scratch.lanes_{table} FROM fresh_lanes")
         self._connection.execute(
             # Rows of both stand in the same order.
             f"CREATE TABLE scratch.placed_{table} AS SELECT place, lane, level, {table}.* "  # noqa: S608
@@ -244,3 +244,166 @@ class SliceSource:
             "UNION ALL SELECT track, lane FROM scratch.placed_gpu) GROUP BY track"
         ).fetchall()
         return dict(found)
+
+
+# ---- names of tracks ------------------------------------------------------------------------
+
+UNITS = {
+    "utilization_percent": "%",
+    "memory_utilization_percent": "%",
+    "memory_used_bytes": "bytes",
+    "power_w": "W",
+    "energy_j": "J",
+    "sm_clock_hz": "Hz",
+    "memory_clock_hz": "Hz",
+    "temperature_c": "C",
+}
+
+
+class TrackNames:
+    """Names of processes, threads and devices, from a run's meta data."""
+
+    def __init__(self, meta: dict[str, Any]) -> None:
+        self._threads = {
+            (each.get("process_id"), each.get("thread_id")): str(each.get("name") or "")
+            for each in meta.get("threads", [])
+        }
+        self._processes = {each.get("process_id"): each.get("name") for each in meta.get("processes", [])}
+        self._devices = {each.get("index"): each.get("name") for each in meta.get("devices", [])}
+        command = meta.get("command") or []
+        self._program = Path(str(command[1] if len(command) > 1 else command[0])).name if command else ""
+        self._main = meta.get("process_id")
+
+    def process(self, process_id: int) -> str:
+        """Return the name of a process: the program's, where it is the one that was started."""
+        if process_id == self._main and self._program:
+            return self._program
+        return str(self._processes.get(process_id) or "process")
+
+    def thread(self, track: Track, *, with_id: bool = False) -> str:
+        """Return the name of a thread, with its id where it has no other name or that is asked for."""
+        name = self._threads.get((track.process_id, track.thread_id)) or "thread"
+        if with_id or name == "thread":
+            name = f"{name} {track.thread_id}"
+        return f"{name}, Python" if track.is_stacks else name
+
+    def device(self, device: int | None) -> str:
+        """Return the name of a device."""
+        number = "?" if device is None else str(device)
+        name = self._devices.get(device)
+        return f"GPU {number} ({name})" if name else f"GPU {number}"
+
+    def stream(self, track: Track) -> str:
+        """Return the name of a stream."""
+        return f"stream {'?' if track.stream is None else track.stream}"
+
+
+def lane_name(name: str, lane: int) -> str:
+    """Return the name of a lane beside the first: what crosses with what is there."""
+    return name if lane == 0 else f"{name} ({lane + 1})"
+
+
+# ---- stack samples as slices: a function lasts for as long as samples in a row show it ------
+
+Slice = tuple[int, int, int, int, str, int, int]  # process, thread, id, parent, name, begin and length in ns
+
+MEMORY_LIMIT = "512MB"
+_BATCH = 10_000
+_CREATE = """
+    CREATE TABLE scratch.stack_slices (process_id BIGINT, thread_id BIGINT, id BIGINT, parent BIGINT,
+                                       name VARCHAR, start_ns BIGINT, duration_ns BIGINT)
+"""
+_SAMPLES = """
+    SELECT process_id, thread_id, t_ns, duration_ns, frames FROM stacks ORDER BY process_id, thread_id, t_ns
+"""
+
+
+def write_stack_slices(connection: duckdb.DuckDBPyConnection) -> None:
+    """Fill `scratch.stack_slices`. Ids go on behind those of the spans; -1 is no parent."""
+    import numpy as np
+
+    connection.execute(_CREATE)
+    first = int(connection.execute("SELECT coalesce(max(span_id), 0) + 1 FROM spans").fetchall()[0][0])
+    slices = _Slices(first)
+    reader = connection.cursor()
+    reader.execute(_SAMPLES)
+    names = ("process_id", "thread_id", "id", "parent", "name", "start_ns", "duration_ns")
+    while True:
+        rows = reader.fetchmany(_BATCH)
+        for row in rows:
+            slices.add(*row)
+        if not rows:
+            slices.close(0)
+        if slices.ended:
+            columns = {
+                name: np.array(column, dtype=object if name == "name" else np.int64)
+                for name, column in zip(names, zip(*slices.ended, strict=True), strict=True)
+            }
+            with registered(connection, "fresh_slices", columns):
+                connection.execute("INSERT INTO scratch.stack_slices FROM fresh_slices")
+            slices.ended.clear()
+        if not rows:
+            break
+
+
+def limit_memory(connection: duckdb.DuckDBPyConnection, scratch: Path) -> None:
+    """Have what is sorted and does not fit be written to `scratch`."""
+    connection.execute(f"SET memory_limit = '{MEMORY_LIMIT}'")
+    connection.execute("SET temp_directory = $folder", {"folder": str(scratch)})
+    connection.execute("SET threads = 2")
+
+
+def count_stack_slices(run: RunFolder, scratch: Path, *, most: int) -> int:
+    """Return how many slices the samples of a run make; counts no further when there are more than `most`."""
+    if "stacks" not in run.tables:
+        return 0
+    slices = _Slices(0)
+    with run.connect() as reader:
+        limit_memory(reader, scratch)
+        reader.execute(_SAMPLES)
+        while slices.count <= most and (rows := reader.fetchmany(_BATCH)):
+            for row in rows:
+                slices.add(*row)
+            slices.ended.clear()
+    return slices.count
+
+
+class _Slices:
+    """Opens and closes functions, sample by sample, thread by thread."""
+
+    def __init__(self, first_id: int) -> None:
+        self.ended: list[Slice] = []
+        self._first_id = self._next_id = first_id
+        self._thread = (-1, -1)
+        self._until = 0
+        self._open: list[tuple[int, str, int]] = []  # id, name, begin
+
+    @property
+    def count(self) -> int:
+        """How many slices were opened."""
+        return self._next_id - self._first_id
+
+    def add(self, process_id: int, thread_id: int, t_ns: int, duration_ns: int, frames: list[str]) -> None:
+        begin = t_ns - duration_ns
+        if (process_id, thread_id) != self._thread or begin > self._until:
+            self.close(0)
+        self._thread = (process_id, thread_id)
+        shared = sum(1 for _ in self._shared(frames))
+        self.close(shared)
+        for name in frames[shared:]:
+            self._open.append((self._next_id, name, begin))
+            self._next_id += 1
+        self._until = t_ns
+
+    def _shared(self, frames: list[str]) -> Iterator[str]:
+        for (_, name, _), frame in zip(self._open, frames, strict=False):
+            if name != frame:
+                break
+            yield name
+
+    def close(self, depth: int) -> None:
+        """End what is open below `depth`, with the last sample that showed it."""
+        while len(self._open) > depth:
+            number, name, begin = self._open.pop()
+            parent = self._open[-1][0] if self._open else -1
+            self.ended.append((*self._thread, number, parent, name, begin, self._until - begin))

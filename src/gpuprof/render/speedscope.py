@@ -7,8 +7,7 @@ import json
 from typing import IO, TYPE_CHECKING, Any
 
 from gpuprof import _native
-from gpuprof.render.slices import SliceSource
-from gpuprof.render.track_names import TrackNames, lane_name
+from gpuprof.render.slices import SliceSource, TrackNames, lane_name
 
 if TYPE_CHECKING:
     import numpy.typing as npt

@@ -8,8 +8,6 @@ what the flame graph shows as one cell. Classes tie the two pictures together an
 
 from __future__ import annotations
 
-import base64
-import gzip
 import tempfile
 from collections import Counter
 from dataclasses import dataclass
@@ -19,11 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.errors import RunError
-from gpuprof.render.page import label_pairs, readable, safe_json
+from gpuprof.render.page import label_pairs, packed_columns, readable, safe_json
 from gpuprof.render.slice_classes import SliceClasses, classes_of
-from gpuprof.render.slices import CATEGORIES, SliceSource, Track
-from gpuprof.render.stack_slices import count_stack_slices
-from gpuprof.render.track_names import UNITS, TrackNames
+from gpuprof.render.slices import CATEGORIES, UNITS, SliceSource, Track, TrackNames, count_stack_slices
 from gpuprof.run.database import is_out_of_room
 from gpuprof.run.folder import RunFolder
 from gpuprof.run.format import KINDS
@@ -48,7 +44,6 @@ METRICS = (
     "memory_clock_hz",
     "temperature_c",
 )
-_PLAIN_BYTES = 1 << 18  # up to here the columns are not compressed
 _ROW = ("track", "lane", "level")
 # A category of a trace is a kind of call; copies and fills are both transfers.
 _KIND_NAMES = {"gpu_memcpy": "transfer", "gpu_memset": "transfer", "python_function": "python"}
@@ -251,7 +246,7 @@ def thinned(
 def embedded_timeline(
     slices: Slices | str, tree: CallTree, place_of_node: Ints, labels: Mapping[str, str]
 ) -> tuple[str, str]:
-    """Return what the page reads: a head as JSON, and the bytes of the columns as base64.
+    """Return what the page reads of the slices, see `packed_columns`.
 
     `tree` is the one that the page draws, `place_of_node` where each node of the run is in it (-1: nowhere).
     Slices that it does not show have a class all the same.
@@ -262,9 +257,8 @@ def embedded_timeline(
     known = node < len(place_of_node)
     places = np.append(place_of_node, -1)[np.where(known, node, -1)]
     classes = classes_of({**slices.columns, "node": places}, slices.names, tree)
-    packed_columns = _packed(slices, classes)
-    raw = b"".join(part for _, part in packed_columns)
-    gzipped = len(raw) > _PLAIN_BYTES
+    parts = _packed(slices, classes)
+    packed, gzipped = packed_columns(b"".join(part for _, part in parts))
     first = slices.columns["start_ns"]
     head = {
         "left_out": None,
@@ -273,7 +267,7 @@ def embedded_timeline(
         "base": int(first.min()) if len(first) else 0,
         "classes": len(classes.name),
         "nodes": len(tree),
-        "columns": {name: len(part) for name, part in packed_columns},
+        "columns": {name: len(part) for name, part in parts},
         "names": [readable(name) for name in classes.names],
         "labels": label_pairs(classes.names, labels),
         "tracks": _rows_of(slices),
@@ -288,9 +282,7 @@ def embedded_timeline(
         ],
         "gzip": gzipped,
     }
-    # Without the time of writing, so that equal runs give equal pages.
-    packed = gzip.compress(raw, compresslevel=6, mtime=0) if gzipped else raw
-    return safe_json(head), base64.b64encode(packed).decode("ascii")
+    return safe_json(head), packed
 
 
 def _packed(slices: Slices, classes: SliceClasses) -> list[tuple[str, bytes]]:

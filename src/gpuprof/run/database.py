@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import weakref
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     import duckdb
@@ -61,3 +63,13 @@ def is_out_of_room(error: duckdb.Error) -> bool:
 def reason_of(error: duckdb.Error) -> str:
     """Return in one line why DuckDB failed; of a full disk in the system's words alone."""
     return _NO_ROOM if is_out_of_room(error) else next(iter(str(error).splitlines()), "")
+
+
+@contextlib.contextmanager
+def registered(connection: duckdb.DuckDBPyConnection, name: str, columns: dict[str, Any]) -> Iterator[None]:
+    """Have `connection` know these columns as the view `name`."""
+    connection.register(name, columns)
+    try:
+        yield
+    finally:
+        connection.unregister(name)

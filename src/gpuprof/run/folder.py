@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprof.errors import RunError
 from gpuprof.record.recording_folder import RECORDING_FILE
-from gpuprof.record.temporary import TemporaryFolder
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import is_out_of_room, left_to_parent, reason_of
 from gpuprof.run.facts import current_format
 from gpuprof.run.format import META_FILE, TABLES, check_meta, read_json
 from gpuprof.run.parts import problem_of_parts
-from gpuprof.run.plain_path import PlainPath
+from gpuprof.run.temporary import PlainPath, TemporaryFolder
 from gpuprof.run.writer import close_run
 
 if TYPE_CHECKING:

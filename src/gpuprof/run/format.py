@@ -27,147 +27,56 @@ KINDS = (
 )
 
 # Columns of each table, in order, with their DuckDB types. `call_tree` is derived from `spans`.
+_COLUMNS = {
+    "spans": (
+        "span_id BIGINT, parent_id BIGINT, process_id BIGINT, thread_id BIGINT, kind VARCHAR, "
+        "name VARCHAR, start_ns BIGINT, duration_ns BIGINT, depth INTEGER, path_id INTEGER"
+    ),
+    "call_tree": (
+        "node_id INTEGER, parent_id INTEGER, process_id BIGINT, kind VARCHAR, name VARCHAR, calls BIGINT, "
+        "total_ns BIGINT, own_ns BIGINT, threads INTEGER, gpu_ns BIGINT, path_id INTEGER"
+    ),
+    "kernels": (
+        "kernel_id BIGINT, span_id BIGINT, process_id BIGINT, correlation_id UINTEGER, name VARCHAR, "
+        "device UINTEGER, context UINTEGER, stream UINTEGER, start_ns BIGINT, duration_ns BIGINT, "
+        "launch_ns BIGINT, grid_x UINTEGER, grid_y UINTEGER, grid_z UINTEGER, block_x UINTEGER, "
+        "block_y UINTEGER, block_z UINTEGER, registers UINTEGER, static_shared_bytes UINTEGER, "
+        "dynamic_shared_bytes UINTEGER, graph_id UINTEGER, graph_node_id UBIGINT, launch_end_ns BIGINT"
+    ),
+    "transfers": (
+        "kind VARCHAR, bytes UBIGINT, src VARCHAR, dst VARCHAR, span_id BIGINT, process_id BIGINT, "
+        "correlation_id UINTEGER, device UINTEGER, context UINTEGER, stream UINTEGER, start_ns BIGINT, "
+        "duration_ns BIGINT, launch_ns BIGINT, graph_id UINTEGER, graph_node_id UBIGINT, "
+        "launch_end_ns BIGINT"
+    ),
+    "synchronizations": (
+        "type VARCHAR, span_id BIGINT, process_id BIGINT, correlation_id UINTEGER, context UINTEGER, "
+        "stream UINTEGER, start_ns BIGINT, duration_ns BIGINT, event_id UINTEGER, event_sync_id UBIGINT"
+    ),
+    "work": (
+        "root VARCHAR, layer VARCHAR, ordinal BIGINT, operator VARCHAR, overload VARCHAR, phase VARCHAR, "
+        "flops BIGINT, bytes BIGINT, exactness VARCHAR, dtype VARCHAR, input_shapes VARCHAR, "
+        "page_faults BIGINT, reuse_distance_bytes BIGINT[], reuse_bytes BIGINT[], "
+        "reuse_written BOOLEAN[], compiled VARCHAR"
+    ),
+    "counters": (
+        "process_id BIGINT, root VARCHAR, layer VARCHAR, ordinal BIGINT, operator VARCHAR, phase VARCHAR, "
+        "kernel VARCHAR, kernel_number BIGINT, metric VARCHAR, counter VARCHAR, value DOUBLE, "
+        "unit VARCHAR, passes INTEGER"
+    ),
+    "ceilings": (
+        "device VARCHAR, resource VARCHAR, dtype VARCHAR, value DOUBLE, unit VARCHAR, spread DOUBLE, "
+        "method VARCHAR"
+    ),
+    "stacks": (
+        "t_ns BIGINT, process_id BIGINT, thread_id BIGINT, duration_ns BIGINT, frames VARCHAR[], "
+        "cpu_ns BIGINT, queued_ns BIGINT, line BIGINT"
+    ),
+    "function_calls": "caller VARCHAR, function VARCHAR, calls BIGINT, total_ns BIGINT, own_ns BIGINT",
+    "samples": "t_ns BIGINT, device INTEGER, metric VARCHAR, value DOUBLE",
+}
 TABLES: dict[str, dict[str, str]] = {
-    "spans": {
-        "span_id": "BIGINT",
-        "parent_id": "BIGINT",
-        "process_id": "BIGINT",
-        "thread_id": "BIGINT",
-        "kind": "VARCHAR",
-        "name": "VARCHAR",
-        "start_ns": "BIGINT",
-        "duration_ns": "BIGINT",
-        "depth": "INTEGER",
-        "path_id": "INTEGER",
-    },
-    "call_tree": {
-        "node_id": "INTEGER",
-        "parent_id": "INTEGER",
-        "process_id": "BIGINT",
-        "kind": "VARCHAR",
-        "name": "VARCHAR",
-        "calls": "BIGINT",
-        "total_ns": "BIGINT",
-        "own_ns": "BIGINT",
-        "threads": "INTEGER",
-        "gpu_ns": "BIGINT",
-        "path_id": "INTEGER",
-    },
-    "kernels": {
-        "kernel_id": "BIGINT",
-        "span_id": "BIGINT",
-        "process_id": "BIGINT",
-        "correlation_id": "UINTEGER",
-        "name": "VARCHAR",
-        "device": "UINTEGER",
-        "context": "UINTEGER",
-        "stream": "UINTEGER",
-        "start_ns": "BIGINT",
-        "duration_ns": "BIGINT",
-        "launch_ns": "BIGINT",
-        "grid_x": "UINTEGER",
-        "grid_y": "UINTEGER",
-        "grid_z": "UINTEGER",
-        "block_x": "UINTEGER",
-        "block_y": "UINTEGER",
-        "block_z": "UINTEGER",
-        "registers": "UINTEGER",
-        "static_shared_bytes": "UINTEGER",
-        "dynamic_shared_bytes": "UINTEGER",
-        "graph_id": "UINTEGER",
-        "graph_node_id": "UBIGINT",
-        "launch_end_ns": "BIGINT",
-    },
-    "transfers": {
-        "kind": "VARCHAR",
-        "bytes": "UBIGINT",
-        "src": "VARCHAR",
-        "dst": "VARCHAR",
-        "span_id": "BIGINT",
-        "process_id": "BIGINT",
-        "correlation_id": "UINTEGER",
-        "device": "UINTEGER",
-        "context": "UINTEGER",
-        "stream": "UINTEGER",
-        "start_ns": "BIGINT",
-        "duration_ns": "BIGINT",
-        "launch_ns": "BIGINT",
-        "graph_id": "UINTEGER",
-        "graph_node_id": "UBIGINT",
-        "launch_end_ns": "BIGINT",
-    },
-    "synchronizations": {
-        "type": "VARCHAR",
-        "span_id": "BIGINT",
-        "process_id": "BIGINT",
-        "correlation_id": "UINTEGER",
-        "context": "UINTEGER",
-        "stream": "UINTEGER",
-        "start_ns": "BIGINT",
-        "duration_ns": "BIGINT",
-        "event_id": "UINTEGER",
-        "event_sync_id": "UBIGINT",
-    },
-    "work": {
-        "root": "VARCHAR",
-        "layer": "VARCHAR",
-        "ordinal": "BIGINT",
-        "operator": "VARCHAR",
-        "overload": "VARCHAR",
-        "phase": "VARCHAR",
-        "flops": "BIGINT",
-        "bytes": "BIGINT",
-        "exactness": "VARCHAR",
-        "dtype": "VARCHAR",
-        "input_shapes": "VARCHAR",
-        "page_faults": "BIGINT",
-        "reuse_distance_bytes": "BIGINT[]",
-        "reuse_bytes": "BIGINT[]",
-        "reuse_written": "BOOLEAN[]",
-        "compiled": "VARCHAR",
-    },
-    "counters": {
-        "process_id": "BIGINT",
-        "root": "VARCHAR",
-        "layer": "VARCHAR",
-        "ordinal": "BIGINT",
-        "operator": "VARCHAR",
-        "phase": "VARCHAR",
-        "kernel": "VARCHAR",
-        "kernel_number": "BIGINT",
-        "metric": "VARCHAR",
-        "counter": "VARCHAR",
-        "value": "DOUBLE",
-        "unit": "VARCHAR",
-        "passes": "INTEGER",
-    },
-    "ceilings": {
-        "device": "VARCHAR",
-        "resource": "VARCHAR",
-        "dtype": "VARCHAR",
-        "value": "DOUBLE",
-        "unit": "VARCHAR",
-        "spread": "DOUBLE",
-        "method": "VARCHAR",
-    },
-    "stacks": {
-        "t_ns": "BIGINT",
-        "process_id": "BIGINT",
-        "thread_id": "BIGINT",
-        "duration_ns": "BIGINT",
-        "frames": "VARCHAR[]",
-        "cpu_ns": "BIGINT",
-        "queued_ns": "BIGINT",
-        "line": "BIGINT",
-    },
-    "function_calls": {
-        "caller": "VARCHAR",
-        "function": "VARCHAR",
-        "calls": "BIGINT",
-        "total_ns": "BIGINT",
-        "own_ns": "BIGINT",
-    },
-    "samples": {"t_ns": "BIGINT", "device": "INTEGER", "metric": "VARCHAR", "value": "DOUBLE"},
+    table: dict(column.split(" ") for column in columns.split(", ")) for table, columns in _COLUMNS.items()
 }
 
 

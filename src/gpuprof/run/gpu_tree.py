@@ -13,8 +13,6 @@ from gpuprof.run.format import KINDS
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-LISTED_GRAPHS = 8
-
 
 def with_leaves(
     tree: dict[str, Any],

@@ -15,10 +15,10 @@ from typing import Literal
 
 from gpuprof.errors import RecordingError, RunError
 from gpuprof.record.collector import NVTX_VARIABLE
-from gpuprof.record.nsight_range import RANGE_NAME
+from gpuprof.record.ranges import RANGE_NAME
 from gpuprof.record.supervise import run_command
-from gpuprof.record.temporary import TemporaryFolder
 from gpuprof.run.imports.trace_file import import_trace
+from gpuprof.run.temporary import TemporaryFolder
 
 REPORT_NAME = "nsight.nsys-rep"
 OWN_DOMAIN = "gpuprof"

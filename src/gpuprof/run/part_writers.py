@@ -4,14 +4,15 @@
 from __future__ import annotations
 
 import _thread
-import contextlib
 import functools
 import queue
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
+
+from gpuprof.run.database import registered
 
 if TYPE_CHECKING:
     import duckdb
@@ -153,13 +154,3 @@ def copy_statement(query: str, path: Path) -> str:
     target = str(path).replace("'", "''")
     # A batch is as small at the first level as at the third, and takes 5 MB less to write.
     return f"COPY ({query}) TO '{target}' (FORMAT parquet, COMPRESSION zstd, COMPRESSION_LEVEL 1)"
-
-
-@contextlib.contextmanager
-def registered(connection: duckdb.DuckDBPyConnection, name: str, columns: dict[str, Any]) -> Iterator[None]:
-    """Have `connection` know these columns as the view `name`."""
-    connection.register(name, columns)
-    try:
-        yield
-    finally:
-        connection.unregister(name)

@@ -33,8 +33,8 @@ from gpuprof.run.imports.import_facts import ImportFacts, imported_meta
 from gpuprof.run.imports.trace_file import import_trace
 from gpuprof.run.machine import describe_machine
 from gpuprof.run.parts import write_meta
-from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.table_writer import TableWriter
+from gpuprof.run.temporary import PlainPath
 
 _PROCESS_ID = 0  # cProfile does not tell it
 

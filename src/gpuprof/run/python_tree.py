@@ -15,16 +15,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.run.format import KINDS
-from gpuprof.run.frame_guesses import FrameGuesses
-from gpuprof.run.span_columns import as_numbers, outer_places, places_by_thread
 from gpuprof.run.stack_placement import (
     MOST_KEPT,
     NOTHING,
     FrameGroups,
+    FrameGuesses,
     FrameKinds,
     Placement,
     SpanFrames,
     ThreadSpans,
+    as_numbers,
+    outer_places,
+    places_by_thread,
 )
 from gpuprof.run.stacks import Frames, Stacks
 

@@ -158,7 +158,7 @@ def read_stacks(segments: Path, origin_ns: int) -> Stacks:
 
     Files that are cut off or are no samples are damage, not errors.
     """
-    found = _Reader(origin_ns)
+    found = _StackReader(origin_ns)
     damage = []
     for path in sorted(segments.glob("*.stacks")):
         with path.open("rb") as file:
@@ -193,7 +193,7 @@ def _head(content: bytes) -> _Head | None:
     return told if is_possible else None
 
 
-class _Reader:
+class _StackReader:
     """Takes in one file after the other."""
 
     def __init__(self, origin_ns: int) -> None:
@@ -232,7 +232,7 @@ class _Reader:
 class _File:
     """The records of one file, whose numbers of frames, stacks and sites are its own."""
 
-    def __init__(self, run: _Reader, head: _Head) -> None:
+    def __init__(self, run: _StackReader, head: _Head) -> None:
         self._run = run
         self._head = head
         self._thread: ThreadStacks | None = None

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from gpuprof.record.device_sampler import METRICS
 from gpuprof.record.facts import Damage, DamageCode
+from gpuprof.run.database import registered
 from gpuprof.run.format import KINDS, TABLES
 from gpuprof.run.gpu_records import find_files
 from gpuprof.run.gpu_tables import GpuTables
 from gpuprof.run.gpu_tree import notes_on, with_leaves
-from gpuprof.run.part_writers import PartWriters, copy_statement, registered
+from gpuprof.run.part_writers import PartWriters, copy_statement
 from gpuprof.run.python_tree import SPAN_COLUMNS, with_python_frames
 from gpuprof.run.stacks import STACKS_QUERY, Stacks, batches
 from gpuprof.run.work_table import read_counters, read_work

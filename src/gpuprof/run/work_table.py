@@ -14,8 +14,8 @@ from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import reason_of
 from gpuprof.run.format import META_FILE, TABLES, read_json
 from gpuprof.run.parts import write_meta
-from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.processor import data_caches, usable_processors
+from gpuprof.run.temporary import PlainPath
 
 if TYPE_CHECKING:
     import duckdb
@@ -25,46 +25,46 @@ def read_work(
     connection: duckdb.DuckDBPyConnection, segments: Path
 ) -> tuple[duckdb.DuckDBPyRelation | None, dict[str, Any] | None, list[Damage]]:
     """Return the rows of counted work, what is known of them for `meta.json`, and what is damaged."""
-    import duckdb
-
-    if not (segments / WORK_FACTS).exists():
-        return None, None, []
-    plain = PlainPath(segments)
-    try:
-        facts = json.loads((segments / WORK_FACTS).read_text(encoding="utf-8"))
-        described = {key: facts[key] for key in ("roots", "threads", "page_faults", "given")}
-        described["gpu"] = facts.get("gpu")
-        rows = connection.read_json(
-            str(plain.path / WORK_ROWS), columns=TABLES["work"], format="newline_delimited"
-        )
-        rows.create("counted_work")  # what is damaged shows here
-    except (ValueError, KeyError, TypeError, OSError, duckdb.Error) as error:
-        first = next(iter(str(error).splitlines()), "")
-        return None, None, [Damage(DamageCode.WORK, values={"error": first})]
-    return connection.table("counted_work"), {**described, "caches": cache_sizes()}, []
+    keys = ("roots", "threads", "page_faults", "given", "gpu")
+    files = (segments / WORK_FACTS, segments / WORK_ROWS)
+    rows, facts, damage = _read(connection, "work", files, keys, DamageCode.WORK)
+    return rows, None if facts is None else {**facts, "caches": cache_sizes()}, damage
 
 
 def read_counters(
     connection: duckdb.DuckDBPyConnection, segments: Path, process_id: int
 ) -> tuple[duckdb.DuckDBPyRelation | None, dict[str, Any] | None, list[Damage]]:
     """Return the rows of hardware counters, what is known of them for `meta.json`, and what is damaged."""
+    keys = ("chip", "cupti_version", "cupti_path", "passes", "metrics")
+    files = (segments / COUNTER_FACTS, segments / COUNTER_ROWS)
+    rows, facts, damage = _read(connection, "counters", files, keys, DamageCode.COUNTERS)
+    of_process = f"* REPLACE ({int(process_id)}::BIGINT AS process_id)"
+    return None if rows is None else rows.project(of_process), facts, damage
+
+
+def _read(
+    connection: duckdb.DuckDBPyConnection,
+    table: str,
+    files: tuple[Path, Path],
+    keys: tuple[str, ...],
+    code: DamageCode,
+) -> tuple[duckdb.DuckDBPyRelation | None, dict[str, Any] | None, list[Damage]]:
     import duckdb
 
-    if not (segments / COUNTER_FACTS).exists():
+    if not files[0].exists():
         return None, None, []
-    plain = PlainPath(segments)
-    columns = {name: kind for name, kind in TABLES["counters"].items() if name != "process_id"}
+    plain = PlainPath(files[1].parent)
     try:
-        facts = json.loads((segments / COUNTER_FACTS).read_text(encoding="utf-8"))
-        described = {key: facts[key] for key in ("chip", "cupti_version", "cupti_path", "passes", "metrics")}
+        facts = {"gpu": None, **json.loads(files[0].read_text(encoding="utf-8"))}
+        known = {key: facts[key] for key in keys}
         rows = connection.read_json(
-            str(plain.path / COUNTER_ROWS), columns=columns, format="newline_delimited"
+            str(plain.path / files[1].name), columns=TABLES[table], format="newline_delimited"
         )
-        rows.project(f"{int(process_id)}::BIGINT AS process_id, *").create("hardware_counters")
+        rows.create(f"read_{table}")  # what is damaged shows here
     except (ValueError, KeyError, TypeError, OSError, duckdb.Error) as error:
         first = next(iter(str(error).splitlines()), "")
-        return None, None, [Damage(DamageCode.COUNTERS, values={"error": first})]
-    return connection.table("hardware_counters"), described, []
+        return None, None, [Damage(code, values={"error": first})]
+    return connection.table(f"read_{table}"), known, []
 
 
 def write_ceilings(run: Path, rows: Iterable[dict[str, Any]], facts: dict[str, Any]) -> None:

@@ -11,21 +11,26 @@ from typing import Any
 from gpuprof import _native
 from gpuprof.errors import RunError
 from gpuprof.record.recording_folder import LOCK_FILE, RECORDING_FILE, SEGMENTS, exclusive
-from gpuprof.run.child_facts import name_processes, read_child_facts, who_told_of_gpu, with_child_facts
+from gpuprof.run.child_facts import (
+    name_processes,
+    read_child_facts,
+    who_told_of_gpu,
+    with_child_facts,
+    with_forked,
+)
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import reason_of
 from gpuprof.run.facts import current_format, damage_of
-from gpuprof.run.forked_gpu import with_forked
 from gpuprof.run.format import META_FILE, TABLES, read_json
 from gpuprof.run.meta import meta_of
 from gpuprof.run.part_writers import PartWriters
 from gpuprof.run.parts import write_meta
-from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.python_tree import with_last_samples
 from gpuprof.run.quick_switching import quick_switching
 from gpuprof.run.samples import SampledDevices, read_samples
 from gpuprof.run.stacks import has_stacks, read_stacks
 from gpuprof.run.table_writer import SCRATCH, TableWriter
+from gpuprof.run.temporary import PlainPath
 
 # Rows of a batch, in columns of 57 bytes a row, and the threads that write such batches while the next is
 # decoded. This may be the measured program's memory, so batches are smaller than DuckDB would like: twice as

@@ -9,7 +9,7 @@ import pytest
 from roofline_rows import counted, far, machine
 
 from gpuprof.analyze.roofline.counted import HardwareCounters, Measured, with_measured
-from gpuprof.analyze.roofline.evidence import Call, evidence_of
+from gpuprof.analyze.roofline.evidence import CallFigures, evidence_of
 from gpuprof.analyze.roofline.labels import label
 from gpuprof.analyze.roofline.text import evidence_text
 from gpuprof.analyze.roofline.utilization import utilization_of
@@ -97,4 +97,4 @@ def with_tensor(row: Any, operations: float) -> Any:
 
 
 def told(use: Any) -> str:
-    return evidence_text(evidence_of(label(use.shares(1e6)), use, Call(1e6, 200_000_000, 0)))
+    return evidence_text(evidence_of(label(use.shares(1e6)), use, CallFigures(1e6, 200_000_000, 0)))

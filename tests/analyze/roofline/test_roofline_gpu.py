@@ -16,9 +16,8 @@ from simulated_gpu import DEVICE, L2_BYTES, Operator, SimulatedRun, ceilings_of,
 
 from gpuprof import api
 from gpuprof.analyze.ceilings.ceiling import Ceiling
-from gpuprof.analyze.roofline.advice import Fix
 from gpuprof.analyze.roofline.build import Roofline, build_roofline
-from gpuprof.analyze.roofline.evidence import NoLabel, RooflineNote, RooflineNoteCode
+from gpuprof.analyze.roofline.evidence import Fix, NoLabel, RooflineNote, RooflineNoteCode
 from gpuprof.analyze.roofline.labels import Bound, Resource
 from gpuprof.analyze.roofline.rows import RooflineRow
 from gpuprof.cli.main import execute

@@ -13,7 +13,7 @@ from roofline_rows import Spans, counted
 
 from gpuprof.analyze.roofline.counted import CountedRow
 from gpuprof.analyze.roofline.join import Join, align, join, names_to_look_for
-from gpuprof.record.work.reuse import reuse_distances
+from gpuprof.record.work.observe import reuse_distances
 from gpuprof.record.work.rows import Touched
 
 # ---- alignment -------------------------------------------------------------------------------

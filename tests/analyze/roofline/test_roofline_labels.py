@@ -11,8 +11,7 @@ import pytest
 from roofline_rows import counted, far, machine, near
 
 from gpuprof.analyze.ceilings.ceiling import Ceiling, Drift
-from gpuprof.analyze.roofline.advice import advice
-from gpuprof.analyze.roofline.evidence import Call, evidence_of
+from gpuprof.analyze.roofline.evidence import CallFigures, advice, evidence_of
 from gpuprof.analyze.roofline.labels import Bound, Doubts, Label, Resource, confidence, label
 from gpuprof.analyze.roofline.operators import ceiling_name
 from gpuprof.analyze.roofline.text import advice_text, evidence_text
@@ -231,7 +230,7 @@ def test_drift_is_that_of_what_the_roof_is_the_best_of() -> None:
 
 
 def line_of(found: Label, use: Utilization, time_ns: float, flops: int | None, faults: int | None) -> str:
-    return evidence_text(evidence_of(found, use, Call(time_ns, flops, faults)))
+    return evidence_text(evidence_of(found, use, CallFigures(time_ns, flops, faults)))
 
 
 def told(row: Any, time_ns: float, previous: Any = None) -> tuple[str, str | None]:

@@ -226,7 +226,7 @@ def test_shapes_alone_give_the_same_flops(case: Case) -> None:
 
 def test_every_formula_belongs_to_an_operator() -> None:
     from gpuprof.record.work import formulas  # noqa: F401
-    from gpuprof.record.work.registry import formula, known_operators
+    from gpuprof.record.work.call import formula, known_operators
 
     with pytest.raises(ValueError, match="aten::mm has two formulas"):
         formula("mm")(lambda call: None)

@@ -14,7 +14,7 @@ import pytest
 from import_oracle import differences, kineto_figures, run_figures
 
 import gpuprof
-from gpuprof.cli.import_trace import default_run
+from gpuprof.cli.exchange import default_run
 from gpuprof.cli.main import execute
 from gpuprof.errors import RecordingError, RunError
 from gpuprof.record.facts import Damage, Note

@@ -28,8 +28,7 @@ import gpuprof
 from gpuprof.cli.main import execute
 from gpuprof.errors import RunError
 from gpuprof.run.imports.import_facts import ImportFacts
-from gpuprof.run.imports.nsys_tables import NsysDatabase
-from gpuprof.run.imports.nsys_target import physical_devices, read_target
+from gpuprof.run.imports.nsys_tables import NsysDatabase, physical_devices, read_target
 
 Fill = Callable[[NsysFile], None]
 

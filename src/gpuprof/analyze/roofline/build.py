@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.analyze.ceilings.ceiling import ALL_CORES, GPU, Ceiling, Drift
-from gpuprof.analyze.roofline.advice import advice
 from gpuprof.analyze.roofline.counted import CountedRow, load_counted, load_measured, with_measured
-from gpuprof.analyze.roofline.evidence import NoLabel, RooflineNote, RooflineNoteCode
+from gpuprof.analyze.roofline.evidence import NoLabel, RooflineNote, RooflineNoteCode, advice
 from gpuprof.analyze.roofline.join import Join, join, names_to_look_for
 from gpuprof.analyze.roofline.labels import Bound, label
 from gpuprof.analyze.roofline.layers import layer_rows

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.record.work.rows import TENSOR_TYPES, Exactness, Phase
+from gpuprof.record.work.rows import TENSOR_TYPES, Exactness, Phase, Reuse
 
 if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder
@@ -53,15 +53,6 @@ class Measured:
             _mean([measured.dram_bytes for measured in found]),
             _mean([measured.tensor_operations for measured in found]),
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Reuse:
-    """Bytes, and the size of a cache that still holds them; None: no cache does."""
-
-    distance_bytes: int | None
-    bytes: int
-    written: bool
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -133,9 +134,7 @@ def executions_of(activity: DeviceActivity, owner: Ints) -> tuple[Executions, In
     """
     owned = np.flatnonzero(owner >= 0)
     order = owned[np.lexsort((owned, activity.replay[owned], activity.device[owned], owner[owned]))]
-    keys = (owner[order], activity.device[order], activity.replay[order])
-    is_first = np.ones(len(order), np.bool_)
-    is_first[1:] = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
+    is_first = changes((owner[order], activity.device[order], activity.replay[order]))
     starts = np.flatnonzero(is_first)
     execution_of = np.full(len(activity), -1, np.int64)
     execution_of[order] = np.cumsum(is_first) - 1
@@ -162,6 +161,13 @@ def single_executions(activity: DeviceActivity, which: Ints) -> Executions:
         gap_ns=activity.gap_ns[which],
         late_ns=activity.late_ns[which],
     )
+
+
+def changes(columns: Sequence[npt.NDArray[Any]]) -> Bools:
+    """Return where any of the columns differs from the element before; True for the first."""
+    changed = np.ones(len(columns[0]), np.bool_)
+    changed[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
+    return changed
 
 
 def sums_from(values: Ints, starts: Ints) -> Ints:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gpuprof.analyze.roofline.counted import COMPILED, CountedRow, mean_row, plain_name
-from gpuprof.analyze.roofline.device_activity import Executions
+from gpuprof.analyze.roofline.device_activity import Executions, changes
 from gpuprof.analyze.roofline.measured_spans import LAYER, MeasuredSpans, Wanted
 from gpuprof.analyze.roofline.similar_calls import similar_to_first
 
@@ -176,9 +176,7 @@ def _join_forward(joiner: _Joiner, counted: Sequence[CountedRow], timed: Measure
     order = np.lexsort((spans, places.layer[spans], places.root_call[spans]))
     spans = spans[order]
     call, layer = places.root_call[spans], places.layer[spans]
-    is_first = np.ones(len(spans), np.bool_)
-    is_first[1:] = (call[1:] != call[:-1]) | (layer[1:] != layer[:-1])
-    starts = np.flatnonzero(is_first)
+    starts = np.flatnonzero(changes((call, layer)))
     names = columns.names
     roots, layers = columns.name[call[starts]].tolist(), layer[starts].tolist()
     keys: list[Hashable] = [(names[root], names[at]) for root, at in zip(roots, layers, strict=True)]

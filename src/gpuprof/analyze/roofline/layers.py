@@ -4,20 +4,20 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from gpuprof.analyze.ceilings.ceiling import Ceiling
 from gpuprof.analyze.roofline.device_activity import HostDelay
-from gpuprof.analyze.roofline.evidence import Call, Evidence, NoLabel, evidence_of
+from gpuprof.analyze.roofline.evidence import CallFigures, Evidence, NoLabel, evidence_of
 from gpuprof.analyze.roofline.join import Join, Joined
 from gpuprof.analyze.roofline.labels import BOUND_FROM, Bound, Doubts, Label, confidence, label
 from gpuprof.analyze.roofline.measured_spans import MeasuredSpans
 from gpuprof.analyze.roofline.operators import (
     NO_LABEL,
-    Calls,
+    TimedCalls,
     calls_of,
     ceiling_spread,
     launch_bound,
@@ -25,9 +25,7 @@ from gpuprof.analyze.roofline.operators import (
 )
 from gpuprof.analyze.roofline.rows import RooflineRow
 from gpuprof.analyze.roofline.utilization import Machine, Machines, Traffic, Utilization, utilization_of
-from gpuprof.record.work.rows import Exactness
-
-_WORST_FIRST: tuple[Exactness, ...] = ("unknown", "estimated", "exact")
+from gpuprof.record.work.rows import known_sum, worst_of
 
 
 def layer_rows(
@@ -69,7 +67,7 @@ class _Times:
     time_ns: float
     total_ns: int
     whole_ns: int
-    ran: list[tuple[Joined, Calls | None]]
+    ran: list[tuple[Joined, TimedCalls | None]]
 
 
 def _times(
@@ -126,7 +124,7 @@ def _row(layer: _Layer, members: Sequence[Joined], times: _Times, is_lost: bool)
         utilization_of(each.row, machine, time_ns if calls is None else calls.time_ns)
         for each, calls in times.ran
     ]
-    flops = _sum(each.row.flops for each in ran)
+    flops = known_sum(each.row.flops for each in ran)
     use = _together(uses, ran, launches, machine)
     shares = use.shares(time_ns)
     delay = _delay(times)
@@ -136,15 +134,15 @@ def _row(layer: _Layer, members: Sequence[Joined], times: _Times, is_lost: bool)
         Evidence(reason=NoLabel.KERNELS_NOT_RECORDED, gpu=gpu) if is_lost else _why_unknown(found, times, gpu)
     )
     found = NO_LABEL if why is not None else found
-    exactness = _worst(ran)
+    exactness = worst_of(each.row.exactness for each in ran)
     doubts = Doubts(
         exactness=exactness,
         join=_timed_share(members, times),
         timing_spread=_spread(times),
         ceiling_spread=ceiling_spread(found, use, machine),
     )
-    faults = None if gpu else _sum(each.row.page_faults for each in ran)
-    call = Call(time_ns, flops, faults, delay, len(ran) if delay is None else None)
+    faults = None if gpu else known_sum(each.row.page_faults for each in ran)
+    call = CallFigures(time_ns, flops, faults, delay, len(ran) if delay is None else None)
     return RooflineRow(
         kind="layer",
         name=layer.name,
@@ -160,7 +158,7 @@ def _row(layer: _Layer, members: Sequence[Joined], times: _Times, is_lost: bool)
         time_share=times.total_ns / times.whole_ns if times.whole_ns else None,
         timing_spread=doubts.timing_spread,
         flops=flops,
-        bytes=_sum(each.row.bytes for each in ran),
+        bytes=known_sum(each.row.bytes for each in ran),
         exactness=exactness,
         **usage_fields(found, use, shares),
         confidence=confidence(found, doubts),
@@ -199,11 +197,6 @@ def _timed_share(members: Sequence[Joined], times: _Times) -> float:
     return timed / len(wanted) if wanted else 0.0
 
 
-def _worst(ran: Sequence[Joined]) -> Exactness:
-    present = {each.row.exactness for each in ran}
-    return next((exactness for exactness in _WORST_FIRST if exactness in present), "exact")
-
-
 def _together(
     uses: Sequence[Utilization], ran: Sequence[Joined], launches: float, machine: Machine
 ) -> Utilization:
@@ -216,7 +209,7 @@ def _together(
             moved[use.traffic.level.name] += int(use.traffic.bytes)
     name = slowest.most_common(1)[0][0] if slowest else None
     level = next((level for level in machine.levels if level.name == name), None)
-    memory_ns = _sum(use.memory_ns for use in uses)
+    memory_ns = known_sum(use.memory_ns for use in uses)
     traffic = (
         None
         if level is None
@@ -228,10 +221,10 @@ def _together(
         if use.peak is not None:
             peaks[use.peak] += int(use.compute_ns or 0) + 1
     return Utilization(
-        compute_ns=_sum(use.compute_ns for use in uses),
+        compute_ns=known_sum(use.compute_ns for use in uses),
         memory_ns=memory_ns,
         latency_ns=None if launch is None else launch.value * launches,
-        fault_ns=_sum(use.fault_ns for use in uses),
+        fault_ns=known_sum(use.fault_ns for use in uses),
         peak=peaks.most_common(1)[0][0] if peaks else None,
         traffic=traffic,
         uncertain_bytes=max((use.uncertain_bytes for use in uses), default=0.0),
@@ -251,12 +244,6 @@ def _operations(uses: Sequence[Utilization], ran: Sequence[Joined]) -> float | N
     if not any(use.operations for use in uses):
         return None
     return sum(use.operations or each.row.flops or 0 for use, each in zip(uses, ran, strict=True))
-
-
-def _sum(values: Iterable[float | int | None]) -> int | None:
-    every = list(values)
-    known = [value for value in every if value is not None]
-    return None if every and not known else int(sum(known))
 
 
 def _spread(times: _Times) -> float | None:

@@ -18,6 +18,7 @@ from gpuprof.analyze.roofline.counted import COMPILED, plain_name
 from gpuprof.analyze.roofline.device_activity import (
     DeviceActivity,
     Executions,
+    changes,
     executions_of,
     load_activity,
     no_activity,
@@ -93,7 +94,7 @@ class Wanted:
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class SpanPlaces:
     """Where each span is: indices of spans and names, -1 for none.
 
     `root_call` is the outermost layer around a span (or itself), `layer` the name of the nearest one.
@@ -140,7 +141,7 @@ class MeasuredSpans:
     """
 
     columns: SpanColumns
-    places: Places
+    places: SpanPlaces
     calls: Ints
     uncounted: Ints
     inner_ns: Ints
@@ -215,7 +216,7 @@ def _levels(parent: Codes) -> Iterator[Ints]:
         level = order[np.repeat(offsets[level + 1] - ends + counts, counts) + np.arange(ends[-1])]
 
 
-def _placed(columns: SpanColumns, wanted: Wanted) -> Places:
+def _placed(columns: SpanColumns, wanted: Wanted) -> SpanPlaces:
     """Hand the place of each span on to those inside of it. The last element is that of no span."""
     count = len(columns)
     root_call, layer, owner, outermost, inner_outermost = (np.full(count + 1, -1, np.int32) for _ in range(5))
@@ -239,7 +240,7 @@ def _placed(columns: SpanColumns, wanted: Wanted) -> Places:
         owner[level] = np.where(is_owner, level, owner[above])
         outermost[level] = around
         inner_outermost[level] = np.where(is_operator & (around < 0), level, around)
-    return Places(
+    return SpanPlaces(
         root_call[:-1],
         layer[:-1],
         owner[:-1],
@@ -277,7 +278,7 @@ class _WantedNames:
 # ---- sums by layer and call ------------------------------------------------------------------
 
 
-def _layer_own_ns(columns: SpanColumns, places: Places, of_layer: Ints) -> dict[LayerKey, Ints]:
+def _layer_own_ns(columns: SpanColumns, places: SpanPlaces, of_layer: Ints) -> dict[LayerKey, Ints]:
     """Return the time of layers without that of the layers inside of them, by call of the root."""
     duration_ns, above = columns.duration_ns[of_layer], columns.parent[of_layer]
     inside = taken_or_none(places.root_call, above) >= 0
@@ -290,7 +291,9 @@ def _layer_own_ns(columns: SpanColumns, places: Places, of_layer: Ints) -> dict[
     return dict(sums)
 
 
-def _layer_rest_ns(columns: SpanColumns, places: Places, gpu: GpuWork) -> dict[tuple[str, str, str], Ints]:
+def _layer_rest_ns(
+    columns: SpanColumns, places: SpanPlaces, gpu: GpuWork
+) -> dict[tuple[str, str, str], Ints]:
     """Return the GPU time in forward passes that no counted operator has, by call of the root."""
     activity, launcher, owner = gpu.activity, gpu.launcher, gpu.owner
     if not len(columns):
@@ -315,25 +318,18 @@ def _sums_by_call(
     root = columns.name[call]
     order = np.lexsort((call, layer, root))
     keys = [column[order] for column in (root, layer, call)]
-    starts = np.flatnonzero(_changes(keys))
+    starts = np.flatnonzero(changes(keys))
     sums = sums_from(values[order], starts)
     root, layer = keys[0][starts], keys[1][starts]
-    firsts = np.flatnonzero(_changes([root, layer]))
+    firsts = np.flatnonzero(changes([root, layer]))
     for part, at in zip(np.split(sums, firsts[1:]), firsts.tolist(), strict=False):
         yield (columns.names[root[at]], columns.names[layer[at]]), part
-
-
-def _changes(columns: list[Codes]) -> Bools:
-    """Return where any of the columns differs from the element before; True for the first."""
-    changed = np.ones(len(columns[0]), np.bool_)
-    changed[1:] = np.logical_or.reduce([column[1:] != column[:-1] for column in columns])
-    return changed
 
 
 # ---- GPUs ------------------------------------------------------------------------------------
 
 
-def _gpu_work(columns: SpanColumns, places: Places, activity: DeviceActivity) -> GpuWork:
+def _gpu_work(columns: SpanColumns, places: SpanPlaces, activity: DeviceActivity) -> GpuWork:
     """Give what ran on GPUs to the spans that own it."""
     launcher = _indices_of(columns.span_id, activity.span_id)
     owner = taken_or_none(places.owner, launcher)

@@ -16,8 +16,14 @@ import numpy as np
 from gpuprof.analyze.ceilings.ceiling import Ceiling
 from gpuprof.analyze.kernel_labels import kernel_labels
 from gpuprof.analyze.roofline.counted import CountedRow
-from gpuprof.analyze.roofline.device_activity import Executions, HostDelay, host_delay, single_executions
-from gpuprof.analyze.roofline.evidence import Call, Evidence, NoLabel, evidence_of
+from gpuprof.analyze.roofline.device_activity import (
+    Executions,
+    HostDelay,
+    changes,
+    host_delay,
+    single_executions,
+)
+from gpuprof.analyze.roofline.evidence import CallFigures, Evidence, NoLabel, evidence_of
 from gpuprof.analyze.roofline.join import Join, Joined
 from gpuprof.analyze.roofline.labels import Bound, Doubts, Label, Resource, confidence, label
 from gpuprof.analyze.roofline.measured_spans import MeasuredSpans, taken_or_none
@@ -35,7 +41,7 @@ _UNCERTAIN_PEAK = 1.0
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class TimedCalls:
     """The calls of an operator on one device: their times, and on a GPU what was run for them."""
 
     machine: Machine
@@ -92,12 +98,12 @@ class Calls:
         }
 
 
-def calls_of(joined: Joined, machines: Machines) -> Iterator[Calls]:
+def calls_of(joined: Joined, machines: Machines) -> Iterator[TimedCalls]:
     """Yield the timed calls of an operator for each device: the host's times count where no GPU was used."""
     for device, executions in joined.executions.items():
-        yield Calls(machines.of(device), executions.time_ns, executions)
+        yield TimedCalls(machines.of(device), executions.time_ns, executions)
     if len(joined.durations_ns) and not joined.executions:
-        yield Calls(machines.host, joined.durations_ns)
+        yield TimedCalls(machines.host, joined.durations_ns)
 
 
 def launch_bound(found: Label, delay: HostDelay | None) -> Label:
@@ -146,7 +152,7 @@ def operator_rows(
             yield _operator_row(each, calls, whole_ns, NoLabel.KERNELS_NOT_RECORDED if is_lost else None)
 
 
-def _operator_row(joined: Joined, calls: Calls, whole_ns: int, reason: NoLabel | None) -> RooflineRow:
+def _operator_row(joined: Joined, calls: TimedCalls, whole_ns: int, reason: NoLabel | None) -> RooflineRow:
     row, time_ns = joined.row, calls.time_ns
     reason = NoLabel.HOST_COPY if calls.crosses else reason
     use = utilization_of(row, calls.machine, time_ns, calls.launches)
@@ -158,7 +164,7 @@ def _operator_row(joined: Joined, calls: Calls, whole_ns: int, reason: NoLabel |
     if reason is not None:
         found, evidence = NO_LABEL, Evidence(reason=reason, gpu=gpu)
     else:
-        call = Call(time_ns, row.flops, None if gpu else row.page_faults, calls.delay)
+        call = CallFigures(time_ns, row.flops, None if gpu else row.page_faults, calls.delay)
         evidence = evidence_of(found, use, call, gpu)
     doubts = _doubts(joined, found, use, calls)
     excess = _excess(found, use, time_ns)
@@ -181,7 +187,7 @@ def _operator_row(joined: Joined, calls: Calls, whole_ns: int, reason: NoLabel |
     )
 
 
-def _doubts(joined: Joined | None, found: Label, use: Utilization, calls: Calls) -> Doubts:
+def _doubts(joined: Joined | None, found: Label, use: Utilization, calls: TimedCalls) -> Doubts:
     ceiling = ceiling_of(found, use, calls.machine)
     return Doubts(
         exactness="exact" if joined is None else joined.row.exactness,
@@ -288,9 +294,8 @@ def _groups(columns: Sequence[Ints]) -> list[Ints]:
     if not count:
         return []
     order = np.lexsort((np.arange(count), *columns))
-    keys = [column[order] for column in columns]
-    changed = np.logical_or.reduce([key[1:] != key[:-1] for key in keys])
-    groups = np.split(order, np.flatnonzero(changed) + 1)
+    starts = np.flatnonzero(changes([column[order] for column in columns]))
+    groups = np.split(order, starts[1:])
     return sorted(groups, key=lambda members: (columns[0][members[0]], members[0]))
 
 
@@ -298,7 +303,7 @@ def _kernel_row(kernel: _Kernel, shown: str, machines: Machines, timed: Measured
     activity = timed.gpu.activity
     device = activity.devices[activity.device[kernel.which[0]]]
     executions = single_executions(activity, kernel.which)
-    calls = Calls(machines.of(device), executions.time_ns, executions)
+    calls = TimedCalls(machines.of(device), executions.time_ns, executions)
     counted = kernel.joined.row if kernel.joined is not None and kernel.together == 1 else None
     use = utilization_of(counted or _nothing_counted(kernel), calls.machine, calls.time_ns)
     shares = use.shares(calls.time_ns)
@@ -339,7 +344,7 @@ def _nothing_counted(kernel: _Kernel) -> CountedRow:
 
 
 def _kernel_evidence(
-    kernel: _Kernel, counted: CountedRow | None, found: Label, use: Utilization, calls: Calls
+    kernel: _Kernel, counted: CountedRow | None, found: Label, use: Utilization, calls: TimedCalls
 ) -> Evidence:
     device, operator = calls.machine.device, kernel.operator
     if calls.crosses:
@@ -348,7 +353,7 @@ def _kernel_evidence(
         return Evidence(reason=NoLabel.WORK_UNKNOWN, gpu=device)
     if found.bound != Bound.UNKNOWN or counted is not None:
         flops = int(use.operations or 0) if counted is None else counted.flops
-        return evidence_of(found, use, Call(calls.time_ns, flops, None, calls.delay), device)
+        return evidence_of(found, use, CallFigures(calls.time_ns, flops, None, calls.delay), device)
     if operator is None:
         return Evidence(reason=NoLabel.OUTSIDE_OPERATORS, gpu=device)
     if kernel.joined is None:

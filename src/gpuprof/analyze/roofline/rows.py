@@ -7,8 +7,7 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
 
 from gpuprof.analyze.ceilings.ceiling import GPU, Ceiling
-from gpuprof.analyze.roofline.advice import Advice
-from gpuprof.analyze.roofline.evidence import Evidence, NoLabel, RooflineNote
+from gpuprof.analyze.roofline.evidence import Evidence, NoLabel, RooflineAdvice, RooflineNote
 from gpuprof.analyze.roofline.labels import Bound, Resource
 from gpuprof.analyze.roofline.text import advice_text, bound_text, evidence_text, note_text, reason_text
 from gpuprof.record.work.rows import Exactness
@@ -61,7 +60,7 @@ class RooflineRow:
     memory_bytes: float | None
     confidence: float
     evidence: Evidence
-    advice: Advice | None = None
+    advice: RooflineAdvice | None = None
     device: str = "cpu"
     launches: float | None = None
     kernel: str | None = None

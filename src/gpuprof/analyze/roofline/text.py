@@ -6,16 +6,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from gpuprof.analyze.ceilings.text import operation_unit
-from gpuprof.analyze.roofline.advice import Advice, Fix
 from gpuprof.analyze.roofline.evidence import (
     ComputeFigures,
     DispatchFigures,
     Evidence,
     FaultFigures,
     Figures,
+    Fix,
     LaunchFigures,
     MemoryFigures,
     NoLabel,
+    RooflineAdvice,
     RooflineNote,
     RooflineNoteCode,
 )
@@ -132,103 +133,73 @@ def _rate_of(reached: float, ceiling: float) -> str:
 # ---- advice ----------------------------------------------------------------------------------
 
 
-def advice_text(advice: Advice) -> str:
+def advice_text(advice: RooflineAdvice) -> str:
     """Return one sentence without its full stop: the figures, a colon, the fix."""
-    return _ADVICE[advice.fix](advice)
-
-
-def _preallocate(advice: Advice) -> str:
-    whole = format_duration(advice.time_ns)
-    if (advice.limit_ns or 0) >= (advice.time_ns or 0):
-        cost = f"whose page faults alone are worth all of its {whole}"
-    else:
-        cost = f"which takes {format_duration(advice.limit_ns)} of {whole}"
-    return (
-        f"each call writes {format_bytes(advice.bytes or 0)} of fresh memory, {cost}: preallocate the result "
-        "(out=, or in place), or reuse the buffer"
-    )
-
-
-def _fuse_or_batch_calls(advice: Advice) -> str:
-    empty = format_duration(advice.limit_ns)
+    time, limit = format_duration(advice.time_ns), format_duration(advice.limit_ns)
     is_longer = (advice.time_ns or 0) > (advice.limit_ns or 0)
-    near = f"near the {empty} of an empty call" if is_longer else f"no more than an empty one ({empty})"
-    return (
-        f"a call of {format_duration(advice.time_ns)} does {_moved(advice)}, {near}: fuse it with its "
-        "neighbors (torch.compile), or batch several calls into one"
-    )
-
-
-def _cuda_graph(advice: Advice) -> str:
-    return (
-        f"a call has the GPU do {_moved(advice)} in {format_duration(advice.time_ns)}, near the "
-        f"{format_duration(advice.limit_ns)} of empty kernels, and the GPU waits for the host before it: "
-        "capture the step in a CUDA graph (torch.compile(mode='reduce-overhead')), fuse small operators, or "
-        "use larger batches"
-    )
-
-
-def _batch_rows(advice: Advice) -> str:
-    return (
-        f"it does {advice.intensity:.2g} FLOP a byte, the machine's balance is {advice.ridge:.2g}: batch "
-        f"about {format_count(advice.rows or 1)} times as many rows, so that its weights are read once"
-    )
-
-
-def _fuse_with_previous(advice: Advice) -> str:
-    return (
-        f"it reads what {advice.previous} has just written, and moves {format_bytes(advice.bytes or 0)} "
-        f"through {advice.level}: fuse the two (torch.compile), or work on pieces that fit into the cache"
-    )
-
-
-def _halve_bytes(advice: Advice) -> str:
-    return (
-        f"it moves {format_bytes(advice.bytes or 0)} through {advice.level} for {advice.intensity:.2g} FLOP "
-        "a byte: bfloat16 would halve the bytes"
-    )
-
-
-def _as_the_library(advice: Advice) -> str:
-    is_product = advice.fix == Fix.LARGER_PRODUCT
-    what = "a larger product" if is_product else "a 3x3 convolution of 64 channels in channels_last"
+    faults = f"whose page faults alone are worth all of its {time}"
+    if is_longer:
+        faults = f"which takes {limit} of {time}"
     unit = operation_unit(advice.dtype)
-    rates = f"{_rate(advice.per_s, unit)} where {what} reaches {_rate(advice.library_per_s, unit)}"
-    fix = "batch more rows into it" if is_product else "change its layout to channels_last"
-    return f"it reaches {rates} here: {fix}"
-
-
-def _allow_tf32(advice: Advice) -> str:
-    return (
-        f"it reaches {_rate(advice.per_s)} in fp32, and TF32 is {advice.speedup:.1f} times as fast on this "
-        "GPU: allow it where 10 bits of mantissa suffice (for products "
-        "torch.set_float32_matmul_precision('high'))"
+    return _ADVICE[advice.fix].format(
+        time=time,
+        limit=limit,
+        faults=faults,
+        near=f"near the {limit} of an empty call" if is_longer else f"no more than an empty one ({limit})",
+        size=format_bytes(advice.bytes or 0),
+        work=format_bytes(advice.bytes) if advice.bytes else "no work",
+        level=advice.level,
+        previous=advice.previous,
+        intensity=f"{advice.intensity or 0:.2g}",
+        ridge=f"{advice.ridge or 0:.2g}",
+        rows=format_count(advice.rows or 1),
+        rate=_rate(advice.per_s, unit),
+        library=_rate(advice.library_per_s, unit),
+        speedup=f"{advice.speedup or 0:.1f}",
     )
 
 
-def _faster_type(advice: Advice) -> str:
-    return (
-        f"it reaches {_rate(advice.per_s)} in fp32, and bfloat16 is {advice.speedup:.1f} times as fast on "
-        "this machine: change the dtype (torch.autocast)"
-    )
-
-
-_ADVICE: dict[Fix, Callable[[Advice], str]] = {
-    Fix.PREALLOCATE: _preallocate,
-    Fix.FUSE_OR_BATCH_CALLS: _fuse_or_batch_calls,
-    Fix.CUDA_GRAPH: _cuda_graph,
-    Fix.BATCH_ROWS: _batch_rows,
-    Fix.FUSE_WITH_PREVIOUS: _fuse_with_previous,
-    Fix.HALVE_BYTES: _halve_bytes,
-    Fix.LARGER_PRODUCT: _as_the_library,
-    Fix.CHANNELS_LAST: _as_the_library,
-    Fix.ALLOW_TF32: _allow_tf32,
-    Fix.FASTER_TYPE: _faster_type,
+_ADVICE = {
+    Fix.PREALLOCATE: (
+        "each call writes {size} of fresh memory, {faults}: preallocate the result (out=, or in place), "
+        "or reuse the buffer"
+    ),
+    Fix.FUSE_OR_BATCH_CALLS: (
+        "a call of {time} does {work}, {near}: fuse it with its neighbors (torch.compile), or batch "
+        "several calls into one"
+    ),
+    Fix.CUDA_GRAPH: (
+        "a call has the GPU do {work} in {time}, near the {limit} of empty kernels, and the GPU waits for "
+        "the host before it: capture the step in a CUDA graph (torch.compile(mode='reduce-overhead')), "
+        "fuse small operators, or use larger batches"
+    ),
+    Fix.BATCH_ROWS: (
+        "it does {intensity} FLOP a byte, the machine's balance is {ridge}: batch about {rows} times as "
+        "many rows, so that its weights are read once"
+    ),
+    Fix.FUSE_WITH_PREVIOUS: (
+        "it reads what {previous} has just written, and moves {size} through {level}: fuse the two "
+        "(torch.compile), or work on pieces that fit into the cache"
+    ),
+    Fix.HALVE_BYTES: (
+        "it moves {size} through {level} for {intensity} FLOP a byte: bfloat16 would halve the bytes"
+    ),
+    Fix.LARGER_PRODUCT: (
+        "it reaches {rate} where a larger product reaches {library} here: batch more rows into it"
+    ),
+    Fix.CHANNELS_LAST: (
+        "it reaches {rate} where a 3x3 convolution of 64 channels in channels_last reaches {library} "
+        "here: change its layout to channels_last"
+    ),
+    Fix.ALLOW_TF32: (
+        "it reaches {rate} in fp32, and TF32 is {speedup} times as fast on this GPU: allow it where 10 "
+        "bits of mantissa suffice (for products torch.set_float32_matmul_precision('high'))"
+    ),
+    Fix.FASTER_TYPE: (
+        "it reaches {rate} in fp32, and bfloat16 is {speedup} times as fast on this machine: change the "
+        "dtype (torch.autocast)"
+    ),
 }
-
-
-def _moved(advice: Advice) -> str:
-    return format_bytes(advice.bytes) if advice.bytes else "no work"
 
 
 def _rate(value: float | None, unit: str = "FLOP/s") -> str:

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.analyze.ceilings.ceiling import ALL_CORES, GPU, ONE_CORE, Ceiling, Drift, best_part
-from gpuprof.analyze.roofline.counted import CountedRow, Reuse
+from gpuprof.analyze.roofline.counted import CountedRow
 from gpuprof.analyze.roofline.labels import ABOVE_CEILING, Resource
 from gpuprof.errors import RunError
+from gpuprof.record.work.rows import Reuse
 
 if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder

@@ -6,8 +6,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from gpuprof.analyze.call_tree import load_tree
 from gpuprof.analyze.ceilings.of_run import add_ceilings
-from gpuprof.analyze.load_tree import load_tree
 from gpuprof.analyze.roofline.build import build_roofline
 from gpuprof.analyze.summary import summarize
 from gpuprof.bench.compare.document import LayerFigures

@@ -22,7 +22,7 @@ from gpuprof import _native
 from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, note
 from gpuprof.record.first_calls import COUNTER_FACTS, COUNTER_ROWS, WORK_ROWS, FirstCall, FirstCalls
 from gpuprof.record.kernels import cupti_folders, why_no_cuda
-from gpuprof.record.work.first_pass import Places, call_again
+from gpuprof.record.work.first_pass import LayerNames, call_again
 from gpuprof.record.work.observe import Observer
 from gpuprof.record.work.rows import TENSOR_TYPES, CountedPass, Observation
 
@@ -188,7 +188,7 @@ def _rows(
     for number, name, values in measured["kernels"]:
         kernels[number].append((name, values))
     incomplete = set(measured["incomplete"])
-    places = Places(call)
+    places = LayerNames(call)
     is_compiled = False
     for row, number in zip(counted.rows, observer.numbers, strict=True):
         layer, compiled = places.of(row.layer)

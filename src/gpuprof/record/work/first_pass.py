@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,14 +15,10 @@ import torch
 from gpuprof.errors import WorkError
 from gpuprof.record.call_arguments import CallArguments
 from gpuprof.record.facts import Note, NoteCode, error_line, note
-from gpuprof.record.first_calls import WORK_FACTS, WORK_ROWS, FirstCall, FirstCalls
-from gpuprof.record.gpu_facts import gpu_facts
+from gpuprof.record.first_calls import WORK_FACTS, WORK_ROWS, FirstCall, FirstCalls, gpu_facts
 from gpuprof.record.layers import is_compiled
-from gpuprof.record.work.fused import Region
-from gpuprof.record.work.observe import Observer
-from gpuprof.record.work.page_faults import page_fault_costs
-from gpuprof.record.work.reuse import reuse_distances
-from gpuprof.record.work.rows import CountedPass, OperatorWork
+from gpuprof.record.work.observe import Observer, page_fault_costs, reuse_distances
+from gpuprof.record.work.rows import CountedPass, Observation, OperatorWork
 from gpuprof.record.work.run import PassError, count_operators
 
 
@@ -130,7 +127,7 @@ def _changes(call: FirstCall) -> list[Note]:
 def _rows(call: FirstCall, counted: CountedPass) -> list[dict[str, Any]]:
     observed = counted.observed or []
     reuse = reuse_distances([each.touched for each in observed])
-    places = Places(call)
+    places = LayerNames(call)
     rows: list[dict[str, Any]] = []
     regions: dict[tuple[str, str], Region] = {}
     for row, observation, distances in zip(counted.rows, observed, reuse, strict=True):
@@ -161,7 +158,7 @@ def _rows(call: FirstCall, counted: CountedPass) -> list[dict[str, Any]]:
     return [*rows, *(region.row(call.root, *key) for key, region in regions.items())]
 
 
-class Places:
+class LayerNames:
     """What recordings call the layers of a call."""
 
     def __init__(self, call: FirstCall) -> None:
@@ -198,3 +195,66 @@ def _inside(layer: str, root: str, compiled: list[str]) -> str | None:
 
 def _shapes(row: OperatorWork) -> str:
     return ", ".join("x".join(map(str, shape)) or "1" for shape in row.input_shapes)
+
+
+# ---- compiled layers -------------------------------------------------------------------------
+
+FORWARD, BACKWARD = "(compiled)", "CompiledFunctionBackward"
+
+
+class Region:
+    """A compiled layer as one row: its operators are fused, so none of them can be timed by itself.
+
+    Adds up the FLOPs of the region, and finds the bytes that must come in from outside of it.
+
+    Bytes are those that are read before the region wrote them, each piece of memory once, and those that
+    its last operator writes: the least that any fusion can do with.
+    """
+
+    def __init__(self) -> None:
+        self._flops: list[int | None] = []
+        self._by_dtype: Counter[str | None] = Counter()
+        self._made: set[int] = set()
+        self._came_in: dict[int, int] = {}
+        self._without_address = 0
+        self._last_written = 0
+
+    def add(self, row: OperatorWork, observation: Observation) -> None:
+        """Add the next operator."""
+        self._flops.append(row.flops)
+        self._by_dtype[row.dtype] += row.flops or 0
+        written = [part for part in observation.touched if part.written]
+        for part in observation.touched:
+            if part.written:
+                continue
+            if part.key is None:
+                self._without_address += part.bytes
+            elif part.key not in self._made:
+                self._came_in[part.key] = max(part.bytes, self._came_in.get(part.key, 0))
+        self._made.update(part.key for part in written if part.key is not None)
+        if written:
+            self._last_written = sum(part.bytes for part in written)
+
+    def row(self, root: str, layer: str, phase: str) -> dict[str, Any]:
+        """Return the region as a row of the table `work`."""
+        known = [flops for flops in self._flops if flops is not None]
+        complete = len(known) == len(self._flops)
+        moved = sum(self._came_in.values()) + self._without_address + self._last_written
+        return {
+            "root": root,
+            "layer": layer,
+            "ordinal": 0,
+            "operator": BACKWARD if phase == "backward" else FORWARD,
+            "overload": "",
+            "phase": phase,
+            "flops": sum(known) if complete else None,
+            "bytes": moved or None,
+            "exactness": "estimated" if complete else "unknown",
+            "dtype": self._by_dtype.most_common(1)[0][0],
+            "input_shapes": "",
+            "page_faults": None,
+            "reuse_distance_bytes": [None],
+            "reuse_bytes": [moved],
+            "reuse_written": [False],
+            "compiled": layer,
+        }

@@ -16,11 +16,10 @@ from torch.utils._python_dispatch import (
 
 from gpuprof.record.facts import error_line
 from gpuprof.record.work import formulas  # noqa: F401 - registers the formulas
-from gpuprof.record.work.call import Count, OperatorCall, tensors_in
+from gpuprof.record.work.call import Count, OperatorCall, find_formula, tensors_in
 from gpuprof.record.work.layer_stack import LayerStack
 from gpuprof.record.work.observe import Observer
 from gpuprof.record.work.preserve import Preserved
-from gpuprof.record.work.registry import find_formula
 from gpuprof.record.work.rows import CountedPass, Exactness, OperatorWork, Phase, UnknownWork
 from gpuprof.record.work.sizes import elements, storage_key, traffic_bytes
 

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Literal
 
 Exactness = Literal["exact", "estimated", "unknown"]
+_WORST_FIRST: tuple[Exactness, ...] = ("unknown", "estimated", "exact")
 Phase = Literal["forward", "backward", "optimizer"]
 
 # PyTorch's types, and what a GPU's tensor cores multiply for them; float32 is theirs only as tf32.
@@ -58,6 +60,21 @@ class Touched:
 
 
 @dataclass(frozen=True, slots=True)
+class Reuse:
+    """Bytes that an operator reads or writes, with the cache that would hold them.
+
+    `written` is set where they are written and were not read before: a store then may read the line first.
+
+    `distance_bytes` is the size of all that was touched since, the bytes themselves included; None where
+    they were not touched before or too long ago.
+    """
+
+    distance_bytes: int | None
+    bytes: int
+    written: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Observation:
     """What one operator call did in the counting pass beside its arithmetic.
 
@@ -86,3 +103,16 @@ class CountedPass:
     rows: list[OperatorWork] = field(default_factory=list)
     unknown: list[UnknownWork] = field(default_factory=list)
     observed: list[Observation] | None = None
+
+
+def worst_of(values: Iterable[Exactness]) -> Exactness:
+    """Return the worst of them; without any, nothing is inexact."""
+    present = set(values)
+    return next((exactness for exactness in _WORST_FIRST if exactness in present), "exact")
+
+
+def known_sum(values: Iterable[float | None]) -> int | None:
+    """Return the sum of what is known, None where there are values and none is known."""
+    every = list(values)
+    known = [value for value in every if value is not None]
+    return None if every and not known else int(sum(known))

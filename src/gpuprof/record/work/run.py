@@ -14,13 +14,20 @@ from torch.optim import optimizer as optimizer_hooks
 from gpuprof.errors import WorkError
 from gpuprof.record.call_arguments import arguments
 from gpuprof.record.work.call import tensors_in
-from gpuprof.record.work.fake import fake_mode, fake_parts, fake_values
 from gpuprof.record.work.layer_stack import LayerStack
 from gpuprof.record.work.mode import CountingMode
 from gpuprof.record.work.observe import Observer
 from gpuprof.record.work.preserve import Preserved
 from gpuprof.record.work.rows import CountedPass
-from gpuprof.record.work.target import Target, resolve, uncompile_parts
+from gpuprof.record.work.target import (
+    Target,
+    fake_mode,
+    fake_parts,
+    fake_values,
+    resolve,
+    uncompile_parts,
+    with_tensors,
+)
 
 
 class PassError(Exception):
@@ -84,7 +91,7 @@ def _run(
     if shapes_only is not None:
         args, kwargs = fake_values(shapes_only, args), fake_values(shapes_only, kwargs)
     if backward:
-        args, kwargs = _cut(args), _cut(kwargs)
+        args, kwargs = with_tensors(_cut, args), with_tensors(_cut, kwargs)
     mode = CountingMode(counted, layers, None if fake else preserved, observer)
     with ExitStack() as stack:
         stack.enter_context(_uncompiled_functions())
@@ -162,15 +169,9 @@ def _leaves(results: list[torch.Tensor]) -> Iterator[torch.Tensor]:
                 nodes.append(following)
 
 
-def _cut(value: Any) -> Any:
-    """Return the arguments without what led to them, which a backward pass would run into."""
-    if isinstance(value, torch.Tensor):
-        return value.detach().requires_grad_() if value.requires_grad and not value.is_leaf else value
-    if isinstance(value, dict):
-        return {key: _cut(each) for key, each in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_cut(each) for each in value)
-    return value
+def _cut(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor without what led to it, which a backward pass would run into."""
+    return tensor.detach().requires_grad_() if tensor.requires_grad and not tensor.is_leaf else tensor
 
 
 def _uncompiled_functions() -> AbstractContextManager[Any]:
@@ -205,12 +206,12 @@ def _optimizer_steps(mode: CountingMode, preserved: Preserved) -> Iterator[None]
 
 def _reason(target: Target, error: BaseException, counted: CountedPass, *, fake: bool) -> str:
     message = next(iter(str(error).strip().splitlines()), "")
-    mend = "call it with the same inputs to see where"
+    hint = "call it with the same inputs to see where"
     if fake and type(error).__module__.startswith("torch._subclasses"):
-        mend = "it needs values, which fake=True does not have: leave fake out"
+        hint = "it needs values, which fake=True does not have: leave fake out"
     return (
         f"count_work: {target.name} failed after {_calls(len(counted.rows))}: "
-        f"{type(error).__name__}: {message or 'without a message'}; {mend}"
+        f"{type(error).__name__}: {message or 'without a message'}; {hint}"
     )
 
 

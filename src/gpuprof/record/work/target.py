@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user hands over, made ready to be called: the uncompiled model and its arguments."""
+"""What a user hands over, made ready to be called: the uncompiled model, with values or with shapes alone."""
 
 from __future__ import annotations
 
@@ -90,3 +90,41 @@ def uncompile_parts(root: torch.nn.Module) -> None:
         for name, child in list(module._modules.items()):
             if child is not None and _uncompiled(child) is not child:
                 module._modules[name] = _uncompiled(child)
+
+
+# ---- shapes alone -----------------------------------------------------------------------------
+
+
+def fake_mode() -> Any:
+    """Return a mode in which operators give shapes and no values."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    return FakeTensorMode(allow_non_fake_inputs=True)
+
+
+def fake_values(mode: Any, value: Any) -> Any:
+    """Return `value` with the tensors in it, inside lists, tuples and dictionaries, replaced."""
+    return with_tensors(mode.from_tensor, value)
+
+
+def with_tensors(change: Callable[[torch.Tensor], Any], value: Any) -> Any:
+    """Return `value` with what `change` makes of the tensors in it, inside lists, tuples and dictionaries."""
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if isinstance(value, dict):
+        return {key: with_tensors(change, each) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(with_tensors(change, each) for each in value)
+    return value
+
+
+def fake_parts(mode: Any, root: torch.nn.Module) -> None:
+    """Replace the tensors that are attributes of modules; the caller has kept the attributes."""
+    for module in root.modules():
+        for holder in (vars(module), module._parameters, module._buffers):
+            for name, value in list(holder.items()):
+                if isinstance(value, torch.Tensor):
+                    holder[name] = mode.from_tensor(value)
+        for value in vars(module).values():
+            if type(value) is list and any(isinstance(each, torch.Tensor) for each in value):
+                value[:] = fake_values(mode, value)

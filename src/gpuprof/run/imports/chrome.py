@@ -3,10 +3,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 import zlib
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -15,7 +16,14 @@ import numpy as np
 from gpuprof import _native
 from gpuprof.errors import RunError
 from gpuprof.run.gpu_records import COPY, FILL, KERNEL, SYNCHRONIZATION, UNKNOWN
-from gpuprof.run.imports.import_facts import ImportFacts, NotImported
+from gpuprof.run.imports.import_facts import (
+    ImportFacts,
+    NotImported,
+    cuda_version,
+    operator_kind,
+    positive,
+    python_function,
+)
 from gpuprof.run.imports.imported_run import (
     BATCH_ROWS,
     INTERFACE_CALL,
@@ -24,8 +32,6 @@ from gpuprof.run.imports.imported_run import (
     ImportedRun,
     kind_code,
 )
-from gpuprof.run.imports.kineto_facts import read_kineto_facts
-from gpuprof.run.imports.naming import operator_kind, python_function
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -277,3 +283,48 @@ def _has_device(columns: Columns) -> npt.NDArray[np.bool_]:
 
 def _memory(name: str) -> int:
     return _MEMORY.get(name, _OWN_MEMORY.get(name, UNKNOWN))
+
+
+# The keys of `devices` in the meta data by those of Kineto.
+_DEVICE_KEYS = {"memory_bytes": "totalGlobalMem", "multiprocessors": "numSms"}
+_VERSIONS = {"CUDA runtime": "cuda_runtime_version", "CUDA driver": "cuda_driver_version"}
+
+
+def read_kineto_facts(outer: Mapping[str, str], facts: ImportFacts) -> None:
+    """Add devices, rank and versions to the facts; `outer` are the values next to the events, as written."""
+    devices = _parsed(outer.get("deviceProperties"), list)
+    facts.devices = [
+        _device(each) for each in devices if isinstance(each, dict) and _number(each) is not None
+    ]
+    versions = {name: cuda_version(positive(outer.get(key))) for name, key in _VERSIONS.items()}
+    facts.versions = {name: version for name, version in versions.items() if version is not None}
+    rank = _parsed(outer.get("distributedInfo"), dict).get("rank")
+    if isinstance(rank, int) and not isinstance(rank, bool):
+        facts.main_rank = rank
+
+
+def _device(said: dict[str, Any]) -> dict[str, Any]:
+    major, minor = said.get("computeMajor"), said.get("computeMinor")
+    numbers = {key: positive(said.get(name)) for key, name in _DEVICE_KEYS.items()}
+    name = said.get("name")
+    return {
+        "index": _number(said),
+        "name": str(name) if name else None,
+        **numbers,
+        "compute_capability": f"{major}.{minor}"
+        if isinstance(major, int) and isinstance(minor, int)
+        else None,
+    }
+
+
+def _number(said: dict[str, Any]) -> int | None:
+    number = said.get("id")
+    return number if isinstance(number, int) and not isinstance(number, bool) else None
+
+
+def _parsed(text: str | None, kind: type) -> Any:
+    try:
+        value = json.loads(text or "")
+    except (ValueError, RecursionError):
+        return kind()
+    return value if isinstance(value, kind) else kind()

@@ -20,13 +20,13 @@ from gpuprof import _native
 from gpuprof.errors import RunError
 from gpuprof.record.recording_folder import SEGMENTS, create_folder
 from gpuprof.run.database import connect as connect_database
-from gpuprof.run.database import reason_of
+from gpuprof.run.database import reason_of, registered
 from gpuprof.run.format import KINDS
 from gpuprof.run.gpu_records import COPY, FILL, KERNEL, SYNCHRONIZATION, UNKNOWN, UNKNOWN_LONG
 from gpuprof.run.imports.import_facts import ImportFacts, NotImported, imported_meta, process_text
 from gpuprof.run.parts import write_meta
-from gpuprof.run.plain_path import PlainPath
 from gpuprof.run.table_writer import TableWriter
+from gpuprof.run.temporary import PlainPath
 
 if TYPE_CHECKING:
     import duckdb
@@ -124,12 +124,8 @@ class ImportedRun:
             else np.full(count, unknown[kind], dtype=kind)
             for name, kind in types.items()
         }
-        self._connection.register("fresh_rows", batch)
-        try:
-            names = ", ".join(types)
-            self._connection.execute(f"INSERT INTO scratch.{table} SELECT {names} FROM fresh_rows")  # noqa: S608
-        finally:
-            self._connection.unregister("fresh_rows")
+        with registered(self._connection, "fresh_rows", batch):
+            self._connection.execute(f"INSERT INTO scratch.{table} FROM fresh_rows")
 
     def finish(self, facts: ImportFacts) -> dict[str, Any]:
         """Write tables and meta data; returns the latter."""

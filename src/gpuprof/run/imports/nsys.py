@@ -13,7 +13,7 @@ import numpy as np
 
 from gpuprof.errors import RunError
 from gpuprof.run.gpu_records import COPY, FILL, KERNEL, SYNCHRONIZATION, UNKNOWN
-from gpuprof.run.imports.import_facts import ImportFacts, NotImported
+from gpuprof.run.imports.import_facts import ImportFacts, NotImported, named_kind, operator_kind
 from gpuprof.run.imports.imported_run import (
     FLOATING,
     INTERFACE_CALL,
@@ -22,9 +22,7 @@ from gpuprof.run.imports.imported_run import (
     ImportedRun,
     kind_code,
 )
-from gpuprof.run.imports.naming import named_kind, operator_kind
-from gpuprof.run.imports.nsys_tables import NsysDatabase, Wanted
-from gpuprof.run.imports.nsys_target import physical_devices, read_target
+from gpuprof.run.imports.nsys_tables import NsysDatabase, Wanted, physical_devices, read_target
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -110,14 +108,14 @@ def read_nsys(path: Path, run: ImportedRun) -> ImportFacts:
     try:
         database = NsysDatabase(path)
         try:
-            return _Reader(path, database, run).read()
+            return _NsysReader(path, database, run).read()
         finally:
             database.close()
     except sqlite3.Error as error:
         raise RunError(f"{path} is damaged ({error}): export it again with nsys") from None
 
 
-class _Reader:
+class _NsysReader:
     def __init__(self, path: Path, database: NsysDatabase, run: ImportedRun) -> None:
         known = {NVTX, RUNTIME, *_RECORD_TABLES}
         if not database.tables & known and "TARGET_INFO_SESSION_START_TIME" not in database.tables:

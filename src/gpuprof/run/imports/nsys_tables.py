@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The SQLite export of Nsight Systems, table by table, with whatever tables and columns a version has."""
+"""The SQLite export of Nsight Systems, table by table, with whatever tables and columns a version has.
+
+Of its target it names machine, GPUs, versions, command and ranks. Of the environment that the export also
+holds, nothing is read: it may hold secrets.
+"""
 
 from __future__ import annotations
 
+import re
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+
+from gpuprof.run.imports.import_facts import ImportFacts, cuda_version, positive
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -92,3 +99,107 @@ def _integers(values: tuple[Any, ...]) -> npt.NDArray[np.int64]:
     except (OverflowError, ValueError, TypeError):
         # SQLite holds what it was given, whatever the column is said to be.
         return np.array([value if isinstance(value, int) else -1 for value in values], dtype=np.int64)
+
+
+GPU = "TARGET_INFO_GPU"
+CUDA_DEVICE = "TARGET_INFO_CUDA_DEVICE"
+_ENVIRONMENT = "TARGET_INFO_SYSTEM_ENV"
+_CAPTURE = "META_DATA_CAPTURE"
+_EXPORT = "META_DATA_EXPORT"
+
+# The keys of `devices` in the meta data by the columns of the export.
+_GPU_COLUMNS = {
+    "name": "name",
+    "uuid": "uuid",
+    "memory_bytes": "totalMemory",
+    "memory_bandwidth_bytes_per_s": "memoryBandwidth",
+    "l2_cache_bytes": "l2CacheSize",
+    "multiprocessors": "smCount",
+    "max_sm_clock_hz": "clockRate",
+}
+_UNKNOWN_TEXTS = frozenset(("", "unknown"))
+# Before 2023 the driver's version was written without its points: 52510517 is 525.105.17.
+_PACKED_DRIVER = re.compile(r"(\d{3})(\d{2,3})(\d{2})")
+_COMMAND = re.compile(r"PROCESS_0:(?:COMMAND|ARGUMENT_(\d+))")
+
+
+def read_target(database: NsysDatabase, facts: ImportFacts) -> None:
+    """Add what the export says of its target to the facts; what it does not say stays unknown."""
+    said = _texts(database, _ENVIRONMENT)
+    driver = _known(said.get("NvDriverVersion"))
+    facts.machine = {
+        "system": _known(said.get("OsDescription")),
+        "architecture": _known(said.get("CpuArchitecture")),
+        "processor": _known(said.get("CpuDescription")),
+        "cores": positive(said.get("CpuCores")),
+        "memory_bytes": None,
+    }
+    versions = {
+        "Nsight Systems": _known(_texts(database, _EXPORT).get("EXPORT_PRODUCT_VERSION")),
+        "NVIDIA driver": None if driver is None else _PACKED_DRIVER.sub(r"\1.\2.\3", driver),
+        "CUDA driver": cuda_version(positive(said.get("CudaDriverVersion"))),
+    }
+    facts.versions = {name: version for name, version in versions.items() if version is not None}
+    facts.devices = [{**gpu, "driver_version": versions["NVIDIA driver"]} for gpu in _gpus(database)]
+    facts.command = _command(database)
+    _read_processes(database, facts)
+
+
+def physical_devices(database: NsysDatabase) -> dict[tuple[int, int], int]:
+    """Return the GPU's number by (process, CUDA ordinal): each process may see its own selection."""
+    if not {"gpuId", "cudaId", "pid"} <= database.columns(CUDA_DEVICE):
+        return {}
+    rows = database.values(f"SELECT pid, cudaId, gpuId FROM {CUDA_DEVICE}")  # noqa: S608 - a constant
+    return {(pid, ordinal): gpu for pid, ordinal, gpu in rows if _are_integers(pid, ordinal, gpu)}
+
+
+def _gpus(database: NsysDatabase) -> list[dict[str, Any]]:
+    there = database.columns(GPU)
+    if not {"id", "name"} <= there:
+        return []
+    wanted = ["id", *_GPU_COLUMNS.values(), "computeMajor", "computeMinor"]
+    columns = ", ".join(f'"{column}"' if column in there else "NULL" for column in wanted)
+    found = []
+    for number, *values, major, minor in database.values(f"SELECT {columns} FROM {GPU} ORDER BY id"):  # noqa: S608
+        if not isinstance(number, int):
+            continue
+        known = dict(zip(_GPU_COLUMNS, values, strict=True))
+        texts = {key: _known(known.pop(key)) for key in ("name", "uuid")}
+        capability = f"{major}.{minor}" if _are_integers(major, minor) else None
+        numbers = {key: positive(value) for key, value in known.items()}
+        found.append({"index": number, **texts, **numbers, "compute_capability": capability})
+    return found
+
+
+def _command(database: NsysDatabase) -> list[str] | None:
+    if not {"name", "value"} <= database.columns(_CAPTURE):
+        return None
+    words: dict[int, str] = {}
+    for name, value in database.values(f"SELECT name, value FROM {_CAPTURE}"):  # noqa: S608 - a constant
+        if found := _COMMAND.fullmatch(str(name)):
+            words[0 if found[1] is None else 1 + int(found[1])] = str(value)
+    return [words[number] for number in sorted(words)] or None
+
+
+def _read_processes(database: NsysDatabase, facts: ImportFacts) -> None:
+    if {"pid", "name"} <= database.columns("PROCESSES"):
+        for process, name in database.values("SELECT pid, name FROM PROCESSES"):
+            facts.process_names[process] = Path(str(name)).name or "process"
+    if {"globalPid", "rank"} <= database.columns("MPI_RANKS"):
+        for process, rank in database.values("SELECT globalPid, rank FROM MPI_RANKS"):
+            if _are_integers(process, rank):
+                facts.ranks[process >> 24 & 0xFFFFFF] = rank
+
+
+def _texts(database: NsysDatabase, table: str) -> dict[str, str]:
+    if not {"name", "value"} <= database.columns(table):
+        return {}
+    return {str(name): str(value) for name, value in database.values(f'SELECT name, value FROM "{table}"')}  # noqa: S608
+
+
+def _known(text: Any) -> str | None:
+    return None if text is None or str(text).strip() in _UNKNOWN_TEXTS else str(text).strip()
+
+
+def _are_integers(*values: Any) -> bool:
+    return all(isinstance(value, int) for value in values)

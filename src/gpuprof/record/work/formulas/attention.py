@@ -13,10 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-
-from gpuprof.record.work.call import Count, OperatorCall
-from gpuprof.record.work.registry import formula
+from gpuprof.record.work.call import Count, OperatorCall, formula
 from gpuprof.record.work.rows import Exactness
 from gpuprof.record.work.sizes import elements, sequence_lengths
 
@@ -30,95 +27,53 @@ def causal_pairs(queries: int, keys: int, *, bottom_right: bool = False) -> int:
     return sum(min(max(first + query, 0), keys) for query in range(queries))
 
 
-def _pairs(call: OperatorCall, heads: int, lengths: Sequence[tuple[int, int]]) -> tuple[int, Exactness]:
+def _attention(call: OperatorCall, heads: int, lengths: Sequence[tuple[int, int]]) -> Count:
+    """Count the pairs of sequences with (queries, keys) tokens, times the products of the pass."""
+    pairs = sum(queries * keys for queries, keys in lengths)
+    exactness: Exactness = "exact"
     mask_type = call.get("custom_mask_type")
-    if not (call.get("is_causal") or mask_type):
-        return heads * sum(queries * keys for queries, keys in lengths), "exact"
-    bottom_right = mask_type == 2
-    pairs = sum(causal_pairs(queries, keys, bottom_right=bottom_right) for queries, keys in lengths)
-    return heads * pairs, "estimated"
+    if call.get("is_causal") or mask_type:
+        bottom_right = mask_type == 2
+        pairs = sum(causal_pairs(queries, keys, bottom_right=bottom_right) for queries, keys in lengths)
+        exactness = "estimated"
+    depth, value_depth = int(call["query"].shape[-1]), int(call["value"].shape[-1])
+    products = 3 * depth + 2 * value_depth if "backward" in call.name else depth + value_depth
+    return Count(2 * heads * pairs * products, exactness)
 
 
-def _forward(pairs: int, query: torch.Tensor, value: torch.Tensor) -> int:
-    return 2 * pairs * (int(query.shape[-1]) + int(value.shape[-1]))
-
-
-def _backward(pairs: int, query: torch.Tensor, value: torch.Tensor) -> int:
-    return 2 * pairs * (3 * int(query.shape[-1]) + 2 * int(value.shape[-1]))
-
-
-_FUSED = (
-    "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention"
-    " _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention"
-    " _scaled_dot_product_fused_attention_overrideable _scaled_dot_product_attention_math_for_mps"
+@formula(
+    "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_flash_attention_for_cpu_backward"
+    " _scaled_dot_product_flash_attention _scaled_dot_product_flash_attention_backward"
+    " _scaled_dot_product_efficient_attention _scaled_dot_product_efficient_attention_backward"
+    " _scaled_dot_product_cudnn_attention _scaled_dot_product_cudnn_attention_backward"
+    " _scaled_dot_product_fused_attention_overrideable"
+    " _scaled_dot_product_fused_attention_overrideable_backward _scaled_dot_product_attention_math_for_mps"
 )
-_FUSED_BACKWARD = (
-    "_scaled_dot_product_flash_attention_for_cpu_backward _scaled_dot_product_flash_attention_backward"
-    " _scaled_dot_product_efficient_attention_backward _scaled_dot_product_cudnn_attention_backward"
-    " _scaled_dot_product_fused_attention_overrideable_backward"
-)
-
-
-def _batched_pairs(call: OperatorCall) -> tuple[int, Exactness] | None:
-    """Return the pairs of (batch, heads, tokens, depth) tensors; query heads may share their keys."""
+def _batched(call: OperatorCall) -> Count | None:
+    """The pairs of (batch, heads, tokens, depth) tensors; query heads may share their keys."""
     query, key = call["query"], call["key"]
     if query.is_nested or key.is_nested:
         return None
-    queries, keys = int(query.shape[-2]), int(key.shape[-2])
-    heads = int(query.shape[:-2].numel())
-    return _pairs(call, heads, [(queries, keys)])
+    return _attention(call, int(query.shape[:-2].numel()), [(int(query.shape[-2]), int(key.shape[-2]))])
 
 
-@formula(_FUSED)
-def _fused(call: OperatorCall) -> Count | None:
-    """2 * pairs * (depth + value_depth)."""
-    counted = _batched_pairs(call)
-    if counted is None:
-        return None
-    return Count(_forward(counted[0], call["query"], call["value"]), counted[1])
-
-
-@formula(_FUSED_BACKWARD)
-def _fused_backward(call: OperatorCall) -> Count | None:
-    """2 * pairs * (3 * depth + 2 * value_depth)."""
-    counted = _batched_pairs(call)
-    if counted is None:
-        return None
-    return Count(_backward(counted[0], call["query"], call["value"]), counted[1])
-
-
-def _packed_pairs(call: OperatorCall) -> tuple[int, Exactness] | None:
-    """Return the pairs of (batch, tokens, heads, depth) tensors, or of sequences packed one after another."""
+@formula(
+    "_flash_attention_forward _efficient_attention_forward _cudnn_attention_forward"
+    " _flash_attention_backward _efficient_attention_backward _cudnn_attention_backward"
+)
+def _packed(call: OperatorCall) -> Count | None:
+    """The pairs of (batch, tokens, heads, depth) tensors, or of sequences packed one after another."""
     query, key = call["query"], call["key"]
-    starts_q, starts_k = (call.get(f"cu_seqlens_{side}", call.get(f"cum_seq_{side}")) for side in "qk")
+    starts_q, starts_k = (call.first(f"cu_seqlens_{side}", f"cum_seq_{side}") for side in "qk")
     heads = int(query.shape[-2])
     if call.get("window_size") or (call.get("window_size_left") or -1) >= 0:
         return None
     if starts_q is None or starts_q.numel() == 0:
         batch, queries, keys = int(query.shape[0]), int(query.shape[1]), int(key.shape[1])
-        return _pairs(call, heads * batch, [(queries, keys)])
+        return _attention(call, heads * batch, [(queries, keys)])
     if starts_q.is_meta or starts_k is None or starts_k.is_meta:
         return None
-    lengths = zip(starts_q.diff().tolist(), starts_k.diff().tolist(), strict=True)
-    return _pairs(call, heads, list(lengths))
-
-
-@formula("_flash_attention_forward _efficient_attention_forward _cudnn_attention_forward")
-def _packed(call: OperatorCall) -> Count | None:
-    """2 * pairs * (depth + value_depth), the pairs of each sequence."""
-    counted = _packed_pairs(call)
-    if counted is None:
-        return None
-    return Count(_forward(counted[0], call["query"], call["value"]), counted[1])
-
-
-@formula("_flash_attention_backward _efficient_attention_backward _cudnn_attention_backward")
-def _packed_backward(call: OperatorCall) -> Count | None:
-    """2 * pairs * (3 * depth + 2 * value_depth), the pairs of each sequence."""
-    counted = _packed_pairs(call)
-    if counted is None:
-        return None
-    return Count(_backward(counted[0], call["query"], call["value"]), counted[1])
+    return _attention(call, heads, list(zip(starts_q.diff().tolist(), starts_k.diff().tolist(), strict=True)))
 
 
 @formula("_transformer_encoder_layer_fwd")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Elementwise operators: FLOPs of one element, counted off the definition of each function.
+"""Elementwise operators and optimizer steps: FLOPs of one element, by the definition of each function.
 
 Basic operations (sum, product, quotient, square root, comparison, sign, rounding, bitwise) are one FLOP each:
 IEEE 754 defines each as one correctly rounded operation. A transcendental function (exp, log, tanh, erf, sin)
@@ -8,12 +8,12 @@ is taken as one FLOP, which makes the count an estimate: libraries spend many in
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from gpuprof.record.work.call import Count, OperatorCall, tensors_in
-from gpuprof.record.work.registry import formula
+from gpuprof.record.work.call import Count, OperatorCall, elements_in, formula, per_element
 from gpuprof.record.work.rows import Exactness
 from gpuprof.record.work.sizes import elements
 
@@ -21,13 +21,11 @@ from gpuprof.record.work.sizes import elements
 _EXACT: dict[int, str] = {
     1: (
         "add sub rsub mul div neg abs sign sgn signbit relu ceil floor round trunc maximum minimum fmax fmin"
-        " fix"
-        " clamp_min clamp_max eq ne lt le gt ge isnan isinf isposinf isneginf logical_and logical_or"
-        " logical_not"
-        " logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor bitwise_left_shift bitwise_right_shift"
-        " __lshift__ __rshift__ __ilshift__ __irshift__ sqrt reciprocal square deg2rad rad2deg heaviside"
-        " nextafter threshold threshold_backward hardshrink hardshrink_backward softshrink_backward copysign"
-        " conj_physical _conj_physical true_divide nan_to_num floor_divide"
+        " fix clamp_min clamp_max eq ne lt le gt ge isnan isinf isposinf isneginf logical_and logical_or"
+        " logical_not logical_xor bitwise_and bitwise_or bitwise_not bitwise_xor bitwise_left_shift"
+        " bitwise_right_shift __lshift__ __rshift__ __ilshift__ __irshift__ sqrt reciprocal square deg2rad"
+        " rad2deg heaviside nextafter threshold threshold_backward hardshrink hardshrink_backward"
+        " softshrink_backward copysign conj_physical _conj_physical true_divide nan_to_num floor_divide"
     ),
     2: (
         "rsqrt hardtanh hardtanh_backward leaky_relu leaky_relu_backward frac _prelu_kernel softshrink"
@@ -37,12 +35,11 @@ _EXACT: dict[int, str] = {
     4: "hardsigmoid hypot",
     5: "hardswish hardswish_backward",
 }
-# Estimated, since a transcendental function is among the steps, which the second table spells out.
+# Estimated, since a transcendental function is among the steps.
 _ESTIMATED: dict[int, str] = {
     1: (
         "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh atanh erf"
-        " erfc"
-        " erfinv lgamma digamma polygamma mvlgamma atan2 angle i0 igamma igammac frexp gcd lcm"
+        " erfc erfinv lgamma digamma polygamma mvlgamma atan2 angle i0 igamma igammac frexp gcd lcm"
     ),
     2: "xlogy special_xlog1py sinc rrelu_with_noise special_entr",  # a function and a product or quotient
     3: "logit elu",  # quotient, difference, log; exp, difference, product
@@ -58,36 +55,21 @@ _ESTIMATED: dict[int, str] = {
     9: "silu_backward glu_backward",
     12: "mish_backward",
 }
-
-
-def _per_element() -> dict[str, tuple[int, Exactness]]:
-    table: dict[str, tuple[int, Exactness]] = {}
-    for flops, names in _EXACT.items():
-        table.update((name, (flops, "exact")) for name in names.split())
-    for flops, names in _ESTIMATED.items():
-        table.update((name, (flops, "estimated")) for name in names.split())
-    return table
-
-
-PER_ELEMENT = _per_element()
-# Real operations in one operation on complex numbers; four, as an estimate, for the rest.
-_COMPLEX = {
-    "add": 2,
-    "sub": 2,
-    "rsub": 2,
-    "neg": 2,
-    "mul": 6,
-    "div": 11,
-    "conj_physical": 1,
-    "eq": 2,
-    "ne": 2,
+_EXACTNESS: tuple[tuple[dict[int, str], Exactness], ...] = ((_EXACT, "exact"), (_ESTIMATED, "estimated"))
+PER_ELEMENT: dict[str, tuple[int, Exactness]] = {
+    name: (flops, exactness)
+    for table, exactness in _EXACTNESS
+    for flops, names in table.items()
+    for name in names.split()
 }
+# Real operations in one operation on complex numbers; four, as an estimate, for the rest.
+_COMPLEX = dict.fromkeys(("add", "sub", "rsub", "neg", "eq", "ne"), 2)
+_COMPLEX |= {"conj_physical": 1, "mul": 6, "div": 11}
 
 
 def _scaled(call: OperatorCall, flops: int) -> int:
     """Add the product with `alpha` of a sum or difference, the rounding of a quotient."""
-    extra = call.get("alpha", 1) != 1
-    return flops + bool(extra) + (call.get("rounding_mode") is not None)
+    return flops + bool(call.get("alpha", 1) != 1) + (call.get("rounding_mode") is not None)
 
 
 @formula(" ".join(PER_ELEMENT))
@@ -116,7 +98,7 @@ def _maximum_or_reduction(call: OperatorCall) -> Count:
     return Count(max(elements(call["self"]) - elements(call.output), 0))
 
 
-def power_flops(exponent: Any) -> tuple[int, Exactness]:
+def _power_flops(exponent: Any) -> tuple[int, Exactness]:
     """Return the FLOPs of a power: products for small whole exponents, one function otherwise."""
     products = {0: 0, 1: 0, 2: 1, 3: 2, 4: 2, 0.5: 1, -1: 1, -0.5: 2, -2: 2}
     known = products.get(exponent) if isinstance(exponent, (int, float)) else None
@@ -126,7 +108,7 @@ def power_flops(exponent: Any) -> tuple[int, Exactness]:
 @formula("pow")
 def _power(call: OperatorCall) -> Count:
     """Products for small whole exponents, one FLOP as an estimate otherwise."""
-    flops, exactness = power_flops(call["exponent"])
+    flops, exactness = _power_flops(call["exponent"])
     return Count(flops * elements(call.output), exactness)
 
 
@@ -136,57 +118,25 @@ def _add_product(call: OperatorCall) -> Count:
     return Count((2 + (call["value"] != 1)) * elements(call.output))
 
 
-@formula("gelu")
+@formula("gelu gelu_backward")
 def _gelu(call: OperatorCall) -> Count:
-    """x/2 * (1 + erf(x/sqrt(2))): 5; x/2 * (1 + tanh(a*x*(1 + b*x*x))): 9 (Hendrycks, Gimpel, 2016)."""
-    return Count((9 if call["approximate"] == "tanh" else 5) * elements(call.output), "estimated")
+    """x/2 * (1 + erf(x/sqrt(2))): 5; x/2 * (1 + tanh(a*x*(1 + b*x*x))): 9 (Hendrycks, Gimpel, 2016).
+
+    Backward gradient * (cdf + x * pdf): 11; with tanh 20.
+    """
+    plain, with_tanh = (11, 20) if "backward" in call.name else (5, 9)
+    flops = with_tanh if call["approximate"] == "tanh" else plain
+    return Count(flops * elements(call.output), "estimated")
 
 
-@formula("gelu_backward")
-def _gelu_backward(call: OperatorCall) -> Count:
-    """Gradient * (cdf + x * pdf): 11; with tanh 20."""
-    return Count((20 if call["approximate"] == "tanh" else 11) * elements(call.output), "estimated")
+# A random number, a comparison, two products (mask and scale).
+per_element(4, "native_dropout _fused_dropout", exactness="estimated")
+per_element(1, "equal allclose isclose", "self", "estimated")  # one comparison; it may stop early
+per_element(2, "_amp_foreach_non_finite_check_and_unscale", "self")  # a product and a check for each gradient
+per_element(2, "_amp_update_scale", "self", "estimated")  # a handful of operations on one number
 
 
-@formula("where masked_fill complex")
-def _selection(_: OperatorCall) -> Count:
-    """No arithmetic: values are chosen and moved."""
-    return Count(0)
-
-
-@formula("native_dropout _fused_dropout")
-def _dropout(call: OperatorCall) -> Count:
-    """A random number, a comparison, two products (mask and scale)."""
-    return Count(4 * elements(call.output), "estimated")
-
-
-@formula("equal allclose isclose")
-def _comparison(call: OperatorCall) -> Count:
-    """One comparison an element; it may stop early."""
-    return Count(elements(call["self"]), "estimated")
-
-
-@formula("_amp_foreach_non_finite_check_and_unscale")
-def _unscale(call: OperatorCall) -> Count:
-    """A product and a check for each gradient."""
-    return Count(2 * sum(elements(tensor) for tensor in call["self"]))
-
-
-@formula("_amp_update_scale")
-def _update_scale(_: OperatorCall) -> Count:
-    """A handful of operations on one number."""
-    return Count(2, "estimated")
-
-
-def _foreach_base(call: OperatorCall) -> tuple[int, Exactness] | None:
-    name = call.base_name.removeprefix("_foreach_")
-    if name == "pow":
-        return power_flops(call.get("exponent"))
-    if name in ("addcmul", "addcdiv"):
-        return 2 + (call.get("value", call.get("scalars")) != 1), "exact"
-    flops = PER_ELEMENT.get(name)
-    return None if flops is None else (_scaled(call, flops[0]), flops[1])
-
+# ---- lists of tensors ------------------------------------------------------------------------
 
 _FOREACH = [
     name
@@ -196,19 +146,23 @@ _FOREACH = [
 
 
 @formula(" ".join(f"_foreach_{name}" for name in _FOREACH))
-def _foreach(call: OperatorCall) -> Count | None:
+def _foreach(call: OperatorCall) -> Count:
     """The elementwise operator's FLOPs for each element of each tensor of the list."""
-    base = _foreach_base(call)
-    if base is None:
-        return None
+    name = call.base_name.removeprefix("_foreach_")
+    exactness: Exactness = "exact"
+    if name == "pow":
+        flops, exactness = _power_flops(call.get("exponent"))
+    elif name in ("addcmul", "addcdiv"):
+        flops = 2 + (call.first("value", "scalars") != 1)
+    else:
+        flops, exactness = PER_ELEMENT[name]
+        flops = _scaled(call, flops)
     tensors = call["self"] if isinstance(call["self"], (list, tuple)) else call["exponent"]
-    return Count(base[0] * sum(elements(tensor) for tensor in tensors_in(tensors)), base[1])
+    return Count(flops * elements_in(tensors), exactness)
 
 
-@formula("_foreach_norm _foreach_powsum")
-def _foreach_norm(call: OperatorCall) -> Count:
-    """A square (or absolute value) and a sum an element, as in linalg_vector_norm."""
-    return Count(sum(2 * elements(tensor) for tensor in call["self"]), "estimated")
+# A square (or absolute value) and a sum an element, as in linalg_vector_norm.
+per_element(2, "_foreach_norm _foreach_powsum", "self", "estimated")
 
 
 @formula("_foreach_max")
@@ -217,7 +171,60 @@ def _foreach_max(call: OperatorCall) -> Count:
     return Count(sum(max(elements(tensor) - 1, 0) for tensor in call["self"]))
 
 
-@formula("_foreach_copy _foreach_zero _foreach_clone")
-def _foreach_move(_: OperatorCall) -> Count:
-    """No arithmetic."""
-    return Count(0)
+# ---- optimizers ------------------------------------------------------------------------------
+
+# Steps for one parameter, counted off the algorithm's definition.
+_OPTIMIZER_STEPS: dict[str, Callable[[OperatorCall], int]] = {
+    # First moment 3, second moment 4, denominator 3, update 3: 13 (Kingma, Ba, 2015, algorithm 1). Decay
+    # takes two more, decoupled from the gradient one (Loshchilov, Hutter, 2019), amsgrad one.
+    "_fused_adam": lambda call: 13 + 2 * bool(call["weight_decay"]) + bool(call["amsgrad"]),
+    "_fused_adamw": lambda call: 13 + bool(call["weight_decay"]) + bool(call["amsgrad"]),
+    # The update 2; momentum 3; Nesterov's 2; decay 2.
+    "_fused_sgd": lambda call: (
+        2 + 2 * bool(call["weight_decay"]) + bool(call["momentum"]) * (3 + 2 * bool(call["nesterov"]))
+    ),
+    # The sum of squares 2, the root and update 5; decay 2 (Duchi et al., 2011).
+    "_fused_adagrad": lambda call: 7 + 2 * bool(call["weight_decay"]),
+}
+
+
+@formula(" ".join(_OPTIMIZER_STEPS))
+def _optimizer_step(call: OperatorCall) -> Count:
+    """The table's steps for each parameter."""
+    gradients = {id(tensor) for tensor in call["grads"]}
+    # The schema lets a fused step write the gradients: it does so only to unscale them.
+    writes = [
+        tensor for tensor in call.written if id(tensor) not in gradients or call["grad_scale"] is not None
+    ]
+    flops = _OPTIMIZER_STEPS[call.base_name](call) * elements_in(call["self"])
+    return Count(flops, "estimated", writes=[*call.outputs, *writes] if call.written else None)
+
+
+# ---- quantized values ------------------------------------------------------------------------
+
+# Two values are scaled back, combined, scaled and rounded.
+per_element(9, "add add_relu mul mul_relu", exactness="estimated", namespace="quantized")
+per_element(9, "qadd qadd_relu qmul", exactness="estimated", namespace="onednn")
+# A value is scaled back, mapped, scaled and rounded.
+per_element(
+    7,
+    "batch_norm batch_norm1d batch_norm2d batch_norm3d batch_norm_relu batch_norm1d_relu batch_norm2d_relu"
+    " batch_norm3d_relu hardswish elu celu leaky_relu sigmoid relu6 threshold add_scalar add_scalar_relu"
+    " mul_scalar mul_scalar_relu",
+    exactness="estimated",
+    namespace="quantized",
+)
+# As for floats, and scaling on both sides.
+per_element(12, "layer_norm group_norm instance_norm softmax", exactness="estimated", namespace="quantized")
+per_element(5, "cat cat_relu", exactness="estimated", namespace="quantized")  # scaled back and again
+# A product, a rounding, a sum, two bounds.
+per_element(5, "quantize_per_tensor quantize_per_tensor_dynamic quantize_per_channel")
+per_element(2, "dequantize")  # a difference and a product
+# Quantized and back: seven FLOPs, and two bounds for the mask.
+per_element(
+    9,
+    "fake_quantize_per_tensor_affine_cachemask fake_quantize_per_channel_affine_cachemask"
+    " _fake_quantize_per_tensor_affine_cachemask_tensor_qparams _fake_quantize_learnable_per_tensor_affine"
+    " _fake_quantize_learnable_per_channel_affine _fused_moving_avg_obs_fq_helper",
+    exactness="estimated",
+)

@@ -1,6 +1,8 @@
 // Which rectangles a window of the tree shows. Only rows and columns in sight are visited, so the cost follows the
 // screen and not the run.
 
+import { firstIndex, itemAt } from "../kit/canvas.js";
+
 export const ROW_HEIGHT = 22; // CSS pixels
 const SMALLEST_CELL = 0.5; // CSS pixels; anything narrower joins its neighbours in one grey cell
 
@@ -67,26 +69,16 @@ function firstInSight(app, level) {
     place: { x, levels },
     view,
   } = app;
-  let before = levels.start[level];
-  let after = levels.start[level + 1];
-  while (before < after) {
-    const middle = (before + after) >> 1;
-    const node = levels.nodes[middle];
-    if (x[node] + tree.width[node] > view.low) after = middle;
-    else before = middle + 1;
-  }
-  return before;
+  return firstIndex(levels.start[level], levels.start[level + 1], (at) => {
+    const node = levels.nodes[at];
+    return x[node] + tree.width[node] > view.low;
+  });
 }
 
-// The cell under a point; one pixel of grace, since a grey cell may be thinner than the pointer.
+// The cell under a point; null for none.
 export function cellAt(rows, px, py) {
   const row = rows.find(({ y }) => py >= y && py < y + ROW_HEIGHT);
-  if (!row) return null;
-  return (
-    row.cells.find(({ left, right }) => px >= left && px < right) ??
-    row.cells.find(({ left, right }) => px >= left - 1 && px < right + 1) ??
-    null
-  );
+  return row ? itemAt(row.cells, px) : null;
 }
 
 export function isZoomed({ tree, view }) {

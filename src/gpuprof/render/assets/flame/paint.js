@@ -1,6 +1,6 @@
 // Painting cells on a 2D context. Coordinates are CSS pixels; the context is scaled to the screen.
 
-import { clearSurface, fitText, PADDING, SMALLEST_LABEL, snapped, textWidth } from "../kit/canvas.js";
+import { clearSurface, fitText, PADDING, paintBorder, paintText, SMALLEST_LABEL, snapped } from "../kit/canvas.js";
 import { formatCount, formatFraction } from "../kit/format.js";
 import { ROW_HEIGHT, zoomedDepth } from "./cells.js";
 import { HATCHED, nodeColour } from "./colours.js";
@@ -32,15 +32,14 @@ function paintCell(app, surface, row, cell) {
   context.fillStyle = cellColour(app, cell, width);
   context.fillRect(left, row.y, width, ROW_HEIGHT - 1);
   paintHatch(app, context, cell, left, row.y, width);
-  if (app.palette.forced && width > 3) {
-    context.strokeStyle = app.palette.line;
-    context.strokeRect(left + 0.5, row.y + 0.5, width - 1, ROW_HEIGHT - 2);
-  }
+  if (app.palette.forced && width > 3) paintBorder(context, app.palette.line, left, row.y, width, ROW_HEIGHT - 1);
   if (width >= SMALLEST_LABEL) {
     context.globalAlpha = opacity.label;
     // A faded fill lets the page through, so its label takes the colour of text on the page.
     context.fillStyle = cell.marked ? app.palette.matchInk : opacity === FULL ? app.palette.ink : app.palette.text;
-    paintLabel(app, context, cell, left + PADDING, row.y + ROW_HEIGHT / 2, width - 2 * PADDING);
+    const room = width - 2 * PADDING;
+    const text = cellText(app, context, cell, room);
+    if (text) paintText(context, text, cellFigures(app, cell), left + PADDING, row.y + ROW_HEIGHT / 2, room);
   }
 }
 
@@ -117,22 +116,6 @@ function formsOf(app, node) {
   let found = forms.get(key);
   if (!found) forms.set(key, (found = nameForms(shownName(tree, node), kindName(tree, node), labelOf(tree, node))));
   return found;
-}
-
-function paintLabel(app, context, cell, x, y, room) {
-  const text = cellText(app, context, cell, room);
-  if (!text) return;
-  context.fillText(text, x, y);
-  const used = textWidth(context, text) + 10;
-  if (room - used < 40) return;
-  const alpha = context.globalAlpha;
-  context.globalAlpha = alpha * 0.8;
-  for (const figures of cellFigures(app, cell)) {
-    if (textWidth(context, figures) > room - used) continue;
-    context.fillText(figures, x + used, y);
-    break;
-  }
-  context.globalAlpha = alpha;
 }
 
 function cellFigures(app, cell) {

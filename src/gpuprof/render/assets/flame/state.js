@@ -1,7 +1,7 @@
 // The state of the flame graph, in one object: everything that is seen follows from {tree, view, selected, found,
 // flame, order, colour}. Actions change it and announce what changed; a change asks for one redraw in the next frame.
 
-import { fittedContext } from "../kit/canvas.js";
+import { boxSurface } from "../kit/canvas.js";
 import { byId } from "../kit/page.js";
 import { newChanges } from "../kit/state.js";
 import { collectCells, ROW_HEIGHT } from "./cells.js";
@@ -55,9 +55,7 @@ function drawFlame(app) {
 
 // Fits the canvas to the visible part of the stage.
 export function screenSurface({ canvas, stage }) {
-  const ratio = devicePixelRatio || 1;
-  const surface = { width: stage.clientWidth, height: stage.clientHeight, top: stage.scrollTop, ratio };
-  return { ...surface, context: fittedContext(canvas, surface) };
+  return boxSurface(canvas, stage);
 }
 
 // For another theme. Before a print there is no next frame to wait for.

@@ -1,4 +1,4 @@
-// Drawing on a 2D context in CSS pixels: sharp edges, and text that fits its room.
+// Drawing on a 2D context in CSS pixels: sharp edges, text that fits its room, and what of it is in sight.
 
 export const FONT = "12px system-ui, -apple-system, 'Segoe UI', Roboto, 'Noto Sans', sans-serif";
 export const PADDING = 5;
@@ -17,6 +17,12 @@ export function fittedContext(canvas, { width, height, ratio }) {
     canvas.style.height = `${height}px`;
   }
   return canvas.getContext("2d");
+}
+
+// The part of a scrolled box that is in sight, and the context of the canvas that shows it.
+export function boxSurface(canvas, box, height = box.clientHeight) {
+  const surface = { width: box.clientWidth, height, top: box.scrollTop, ratio: devicePixelRatio || 1 };
+  return { ...surface, context: fittedContext(canvas, surface) };
 }
 
 // An empty canvas, with the texts of pictures.
@@ -56,6 +62,44 @@ export function fitText(context, forms, room) {
   let keep = Math.min(text.length - 1, Math.floor((sample.length * room) / textWidth(context, sample)));
   while (keep > 1 && textWidth(context, elided(text, keep)) > room) keep--;
   return keep > 1 ? elided(text, keep) : "";
+}
+
+// A text, and paler after it the first of `figures` that fits into what is left of the room.
+export function paintText(context, text, figures, x, y, room) {
+  context.fillText(text, x, y);
+  const used = textWidth(context, text) + 10;
+  if (room - used < 40) return;
+  const fitting = figures.find((each) => textWidth(context, each) <= room - used);
+  if (fitting === undefined) return;
+  const alpha = context.globalAlpha;
+  context.globalAlpha = alpha * 0.8;
+  context.fillText(fitting, x + used, y);
+  context.globalAlpha = alpha;
+}
+
+// Where the system forces colours, neighbours are separated by borders.
+export function paintBorder(context, colour, left, top, width, height) {
+  context.lineWidth = 1;
+  context.strokeStyle = colour;
+  context.strokeRect(left + 0.5, top + 0.5, width - 1, height - 1);
+}
+
+// The item at `px`, with one pixel of grace, since it may be thinner than the pointer; null for none.
+export function itemAt(items, px) {
+  const within = (grace) => items.findLast(({ left, right }) => px >= left - grace && px < right + grace);
+  return within(0) ?? within(1) ?? null;
+}
+
+// The first index from `from` to before `stop` at which `test` holds, as it does at all after it; else `stop`.
+export function firstIndex(from, stop, test) {
+  let low = from;
+  let high = stop;
+  while (low < high) {
+    const middle = (low + high) >> 1;
+    if (test(middle)) high = middle;
+    else low = middle + 1;
+  }
+  return low;
 }
 
 // The first and the last of `keep` characters; never half of a pair of surrogates.

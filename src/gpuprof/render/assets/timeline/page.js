@@ -2,12 +2,13 @@
 
 import { showDetails } from "../flame/details.js";
 import { sizeStage } from "../flame/state.js";
+import { boxSurface } from "../kit/canvas.js";
 import { counted } from "../kit/format.js";
 import { byId, exposed, listen, press } from "../kit/page.js";
 import { bindTimelineDetails, showRange, showSlice, sliceDepth, sliceKind } from "./details.js";
 import { bindTimeline } from "./input.js";
 import { cellOfSlice, refreshMarks } from "./marks.js";
-import { drawnSliceText, drawTimeline, lanesSurface } from "./paint.js";
+import { drawnSliceText, drawTimeline } from "./paint.js";
 import { blockHides, collectBlocks, linesInSight, parentSlice, rowOf, SLICE_HEIGHT, sliceName } from "./rows.js";
 import { createTimeline, isWholeTime, selectSlice, setRange, setTime } from "./state.js";
 import { rangeTotals } from "./totals.js";
@@ -123,7 +124,7 @@ function plainSlice(app, slice) {
 
 function visibleBlocks(app) {
   const { timeline, time, lanes } = app;
-  const surface = lanesSurface(app);
+  const surface = boxSurface(app.lanesCanvas, app.lanes);
   return linesInSight(timeline, lanes.scrollTop, lanes.clientHeight).flatMap((line) => {
     if (line.kind !== "row") return [];
     return collectBlocks(timeline, line.row, time, lanes.clientWidth).map((block) => ({

@@ -3,7 +3,17 @@
 import { nodeColour } from "../flame/colours.js";
 import { nameForms, quotedIfBlank, withoutPrefix } from "../flame/names.js";
 import { DIMMED } from "../flame/paint.js";
-import { clearSurface, fittedContext, fitText, PADDING, SMALLEST_LABEL, snapped, textWidth } from "../kit/canvas.js";
+import {
+  boxSurface,
+  clearSurface,
+  fitText,
+  PADDING,
+  paintBorder,
+  paintText,
+  SMALLEST_LABEL,
+  snapped,
+  textWidth,
+} from "../kit/canvas.js";
 import { formatDuration, formatInstant, threeDigits } from "../kit/format.js";
 import { refreshMarks } from "./marks.js";
 import {
@@ -27,7 +37,7 @@ export function drawTimeline(app) {
   cancelAnimationFrame(app.timePending);
   app.timePending = 0;
   refreshMarks(app);
-  const surface = lanesSurface(app);
+  const surface = boxSurface(app.lanesCanvas, app.lanes);
   if (!surface.width) return;
   const { context, height, top } = surface;
   clearSurface(surface);
@@ -36,17 +46,6 @@ export function drawTimeline(app) {
   paintRange(app, surface);
   paintSelected(app, surface);
   paintRuler(app);
-}
-
-export function lanesSurface(app) {
-  const { lanes, lanesCanvas } = app;
-  const surface = {
-    width: lanes.clientWidth,
-    height: lanes.clientHeight,
-    top: lanes.scrollTop,
-    ratio: devicePixelRatio || 1,
-  };
-  return { ...surface, context: fittedContext(lanesCanvas, surface) };
 }
 
 function paintLine(app, surface, line, y) {
@@ -147,16 +146,17 @@ function paintBlock(app, surface, block, style, y) {
   fillSlice(app, context, left, width, style, y);
   if (app.palette.forced && width > 3) {
     context.globalAlpha = 1;
-    context.strokeStyle = app.palette.line;
-    context.lineWidth = 1;
-    context.strokeRect(left + 0.5, y + 0.5, width - 1, SLICE_HEIGHT - 2);
+    paintBorder(context, app.palette.line, left, y, width, SLICE_HEIGHT - 1);
   }
   if (width < SMALLEST_LABEL) return;
   const faded = style.alpha < 0.5;
   context.globalAlpha = faded ? DIMMED.label : 1;
   context.fillStyle =
     style.isMarked && app.marks.isSearch ? app.palette.matchInk : faded ? app.palette.text : app.palette.ink;
-  paintSliceLabel(app, context, style.slice, left + PADDING, y + SLICE_HEIGHT / 2, width - 2 * PADDING);
+  const room = width - 2 * PADDING;
+  const text = fitText(context, sliceForms(app, style.slice), room);
+  const figures = [formatDuration(app.timeline.duration[style.slice])];
+  if (text) paintText(context, text, figures, left + PADDING, y + SLICE_HEIGHT / 2, room);
 }
 
 // What a block has room for of its slice's name.
@@ -164,17 +164,6 @@ export function drawnSliceText(app, surface, block) {
   const { width } = snapped(surface, block);
   if (blockHides(block) || width < SMALLEST_LABEL) return "";
   return fitText(surface.context, sliceForms(app, block.first), width - 2 * PADDING);
-}
-
-function paintSliceLabel(app, context, slice, x, y, room) {
-  const text = fitText(context, sliceForms(app, slice), room);
-  if (!text) return;
-  context.fillText(text, x, y);
-  const used = textWidth(context, text) + 10;
-  const time = formatDuration(app.timeline.duration[slice]);
-  if (room - used < 40 || textWidth(context, time) > room - used) return;
-  context.globalAlpha *= 0.8;
-  context.fillText(time, x + used, y);
 }
 
 function sliceForms(app, slice) {
@@ -231,10 +220,10 @@ function tickStep(window, widthPx) {
 
 function paintRuler(app) {
   const { time, palette, rulerCanvas, lanes } = app;
-  const surface = { width: lanes.clientWidth, height: RULER_HEIGHT, ratio: devicePixelRatio || 1 };
-  const context = fittedContext(rulerCanvas, surface);
-  clearSurface({ ...surface, context });
-  paintRange(app, { context, ...surface });
+  const surface = boxSurface(rulerCanvas, lanes, RULER_HEIGHT);
+  const { context } = surface;
+  clearSurface(surface);
+  paintRange(app, surface);
   const step = tickStep(time, surface.width);
   const scale = surface.width / (time.high - time.low);
   const largest = Math.max(Math.abs(time.low), Math.abs(time.high));

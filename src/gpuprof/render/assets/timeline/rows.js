@@ -2,6 +2,7 @@
 // shows.
 
 import { BACKWARD_PREFIX } from "../flame/names.js";
+import { firstIndex, itemAt } from "../kit/canvas.js";
 
 // ---- rows and slices ----
 
@@ -124,14 +125,7 @@ export function firstEndingAfter(timeline, row, time) {
 
 export function rowOf(timeline, slice) {
   const { rows } = timeline;
-  let low = 0;
-  let high = rows.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (rows[middle].stop <= slice) low = middle + 1;
-    else high = middle;
-  }
-  return rows[low];
+  return rows[firstIndex(0, rows.length, (at) => rows[at].stop > slice)];
 }
 
 export function sliceEnd(timeline, slice) {
@@ -189,16 +183,9 @@ function launchedSlices(timeline, slice) {
   const { launcher, onThreads } = timeline;
   timeline.byLauncher ??= Int32Array.from(launcher, (_, i) => i).sort((a, b) => launcher[a] - launcher[b] || a - b);
   const order = timeline.byLauncher;
-  let low = 0;
-  let high = order.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (launcher[order[middle]] < slice) low = middle + 1;
-    else high = middle;
-  }
-  const found = [];
-  while (low < order.length && launcher[order[low]] === slice) found.push(onThreads + order[low++]);
-  return found;
+  const first = firstIndex(0, order.length, (at) => launcher[order[at]] >= slice);
+  const stop = firstIndex(first, order.length, (at) => launcher[order[at]] > slice);
+  return Array.from(order.subarray(first, stop), (at) => onThreads + at);
 }
 
 export function sliceName(timeline, slice) {
@@ -241,27 +228,17 @@ export function blockHides(block) {
 // The lines of the picture between two heights.
 export function linesInSight(timeline, top, height) {
   const { lines } = timeline;
-  let low = 0;
-  let high = lines.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if (lines[middle].top + lines[middle].height <= top) low = middle + 1;
-    else high = middle;
-  }
-  const found = [];
-  for (; low < lines.length && lines[low].top < top + height; low++) found.push(lines[low]);
-  return found;
+  const first = firstIndex(0, lines.length, (at) => lines[at].top + lines[at].height > top);
+  return lines.slice(
+    first,
+    firstIndex(first, lines.length, (at) => lines[at].top >= top + height),
+  );
 }
 
-// The block at a point of the canvas, with one pixel of grace; null for none.
+// The block at a point of the canvas; null for none.
 export function blockAt(app, px, py) {
   const { timeline } = app;
   const line = linesInSight(timeline, py + app.lanes.scrollTop, 1)[0];
   if (!line || line.kind !== "row") return null;
-  const blocks = collectBlocks(timeline, line.row, app.time, app.lanes.clientWidth);
-  return (
-    blocks.findLast(({ left, right }) => px >= left && px < right) ??
-    blocks.findLast(({ left, right }) => px >= left - 1 && px < right + 1) ??
-    null
-  );
+  return itemAt(collectBlocks(timeline, line.row, app.time, app.lanes.clientWidth), px);
 }

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Paths that DuckDB takes literally.
+"""Folders that remove themselves, and paths that DuckDB takes literally.
 
 DuckDB reads more into a path than a path: `*` and `[` are patterns, `~` a home, `name=x` a partition, and
 it knows no bytes that are not UTF-8. A run may lie anywhere, so such a path is reached through a link.
@@ -7,10 +7,26 @@ it knows no bytes that are not UTF-8. A run may lie anywhere, so such a path is 
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import tempfile
+import weakref
 from pathlib import Path
 
-from gpuprof.record.temporary import TemporaryFolder
+
+class TemporaryFolder:
+    """A folder that is removed when nobody holds this object, by the process that made it only."""
+
+    def __init__(self, prefix: str = "gpuprof-") -> None:
+        self.path = Path(tempfile.mkdtemp(prefix=prefix))
+        weakref.finalize(self, _remove, os.getpid(), str(self.path))
+
+
+def _remove(process_id: int, path: str) -> None:
+    if os.getpid() == process_id:
+        shutil.rmtree(path, ignore_errors=True)
+
 
 _LITERAL = re.compile(r"[A-Za-z0-9_./ ,+@-]*")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof nsys`: capture a program with Nsight Systems and import the result."""
+"""Other tools: `gpuprof export` writes a run for one, `import` and `nsys` make a run of what one recorded."""
 
 from __future__ import annotations
 
@@ -10,6 +10,81 @@ from pathlib import Path
 from typing import Literal
 
 import click
+
+from gpuprof.cli.pages import check_output
+from gpuprof.run.facts import damage_in, notes_of
+from gpuprof.text.facts import damage_text, not_imported_text, note_text
+
+
+class _FormatOption(click.Option):
+    """Lists the formats in its help, and imports them only there."""
+
+    def get_help_record(self, context: click.Context) -> tuple[str, str] | None:
+        from gpuprof.render.export import FORMATS
+
+        self.help = f"Write to TRACE, in the format of its extension: {' '.join(FORMATS)}"
+        return super().get_help_record(context)
+
+
+@click.command("export", short_help="Write a run for Perfetto, speedscope and other tools.")
+@click.argument("run", metavar="R")
+@click.option(
+    "-o",
+    "--output",
+    metavar="TRACE",
+    required=True,
+    cls=_FormatOption,
+)
+def export(run: str, output: str) -> None:
+    """Write the run R for Perfetto, chrome://tracing, TensorBoard, speedscope, scripts or data frames."""
+    from gpuprof import api
+    from gpuprof.render.export import format_of
+
+    path = Path(output)
+    format_of(path)
+    check_output(path)
+    click.echo(api.open(run).export(path))
+
+
+_EXTENSIONS = (".gz", ".json", ".sqlite", ".db", ".trace", ".pt")
+
+
+@click.command("import", short_help="Convert another tool's trace to a run.")
+@click.argument("trace", metavar="TRACE")
+@click.option(
+    "-o",
+    "--output",
+    "out",
+    metavar="R",
+    help="Write the run to this new folder. Default: the name of the trace with .gpuprof.",
+)
+def import_trace(trace: str, out: str | None) -> None:
+    """Convert TRACE to a run: Kineto or Chrome JSON (also .gz), or the SQLite export of Nsight Systems."""
+    from gpuprof import api
+    from gpuprof.cli.header import outline
+    from gpuprof.text.sanitize import escape_text
+
+    run = api.import_trace(trace, Path(out) if out is not None else default_run(Path(trace)))
+    left_out = not_imported_text(run.meta.get("not_imported") or ())
+    lines = [damage_text(each.to_plain()) for each in damage_in(run.meta)]
+    lines += [f"not imported: {left_out}"] if left_out else []
+    for line in (*lines, *(note_text(each.to_plain()) for each in notes_of(run.meta))):
+        click.echo(f"gpuprof: {escape_text(line)}", err=True)
+    command = escape_text(f"gpuprof summary {shlex.quote(str(run.path))}")
+    click.echo(
+        f"gpuprof: wrote {escape_text(str(run.path))} ({outline(run.meta)}); view it with: {command}",
+        err=True,
+    )
+    click.echo(run.path)
+
+
+def default_run(trace: Path) -> Path:
+    """Return the run's path next to the trace: net.pt.trace.json.gz gives net.gpuprof."""
+    name = trace.name
+    while Path(name).suffix in _EXTENSIONS and Path(name).stem:
+        name = Path(name).stem
+    return trace.with_name(f"{name}.gpuprof")
+
 
 EXIT_UNAVAILABLE = 2
 
