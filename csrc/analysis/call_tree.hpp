@@ -7,7 +7,7 @@
 namespace gpuprof {
 
 // The index of each is its code in the columns and in Python's KINDS.
-// Kernels and transfers are added behind the decoder, from what the GPU recorded.
+// Kernels and transfers are added after the decoder, from GPU records.
 enum class SpanKind : std::uint8_t { process, span, layer, operation, nvtx, backward, compile };
 
 // Calls merged by their path of (kind, name). Nodes are numbered in the order of their first call.
@@ -38,12 +38,13 @@ class CallTree {
     void add_time(std::uint32_t number, std::int64_t total_ns, std::int64_t own_ns) noexcept;
     // Undoes an add_call.
     void take_back(std::uint32_t number, std::int64_t total_ns, std::int64_t own_ns);
-    // The node that stands to `to` as `node` stands to `from`; `node` itself where `from` is not above it.
+    // The node with the same path below `to` as `node` has below `from`; `node` itself if `from` is not above
+    // it.
     std::uint32_t moved(std::uint32_t node, std::uint32_t from, std::uint32_t to);
     const std::vector<Node>& nodes() const noexcept { return nodes_; }
 
     // Sums the durations of nodes that have no calls of their own (processes, the backward group) from
-    // their own time and their children.
+    // their self time and their children.
     void finish();
     // Indices of the nodes that were called, a parent before its children and each subtree together.
     std::vector<std::uint32_t> preorder() const;

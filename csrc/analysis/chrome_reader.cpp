@@ -12,7 +12,7 @@ namespace {
 // Processes and threads that are named and not numbered get numbers from here on.
 constexpr std::int64_t first_made_id = 1'000'000'000;
 constexpr std::size_t longest_fact_bytes = 4096;
-// What Kineto says of the devices and of the rank; other lists and objects beside the events are not kept.
+// Kineto's facts about the devices and the rank; other lists and objects next to the events are ignored.
 constexpr std::size_t longest_nested_fact_bytes = std::size_t{1} << 20;
 
 bool is_wanted_nested_fact(std::string_view key) {

@@ -24,7 +24,7 @@ class ChromeReader {
         std::vector<std::int64_t> process_id, thread_id, start_ns, duration_ns;
         std::vector<std::uint32_t> category, name, correlation_id;
         std::vector<std::uint64_t> external_id;
-        // Of what ran on a device; `unknown` where it is not told.
+        // Of device work; `unknown` if the trace does not contain it.
         std::vector<std::uint32_t> device, context, stream, registers, shared_bytes, graph_id;
         std::vector<std::uint32_t> grid_x, grid_y, grid_z, block_x, block_y, block_z;
         std::vector<std::uint64_t> bytes, graph_node_id;
@@ -89,7 +89,7 @@ class ChromeReader {
     void fail(std::string problem);
 
     State state_ = State::before;
-    bool is_array_ = false;  // the events stand in the outermost list
+    bool is_array_ = false;  // the events are in the outermost list
     bool has_events_ = false;
     bool in_string_ = false, escaped_ = false;
     std::int64_t depth_ = 0;

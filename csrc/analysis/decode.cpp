@@ -26,7 +26,7 @@ class NameMerger {
         return place->second;
     }
 
-    // Run-wide id for each of a process's ids; index 0 stands for a name that was lost.
+    // Run-wide id for each of a process's ids; index 0 is a lost name.
     std::vector<std::uint32_t> adopt(const RecordedProcess& process) {
         std::vector<std::uint32_t> run_wide{add("(lost name)", 0)};
         for (const RecordedName& name : process.names)
@@ -91,8 +91,8 @@ bool began_before(const ProcessCursor& cursor, std::uint64_t ticks, std::uint64_
 
 // A thread's ticks never decrease. One that does, or one that leaps past its successor, is damaged: the
 // event keeps its place and takes the time of the one before it.
-std::uint64_t mended_ticks(const ProcessCursor& cursor, std::span<const Event> events, std::size_t at,
-                           std::uint64_t last) {
+std::uint64_t repaired_ticks(const ProcessCursor& cursor, std::span<const Event> events, std::size_t at,
+                             std::uint64_t last) {
     const std::uint64_t ticks = events[at].ticks;
     if (began_before(cursor, ticks, last)) return last;
     bool damaged = ticks < last || ticks > cursor.last_possible_ticks;
@@ -157,7 +157,7 @@ class AddedEvents {
                     nodes_.emplace_back(events_.size(), event.ticks);
                     continue;
                 }
-                last = mended_ticks(cursor_, piece.events, i, last);
+                last = repaired_ticks(cursor_, piece.events, i, last);
                 events_.push_back({last, event.name, event.kind});
             }
     }
@@ -230,7 +230,7 @@ class ThreadFeed {
     std::uint64_t last() const noexcept { return last_; }
 
   private:
-    // Nobody knows when what was open before a gap has ended: it ends where the gap begins.
+    // The end of a span that is open before a gap is unknown: it ends where the gap begins.
     void cut() {
         added_.feed_until(last_, builder_);
         builder_.finish(last_);
@@ -267,7 +267,7 @@ class ThreadFeed {
             ++cursor_.totals.damaged_events;
             return;
         }
-        last_ = mended_ticks(cursor_, events, at, last_);
+        last_ = repaired_ticks(cursor_, events, at, last_);
         added_.feed_until(last_, builder_);
         const auto kind = static_cast<EventKind>(event.kind);
         if (kind == EventKind::launch) return builder_.link(LinkColumns::Kind::launch, event.name, last_);
@@ -300,7 +300,7 @@ bool is_added(PieceGroup group) noexcept {
     return (group.front().thread_number & added_thread_bit) != 0;
 }
 
-// Whether `group` is the first of its thread id. Added groups stand last, so it is one of them only where
+// Whether `group` is the first of its thread id. Added groups are last, so it is one of them only where
 // the thread has no events of its own; where the system gave an id twice, the first thread has what was
 // added.
 bool is_first_of_thread(PieceGroup group, const std::vector<PieceGroup>& groups) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which layer call made an autograd node. Threads are decoded one after the other and the backward pass may
-// stand on any of them, so the calls of all threads are gathered before.
+// Which layer call made an autograd node. Threads are decoded one after another, and the backward pass may
+// be on any of them, so the calls of all threads are collected first.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ class ForwardCalls {
     };
 
     // Gathers the calls of a process whose backward pass was recorded; else leaves everything empty.
-    // `names` are the run-wide ids of the process's own, of which the first stands for a lost name.
+    // `names` are the run-wide ids of the process's ids; the first is that of a lost name.
     ForwardCalls(std::span<const ThreadPiece> pieces, const std::vector<std::uint32_t>& names);
 
     // The path of the innermost call that made the node, or no_path.

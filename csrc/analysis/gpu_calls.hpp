@@ -16,8 +16,8 @@ struct RecordedCall {
 };
 
 // The calls among a process's GPU records, by thread and then in time, one for each correlation id: a call of
-// the runtime and that of the driver inside it are the outer one. Empty where the file is none: whoever reads
-// its other records says so. Throws std::system_error.
+// the runtime and that of the driver inside it are the outer one. Empty if it is not a GPU file;
+// the reader of its other records reports that. Throws std::system_error.
 std::vector<RecordedCall> read_calls(const std::string& path);
 
 }  // namespace gpuprof

@@ -41,7 +41,7 @@ std::uint32_t hex4(std::string_view text, std::size_t at) {
     return std::from_chars(text.data() + at, end, code, 16).ptr == end ? code : replacement;
 }
 
-// `at` is behind "\u"; it moves behind what was read.
+// `at` is after "\u"; it moves to the end of the escape.
 std::uint32_t unicode_escape(std::string_view text, std::size_t& at) {
     const std::uint32_t high = hex4(text, at);
     at = std::min(at + 4, text.size());

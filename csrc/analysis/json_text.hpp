@@ -8,20 +8,19 @@
 
 namespace gpuprof {
 
-// Walks over the text of one JSON value that is whole. Text that is no JSON ends the walk and is told by
-// `ok`.
+// Reads the text of one complete JSON value. Invalid JSON ends the reading, and `ok` is false.
 class JsonCursor {
   public:
     explicit JsonCursor(std::string_view text) : text_(text) {}
 
     bool ok() const noexcept { return ok_; }
-    // Enters the object or array that stands here.
+    // Enters the object or array at this position.
     bool enter(char bracket);
     // The next key of the object that was entered; false at its end.
     bool next_key(std::string& key);
     // The next element of the array that was entered; false at its end.
     bool next_element();
-    // The value that stands here, as it is written: a string with its quotes, an object with its brackets.
+    // The value at this position, as written: a string with its quotes, an object with its brackets.
     std::string_view value();
 
   private:
@@ -35,7 +34,7 @@ class JsonCursor {
     bool ok_ = true;
 };
 
-// The text of a string as it is written; anything else as it stands. Halves of surrogate pairs become U+FFFD.
+// The text of a string as it is written; anything else unchanged. Halves of surrogate pairs become U+FFFD.
 std::string json_string(std::string_view written);
 // Numbers may be written as strings. None where it is neither, or does not fit.
 std::optional<std::int64_t> json_integer(std::string_view written);

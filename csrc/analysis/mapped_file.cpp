@@ -12,7 +12,7 @@
 namespace gpuprof {
 
 MappedFile::MappedFile(const std::string& path) {
-    // Without waiting: the file may be a pipe that nobody writes to.
+    // Non-blocking: the file may be a pipe without a writer.
     const int file = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
     if (file < 0) throw std::system_error(errno, std::generic_category(), path);
     struct stat status{};

@@ -9,8 +9,8 @@
 
 namespace gpuprof {
 
-// Finds the parents of intervals that another tool recorded, which tells only when each began and ended, in
-// one sweep over each thread. Intervals come thread by thread, in the order of their begin, the longer first.
+// Finds the parents of intervals of another tool, which have only a begin and an end, in one sweep over each
+// thread. Intervals come thread by thread, in the order of their begin, the longer first.
 class Nester {
   public:
     // A call of CUDA's interface is a row, but what it launched belongs to the operator around it. A range

@@ -34,7 +34,7 @@ class PerfettoEncoder {
     // `origin_unix_ns` is what a clock on the wall showed at time 0.
     PerfettoEncoder(std::int64_t origin_unix_ns, std::vector<std::string> categories);
     void add_names(std::vector<std::string> names);
-    // Returns the track's number; lanes and counters stand below their parent.
+    // Returns the track's number; lanes and counters are below their parent.
     std::uint32_t add_track(const Track& track);
     // Slices of a track come in the order of their begin.
     void add_slice(std::uint32_t track, const Slice& slice);

@@ -23,7 +23,7 @@ void add_row(const BuilderSetting& set, const ProcessRanges::Range& range, std::
     rows.duration_ns.push_back(duration);
     rows.depth.push_back(range.depth);
     rows.node.push_back(range.node);
-    // The threads' own time is that of their stacks: counted here too, it would be counted twice.
+    // The self time of threads is that of their stacks; here it would count twice.
     rows.own_ns.push_back(0);
     ++set.totals.spans;
     set.tree.add_time(range.node, duration, 0);

@@ -198,7 +198,7 @@ void read_losses(const std::string& path, RecordedFolder& result) {
     if (processes > 0) result.damage.push_back({DamageKind::no_room, {}, processes});
 }
 
-// A segment that is gone takes its events along; the last one of a process nobody misses.
+// A missing segment means missing events, except for the last segment of a process.
 void miss_segments(const RecordedProcess& process, std::vector<Damage>& damage) {
     if (process.segments.empty()) return;
     const std::size_t expected = std::size_t{std::ranges::max(process.segments)} + 1;

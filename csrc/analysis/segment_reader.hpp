@@ -44,7 +44,7 @@ struct RecordedProcess {
     bool closed = false;
     std::uint64_t dropped_events = 0;
     std::uint64_t damaged_events = 0;
-    std::vector<RecordedName> names;  // the name with id i stands at i - 1
+    std::vector<RecordedName> names;  // the name with id i is at i - 1
     std::vector<ThreadPiece> pieces;  // by thread number, then in time
     std::vector<std::unique_ptr<MappedFile>> files;
     std::vector<std::uint32_t> segments;  // indices of those that were read

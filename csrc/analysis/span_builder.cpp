@@ -84,7 +84,7 @@ void SpanBuilder::enter_context(std::uint64_t context, std::uint32_t parent_cont
 }
 
 // A server makes a task for each request: those with nothing open that were not met since the last time
-// are forgotten. A task that lives on tells its parent again; only when it was started is lost, and with
+// are forgotten. A task that continues reports its parent again; only its start is lost, and with
 // it which of several spans of the parent was open then.
 void SpanBuilder::forget_idle_contexts() {
     for (auto entry = contexts_.begin(); entry != contexts_.end();) {
@@ -120,7 +120,7 @@ SpanKind SpanBuilder::resolve_kind(EventKind source, std::uint32_t name, const O
     const NameClass name_class = set_.classes[name];
     if (name_class == NameClass::backward || name_class == NameClass::accumulation) return SpanKind::backward;
     // PyTorch announces operators, autograd nodes and the user's own ranges alike. A range inside an
-    // operator is PyTorch's own; outside, only a qualified name such as aten::mm tells an operator.
+    // operator is PyTorch's own; outside, only a qualified name such as aten::mm is an operator.
     const bool inside_operator =
         parent != nullptr && (parent->kind == SpanKind::operation || parent->kind == SpanKind::backward);
     return name_class == NameClass::qualified || inside_operator ? SpanKind::operation : SpanKind::span;
@@ -161,7 +161,7 @@ void SpanBuilder::begin(EventKind source, std::uint32_t name, std::uint64_t tick
     current_->open.push_back(open);
 }
 
-// The node of the tree below which an evaluation stands: the group of the backward pass, and in it the
+// The parent node of an evaluation: the group of the backward pass, and in it the
 // layers of the forward call that made the evaluated node.
 std::uint32_t SpanBuilder::backward_node(std::uint32_t above, const Open* parent, std::uint32_t path) {
     const bool is_outermost = parent == nullptr || parent->kind != SpanKind::backward;
@@ -289,7 +289,7 @@ void SpanBuilder::close(Context& context, std::size_t position, std::uint64_t ti
 }
 
 // An operator that does nothing but call an overload of its own name, as aten::mul with a number calls
-// aten::mul with a tensor, is one call to whoever wrote it. torch.profiler counts the same way.
+// aten::mul with a tensor, is one call for the caller. torch.profiler counts the same way.
 bool SpanBuilder::only_forwards(const Open& open) const noexcept {
     const SpanColumns& rows = set_.rows;
     const bool is_in_batch = open.first_row >= rows_handed_out() && open.first_row < set_.totals.spans &&
@@ -319,7 +319,7 @@ void SpanBuilder::absorb_child(Open& open) {
     --set_.totals.spans;
     for (std::size_t i = first; i < rows.size(); ++i) {
         const std::uint32_t moved = set_.tree.moved(rows.node[i], child_node, open.node);
-        if (moved == rows.node[i]) continue;  // beside the child, or of another task
+        if (moved == rows.node[i]) continue;  // next to the child, or of another task
         --rows.depth[i];
         if (rows.parent_id[i] == child) rows.parent_id[i] = open.span_id;
         set_.tree.take_back(rows.node[i], rows.duration_ns[i], rows.own_ns[i]);
@@ -356,8 +356,8 @@ void SpanBuilder::emit_row(const Open& open, std::int64_t start, std::int64_t en
     rows.own_ns.push_back(own);
     ++set_.totals.spans;
     set_.tree.add_call(open.node, thread_key_, duration, own);
-    // Rows inside an operator that may only forward may still have to be moved; a bound keeps the batch
-    // finite all the same.
+    // Rows inside an operator that may only forward may still have to be moved; a bound limits the batch
+    // in any case.
     set_.row_added(may_forward_ > 0);
 }
 

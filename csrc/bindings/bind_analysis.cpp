@@ -179,7 +179,7 @@ py::dict decode(const std::string& folder, std::size_t batch_rows, const py::fun
     };
     try {
         return to_dict([&] {
-            // Others write while this decodes, and the program's own threads go on.
+            // Writers and the program's threads continue during the decoding.
             const py::gil_scoped_release released;
             return decode_run(read_folder(folder), batch_rows, send);
         }());

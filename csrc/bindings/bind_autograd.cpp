@@ -28,7 +28,7 @@ py::dict ask() {
     return result;
 }
 
-// The address of the node that a `grad_fn` stands for, then the node's first words.
+// The address of the node of a `grad_fn`, then the node's first words.
 std::vector<std::uint64_t> node_words(const py::object& grad_fn) {
     const auto size = static_cast<std::size_t>(Py_TYPE(grad_fn.ptr())->tp_basicsize);
     if (size < sizeof(PyObject) + sizeof(std::uint64_t)) throw py::value_error("no autograd node");

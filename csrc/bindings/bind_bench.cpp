@@ -14,11 +14,11 @@ namespace {
 
 using Nanoseconds = py::array_t<std::int64_t, py::array::c_style>;
 
-// Two readings of both clocks this far apart tell the length of a tick to better than 1 in 100,000.
+// Two readings of both clocks this far apart measure the length of a tick to better than 1 in 100,000.
 constexpr std::int64_t calibration_ns = 10'000'000;
 constexpr double yield_ns = 5e6;
 
-// The first reading is made when the module is loaded, so that as a rule nobody waits for the second.
+// The first reading is made when the module is loaded, so that the second rarely has to wait.
 const ClockPoint& first_point() noexcept {
     static const ClockPoint point = sample_clock();
     return point;

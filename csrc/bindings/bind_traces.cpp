@@ -27,7 +27,7 @@ Column<T> column(const py::dict& columns, const char* name, py::ssize_t rows) {
     return array;
 }
 
-// The lanes of the track that was placed last go on with the next batch.
+// The lanes of the last track continue in the next batch.
 struct Lanes {
     SliceLanes lanes;
     std::int64_t track = -1;

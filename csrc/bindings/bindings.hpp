@@ -11,7 +11,7 @@ namespace gpuprof::bindings {
 // For what is a path, or may name one: its bytes need not be text.
 pybind11::object path_text(const std::string& path);
 
-// Raises the OSError that `error` stands for, its class by the error number.
+// Raises the OSError of `error`; its class depends on the error number.
 [[noreturn]] void throw_os_error(const std::system_error& error, const std::string& path);
 
 void bind_record(pybind11::module_& module);

@@ -39,14 +39,14 @@ struct Functions {
     bool operator==(const Functions&) const = default;
 };
 
-// Read by whoever sees that something is tied, and perhaps still by a thread that saw it before: never
+// Read by every thread that finds something connected, now or earlier: never
 // written again with what they are.
 Functions functions;
 NodeLayout layout_in_use{};
 
-// Behind a std::shared_ptr: a vtable and the count of its owners.
+// Of a std::shared_ptr: a vtable and the count of its owners.
 constexpr std::size_t shared_count_offset = 8;
-// In the node itself, behind its vtable: the count of owners in the low half of a word.
+// In the node itself, after its vtable: the count of owners in the low half of a word.
 constexpr std::size_t intrusive_count_offset = 8;
 
 template <typename T>

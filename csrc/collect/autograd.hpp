@@ -17,7 +17,7 @@ namespace gpuprof::autograd {
 // How PyTorch owns a node: by a std::shared_ptr, or, in newer versions, by a count inside the node.
 enum class Ownership : std::uint8_t { shared, intrusive };
 
-// Where a node keeps its numbers, in bytes from its beginning. Nothing of it is assumed: whoever ties has
+// Offsets of the numbers in a node, in bytes. Nothing is assumed: the code that connects has
 // proven it against nodes of the very program.
 struct NodeLayout {
     Ownership ownership;
@@ -31,7 +31,7 @@ struct NodeLayout {
 std::string open_library(const std::string& path);
 bool is_open() noexcept;
 
-// What the functions say on the calling thread, where no node is evaluated. After open_library().
+// Results of the functions on the calling thread, without a node under evaluation. After open_library().
 struct Answers {
     std::uint64_t sequence;  // that the next node will have
     std::uint64_t thread;

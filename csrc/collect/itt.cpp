@@ -111,7 +111,7 @@ StringHandle* find_or_make_handle(const char* text) noexcept try {
 }
 
 // PyTorch asks for the handle of an operator's name at each call. The name's address is nearly always
-// the same for the same operator, but may be reused for another name, hence the comparison.
+// the same for the same operator, but may be reused for another name, so the name is compared.
 struct CacheEntry {
     const char* address;
     StringHandle* handle;
@@ -167,7 +167,7 @@ bool is_recorded(const Domain* domain) noexcept {
     return true;
 }
 
-// PyTorch's evaluation of an autograd node. What a name is, is noted in its handle, which several threads
+// PyTorch's evaluation of an autograd node. The kind of a name is stored in its handle, which several threads
 // may do at once.
 bool is_evaluation(StringHandle* handle) noexcept {
     constexpr int unseen = 0, other = 1, evaluation = 2;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // What a library that announces ranges with NVTX and a tool that takes them agree upon, by offset and size;
 // only what is used is named. The announcing side hands out a table of slots for each group of functions,
-// each a pointer to where the function's address stands. What the tool leaves alone does nothing.
+// each a pointer to the function's address. A function that the tool does not set does nothing.
 #pragma once
 
 #include <cstddef>

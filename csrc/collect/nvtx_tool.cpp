@@ -79,7 +79,7 @@ const char* load_tool(const char* path) noexcept {
         return fail("it is no NVTX tool, it has no ", initialize_name);
     }
     // One that failed stays loaded: it may have begun threads.
-    if (reinterpret_cast<Initialize>(found)(get_table) == 0) return fail("it refused to be initialised");
+    if (reinterpret_cast<Initialize>(found)(get_table) == 0) return fail("it refused to be initialized");
     push_function = function_at<PushFunction>(core2::push);
     pop_function = function_at<PopFunction>(core2::pop);
     if (push_function == nullptr || pop_function == nullptr) return fail("it takes no ranges");

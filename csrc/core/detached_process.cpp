@@ -98,7 +98,7 @@ int step_between(void* data) {
 void launch_detached(Launch& launch, void* outer_stack) {
     sigset_t all, former;
     sigfillset(&all);
-    // No handler of the program may run in a process that shares its memory.
+    // No handler of the program may run in a process with the same memory.
     pthread_sigmask(SIG_SETMASK, &all, &former);
     const int between = clone(&step_between, outer_stack, CLONE_VM | CLONE_VFORK, &launch);
     if (between < 0)

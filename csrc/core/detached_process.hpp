@@ -6,10 +6,10 @@
 
 namespace gpuprof {
 
-// Starts a program that is nobody's child here: this process gets no SIGCHLD for it, and wait() never sees
-// it. It is in a session of its own, keeps no file of ours but `standard_input`, writes nowhere, ignores what
-// a terminal or a job scheduler sends to everybody, and begins in "/". `arguments[0]` is the program's path.
-// Returns its process id. Throws std::system_error, for a program that cannot be executed too.
+// Starts a program that is not a child of this process: this process gets no SIGCHLD for it, and wait() never
+// sees it. It is in a session of its own, keeps no file of ours but `standard_input`, writes nowhere, ignores
+// what a terminal or a job scheduler sends to everybody, and begins in "/". `arguments[0]` is the program's
+// path. Returns its process id. Throws std::system_error, for a program that cannot be executed too.
 int start_detached(const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
                    int standard_input);
 

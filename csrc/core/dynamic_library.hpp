@@ -53,7 +53,7 @@ class LoadedLibrary {
     void* handle_;
 };
 
-// The file that a function of the library is in, or `otherwise` where that cannot be told.
+// The file that a function of the library is in, or `otherwise` if that is unknown.
 std::string path_of_library(void* library, const char* function, const std::string& otherwise);
 
 // What the last call for a library on this thread failed of, or `otherwise`.
@@ -62,13 +62,13 @@ std::string last_library_error(const std::string& otherwise);
 struct NamedLibrary {
     std::string name;  // empty: the user names none
     void* handle = nullptr;
-    std::string reason;  // why the one that is named cannot be had, with the mend, in one line; else empty
+    std::string reason;  // why the named one is unavailable, with a hint, in one line; else empty
 };
 
 // Loads what `variable` of the environment names: a `kind`, "libcupti.so".
 NamedLibrary load_named_library(const char* variable, const char* kind);
 
-// Takes a library, of which `handle` is null where its file cannot be loaded, and answers whether it is good.
+// Takes a library, whose `handle` is null if its file cannot be loaded, and returns whether it is usable.
 using AcceptLibrary = std::function<bool(void* handle, const std::string& path)>;
 
 // Offers libraries of these names until one is good: first those that the process has loaded, then those in

@@ -8,7 +8,7 @@
 
 namespace gpuprof {
 
-// One finished call as another tool tells it, in ticks.
+// One completed call of another tool, in ticks.
 struct Interval {
     std::uint64_t begin;
     std::uint64_t end;

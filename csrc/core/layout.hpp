@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands in a run's `segments/` folder while it is recorded. Bytes, not objects: a process that
+// The content of a run's `segments/` folder during a recording. Bytes, not objects: a process that
 // dies at any instruction leaves files that the reader understands.
 #pragma once
 
@@ -19,11 +19,11 @@ enum class EventKind : std::uint32_t {
     layer_end = 4,
     operator_begin = 5,
     operator_end = 6,  // carries no name: operators end in the order of a stack
-    context = 7,       // the thread went on in another asynchronous task
+    context = 7,       // the thread switched to another asynchronous task
     thread = 8,        // the events from here on belong to this thread
     task_start = 9,    // ticks: when the task of the next `context` event was started, or shortly before
     // Ranges of NVTX. The scope of a range's name is its domain.
-    range_begin = 10,  // goes on the thread's stack
+    range_begin = 10,  // is put on the thread's stack
     range_end = 11,    // name: the domain, whose innermost range ends
     range_id = 12,     // ticks: the number of the next `range_start`
     range_start = 13,  // of a range that any thread may end

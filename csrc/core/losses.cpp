@@ -25,7 +25,7 @@ void Losses::open(const std::string& folder) noexcept {
     }
     if (file < 0) return;
     struct stat status{};
-    // A write behind the end of a file that somebody cut short would be a SIGBUS.
+    // A write after the end of a truncated file would be a SIGBUS.
     if (fstat(file, &status) == 0 && status.st_size >= static_cast<off_t>(header_bytes)) {
         void* mapping = mmap(nullptr, header_bytes, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
         if (mapping != MAP_FAILED) header_ = static_cast<SegmentHeader*>(mapping);

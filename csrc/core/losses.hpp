@@ -19,7 +19,7 @@ class Losses {
 
     static std::string path_in(const std::string& folder) { return folder + "/losses"; }
 
-    // Counts one event of this process. Where the file cannot be opened, nobody will know of it.
+    // Counts one event of this process. If the file cannot be opened, the loss is not counted.
     void add_event(const std::string& folder) noexcept;
     void close() noexcept;
 

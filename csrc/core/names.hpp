@@ -30,7 +30,7 @@ class NameTable {
     // The id of a name within a scope, 0 when memory ran out. Names over 1 MiB are cut on a character.
     std::uint32_t intern(std::string_view text, std::uint32_t scope = 0) noexcept;
 
-    // The text behind an id, empty where there is none or memory ran out.
+    // The text of an id, empty if there is none or memory is exhausted.
     std::string text(std::uint32_t id) noexcept;
 
     // Makes the file if it is not there yet: events may carry ids that were given before a fork.

@@ -11,8 +11,8 @@ std::uint32_t system_thread_id() noexcept;
 // The calling thread's name as the system knows it, at most 15 bytes and a zero.
 void system_thread_name(char (&text)[16]) noexcept;
 
-// Whether a thread that this one begins can run beside it, and is not put behind others: threads inherit the
-// processors, policy and priority of the one that begins them.
+// Whether a thread that this one starts can run in parallel with it, and with the same priority: threads
+// inherit the processors, policy and priority of the one that begins them.
 bool may_begin_helper() noexcept;
 
 // Once per process, before the first process_barrier().

@@ -20,7 +20,7 @@ namespace {
 constexpr std::ptrdiff_t smallest_spare_piece = 64;
 
 // Set once this thread's exit handlers ran: events of handlers that come later are not recorded, since
-// nobody would be left to take the thread's log back.
+// nothing would take the thread's log back.
 thread_local bool thread_is_ending = false;
 
 }  // namespace
@@ -45,7 +45,7 @@ constinit std::atomic<std::uint32_t> Recorder::epoch_{no_epoch};
 
 Recorder& Recorder::make_instance() noexcept {
     // Never destroyed: threads may still emit while the process ends.
-    // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): at the first use, where nothing can go on without
+    // NOLINTNEXTLINE(bugprone-unhandled-exception-at-new): at the first use, which cannot continue without
     static auto* const recorder = new Recorder;
     instance_.store(recorder, std::memory_order_release);
     return *recorder;
@@ -123,7 +123,7 @@ void Recorder::wait_for_writers() noexcept {
         while (log->busy.load(std::memory_order_acquire) != 0) sched_yield();
 }
 
-// Requires registry_ and that nobody writes.
+// Requires registry_ and that no thread writes.
 void Recorder::release_logs() noexcept {
     for (ThreadLog* log : logs_) {
         dropped_by_ended_threads_ += log->dropped;
@@ -148,7 +148,7 @@ ThreadLog* Recorder::attach_thread() noexcept {
     log->number = ++threads_seen_;
     try {
         std::lock_guard chunks(chunks_);
-        // Room for the piece that this thread leaves behind, so that its end allocates nothing.
+        // Space for the last piece of this thread, so that its end allocates nothing.
         spare_pieces_.reserve(spare_pieces_.size() + logs_.size() + 1);
         logs_.push_back(log);
     } catch (const std::bad_alloc&) {
@@ -244,7 +244,7 @@ Recorder::Piece Recorder::next_piece(std::unique_lock<std::mutex>& chunks) {
 }
 
 // Requires chunks_. What is there to count the losses of other processes comes first, while there is room. A
-// recording that goes on after a pause has it.
+// recording that continues after a pause has it.
 void Recorder::make_first_files() {
     const std::string losses = Losses::path_in(folder_);
     const bool is_new = ::access(losses.c_str(), F_OK) != 0;

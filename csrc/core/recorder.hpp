@@ -52,7 +52,7 @@ struct RecorderTotals {
     std::string storage_error;
 };
 
-// A file that this process adds to the recording beside its segments.
+// A file that this process adds to the recording next to its segments.
 struct ProcessFile {
     std::string path;
     std::uint64_t process_key;
@@ -62,7 +62,7 @@ struct ProcessFile {
 //
 // Lock order: lifecycle_, then registry_, then chunks_, then the name table's. The hot path takes none.
 // A stop clears `epoch_`, orders that before every thread's next step with a process-wide barrier,
-// and waits until no thread is `busy`; then nobody can touch the mapped segments and they are unmapped.
+// and waits until no thread is `busy`; then no thread can access the mapped segments and they are unmapped.
 class Recorder {
   public:
     static Recorder& instance() noexcept {
@@ -106,14 +106,14 @@ class Recorder {
     // Adds events of a thread that another tool recorded, in time order, while the recording is active.
     // Throws std::system_error when the disk is full.
     void add_thread(std::uint32_t system_id, const std::vector<Event>& events);
-    // The tick of an instant, by the clock of this recording up to now.
+    // The tick of a time on the monotonic clock.
     std::uint64_t ticks_at(std::int64_t monotonic_ns) const noexcept;
 
     // Where a further file of this process goes. The name stays the same until the recording ends.
     ProcessFile process_file(const char* suffix);
 
-    // The hot path: about 2 ns beside the clock. Never throws, blocks or allocates, but for one call in
-    // four thousand that fetches the thread's next chunk.
+    // The hot path: about 2 ns in addition to the clock. Never throws, blocks or allocates, but for one call
+    // in four thousand that fetches the thread's next chunk.
     void emit(EventKind kind, NameKey key) noexcept { emit_to(current_log(), kind, key, read_ticks()); }
 
     // `log` is current_log() of the calling thread, `key` a name_key().
@@ -122,7 +122,7 @@ class Recorder {
             static_cast<void>(try_emit(*log, kind, key, ticks));
     }
 
-    // The same; false where the key is not of the recording that is active. Left alone the compiler shares
+    // The same; false where the key is not of the recording that is active. Otherwise the compiler makes
     // one copy among its many callers, most of which are rare.
     [[gnu::always_inline]] static bool try_emit(ThreadLog& log, EventKind kind, NameKey key,
                                                 std::uint64_t ticks) noexcept {

@@ -28,7 +28,7 @@ class Segment {
 
     std::size_t chunk_count() const noexcept { return (size_ - header_bytes) / chunk_bytes; }
     std::size_t taken_chunks() const noexcept { return taken_; }
-    // How many of the chunks that nobody took have their memory already.
+    // Number of free chunks with provided memory.
     std::size_t ready_chunks() const noexcept { return next_to_prepare() - taken_; }
     std::size_t next_to_prepare() const noexcept { return prepared_ > taken_ ? prepared_ : taken_; }
     // Has the kernel provide the memory of a chunk. May run while chunks are taken, that one too.
@@ -38,7 +38,7 @@ class Segment {
     SegmentHeader& header() noexcept { return *reinterpret_cast<SegmentHeader*>(data_); }
     // In a forked child the mapping does not exist any more.
     void forget() noexcept { data_ = nullptr; }
-    // Gives back the blocks of chunks that nobody took, where the system can with the size `kept`.
+    // Releases the blocks of free chunks, if the system can do that at the size `kept`.
     enum class Size { cut, kept };
     void trim(Size size) noexcept;
     void remove_file() noexcept;

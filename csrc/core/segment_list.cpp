@@ -151,7 +151,7 @@ void SegmentList::open_next(std::unique_lock<std::mutex>& lock) noexcept {
     lock.unlock();
     const int error = segment->try_open();
     lock.lock();
-    // Where that failed, whoever needs the segment will try again, and can report the error.
+    // After a failure, the thread that needs the segment tries again, and can report the error.
     may_open_ahead_ = error == 0;
     (error == 0 ? next_ : described_) = std::move(segment);
     opening_ = false;

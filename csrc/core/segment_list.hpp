@@ -18,7 +18,7 @@ namespace gpuprof {
 // The segments that this process records into. The kernel takes some 25 us to provide the memory of a chunk,
 // as long as a thread needs to record 400 spans. That of the first segment is there before the recording
 // begins, and one that has filled half of it gets a thread that has the next chunks provided before they are
-// taken. Where it falls behind, or cannot be had, the thread that takes a chunk waits for the kernel itself.
+// taken. If it is too slow, or cannot be started, the thread that takes a chunk waits for the kernel.
 //
 // Everything but pause() needs the mutex that was given to the constructor.
 class SegmentList {
@@ -41,7 +41,7 @@ class SegmentList {
     // Ends the thread, if there is one, and waits for that; no other begins before resume().
     void pause() noexcept;
     void resume() noexcept { paused_ = false; }
-    // Requires pause(), and that nobody writes.
+    // Requires pause(), and that no thread writes.
     void close(const ClockPoint& last, std::uint64_t dropped_events, Segment::Size size) noexcept;
     // In a forked child, where the mappings do not exist, after pause() in its parent.
     void forget() noexcept;

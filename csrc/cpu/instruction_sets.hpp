@@ -39,7 +39,7 @@ class InstructionSets {
     std::uint32_t bits_ = 0;
 };
 
-// What CPUID and XGETBV answer on an x86 processor; zero where there is no such leaf.
+// Results of CPUID and XGETBV on an x86 processor; zero without such a leaf.
 struct X86Facts {
     std::uint32_t leaf1_ecx = 0;
     std::uint32_t leaf7_ebx = 0;
@@ -47,7 +47,7 @@ struct X86Facts {
     std::uint32_t leaf7_edx = 0;
     std::uint32_t leaf7_1_eax = 0;
     // The register state that the operating system saves: an instruction set that it does not save is
-    // illegal, whatever CPUID says of it.
+    // illegal, even if CPUID reports it.
     std::uint64_t saved_state = 0;
 };
 

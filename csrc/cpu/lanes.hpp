@@ -21,7 +21,7 @@ template <typename Number, typename Vector>
     return sum;
 }
 
-// The trip counts are constants and the bodies are small: every compiler that optimises keeps `sum` in
+// The trip counts are constants and the bodies are small: every optimizing compiler keeps `sum` in
 // registers. `V` gives Vector, Number, lanes, set, add,
 // multiply_add, load, store, stream and drain.
 template <typename V, unsigned accumulators>
@@ -54,7 +54,7 @@ template <typename V, unsigned accumulators>
     return total;
 }
 
-// Tells the compiler that memory may have changed: a pass is not merged with the next, and a loop over a
+// A compiler barrier: memory may have changed, so a pass is not merged with the next, and a loop over a
 // copy does not become a call of memcpy, whose stores are of a kind of its own choice.
 [[maybe_unused]] inline void touch_memory() noexcept {
     __asm__ volatile("" ::: "memory");

@@ -79,7 +79,7 @@ std::vector<Rates> measure(Team& team, const std::vector<Contestant>& contestant
     return results;
 }
 
-// Three arrays of `count` numbers each for every member, in one mapping that nobody has touched yet.
+// Three arrays of `count` numbers each for every member, in one mapping without accessed pages.
 class Storage {
   public:
     Storage(std::size_t members, std::size_t count)

@@ -26,7 +26,7 @@ class Team {
     ~Team();
 
     std::size_t size() const noexcept { return members_.size(); }
-    // How many members stand on their processor; known after the first run().
+    // Number of members pinned to their processor; known after the first run().
     std::size_t pinned() const noexcept { return pinned_; }
 
     // Lets every member do `job`, which must not throw, and returns the time from the first one's start to

@@ -10,7 +10,7 @@
 
 // --- memory ---------------------------------------------------------------------------------------
 // Volatile, so that no load is left out, drawn together or taken out of a loop; past the first cache, since
-// what is measured lies behind it.
+// the measured memory comes after it.
 
 struct Piece {
     float x, y, z, w;
@@ -33,7 +33,7 @@ static __device__ __forceinline__ void store(unsigned long long array, unsigned 
 // So many loads are under way at once in each thread, which hides their latency.
 constexpr unsigned loads_together = 4;
 
-// Calls `work` with index after index: neighbouring threads take neighbouring pieces.
+// Calls `work` with index after index: adjacent threads take adjacent pieces.
 template <typename Work>
 static __device__ __forceinline__ void for_each_group(unsigned long long pieces, unsigned rounds, Work work) {
     const unsigned long long step = static_cast<unsigned long long>(gridDim.x) * blockDim.x;

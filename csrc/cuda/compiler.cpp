@@ -29,7 +29,7 @@ const char* fill(void* library, CompilerFunctions& functions) noexcept {
     return find.missing();
 }
 
-// NVRTC opens its second half by name alone, which finds it beside NVRTC only where that is searched.
+// NVRTC opens its second library by name alone, which is found only if NVRTC's folder is searched.
 void load_second_half(const Compiler& compiler) {
     const std::filesystem::path folder = std::filesystem::path(compiler.path).parent_path();
     const std::string name =
@@ -41,9 +41,11 @@ Compiler examine(void* library, const std::string& name) {
     Compiler found;
     found.path = path_of_library(library, "nvrtcVersion", name);
     if (const char* const missing = fill(library, found.functions); missing != nullptr)
-        found.reason = found.path + " has no " + missing + ": name another NVRTC in GPUPROF_NVRTC_LIBRARY";
+        found.reason =
+            found.path + " has no " + missing + "; hint: name another NVRTC in GPUPROF_NVRTC_LIBRARY";
     else if (found.functions.get_version(&found.major, &found.minor) != success)
-        found.reason = found.path + " does not tell its version: name another NVRTC in GPUPROF_NVRTC_LIBRARY";
+        found.reason =
+            found.path + " does not report its version; hint: name another NVRTC in GPUPROF_NVRTC_LIBRARY";
     else
         load_second_half(found);
     return found;

@@ -27,7 +27,7 @@ struct Compiler {
     CompilerFunctions functions;
     std::string path;
     int major = 0, minor = 0;
-    std::string reason;  // why there is none, with the mend, in one line; else empty
+    std::string reason;  // why there is none, with a hint, in one line; else empty
     bool available() const noexcept { return reason.empty(); }
 };
 

@@ -174,7 +174,7 @@ void DeviceBench::launch(FunctionHandle kernel, unsigned blocks, Arguments argum
         "a kernel cannot be launched");
 }
 
-// Asked in a loop of bounded length: a synchronisation may never return.
+// Polled in a loop of bounded length, because a synchronization may never return.
 void DeviceBench::wait(const GpuEffort& effort) const {
     const std::int64_t begun = monotonic_ns();
     int result = driver_.query_event(end_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Measures what one GPU can do at best, with kernels of our own. For a process that does nothing else: it
-// initialises CUDA, and a kernel that fails breaks the context for the whole process.
+// Measures the highest rates of one GPU with gpuprof's kernels. For a process that does nothing else: it
+// initializes CUDA, and a failing kernel breaks the context for the whole process.
 #pragma once
 
 #include <cstddef>
@@ -40,13 +40,13 @@ struct GpuEffort {
 };
 
 struct LaunchTimes {
-    // From one empty kernel to the next where all of them wait in line behind another one.
+    // From one empty kernel to the next where all of them are queued after another one.
     std::vector<double> floor_ns;
     // The same where each is launched as soon as the call for the one before has returned.
     std::vector<double> period_ns;
 };
 
-// Every function throws GpuError with one line that says what failed.
+// Every function throws GpuError with one line about the failure.
 class DeviceBench {
   public:
     DeviceBench(const LaunchDriver& driver, int ordinal, const Compiler& compiler);

@@ -33,7 +33,7 @@ std::string load_driver(Driver& driver) {
     const LoadedLibrary library(driver_name);
     if (library.handle() == nullptr) return "CUDA is not in use in this process";
     const char* const missing = fill(library.handle(), driver);
-    return missing == nullptr ? "" : "the NVIDIA driver has no " + std::string(missing) + ": update it";
+    return missing == nullptr ? "" : "the NVIDIA driver has no " + std::string(missing) + "; hint: update it";
 }
 
 }  // namespace gpuprof::cuda

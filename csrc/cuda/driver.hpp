@@ -40,10 +40,10 @@ struct Driver {
     int (*destroy_event)(EventHandle event) = nullptr;
 };
 
-// Finds the driver that the program has initialised; empty, or why there is none.
+// Finds the driver that the program has initialized; empty, or why there is none.
 std::string load_driver(Driver& driver);
 
-// Whether an answer concerns one call alone, and the next may succeed.
+// Whether a result concerns one call only, and the next may succeed.
 constexpr bool is_passing(int result) noexcept {
     return result == not_ready || result == not_supported ||
            (result >= first_capture_error && result <= last_capture_error);

@@ -84,7 +84,7 @@ int EventPool::grow() {
 }
 
 // The event lies between the last moment at which it was known to be outstanding and the first at which it
-// was known to be done. Asked in a loop of bounded length: a synchronisation may never return.
+// was known to be done. Polled in a loop of bounded length, because a synchronization may never return.
 int EventPool::measure(BaseEvent& base) const noexcept {
     const std::int64_t begun = monotonic_ns();
     std::int64_t before = begun;

@@ -37,8 +37,8 @@ struct BaseEvent {
     std::int64_t error_ns = 0;
 };
 
-// Any thread takes, gives back and finishes; the one thread that reads does the rest, in the context. What
-// the driver answers is returned. Events are destroyed by `destroy` alone: after an error, calling the driver
+// Any thread takes, gives back and finishes; the one thread that reads does the rest, in the context. The
+// driver's result is returned. Events are destroyed by `destroy` alone: after an error, calling the driver
 // for them may crash.
 class EventPool {
   public:

@@ -21,8 +21,8 @@ using std::chrono::steady_clock;
 // The layers that this thread is in and that are timed.
 thread_local constinit OpenLayer* innermost = nullptr;
 
-// Ids of layers have the top bit, which CUPTI's never reach; they go on from one recording to the next. All
-// ones mean that there is none.
+// Ids of layers have the top bit, which CUPTI's never reach; they continue from one recording to the next.
+// All ones mean none.
 std::uint32_t next_id() noexcept {
     static constinit std::atomic<std::uint32_t> ids{0};
     constexpr std::uint32_t layer_bit = 0x80000000u;
@@ -198,7 +198,7 @@ TimerTotals EventTimer::end_session() noexcept {
     else
         reader_.detach();
     session_.store(nullptr, std::memory_order_release);
-    // Whoever is still inside keeps what it uses.
+    // A thread that is still inside keeps what it uses.
     if (!is_outside || !has_ended) abandoned_ = kept_;
     kept_.reset();
     return totals;

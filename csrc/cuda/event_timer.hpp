@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Times layers on the GPU by pairs of CUDA events, where CUPTI cannot be had. A pair stands around all that
-// a layer's call puts on one stream, the gaps between kernels included.
+// Times layers on the GPU by pairs of CUDA events, if CUPTI is unavailable. A pair encloses all work that a
+// layer's call puts on one stream, including the gaps between kernels.
 #pragma once
 
 #include <atomic>
@@ -52,8 +52,8 @@ class TimerSession;
 // One in a process, never destroyed.
 //
 // A thread that is inside `begin` or `end` counts in `inside_`; a stop switches `is_on_` off and waits until
-// nobody is, so that the pools can be freed. Whatever the driver answers that is not of one call alone
-// ends the timing, and the driver is not called again. Nothing of the program is ever synchronised.
+// none is, so that the pools can be freed. An error of the driver that concerns more than one call ends the
+// timing, and the driver is not called again. Nothing of the program is ever synchronized.
 class EventTimer {
   public:
     static EventTimer& instance();
@@ -69,7 +69,7 @@ class EventTimer {
 
     // Around a layer's call, nested as the calls are; `begin` comes after the layer's own event. The stream
     // is the current one, of the device that PyTorch calls `device`. Both do nothing while the timer is off;
-    // `end`, or `abandon` where the stream is not known, must follow on every `begin` all the same.
+    // `end`, or `abandon` if the stream is unknown, must follow every `begin` in any case.
     void begin(OpenLayer& layer, StreamHandle stream, std::uint32_t device) noexcept;
     void end(OpenLayer& layer, StreamHandle stream) noexcept;
     void abandon(OpenLayer& layer) noexcept;

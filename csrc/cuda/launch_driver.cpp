@@ -9,7 +9,7 @@ namespace gpuprof::cuda {
 namespace {
 
 void find_device_functions(FunctionFinder& find, LaunchDriver& driver) noexcept {
-    find.need("cuInit", driver.initialise);
+    find.need("cuInit", driver.initialize);
     find.need("cuDriverGetVersion", driver.get_version);
     find.need("cuDeviceGetCount", driver.get_count);
     find.need("cuDeviceGet", driver.get_device);
@@ -59,8 +59,8 @@ LaunchDriver load_launch_driver() {
     find_device_functions(find, driver);
     find_work_functions(find, driver);
     if (find.missing() != nullptr)
-        throw GpuError("the NVIDIA driver has no " + std::string(find.missing()) + ": update it");
-    driver.check(driver.initialise(0), "the NVIDIA driver cannot be initialised");
+        throw GpuError("the NVIDIA driver has no " + std::string(find.missing()) + "; hint: update it");
+    driver.check(driver.initialize(0), "the NVIDIA driver cannot be initialized");
     return driver;
 }
 

@@ -32,14 +32,14 @@ struct Uuid {
     unsigned char bytes[16];
 };
 
-// What the driver, the compiler or the GPU answered, in one line.
+// An error of the driver, the compiler or the GPU, in one line.
 class GpuError : public std::runtime_error {
   public:
     using std::runtime_error::runtime_error;
 };
 
 struct LaunchDriver {
-    int (*initialise)(unsigned flags) = nullptr;
+    int (*initialize)(unsigned flags) = nullptr;
     int (*get_version)(int* version) = nullptr;
     int (*get_count)(int* count) = nullptr;
     int (*get_device)(int* device, int ordinal) = nullptr;
@@ -69,11 +69,11 @@ struct LaunchDriver {
     int (*elapsed_ms)(float* milliseconds, EventHandle begin, EventHandle end) = nullptr;
     int (*get_error_name)(int error, const char** name) = nullptr;
 
-    // Throws GpuError where `result` is none of success; `what` says what was tried.
+    // Throws GpuError unless `result` is success; `what` is the attempted action.
     void check(int result, const std::string& what) const;
 };
 
-// Loads the driver and initialises it: for a process that is ours alone. Throws GpuError.
+// Loads and initializes the driver, in gpuprof's own process. Throws GpuError.
 LaunchDriver load_launch_driver();
 
 }  // namespace gpuprof::cuda

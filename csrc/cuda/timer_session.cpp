@@ -39,7 +39,7 @@ bool TimerSession::may_record(StreamHandle stream) noexcept {
     int status = not_capturing;
     const int result = driver_.is_capturing(stream, &status);
     if (accept(result) && status == not_capturing) return true;
-    // On the default stream the driver refuses to tell while another one is captured.
+    // On the default stream the driver refuses the query while another one is captured.
     captured_.fetch_add(1, std::memory_order_relaxed);
     return false;
 }
@@ -100,8 +100,8 @@ TimerTotals TimerSession::totals() noexcept {
         if (!has_ended_)
             totals.problem = "the driver did not come back from a call: see nvidia-smi";
         else if (has_failed())
-            totals.problem = "the driver answers error " + std::to_string(failure_.load()) +
-                             ": nothing is timed from then on; see nvidia-smi and the kernel's log";
+            totals.problem = "the driver returns error " + std::to_string(failure_.load()) +
+                             ", so timing ended; hint: see nvidia-smi and the kernel's log";
         else if (file_.error() != 0)
             totals.problem = "the disk failed while GPU times were written: " +
                              std::generic_category().message(file_.error());

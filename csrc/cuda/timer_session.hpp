@@ -35,7 +35,7 @@ class TimerSession {
     EventPool* pool_of(StreamHandle stream) noexcept;
     // Whether the stream may be recorded on now.
     bool may_record(StreamHandle stream) noexcept;
-    // Notes what the driver answered; true for success. An error that stays ends the timing.
+    // Stores the driver's result; true for success. A permanent error ends the timing.
     bool accept(int result) noexcept;
     bool has_failed() const noexcept { return failure_.load(std::memory_order_acquire) != success; }
     void count_untimed() noexcept { untimed_.fetch_add(1, std::memory_order_relaxed); }
@@ -48,7 +48,7 @@ class TimerSession {
     void prepare_context() noexcept;
     // Events are destroyed only where no thread may still use them.
     void finish(bool may_destroy) noexcept;
-    // False when the reading thread did not come to its end in time.
+    // False if the reading thread did not end in time.
     bool wait_until_ended(std::chrono::milliseconds longest) noexcept;
     TimerTotals totals() noexcept;
 

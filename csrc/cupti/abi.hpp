@@ -246,7 +246,7 @@ constexpr CallbackRange waiting_callbacks[] = {
     {295, 295}, {436, 436},  // cuStreamWaitEvent, _ptsz
 };
 
-// The runtime's functions of either sort, whose records stand in for the callbacks where another tool has
+// The runtime's functions of either sort, whose records replace the callbacks if another tool has
 // them: work that is launched through the runtime has the runtime call's correlation id.
 constexpr CallbackRange runtime_calls[] = {
     {13, 13},                // cudaLaunch

@@ -78,7 +78,7 @@ std::uint32_t ActivitySession::enable_records() noexcept {
         end();
         return result;
     }
-    // Without an id by which waits find them they say nothing.
+    // Without an id that waits refer to, they are useless.
     if (library_->version >= abi::first_version_with_event_ids)
         facts_.event_records = api.enable(abi::cuda_event) == abi::success;
     return abi::success;

@@ -94,7 +94,7 @@ std::span<std::uint8_t> BufferPool::wait_for_ready(std::chrono::milliseconds tim
     return {at(index), valid_bytes_[index]};
 }
 
-// CUPTI may have written behind what it calls valid, but not where nothing was begun at all.
+// CUPTI may have written after the valid part, but not into a buffer without records.
 void BufferPool::recycle(std::span<std::uint8_t> buffer) noexcept {
     if (buffer.data() == nullptr) return;
     if (!buffer.empty() || first_kind(buffer.data()) != 0) std::memset(buffer.data(), 0, buffer_bytes);

@@ -24,7 +24,7 @@ constexpr std::size_t most_ready_buffers = 64;
 // Made once and never freed, since CUPTI may hold and return buffers at any time, even after it was stopped.
 //
 // The lock is taken by CUPTI's callbacks on its own threads, in which CUPTI may hold locks of its own:
-// whoever has it must call nothing of CUPTI. After the pool was made nothing is allocated but address space.
+// a thread with the lock must call nothing of CUPTI. After the start only address space is allocated.
 //
 // All buffers are given out zeroed, and zeroed again by the thread that reads: CUPTI would do it on a thread
 // that launches.

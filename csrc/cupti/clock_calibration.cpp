@@ -102,7 +102,7 @@ void ClockCalibration::add(const ClockReading& reading) {
     epoch.append(reading);
 }
 
-// An epoch of one reading says nothing of any time, and gives way.
+// An epoch of one reading defines no rate, and is replaced.
 void ClockCalibration::begin_epoch(const ClockReading& reading) {
     if (!epochs_.empty() && epochs_.back().readings.size() == 1) epochs_.pop_back();
     constexpr auto most = std::numeric_limits<std::int64_t>::max();

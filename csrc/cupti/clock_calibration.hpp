@@ -26,7 +26,7 @@ enum class ClockState : std::uint32_t {
     steady = 0,
     unreadable = 1,  // CUPTI refused a reading
     stopped = 2,     // two readings were the same
-    changed = 3,     // it jumped, or went on at another rate
+    changed = 3,     // it jumped, or continued at another rate
 };
 
 // Times on CUPTI's clock to the monotonic one, by readings in the order of time. An epoch is a stretch in

@@ -23,7 +23,7 @@ using std::chrono::steady_clock;
 // the flushes, each of which comes with one.
 constexpr milliseconds first_pause{1};
 constexpr int pause_growth = 4;
-// Between two readings for buffers that come quickly: a share of the recording, within these bounds.
+// Between two readings for buffers that come quickly: a fraction of the recording, within these bounds.
 constexpr std::int64_t shortest_pause_ns = 1'000'000;
 constexpr std::int64_t longest_pause_ns = 500'000'000;
 constexpr std::int64_t pauses_in_a_recording = 256;
@@ -86,7 +86,7 @@ std::string Collector::begin(const CollectorOptions& options, Started& started) 
     started.error = switch_on();
     if (started.error != abi::success) return explain_error(started.error);
     started.session = session_.facts();
-    // A file says that the GPU was recorded, even where nothing ran on it.
+    // A file means that the GPU was recorded, even if nothing ran on it.
     file_.open(Recorder::instance().process_file(".gpu"));
     finishing_ = false;
     has_ended_ = false;
@@ -118,7 +118,7 @@ void Collector::calibrate() noexcept try {
     clock_.note_refusal();
 }
 
-// The first one stays. Where memory is short there is no text, and the totals tell all the same.
+// The first one stays. Without memory there is no text, but the totals are complete.
 template <typename MakeText>
 void Collector::note_problem(MakeText make_text) noexcept {
     std::lock_guard state(state_);
@@ -148,7 +148,7 @@ GpuTotals Collector::stop() noexcept {
         stuck_ = true;
         reader_.detach();
         note_problem(
-            [] { return "CUPTI did not come back from a call: GPU records are missing; see nvidia-smi"; });
+            [] { return "CUPTI did not return from a call: GPU records are missing; hint: see nvidia-smi"; });
         session_.forget();
     }
     state.lock();
@@ -185,7 +185,7 @@ void Collector::run() noexcept {
 }
 
 // A forced flush hands out work that has not ended, without its times, so it comes last: first what is
-// under way is given a while. The program's GPU is not synchronised: that would change what is measured.
+// running gets some time. The program's GPU is not synchronized, which would change the measurement.
 void Collector::finish() noexcept {
     const auto deadline = steady_clock::now() + options_.longest_wait;
     flush(0);
@@ -310,7 +310,7 @@ void Collector::complete_buffer(void*, std::uint32_t, std::uint8_t* buffer, std:
     if (!collector.is_child_.load()) collector.pool_.complete(buffer, valid_bytes);
 }
 
-// CUDA does not work in the child, its locks may be held for ever, and the thread that reads is not here.
+// CUDA does not work in the child, its locks may be held forever, and the reading thread does not exist.
 void Collector::after_fork_in_child() noexcept {
     Collector& collector = instance();
     if (!collector.cupti_used_.load()) return;

@@ -35,8 +35,8 @@ struct CollectorOptions {
 };
 
 struct Started {
-    std::string reason;  // why there are no GPU records, with the mend; empty when they are on
-    std::uint32_t error = abi::success;  // CUPTI's number for it, where it refused
+    std::string reason;                  // why there are no GPU records, with a hint; empty if they are on
+    std::uint32_t error = abi::success;  // CUPTI's error number, if it refused
     std::string path;
     std::uint32_t version = 0;
     SessionFacts session;
@@ -45,7 +45,7 @@ struct Started {
 
 struct GpuTotals {
     DecodeCounts counts;
-    std::uint64_t dropped = 0;       // by CUPTI, as it says
+    std::uint64_t dropped = 0;       // by CUPTI, as it reports
     std::uint64_t stale = 0;         // of work before this recording, left out
     std::uint64_t outside = 0;       // whose times lie outside the recording by more than a second, left out
     std::uint64_t lost_records = 0;  // decoded, and not written: the disk
@@ -58,7 +58,7 @@ struct GpuTotals {
 // One in a process, never destroyed: CUPTI keeps the addresses of its callbacks.
 //
 // Locks: `lifecycle_` is held while CUPTI is called and no callback takes it. The callbacks take the
-// pool's lock alone, and whoever holds that, or `state_`, calls nothing of CUPTI.
+// pool's lock alone, and a thread with that lock, or `state_`, calls nothing of CUPTI.
 //
 // CUPTI is never finalized. That would free what other threads may be using at that moment, and would end
 // the tracing of every other user of CUPTI in the process; callbacks and records are switched off instead.

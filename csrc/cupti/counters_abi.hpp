@@ -3,8 +3,8 @@
 // GPU, and the range profiler. Declared here so that the product builds without a toolkit;
 // tests/native/test_counters_abi.cpp holds it against the real headers.
 //
-// Each call takes one structure, which tells its own length: the end of the last member that the caller
-// knows, without padding. Later versions only add members behind it.
+// Each call takes one structure, which contains its length: the end of the last member that the caller knows,
+// without padding. Later versions only add members after it.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@ constexpr std::uint32_t range_profiler_type = 0;
 constexpr std::uint32_t automatic_ranges = 1;  // one for each kernel
 constexpr std::uint32_t kernel_replay = 2;     // CUPTI repeats a kernel where several passes are needed
 
-// What `ProfilerDeviceSupported` says of a device, as a whole and of each condition.
+// Results of `ProfilerDeviceSupported` for a device, as a whole and for each condition.
 enum SupportLevel : std::uint32_t { support_unknown = 0, unsupported = 1, disabled = 2, supported = 3 };
 constexpr std::uint32_t range_profiling = 0;
 
@@ -218,7 +218,7 @@ struct RangeProfilerGetRangeInfo {
 
 // --- their lengths --------------------------------------------------------------------------------
 
-// Where the last member ends. Only these have padding behind it.
+// The end of the last member. Only these have padding after it.
 template <typename Structure>
 constexpr std::size_t length_of = sizeof(Structure);
 // What every version knows.

@@ -37,7 +37,7 @@ std::string why_no_counters(const Library& library, CounterApi& api) {
     const char* const missing = find_counter_functions(library.handle, api);
     if (missing == nullptr) return {};
     return library.path + " has no " + missing +
-           ": counters need CUPTI of CUDA 12.6 or newer, pip install nvidia-cuda-cupti";
+           ": counters need CUPTI of CUDA 12.6 or newer; hint: pip install nvidia-cuda-cupti";
 }
 
 std::string explain(const CounterError& error) {
@@ -46,7 +46,7 @@ std::string explain(const CounterError& error) {
         case abi::insufficient_privileges:
         case abi::virtualized_device_insufficient_privileges:
             return "no permission to read the GPU's counters " + number +
-                   ": run as root or with CAP_SYS_ADMIN, or let the administrator load the driver with "
+                   "; hint: run as root or with CAP_SYS_ADMIN, or let the administrator load the driver with "
                    "NVreg_RestrictProfilingToAdminUsers=0";
         case abi::not_compatible:
         case abi::hardware_busy:
@@ -54,7 +54,7 @@ std::string explain(const CounterError& error) {
         case abi::legacy_profiler_not_supported:
         case abi::multiple_subscribers:
             return "another profiler has the GPU's counters " + number +
-                   ": end Nsight, DCGM's profiling or torch.profiler first";
+                   "; hint: end Nsight, DCGM's profiling or torch.profiler first";
         case abi::not_supported:
         case abi::virtualized_device_not_supported:
         case abi::confidential_computing_not_supported:
@@ -62,11 +62,12 @@ std::string explain(const CounterError& error) {
         case abi::mig_device_not_supported:
         case abi::sli_device_not_supported:
         case abi::wsl_device_not_supported:
-            return "this kind of device has no counters for CUPTI " + number + ": measure on another one";
+            return "this kind of device has no counters for CUPTI " + number +
+                   "; hint: measure on another one";
         case abi::invalid_chip_name:
-            return "this CUPTI does not know the GPU " + number + ": install a newer nvidia-cuda-cupti";
+            return "this CUPTI does not know the GPU " + number + "; hint: install a newer nvidia-cuda-cupti";
         case abi::out_of_memory:
-            return "no memory for counters " + number + ": leave some of the memory free";
+            return "no memory for counters " + number + "; hint: leave some of the memory free";
         default:
             return std::string(error.function) + ": " + explain_error(error.result);
     }

@@ -41,7 +41,7 @@ struct CounterApi {
 
 // Finds the functions in a CUPTI that is loaded; the name of one that is missing, or null.
 const char* find_counter_functions(void* library, CounterApi& api) noexcept;
-// Finds them in the library, or tells in one line why there are none, with the mend.
+// Finds them in the library, or returns in one line why there are none, with a hint.
 std::string why_no_counters(const Library& library, CounterApi& api);
 
 // A call of CUPTI that did not succeed, or none.
@@ -51,7 +51,7 @@ struct CounterError {
     explicit operator bool() const noexcept { return result != 0; }
 };
 
-// In one line: what failed, and the mend.
+// One line: what failed, and a hint.
 std::string explain(const CounterError& error);
 
 }  // namespace gpuprof::cupti

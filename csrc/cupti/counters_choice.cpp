@@ -24,7 +24,7 @@ struct TensorCandidate {
     Candidate candidate;
 };
 
-// Operations of the tensor cores by what they multiply; a multiply-add is two. Where a chip tells apart what
+// Operations of the tensor cores by what they multiply; a multiply-add is two. If a chip distinguishes what
 // fp16 is added up in, that is fp32, as PyTorch's libraries do it.
 constexpr TensorCandidate tensor_candidates[] = {
     {"bf16", {"tensor_operations.bf16", "operation", {"sm__ops_path_tensor_src_bf16_dst_fp32.sum"}}},

@@ -14,7 +14,7 @@
 
 namespace gpuprof::cupti {
 
-// A chip by its name, and what the device says of its counters; that is empty where no device is at hand.
+// The name of a chip, and the facts that the device reports about its counters; empty without a device.
 struct Chip {
     std::string name;
     std::vector<std::uint8_t> availability;
@@ -51,7 +51,7 @@ struct CounterConfig {
 
 CounterConfig configure(const CounterApi& api, const Chip& chip, std::span<const char* const> metrics);
 
-// The chips that this CUPTI knows; none where it cannot tell.
+// The chips that this CUPTI knows; none if it cannot list them.
 std::vector<std::string> supported_chips(const CounterApi& api);
 
 }  // namespace gpuprof::cupti

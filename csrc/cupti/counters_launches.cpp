@@ -11,7 +11,7 @@ namespace {
 
 constexpr std::size_t usual_name_bytes = 128;  // of copies there is none, and templates have long ones
 constexpr std::size_t most_name_bytes = 4095;
-// What runs several kernels, or kernels on several devices: how many ranges that is, nobody says.
+// Calls that run several kernels, or kernels on several devices: their number of ranges is unknown.
 constexpr std::uint32_t several_kernels[] = {480, 514, 515};
 
 thread_local std::int64_t current_operator = no_operator;
@@ -94,7 +94,7 @@ void LaunchLog::on_callback(void* user, std::uint32_t domain, std::uint32_t id, 
         log->note(id, *static_cast<const abi::CallbackData*>(data));
 }
 
-// At the end of the launch: what the driver refused is no range. Fills are left out: beside kernels they are
+// At the end of the launch: what the driver refused is no range. Fills are left out: next to kernels they are
 // small, most of them the zeros that a reduction begins with.
 void LaunchLog::note(std::uint32_t id, const abi::CallbackData& call) noexcept {
     if (call.site != abi::api_exit || call.context != context_ || !succeeded(call) || is_fill(id)) return;

@@ -32,7 +32,7 @@ class LaunchLog {
     LaunchLog(const LaunchLog&) = delete;
     LaunchLog& operator=(const LaunchLog&) = delete;
 
-    // Returns CUPTI's error number, 0 where launches are noted. Throws std::bad_alloc.
+    // Returns CUPTI's error number, 0 if launches are recorded. Throws std::bad_alloc.
     std::uint32_t begin(const Api& api, void* context, std::size_t most_launches);
     // Callbacks that are under way may still write; what is read afterwards is what had been written.
     void end() noexcept;

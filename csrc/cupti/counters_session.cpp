@@ -13,7 +13,7 @@
 namespace gpuprof::cupti {
 namespace {
 
-// Copies and fills are noted too.
+// Copies and fills are recorded too.
 constexpr std::size_t launches_per_kernel = 4;
 constexpr double no_value = std::numeric_limits<double>::quiet_NaN();
 
@@ -47,7 +47,7 @@ CountersOpened CounterSession::open(const std::vector<std::string>& folders,
     return opened;
 }
 
-// Requires mutex_. The order is CUPTI's: what is refused for want of permission shows before a kernel runs.
+// Requires mutex_. The order is CUPTI's: a missing permission is found before a kernel runs.
 void CounterSession::prepare(const std::vector<std::string>& folders, const std::vector<std::string>& types,
                              CountersOpened& opened) {
     deinitialize();
@@ -79,8 +79,8 @@ std::string_view CounterSession::find_device() {
     if (get_context == nullptr || get_device == nullptr)
         return "the NVIDIA driver has no cuCtxGetDevice: update it";
     if (get_context(&context_) != abi::driver_success || context_ == nullptr)
-        return "this thread has no CUDA context: use the GPU first";
-    if (get_device(&device_) != abi::driver_success) return "the driver does not tell the context's device";
+        return "this thread has no CUDA context; hint: use the GPU first";
+    if (get_device(&device_) != abi::driver_success) return "the driver does not report the context's device";
     return {};
 }
 
@@ -91,7 +91,7 @@ CounterError CounterSession::initialize() noexcept {
     return error;
 }
 
-// What the device's own calls would answer too, but here with the cause.
+// The device's calls have the same result, but without the cause.
 std::string CounterSession::why_unsupported() const {
     auto device = abi::with_length<abi::ProfilerDeviceSupported>();
     device.device = device_;
@@ -111,7 +111,7 @@ std::string CounterSession::why_unsupported() const {
     if (lacks(device.confidential_computing)) what = "a GPU in confidential computing";
     if (lacks(device.mining_device)) what = "a mining processor";
     if (lacks(device.wsl)) what = "this version of WSL";
-    return std::string("CUPTI reads no counters of ") + what + ": measure on another one";
+    return std::string("CUPTI reads no counters of ") + what + "; hint: measure on another one";
 }
 
 CounterError CounterSession::ask_chip() {
@@ -188,7 +188,7 @@ CountersMeasured CounterSession::end() noexcept {
 }
 
 // Ranges have no names of their own: the n-th one is the n-th kernel that was launched, and where their
-// numbers differ nobody can tell which is which. Kernels that came too late for the image are known by name.
+// numbers differ they cannot be matched. Kernels that came too late for the image are known by name.
 void CounterSession::collect(CountersMeasured& measured) const {
     const LaunchLog& log = LaunchLog::instance();
     std::vector<Launch> kernels;
@@ -207,7 +207,7 @@ void CounterSession::collect(CountersMeasured& measured) const {
     if (several || ranges.size() + profiler_.dropped() != kernels.size()) {
         measured.reason = "CUPTI measured " + std::to_string(ranges.size()) + " kernels of " +
                           std::to_string(kernels.size()) + (several ? " and CUDA graphs" : "") +
-                          ": they cannot be told apart; call the model without CUDA graphs";
+                          ": they cannot be matched; hint: call the model without CUDA graphs";
         return;
     }
     const CounterHost host(api_, chip_);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hardware counters of single kernels, tied to the operators that launched them. `open` once, then any number
+// Hardware counters of single kernels, with the operators that launched them. `open` once, then any number
 // of times `begin`, the work itself, `end`; at last `close`. Errors are values, and nothing throws.
 #pragma once
 
@@ -19,7 +19,7 @@
 namespace gpuprof::cupti {
 
 struct CountersOpened {
-    std::string reason;  // why there are none, with the mend; empty when they can be had
+    std::string reason;  // why there are none, with a hint; empty if they are available
     std::string path;
     std::uint32_t version = 0;
     std::string chip;
@@ -34,7 +34,7 @@ struct MeasuredKernel {
 };
 
 struct CountersMeasured {
-    std::string reason;  // why nothing was measured, or what was cannot be told apart; else empty
+    std::string reason;  // why nothing was measured, or why results cannot be matched; else empty
     std::vector<MeasuredKernel> kernels;
     // Operators of which something is missing: a copy, which is no range, or a kernel that had no room.
     std::vector<std::int64_t> incomplete;

@@ -11,7 +11,7 @@
 namespace gpuprof::cupti {
 namespace {
 
-// What the numbers of all ranges may take of the program's memory. How much one takes, only a device tells.
+// Limit of the program's memory for the values of all ranges. Only a device reports the size of one.
 constexpr std::size_t most_image_bytes = std::size_t{256} << 20;
 constexpr std::size_t fewest_ranges = 16;
 

@@ -24,8 +24,8 @@ struct RecordLengths {
     std::size_t cuda_event;
     std::size_t graph_trace;  // 0: not known
 };
-// Version 18 is that of CUDA 11.8 and of 12.1, which differ, and 13.3 was not at hand: there only the
-// library itself can tell.
+// Version 18 is that of CUDA 11.8 and of 12.1, which differ, and 13.3 was not available: for these only the
+// library reports the length.
 constexpr RecordLengths lengths[] = {
     {20, 23, 208, 88, 96, 88, 40, 24, 0},          {24, 24, 208, 88, 96, 88, 40, 24, 56},
     {26, 28, 208, 96, 96, 88, 56, 56, 56},         {130000, 130099, 216, 96, 96, 88, 56, 56, 56},
@@ -33,7 +33,7 @@ constexpr RecordLengths lengths[] = {
 };
 constexpr std::size_t call_bytes = 40;  // in all versions
 
-// Packed records stand at any multiple of 8, and the bytes may be anyone's.
+// Packed records are at any multiple of 8, and the bytes may have any type.
 template <typename T>
 T read(const std::uint8_t* record, std::size_t offset) noexcept {
     T value;

@@ -61,8 +61,8 @@ class Stride {
 // The id of a kernel's name, which the library keeps.
 using NameResolver = std::function<std::uint32_t(const char* name)>;
 
-// Appends to `records`, with times on the library's own clock. What the buffer says is not trusted: it may be
-// cut off or damaged.
+// Appends to `records`, with times on the library's own clock. The content of the buffer is not trusted: it
+// may be cut off or damaged.
 DecodeCounts decode_buffer(std::span<std::uint8_t> buffer, const Stride& stride, const NameResolver& name,
                            std::vector<GpuRecord>& records);
 

@@ -10,7 +10,7 @@
 namespace gpuprof {
 
 // Appends records to this process's file of a recording. After a write that failed it writes no more, so
-// that no record stands at a wrong place.
+// that no record is at a wrong offset.
 class GpuFile {
   public:
     GpuFile() = default;
@@ -18,13 +18,13 @@ class GpuFile {
     GpuFile& operator=(const GpuFile&) = delete;
     ~GpuFile() { close(); }
 
-    // Makes the file, or goes on in it where this process has begun it in the same recording. Throws
+    // Creates the file, or continues it if this process has begun it in the same recording. Throws
     // std::system_error.
     void open(const ProcessFile& file);
     // False when the records are not on the disk.
     bool append(std::span<const GpuRecord> records) noexcept;
     void close() noexcept;
-    // Takes a file without records away: it would say that the GPU was recorded and did nothing.
+    // Removes a file without records: it would mean that the GPU was recorded and idle.
     static void remove_empty(const ProcessFile& file) noexcept;
     int error() const noexcept { return error_; }  // errno of the write that failed, or 0
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// What stands in a run's `segments/<pid>-<process_key>.gpu`: a head, then records in no order, each
+// The content of a run's `segments/<pid>-<process_key>.gpu`: a header, then records in no order, each
 // appended whole. A process that is killed loses only what CUPTI had not handed over yet.
 #pragma once
 
@@ -30,10 +30,10 @@ enum class GpuRecordKind : std::uint32_t {
     timed_layer = 5,   // between two CUDA events; detail: the id of the timed layer around it on its stream
     graph_replay = 6,  // of a CUDA graph as a whole, where its nodes have no records
     event_record = 7,  // of a CUDA event on a stream; without times
-    call = 8,          // of the driver or the runtime, on the CPU's side, where no callback told of launches
+    call = 8,          // of the driver or the runtime, on the CPU's side, without callbacks for launches
 };
 
-// What the library's version does not tell, or what a kind of record does not have.
+// A value that the library's version does not report, or that a kind of record does not have.
 constexpr std::uint32_t unknown_u32 = 0xFFFFFFFFu;
 constexpr std::uint64_t unknown_u64 = ~std::uint64_t{0};
 

@@ -47,7 +47,7 @@ std::string why_not_with_driver(std::uint32_t version) {
     if (!asked || supported / 1000 >= needed) return {};
     return "is for CUDA " + version_text(version) + ", and the driver supports up to CUDA " +
            std::to_string(supported / 1000) + "." + std::to_string(supported % 1000 / 10) +
-           ": update the driver, or name an older CUPTI in GPUPROF_CUPTI_LIBRARY";
+           "; hint: update the driver, or name an older CUPTI in GPUPROF_CUPTI_LIBRARY";
 }
 
 // Keeps the library for the life of the process: it owns threads, and the names in records.
@@ -56,11 +56,12 @@ Library examine(void* library, const std::string& name) {
     found.handle = library;
     found.path = path_of_library(library, "cuptiGetVersion", name);
     if (const char* missing = fill(library, found.api); missing != nullptr) {
-        found.reason = found.path + " has no " + missing + ": name another CUPTI in GPUPROF_CUPTI_LIBRARY";
+        found.reason =
+            found.path + " has no " + missing + "; hint: name another CUPTI in GPUPROF_CUPTI_LIBRARY";
         return found;
     }
     if (const std::uint32_t result = found.api.get_version(&found.version); result != abi::success) {
-        found.reason = found.path + " does not tell its version: " + explain_error(result);
+        found.reason = found.path + " does not report its version: " + explain_error(result);
         return found;
     }
     std::string why = why_not_decodable(found.version, found.api.get_next_record != nullptr);
@@ -77,10 +78,11 @@ std::string why_no_driver() {
     const auto get_count = find_function<abi::DriverDeviceGetCount>(driver.handle(), "cuDeviceGetCount");
     int count = 0;
     const int result = get_count != nullptr ? get_count(&count) : -1;
-    if (result == abi::driver_not_initialized) return "the program has not initialised CUDA";
+    if (result == abi::driver_not_initialized) return "the program has not initialized CUDA";
     if (result != abi::driver_success)
-        return "the NVIDIA driver answers error " + std::to_string(result) + ": see that nvidia-smi works";
-    return count > 0 ? "" : "the NVIDIA driver has no device: see that nvidia-smi shows one";
+        return "the NVIDIA driver returns error " + std::to_string(result) +
+               "; hint: check that nvidia-smi works";
+    return count > 0 ? "" : "the NVIDIA driver has no device; hint: check that nvidia-smi shows one";
 }
 
 Library load_library(const std::vector<std::string>& folders) {
@@ -111,7 +113,7 @@ std::string version_text(std::uint32_t version) {
         return std::to_string(version / 10'000) + "." + std::to_string(version / 100 % 100);
     switch (version) {
         case 18:
-            return "11.8 to 12.1";  // both say so
+            return "11.8 to 12.1";  // both report it
         case 20:
         case 21:
         case 22:
@@ -142,11 +144,11 @@ std::string explain_error(std::uint32_t result) {
         case abi::old_profiler_initialized:
             return "an old profiler interface is in use (error 36): end that profiler first";
         case abi::hardware:
-            return "the GPU does not answer (error 9): see nvidia-smi and the kernel's log";
+            return "the GPU does not respond (error 9); hint: see nvidia-smi and the kernel's log";
         case abi::out_of_memory:
             return "CUPTI ran out of memory (error 8): leave some of the GPU's memory free";
         case abi::not_initialized:
-            return "CUPTI could not be initialised (error 15): see that nvidia-smi works";
+            return "CUPTI could not be initialized (error 15); hint: check that nvidia-smi works";
         case abi::not_supported:
         case abi::virtualized_device_not_supported:
         case abi::confidential_computing_not_supported:
@@ -155,8 +157,8 @@ std::string explain_error(std::uint32_t result) {
         case abi::wsl_device_not_supported:
             return "CUPTI does not trace this kind of device (error " + std::to_string(result) + ")";
         default:
-            return "CUPTI answers error " + std::to_string(result) +
-                   ": see that CUPTI and the driver are of the same CUDA version";
+            return "CUPTI returns error " + std::to_string(result) +
+                   "; hint: check that CUPTI and the driver have the same CUDA version";
     }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Finds CUPTI in a process in which CUDA runs. Nothing is linked, and the driver is never initialised
-// here: CUDA that was initialised before a fork does not work in the child.
+// Finds CUPTI in a process in which CUDA runs. Nothing is linked, and the driver is never initialized
+// here: CUDA that was initialized before a fork does not work in the child.
 #pragma once
 
 #include <cstdint>
@@ -39,7 +39,7 @@ struct Library {
     void* handle = nullptr;  // for functions that few need; kept open
     std::string path;
     std::uint32_t version = 0;
-    std::string reason;  // why there is none, with the mend, in one line; else empty
+    std::string reason;  // why there is none, with a hint, in one line; else empty
     bool available() const noexcept { return reason.empty(); }
 };
 
@@ -47,13 +47,13 @@ struct Library {
 // only library to take.
 Library load_library(const std::vector<std::string>& folders);
 
-// Why nothing of CUPTI may be touched yet, or empty: the driver is there and the program has initialised it.
+// Why CUPTI may not be used yet, or empty: the driver exists and the program has initialized it.
 std::string why_no_driver();
 
 // "13.0" of 130001, "12.9" of 28; the number itself where it is not known.
 std::string version_text(std::uint32_t version);
 
-// What an error number means to the user, with the mend.
+// The meaning of an error number for a user, with a hint.
 std::string explain_error(std::uint32_t result);
 
 }  // namespace gpuprof::cupti

@@ -17,7 +17,7 @@ namespace {
 constexpr std::uint32_t hidden_frame = UINT32_MAX;
 constexpr Py_ssize_t longest_text = 4'096;
 constexpr Py_ssize_t longest_table = 1 << 20;
-// A program that makes functions or stacks without end shall not fill the memory: their numbers begin anew.
+// Limits the memory for a program that creates functions or stacks without end: their numbers restart.
 constexpr std::size_t most_known = 1 << 18;
 
 bool is_of(const std::byte* copy, const PyTypeObject& type) noexcept {

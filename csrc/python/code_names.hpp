@@ -18,7 +18,7 @@ namespace gpuprof::python {
 struct FrameNaming {
     std::vector<std::string> hidden;                            // beginnings of paths
     std::vector<std::string> marks;                             // what follows one of these is the short path
-    std::vector<std::pair<std::string, std::string>> prefixes;  // beginnings and what stands for them
+    std::vector<std::pair<std::string, std::string>> prefixes;  // beginnings and their replacements
     std::string module_file;                                    // the end of the path of PyTorch's Module
     std::string module_call;                                    // the name of its function that calls it
     std::string module_call_text;

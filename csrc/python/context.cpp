@@ -69,7 +69,7 @@ bool set_mark(PyThreadState* state, TaskId task, std::uint64_t ticks) noexcept {
     return static_cast<bool>(token);
 }
 
-// asyncio's own answer, once the program has imported asyncio.
+// asyncio's own result, after the program has imported asyncio.
 bool is_in_event_loop() noexcept {
     static PyObject* running_loop = nullptr;
     if (running_loop == nullptr) {
@@ -95,7 +95,7 @@ SeenContext& seen_entry(const void* context) noexcept {
     return seen_contexts[(address >> 4 ^ address >> 10) % seen_entries];
 }
 
-// The parent is told each time, since the reader forgets tasks that it has not met for long.
+// The parent is written each time, because the reader forgets tasks after a while.
 void enter_task(ThreadLog& log, TaskId task) noexcept {
     if (task.id == log.context_id) return;
     log.context_id = task.id;

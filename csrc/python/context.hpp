@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Which asynchronous task an event belongs to. Each asyncio task runs in a contextvars context of its
-// own. A thread state counts how often it entered and left contexts, so one number to compare tells
-// whether the thread may have gone on in another task.
+// own. A thread state counts how often it entered and left contexts, so one comparison shows whether the
+// thread may have switched to another task.
 #pragma once
 
 #include "core/recorder.hpp"
@@ -17,7 +17,7 @@ void switch_context(ThreadLog& log, PyThreadState* state) noexcept;
 // task which is started from here on knows which spans were open then.
 void leave_trace(ThreadLog& log, std::uint64_t ticks) noexcept;
 
-// As far as that can be told without the interpreter lock: writes a context event if the thread went on in
+// As far as possible without the interpreter lock: writes a context event if the thread switched to
 // a task that it was seen in before.
 void probe_context() noexcept;
 

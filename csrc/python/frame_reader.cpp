@@ -65,7 +65,7 @@ bool FrameReader::read_threads(std::vector<ThreadRef>& threads) const {
 }
 
 // Finds what take_snapshot() copies: where the address of the innermost frame is, and the memory that most
-// frames lie in, one behind the other.
+// frames are in, one after another.
 bool FrameReader::find_chunk(Address thread_state) {
     if (!read_memory(thread_state, state_copy_.data(), state_copy_.size())) return false;
     if (field<Address>(state_copy_.data(), gpuprof_layout.thread_interpreter) != interpreter_) return false;

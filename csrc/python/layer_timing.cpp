@@ -14,7 +14,7 @@ struct Stream {
     std::uint32_t device;
 };
 
-// Whatever PyTorch answers with stays out of the measured program.
+// An error of PyTorch must not reach the measured program.
 std::optional<Stream> current_stream() noexcept {
     const ErrorKeeper kept;
     Py_XINCREF(device_function);

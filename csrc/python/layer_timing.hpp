@@ -7,11 +7,11 @@
 
 namespace gpuprof::python {
 
-// PyTorch's functions that tell the current device's number and, for it, the current stream's address.
+// PyTorch's functions that return the current device's number and, for it, the current stream's address.
 // Null for none. Needs the interpreter lock.
 void set_stream_functions(PyObject* get_device, PyObject* get_stream) noexcept;
 
-// The call with an event before and one behind it. Needs the interpreter lock.
+// The call with an event before and one after it. Needs the interpreter lock.
 PyObject* call_between_events(vectorcallfunc function, PyObject* callable, PyObject* const* args,
                               std::size_t nargsf, PyObject* keywords) noexcept;
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Layer calls. PyTorch runs every module through one Python function, `torch.nn.Module.__call__`. While
 // layers are recorded that function's vectorcall entry points here; nothing that Python can see of the
-// function, of a class or of a module changes, so copying, pickling, compiling and wrapping modules go
-// on as before.
+// function, of a class or of a module changes, so copying, pickling, compiling and wrapping modules
+// work as before.
 #include <algorithm>
 #include <unordered_map>
 #include <vector>
@@ -117,9 +117,9 @@ std::uint32_t discover_module(PyObject* module) noexcept {
     return name == ModuleTable::unknown ? ModuleTable::left_out : name;
 }
 
-// Hands over the arguments of a call. The next one is, too, where the answer is True. `take_call` keeps its
-// own errors to itself; what it raises all the same came from a signal's handler and is the program's: then
-// this returns false with the error set.
+// Hands over the arguments of a call. The next one is, too, if the result is True. `take_call` catches its
+// own errors; anything that it raises came from a signal handler and belongs to the program: then this
+// returns false with the error set.
 bool hand_over_call(PyObject* const* args, std::size_t nargsf, PyObject* keywords,
                     std::uint32_t name) noexcept {
     LayerState& layers = state();

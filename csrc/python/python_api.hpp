@@ -68,8 +68,8 @@ inline void set_function_vectorcall(PyObject* function, vectorcallfunc call) noe
 #if PY_VERSION_HEX >= 0x030C0000
     PyFunction_SetVectorcall(reinterpret_cast<PyFunctionObject*>(function), call);
 #else
-    // Before 3.12 the field is the interface; the version tag keeps specialised call sites from
-    // going round it.
+    // Before 3.12 the field is the interface; the version tag prevents specialized call sites from
+    // bypassing it.
     auto* const object = reinterpret_cast<PyFunctionObject*>(function);
 #if PY_VERSION_HEX >= 0x030B0000
     object->func_version = 0;

@@ -14,7 +14,7 @@ PyThreadState* state_with_lock() noexcept {
     return own == present_thread_state() ? own : nullptr;
 }
 
-// Whoever announces a range does not expect Python code to run meanwhile. Until 3.11 making an object may
+// The caller that announces a range does not expect Python code to run. Until 3.11 creating an object may
 // start a collection, and that may run any.
 class CollectionPause {
   public:

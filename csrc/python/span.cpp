@@ -64,7 +64,7 @@ inline PyObject* revive(PyObject* object) noexcept {
 #if defined(Py_TRACE_REFS) || defined(Py_GIL_DISABLED)
     return PyObject_Init(object, Py_TYPE(object));
 #else
-    // Without the call that PyObject_Init is: it stands in each `with` line.
+    // Without a call of PyObject_Init: this runs in each `with` statement.
     Py_SET_REFCNT(object, 1);
     return object;
 #endif
@@ -98,7 +98,7 @@ bool is_held(const BoundMethod& bound) noexcept {
     return bound.kept_by_span && Py_REFCNT(reinterpret_cast<const PyObject*>(&bound)) > 1;
 }
 
-// From now on the method owns its span; 0 where nobody holds it.
+// From now on the method owns its span; 0 if nothing refers to it.
 int become_owner(BoundMethod& bound) noexcept {
     if (!bound.kept_by_span) return 0;
     bound.kept_by_span = false;
@@ -115,7 +115,7 @@ void live_on(Span* span) noexcept {
     Py_SET_REFCNT(self, owners);
 }
 
-// What stands in the type under __enter__ and __exit__: binds on an instance, and on the type is called
+// The descriptors __enter__ and __exit__ of the type: they bind on an instance, and on the type are called
 // with the span as its first argument, as contextlib.ExitStack does.
 struct SpanMethod {
     PyObject_HEAD vectorcallfunc call;
@@ -222,7 +222,7 @@ PyObject* decorate(PyObject* function, PyObject* span) noexcept {
 // span("name"), or @span over a function, which is then named after it.
 PyObject* make_or_decorate(PyObject* argument) noexcept {
     if (PyUnicode_Check(argument)) return make_span(argument);
-    // Descriptors over functions are not callable everywhere, but are decorated all the same.
+    // Descriptors of functions are not callable in all versions, but are decorated too.
     if (PyCallable_Check(argument) || Py_IS_TYPE(argument, &PyClassMethod_Type) ||
         Py_IS_TYPE(argument, &PyStaticMethod_Type))
         return decorate(argument, Py_None);

@@ -28,7 +28,7 @@ struct Span {
     Span** resting_place;  // null where it may not rest
 };
 
-// Where an object that is found by the address of its name stands among `slots`.
+// The slot of an object that is found by the address of its name.
 inline std::size_t slot_of(const PyObject* name, std::size_t slots) noexcept {
     const auto address = reinterpret_cast<std::uintptr_t>(name);
     return (address >> 4 ^ address >> 12) % slots;
@@ -40,8 +40,8 @@ inline PyObject* entered(Span* span) noexcept {
     return self;
 }
 
-// Return what the method of the `with` line returns. They stand apart, and are called last, so that a span
-// which nobody records or hears of saves no registers.
+// Return what the method of the `with` line returns. They are separate, and are called last, so that a span
+// without a recording or a tool saves no registers.
 PyObject* record_begin(Span* span) noexcept;
 PyObject* record_end(Span* span) noexcept;
 PyObject* announce_begin(Span* span) noexcept;

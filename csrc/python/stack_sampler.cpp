@@ -30,7 +30,7 @@ std::int64_t to_ns(const timespec& time) noexcept {
 }
 
 // The processor time of any thread of this process. The kernel's number for the clock is made of the thread's
-// id (include/linux/posix-timers.h); 6 stands for the time of one thread as the scheduler counts it.
+// id (include/linux/posix-timers.h); 6 is the time of one thread as the scheduler counts it.
 std::int64_t thread_cpu_ns(std::int64_t native_id) noexcept {
     timespec time{};
     const auto clock = static_cast<clockid_t>(~static_cast<std::uint32_t>(native_id) << 3U | 6U);
@@ -206,7 +206,7 @@ void StackSampler::sample_running(Thread& thread, std::int64_t cpu_ns) {
     write(thread, now_ns, used_ns);
 }
 
-// Asked for where a thread did not run, which is when it costs nobody anything.
+// Read if a thread did not run, because it costs the thread nothing then.
 std::int64_t StackSampler::queued(Thread& thread, std::int64_t most_ns) {
     if (most_ns < interval_ns_ / 2) return 0;
     const std::int64_t total_ns = thread_queued_ns(thread.ref.native_id);

@@ -40,14 +40,14 @@ class StackSampler {
     int error() const noexcept { return error_.load(std::memory_order_relaxed); }
 
     // The code objects of the calling thread's frames, the innermost first: what can be compared with
-    // Python's own answer. Empty where they cannot be read. With the interpreter lock held.
+    // Python's own result. Empty if they cannot be read. With the interpreter lock held.
     static std::vector<Address> own_stack();
 
   private:
     struct Thread {
         ThreadRef ref;
         std::int64_t cpu_ns = 0;      // when its stack was read
-        std::int64_t sampled_ns = 0;  // until when samples stand for it
+        std::int64_t sampled_ns = 0;  // until when samples represent it
         std::int64_t queued_ns = 0;   // in all, when it was last asked for
         std::int64_t idle_ns = 0;     // until when it is known to have waited since
         CodeNames::Named named{0, StackFile::no_site};

@@ -62,7 +62,7 @@ class Driver {
     template <typename... Arguments>
     void call(const char* name, Arguments... arguments) const {
         if (const int error = find<int (*)(Arguments...)>(name)(arguments...); error != 0)
-            throw std::runtime_error(std::string(name) + " answers error " + std::to_string(error));
+            throw std::runtime_error(std::string(name) + " returns error " + std::to_string(error));
     }
 
   private:
@@ -125,7 +125,7 @@ class Gpu {
     void launch(void* function, unsigned blocks, unsigned threads, void** arguments, Stream stream) {
         if (const int error = launch_(function, blocks, 1, 1, threads, 1, 1, 0, stream, arguments, nullptr);
             error != 0)
-            throw std::runtime_error("cuLaunchKernel answers error " + std::to_string(error));
+            throw std::runtime_error("cuLaunchKernel returns error " + std::to_string(error));
     }
 
     void *fill_ = nullptr, *spin_ = nullptr, *host_ = nullptr;

@@ -300,7 +300,7 @@ TEST(what_cannot_be_told_apart_is_not_guessed) {
     CHECK_EQ(open_and_begin(), "");
     launch_for(stub, 0, "kernel");
     CountersMeasured measured = CounterSession::instance().end();
-    CHECK(mentions(measured.reason, "2 kernels of 1: they cannot be told apart"));
+    CHECK(mentions(measured.reason, "2 kernels of 1: they cannot be matched"));
     CHECK(measured.kernels.empty());
     stub.set("unasked ranges", 0);
     CHECK_EQ(CounterSession::instance().begin(), "");

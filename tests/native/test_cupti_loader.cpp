@@ -44,7 +44,7 @@ TEST(what_cannot_be_used_is_passed_over) {
     std::ofstream(text / "libcupti.so.13") << "no library";
     put(STUB_CUDA, other, "libcupti.so.13");
     CHECK(mentions(load_library({text()}).reason, "libcupti.so.13 cannot be loaded: "));
-    CHECK(mentions(load_library({other()}).reason, "has no cuptiGetVersion: name another CUPTI"));
+    CHECK(mentions(load_library({other()}).reason, "has no cuptiGetVersion; hint: name another CUPTI"));
     const std::string usable = put(STUB_CUPTI, good, "libcupti.so.12");
     const Library found = load_library({text(), other(), good()});
     CHECK_EQ(found.reason, "");

@@ -111,11 +111,11 @@ TEST(without_a_driver_in_the_process_nothing_is_loaded) {
     Recorder::instance().stop();
 }
 
-TEST(a_driver_that_the_program_has_not_initialised_is_left_alone) {
+TEST(a_driver_that_the_program_has_not_initialized_is_left_alone) {
     const TemporaryFolder folder;
     start(folder);
     set_driver(0);
-    CHECK(mentions(Collector::instance().start(patient()).reason, "not initialised CUDA"));
+    CHECK(mentions(Collector::instance().start(patient()).reason, "not initialized CUDA"));
     set_driver(1, 13000, 0);
     CHECK(mentions(Collector::instance().start(patient()).reason, "no device"));
     CHECK(dlopen(STUB_CUPTI, RTLD_NOW | RTLD_NOLOAD) == nullptr);
@@ -321,7 +321,7 @@ TEST(a_flush_that_fails_is_told_once) {
     start(folder);
     Collector::instance().start(patient());
     stub.set("flush", 9);
-    CHECK(mentions(Collector::instance().stop().problem, "GPU does not answer"));
+    CHECK(mentions(Collector::instance().stop().problem, "GPU does not respond"));
     Recorder::instance().stop();
 }
 
@@ -785,7 +785,7 @@ TEST(a_library_that_hangs_does_not_hang_the_program) {
     options.longest_stop = milliseconds(50);
     Collector::instance().start(options);
     stub.set("hang", 1);
-    CHECK(mentions(Collector::instance().stop().problem, "did not come back"));
+    CHECK(mentions(Collector::instance().stop().problem, "did not return"));
     CHECK(mentions(Collector::instance().start(patient()).reason, "start the program again"));
     Recorder::instance().stop();
     stub.set("hang", 0);

@@ -92,7 +92,7 @@ TEST(without_a_driver_in_use_nothing_is_timed) {
     CHECK(mentions(EventTimer::instance().start(patient()), "CUDA is not in use"));
     const Stub& stub = fresh_stub();
     stub.set(0, 13000, 1);
-    CHECK(mentions(EventTimer::instance().start(patient()), "not initialised CUDA"));
+    CHECK(mentions(EventTimer::instance().start(patient()), "not initialized CUDA"));
     CHECK(!EventTimer::is_on());
     CHECK_EQ(EventTimer::instance().stop().layers, 0u);
     Recorder::instance().stop();

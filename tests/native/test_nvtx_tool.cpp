@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Announcing to another tool, which `tests/support/fake_nvtx_tool.c` plays. A process attaches once, so each test
-// does it in a child.
+// Announcing to another tool, which `tests/support/fake_nvtx_tool.c` plays. A process attaches once, so each
+// test does it in a child.
 #include <fstream>
 
 #include "collect/nvtx_tool.hpp"

@@ -141,7 +141,7 @@ print(json.dumps(runs))
     assert facts["unfinished"]["gpu"]["unfinished"] == 1
     assert facts["unfinished"]["gpu"]["kernels"] == 1
     lost = facts["lost"]
-    assert lost["gpu"]["problem"].startswith("the GPU does not answer (error 9)")
+    assert lost["gpu"]["problem"].startswith("the GPU does not respond (error 9)")
     assert [note["values"] for note in lost["notes"]] == [{"detail": lost["gpu"]["problem"]}]
     words = {
         "dropped": "1,234 GPU records dropped by CUPTI",
@@ -156,7 +156,7 @@ print(json.dumps(runs))
             in facts[name]["summary"]
         )
     assert (
-        "for CUDA 13.0, and the driver supports up to CUDA 12.4: update the"
+        "for CUDA 13.0, and the driver supports up to CUDA 12.4; hint: update the"
         in facts["old"]["sources"]["kernels"]["values"]["detail"]
     )
     assert facts["old"]["complete"] is True

@@ -515,7 +515,7 @@ model(x)
         assert lines[6:] in ([], ["push gpuprof Fails", "pop gpuprof"])
 
     @pytest.mark.parametrize(
-        ("mode", "reason"), [("refuse", "it refused to be initialised"), ("deaf", "it takes no ranges")]
+        ("mode", "reason"), [("refuse", "it refused to be initialized"), ("deaf", "it takes no ranges")]
     )
     def test_a_tool_that_fails_is_ignored(
         self, run_program: Any, tool: dict[str, str], mode: str, reason: str

@@ -71,9 +71,8 @@ def cupti() -> Iterator[Check]:
     facts = machine_facts.cupti()
     reason = facts.get("error") or facts.get("reason")
     if reason:
-        detail, _, hint = reason.rpartition(": ")
         status: Status = "problem" if found else "missing"
-        yield Check("CUPTI", status, f"{detail or hint}; GPU records are off", hint if detail else "")
+        yield Check("CUPTI", status, f"GPU records are off: {reason}")
     else:
         yield Check("CUPTI", "ok", f"{facts['version']} at {facts['path']}; traces kernels and copies")
 
@@ -87,8 +86,7 @@ def counters() -> Iterator[Check]:
     reason = facts.get("error") or facts.get("reason") or facts.get("no_counters")
     restricted = counters_are_restricted()
     if reason:
-        detail, _, hint = reason.rpartition(": ")
-        yield Check("GPU counters", "missing", f"unavailable: {detail or hint}", hint if detail else "")
+        yield Check("GPU counters", "missing", f"unavailable: {reason}")
     elif restricted:
         hint = (
             "run as root or with CAP_SYS_ADMIN, or load the driver with NVreg_RestrictProfilingToAdminUsers=0"
@@ -142,9 +140,7 @@ def nvrtc() -> Iterator[Check]:
     facts = machine_facts.nvrtc()
     reason = facts.get("error") or facts.get("reason")
     if reason:
-        detail, _, hint = reason.rpartition(": ")
-        what = f"{detail or hint}; GPU ceilings are calculated from clocks instead of measured"
-        yield Check("NVRTC", "missing", what, hint if detail else "")
+        yield Check("NVRTC", "missing", f"GPU ceilings are calculated from clocks: {reason}")
     else:
         yield Check(
             "NVRTC",
