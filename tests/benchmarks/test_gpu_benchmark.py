@@ -359,6 +359,7 @@ def test_a_killed_call_leaves_no_process_and_every_finished_item(
         wait_for_ends(others)
     finally:
         process.kill()
+        process.wait()
         end_marked(mark)
         os.close(pipe)
     journal = tmp_path / "gpu.jsonl"
