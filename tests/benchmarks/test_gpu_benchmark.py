@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -321,11 +322,11 @@ def numbers_from(pipe: int, count: int) -> list[int]:
 
 def keeper_of(process_id: int) -> int:
     words = f"benchmarks.gpu._keeper\0/{process_id}\0".encode()
-    return next(
-        int(folder.name)
-        for folder in Path("/proc").glob("[0-9]*")
-        if words in (folder / "cmdline").read_bytes()
-    )
+    for folder in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # of a process that has ended meanwhile
+            if words in (folder / "cmdline").read_bytes():
+                return int(folder.name)
+    raise AssertionError("the call has no keeper")
 
 
 def wait_for_ends(processes: list[int]) -> None:
@@ -358,6 +359,7 @@ def test_a_killed_call_leaves_no_process_and_every_finished_item(
         wait_for_ends(others)
     finally:
         process.kill()
+        process.wait()
         end_marked(mark)
         os.close(pipe)
     journal = tmp_path / "gpu.jsonl"
