@@ -169,7 +169,8 @@ def suite(options: SuiteOptions) -> None:
 
 
 def _run(plan: CampaignPlan, options: ReportOptions) -> None:
-    from gpuprof.bench.compare.run import carry_out, file_name
+    from gpuprof.bench.compare.run import carry_out
+    from gpuprof.bench.compare.runner import file_name
     from gpuprof.bench.report import check_formats
 
     if options.fresh and options.resume:

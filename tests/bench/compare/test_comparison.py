@@ -18,7 +18,7 @@ from gpuprof.bench.compare.advice import Advice, runs_needed, variation_of
 from gpuprof.bench.compare.document import AccuracyFigures, document_from, plain_document
 from gpuprof.bench.compare.figures import MoreFigures, compare_variants, document_of, pareto
 from gpuprof.bench.compare.plan import Variant
-from gpuprof.bench.compare.traffic_result import ArmRequests, TrafficLaunch, TrafficResult
+from gpuprof.bench.compare.traffic_result import ArmRequests, TrafficLaunch, TrafficResult, TrafficSettings
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.facts import Diagnostic, note
 from gpuprof.bench.messages import message
@@ -374,7 +374,7 @@ def test_traffic_does_not_roll_out_what_answers_wrong() -> None:
     made = settled({"new": ("faster", 1.5, 1.6, 1.7)}, {"new": answers(nan=3)})
     arm = ArmRequests([10_000_000] * 400)
     launches_of = tuple(TrafficLaunch(number, (arm, arm)) for number in range(10))
-    traffic = TrafficResult(("old", "new"), (0.5, 0.5), launches_of).to_dict()
+    traffic = TrafficResult(("old", "new"), TrafficSettings((0.5, 0.5)), launches_of).to_dict()
     assert traffic["advice"]["action"] == "roll out"
     made["traffic"] = json.loads(json.dumps(traffic))
     texts = actions(find(made))
