@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from gpuprof.bench.compare.advice import find
+from gpuprof.bench.compare.advice import advise
 from gpuprof.bench.compare.document import (
     QUANTILE_FIELDS,
     AccuracyFigures,
@@ -266,7 +266,7 @@ def document_of(result: CampaignResult, at: datetime, extra: MoreFigures | None 
         pareto=pareto(variants, quality.measure),
         summary=ComparisonSummary(note("nothing_measured")),
     )
-    found = find(document)
+    found = advise(document)
     return replace(document, summary=found.summary, recommendations=tuple(found.recommendations))
 
 
