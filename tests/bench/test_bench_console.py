@@ -18,7 +18,7 @@ from gpuprof.bench.workers.events import Event, State
 from gpuprof.bench.workers.schedule import RunEvent
 from gpuprof.cli import bench as command
 from gpuprof.cli.main import EXIT_BROKEN_PIPE, execute
-from gpuprof.cli.occasional_lines import OccasionalLines
+from gpuprof.cli.measuring import OccasionalLines
 from gpuprof.errors import BenchmarkError
 
 WORDS = ("bench", "resnet50", "--output-dir", "out")
@@ -123,7 +123,7 @@ def test_progress_without_a_terminal_is_a_line_now_and_then() -> None:
 def test_progress_goes_to_standard_error_and_only_without_a_terminal(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr("gpuprof.cli.occasional_lines.FIRST_S", 0.0)
+    monkeypatch.setattr("gpuprof.cli.measuring.FIRST_S", 0.0)
     request = Request(SystemSpec("m"), JobSettings(), launches=3)
     with command._progress(request) as (watch, probed):
         watch(RunEvent("m", 2, 1, 3, Event(State.MEASURING, batch_size=8, calls=1_200)))

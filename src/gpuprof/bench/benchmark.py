@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from gpuprof import _native
@@ -115,9 +115,7 @@ class CallableRuns:
 
 
 def _session(name: str, plan: CallablePlan) -> Session:
-    import dataclasses
-
-    factory = dataclasses.replace(plan.factory, path=tuple(sys.path))
+    factory = replace(plan.factory, path=tuple(sys.path))
     settings = JobSettings((plan.batch_size or 1,), plan.settings)
     session = Session(SystemSpec(name), settings, factory=factory, tries_again=True)
     job = session.job(1)

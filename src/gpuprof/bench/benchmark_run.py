@@ -5,14 +5,14 @@ from __future__ import annotations
 
 import dataclasses
 import datetime
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Any
 
 from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.failures import DoesNotFitError
 from gpuprof.bench.measure.scaling import ProbeOutcome, largest_batch
-from gpuprof.bench.results.files import ResultFiles, Stamp, document_of, row_of, to_csv, to_json
+from gpuprof.bench.results.files import Stamp, document_of, row_of, to_csv, to_json
 from gpuprof.bench.results.result import Finding, SessionResult
 from gpuprof.bench.results.target import LatencyTarget
 from gpuprof.bench.results.text import to_markdown
@@ -156,15 +156,14 @@ def stamp_of(session: SessionResult, at: datetime.datetime) -> Stamp:
     return Stamp(at.isoformat(timespec="seconds"), environment.get("revision"))
 
 
-def write_finding(
-    finding: Finding, files: ResultFiles, at: datetime.datetime, notes: list[str]
-) -> list[Path]:
-    """Write the result files of what was measured."""
-    session = finding.session
-    stamp = stamp_of(session, at)
-    texts = {
-        "csv": to_csv(row_of(each, stamp) for each in session.batches),
-        "json": to_json(document_of(session.batches, stamp, **finding.more())),
-        "md": to_markdown(session, stamp, notes),
+def result_texts(
+    sessions: Sequence[SessionResult], at: datetime.datetime, notes: Sequence[str] = (), **more: Any
+) -> dict[str, str]:
+    """Return the result files of what was measured, by format."""
+    stamp = stamp_of(sessions[0], at)
+    batches = [batch for session in sessions for batch in session.batches]
+    return {
+        "csv": to_csv(row_of(batch, stamp) for batch in batches),
+        "json": to_json(document_of(batches, stamp, **more)),
+        "md": "\n".join(to_markdown(session, stamp, notes) for session in sessions),
     }
-    return files.write(texts)

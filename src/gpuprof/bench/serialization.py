@@ -41,7 +41,7 @@ def to_finite(value: Any) -> Any:
 def from_plain(data: Any, kind: type[T], what: str = "", hint: str = WRITE_AGAIN) -> T:
     """Return plain data as a dataclass or any other type. Raises BenchmarkError, which names `what`."""
     try:
-        return msgspec.convert(data, kind, dec_hook=_array)
+        return msgspec.convert(data, kind, dec_hook=_array, str_keys=True)
     except msgspec.ValidationError as error:
         raise _refused(what or kind.__name__, error, hint) from error
 

@@ -3,21 +3,21 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import operator
 import os
+import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpuprof.bench.benchmark_run import now, stamp_of
+from gpuprof.bench.benchmark_run import now, result_texts
 from gpuprof.bench.config import DEVICES, DTYPES, JobSettings, Settings, SystemSpec
 from gpuprof.bench.frameworks import make_system
-from gpuprof.bench.results.files import FORMATS, ResultFiles, document_of, row_of, to_csv, to_json
+from gpuprof.bench.results.files import FORMATS, ResultFiles
 from gpuprof.bench.results.result import BatchResult, SessionResult
-from gpuprof.bench.results.text import notes_of, results_table, title_of, to_markdown
+from gpuprof.bench.results.text import notes_of, results_table, title_of
 from gpuprof.bench.validation import check_spec
 from gpuprof.bench.workers.launcher import refuse_in_worker
 from gpuprof.bench.workers.session import Session
@@ -121,7 +121,7 @@ def run_benchmark_suite(
         )
     names = [model_name] if isinstance(model_name, (str, os.PathLike)) else list(model_name)
     # Iterators can be read once, and each benchmark wants them.
-    sizes, shape = _sizes(batch_sizes), None if input_shape is None else _shape(input_shape)
+    sizes, shape = _sizes(batch_sizes), _shape(input_shape)
     configs = [each for each in given if isinstance(each, BenchmarkConfig)]
     configs += [
         BenchmarkConfig(
@@ -136,33 +136,40 @@ def run_benchmark_suite(
 # --- what was asked for --------------------------------------------------------------------------
 
 
-def _checked(config: BenchmarkConfig) -> BenchmarkConfig:
-    """Return a benchmark in plain values. Raises BenchmarkError before anything has been measured."""
+@dataclass(slots=True)
+class _Asked:
+    """A benchmark in plain values; `source` are samples of the caller, which are measured in this process."""
+
+    spec: SystemSpec
+    job: JobSettings
+    verbose: bool
+    source: Iterable[Any] | None
+
+
+def _asked(config: BenchmarkConfig) -> _Asked:
+    """Raise BenchmarkError before anything has been measured."""
     for name, value, known in (
         ("device_prefer", config.device_prefer, DEVICES),
         ("dtype", config.dtype, (None, *DTYPES)),
     ):
         if value not in known:
             raise BenchmarkError(f"{name}={value!r}: take {', '.join(map(str, known))}")
-    _measuring(config)
+    if not isinstance(config.model_name, (str, os.PathLike)):
+        raise BenchmarkError(f"model_name={config.model_name!r}: give a name or a path")
     source = config.data_source
-    return dataclasses.replace(
-        config,
-        model_name=_text(config.model_name, "model_name"),
-        batch_sizes=_sizes(config.batch_sizes),
-        input_shape=None if config.input_shape is None else _shape(config.input_shape),
-        data_source=os.fsdecode(source) if isinstance(source, os.PathLike) else source,
+    data = os.fsdecode(source) if isinstance(source, (str, os.PathLike)) else None
+    spec = SystemSpec(
+        os.fsdecode(config.model_name),
+        config.framework,
+        config.device_prefer,
+        config.dtype,
+        _shape(config.input_shape),
+        data or "synthetic",
+        trust_pickle=config.trust_pickle,
     )
-
-
-def _text(value: PathText, name: str) -> str:
-    if not isinstance(value, (str, os.PathLike)):
-        raise BenchmarkError(f"{name}={value!r}: give a name or a path")
-    return os.fsdecode(value)
-
-
-def _measuring(config: BenchmarkConfig) -> Settings:
-    return Settings(iterations=config.measurement_iterations, warmup=config.warmup_iterations)
+    measuring = Settings(iterations=config.measurement_iterations, warmup=config.warmup_iterations)
+    samples = None if isinstance(source, (str, os.PathLike)) else source
+    return _Asked(spec, JobSettings(_sizes(config.batch_sizes), measuring), config.verbose, samples)
 
 
 def _sizes(given: Iterable[int]) -> tuple[int, ...]:
@@ -172,8 +179,8 @@ def _sizes(given: Iterable[int]) -> tuple[int, ...]:
     return sizes
 
 
-def _shape(given: Iterable[int]) -> tuple[int, ...]:
-    return _whole_numbers(given, "input_shape", "(3, 224, 224)")
+def _shape(given: Iterable[int] | None) -> tuple[int, ...] | None:
+    return None if given is None else _whole_numbers(given, "input_shape", "(3, 224, 224)")
 
 
 def _whole_numbers(given: Iterable[int] | int, name: str, example: str) -> tuple[int, ...]:
@@ -189,17 +196,13 @@ def _whole_numbers(given: Iterable[int] | int, name: str, example: str) -> tuple
     return numbers
 
 
-def _apart(configs: Sequence[BenchmarkConfig]) -> Iterator[BenchmarkConfig]:
+def _copy_shared(asked: Sequence[_Asked]) -> None:
     """Give each benchmark an iterator of its own where several share one, which can be read once."""
-    sources = [config.data_source for config in configs]
-    copies: dict[int, Iterator[Any]] = {}
-    for source in sources:
-        if isinstance(source, Iterator) and id(source) not in copies:
-            count = sum(each is source for each in sources)
-            copies[id(source)] = iter(itertools.tee(source, count))
-    for config, source in zip(configs, sources, strict=True):
-        own = next(copies[id(source)]) if id(source) in copies else source
-        yield dataclasses.replace(config, data_source=own)
+    shared = {id(each.source): each.source for each in asked if isinstance(each.source, Iterator)}
+    for number, source in shared.items():
+        sharing = [each for each in asked if id(each.source) == number]
+        for each, copy in zip(sharing, itertools.tee(source, len(sharing)), strict=True):
+            each.source = copy
 
 
 # --- measuring -----------------------------------------------------------------------------------
@@ -207,24 +210,25 @@ def _apart(configs: Sequence[BenchmarkConfig]) -> Iterator[BenchmarkConfig]:
 
 def _run(configs: Sequence[BenchmarkConfig]) -> list[BatchResult]:
     refuse_in_worker()
-    return _Suite(list(_apart([_checked(config) for config in configs]))).run() if configs else []
+    asked = [_asked(config) for config in configs]
+    _copy_shared(asked)
+    return _Suite(asked, configs[0].csv_output_dir).run() if configs else []
 
 
 class _Suite:
-    """Benchmarks one after the other; what was measured is written behind each of them."""
+    """Benchmarks one after the other; what was measured is written after each of them."""
 
-    def __init__(self, configs: Sequence[BenchmarkConfig]) -> None:
-        self._configs = configs
+    def __init__(self, asked: Sequence[_Asked], folder: PathText | None) -> None:
+        self._asked = asked
         self._sessions: list[SessionResult] = []
         self._unwritten: GpuprofError | None = None
-        folder = configs[0].csv_output_dir
         self._files = None if folder is None else ResultFiles(Path(folder), FORMATS, now())
 
     def run(self) -> list[BatchResult]:
         """Measure; see `run_benchmark_suite`."""
         try:
-            for config in self._configs:
-                self._measure(config)
+            for each in self._asked:
+                self._measure(each)
         except KeyboardInterrupt as interrupt:
             raise KeyboardInterrupt(self._results()) from interrupt
         finally:
@@ -239,70 +243,37 @@ class _Suite:
     def _results(self) -> list[BatchResult]:
         return [batch for session in self._sessions for batch in session.batches]
 
-    def _measure(self, config: BenchmarkConfig) -> None:
-        session = _session(config)
+    def _measure(self, asked: _Asked) -> None:
+        source, spec = asked.source, asked.spec
+        session = Session(spec, asked.job, in_process=source is not None)
         self._sessions.append(session.result)
         try:
-            if (why_not := _refusal(session.result.spec)) is not None:
-                session.result.failure = why_not
-            elif isinstance(config.data_source, str):
+            check_spec(spec)
+            if source is None:
                 session.run()
             else:
-                session.run_here(lambda: make_system(session.result.spec, data=config.data_source))
-            if config.verbose:
-                _say(session.result)
+                session.run_here(lambda: make_system(spec, data=source))
+        except GpuprofError as error:
+            session.result.failure = error
         finally:
             self._write()
+        if asked.verbose:
+            sys.stderr.write(_text(session.result))
 
     def _write(self) -> None:
-        if self._files is None or not self._results():
-            return
         measured = [session for session in self._sessions if session.batches]
+        if self._files is None or not measured:
+            return
         try:
-            self._files.write(_texts(measured))
+            self._files.write(result_texts(measured, now()))
             self._unwritten = None
         except GpuprofError as error:
             self._unwritten = error
 
 
-def _refusal(spec: SystemSpec) -> GpuprofError | None:
-    try:
-        check_spec(spec)
-    except GpuprofError as error:
-        return error
-    return None
-
-
-def _session(config: BenchmarkConfig) -> Session:
-    source, shape = config.data_source, config.input_shape
-    spec = SystemSpec(
-        os.fsdecode(config.model_name),
-        config.framework,
-        config.device_prefer,
-        config.dtype,
-        None if shape is None else tuple(shape),
-        source if isinstance(source, str) else "synthetic",
-        trust_pickle=config.trust_pickle,
-    )
-    job = JobSettings(tuple(config.batch_sizes), _measuring(config))
-    return Session(spec, job, in_process=not isinstance(source, str))
-
-
-def _say(session: SessionResult) -> None:
-    import sys
-
+def _text(session: SessionResult) -> str:
     lines = []
     if session.batches:
         lines = [title_of(session), results_table(session.batches), *notes_of(session)]
     lines += [f"error: {session.failure}"] if session.failure is not None else []
-    sys.stderr.write("\n".join(lines) + "\n")
-
-
-def _texts(measured: Sequence[SessionResult]) -> dict[str, str]:
-    stamp = stamp_of(measured[0], now())
-    batches = [batch for session in measured for batch in session.batches]
-    return {
-        "csv": to_csv(row_of(batch, stamp) for batch in batches),
-        "json": to_json(document_of(batches, stamp)),
-        "md": "\n".join(to_markdown(session, stamp) for session in measured),
-    }
+    return "\n".join(lines) + "\n"

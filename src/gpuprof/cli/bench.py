@@ -10,13 +10,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from gpuprof.bench.options import MeasuringOptions
-from gpuprof.cli.measuring_options import measuring_options, typed
-from gpuprof.cli.termination import EXIT_TERMINATED, terminated_like_interrupted
+from gpuprof.cli.measuring import (
+    EXIT_INCONCLUSIVE,
+    EXIT_MISSED,
+    EXIT_TERMINATED,
+    OccasionalLines,
+    exit_for_targets,
+    progress_bar,
+    terminated_like_interrupted,
+)
+from gpuprof.cli.options import measuring_options, typed
 from gpuprof.errors import BenchmarkError, GpuprofError
 
 if TYPE_CHECKING:
@@ -27,7 +35,6 @@ if TYPE_CHECKING:
     from gpuprof.bench.results.result import Finding
     from gpuprof.bench.workers.schedule import RunEvent
 
-EXIT_MISSED, EXIT_INCONCLUSIVE = 1, 3
 UNTIL_OUT_OF_MEMORY = tuple(1 << power for power in range(11))
 LAUNCHES = 3
 
@@ -166,25 +173,16 @@ def _progress(request: Request) -> Iterator[tuple[Callable[..., None], Callable[
 
     Yields the callbacks for events and for probes.
     """
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
-
     from gpuprof.bench.workers.events import State
-    from gpuprof.cli.occasional_lines import OccasionalLines
 
     doing_at = {State.UP: "importing", State.IMPORTED: "loading", State.DESCRIBED: "warming up"}
-
-    console = Console(stderr=True)
-    columns = (TextColumn("{task.description}", markup=False), BarColumn(), TimeElapsedColumn())
-    # Once per second, because drawing takes CPU time from the model.
-    options: dict[str, Any] = {"transient": True, "refresh_per_second": 1}
-    with Progress(*columns, console=console, disable=not console.is_terminal, **options) as bar:
+    with progress_bar() as bar:
         task = bar.add_task("starting", total=request.launches * len(request.job.batch_sizes))
         lines = OccasionalLines(partial(click.echo, err=True))
 
         def show(description: str) -> None:
             bar.update(task, description=description)
-            if not console.is_terminal:
+            if bar.disable:
                 lines.add(description)
 
         def watch(seen: RunEvent) -> None:
@@ -207,7 +205,7 @@ def _hand_out(finding: Finding, files: ResultFiles, at: datetime.datetime, *, as
 
     A full disk does not prevent the table, and a closed pipe does not prevent the files.
     """
-    from gpuprof.bench.benchmark_run import write_finding
+    from gpuprof.bench.benchmark_run import result_texts
     from gpuprof.bench.results.text import finding_notes
 
     if not finding.session.batches:
@@ -217,7 +215,7 @@ def _hand_out(finding: Finding, files: ResultFiles, at: datetime.datetime, *, as
     try:
         _print(finding, files, at, more, as_json=as_json)
     finally:
-        paths = write_finding(finding, files, at, more)
+        paths = files.write(result_texts([finding.session], at, more, **finding.more()))
     if not as_json:
         for path in paths:
             click.echo(f"wrote {path}")
@@ -246,13 +244,10 @@ def _print(
 def _exit(finding: Finding) -> None:
     """Exit with the verdict of the target: the worst of the batch sizes, or that of the largest."""
     verdicts = set(finding.verdicts.values())
-    context = click.get_current_context()
     if finding.largest is not None:
         size = finding.largest.batch_size
         if size is None:
-            context.exit(EXIT_INCONCLUSIVE if finding.largest.open_sizes else EXIT_MISSED)
+            code = EXIT_INCONCLUSIVE if finding.largest.open_sizes else EXIT_MISSED
+            click.get_current_context().exit(code)
         verdicts = {verdict for each, verdict in finding.verdicts.items() if each == size}
-    if "missed" in verdicts:
-        context.exit(EXIT_MISSED)
-    if "inconclusive" in verdicts:
-        context.exit(EXIT_INCONCLUSIVE)
+    exit_for_targets(verdicts)

@@ -11,14 +11,19 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from gpuprof.bench.options import ComparisonOptions
-from gpuprof.cli.measuring_options import measuring_options, typed
-from gpuprof.cli.options import fraction
-from gpuprof.cli.termination import EXIT_TERMINATED, terminated_like_interrupted
+from gpuprof.cli.measuring import (
+    EXIT_INCONCLUSIVE,
+    EXIT_TERMINATED,
+    exit_for_targets,
+    progress_bar,
+    terminated_like_interrupted,
+)
+from gpuprof.cli.options import fraction, measuring_options, typed
 from gpuprof.errors import BenchmarkError, GpuprofError
 from gpuprof.text.sanitize import escape_text
 
@@ -30,7 +35,6 @@ if TYPE_CHECKING:
     from gpuprof.bench.workers.schedule import RunEvent
 
 REPORTS = ("html", "md", "json", "csv", "pdf")
-EXIT_MISSED, EXIT_INCONCLUSIVE = 1, 3
 _DEFAULT_REPORT = "md,json,csv"
 
 
@@ -169,7 +173,8 @@ def suite(options: SuiteOptions) -> None:
 
 
 def _run(plan: CampaignPlan, options: ReportOptions) -> None:
-    from gpuprof.bench.compare.run import carry_out, file_name
+    from gpuprof.bench.compare.run import carry_out
+    from gpuprof.bench.compare.runner import file_name
     from gpuprof.bench.report import check_formats
 
     if options.fresh and options.resume:
@@ -224,7 +229,7 @@ def _hand_out(finished: Finished, folder: Path, reports: tuple[str, ...], *, as_
 
 def _exit(document: ComparisonDocument) -> None:
     """Exit with 2 if a variant failed, 1 for a missed target, 3 for an inconclusive result."""
-    from gpuprof.bench.verdicts import TargetVerdict, VariantStatus
+    from gpuprof.bench.verdicts import VariantStatus
 
     failed = [each for each in document.variants if each.status != VariantStatus.MEASURED]
     if failed:
@@ -232,15 +237,10 @@ def _exit(document: ComparisonDocument) -> None:
         raise BenchmarkError(
             f"{len(failed)} of {len(document.variants)} variants failed, {first.name} first: {first.failure}"
         )
-    context = click.get_current_context()
     chosen = _chosen(document)
     if not chosen:
-        context.exit(EXIT_INCONCLUSIVE)
-    verdicts = {batch.target for batch in chosen}
-    if TargetVerdict.MISSED in verdicts:
-        context.exit(EXIT_MISSED)
-    if TargetVerdict.INCONCLUSIVE in verdicts:
-        context.exit(EXIT_INCONCLUSIVE)
+        click.get_current_context().exit(EXIT_INCONCLUSIVE)
+    exit_for_targets({batch.target for batch in chosen})
 
 
 def _chosen(document: ComparisonDocument) -> list[BatchFigures]:
@@ -271,20 +271,11 @@ def _left(elapsed_s: float, made: int, left: int) -> str:
 @contextlib.contextmanager
 def _progress() -> Iterator[Callable[[RunEvent], None]]:
     """Show the progress: a bar on a terminal, otherwise a line on standard error after each process run."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+    from rich.progress import MofNCompleteColumn
 
     from gpuprof.bench.workers.events import Ended
 
-    console = Console(stderr=True)
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
-    options: dict[str, Any] = {"transient": True, "refresh_per_second": 1}
-    with Progress(*columns, console=console, disable=not console.is_terminal, **options) as bar:
+    with progress_bar(MofNCompleteColumn()) as bar:
         task = bar.add_task("starting", total=None)
         begin_s, made = time.monotonic(), 0
 
@@ -294,7 +285,7 @@ def _progress() -> Iterator[Callable[[RunEvent], None]]:
             description = escape_text(f"{seen.name}{size}: {event.state.value}")
             bar.update(task, description=description, completed=done, total=planned)
             nonlocal made
-            if isinstance(event, Ended) and not console.is_terminal:
+            if isinstance(event, Ended) and bar.disable:
                 made += not event.skipped
                 left = _left(time.monotonic() - begin_s, made, planned - done)
                 line = f"process run {done} of {planned}: {seen.name}{_outcome(event)}{left}"

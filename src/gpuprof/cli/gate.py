@@ -76,11 +76,13 @@ def gate(
         if baseline is None
         else _with_baseline(baseline, candidates[0], margin, any_machine)
     )
+    from gpuprof.bench.gate.text import gate_text
+
     cause = _cause(old, new, flamegraph) if found.slower or flamegraph else None
     if as_json:
         click.echo(json.dumps({**found.to_dict(), "cause": cause}, indent=1, allow_nan=False))
     else:
-        click.echo(found)
+        click.echo(gate_text(found))
         click.echo(_cause_text(found, cause), nl=False)
     click.get_current_context().exit(EXITS[found.outcome])
 

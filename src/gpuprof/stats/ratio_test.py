@@ -11,10 +11,10 @@ from __future__ import annotations
 import itertools
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     Floats = npt.NDArray[np.float64]
 
 
+K = TypeVar("K", bound=Hashable)
 Verdict = Literal["slower", "faster", "same", "inconclusive"]
 MARGIN = 0.01
 _RESAMPLES = 4_000
@@ -114,11 +115,11 @@ def compare(
 
 
 def compare_many(
-    metrics: Mapping[str, tuple[Sequence[float], Sequence[float]]],
+    metrics: Mapping[K, tuple[Sequence[float], Sequence[float]]],
     *,
     margin: float = MARGIN,
     confidence: float = CONFIDENCE,
-) -> dict[str, Comparison]:
+) -> dict[K, Comparison]:
     """Compare several metrics at once, each as (old, new), with a bounded false discovery rate.
 
     Benjamini and Hochberg's procedure bounds the rate by 1 - `confidence`. Each interval has the level at
@@ -150,8 +151,8 @@ class Judgement:
 
 
 def judge_ratios(
-    ratios: Mapping[str, LogRatio | None], margins: Mapping[str, float], *, confidence: float = CONFIDENCE
-) -> dict[str, Judgement]:
+    ratios: Mapping[K, LogRatio | None], margins: Mapping[K, float], *, confidence: float = CONFIDENCE
+) -> dict[K, Judgement]:
     """Judge several ratios at once, each by its equivalence margin; None cannot be judged."""
     known = [name for name, ratio in ratios.items() if ratio is not None]
     p_values = np.array([ratio.p_value for ratio in ratios.values() if ratio is not None])

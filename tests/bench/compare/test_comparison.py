@@ -14,11 +14,11 @@ import pytest
 from campaigns import campaign_of, launches
 
 from gpuprof.bench.compare import advice
-from gpuprof.bench.compare.advice import Advice, runs_needed, variation_of
+from gpuprof.bench.compare.advice import ComparisonAdvice, runs_needed, variation_of
 from gpuprof.bench.compare.document import AccuracyFigures, document_from, plain_document
 from gpuprof.bench.compare.figures import MoreFigures, compare_variants, document_of, pareto
 from gpuprof.bench.compare.plan import Variant
-from gpuprof.bench.compare.traffic_result import ArmRequests, TrafficLaunch, TrafficResult
+from gpuprof.bench.compare.traffic_result import ArmRequests, TrafficLaunch, TrafficResult, TrafficSettings
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.facts import Diagnostic, note
 from gpuprof.bench.messages import message
@@ -43,16 +43,16 @@ def document(*given: Any, **options: Any) -> dict[str, Any]:
     return json.loads(json.dumps(plain_document(found), allow_nan=False))
 
 
-def find(plain: dict[str, Any]) -> Advice:
+def find(plain: dict[str, Any]) -> ComparisonAdvice:
     """Return the advice for a document of known figures."""
-    return advice.find(document_from(plain))
+    return advice.advise(document_from(plain))
 
 
-def headline(found: Advice) -> str:
+def headline(found: ComparisonAdvice) -> str:
     return message(found.headline)
 
 
-def actions(found: Advice) -> dict[str, str]:
+def actions(found: ComparisonAdvice) -> dict[str, str]:
     """Return what to do next, with the reason."""
     return {
         message(each.action): "" if each.reason is None else message(each.reason)
@@ -374,7 +374,7 @@ def test_traffic_does_not_roll_out_what_answers_wrong() -> None:
     made = settled({"new": ("faster", 1.5, 1.6, 1.7)}, {"new": answers(nan=3)})
     arm = ArmRequests([10_000_000] * 400)
     launches_of = tuple(TrafficLaunch(number, (arm, arm)) for number in range(10))
-    traffic = TrafficResult(("old", "new"), (0.5, 0.5), launches_of).to_dict()
+    traffic = TrafficResult(("old", "new"), TrafficSettings((0.5, 0.5)), launches_of).to_dict()
     assert traffic["advice"]["action"] == "roll out"
     made["traffic"] = json.loads(json.dumps(traffic))
     texts = actions(find(made))
@@ -442,7 +442,8 @@ def test_what_was_not_measured_is_not_said_to_have_failed() -> None:
 def test_scales_from_what_the_answers_are_judged_by_are_told() -> None:
     made = settled({"new": ("faster", 1.5, 1.6, 1.7)}, {"new": answers()})
     made["method"]["dataset"] = "data/test"
-    variant_of(made, "new")["details"] = {"calibration": "64 samples of data/test"}
+    details = {"calibration": "64 samples of data/test"}
+    variant_of(made, "new").update(recipe="int8-static:64:data/test", details=details)
     texts = actions(find(made))
     assert "calibrate new with other samples than it is judged by" in texts
 

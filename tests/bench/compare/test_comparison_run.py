@@ -19,8 +19,8 @@ from campaign_documents import typed
 
 from gpuprof.bench.compare.document import ComparisonSummary
 from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
-from gpuprof.bench.compare.run import Finished, carry_out, file_name, run_comparison
-from gpuprof.bench.compare.runner import Campaign, Entry, Journal, mark_finished
+from gpuprof.bench.compare.run import Finished, carry_out, run_comparison
+from gpuprof.bench.compare.runner import Campaign, Entry, Journal, file_name, mark_finished
 from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.facts import note
 from gpuprof.bench.verdicts import TargetVerdict

@@ -16,15 +16,13 @@ from gpuprof.bench.accuracy.metrics import as_metric, evaluate_metrics, load_met
 from gpuprof.bench.compare.accuracy import accuracy_figures, compare_accuracy, open_plan_dataset
 from gpuprof.bench.compare.answers import (
     AnswersJob,
-    FailedAnswers,
     StoredAnswers,
     compare_answers,
     read_answers,
-    record_all,
     record_answers,
     reference_spec,
+    run_answers_job,
 )
-from gpuprof.bench.compare.answers_job import run_answers_job
 from gpuprof.bench.compare.document import AccuracyFigures, MetricFigures, ScoreFigures
 from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
 from gpuprof.bench.config import SystemSpec
@@ -173,7 +171,7 @@ def test_stored_answers_say_what_they_are_and_broken_ones_are_one_line(file: Pat
     found = answered(spec, open_dataset(str(file)), tmp_path / "answers")
     assert (found.outputs, found.computes_in) == ({"output": "bfloat16"}, "bfloat16")
     assert found.rows(0, 2)["output"].dtype == "bfloat16"
-    assert found.said["description"]["details"]["torch"] == torch.__version__
+    assert found.description.details["torch"] == torch.__version__
     (tmp_path / "answers" / "batch-00001.npz").write_bytes(b"PK")
     with pytest.raises(BenchmarkError, match=r"batch-00001.npz: stored answers cannot be read"):
         found.arrays()
@@ -196,24 +194,21 @@ def test_a_reference_is_of_modules_that_no_recipe_changes(tmp_path: Path) -> Non
 
 
 def test_a_variant_that_fails_leaves_the_others_be(file: Path, tmp_path: Path) -> None:
-    """Three launches: one crashes, one answers, one raises; the quantized one is compared below."""
+    """Three process runs: one crashes, one predicts, one raises; the quantized one is compared below."""
     pytest.importorskip("torch")
     plain = spec_of("network", framework="pytorch", device="cpu")
-    variants = {
-        "crash": spec_of("dying"),
-        "int8": with_recipe(plain, "int8-dynamic"),
-        "odd": spec_of("raising"),
-    }
     dataset = open_dataset(str(file), needs_labels=True)
     seen: list[Any] = []
-    found = record_all(variants, dataset, tmp_path / "all", batch_size=4, on_event=seen.append)
-    assert found["crash"] == FailedAnswers(
-        "crash", "the model's process crashed with signal SIGABRT during the first call with batch size 4"
-    )
-    assert "ValueError: no weights are here" in found["odd"].reason
+    options = {"batch_size": 4, "on_event": seen.append}
+    crash = "the model's process crashed with signal SIGABRT during the first call with batch size 4"
+    with pytest.raises(BenchmarkError, match=f"^{crash}$"):
+        record_answers("crash", spec_of("dying"), dataset, tmp_path / "crash", **options)
+    with pytest.raises(BenchmarkError, match="ValueError: no weights are here"):
+        record_answers("odd", spec_of("raising"), dataset, tmp_path / "odd", **options)
+    assert [each.calls for each in seen if each.state is State.PREDICTING] == []
+    spec = with_recipe(plain, "int8-dynamic")
+    int8 = record_answers("int8", spec, dataset, tmp_path / "int8", **options)
     assert [each.calls for each in seen if each.state is State.PREDICTING] == [4, 8, 11]
-    int8 = found["int8"]
-    assert isinstance(int8, StoredAnswers)
     baseline = answered(plain, dataset, tmp_path / "baseline", name="original")
     reference = answered(reference_spec(plain), dataset, tmp_path / "reference")
     comparison = compare_answers(baseline, int8, reference=reference)
@@ -225,9 +220,9 @@ def test_a_variant_that_fails_leaves_the_others_be(file: Path, tmp_path: Path) -
     assert (baseline.labels == int8.labels).all()
 
 
-def test_what_is_wrong_before_a_launch_is_a_value_too(file: Path, tmp_path: Path) -> None:
-    found = record_answers("none", spec_of("sums"), open_dataset(str(file)), tmp_path / "a", batch_size=0)
-    assert found == FailedAnswers("none", "a batch of 0 holds no samples: batch sizes begin at 1")
+def test_a_batch_of_nothing_is_refused_before_a_process_starts(file: Path, tmp_path: Path) -> None:
+    with pytest.raises(BenchmarkError, match="a batch of 0 holds no samples: batch sizes begin at 1"):
+        record_answers("none", spec_of("sums"), open_dataset(str(file)), tmp_path / "a", batch_size=0)
 
 
 # --- comparing -----------------------------------------------------------------------------------
@@ -309,8 +304,7 @@ def test_class_names_come_with_the_data_and_pruning_has_no_tolerance(stored: Any
     assert (
         compare_answers(dataclasses.replace(named, classes=("a", "b")), variant).classification.names is None
     )
-    said = {**variant.said, "spec": {**variant.said["spec"], "recipe": "pruned:0.5"}}
-    pruned = dataclasses.replace(variant, said=said)
+    pruned = dataclasses.replace(variant, spec=dataclasses.replace(variant.spec, recipe="pruned:0.5"))
     found = compare_answers(baseline, pruned, reference=baseline)
     assert found.tolerance == ()
     assert any("pruning is no rounding" in note for note in found.notes)

@@ -13,7 +13,7 @@ import pytest
 from batches import batch_of
 
 from gpuprof.bench.gate.gate import judge, runs_needed
-from gpuprof.bench.gate.text import name_parts
+from gpuprof.bench.gate.text import gate_text, name_parts
 from gpuprof.bench.results.files import Stamp, document_of, to_json
 from gpuprof.bench.results.stored import Configuration, read_result_file
 from gpuprof.cli.main import execute
@@ -76,7 +76,7 @@ def test_noise_and_too_few_launches_leave_it_open(write: Write) -> None:
     assert judge(old, new).outcome == "inconclusive"
     one = read_result_file(write("one.json", (1, launches(20, 3, count=1))))
     found = judge(old, one)
-    assert (found.outcome, found.rows[0].comparison.low) == ("inconclusive", None)  # type: ignore[union-attr]
+    assert (found.outcome, found.rows[0].judgement.low) == ("inconclusive", None)  # type: ignore[union-attr]
     assert execute(["gate", "--baseline", str(old.path), "--candidate", str(new.path)]) == 3
 
 
@@ -108,8 +108,8 @@ def test_a_launch_that_ended_early_is_not_counted_and_told(write: Write) -> None
     new = read_result_file(write("new.json", (1, launches(10, 3)), change=cut_off))
     found = judge(old, new)
     assert found.outcome == "passed"
-    assert found.rows[0].comparison is not None
-    assert found.rows[0].comparison.new_launches == 11
+    assert found.rows[0].judgement is not None
+    assert found.rows[0].judgement.new_launches == 11
     assert any("1 of 12 process runs of" in str(note) and "not counted" in str(note) for note in found.notes)
 
 
@@ -297,7 +297,7 @@ def test_no_number_of_launches_is_told_where_none_is_known(write: Write) -> None
         read_result_file(write(f"{seed}.json", (1, launches(10, seed, count=4, spread=0.3))))
         for seed in (1, 2)
     ]
-    assert "more than 1,000 process runs a side" in str(judge(*noisy))
+    assert "more than 1,000 process runs a side" in gate_text(judge(*noisy))
     no_margin = judge(*noisy, margin=0.0)
     assert no_margin.rows[0].runs_needed is None
 
@@ -329,7 +329,7 @@ def test_what_differs_between_long_names_is_shown_whole(write: Write) -> None:
     names = "company_detector_resnet50_fpn_v2_first_head", "company_detector_resnet50_fpn_v2_other_head"
     sizes = ((8, launches(10, 1)), (8, launches(20, 2)))
     stored = read_result_file(write("names.json", *sizes, change=rename(*names)))
-    text = str(judge(stored, stored))
+    text = gate_text(judge(stored, stored))
     assert max(map(len, text.splitlines())) <= 100
     assert "all: pytorch cpu float32 3x8x8, batch 8" in text
     column = "".join(line.strip().split("  ")[0] for line in text.splitlines())

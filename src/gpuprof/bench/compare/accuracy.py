@@ -13,15 +13,14 @@ from gpuprof.bench.accuracy.metrics import Metric, evaluate_metrics, load_metric
 from gpuprof.bench.accuracy.outputs_report import OutputComparison
 from gpuprof.bench.compare.answers import (
     BATCH_SIZE,
-    FailedAnswers,
     StoredAnswers,
     compare_answers,
     record_answers,
     reference_spec,
 )
 from gpuprof.bench.compare.document import AccuracyFigures, DegradedClass, MetricFigures, ScoreFigures
-from gpuprof.bench.compare.layer_job import can_be_compared, layers_that_depart
-from gpuprof.bench.compare.plan import CampaignPlan, Variant
+from gpuprof.bench.compare.layer_job import can_be_compared, diverging_layers
+from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.facts import Diagnostic, note
 from gpuprof.bench.models.data import Dataset, open_dataset
@@ -48,12 +47,8 @@ class AccuracyOfAll:
     notes: tuple[Diagnostic, ...] = ()
 
 
-def _ignore(_variant: str, _event: Event) -> None:
-    return None
-
-
 def open_plan_dataset(plan: CampaignPlan) -> tuple[Dataset, tuple[Metric, ...]] | None:
-    """Open what a plan compares answers on; None where it compares none.
+    """Open what a plan compares outputs on; None where it compares none.
 
     Raises BenchmarkError for bad input: call it before hours of measuring.
     """
@@ -63,40 +58,43 @@ def open_plan_dataset(plan: CampaignPlan) -> tuple[Dataset, tuple[Metric, ...]] 
     return open_dataset(plan.accuracy.dataset, samples=plan.accuracy.samples, seed=plan.seed), metrics
 
 
-def compare_accuracy(plan: CampaignPlan, folder: Path, on_event: OnVariantEvent = _ignore) -> AccuracyOfAll:
-    """Let each variant of a plan answer its data set, and hold the answers against the baseline's.
+def compare_accuracy(
+    plan: CampaignPlan, folder: Path, on_event: OnVariantEvent = lambda _variant, _event: None
+) -> AccuracyOfAll:
+    """Run each variant of a plan on its data set, and compare the outputs with the baseline's.
 
-    The outputs stay in `folder`. A variant that fails leaves the others be; where the baseline fails there
-    is nothing to compare with. Raises BenchmarkError for a data set or metric that cannot be read.
+    The outputs stay in `folder`. A variant that fails does not affect the others; where the baseline fails
+    there is nothing to compare with. Raises BenchmarkError for a data set or metric that cannot be read.
     """
     opened = open_plan_dataset(plan)
-    if opened is None:
+    if plan.accuracy is None or opened is None:
         not_requested = note("accuracy_not_requested")
         return AccuracyOfAll({each.name: not_requested for each in plan.variants})
-    return _AccuracyRun(plan, folder, on_event, *opened).run()
+    return _AccuracyRun(plan, plan.accuracy, folder, on_event, *opened).run()
 
 
 class _AccuracyRun:
     def __init__(
         self,
         plan: CampaignPlan,
+        accuracy: AccuracyPlan,
         folder: Path,
         on_event: OnVariantEvent,
         dataset: Dataset,
         metrics: tuple[Metric, ...],
     ) -> None:
-        assert plan.accuracy is not None
-        self._plan, self._accuracy, self._folder = plan, plan.accuracy, folder
+        self._plan, self._accuracy, self._folder = plan, accuracy, folder
         self._on_event, self._dataset, self._metrics = on_event, dataset, metrics
         self._notes: list[Diagnostic] = []
 
     def run(self) -> AccuracyOfAll:
-        """Answer with the baseline first: without it the others need not be asked."""
+        """Run the baseline first: without it the others are not needed."""
         plan = self._plan
-        baseline = self._answered(plan.baseline.name, plan.baseline.spec, self._place(plan.baseline))
-        if isinstance(baseline, FailedAnswers):
-            own = note("no_outputs", reason=baseline.reason)
-            others = note("no_baseline_outputs", baseline=baseline.name, reason=baseline.reason)
+        try:
+            baseline = self._outputs(plan.baseline)
+        except (GpuprofError, OSError) as error:
+            own = note("no_outputs", reason=str(error))
+            others = note("no_baseline_outputs", baseline=plan.baseline.name, reason=str(error))
             return AccuracyOfAll(
                 {each.name: own if each is plan.baseline else others for each in plan.variants}
             )
@@ -108,13 +106,13 @@ class _AccuracyRun:
         self, variant: Variant, baseline: StoredAnswers, reference: StoredAnswers | None
     ) -> AccuracyFigures | Diagnostic:
         is_baseline = variant is self._plan.baseline
-        found = baseline if is_baseline else self._answered(variant.name, variant.spec, self._place(variant))
-        if isinstance(found, FailedAnswers):
-            return note("no_outputs", reason=found.reason)
         try:
-            compared = self._compared(baseline, found, reference)
+            found = baseline if is_baseline else self._outputs(variant)
+            compared = compare_answers(baseline, found, margin=self._accuracy.margin, reference=reference)
         except (GpuprofError, OSError, MemoryError) as error:
             return note("no_outputs", reason=str(error) or "there is not enough memory to compare them")
+        for each in compared.notes:
+            self._add_note(note("outputs", text=each))
         values = evaluate_metrics(self._metrics, baseline, found)
         figures = accuracy_figures(compared, metrics=values, is_baseline=is_baseline)
         if is_baseline or not _diverges(figures):
@@ -127,38 +125,35 @@ class _AccuracyRun:
         if not can_be_compared(baseline, variant.spec):
             return []
         self._on_event(variant.name, Event(State.COMPARING_LAYERS))
-        found, why_not = layers_that_depart(
-            baseline, variant.spec, self._dataset, time_limit_s=self._plan.time_limit_s
-        )
-        if why_not is not None:
-            self._add_note(note("no_layers_compared", variant=variant.name, reason=why_not))
+        try:
+            found = diverging_layers(baseline, variant.spec, self._dataset, self._plan.time_limit_s)
+        except GpuprofError as error:
+            reason = f"not compared layer by layer: {error}"
+            self._add_note(note("no_layers_compared", variant=variant.name, reason=reason))
+            return []
         return [note("layer_divergence", text=each) for each in found]
 
     def _add_note(self, added: Diagnostic) -> None:
         if added not in self._notes:
             self._notes.append(added)
 
-    def _compared(
-        self, baseline: StoredAnswers, found: StoredAnswers, reference: StoredAnswers | None
-    ) -> OutputComparison:
-        margin = self._accuracy.margin
-        compared = compare_answers(baseline, found, margin=margin, reference=reference)
-        for each in compared.notes:
-            self._add_note(note("outputs", text=each))
-        return compared
-
     def _reference(self) -> StoredAnswers | None:
-        """Return the baseline's answers in float64, None where it has no such form or fails in it."""
+        """Return the baseline's outputs in float64, None where it has no such form or fails in it."""
         spec = reference_spec(self._plan.baseline.spec)
         if spec is None:
             return None
-        found = self._answered(REFERENCE, spec, self._folder / "reference")
-        if isinstance(found, FailedAnswers):
-            self._add_note(note("no_reference", reference=REFERENCE, reason=found.reason))
+        try:
+            return self._recorded(REFERENCE, spec, self._folder / "reference")
+        except (GpuprofError, OSError) as error:
+            self._add_note(note("no_reference", reference=REFERENCE, reason=str(error)))
             return None
-        return found
 
-    def _answered(self, name: str, spec: SystemSpec, folder: Path) -> StoredAnswers | FailedAnswers:
+    def _outputs(self, variant: Variant) -> StoredAnswers:
+        # By number: a name may hold what no folder is called.
+        folder = self._folder / f"{self._plan.variants.index(variant):02d}"
+        return self._recorded(variant.name, variant.spec, folder)
+
+    def _recorded(self, name: str, spec: SystemSpec, folder: Path) -> StoredAnswers:
         return record_answers(
             name,
             spec,
@@ -168,10 +163,6 @@ class _AccuracyRun:
             time_limit_s=self._plan.time_limit_s,
             on_event=lambda event: self._on_event(name, event),
         )
-
-    def _place(self, variant: Variant) -> Path:
-        # By number: a name may hold what no folder is called.
-        return self._folder / f"{self._plan.variants.index(variant):02d}"
 
 
 def _diverges(figures: AccuracyFigures) -> bool:

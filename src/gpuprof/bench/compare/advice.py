@@ -7,18 +7,20 @@ All of it is derived from the comparison document.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from gpuprof.bench.compare.document import (
     AccuracyFigures,
     ComparisonDocument,
+    ComparisonMethod,
     ComparisonSummary,
     Recommendation,
     VariantFigures,
 )
 from gpuprof.bench.facts import Diagnostic, note
 from gpuprof.bench.measure.diagnostics import MACHINE_WARNINGS
+from gpuprof.bench.models.recipes import parse_recipe
 from gpuprof.bench.verdicts import (
     AccuracyVerdict,
     Fitness,
@@ -38,7 +40,7 @@ _OPEN = (SpeedVerdict.INCONCLUSIVE, SpeedVerdict.MIXED)
 
 
 @dataclass(slots=True)
-class Advice:
+class ComparisonAdvice:
     """The recommended variant, None where there is none, with the headline and the next steps."""
 
     choice: str | None
@@ -56,16 +58,16 @@ class Advice:
         return ComparisonSummary(self.headline, self.choice, self.by_batch_size)
 
 
-def find(document: ComparisonDocument) -> Advice:
+def advise(document: ComparisonDocument) -> ComparisonAdvice:
     """Return what follows from the variants of a document."""
     baseline = next(each for each in document.variants if each.name == document.baseline)
     others = [each for each in document.variants if each is not baseline]
-    found = _without_comparison(baseline, others) or choose(baseline, others)
+    found = _without_comparison(baseline, others) or _choose(baseline, others)
     _advise_traffic(found, document)
     _advise_quiet(found, document)
     if baseline.accuracy is not None and not baseline.accuracy.is_finite:
         found.add(note("fix_variant", variant=baseline.name), _not_finite(baseline.accuracy))
-    chosen = next((each for each in document.variants if each.name == found.choice), None)
+    chosen = document.variant(found.choice)
     if chosen is not None:
         _advise_outputs(found, chosen)
         _advise_batch_size(found, chosen, document)
@@ -73,16 +75,18 @@ def find(document: ComparisonDocument) -> Advice:
     return found
 
 
-def _without_comparison(baseline: VariantFigures, others: Sequence[VariantFigures]) -> Advice | None:
+def _without_comparison(
+    baseline: VariantFigures, others: Sequence[VariantFigures]
+) -> ComparisonAdvice | None:
     """Return the advice where there is nothing to compare."""
     if baseline.status == VariantStatus.FAILED:
         is_missing = baseline.failure is not None and baseline.failure.code == "not_measured"
-        found = Advice(None, note("no_baseline", variant=baseline.name, is_missing=is_missing))
+        found = ComparisonAdvice(None, note("no_baseline", variant=baseline.name, is_missing=is_missing))
         action = note("continue_measuring" if is_missing else "fix_or_other_baseline", variant=baseline.name)
         found.add(action, baseline.failure)
         return found
     if not others:
-        found = Advice(None, note("one_variant", variant=baseline.name))
+        found = ComparisonAdvice(None, note("one_variant", variant=baseline.name))
         found.add(note("name_second_variant"), note("needs_two_variants"))
         return found
     return None
@@ -91,94 +95,79 @@ def _without_comparison(baseline: VariantFigures, others: Sequence[VariantFigure
 # --- the choice ----------------------------------------------------------------------------------
 
 
-def choose(baseline: VariantFigures, others: Sequence[VariantFigures]) -> Advice:
+def _choose(baseline: VariantFigures, others: Sequence[VariantFigures]) -> ComparisonAdvice:
     """Return the recommended variant with its headline."""
-    faster = sorted((each for each in others if each.verdict == SpeedVerdict.FASTER), key=_order(baseline))
+
+    def order(each: VariantFigures) -> tuple[int, float]:
+        # Means over fewer batch sizes come after those over more.
+        return len(_sizes(each, baseline)[1]), _rank(each)
+
+    faster = sorted((each for each in others if each.verdict == SpeedVerdict.FASTER), key=order)
     fit = [each for each in faster if quality_of(each).fitness == Fitness.FIT]
     if fit:
-        return _take(fit, faster, baseline)
+        rivals = [each for each in faster if each not in fit and order(each) < order(fit[0])]
+        return _take(fit, rivals, baseline)
     unknown = [each for each in faster if quality_of(each).fitness == Fitness.UNKNOWN]
     if unknown:
-        return _ask_for_labels(unknown[0], baseline)
+        best, reason = unknown[0], quality_of(unknown[0]).reason
+        speed = relative_speed(best, baseline)
+        found = ComparisonAdvice(None, note("quality_unknown", variant=best.name, speed=speed, reason=reason))
+        found.add(note("compare_labelled", variant=best.name), reason)
+        return found
     inconclusive = [each for each in others if each.verdict in _OPEN and each.speedup is not None]
     wanted = [each for each in inconclusive if quality_of(each).fitness != Fitness.UNFIT]
     if wanted:
-        return _inconclusive(baseline, others, wanted)
-    return _keep(baseline, others, faster, inconclusive)
-
-
-def _ask_for_labels(best: VariantFigures, baseline: VariantFigures) -> Advice:
-    reason = quality_of(best).reason
-    relative = relative_speed(best, baseline)
-    found = Advice(None, note("quality_unknown", variant=best.name, speed=relative, reason=reason))
-    found.add(note("compare_labelled", variant=best.name), reason)
-    return found
-
-
-def _keep(
-    baseline: VariantFigures,
-    others: Sequence[VariantFigures],
-    faster: Sequence[VariantFigures],
-    inconclusive: Sequence[VariantFigures],
-) -> Advice:
-    """Keep the baseline: what is faster, or may be, has wrong outputs."""
+        return _inconclusive(baseline, others, min(wanted, key=_rank))
+    # What is faster, or may be, has wrong outputs.
     if faster:
         why = note("faster_but_unfit", variant=faster[0].name, reason=quality_of(faster[0]).reason)
     elif inconclusive:
         first = min(inconclusive, key=_rank)
         why = note("inconclusive_and_unfit", variant=first.name, reason=quality_of(first).reason)
-    elif all(each.status == VariantStatus.FAILED for each in others):
-        why = note("all_others_failed")
     else:
-        why = note("none_faster")
-    return Advice(baseline.name, note("keep_baseline", variant=baseline.name, reason=why))
+        is_all = all(each.status == VariantStatus.FAILED for each in others)
+        why = note("all_others_failed" if is_all else "none_faster")
+    return ComparisonAdvice(baseline.name, note("keep_baseline", variant=baseline.name, reason=why))
 
 
 def _take(
-    fit: Sequence[VariantFigures], faster: Sequence[VariantFigures], baseline: VariantFigures
-) -> Advice:
-    best = fit[0]
-    reason, relative = quality_of(best).reason, relative_speed(best, baseline)
-    found = Advice(best.name, note("take_variant", variant=best.name, speed=relative, reason=reason))
-    found.add(note("take", variant=best.name), note("speed_and_quality", speed=relative, quality=reason))
+    fit: Sequence[VariantFigures], rivals: Sequence[VariantFigures], baseline: VariantFigures
+) -> ComparisonAdvice:
+    """Take the fastest that is fit; the rivals are faster and not fit."""
+    best, reason = fit[0], quality_of(fit[0]).reason
+    speed = relative_speed(best, baseline)
+    found = ComparisonAdvice(best.name, note("take_variant", variant=best.name, speed=speed, reason=reason))
+    found.add(note("take", variant=best.name), note("speed_and_quality", speed=speed, quality=reason))
     for other in fit[1:]:
         if _overlap(best.speedup, other.speedup):
             speeds = {"speedup": other.speedup, "best_speedup": best.speedup}
-            found.add(
-                note("consider_too", variant=other.name), note("speeds_overlap", best=best.name, **speeds)
-            )
-    order = _order(baseline)
-    for each in faster:
-        if each not in fit and order(each) < order(best):
-            action = note(
-                "do_not_take", variant=each.name, is_certain=not _overlap(best.speedup, each.speedup)
-            )
-            found.add(action, quality_of(each).reason)
+            action = note("consider_too", variant=other.name)
+            found.add(action, note("speeds_overlap", best=best.name, **speeds))
+    for each in rivals:
+        is_certain = not _overlap(best.speedup, each.speedup)
+        found.add(note("do_not_take", variant=each.name, is_certain=is_certain), quality_of(each).reason)
     return found
 
 
 def _inconclusive(
-    baseline: VariantFigures, others: Sequence[VariantFigures], wanted: Sequence[VariantFigures]
-) -> Advice:
+    baseline: VariantFigures, others: Sequence[VariantFigures], best: VariantFigures
+) -> ComparisonAdvice:
     by_size = _best_by_size(baseline, others)
     taken = list(dict.fromkeys(by_size.values()))
     if len(taken) > 1:
         sizes = {name: [size for size, each in by_size.items() if each == name] for name in taken}
-        found = Advice(None, note("by_batch_size", sizes=sizes), by_size)
+        found = ComparisonAdvice(None, note("by_batch_size", sizes=sizes), by_size)
         for name in taken:
             reason = note("none_faster_there" if name == baseline.name else "fastest_there")
             found.add(note("take_at_batch_sizes", variant=name, sizes=sizes[name]), reason)
         return found
-    best = min(wanted, key=_rank)
     if best.verdict == SpeedVerdict.MIXED:
         why = note("mixed_speed")
-    elif best.speedup is None or best.speedup.low is None:
-        why = note("no_interval")
     else:
-        why = note("interval_crosses_margin")
-    return Advice(
-        None, note("inconclusive", variant=best.name, speed=relative_speed(best, baseline), reason=why)
-    )
+        has_interval = best.speedup is not None and best.speedup.low is not None
+        why = note("interval_crosses_margin" if has_interval else "no_interval")
+    speed = relative_speed(best, baseline)
+    return ComparisonAdvice(None, note("inconclusive", variant=best.name, speed=speed, reason=why))
 
 
 def _best_by_size(baseline: VariantFigures, others: Sequence[VariantFigures]) -> dict[int, str]:
@@ -205,11 +194,6 @@ def _rank(variant: VariantFigures) -> float:
     return math.inf if variant.speedup is None else -variant.speedup.value
 
 
-def _order(baseline: VariantFigures) -> Callable[[VariantFigures], tuple[int, float]]:
-    """Return the sorting key of variants: means over fewer batch sizes come after those over more."""
-    return lambda each: (len(_sizes(each, baseline)[1]), _rank(each))
-
-
 def _sizes(variant: VariantFigures, baseline: VariantFigures) -> tuple[list[int], list[int]]:
     """Return the batch sizes of a speed-up, and those of the baseline that it leaves out."""
     compared = {each.batch_size for each in variant.batches if each.comparison is not None}
@@ -225,14 +209,9 @@ def _overlap(first: Estimate | None, second: Estimate | None) -> bool:
 
 def relative_speed(variant: VariantFigures, baseline: VariantFigures) -> Diagnostic:
     """Return the speed-up with the batch sizes that it leaves out."""
-    compared, left_out = _sizes(variant, baseline)
-    return note(
-        "relative_speed",
-        baseline=baseline.name,
-        speedup=variant.speedup,
-        sizes=compared if left_out else [],
-        left_out=left_out,
-    )
+    sizes, left_out = _sizes(variant, baseline)
+    values = {"baseline": baseline.name, "speedup": variant.speedup}
+    return note("relative_speed", **values, sizes=sizes if left_out else [], left_out=left_out)
 
 
 # --- quality -------------------------------------------------------------------------------------
@@ -257,22 +236,17 @@ def quality_of(variant: VariantFigures) -> Quality:
         return Quality(Fitness.UNKNOWN, note("outputs_not_compared", reason=why_not or note("no_dataset")))
     if not found.is_finite:
         return Quality(Fitness.UNFIT, _not_finite(found))
-    if found.verdict is not None:
-        return _by_labels(found)
-    if found.tolerance == ToleranceVerdict.WITHIN:
-        return Quality(Fitness.FIT, note("within_tolerance"))
-    if found.tolerance == ToleranceVerdict.BEYOND:
-        return Quality(Fitness.UNKNOWN, note("beyond_tolerance"))
-    return Quality(Fitness.UNKNOWN, note("no_labels"))
-
-
-def _by_labels(found: AccuracyFigures) -> Quality:
     if found.verdict == AccuracyVerdict.LOWER:
         return Quality(Fitness.UNFIT, note("accuracy_lower", change=found.change))
     if found.verdict == AccuracyVerdict.INCONCLUSIVE:
         reason = note("accuracy_inconclusive", samples=found.samples, change=found.change)
         return Quality(Fitness.UNKNOWN, reason)
-    return Quality(Fitness.FIT, note("accuracy_kept", verdict=found.verdict, change=found.change))
+    if found.verdict is not None:
+        return Quality(Fitness.FIT, note("accuracy_kept", verdict=found.verdict, change=found.change))
+    if found.tolerance == ToleranceVerdict.WITHIN:
+        return Quality(Fitness.FIT, note("within_tolerance"))
+    is_beyond = found.tolerance == ToleranceVerdict.BEYOND
+    return Quality(Fitness.UNKNOWN, note("beyond_tolerance" if is_beyond else "no_labels"))
 
 
 def _not_finite(found: AccuracyFigures) -> Diagnostic:
@@ -282,7 +256,7 @@ def _not_finite(found: AccuracyFigures) -> Diagnostic:
 # --- what to do next -----------------------------------------------------------------------------
 
 
-def _advise_traffic(found: Advice, document: ComparisonDocument) -> None:
+def _advise_traffic(found: ComparisonAdvice, document: ComparisonDocument) -> None:
     """Add what the shared requests advise, which know times and failures and no outputs."""
     traffic = document.traffic
     if traffic is None:
@@ -296,7 +270,7 @@ def _advise_traffic(found: Advice, document: ComparisonDocument) -> None:
         found.add(traffic.advice.text, note("reasons", reasons=traffic.advice.because))
 
 
-def _advise_quiet(found: Advice, document: ComparisonDocument) -> None:
+def _advise_quiet(found: ComparisonAdvice, document: ComparisonDocument) -> None:
     """Report first that the machine was busy, where that affects half of the process runs or more."""
     batches = [batch for each in document.variants for batch in each.batches]
     disturbed = sum(batch.disturbed_launches for batch in batches)
@@ -310,7 +284,7 @@ def _advise_quiet(found: Advice, document: ComparisonDocument) -> None:
     found.recommendations.insert(0, Recommendation(action, reason))
 
 
-def _advise_outputs(found: Advice, chosen: VariantFigures) -> None:
+def _advise_outputs(found: ComparisonAdvice, chosen: VariantFigures) -> None:
     """Name what became worse in the outputs of the recommended variant, though it does not decide."""
     accuracy = chosen.accuracy
     if accuracy is None or chosen.verdict == SpeedVerdict.BASELINE:
@@ -337,7 +311,7 @@ def _meeting(document: ComparisonDocument) -> dict[str, list[int]]:
     return {name: sizes for name, sizes in met.items() if sizes}
 
 
-def _advise_batch_size(found: Advice, chosen: VariantFigures, document: ComparisonDocument) -> None:
+def _advise_batch_size(found: ComparisonAdvice, chosen: VariantFigures, document: ComparisonDocument) -> None:
     rates = [(batch, batch.throughput_per_s.value) for batch in chosen.batches if batch.throughput_per_s]
     target = document.method.target
     if target is not None:
@@ -353,12 +327,14 @@ def _advise_batch_size(found: Advice, chosen: VariantFigures, document: Comparis
         found.add(action, note("best_throughput", throughput_per_s=rate, target=target))
 
 
-def _advise_others(found: Advice, others: Sequence[VariantFigures], document: ComparisonDocument) -> None:
+def _advise_others(
+    found: ComparisonAdvice, others: Sequence[VariantFigures], document: ComparisonDocument
+) -> None:
     met = _meeting(document)
     # A slower variant that alone meets the target is not to be left out.
     alone = {} if found.choice in met else met
     for each in others:
-        for action, reason in _calibration(each, document.method.dataset):
+        for action, reason in _calibration(each, document.method):
             found.add(action, reason)
         if each.status == VariantStatus.FAILED:
             is_missing = each.failure is not None and each.failure.code == "not_measured"
@@ -377,19 +353,21 @@ def _advise_others(found: Advice, others: Sequence[VariantFigures], document: Co
         found.add(note("more_labelled_samples"), note("wide_accuracy_interval"))
 
 
-def _calibration(each: VariantFigures, dataset: str | None) -> Iterator[tuple[Diagnostic, Diagnostic]]:
-    calibration = str(each.details.get("calibration", ""))
-    if dataset in (None, "synthetic"):
+def _calibration(each: VariantFigures, method: ComparisonMethod) -> Iterator[tuple[Diagnostic, Diagnostic]]:
+    """Yield what is wrong with the samples that a recipe calibrates with."""
+    choice = None if each.recipe is None else parse_recipe(each.recipe)
+    if choice is None or "data" not in choice.recipe.options or method.dataset in (None, "synthetic"):
         return
-    if calibration.endswith(f" of {dataset}"):
+    data, calibration = choice.data or method.data, each.details.get("calibration", "")
+    if data == method.dataset:
         reason = note("calibrated_on_dataset", calibration=calibration)
         yield note("calibrate_with_others", variant=each.name), reason
-    if "synthetic" in calibration:
+    if data == "synthetic":
         reason = note("calibrated_on_synthetic", calibration=calibration)
         yield note("calibrate_with_real", variant=each.name), reason
 
 
-def _advise_runs(found: Advice, each: VariantFigures, document: ComparisonDocument) -> None:
+def _advise_runs(found: ComparisonAdvice, each: VariantFigures, document: ComparisonDocument) -> None:
     needed = None if each.comparison is None else runs_needed(each.comparison, document.method.margin)
     if needed is None:
         reason = note("too_many_runs_needed", most=MOST_RUNS, speedup=each.speedup)

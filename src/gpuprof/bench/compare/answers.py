@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The outputs of the variants for each sample of a data set: how they are computed, stored and read.
+"""The outputs of the variants for each sample of a data set: computed in processes, stored, and compared.
 
 `batch-00000.npz` and so on hold a batch each, `labels.npz` the labels, and `answers.json`, written last,
 describes them. Nothing is pickled.
@@ -8,26 +8,32 @@ describes them. Nothing is pickled.
 from __future__ import annotations
 
 import dataclasses
-import json
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from gpuprof.bench.accuracy.outputs_comparison import MARGIN, compare_outputs
 from gpuprof.bench.accuracy.outputs_report import OutputComparison
+from gpuprof.bench.accuracy.tolerance import coarsest
+from gpuprof.bench.accuracy.variants import kept_random_states
 from gpuprof.bench.config import SystemSpec
-from gpuprof.bench.measure.outputs import Outputs
-from gpuprof.bench.models.data import Dataset
-from gpuprof.bench.models.recipes import parse_recipe
+from gpuprof.bench.frameworks import framework_name, make_system
+from gpuprof.bench.frameworks.base import FrameworkSystem, choice_of
+from gpuprof.bench.frameworks.protocol import SystemDescription
+from gpuprof.bench.measure.memory import memory_failures
+from gpuprof.bench.measure.outputs import Outputs, named_arrays
+from gpuprof.bench.models.data import Dataset, open_dataset
 from gpuprof.bench.models.sources import parse_model
-from gpuprof.bench.workers.events import Event
+from gpuprof.bench.serialization import decode, encode
+from gpuprof.bench.workers.events import Event, Send, State
 from gpuprof.bench.workers.launcher import run_process
+from gpuprof.bench.workers.measuring import load_system, prepare_system
 from gpuprof.bench.workers.schedule import TIME_LIMIT_S
-from gpuprof.errors import BenchmarkError, GpuprofError
+from gpuprof.errors import BenchmarkError
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -35,8 +41,34 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 
-FORMAT = 1
+FORMAT = 2
+BATCH_SIZE = 32
 _INDEX = "answers.json"
+# What one process run of a float64 reference may be made of: modules that PyTorch can turn into it.
+_MODULE_KINDS = ("name", "factory", "pickle", "torchscript")
+_MODULE_FRAMEWORKS = ("auto", "pytorch", "torch-compile", "torchscript", "torch-export", "onnxruntime")
+
+
+# --- stored outputs ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class AnswersIndex:
+    """What stored outputs are: `outputs` are their types by name, `computes_in` the type of their roundoff.
+
+    `computes_in` is None where it is not known.
+    """
+
+    format: int = FORMAT
+    spec: SystemSpec
+    description: SystemDescription
+    outputs: dict[str, str]
+    samples: int
+    batch_size: int
+    data: str
+    classes: tuple[str, ...] | None
+    computes_in: str | None
+    notes: tuple[str, ...]
 
 
 class StoredArray:
@@ -50,78 +82,12 @@ class StoredArray:
         return self.values if dtype is None else self.values.astype(dtype)
 
 
-class AnswerWriter:
-    """Writes answers batch by batch."""
-
-    def __init__(self, folder: Path, labels: Array | None) -> None:
-        self._folder = folder
-        self._dtypes: dict[str, str] | None = None
-        self._count = 0
-        self.skipped: dict[str, None] = {}
-        folder.mkdir(parents=True, exist_ok=True)
-        for old in (folder / _INDEX, *folder.glob("batch-*.npz"), folder / "labels.npz"):
-            old.unlink(missing_ok=True)
-        if labels is not None:
-            np.savez(folder / "labels.npz", labels=labels)
-
-    def add(self, outputs: Outputs, size: int, count: int) -> None:
-        """Write the first `count` of `size` samples. Raises BenchmarkError where outputs change."""
-        found = {
-            name: each
-            for name, each in outputs.arrays.items()
-            if each.values.ndim and len(each.values) == size
-        }
-        for name in (*outputs.skipped, *(name for name in outputs.arrays if name not in found)):
-            self.skipped[name] = None
-        if not found:
-            shapes = {name: each.values.shape for name, each in outputs.arrays.items()}
-            raise BenchmarkError(
-                f"no output has the {size} samples of the batch along its first axis "
-                f"({shapes or 'nothing'}): outputs cannot be told apart by sample"
-            )
-        dtypes = {name: each.dtype for name, each in found.items()}
-        if self._dtypes not in (None, dtypes):
-            raise BenchmarkError(
-                f"batch {self._count + 1} returns {dtypes}, the one before {self._dtypes}: they must be alike"
-            )
-        self._dtypes = dtypes
-        arrays: dict[str, Any] = {
-            f"output-{place}": each.values[:count] for place, each in enumerate(found.values())
-        }
-        np.savez(_batch_file(self._folder, self._count), **arrays)
-        self._count += 1
-
-    def finish(self, said: Mapping[str, Any]) -> None:
-        """Write what the answers are."""
-        outputs = [{"name": name, "dtype": dtype} for name, dtype in (self._dtypes or {}).items()]
-        notes = [f"not stored, since it has no values for each sample: {name}" for name in self.skipped]
-        text = json.dumps({"format": FORMAT, "outputs": outputs, **said, "notes": notes}, indent=1)
-        draft = self._folder / f".{_INDEX}.new"
-        draft.write_text(text, encoding="utf-8")
-        draft.replace(self._folder / _INDEX)
-
-
-def _batch_file(folder: Path, number: int) -> Path:
-    return folder / f"batch-{number:05d}.npz"
-
-
-@dataclass(frozen=True)
-class StoredAnswers:
-    """The answers of one variant. `said` is what the launch told of it.
-
-    `computes_in` is the type whose roundoff they have, None where it is not known.
-    """
+@dataclass(frozen=True, kw_only=True)
+class StoredAnswers(AnswersIndex):
+    """The outputs of one variant."""
 
     name: str
     folder: Path
-    samples: int
-    batch_size: int
-    outputs: Mapping[str, str]
-    data: str
-    computes_in: str | None
-    classes: tuple[str, ...] | None
-    notes: tuple[str, ...]
-    said: Mapping[str, Any] = field(repr=False)
 
     @property
     def labels(self) -> Array | None:
@@ -146,6 +112,10 @@ class StoredAnswers:
         return {name: each.values for name, each in self.rows(0, self.samples).items()}
 
 
+def _batch_file(folder: Path, number: int) -> Path:
+    return folder / f"batch-{number:05d}.npz"
+
+
 def _load(path: Path) -> dict[str, Array]:
     try:
         with np.load(path, allow_pickle=False) as arrays:
@@ -157,63 +127,81 @@ def _load(path: Path) -> dict[str, Array]:
 
 
 def read_answers(name: str, folder: Path) -> StoredAnswers:
-    """Read the answers in a folder. Raises BenchmarkError where they are missing or not whole."""
+    """Read the outputs in a folder. Raises BenchmarkError where they are missing or not whole."""
     path = folder / _INDEX
     try:
-        said = json.loads(path.read_text(encoding="utf-8"))
-        if said["format"] != FORMAT:
-            raise BenchmarkError(f"{path} is of format {said['format']}, not {FORMAT}: run the variant again")
-        classes = said["classes"]
-        return StoredAnswers(
-            name=name,
-            folder=folder,
-            samples=said["samples"],
-            batch_size=said["batch_size"],
-            outputs={each["name"]: each["dtype"] for each in said["outputs"]},
-            data=said["data"],
-            computes_in=said["computes_in"],
-            classes=None if classes is None else tuple(classes),
-            notes=tuple(said["notes"]),
-            said=said,
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        index = decode(path.read_bytes(), AnswersIndex, str(path))
+    except OSError as error:
         raise BenchmarkError(
-            f"{path}: no answers that can be read ({error!r}): run the variant again"
+            f"{path}: no answers that can be read ({error}): run the variant again"
         ) from error
+    return StoredAnswers(name=name, folder=folder, **vars(index))
 
 
-BATCH_SIZE = 32
-# What one launch of a float64 reference may be made of: modules that PyTorch can turn into it.
-_MODULE_KINDS = ("name", "factory", "pickle", "torchscript")
-_MODULE_FRAMEWORKS = ("auto", "pytorch", "torch-compile", "torchscript", "torch-export", "onnxruntime")
+class _AnswerWriter:
+    """Writes outputs batch by batch."""
+
+    def __init__(self, folder: Path, labels: Array | None) -> None:
+        self._folder = folder
+        self.dtypes: dict[str, str] = {}
+        self._count = 0
+        self._skipped: dict[str, None] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+        for old in (folder / _INDEX, *folder.glob("batch-*.npz"), folder / "labels.npz"):
+            old.unlink(missing_ok=True)
+        if labels is not None:
+            np.savez(folder / "labels.npz", labels=labels)
+
+    def add(self, outputs: Outputs, size: int, count: int) -> None:
+        """Write the first `count` of `size` samples. Raises BenchmarkError where outputs change."""
+        found = {
+            name: each
+            for name, each in outputs.arrays.items()
+            if each.values.ndim and len(each.values) == size
+        }
+        self._skipped |= dict.fromkeys(
+            [*outputs.skipped, *(each for each in outputs.arrays if each not in found)]
+        )
+        if not found:
+            shapes = {name: each.values.shape for name, each in outputs.arrays.items()}
+            raise BenchmarkError(
+                f"no output has the {size} samples of the batch along its first axis "
+                f"({shapes or 'nothing'}): outputs cannot be told apart by sample"
+            )
+        dtypes = {name: each.dtype for name, each in found.items()}
+        if self._count and self.dtypes != dtypes:
+            raise BenchmarkError(
+                f"batch {self._count + 1} returns {dtypes}, the one before {self.dtypes}: they must be alike"
+            )
+        self.dtypes = dtypes
+        arrays: dict[str, Any] = {
+            f"output-{place}": each.values[:count] for place, each in enumerate(found.values())
+        }
+        np.savez(_batch_file(self._folder, self._count), **arrays)
+        self._count += 1
+
+    def finish(self, **facts: Any) -> None:
+        """Write what the outputs are."""
+        notes = tuple(f"not stored, since it has no values for each sample: {name}" for name in self._skipped)
+        draft = self._folder / f".{_INDEX}.new"
+        draft.write_bytes(encode(AnswersIndex(outputs=self.dtypes, notes=notes, **facts)))
+        draft.replace(self._folder / _INDEX)
 
 
-@dataclass(frozen=True, slots=True)
-class FailedAnswers:
-    """A variant that gave no answers, and why, on one line."""
-
-    name: str
-    reason: str
-
-
-Answers: TypeAlias = StoredAnswers | FailedAnswers
+# --- in worker processes -------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class AnswersJob:
     """Run each sample of a data set once and store the outputs; `dataset` are arguments of `open_dataset`."""
 
-    entry: ClassVar[str] = "gpuprof.bench.compare.answers_job:run_answers_job"
+    entry: ClassVar[str] = "gpuprof.bench.compare.answers:run_answers_job"
     keeps_collector: ClassVar[bool] = False
 
     spec: SystemSpec
     dataset: dict[str, Any]
     folder: str
     batch_size: int
-
-
-def _ignore(_event: Event) -> None:
-    return None
 
 
 def record_answers(
@@ -224,51 +212,104 @@ def record_answers(
     *,
     batch_size: int = BATCH_SIZE,
     time_limit_s: float = TIME_LIMIT_S,
-    on_event: Callable[[Event], None] = _ignore,
-) -> Answers:
-    """Answer each sample of a data set once, in a fresh process; the outputs are stored in `folder`.
+    on_event: Callable[[Event], None] = lambda _event: None,
+) -> StoredAnswers:
+    """Run each sample of a data set once, in a fresh process; the outputs are stored in `folder`.
 
-    A variant that raises, hangs, crashes or does not fit is a FailedAnswers. A file with one batch size of
-    its own is run with that. An interrupt goes through.
+    A model with one batch size of its own is run with that. Raises GpuprofError for a variant that raises,
+    hangs, crashes or does not fit. An interrupt goes through.
     """
+    if batch_size < 1:
+        raise BenchmarkError(f"a batch of {batch_size} holds no samples: batch sizes begin at 1")
     job = AnswersJob(spec, dataset.asked, str(folder.resolve()), batch_size)
+    run_process(job, time_limit_s=time_limit_s, on_event=on_event)
+    return read_answers(name, folder)
+
+
+def run_answers_job(job: AnswersJob, send: Send) -> None:
+    """Run each sample of a data set once. Raises GpuprofError."""
+    dataset = open_dataset(**job.dataset)
+    system = make_system(job.spec)
     try:
-        if batch_size < 1:
-            raise BenchmarkError(f"a batch of {batch_size} holds no samples: batch sizes begin at 1")
-        run_process(job, time_limit_s=time_limit_s, on_event=on_event)
-        return read_answers(name, folder)
-    except (GpuprofError, OSError) as error:
-        return FailedAnswers(name, str(error))
+        load_system(system, send)
+        size = system.fixed_batch_size or min(job.batch_size, dataset.samples)
+        with memory_failures(size):
+            _Pass(system, dataset, size, send).run(Path(job.folder), job.spec)
+    finally:
+        system.close()
 
 
-def record_all(
-    variants: Mapping[str, SystemSpec], dataset: Dataset, folder: Path, **options: Any
-) -> dict[str, Answers]:
-    """Answer with each variant, one after the other, into a folder of its own; `options` as of one."""
-    return {
-        name: record_answers(name, spec, dataset, folder / f"{place:02d}", **options)
-        for place, (name, spec) in enumerate(variants.items())
-    }
+class _Pass:
+    """One pass over a data set."""
+
+    def __init__(self, system: FrameworkSystem, dataset: Dataset, size: int, send: Send) -> None:
+        self._system, self._dataset, self._size, self._send = system, dataset, size, send
+        # Of several inputs only the factory knows how to make them.
+        self._draws = dataset.text == "synthetic" and system.makes_inputs
+
+    def run(self, folder: Path, spec: SystemSpec) -> None:
+        """Store all outputs."""
+        system, dataset, size = self._system, self._dataset, self._size
+        with kept_random_states(system.spec.seed):
+            prepare_system(system, size, self._send)
+        writer = _AnswerWriter(folder, dataset.labels)
+        dtypes: set[str] = set()
+        for number, first in enumerate(range(0, dataset.samples, size)):
+            last = min(first + size, dataset.samples)
+            outputs = self._outputs(number, first, last)
+            dtypes |= {each.dtype for each in outputs.arrays.values()}
+            writer.add(outputs, size, last - first)
+            self._send(Event(State.PREDICTING, batch_size=size, calls=last))
+        described = system.describe()
+        floats = [each for each in (described.dtype, *sorted(dtypes)) if "float" in each]
+        made = f", made by the factory, {size} at once" if self._draws else ""
+        writer.finish(
+            spec=spec,
+            description=described,
+            samples=dataset.samples,
+            batch_size=size,
+            data=f"{dataset.identity}{made}",
+            classes=dataset.classes,
+            computes_in=system.computes_in() or coarsest(floats),
+        )
+
+    def _outputs(self, number: int, first: int, last: int) -> Outputs:
+        system = self._system
+        with kept_random_states(system.spec.seed + number):
+            self._feed(first, last)
+            return named_arrays(system.first_inference())
+
+    def _feed(self, first: int, last: int) -> None:
+        """Put the samples in; a last batch is filled up with its own samples, whose outputs are dropped.
+
+        Its own, since what quantizes looks at the largest number of a batch.
+        """
+        system = self._system
+        if self._draws:
+            system.feed(None)
+            return
+        system.check_one_input()
+        rows = self._dataset.rows(first, last, system.input_spec())
+        with system.explaining():
+            system.feed(rows[np.arange(self._size) % len(rows)])
+
+
+# --- comparing -----------------------------------------------------------------------------------
 
 
 def reference_spec(spec: SystemSpec) -> SystemSpec | None:
-    """Return the spec of the same model in float64, which says what a type's roundoff explains.
+    """Return the spec of the same model in float64, which shows what a type's roundoff explains.
 
     None where the model is no module of PyTorch, or is changed by its recipe.
     """
-    if spec.recipe is not None and parse_recipe(spec.recipe).recipe.changes:
-        return None
-    from gpuprof.bench.frameworks import framework_name
-
+    choice = choice_of(spec)
     kind = parse_model(spec.model, trust_pickle=spec.trust_pickle).kind
-    if kind not in _MODULE_KINDS or framework_name(spec.framework) not in _MODULE_FRAMEWORKS:
+    is_module = kind in _MODULE_KINDS and framework_name(spec.framework) in _MODULE_FRAMEWORKS
+    if not is_module or (choice is not None and choice.recipe.changes):
         return None
     framework = "torchscript" if kind == "torchscript" else "auto" if kind == "factory" else "pytorch"
     device = "cpu" if spec.device in ("auto", "mps") else spec.device
     return dataclasses.replace(spec, framework=framework, dtype="float64", device=device, recipe=None)
-
-
-# --- comparing -----------------------------------------------------------------------------------
 
 
 def compare_answers(
@@ -279,42 +320,34 @@ def compare_answers(
     classes: bool | Sequence[str] | None = None,
     reference: StoredAnswers | None = None,
 ) -> OutputComparison:
-    """Compare stored answers as `compare_outputs` compares models: numbers, tolerance, classes.
+    """Compare stored outputs as `compare_outputs` compares models: numbers, tolerance, classes.
 
-    `reference` holds the answers of the same model in higher precision. `classes` are names, the data set's
-    own where None. Raises BenchmarkError where the answers are of other data, or outputs do not match.
+    `reference` holds the outputs of the same model in higher precision. `classes` are names, the data set's
+    own where None. Raises BenchmarkError where the outputs are of other data, or do not match.
     """
     notes = [f"{each.name}: {note}" for each in (baseline, variant) for note in each.notes]
-    _check_same_data(baseline, variant)
-    if reference is not None and _is_pruned(variant):
+    choice = choice_of(variant.spec)
+    if reference is not None and choice is not None and "prune" in choice.recipe.changes:
         notes.append(f"{variant.name}: tolerance is not judged: pruning is no rounding, it changes the model")
         reference = None
-    if reference is not None:
-        _check_same_data(baseline, reference)
+    for each in (variant, *([] if reference is None else [reference])):
+        if (baseline.data, baseline.samples) != (each.data, each.samples):
+            raise BenchmarkError(
+                f"{baseline.name} answered {baseline.data}, and {each.name} {each.data}: "
+                "run both on the same data set"
+            )
     found = compare_outputs(
         _reader(baseline, baseline, notes),
         _reader(variant, baseline, notes),
         _Rows(baseline),
         classes=_class_names(baseline) if classes is None else classes,
         reference=None if reference is None else _reader(reference, baseline, []),
-        # Of stored numbers nobody can tell what they were computed in: the launch has.
+        # Stored numbers do not show what they were computed in.
         baseline_dtype=baseline.computes_in,
         optimized_dtype=variant.computes_in,
         margin=margin,
     )
     return dataclasses.replace(found, notes=(*found.notes, *notes))
-
-
-def _is_pruned(answers: StoredAnswers) -> bool:
-    recipe = answers.said["spec"]["recipe"]
-    return recipe is not None and "prune" in parse_recipe(recipe).recipe.changes
-
-
-def _check_same_data(one: StoredAnswers, other: StoredAnswers) -> None:
-    if (one.data, one.samples) != (other.data, other.samples):
-        raise BenchmarkError(
-            f"{one.name} answered {one.data}, and {other.name} {other.data}: run both on the same data set"
-        )
 
 
 class _Rows:
@@ -333,7 +366,7 @@ class _Rows:
 
 
 def _reader(answers: StoredAnswers, baseline: StoredAnswers, notes: list[str]) -> Callable[..., Any]:
-    """Return a function of sample numbers that hands out what is stored, under the baseline's names.
+    """Return a function of sample numbers that returns what is stored, under the baseline's names.
 
     Frameworks call the same outputs by other names, or by places: then their order decides.
     """

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from gpuprof.bench.compare.document_format_1 import upgraded
 from gpuprof.bench.facts import Diagnostic
 from gpuprof.bench.serialization import from_plain, to_plain
 from gpuprof.bench.verdicts import (
@@ -29,7 +30,6 @@ from gpuprof.stats.ratio_test import Comparison
 
 FORMAT_VERSION = 2
 KIND = "comparison"
-UNDERUTILIZED = "underutilized"  # the bound of a layer that uses no resource well
 QUANTILE_FIELDS = {"p50": "median_s", "p90": "p90_s", "p95": "p95_s", "p99": "p99_s"}
 
 
@@ -419,8 +419,6 @@ class ComparisonDocument:
 
 # --- JSON ----------------------------------------------------------------------------------------
 
-_FIX = "compare again, or name the .json of gpuprof compare"
-
 
 def plain_document(document: ComparisonDocument) -> dict[str, Any]:
     """Return a document as plain data for JSON, with the text of each fact next to its code and values."""
@@ -441,42 +439,8 @@ def with_texts(plain: Any) -> Any:
 
 def read_document(path: Path) -> ComparisonDocument:
     """Read the JSON of a comparison. Raises BenchmarkError, in one line, for any other file."""
-    plain = _loaded(path)
-    if not isinstance(plain, Mapping) or plain.get("kind") != KIND:
-        raise BenchmarkError(f"{path} is not a comparison: name the .json of gpuprof compare")
-    return document_from(plain, str(path))
-
-
-def document_from(plain: Mapping[str, Any], where: str = "the comparison") -> ComparisonDocument:
-    """Return the document of plain data of this format or of format 1. Raises BenchmarkError."""
-    version = plain.get("format")
-    if version not in (1, FORMAT_VERSION):
-        raise BenchmarkError(
-            f"{where} has format {version!r}, and this version reads 1 and {FORMAT_VERSION}: compare again, "
-            "or upgrade gpuprof"
-        )
     try:
-        if version == 1:
-            from gpuprof.bench.compare.document_format_1 import upgraded
-
-            plain = upgraded(plain)
-        plain = {**plain, "summary": _with_sizes(plain["summary"])}
-    except KeyError as error:
-        raise BenchmarkError(f"{where} is damaged: {error.args[0]!r} is missing: {_FIX}") from error
-    except (TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise BenchmarkError(f"{where} is damaged: a value has another type ({error}): {_FIX}") from error
-    return from_plain(plain, ComparisonDocument, where)
-
-
-def _with_sizes(summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a summary whose batch sizes, which are texts as JSON's keys, are numbers."""
-    sizes = summary.get("by_batch_size")
-    return {**summary, "by_batch_size": sizes and {int(size): name for size, name in sizes.items()}}
-
-
-def _loaded(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
+        plain = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refuse)
     except OSError as error:
         raise BenchmarkError(
             f"{path} cannot be read ({error.strerror}): name the .json of a comparison"
@@ -487,7 +451,28 @@ def _loaded(path: Path) -> Any:
         ) from error
     except RecursionError as error:
         raise BenchmarkError(f"{path} is not a comparison: it is nested too deep") from error
+    if not isinstance(plain, Mapping) or plain.get("kind") != KIND:
+        raise BenchmarkError(f"{path} is not a comparison: name the .json of gpuprof compare")
+    return document_from(plain, str(path))
 
 
 def _refuse(name: str) -> None:
     raise ValueError(f"{name} is not a figure")
+
+
+def document_from(plain: Mapping[str, Any], where: str = "the comparison") -> ComparisonDocument:
+    """Return the document of plain data of this format or of format 1. Raises BenchmarkError."""
+    version = plain.get("format")
+    if version not in (1, FORMAT_VERSION):
+        raise BenchmarkError(
+            f"{where} has format {version!r}, and this version reads 1 and {FORMAT_VERSION}: compare again, "
+            "or upgrade gpuprof"
+        )
+    hint = "compare again, or name the .json of gpuprof compare"
+    try:
+        plain = upgraded(plain) if version == 1 else plain
+    except KeyError as error:
+        raise BenchmarkError(f"{where} is damaged: {error.args[0]!r} is missing: {hint}") from error
+    except (TypeError, ValueError, AttributeError, OverflowError) as error:
+        raise BenchmarkError(f"{where} is damaged: a value has another type ({error}): {hint}") from error
+    return from_plain(plain, ComparisonDocument, where, hint)

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from gpuprof.bench.compare.document import UNDERUTILIZED
+from gpuprof.analyze.roofline.labels import Bound
 from gpuprof.bench.facts import Diagnostic
 from gpuprof.bench.verdicts import QualityMeasure
 from gpuprof.record.facts import Severity
@@ -17,8 +17,8 @@ _MEASURES = {str(each) for each in QualityMeasure}
 _SAMPLES = re.compile(r"([\d,]+) (?:labelled )?samples")
 # What format 1 called bottlenecks.
 _RENAMED_BOUNDS: dict[str | None, str] = {
-    "under-utilised": UNDERUTILIZED,
-    "balanced": "no dominant bottleneck",
+    "under-utilised": Bound.UNDERUTILIZED.value,
+    "balanced": Bound.NO_DOMINANT.value,
 }
 _BOUND = re.compile(r"(?P<bound>[^(]*?)(?: \((?P<more>.*)\))?")
 
@@ -67,7 +67,6 @@ def _variant(plain: Plain) -> dict[str, Any]:
         "failure": _fact("failed", plain.get("failure"), Severity.ERROR),
         "accuracy_unavailable": _fact("unavailable", plain.get("accuracy_unavailable")),
         "run_unavailable": _fact("unavailable", plain.get("run_unavailable")),
-        "comparison": _comparison(plain.get("comparison")),
         "batches": [_batch(each) for each in plain["batches"]],
         "accuracy": None if accuracy is None else _accuracy(accuracy),
         "layers": None if layers is None else [_layer(each) for each in layers],
@@ -78,16 +77,11 @@ def _batch(plain: Plain) -> dict[str, Any]:
     warnings = [Diagnostic.from_dict(each) for each in plain["flags"]]
     return {
         **plain,
-        "comparison": _comparison(plain.get("comparison")),
         "warnings": [
             {"code": each.code, "severity": str(each.severity), "values": dict(each.values)}
             for each in warnings
         ],
     }
-
-
-def _comparison(plain: Plain | None) -> dict[str, Any] | None:
-    return None if plain is None else dict(plain)
 
 
 def _accuracy(plain: Plain) -> dict[str, Any]:
@@ -109,7 +103,7 @@ def _layer(plain: Plain) -> dict[str, Any]:
     found = _BOUND.fullmatch(plain.get("bound") or "")
     bound, more = (None, None) if not plain.get("bound") or found is None else found.group("bound", "more")
     bound = _RENAMED_BOUNDS.get(bound) or bound
-    is_underutilized = bound == UNDERUTILIZED
+    is_underutilized = bound == Bound.UNDERUTILIZED
     return {
         **plain,
         "bound": bound,

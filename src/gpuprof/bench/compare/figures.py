@@ -4,14 +4,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 import numpy as np
 
-from gpuprof.bench.compare.advice import find
+from gpuprof.bench.compare.advice import advise
 from gpuprof.bench.compare.document import (
     QUANTILE_FIELDS,
     AccuracyFigures,
@@ -30,7 +30,8 @@ from gpuprof.bench.compare.runner import CampaignResult, VariantResult
 from gpuprof.bench.facts import Diagnostic, error, note, warning
 from gpuprof.bench.measure.diagnostics import MACHINE_WARNINGS, warnings_of
 from gpuprof.bench.measure.host import describe_environment
-from gpuprof.bench.results.result import BatchResult, Launch, Result, SessionResult
+from gpuprof.bench.models.recipes import parse_recipe
+from gpuprof.bench.results.result import BatchResult, Result, SessionResult
 from gpuprof.bench.results.target import QUANTILES
 from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.verdicts import QualityMeasure, SpeedVerdict, VariantStatus
@@ -38,10 +39,13 @@ from gpuprof.stats.quantiles import CONFIDENCE, WIDEST_FACTOR, Estimate
 from gpuprof.stats.ratio_test import Comparison, compare_many
 
 OVERALL = 0  # instead of a batch size
+Medians = dict[int, dict[int, float]]
 
 
-def speedup_of(comparison: Comparison) -> Estimate:
+def speedup_of(comparison: Comparison | None) -> Estimate | None:
     """Return old time over new time with its interval: above 1 is faster."""
+    if comparison is None:
+        return None
     low, high = comparison.low, comparison.high
     # Two process runs that differ give ends from nothing to millions, which support no statement.
     if low is None or high is None or high > low * WIDEST_FACTOR**2:
@@ -51,124 +55,92 @@ def speedup_of(comparison: Comparison) -> Estimate:
 
 @dataclass(frozen=True, slots=True)
 class ComparisonTable:
-    """All comparisons with the baseline, by variant and batch size, OVERALL for all of them."""
+    """All comparisons with the baseline, by variant and batch size, OVERALL for all of them.
+
+    There is none of the baseline itself, nor where one side has no samples.
+    """
 
     comparisons: dict[tuple[str, int], Comparison]
 
-    def at(self, variant: str, batch_size: int) -> Comparison | None:
-        """Return a comparison; None for the baseline itself and where one side has no samples."""
-        return self.comparisons.get((variant, batch_size))
-
-    def overall(self, variant: str) -> Comparison | None:
-        """Return the comparison over all batch sizes that both sides measured."""
-        return self.at(variant, OVERALL)
-
     def verdict(self, variant: str) -> SpeedVerdict | None:
         """Return the verdict over all batch sizes; mixed where one is faster and another is slower."""
-        single = {
-            found.verdict
-            for (name, size), found in self.comparisons.items()
-            if name == variant and size != OVERALL
-        }
-        overall = self.overall(variant)
-        if {"faster", "slower"} <= single:
+        found = {size: each.verdict for (name, size), each in self.comparisons.items() if name == variant}
+        overall = found.pop(OVERALL, None)
+        if {"faster", "slower"} <= set(found.values()):
             return SpeedVerdict.MIXED
-        return None if overall is None else SpeedVerdict(overall.verdict)
+        return None if overall is None else SpeedVerdict(overall)
 
 
 def compare_variants(result: CampaignResult) -> ComparisonTable:
     """Compare all variants with the baseline at once; of the differences found at most 5% are false."""
-    baseline = result.baseline
-    metrics: dict[str, tuple[Sequence[float], Sequence[float]]] = {}
-    keys: dict[str, tuple[str, int]] = {}
-    for each in result.variants:
-        if each is baseline:
-            continue
-        for size, pair in _pairs(baseline, each):
-            keys[str(len(keys))] = (each.variant.name, size)
-            metrics[str(len(metrics))] = pair
-    found = compare_many(metrics, margin=result.plan.margin) if metrics else {}
-    return ComparisonTable({keys[name]: comparison for name, comparison in found.items()})
+    medians = {each.variant.name: medians_s(each) for each in result.variants}
+    old = medians.pop(result.plan.baseline.name)
+    metrics: dict[tuple[str, int], tuple[list[float], list[float]]] = {}
+    for name, new in medians.items():
+        sizes = [size for size in old if old[size] and new.get(size)]
+        metrics |= {(name, size): (list(old[size].values()), list(new[size].values())) for size in sizes}
+        overall = _overall_s(old, sizes), _overall_s(new, sizes)
+        if all(overall):
+            metrics[name, OVERALL] = overall
+    return ComparisonTable(compare_many(metrics, margin=result.plan.margin))
 
 
-def _pairs(old: VariantResult, new: VariantResult) -> Iterable[tuple[int, tuple[list[float], list[float]]]]:
-    sizes = common_sizes(old, new)
-    for size in sizes:
-        yield size, (medians_s(old, size), medians_s(new, size))
-    pair = overall_s(old, sizes), overall_s(new, sizes)
-    if all(pair):
-        yield OVERALL, pair
+def medians_s(each: VariantResult) -> Medians:
+    """Return the median seconds of a call by batch size and process run, of those that completed."""
+    return {
+        batch.batch_size: {
+            launch.position: float(np.median(measured.samples))
+            for launch in batch.launches
+            if (measured := launch.measurement) is not None and measured.is_complete
+        }
+        for batch in each.session.batches
+    }
 
 
-def common_sizes(first: VariantResult, second: VariantResult) -> list[int]:
-    """Return the batch sizes of which both have samples."""
-    return [
-        batch.batch_size
-        for batch in first.session.batches
-        if medians_s(first, batch.batch_size) and medians_s(second, batch.batch_size)
-    ]
-
-
-def medians_s(each: VariantResult, batch_size: int) -> list[float]:
-    """Return the median seconds of a call in each launch that measured a batch size to its end."""
-    batch = each.session.batch(batch_size)
-    return [] if batch is None else [_median(launch) for launch in batch.launches if is_whole(launch)]
-
-
-def overall_s(each: VariantResult, sizes: Sequence[int]) -> list[float]:
-    """Return for each launch that measured all sizes the geometric mean of its medians."""
-    by_launch: dict[int, list[float]] = {}
-    for size in sizes:
-        batch = each.session.batch(size)
-        for launch in [] if batch is None else batch.launches:
-            if is_whole(launch):
-                by_launch.setdefault(launch.position, []).append(math.log(_median(launch)))
-    return [
-        math.exp(float(np.mean(found))) for found in by_launch.values() if found and len(found) == len(sizes)
-    ]
-
-
-def is_whole(launch: Launch) -> bool:
-    """Whether a launch has samples and did not end early."""
-    measured = launch.measurement
-    return measured is not None and measured.is_complete
-
-
-def _median(launch: Launch) -> float:
-    assert launch.measurement is not None
-    return float(np.median(launch.measurement.samples))
+def _overall_s(medians: Medians, sizes: Sequence[int]) -> list[float]:
+    """Return for each process run that measured all sizes the geometric mean of its medians."""
+    if not sizes:
+        return []
+    runs = [run for run in medians[sizes[0]] if all(run in medians[size] for size in sizes)]
+    return [math.exp(float(np.mean([math.log(medians[size][run]) for size in sizes]))) for run in runs]
 
 
 def variant_figures(
     each: VariantResult, plan: CampaignPlan, compared: ComparisonTable, extra: MoreFigures
 ) -> VariantFigures:
     """Return everything that was measured of a variant."""
-    session, name = each.session, each.variant.name
-    overall = compared.overall(name)
+    session, name, medians = each.session, each.variant.name, medians_s(each)
+    overall = compared.comparisons.get((name, OVERALL))
     startups = sorted(startup.total_s for startup in session.startups)
     accuracy = extra.accuracy.get(name, _why_no_accuracy(each, plan))
-    run_unavailable = None if each.run_unavailable is None else note("no_run", reason=each.run_unavailable)
+    status = _status(each, plan, medians)
     return VariantFigures(
         name=name,
-        status=status_of(each, plan),
-        failure=_failure(each, plan),
+        status=status,
+        failure=_failure(each, status),
         model=each.variant.spec.model,
         recipe=each.variant.spec.recipe,
         technique=technique_of(each),
         **_described(session),
         startup_s=startups[len(startups) // 2] if startups else None,
         compile_s=session.batches[0].middle("compile_s") if session.batches else None,
-        speedup=None if overall is None else speedup_of(overall),
+        speedup=speedup_of(overall),
         comparison=overall,
         verdict=SpeedVerdict.BASELINE if name == plan.baseline.name else compared.verdict(name),
         batches=tuple(
-            batch_figures(each, batch, plan, compared.at(name, batch.batch_size)) for batch in session.batches
+            _batch_figures(
+                batch,
+                plan,
+                compared.comparisons.get((name, batch.batch_size)),
+                tuple(medians[batch.batch_size].values()),
+            )
+            for batch in session.batches
         ),
         accuracy=accuracy if isinstance(accuracy, AccuracyFigures) else None,
         accuracy_unavailable=accuracy if isinstance(accuracy, Diagnostic) else None,
         layers=extra.layers.get(name),
         run=None if each.run is None else str(each.run),
-        run_unavailable=run_unavailable,
+        run_unavailable=None if each.run_unavailable is None else note("no_run", reason=each.run_unavailable),
     )
 
 
@@ -180,10 +152,10 @@ def _described(session: SessionResult) -> dict[str, Any]:
     return {name: getattr(described, name) for name in names} | {"details": dict(described.details)}
 
 
-def _failure(each: VariantResult, plan: CampaignPlan) -> Diagnostic | None:
+def _failure(each: VariantResult, status: VariantStatus) -> Diagnostic | None:
     if each.session.failure is not None:
         return error("failed", message=str(each.session.failure))
-    return None if status_of(each, plan) == VariantStatus.MEASURED else error("not_measured")
+    return None if status == VariantStatus.MEASURED else error("not_measured")
 
 
 def _why_no_accuracy(each: VariantResult, plan: CampaignPlan) -> Diagnostic:
@@ -192,20 +164,16 @@ def _why_no_accuracy(each: VariantResult, plan: CampaignPlan) -> Diagnostic:
     return note("accuracy_not_requested") if plan.accuracy is None else note("comparison_aborted")
 
 
-def status_of(each: VariantResult, plan: CampaignPlan) -> VariantStatus:
-    """Return how much of a variant was measured."""
-    if not each.session.batches:
+def _status(each: VariantResult, plan: CampaignPlan, medians: Medians) -> VariantStatus:
+    if not medians:
         return VariantStatus.FAILED
-    wanted = set(plan.job_of(each.variant).batch_sizes)
-    whole = {batch.batch_size for batch in each.session.batches if medians_s(each, batch.batch_size)}
-    is_whole = whole == wanted and each.session.failure is None
+    whole = {size for size, runs in medians.items() if runs}
+    is_whole = whole == set(plan.job_of(each.variant).batch_sizes) and each.session.failure is None
     return VariantStatus.MEASURED if is_whole else VariantStatus.PARTLY
 
 
 def technique_of(each: VariantResult) -> str:
     """Return what distinguishes the variant: its recipe, or its type and framework."""
-    from gpuprof.bench.models.recipes import parse_recipe
-
     spec = each.variant.spec
     if spec.recipe is not None:
         return parse_recipe(spec.recipe).technique
@@ -215,32 +183,32 @@ def technique_of(each: VariantResult) -> str:
     return f"{spec.dtype or 'default dtype'} in {spec.framework}"
 
 
-def batch_figures(
-    each: VariantResult, batch: BatchResult, plan: CampaignPlan, comparison: Comparison | None
+def _batch_figures(
+    batch: BatchResult, plan: CampaignPlan, comparison: Comparison | None, medians: tuple[float, ...]
 ) -> BatchFigures:
-    """Return what was measured at one batch size."""
     result, summary = batch.result, batch.result.summary
+    names = {"mean_s": "mean", "std_s": "std", "min_s": "minimum", "max_s": "maximum"}
+    names |= {"spread": "relative_iqr"}
+    figures: dict[str, Any] = {key: getattr(summary, name, None) for key, name in names.items()}
+    figures |= {key: result.estimate(QUANTILES[name]) for name, key in QUANTILE_FIELDS.items()}
+    rate = result.items_per_s
     return BatchFigures(
         batch_size=batch.batch_size,
         launches=len(result.measurements),
         samples=len(result.samples),
-        **{key: result.estimate(QUANTILES[name]) for name, key in QUANTILE_FIELDS.items()},
-        mean_s=None if summary is None else summary.mean,
-        std_s=None if summary is None else summary.std,
-        min_s=None if summary is None else summary.minimum,
-        max_s=None if summary is None else summary.maximum,
-        spread=None if summary is None else summary.relative_iqr,
-        throughput_per_s=throughput_of(result),
+        **figures,
+        throughput_per_s=_throughput(result, rate),
         host_peak_bytes=batch.host_peak[0],
         device_peak_bytes=batch.largest("memory", "allocator_peak_bytes"),
         energy_per_sample_j=batch.middle("energy", "energy_per_sample_j"),
-        launch_medians_s=tuple(medians_s(each, batch.batch_size)),
+        launch_medians_s=medians,
         warnings=result.warnings,
         disturbed_launches=_disturbed(result),
         target=None if plan.target is None else plan.target.verdict(result),
-        speedup=None if comparison is None else speedup_of(comparison),
+        speedup=speedup_of(comparison),
         comparison=comparison,
-        cost_per_million=cost_per_million(result, plan.price_per_hour),
+        # Of one call after the other.
+        cost_per_million=plan.price_per_hour / 3600 / rate * 1e6 if plan.price_per_hour and rate else None,
     )
 
 
@@ -253,23 +221,14 @@ def _disturbed(result: Result) -> int:
     )
 
 
-def throughput_of(result: Result) -> Estimate | None:
+def _throughput(result: Result, rate: float | None) -> Estimate | None:
     """Return samples per second with the interval of the mean call, from which it is derived."""
     mean, size = result.mean_estimate, result.batch_size
-    rate = result.items_per_s
     if rate is None or size is None:
         return None
     low = None if mean is None or mean.high is None else size / mean.high
     high = None if mean is None or not mean.low else size / mean.low
     return Estimate(low, rate, high)
-
-
-def cost_per_million(result: Result, price_per_hour: float | None) -> float | None:
-    """Return the price of a million samples, one call after the other; None without a price."""
-    rate = result.items_per_s
-    if rate is None or price_per_hour is None or rate <= 0:
-        return None
-    return price_per_hour / 3600 / rate * 1e6
 
 
 # --- the whole document --------------------------------------------------------------------------
@@ -279,7 +238,7 @@ _LARGEST_DISAGREEMENT = 1.2
 
 @dataclass(frozen=True, slots=True)
 class MoreFigures:
-    """What is known of variants besides their times, by name; accuracy, or why there is none."""
+    """What is known of variants in addition to their times, by name; accuracy, or why there is none."""
 
     accuracy: Mapping[str, AccuracyFigures | Diagnostic] = field(default_factory=dict)
     layers: Mapping[str, tuple[LayerFigures, ...]] = field(default_factory=dict)
@@ -307,7 +266,7 @@ def document_of(result: CampaignResult, at: datetime, extra: MoreFigures | None 
         pareto=pareto(variants, quality.measure),
         summary=ComparisonSummary(note("nothing_measured")),
     )
-    found = find(document)
+    found = advise(document)
     return replace(document, summary=found.summary, recommendations=tuple(found.recommendations))
 
 
@@ -342,7 +301,7 @@ def _method(result: CampaignResult) -> ComparisonMethod:
     return ComparisonMethod(
         launches=plan.launches,
         launches_done=result.launches_done,
-        launches_kept=result.launches_kept,
+        launches_kept=result.kept.total(),
         order="counterbalanced",
         confidence=CONFIDENCE,
         margin=plan.margin,
@@ -361,7 +320,7 @@ def _method(result: CampaignResult) -> ComparisonMethod:
 
 
 def _notes(result: CampaignResult) -> Iterator[Diagnostic]:
-    done, kept = result.launches_done, result.launches_kept
+    done, kept = result.launches_done, result.kept.total()
     planned = result.plan.launches * len(result.variants)
     if kept:
         yield note("restored_runs", restored=kept, runs=done)
@@ -377,9 +336,9 @@ def _not_interleaved(result: CampaignResult) -> Iterator[Diagnostic]:
     A comparison that was cut off had made as many of each, or one more.
     """
     baseline = result.baseline
-    restored_of_baseline = result.kept.get(baseline.variant.name, 0)
+    restored_of_baseline = result.kept[baseline.variant.name]
     for each in result.variants:
-        restored = result.kept.get(each.variant.name, 0)
+        restored = result.kept[each.variant.name]
         if each is not baseline and each.session.batches and abs(restored - restored_of_baseline) > 1:
             names = {"baseline": baseline.variant.name, "variant": each.variant.name}
             counts = {"restored_of_baseline": restored_of_baseline, "restored": restored}

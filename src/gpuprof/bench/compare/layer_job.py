@@ -17,10 +17,9 @@ from gpuprof.bench.serialization import from_plain
 from gpuprof.bench.workers.events import Event, Found, Send
 from gpuprof.bench.workers.launcher import run_process
 from gpuprof.bench.workers.measuring import load_system, prepare_system
-from gpuprof.errors import GpuprofError
 
 SAMPLES = 8
-_FRAMEWORKS = ("pytorch", "torch-compile")
+_FRAMEWORKS = ("auto", "pytorch", "torch-compile")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +36,17 @@ class LayersJob:
 
 def can_be_compared(baseline: SystemSpec, variant: SystemSpec) -> bool:
     """Whether both may be modules of PyTorch with the same layers: neither was changed by a recipe."""
-    return not any(_is_changed(each) for each in (baseline, variant))
+    for each in (baseline, variant):
+        choice = choice_of(each)
+        if each.framework not in _FRAMEWORKS or (choice is not None and choice.recipe.changes_module):
+            return False
+    return True
 
 
-def _is_changed(spec: SystemSpec) -> bool:
-    choice = choice_of(spec)
-    is_other = spec.framework not in ("auto", *_FRAMEWORKS)
-    return is_other or (choice is not None and choice.recipe.changes_module)
-
-
-def layers_that_depart(
-    baseline: SystemSpec, variant: SystemSpec, dataset: Dataset, *, time_limit_s: float
-) -> tuple[list[str], str | None]:
-    """Return what is found layer by layer, a line each, and why there is nothing. Interrupts go through."""
+def diverging_layers(
+    baseline: SystemSpec, variant: SystemSpec, dataset: Dataset, time_limit_s: float
+) -> list[str]:
+    """Return what is found layer by layer, a line each. Raises GpuprofError. Interrupts go through."""
     found: list[str] = []
 
     def take(event: Event) -> None:
@@ -57,11 +54,8 @@ def layers_that_depart(
             found.extend(from_plain(event.value, list[str]))
 
     job = LayersJob((baseline, variant), dataset.asked, min(SAMPLES, dataset.samples))
-    try:
-        run_process(job, time_limit_s=time_limit_s, on_event=take)
-    except GpuprofError as error:
-        return [], f"not compared layer by layer: {error}"
-    return found, None
+    run_process(job, time_limit_s=time_limit_s, on_event=take)
+    return found
 
 
 # --- in the worker process -----------------------------------------------------------------------
@@ -75,6 +69,7 @@ def run_layers_job(job: LayersJob, send: Send) -> None:
         with memory_failures(job.samples):
             for system in systems:
                 _load(system, dataset, job.samples, send)
+            # Imports PyTorch.
             from gpuprof.bench.accuracy.layers import compare_layers
 
             baseline, variant = systems

@@ -89,6 +89,7 @@ class CampaignPlan:
     def __post_init__(self) -> None:
         names = [each.name for each in self.variants]
         sizes = [(each.name, each.batch_sizes or self.batch_sizes) for each in self.variants]
+        seed = min([self.seed, *(each.spec.seed for each in self.variants)])
         for is_wrong, message in (
             (not names, "there is no variant to measure: name at least one"),
             (not all(map(str.strip, names)), "a variant has no name: give it one"),
@@ -117,10 +118,7 @@ class CampaignPlan:
                 for name, own in sizes
                 for size in own
             ),
-            (
-                min([self.seed, *(each.spec.seed for each in self.variants)]) < 0,
-                "a negative seed draws nothing: take 0 or more",
-            ),
+            (seed < 0, f"a seed of {seed} draws nothing: take 0 or more"),
             (not 0 <= self.margin < 1, f"a margin of {self.margin} is no share: take one such as 0.01"),
             (
                 not 0 < self.time_limit_s < math.inf,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A comparison from its plan to its document: launches, answers, runs."""
+"""A comparison from its plan to its document: process runs, outputs, recorded runs."""
 
 from __future__ import annotations
 
@@ -11,34 +11,26 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuprof.bench.compare.accuracy import (
-    AccuracyOfAll,
-    OnVariantEvent,
-    compare_accuracy,
-    open_plan_dataset,
-)
+from gpuprof.analyze.call_tree import load_tree
+from gpuprof.analyze.ceilings.of_run import add_ceilings
+from gpuprof.analyze.roofline.build import build_roofline
+from gpuprof.analyze.summary import summarize
+from gpuprof.bench.compare.accuracy import AccuracyOfAll, compare_accuracy, open_plan_dataset
 from gpuprof.bench.compare.document import ComparisonDocument, LayerFigures, TrafficFigures, plain_document
 from gpuprof.bench.compare.figures import MoreFigures, document_of
-from gpuprof.bench.compare.layers import top_layers
 from gpuprof.bench.compare.plan import CampaignPlan
-from gpuprof.bench.compare.runner import (
-    Campaign,
-    CampaignResult,
-    Journal,
-    file_name,
-    mark_finished,
-)
+from gpuprof.bench.compare.runner import Campaign, CampaignResult, Journal, mark_finished
 from gpuprof.bench.compare.traffic import TrafficSettings, measure_traffic
 from gpuprof.bench.facts import Diagnostic, note, warning
 from gpuprof.bench.validation import check_specs
 from gpuprof.bench.workers.events import Event, State
+from gpuprof.bench.workers.job import CALL
 from gpuprof.bench.workers.schedule import RunEvent, Watcher, ignore, without_ends
-from gpuprof.errors import BenchmarkError, GpuprofError
+from gpuprof.errors import GpuprofError, RunError
+from gpuprof.run.folder import RunFolder
 
-__all__ = ["Finished", "carry_out", "file_name"]
-
-Plain = dict[str, Any]
 REPORT_NAME = "report"
+_SHOWN_LAYERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +38,6 @@ class Finished:
     """The document of what was measured, and whether that is all of it."""
 
     document: ComparisonDocument
-    result: CampaignResult
     interrupted: bool
 
 
@@ -58,43 +49,39 @@ def carry_out(
     fresh: bool = False,
     resume: bool = False,
 ) -> Finished:
-    """Measure a plan into a folder, compare the answers, and return what was found.
+    """Measure a plan into a folder, compare the outputs, and return what was found.
 
-    What an earlier time had measured in the folder and was cut off is kept, unless `fresh`; with `resume`
-    what had come to its end is kept too, which `mark_finished` says behind the report. An interrupt ends it
-    with what there is. Raises BenchmarkError where the folder cannot be used.
+    What was measured in the folder before and was cut off is kept, unless `fresh`; with `resume` what had
+    completed is kept too, which `mark_finished` notes after the report. An interrupt ends it with what there
+    is. Raises BenchmarkError where the folder cannot be used.
     """
     check_specs((each.name, each.spec) for each in plan.variants)
     plan = _with_shapes(plan)
     campaign = Campaign(plan, folder, watch)
     accuracy = AccuracyOfAll({})
-    interrupted = False
     traffic: TrafficFigures | None = None
-    why_no_traffic: list[Diagnostic] = []
+    notes: list[Diagnostic] = []
+    interrupted = False
     with Journal(folder, fresh=fresh, resume=resume).opened() as journal:
         try:
             campaign.run(journal)
             accuracy = _accuracy(campaign, watch)
-            traffic, why_no_traffic = _traffic(campaign, watch)
-            if traffic is not None and traffic.interrupted:
-                raise KeyboardInterrupt
+            try:
+                traffic = _traffic(plan, watch)
+            except GpuprofError as error:
+                notes.append(warning("no_traffic", reason=str(error)))
+            interrupted = traffic is not None and traffic.interrupted
         except KeyboardInterrupt:
             interrupted = True
-    document = document_of(
-        campaign.result,
-        datetime.datetime.now().astimezone(),
-        MoreFigures(
-            accuracy=accuracy.of,
-            layers=_layers(campaign.result),
-            traffic=traffic,
-            notes=(
-                *([warning("interrupted")] if interrupted else []),
-                *accuracy.notes,
-                *why_no_traffic,
-            ),
-        ),
+    begin = [warning("interrupted")] if interrupted else []
+    extra = MoreFigures(
+        accuracy=accuracy.of,
+        layers=_layers(campaign.result),
+        traffic=traffic,
+        notes=(*begin, *accuracy.notes, *notes),
     )
-    return Finished(document, campaign.result, interrupted)
+    document = document_of(campaign.result, datetime.datetime.now().astimezone(), extra)
+    return Finished(document, interrupted)
 
 
 def _with_shapes(plan: CampaignPlan) -> CampaignPlan:
@@ -122,18 +109,15 @@ def run_comparison(
     report: Sequence[str] = ("json",),
     fresh: bool = False,
     resume: bool = False,
-) -> Plain:
+) -> dict[str, Any]:
     """Measure a plan into a folder, write reports there, and return the comparison document.
 
-    `report` are formats of `gpuprof compare --report`; for `fresh` and `resume` see `carry_out`. A variant
-    that fails is told in the document. At Ctrl-C the document of what there is, is the argument of the
+    `report` are formats of `gpuprof compare --report`; for `fresh` and `resume` see `carry_out`. The failure
+    of a variant is in the document. At Ctrl-C the document of what there is, is the argument of the
     KeyboardInterrupt. Raises BenchmarkError.
     """
-    from gpuprof.bench.report import FORMATS, check_formats, write_report
+    from gpuprof.bench.report import check_formats, write_report
 
-    wrong = [each for each in report if each not in FORMATS]
-    if wrong:
-        raise BenchmarkError(f"{wrong[0]!r} is no format of a report: take {', '.join(FORMATS)}")
     check_formats(report)
     folder = Path(output_dir)
     finished = carry_out(plan, folder, fresh=fresh, resume=resume)
@@ -145,28 +129,24 @@ def run_comparison(
 
 
 def _accuracy(campaign: Campaign, watch: Watcher) -> AccuracyOfAll:
-    """Compare the answers; what prevents that does not take hours of measuring with it."""
-    try:
-        return compare_accuracy(campaign.plan, campaign.folder / "answers", _watching(campaign, watch))
-    except GpuprofError as error:
-        reason = note("no_outputs", reason=str(error))
-        return AccuracyOfAll({each.name: reason for each in campaign.plan.variants})
+    """Compare the outputs; what prevents that does not take hours of measuring with it."""
 
-
-def _watching(campaign: Campaign, watch: Watcher) -> OnVariantEvent:
     def show(variant: str, event: Event) -> None:
         is_predicting = event.state is not State.COMPARING_LAYERS
         shown = dataclasses.replace(event, state=State.PREDICTING) if is_predicting else event
         watch(RunEvent(variant, 1, campaign.result.launches_done, campaign.planned, shown))
 
-    return show
+    try:
+        return compare_accuracy(campaign.plan, campaign.folder / "answers", show)
+    except GpuprofError as error:
+        reason = note("no_outputs", reason=str(error))
+        return AccuracyOfAll({each.name: reason for each in campaign.plan.variants})
 
 
-def _traffic(campaign: Campaign, watch: Watcher) -> tuple[TrafficFigures | None, list[Diagnostic]]:
-    """Return what two variants that share requests do, and why there is nothing."""
-    plan = campaign.plan
+def _traffic(plan: CampaignPlan, watch: Watcher) -> TrafficFigures | None:
+    """Return what two variants that share requests do; None where that is not wanted."""
     if plan.traffic_split is None:
-        return None, []
+        return None
     other = next(each for each in plan.variants if each is not plan.baseline)
     settings = TrafficSettings(
         split=plan.traffic_split,
@@ -176,11 +156,10 @@ def _traffic(campaign: Campaign, watch: Watcher) -> tuple[TrafficFigures | None,
         margin=plan.margin,
         time_limit_s=plan.time_limit_s,
     )
-    try:
-        found = measure_traffic(plan.baseline, other, settings, watch=without_ends(watch))
-    except GpuprofError as error:
-        return None, [warning("no_traffic", reason=str(error))]
-    return found.to_document(), []
+    return measure_traffic(plan.baseline, other, settings, watch=without_ends(watch)).to_document()
+
+
+# --- layers of recorded runs ---------------------------------------------------------------------
 
 
 def _layers(result: CampaignResult) -> dict[str, tuple[LayerFigures, ...]]:
@@ -189,7 +168,48 @@ def _layers(result: CampaignResult) -> dict[str, tuple[LayerFigures, ...]]:
         if each.run is None:
             continue
         try:
-            found[each.variant.name] = top_layers(each.run)
+            found[each.variant.name] = _top_layers(RunFolder(each.run))
         except GpuprofError as error:
             each.run_unavailable = str(error)
     return found
+
+
+def _top_layers(run: RunFolder) -> tuple[LayerFigures, ...]:
+    """Return the layers with the largest self time; times are those of a call. Raises RunError."""
+    tree = load_tree(run)
+    rows = summarize(tree, "layer").rows[:_SHOWN_LAYERS]
+    recorded = next((row.calls for row in summarize(tree, "span").rows if row.name == CALL), 1)
+    bounds = _bounds(run) if rows else {}
+    return tuple(
+        LayerFigures(
+            name=row.name,
+            calls=row.calls,
+            self_s=row.own_ns / recorded / 1e9,
+            total_s=row.total_ns / recorded / 1e9,
+            share=row.share,
+            **bounds.get(row.name, {}),
+        )
+        for row in rows
+    )
+
+
+def _bounds(run: RunFolder) -> dict[str, dict[str, Any]]:
+    """Return the bottleneck of each layer; nothing where it is unknown, as for a model without modules."""
+    work = run.meta.get("work")
+    if not work:
+        return {}
+    try:
+        add_ceilings(run.path, work)
+        found = build_roofline(RunFolder(run.path))
+    except RunError:
+        return {}
+    return {
+        row.layer: {
+            "bound": row.bound.value,
+            "nearest": None if row.nearest is None else row.nearest.value,
+            "memory_level": row.memory_level,
+            "bound_share": row.roof_share,
+            "evidence": row.evidence_text,
+        }
+        for row in found.layers
+    }

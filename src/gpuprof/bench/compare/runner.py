@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import json
+import itertools
 import os
+import shutil
+import zlib
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, TypeVar
 
 import numpy as np
 
@@ -22,9 +25,12 @@ from gpuprof.bench.compare.plan import CampaignPlan, Variant
 from gpuprof.bench.failures import FailureCode
 from gpuprof.bench.measure.host import describe_environment
 from gpuprof.bench.results.result import SessionResult
+from gpuprof.bench.serialization import decode, encode
 from gpuprof.bench.workers.schedule import ProcessRun, Schedule, Watcher, ignore
 from gpuprof.bench.workers.session import Session
 from gpuprof.errors import BenchmarkError
+
+T = TypeVar("T")
 
 
 @dataclass(slots=True)
@@ -41,19 +47,18 @@ class VariantResult:
 class CampaignResult:
     """What was measured of all variants, in the plan's order.
 
-    `launches_kept` came from an earlier time, `kept` of them of each variant.
+    `kept` counts for each variant the process runs of an earlier time, which are among `launches_done`.
     """
 
     plan: CampaignPlan
     variants: list[VariantResult] = field(default_factory=list)
     launches_done: int = 0
-    launches_kept: int = 0
-    kept: dict[str, int] = field(default_factory=dict)
+    kept: Counter[str] = field(default_factory=Counter)
     measured_s: float = 0.0
 
     @property
     def baseline(self) -> VariantResult:
-        """What the others are held against."""
+        """What the others are compared with."""
         return self.of(self.plan.baseline.name)
 
     def of(self, name: str) -> VariantResult:
@@ -66,14 +71,12 @@ class Campaign:
 
     def __init__(self, plan: CampaignPlan, folder: Path, watch: Watcher = ignore) -> None:
         self.plan, self.folder = plan, folder
-        self.result = CampaignResult(plan)
         self._watch = watch
         self._sessions = {
             each.name: Session(each.spec, plan.job_of(each), watch, name=each.name) for each in plan.variants
         }
-        self.result.variants += [
-            VariantResult(each, self._sessions[each.name].result) for each in plan.variants
-        ]
+        variants = [VariantResult(each, self._sessions[each.name].result) for each in plan.variants]
+        self.result = CampaignResult(plan, variants)
         self._fingerprints: dict[str, str] = {}
 
     @property
@@ -86,19 +89,17 @@ class Campaign:
 
         Raises BenchmarkError where a model's file changes meanwhile.
         """
-        self._fingerprints = {each.name: self.plan.fingerprint(each) for each in self.plan.variants}
-        self._restore(journal)
-
-        def is_done(name: str, number: int) -> bool:
-            return (self._fingerprints[name], number) in journal.entries
-
-        def ended(made: ProcessRun) -> None:
-            if made.failure is None or made.failure.code is not FailureCode.INTERRUPTED:
-                self._ended(journal, made)
-
         plan = self.plan
+        self._fingerprints = {each.name: plan.fingerprint(each) for each in plan.variants}
+        for variant, number in itertools.product(plan.variants, range(1, plan.launches + 1)):
+            self._restore(journal, variant.name, number)
         schedule = Schedule(
-            plan.launches, plan.seed, plan.time_limit_s, is_done=is_done, ended=ended, watch=self._watch
+            plan.launches,
+            plan.seed,
+            plan.time_limit_s,
+            is_done=lambda name, number: (self._fingerprints[name], number) in journal.entries,
+            ended=lambda made: self._ended(journal, made),
+            watch=self._watch,
         )
         try:
             schedule.run(list(self._sessions.values()))
@@ -106,54 +107,42 @@ class Campaign:
             for each in self.result.variants:
                 for batch in each.session.batches:
                     batch.launches.sort(key=lambda launch: launch.position)
-        if plan.profile:
-            self._record_runs()
+        for each in self.result.variants if plan.profile else ():
+            if each.session.batches:
+                self._record_run(each)
         return self.result
 
-    def _restore(self, journal: Journal) -> None:
-        for variant in self.plan.variants:
-            for number in range(1, self.plan.launches + 1):
-                entry = journal.restored((self._fingerprints[variant.name], number))
-                if entry is not None:
-                    self._restore_one(journal, variant, entry)
-                    self.result.launches_kept += 1
-                    self.result.kept[variant.name] = self.result.kept.get(variant.name, 0) + 1
-                    self.result.launches_done += 1
-                    self.result.measured_s += entry.took_s
-
-    def _restore_one(self, journal: Journal, variant: Variant, entry: Entry) -> None:
+    def _restore(self, journal: Journal, name: str, number: int) -> None:
+        entry = journal.restored((self._fingerprints[name], number))
+        if entry is None:
+            return
         try:
-            self._sessions[variant.name].restore(entry.noted)
+            self._sessions[name].restore(entry.noted)
         except (BenchmarkError, KeyError, TypeError, ValueError, AttributeError, AssertionError) as error:
             raise BenchmarkError(
-                f"{journal.path}: process run {entry.key[1]} of {variant.name} is damaged: {_FRESH}"
+                f"{journal.path}: process run {number} of {name} is damaged: {_FRESH}"
             ) from error
+        self.result.kept[name] += 1
+        self.result.launches_done += 1
+        self.result.measured_s += entry.took_s
 
     def _ended(self, journal: Journal, made: ProcessRun) -> None:
-        variant = next(each for each in self.plan.variants if each.name == made.name)
+        if made.failure is not None and made.failure.code is FailureCode.INTERRUPTED:
+            return
         self.result.launches_done += 1
         self.result.measured_s += made.elapsed_s
-        self._refuse_changed(variant)
-        noted = self._sessions[made.name].record(made.number)
-        if made.failure is None and noted["batches"]:
-            journal.add(Entry(self._fingerprints[made.name], made.name, noted, made.elapsed_s))
-
-    def _refuse_changed(self, variant: Variant) -> None:
-        """Two programs are not process runs of one variant."""
+        variant = self.result.of(made.name).variant
         if self.plan.fingerprint(variant) != self._fingerprints[variant.name]:
+            # Two programs are not process runs of one variant.
             raise BenchmarkError(
                 f"{variant.name}: {variant.spec.model} has changed while it was measured: the same command "
                 "measures it again, and keeps what the others gave"
             )
-
-    def _record_runs(self) -> None:
-        for each in self.result.variants:
-            if each.session.batches:
-                self._record_run(each)
+        noted = self._sessions[made.name].record(made.number)
+        if made.failure is None and noted["batches"]:
+            journal.add(Entry(self._fingerprints[made.name], made.name, noted, made.elapsed_s))
 
     def _record_run(self, each: VariantResult) -> None:
-        import shutil
-
         session = self._sessions[each.variant.name]
         run = self.folder / "runs" / f"{file_name(each.variant.name)}.gpuprof"
         try:
@@ -172,32 +161,27 @@ class Campaign:
 
 
 def file_name(name: str) -> str:
-    """Return a name that any file system takes; two names that become alike are told apart by a number."""
-    import zlib
-
+    """Return a name that any file system takes; two names that become alike differ by a number."""
     plain = "".join(each if each.isascii() and (each.isalnum() or each in "-_.") else "_" for each in name)
     is_same = name and plain == name and not plain.startswith(".") and len(plain) <= 60
-    return (
-        plain
-        if is_same
-        else f"{plain[:50].lstrip('.')}-{zlib.crc32(name.encode(errors='surrogateescape')):08x}"
-    )
+    number = zlib.crc32(name.encode(errors="surrogateescape"))
+    return plain if is_same else f"{plain[:50].lstrip('.')}-{number:08x}"
 
 
 _FRESH = "add --fresh to measure all of it again, or name another --output-dir"
 FORMAT_VERSION = 1
 FILE_NAME = "journal.jsonl"
-_END = {"kind": "end"}
+_END = b'{"kind": "end"}\n'
 _MACHINE = ("processor", "architecture", "cores", "usable_cores", "python", "versions", "variables")
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A launch of a variant that came to its end: `noted` is what Session.restore takes."""
+    """A process run of a variant that completed: `noted` is what Session.restore takes."""
 
     fingerprint: str
     variant: str
-    noted: Mapping[str, Any]
+    noted: dict[str, Any]
     took_s: float
 
     @property
@@ -206,15 +190,15 @@ class Entry:
         return self.fingerprint, int(self.noted["launch"])
 
     def without_samples(self) -> Entry:
-        """Return what tells that there is one: the samples of all launches fill memory."""
+        """Return what shows that there is one: the samples of all process runs fill memory."""
         return dataclasses.replace(self, noted={"launch": self.noted["launch"]})
 
 
 class Journal:
-    """The launches of one folder. Only one process writes at a time.
+    """The process runs of one folder. Only one process writes at a time.
 
-    One whose comparison had come to its end begins anew, unless `resume` is set; one that was cut off goes
-    on, unless `fresh` is.
+    One whose comparison had completed begins anew, unless `resume` is set; one that was cut off goes on,
+    unless `fresh` is.
     """
 
     def __init__(self, folder: Path, *, fresh: bool = False, resume: bool = False) -> None:
@@ -231,9 +215,9 @@ class Journal:
                 self.path.parent.mkdir(parents=True, exist_ok=True)
                 # Not truncated on opening: the lock comes first.
                 file = stack.enter_context(self.path.open("ab+"))
-                _lock(file, self.path)
+                self._lock(file)
                 self._file = file
-                self._begin()
+                self._begin(file)
             try:
                 yield self
             finally:
@@ -249,48 +233,54 @@ class Journal:
                 f"{self.path} cannot be written ({error.strerror}): name a folder that can, by --output-dir"
             ) from error
 
+    def _lock(self, file: IO[bytes]) -> None:
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise BenchmarkError(
+                f"{self.path} is being written by another comparison: wait for its end, or name another "
+                "--output-dir"
+            ) from error
+
     def add(self, entry: Entry) -> None:
-        """Keep a launch, on the disk too."""
+        """Keep a process run, on the disk too."""
         self.entries[entry.key] = entry.without_samples()
-        self._write(
-            {
-                "fingerprint": entry.fingerprint,
-                "variant": entry.variant,
-                "took_s": entry.took_s,
-                "noted": entry.noted,
-            }
-        )
+        self._write(encode(entry) + b"\n")
 
     def restored(self, key: tuple[str, int]) -> Entry | None:
-        """Return a launch of an earlier time, once: its samples are then held by who asked."""
+        """Return an earlier process run, once: its samples are then held by the caller."""
         entry = self.entries.get(key)
         if entry is not None:
             self.entries[key] = entry.without_samples()
         return entry
 
-    def _begin(self) -> None:
-        assert self._file is not None
-        has_ended = _has_ended(self._file)
-        self._file.seek(0)
-        head = self._file.readline()
-        if self._fresh or not head.endswith(b"\n") or (has_ended and not self._resume):
-            self._file.truncate(0)
-            self._write({"format": FORMAT_VERSION, "kind": "journal", "machine": _machine()})
+    def finish(self) -> None:
+        """Write that the comparison and its report are complete."""
+        self._write(_END)
+
+    def _begin(self, file: IO[bytes]) -> None:
+        is_complete = _is_complete(file)
+        file.seek(0)
+        head = file.readline()
+        if self._fresh or not head.endswith(b"\n") or (is_complete and not self._resume):
+            file.truncate(0)
+            head = encode({"format": FORMAT_VERSION, "kind": "journal", "machine": _machine()})
+            self._write(head + b"\n")
             return
         self._check(head)
         whole = len(head)
-        for number, line in enumerate(self._file, 2):
+        for number, line in enumerate(file, 2):
             if not line.endswith(b"\n"):
-                self._file.truncate(whole)
+                file.truncate(whole)
                 break
             whole += len(line)
-            plain = self._plain(line, number)
-            if plain != _END:
-                entry = self._entry(plain, number)
-                self.entries[entry.key] = entry
+            if line != _END:
+                self._read(line, number)
 
     def _check(self, head: bytes) -> None:
-        found = self._plain(head, 1)
+        found = self._decoded(head, 1, dict[str, Any])
         if found.get("kind") != "journal" or found.get("format") != FORMAT_VERSION:
             raise BenchmarkError(f"{self.path} is no journal of this version: {_FRESH}")
         here, there = _machine(), found.get("machine")
@@ -301,30 +291,25 @@ class Journal:
                 f"{_FRESH}"
             )
 
-    def _entry(self, found: Mapping[str, Any], number: int) -> Entry:
+    def _read(self, line: bytes, number: int) -> None:
+        entry = self._decoded(line, number, Entry)
         try:
-            entry = Entry(found["fingerprint"], found["variant"], found["noted"], found["took_s"])
-            entry.key  # noqa: B018 - raises where it has none
             _compact(entry.noted)
+            self.entries[entry.key] = entry
         except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise self._damaged(number) from error
-        return entry
 
-    def _plain(self, line: bytes, number: int) -> dict[str, Any]:
+    def _decoded(self, line: bytes, number: int, kind: type[T]) -> T:
         try:
-            found = json.loads(line)
-        except ValueError as error:
+            return decode(line, kind)
+        except BenchmarkError as error:
             raise self._damaged(number) from error
-        if not isinstance(found, dict):
-            raise self._damaged(number)
-        return found
 
     def _damaged(self, number: int) -> BenchmarkError:
         return BenchmarkError(f"{self.path}, line {number}: damaged: remove the line, or {_FRESH}")
 
-    def _write(self, plain: Mapping[str, Any]) -> None:
+    def _write(self, line: bytes) -> None:
         assert self._file is not None
-        line = json.dumps(plain, allow_nan=False, default=str).encode() + b"\n"
         with self._refusing():
             self._file.write(line)
             self._file.flush()
@@ -334,17 +319,17 @@ class Journal:
 def mark_finished(folder: Path) -> None:
     """Note that a comparison and its report are written: the next one in the folder begins anew."""
     with Journal(folder, resume=True).opened() as journal:
-        journal._write(_END)
+        journal.finish()
 
 
-def _has_ended(file: IO[bytes]) -> bool:
-    end = b"\n" + json.dumps(_END).encode() + b"\n"
+def _is_complete(file: IO[bytes]) -> bool:
+    end = b"\n" + _END
     file.seek(max(0, file.seek(0, os.SEEK_END) - len(end)))
     return file.read() == end
 
 
 def _compact(noted: Mapping[str, Any]) -> None:
-    """Hold samples as numbers of 8 bytes: as objects of Python, those of many launches fill memory."""
+    """Hold samples as numbers of 8 bytes: as objects of Python, those of many process runs fill memory."""
     for each in noted["batches"]:
         measured = each.get("launch", {}).get("measurement") or {}
         for name in ("samples_ns", "enqueue_ns"):
@@ -355,16 +340,4 @@ def _compact(noted: Mapping[str, Any]) -> None:
 def _machine() -> dict[str, Any]:
     environment = describe_environment()
     # Through JSON, since it is compared with what was read from there.
-    found: dict[str, Any] = json.loads(json.dumps({name: environment.get(name) for name in _MACHINE}))
-    return found
-
-
-def _lock(file: IO[bytes], path: Path) -> None:
-    import fcntl
-
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as error:
-        raise BenchmarkError(
-            f"{path} is being written by another comparison: wait for its end, or name another --output-dir"
-        ) from error
+    return decode(encode({name: environment.get(name) for name in _MACHINE}), dict[str, Any])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Results of requests that two variants share: figures with intervals, failures, advice, text.
+"""Results of requests that two variants share: figures with intervals, failures, advice.
 
 The process run is the unit: in each one the ratio of both variants' medians (p95, p99) is one paired figure,
 whose logarithms get Student's interval over the process runs.
@@ -8,7 +8,7 @@ whose logarithms get Student's interval over the process runs.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from statistics import NormalDist
@@ -26,9 +26,11 @@ from gpuprof.bench.compare.document import (
 from gpuprof.bench.facts import Diagnostic, note, warning
 from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.verdicts import RolloutAction, SpeedVerdict
+from gpuprof.bench.workers.schedule import TIME_LIMIT_S
+from gpuprof.errors import BenchmarkError
 from gpuprof.stats.proportions import exact_share
 from gpuprof.stats.quantiles import CONFIDENCE, Estimate, PooledSamples, samples_needed
-from gpuprof.stats.ratio_test import Judgement, LogRatio, judge_ratios
+from gpuprof.stats.ratio_test import MARGIN, Judgement, LogRatio, judge_ratios
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -37,15 +39,53 @@ if TYPE_CHECKING:
 
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
-TAIL_MARGIN = 0.05
-ERROR_MARGIN = 0.01
+MOST_RUNS = 1_000
+_LEVEL, _POWER = 0.05, 0.8
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficSettings:
+    """How requests are shared and measured. Raises BenchmarkError for what cannot be.
+
+    `split` are the fractions of both variants, 1 together. A process run ends after `requests` or
+    `duration_s`, whatever comes first; before that each variant gets `warmup` requests that do not count.
+    `margin` is the change of the median that matters, `tail_margin` that of p95 and p99, `error_margin` that
+    of the fraction of requests that fail.
+    """
+
+    split: tuple[float, float]
+    launches: int = 10
+    requests: int = 1_000
+    duration_s: float = 20.0
+    warmup: int = 30
+    batch_size: int = 1
+    seed: int = 0
+    margin: float = MARGIN
+    tail_margin: float = 0.05
+    error_margin: float = 0.01
+    time_limit_s: float = TIME_LIMIT_S
+
+    def __post_init__(self) -> None:
+        least = {"launches": 1, "requests": 1, "warmup": 0, "batch_size": 1}
+        for name, value in least.items():
+            if getattr(self, name) < value:
+                raise BenchmarkError(
+                    f"traffic: {name} {getattr(self, name)} cannot be measured: give {value} or more"
+                )
+        for name in ("duration_s", "time_limit_s"):
+            if not 0 < getattr(self, name) < math.inf:
+                raise BenchmarkError(
+                    f"traffic: {name} {getattr(self, name)} is no time: give seconds above 0"
+                )
+        if not (min(self.split) > 0 and math.isclose(sum(self.split), 1.0)):
+            raise BenchmarkError(f"traffic: shares {self.split} are not 1 together: give both variants some")
 
 
 @dataclass(frozen=True, slots=True)
 class ArmRequests:
-    """The requests of one variant in one launch: nanoseconds of those that were answered.
+    """The requests of one variant in one process run: nanoseconds of successful ones.
 
-    The last `compared` of them are held against the other variant's; None for all.
+    The last `compared` of them are compared with the other variant's; None for all.
     """
 
     wall_ns: list[int] = field(default_factory=list)
@@ -55,14 +95,13 @@ class ArmRequests:
 
     @property
     def seconds(self) -> Floats:
-        """The times of answers."""
+        """The times of successful requests."""
         return np.array(self.wall_ns, dtype=np.float64) / 1e9
 
     @property
     def compared_seconds(self) -> Floats:
-        """The times of those that are held against the other variant's."""
-        first = 0 if self.compared is None else len(self.wall_ns) - self.compared
-        return self.seconds[first:]
+        """The times of those that are compared with the other variant's."""
+        return self.seconds[0 if self.compared is None else len(self.wall_ns) - self.compared :]
 
     @property
     def count(self) -> int:
@@ -72,7 +111,7 @@ class ArmRequests:
 
 @dataclass(frozen=True, slots=True)
 class TrafficLaunch:
-    """One process in which both variants served."""
+    """One process run in which both variants served."""
 
     number: int
     arms: tuple[ArmRequests, ArmRequests]
@@ -90,36 +129,40 @@ class TrafficLaunch:
 
 @dataclass(frozen=True)
 class TrafficResult:
-    """The requests of all process runs; `settings` are those of TrafficSettings."""
+    """The requests of all process runs."""
 
     names: tuple[str, str]
-    split: tuple[float, float]
+    settings: TrafficSettings
     launches: tuple[TrafficLaunch, ...]
-    settings: Mapping[str, Any] = field(default_factory=dict)
     failures: tuple[str, ...] = ()
     interrupted: bool = False
 
     @cached_property
     def figures(self) -> tuple[TrafficRatio, ...]:
         """The ratios second over first, judged together; without a ratio where process runs are too few."""
-        logs = {name: self._logs(quantile) for name, quantile in QUANTILES.items()}
-        ratios = {name: _paired(each) for name, each in logs.items()}
-        judged = judge_ratios(ratios, {name: self._margin(name) for name in QUANTILES})
+        logs = {
+            name: [found for each in self.launches if (found := each.log_ratio(quantile)) is not None]
+            for name, quantile in QUANTILES.items()
+        }
+        margins = dict.fromkeys(QUANTILES, self.settings.tail_margin) | {"p50": self.settings.margin}
+        judged = judge_ratios({name: _paired(each) for name, each in logs.items()}, margins)
         return tuple(_ratio(name, each, judged[name]) for name, each in logs.items())
 
     @cached_property
     def failed(self) -> FailureCounts:
         """The requests that failed, of how many, for both variants."""
-        counts = [(sum(each.failed for each in arm), sum(each.count for each in arm)) for arm in self._arms]
-        return FailureCounts(counts[0], counts[1])
+        return FailureCounts(*(arm.failed_of for arm in self.arms))
 
     @cached_property
+    def arms(self) -> tuple[_ArmOfAll, _ArmOfAll]:
+        """The requests of both variants in all process runs."""
+        first, second = (_ArmOfAll([each.arms[arm] for each in self.launches]) for arm in (0, 1))
+        return first, second
+
+    @property
     def advice(self) -> TrafficAdvice:
         """Which variant to serve with, and why."""
-        margin = self.settings.get("error_margin", ERROR_MARGIN)
-        return _Advice(
-            self.names, self.split[1], self.figures, self.failed, margin, len(self.launches)
-        ).find()
+        return _advise(self)
 
     @property
     def notes(self) -> tuple[Diagnostic, ...]:
@@ -137,21 +180,20 @@ class TrafficResult:
         if needed:
             yield warning("too_few_requests", needed=needed)
 
-    def estimate(self, arm: int, quantile: float) -> Estimate | None:
-        """Return a quantile of one variant's times in seconds; None where there are too few samples."""
-        return PooledSamples([each.seconds for each in self._arms[arm]]).quantile(quantile)
-
     def to_document(self) -> TrafficFigures:
         """Return what a comparison's document has of it."""
-        difference = self.failed.difference
+        first, second = (
+            arm.figures(name, share)
+            for arm, name, share in zip(self.arms, self.names, self.settings.split, strict=True)
+        )
         return TrafficFigures(
             variants=self.names,
-            split=self.split,
+            split=self.settings.split,
             launches=len(self.launches),
-            settings=dict(self.settings),
+            settings=to_plain(self.settings),
             confidence=CONFIDENCE,
-            arms=(self._arm(0), self._arm(1)),
-            failure_difference=None if difference is None else Estimate(*difference),
+            arms=(first, second),
+            failure_difference=self.failed.difference,
             figures=self.figures,
             launch_ratios=tuple(
                 {"launch": each.number, **{name: _exp(each.log_ratio(q)) for name, q in QUANTILES.items()}}
@@ -173,29 +215,27 @@ class TrafficResult:
 
         return traffic_text(self.to_document())
 
-    @property
-    def _arms(self) -> tuple[list[ArmRequests], list[ArmRequests]]:
-        return [each.arms[0] for each in self.launches], [each.arms[1] for each in self.launches]
 
-    def _logs(self, quantile: float) -> list[float]:
-        return [found for each in self.launches if (found := each.log_ratio(quantile)) is not None]
+class _ArmOfAll:
+    """The requests of one variant in all process runs."""
 
-    def _margin(self, name: str) -> float:
-        key, default = ("margin", 0.01) if name == "p50" else ("tail_margin", TAIL_MARGIN)
-        return float(self.settings.get(key, default))
+    def __init__(self, runs: Sequence[ArmRequests]) -> None:
+        self._runs = runs
+        self.failed_of = sum(each.failed for each in runs), sum(each.count for each in runs)
 
-    def _arm(self, number: int) -> TrafficArm:
-        failed, count = self.failed.arms[number]
-        firsts = (each.first_failure for each in self._arms[number] if each.first_failure)
+    def figures(self, name: str, share: float) -> TrafficArm:
+        """Return its counts and times; a quantile is None where there are too few samples."""
+        failed, count = self.failed_of
         low, high = exact_share(failed, count) if count else (None, None)
+        times = PooledSamples([each.seconds for each in self._runs])
         return TrafficArm(
-            variant=self.names[number],
-            share=self.split[number],
+            variant=name,
+            share=share,
             requests=count,
             failed=failed,
             failed_share=Estimate(low, failed / count, high) if count else None,
-            first_failure=next(firsts, None),
-            **{f"{name}_s": self.estimate(number, quantile) for name, quantile in QUANTILES.items()},
+            first_failure=next((each.first_failure for each in self._runs if each.first_failure), None),
+            **{f"{name}_s": times.quantile(quantile) for name, quantile in QUANTILES.items()},
         )
 
 
@@ -226,9 +266,6 @@ def _exp(value: float | None) -> float | None:
 
 # --- advice --------------------------------------------------------------------------------------
 
-MOST_RUNS = 1_000
-_LEVEL, _POWER = 0.05, 0.8
-
 
 @dataclass(frozen=True, slots=True)
 class FailureCounts:
@@ -242,29 +279,30 @@ class FailureCounts:
     second: tuple[int, int]
 
     @property
-    def arms(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Both variants' counts."""
-        return self.first, self.second
-
-    @property
-    def difference(self) -> tuple[float, float, float] | None:
+    def difference(self) -> Estimate | None:
         """The second's fraction less the first's with its interval; None where one had no request."""
         if not (self.first[1] and self.second[1]):
             return None
-        a, b = (count / total for count, total in self.arms)
+        a, b = (count / total for count, total in (self.first, self.second))
         (low_a, high_a), (low_b, high_b) = exact_share(*self.first), exact_share(*self.second)
-        return b - a - math.hypot(b - low_b, high_a - a), b - a, b - a + math.hypot(high_b - b, a - low_a)
+        below, above = math.hypot(b - low_b, high_a - a), math.hypot(high_b - b, a - low_a)
+        return Estimate(b - a - below, b - a, b - a + above)
+
+    def may_differ(self, margin: float) -> bool:
+        """Whether the interval does not rule out that the second fails more often by the margin."""
+        found = self.difference
+        return found is None or found.high is None or found.high > margin
 
     def runs_needed(self, margin: float, runs: int) -> int | None:
         """Return the process runs that rule out a difference beyond the margin; None where none do."""
         found = self.difference
-        if found is None or found[1] >= margin:
+        if found is None or found.high is None or found.value >= margin:
             return None
         if not self.second[0]:
             # Without a failure the upper end is 1 - 0.025^(1 / n).
             wanted = math.log(_LEVEL / 2) / math.log1p(-margin)
             return math.ceil(wanted / (self.second[1] / runs))
-        return math.ceil(runs * ((found[2] - found[1]) / (margin - found[1])) ** 2)
+        return math.ceil(runs * ((found.high - found.value) / (margin - found.value)) ** 2)
 
 
 def runs_needed(figure: TrafficRatio) -> int | None:
@@ -275,88 +313,66 @@ def runs_needed(figure: TrafficRatio) -> int | None:
     return math.ceil((z * figure.variation_between_launches / math.log1p(figure.margin)) ** 2 + 1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Advice:
-    """What follows from the intervals.
+def _advise(result: TrafficResult) -> TrafficAdvice:
+    """Return what follows from the intervals.
 
     Roll back where the second variant fails more often, or any figure is slower. Roll out where the intervals
     rule out, by the margins, that it is slower or fails more often. Else continue measuring.
     """
+    (first, second), settings = result.names, result.settings
+    against = tuple(_against(result))
+    if against:
+        return TrafficAdvice(RolloutAction.ROLL_BACK, note("roll_back", first=first), against)
+    judged = [each for each in result.figures if each.ratio is not None and each.launches > 1]
+    inconclusive = [each for each in judged if each.may_be_slower]
+    has_median = any(each.figure == "p50" for each in judged)
+    may_fail = result.failed.may_differ(settings.error_margin)
+    reasons = [note("traffic_inconclusive", **_of(each)) for each in inconclusive]
+    reasons += [] if has_median else [note("needs_medians")]
+    if may_fail:
+        reasons.append(note("may_fail_more_often", second=second, margin=settings.error_margin))
+    if not reasons:
+        same = note("traffic_same", variant=second, figures=judged)
+        return TrafficAdvice(RolloutAction.ROLL_OUT, note("roll_out", second=second), (same,))
+    runs = len(result.launches)
+    needed = [runs_needed(each) for each in inconclusive]
+    needed += [result.failed.runs_needed(settings.error_margin, runs)] if may_fail else []
+    more = _more_runs(needed, runs, has_median=has_median)
+    values = {"second": second, "share": settings.split[1]}
+    if more is None:
+        return TrafficAdvice(RolloutAction.KEEP, note("keep_split_inconclusive", **values), tuple(reasons))
+    text = note("keep_split", more_runs=more, **values)
+    return TrafficAdvice(RolloutAction.KEEP, text, tuple(reasons), more)
 
-    names: tuple[str, str]
-    share: float
-    figures: tuple[TrafficRatio, ...]
-    failed: FailureCounts
-    error_margin: float
-    runs: int
 
-    def find(self) -> TrafficAdvice:
-        against = tuple(self._against())
-        if against:
-            return TrafficAdvice(RolloutAction.ROLL_BACK, note("roll_back", first=self.names[0]), against)
-        reasons = tuple(self._open())
-        if not reasons:
-            same = note("traffic_same", variant=self.names[1], figures=self._judged)
-            return TrafficAdvice(RolloutAction.ROLL_OUT, note("roll_out", second=self.names[1]), (same,))
-        more, values = self._more(), {"second": self.names[1], "share": self.share}
-        if more is None or more > MOST_RUNS:
-            return TrafficAdvice(RolloutAction.KEEP, note("keep_split_inconclusive", **values), reasons)
-        return TrafficAdvice(RolloutAction.KEEP, note("keep_split", more_runs=more, **values), reasons, more)
+def _against(result: TrafficResult) -> Iterator[Diagnostic]:
+    (first, second), difference = result.names, result.failed.difference
+    if difference is not None and difference.low is not None and difference.low > 0:
+        (first_failed, first_requests), (failed, requests) = result.failed.first, result.failed.second
+        yield note(
+            "fails_more_often",
+            first=first,
+            second=second,
+            failed=failed,
+            requests=requests,
+            first_failed=first_failed,
+            first_requests=first_requests,
+            low=difference.low,
+            high=difference.high,
+        )
+    for each in result.figures:
+        if each.verdict == SpeedVerdict.SLOWER:
+            yield note("traffic_slower", variant=second, **_of(each))
 
-    @property
-    def _judged(self) -> list[TrafficRatio]:
-        return [each for each in self.figures if each.ratio is not None and each.launches > 1]
 
-    @property
-    def _inconclusive(self) -> list[TrafficRatio]:
-        return [each for each in self._judged if each.may_be_slower]
-
-    @property
-    def _has_median(self) -> bool:
-        return any(each.figure == "p50" for each in self._judged)
-
-    @property
-    def _may_fail(self) -> bool:
-        difference = self.failed.difference
-        return difference is None or difference[2] > self.error_margin
-
-    def _against(self) -> Iterator[Diagnostic]:
-        difference = self.failed.difference
-        if difference is not None and difference[0] > 0:
-            (first_failed, first_requests), (failed, requests) = self.failed.arms
-            yield note(
-                "fails_more_often",
-                first=self.names[0],
-                second=self.names[1],
-                failed=failed,
-                requests=requests,
-                first_failed=first_failed,
-                first_requests=first_requests,
-                low=difference[0],
-                high=difference[2],
-            )
-        for each in self.figures:
-            if each.verdict == SpeedVerdict.SLOWER:
-                yield note("traffic_slower", variant=self.names[1], **_of(each))
-
-    def _open(self) -> Iterator[Diagnostic]:
-        for each in self._inconclusive:
-            yield note("traffic_inconclusive", **_of(each))
-        if not self._has_median:
-            yield note("needs_medians")
-        if self._may_fail:
-            yield note("may_fail_more_often", second=self.names[1], margin=self.error_margin)
-
-    def _more(self) -> int | None:
-        """Return how many more process runs decide all that is inconclusive; None where no number does."""
-        needed = [runs_needed(each) for each in self._inconclusive]
-        if self._may_fail:
-            needed.append(self.failed.runs_needed(self.error_margin, self.runs))
-        if any(each is None for each in needed):
-            return None
-        more = max((each - self.runs for each in needed if each is not None), default=0)
-        # What so many should have decided lies near its margin: as many again halve the doubt.
-        return max(more, self.runs if needed and more <= 0 else 0, 0 if self._has_median else 2)
+def _more_runs(needed: Sequence[int | None], runs: int, *, has_median: bool) -> int | None:
+    """Return how many more process runs decide all that is inconclusive; None where no number does."""
+    if None in needed:
+        return None
+    more = max((each - runs for each in needed if each is not None), default=0)
+    # What so many should have decided lies near its margin: as many again halve the doubt.
+    more = max(more, runs if needed and more <= 0 else 0, 0 if has_median else 2)
+    return more if more <= MOST_RUNS else None
 
 
 def _of(figure: TrafficRatio) -> dict[str, Any]:

@@ -8,14 +8,15 @@ the figures since they last changed.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from gpuprof.bench.facts import Diagnostic, note, warning
 from gpuprof.bench.results.stored import Configuration, History, ResultFile
+from gpuprof.bench.serialization import to_plain
 from gpuprof.bench.verdicts import GateOutcome, SpeedVerdict
 from gpuprof.errors import BenchmarkError
 from gpuprof.stats.change_points import LEVEL, find_change_points
@@ -53,9 +54,7 @@ class ChangePoint:
     @property
     def versions(self) -> list[str]:
         """The libraries whose versions changed too."""
-        old, new = self.before.versions, self.after.versions
-        names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
-        return [f"{name} {old.get(name, 'none')} to {new.get(name, 'none')}" for name in names]
+        return _different(self.before.versions, self.after.versions, "to")
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -67,20 +66,19 @@ class ChangePoint:
 class GateRow:
     """One configuration; times are means of logarithms or medians over process runs, in seconds.
 
-    `judgement` is None where the candidate did not measure it. `variation` is the standard deviation of the
-    logarithms of the units on one side, None where there are too few. Against one result `comparison` has all
-    figures and `runs_needed` the process runs of each side that give a verdict, None where they are not
-    needed or unknown; against a history `files` are those of the level since the last change.
+    `judgement` is None where the candidate did not measure it, and a Comparison against one result.
+    `variation` is the standard deviation of the logarithms of the units on one side, None where there are too
+    few. Against one result `runs_needed` are the process runs of each side that give a verdict, None where
+    they are not needed or unknown; against a history `files` are those of the level since the last change.
     """
 
     configuration: Configuration
     baseline_s: float
-    candidate_s: float | None
-    ratio: float | None
-    judgement: Judgement | None
+    candidate_s: float | None = None
+    ratio: float | None = None
+    judgement: Judgement | Comparison | None = None
     variation: float | None = None
     reason: Diagnostic | None = None
-    comparison: Comparison | None = None
     runs_needed: int | None = None
     files: tuple[ResultFile, ...] = ()
     all_files: int = 0
@@ -101,22 +99,22 @@ class GateRow:
             "verdict": str(self.verdict),
             "reason": None if self.reason is None else self.reason.to_dict(),
         }
+        judged = to_plain(self.judgement)
         if not self.files:
-            comparison = None if self.comparison is None else self.comparison.to_dict()
-            return {**found, "launches_needed": self.runs_needed, "comparison": comparison}
+            return {**found, "launches_needed": self.runs_needed, "comparison": judged}
         return {
             **found,
             "files": self.all_files,
             "baseline": [each.to_dict() for each in self.files],
             "variation_between_files": self.variation,
-            "judgement": None if self.judgement is None else asdict(self.judgement),
+            "judgement": judged,
             "change_points": [each.to_dict() for each in self.changes],
         }
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """What a gate found; `str()` is for people. `candidates` are the files of the candidate."""
+    """What a gate found. `candidates` are the files of the candidate."""
 
     rows: tuple[GateRow, ...]
     margin: float
@@ -136,11 +134,6 @@ class Gate:
     def slower(self) -> tuple[GateRow, ...]:
         """The rows that let it fail."""
         return tuple(row for row in self.rows if row.verdict == SpeedVerdict.SLOWER)
-
-    def __str__(self) -> str:
-        from gpuprof.bench.gate.text import gate_text
-
-        return gate_text(self)
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON."""
@@ -172,19 +165,11 @@ def judge(
     for each in shared:
         _check_way(each, baseline, candidate)
     pairs = {each: (_figures(baseline, each), _figures(candidate, each)) for each in shared}
-    keys = {str(number): each for number, each in enumerate(shared)}
-    found = compare_many({key: pairs[each] for key, each in keys.items()}, margin=margin)
-    compared = {keys[key]: comparison for key, comparison in found.items()}
+    compared = compare_many(pairs, margin=margin)
     rows = tuple(
         _compared_row(each, *pairs[each], compared[each])
         if each in compared
-        else GateRow(
-            configuration=each,
-            baseline_s=float(np.median(_figures(baseline, each))),
-            candidate_s=None,
-            ratio=None,
-            judgement=None,
-        )
+        else GateRow(configuration=each, baseline_s=float(np.median(_figures(baseline, each))))
         for each in baseline.launches_s
     )
     notes += _only_candidate([each for each in candidate.launches_s if each not in baseline.launches_s])
@@ -195,17 +180,14 @@ def _compared_row(
     each: Configuration, old: Sequence[float], new: Sequence[float], compared: Comparison
 ) -> GateRow:
     variation = _variation(old, new)
-    names = ("verdict", "reason", "margin", "low", "high", "level", "same_p_value")
-    judgement = Judgement(**{name: getattr(compared, name) for name in names})
     return GateRow(
         configuration=each,
         baseline_s=float(np.median(old)),
         candidate_s=float(np.median(new)),
         ratio=compared.ratio,
-        judgement=judgement,
+        judgement=compared,
         variation=variation,
-        reason=_reason(judgement),
-        comparison=compared,
+        reason=_reason(compared),
         runs_needed=runs_needed(compared, variation),
     )
 
@@ -220,7 +202,7 @@ def runs_needed(compared: Comparison, variation: float | None) -> int | None:
     return 4 * made if wanted is not None and wanted <= made else wanted
 
 
-def _reason(judged: Judgement) -> Diagnostic | None:
+def _reason(judged: Judgement | Comparison) -> Diagnostic | None:
     """Return why the verdict is not that both are the same."""
     if judged.verdict == "same":
         return None
@@ -230,35 +212,27 @@ def _reason(judged: Judgement) -> Diagnostic | None:
 
 
 def _differences(baseline: ResultFile, candidate: ResultFile, any_machine: bool) -> Iterator[Diagnostic]:
-    different = different_machines(baseline, candidate)
-    if different and not any_machine:
+    machines = _different(baseline.machine, candidate.machine)
+    if machines and not any_machine:
         raise BenchmarkError(
             f"{baseline.path} was measured on another machine or with other threads than {candidate.path} "
-            f"({'; '.join(different)}): measure the baseline again as the candidate, or add --any-machine"
+            f"({'; '.join(machines)}): measure the baseline again as the candidate, or add --any-machine"
         )
     if baseline.data != candidate.data:
         raise BenchmarkError(
             f"{baseline.path} was measured with data {baseline.data} and {candidate.path} with "
             f"{candidate.data}: measure both with the same data"
         )
-    if different:
-        yield warning("different_machines", different=different)
-    versions = [
-        f"{name} {baseline.versions.get(name, 'none')} and {candidate.versions.get(name, 'none')}"
-        for name in sorted({*baseline.versions, *candidate.versions})
-        if baseline.versions.get(name) != candidate.versions.get(name)
-    ]
+    if machines:
+        yield warning("different_machines", different=machines)
+    versions = _different(baseline.versions, candidate.versions)
     if versions:
         yield note("different_versions", different=versions)
 
 
-def different_machines(one: ResultFile, other: ResultFile) -> list[str]:
-    """Return what differs between the machines of two files."""
-    return [
-        f"{name} {one.machine[name]} and {other.machine[name]}"
-        for name in other.machine
-        if one.machine[name] != other.machine[name]
-    ]
+def _different(old: Mapping[str, Any], new: Mapping[str, Any], joint: str = "and") -> list[str]:
+    names = sorted(name for name in old.keys() | new.keys() if old.get(name) != new.get(name))
+    return [f"{name} {old.get(name, 'none')} {joint} {new.get(name, 'none')}" for name in names]
 
 
 def _aborted(side: ResultFile) -> Iterator[Diagnostic]:
@@ -318,9 +292,9 @@ def judge_history(history: History, *, margin: float = MARGIN, seed: int = 0) ->
     if not shared:
         raise _nothing_shared(history.candidates[0], "the history", measured[0])
     series = [_Series(history, each, seed) for each in [*shared, *_lacking(history, measured)]]
-    names = {str(number): each for number, each in enumerate(series) if each.new}
-    judged = judge_ratios({name: each.ratio for name, each in names.items()}, dict.fromkeys(names, margin))
-    rows = tuple(each.row(judged.get(str(number))) for number, each in enumerate(series))
+    ratios = {each.configuration: each.ratio for each in series if each.new}
+    judged = judge_ratios(ratios, dict.fromkeys(ratios, margin))
+    rows = tuple(each.row(judged.get(each.configuration)) for each in series)
     few = sum(row.all_files < FEWEST_FILES for row in rows)
     notes = [note("few_files", few=few, configurations=len(rows), fewest=FEWEST_FILES)] if few else []
     notes += _only_candidate(each for each in measured if each not in {row.configuration for row in rows})

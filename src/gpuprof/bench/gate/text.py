@@ -12,6 +12,7 @@ from gpuprof.bench.number_text import interval_text, time_text
 from gpuprof.bench.results.stored import Configuration
 from gpuprof.bench.verdicts import GateOutcome, SpeedVerdict
 from gpuprof.stats.change_points import LEVEL
+from gpuprof.stats.ratio_test import Comparison
 from gpuprof.text.sanitize import cell_width, escape_text
 from gpuprof.text.table import GAP, MIN_FLEXIBLE_WIDTH, Column, text_table, wrapped
 
@@ -66,8 +67,8 @@ def _cells(row: GateRow) -> tuple[str, ...]:
 def _compared(row: GateRow) -> str:
     if row.files:
         return f"{len(row.files)} of {row.all_files} files"
-    found = row.comparison
-    return "-" if found is None else f"{found.old_launches} + {found.new_launches} runs"
+    found = row.judgement
+    return f"{found.old_launches} + {found.new_launches} runs" if isinstance(found, Comparison) else "-"
 
 
 def _change_lines(gate: Gate) -> Iterator[str]:

@@ -3,7 +3,8 @@
 
 from __future__ import annotations
 
-from gpuprof.bench.compare.document import UNDERUTILIZED, BatchFigures, DegradedClass, LayerFigures
+from gpuprof.analyze.roofline.labels import Bound
+from gpuprof.bench.compare.document import BatchFigures, DegradedClass, LayerFigures
 from gpuprof.bench.facts import TextEnum
 from gpuprof.bench.results.target import QUANTILES
 from gpuprof.bench.verdicts import QualityMeasure, SpeedVerdict
@@ -58,7 +59,8 @@ def verdict(name: TextEnum) -> str:
 
 def bound(layer: LayerFigures) -> str | None:
     """Return the bottleneck of a layer in words."""
-    more = {"memory": layer.memory_level, UNDERUTILIZED: layer.nearest}.get(layer.bound or "")
+    more = layer.nearest if layer.bound == Bound.UNDERUTILIZED else None
+    more = layer.memory_level if layer.bound == Bound.MEMORY else more
     return layer.bound if more is None else f"{layer.bound} ({more})"
 
 

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
+from gpuprof.analyze.roofline.labels import Bound
 from gpuprof.bench.compare.document import (
-    UNDERUTILIZED,
     BatchFigures,
     ComparisonDocument,
     LayerFigures,
@@ -255,7 +255,7 @@ def _front(points: list[ParetoPoint], scale: float, left: float, bottom: float) 
 # --- layers --------------------------------------------------------------------------------------
 
 # As on the roofline page, whose colours these have.
-BOUNDS = ("compute", "memory", "latency", "page faults", "no dominant bottleneck", "unknown")
+BOUNDS = tuple(each.value for each in Bound if each is not Bound.UNDERUTILIZED)
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,7 +282,8 @@ class LayerBound:
     def __str__(self) -> str:
         if not self.is_hatched:
             return self.kind
-        return UNDERUTILIZED if self.kind == "unknown" else f"{UNDERUTILIZED} ({self.kind})"
+        nearest = "" if self.kind == Bound.UNKNOWN else f" ({self.kind})"
+        return f"{Bound.UNDERUTILIZED}{nearest}"
 
 
 # Layers that use no resource well have the colour of the nearest one.
@@ -295,9 +296,9 @@ LAYER_BOUNDS = (
 
 def bound_of(layer: LayerFigures) -> LayerBound:
     """Return the bound of a layer as the plot shows it."""
-    is_hatched = layer.bound == UNDERUTILIZED
+    is_hatched = layer.bound == Bound.UNDERUTILIZED
     kind = layer.nearest if is_hatched else layer.bound
-    return LayerBound(kind if kind in BOUNDS else "unknown", is_hatched)
+    return LayerBound(kind if kind and kind in BOUNDS else Bound.UNKNOWN.value, is_hatched)
 
 
 def _segments(variant: VariantFigures) -> Iterator[Mark]:
