@@ -64,7 +64,7 @@ bool FrameReader::read_threads(std::vector<ThreadRef>& threads) const {
     return true;
 }
 
-// Finds what take_snapshot() copies: where the address of the innermost frame is, and the memory that most
+// Finds what take_copies() copies: where the address of the innermost frame is, and the memory that most
 // frames are in, one after another.
 bool FrameReader::find_chunk(Address thread_state) {
     if (!read_memory(thread_state, state_copy_.data(), state_copy_.size())) return false;
@@ -81,31 +81,40 @@ bool FrameReader::find_chunk(Address thread_state) {
     std::size_t size = 0;
     if (!read_value(chunk_ + static_cast<Address>(gpuprof_layout.chunk_size), size)) return false;
     chunk_bytes_ = std::min({static_cast<std::size_t>(top - chunk_) + more_bytes, largest_chunk_bytes, size});
-    if (chunk_copy_.size() < chunk_bytes_) chunk_copy_.resize(chunk_bytes_);
+    for (Copy* copy : {&first_, &second_})
+        if (copy->chunk.size() < chunk_bytes_) copy->chunk.resize(chunk_bytes_);
     return true;
 }
 
-bool FrameReader::take_snapshot(Address thread_state, Snapshot& snapshot) {
+bool FrameReader::take_copies(Address thread_state) {
     if (!find_chunk(thread_state)) return false;
-    const std::array pieces = {MemoryPiece{holder_, &snapshot.before, sizeof snapshot.before},
-                               MemoryPiece{chunk_, chunk_copy_.data(), chunk_bytes_},
-                               MemoryPiece{holder_, &snapshot.after, sizeof snapshot.after}};
+    tops_.fill(chunk_);
+    if (chunk_bytes_ == 0)
+        return read_value(holder_, first_.innermost) && read_value(holder_, second_.innermost);
+    const Address top = thread_state + static_cast<Address>(gpuprof_layout.thread_chunk_top);
+    const std::array pieces = {MemoryPiece{holder_, &first_.innermost, sizeof(Address)},
+                               MemoryPiece{top, &tops_[0], sizeof(Address)},
+                               MemoryPiece{chunk_, first_.chunk.data(), chunk_bytes_},
+                               MemoryPiece{top, &tops_[1], sizeof(Address)},
+                               MemoryPiece{chunk_, second_.chunk.data(), chunk_bytes_},
+                               MemoryPiece{top, &tops_[2], sizeof(Address)},
+                               MemoryPiece{holder_, &second_.innermost, sizeof(Address)}};
     return read_in_order(pieces);
 }
 
-const std::byte* FrameReader::frame_at(Address frame) noexcept {
+const std::byte* FrameReader::frame_at(const Copy& copy, Address frame) noexcept {
     const std::size_t bytes = gpuprof_layout.frame_bytes;
     if (frame >= chunk_ && frame - chunk_ + bytes <= chunk_bytes_)
-        return chunk_copy_.data() + (frame - chunk_);
+        return copy.chunk.data() + (frame - chunk_);
     return read_memory(frame, frame_copy_.data(), bytes) ? frame_copy_.data() : nullptr;
 }
 
-bool FrameReader::walk(Address innermost, std::vector<Address>& places, std::vector<RawFrame>& frames) {
-    places.clear();
-    frames.clear();
-    Address at = innermost;
+bool FrameReader::walk(Copy& copy) {
+    copy.places.clear();
+    copy.frames.clear();
+    Address at = copy.innermost;
     for (std::size_t count = 0; at != 0 && count < deepest_stack; ++count) {
-        const std::byte* frame = at % alignof(void*) == 0 ? frame_at(at) : nullptr;
+        const std::byte* frame = at % alignof(void*) == 0 ? frame_at(copy, at) : nullptr;
         if (frame == nullptr) return false;
         const bool has_code =
             gpuprof_layout.frame_owner == GPUPROF_NO_FIELD ||
@@ -118,36 +127,55 @@ bool FrameReader::walk(Address innermost, std::vector<Address>& places, std::vec
                 found.instruction = static_cast<std::int32_t>(
                     field<Address>(frame, gpuprof_layout.frame_instruction) - found.code -
                     static_cast<Address>(gpuprof_layout.code_instructions));
-            places.push_back(at);
-            frames.push_back(found);
+            copy.places.push_back(at);
+            copy.frames.push_back(found);
         }
         at = field<Address>(frame, gpuprof_layout.frame_previous);
     }
     return true;
 }
 
+// Whether a frame was not on the stack at one of the moments: the memory after the last frame holds former
+// ones.
+bool FrameReader::is_stale(Address frame) const noexcept {
+    return frame >= chunk_ && frame - chunk_ < chunk_bytes_ &&
+           frame >= *std::min_element(tops_.begin(), tops_.end());
+}
+
+// How many frames from the outermost on both copies have. A caller that is at another instruction in the
+// second is the last one: it has called another function since.
+std::size_t FrameReader::count_same() const noexcept {
+    std::size_t same = 0;
+    while (same < std::min(first_.frames.size(), second_.frames.size())) {
+        const std::size_t one = first_.frames.size() - 1 - same;
+        const std::size_t other = second_.frames.size() - 1 - same;
+        if (first_.places[one] != second_.places[other] ||
+            first_.frames[one].code != second_.frames[other].code)
+            break;
+        ++same;
+        if (first_.frames[one].instruction != second_.frames[other].instruction) break;
+    }
+    return same;
+}
+
+// A program that calls functions without end changes its stack while it is copied. What two copies agree on
+// was there between them; further in, a copy may mix two moments, and such frames are left out.
 FrameReader::Outcome FrameReader::read_stack(Address thread_state, std::vector<RawFrame>& frames) {
     frames.clear();
     state_copy_.resize(gpuprof_layout.thread_bytes);
     frame_copy_.resize(gpuprof_layout.frame_bytes);
-    Snapshot snapshot;
     for (int attempt = 0; attempt < most_attempts; ++attempt) {
-        if (!take_snapshot(thread_state, snapshot) || !walk(snapshot.before, places_, frames))
-            return Outcome::torn;
-        // Frames outside of the chunk were read by the walk alone.
-        if (chunk_bytes_ == 0 && !read_value(holder_, snapshot.after)) return Outcome::torn;
-        if (snapshot.before == snapshot.after) return Outcome::read;
+        if (!take_copies(thread_state) || !walk(first_)) return Outcome::torn;
+        // Frames outside of the chunk are read by walking.
+        if (chunk_bytes_ == 0 && !read_value(holder_, second_.innermost)) return Outcome::torn;
+        if (!walk(second_)) return Outcome::torn;
+        const std::size_t same = count_same();
+        const bool is_whole = same == first_.frames.size() && same == second_.frames.size();
+        if (!is_whole && attempt + 1 < most_attempts) continue;
+        frames.assign(first_.frames.end() - static_cast<std::ptrdiff_t>(same), first_.frames.end());
+        return frames.empty() && !first_.frames.empty() ? Outcome::torn : Outcome::read;
     }
-    // Functions were called or left at each attempt. Frames that were on the stack before and after the copy
-    // were on it meanwhile, and the innermost of them is one that the copy shows. Further in, two moments may
-    // be mixed.
-    if (!walk(snapshot.after, other_places_, other_frames_)) return Outcome::torn;
-    std::size_t shared = 0;
-    while (shared < std::min(places_.size(), other_places_.size()) &&
-           places_[places_.size() - 1 - shared] == other_places_[other_places_.size() - 1 - shared])
-        ++shared;
-    frames.erase(frames.begin(), frames.end() - static_cast<std::ptrdiff_t>(shared));
-    return frames.empty() ? Outcome::torn : Outcome::read;
+    return Outcome::torn;
 }
 
 }  // namespace gpuprof::python

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -37,14 +38,20 @@ class FrameReader {
     Outcome read_stack(Address thread_state, std::vector<RawFrame>& frames);
 
   private:
-    // The innermost frame before and after the others were copied: whether the stack changed meanwhile.
-    struct Snapshot {
-        Address before = 0, after = 0;
+    // Two copies of the memory that frames lie in, one right after the other, and the innermost frame of
+    // each.
+    struct Copy {
+        Address innermost = 0;
+        std::vector<std::byte> chunk;
+        std::vector<Address> places;
+        std::vector<RawFrame> frames;
     };
-    bool take_snapshot(Address thread_state, Snapshot& snapshot);
+    bool take_copies(Address thread_state);
     bool find_chunk(Address thread_state);
-    bool walk(Address innermost, std::vector<Address>& places, std::vector<RawFrame>& frames);
-    const std::byte* frame_at(Address frame) noexcept;
+    bool walk(Copy& copy);
+    const std::byte* frame_at(const Copy& copy, Address frame) noexcept;
+    std::size_t count_same() const noexcept;
+    bool is_stale(Address frame) const noexcept;
     std::int64_t native_id_of(const std::byte* state) const noexcept;
 
     Address interpreter_ = 0;
@@ -53,10 +60,9 @@ class FrameReader {
     Address chunk_ = 0;
     std::size_t chunk_bytes_ = 0;
     std::vector<std::byte> state_copy_;
-    std::vector<std::byte> chunk_copy_;
+    Copy first_, second_;
+    std::array<Address, 3> tops_{};  // the end of the frames before, between and after the copies
     std::vector<std::byte> frame_copy_;
-    std::vector<RawFrame> other_frames_;
-    std::vector<Address> places_, other_places_;
 };
 
 }  // namespace gpuprof::python

@@ -11,6 +11,7 @@
 #include <cstdio>
 #include <ctime>
 #include <exception>
+#include <iterator>
 #include <utility>
 
 #include "core/clock.hpp"
@@ -24,6 +25,9 @@ constexpr std::int64_t second_ns = 1'000'000'000;
 // A killed program loses the wait of a thread from the last time that it was written.
 constexpr std::int64_t longest_wait_ns = 50'000'000;
 constexpr std::int64_t unknown_ns = -1;
+constexpr std::int64_t longest_read_ns = 200'000;
+constexpr std::int64_t longest_frame_read_ns = 10'000;
+constexpr int most_reads = 3;
 
 std::int64_t to_ns(const timespec& time) noexcept {
     return static_cast<std::int64_t>(time.tv_sec) * second_ns + time.tv_nsec;
@@ -190,10 +194,21 @@ void StackSampler::sample(Thread& thread) {
     sample_running(thread, cpu_ns);
 }
 
+// The stack and the instant of which it is. This thread may lose its processor between the two.
+bool StackSampler::read_in_time(const Thread& thread, std::int64_t& now_ns) {
+    for (int attempt = 0; attempt < most_reads; ++attempt) {
+        const std::int64_t before_ns = monotonic_ns();
+        if (reader_.read_stack(thread.ref.state, frames_) != FrameReader::Outcome::read) return false;
+        now_ns = monotonic_ns();
+        if (now_ns - before_ns < longest_read_ns + std::ssize(frames_) * longest_frame_read_ns) return true;
+    }
+    return false;
+}
+
 void StackSampler::sample_running(Thread& thread, std::int64_t cpu_ns) {
-    const bool is_read = reader_.read_stack(thread.ref.state, frames_) == FrameReader::Outcome::read;
-    const std::int64_t now_ns = monotonic_ns();
-    const std::optional<CodeNames::Named> named = is_read ? names_.name(frames_) : std::nullopt;
+    std::int64_t now_ns = 0;
+    const std::optional<CodeNames::Named> named =
+        read_in_time(thread, now_ns) ? names_.name(frames_) : std::nullopt;
     if (!named) {
         torn_.fetch_add(1, std::memory_order_relaxed);
         return;

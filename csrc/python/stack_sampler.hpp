@@ -61,6 +61,7 @@ class StackSampler {
     void sample_all();
     void list_threads();
     void sample(Thread& thread);
+    bool read_in_time(const Thread& thread, std::int64_t& now_ns);
     void sample_running(Thread& thread, std::int64_t cpu_ns);
     std::int64_t queued(Thread& thread, std::int64_t most_ns);
     void write(Thread& thread, std::int64_t until_ns, std::int64_t cpu_ns);
