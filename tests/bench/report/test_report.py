@@ -675,9 +675,7 @@ def test_no_browser_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.Monkey
     pytest.importorskip("plotly")
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("GPUPROF_CHROMIUM", raising=False)
-    with pytest.raises(
-        UnavailableError, match="printed by Chromium, which is not installed: install chromium"
-    ):
+    with pytest.raises(UnavailableError, match="Chromium, which is not installed"):
         write_report(typed(("original",)), ["pdf", "html"], tmp_path, "report")
     assert (tmp_path / "report.html").is_file()
 
@@ -716,7 +714,7 @@ def test_a_browser_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(BenchmarkError, match="printed nothing; it last said: no usable sandbox"):
         print_pdf("<p>", tmp_path / "out.pdf")
     monkeypatch.setenv("GPUPROF_CHROMIUM", str(tmp_path / "nowhere"))
-    with pytest.raises(UnavailableError, match="is no program"):
+    with pytest.raises(UnavailableError, match=r"GPUPROF_CHROMIUM=.*nowhere"):
         print_pdf("<p>", tmp_path / "out.pdf")
 
 
