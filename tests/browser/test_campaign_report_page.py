@@ -54,7 +54,7 @@ def test_every_plot_is_drawn_below_the_answer_with_words_beside_it(open_page: An
     assert drawn(page, "cost", ".barlayer .point") == 3
     assert drawn(page, "layers", ".barlayer .point") == 8
     assert page.locator("#plot-technique .annotation").count() == 2
-    for text in ("Ship int8: 2.31 times as fast as original", "2.306×", "−0.41 pp", "baseline 76.13%"):
+    for text in ("Ship int8: 2.31 times as fast as original", "2.306×", "-0.41 pp", "baseline 76.13%"):
         box = page.get_by_text(text).first.bounding_box()
         assert box["y"] + box["height"] < 400, text
     for key in PLOTS:

@@ -112,7 +112,7 @@ NOTES = {
         "samples until then"
     ),
     "stacks_missing": "stack samples are missing: {reasons:list}",
-    "stacks_torn": "{torn:#stack/stacks} of {samples} changed while being read and were dropped",
+    "stacks_torn": "{torn:#stack/stacks} of {samples} could not be read at one moment and were dropped",
     "samples_may_end_early": "the program closed the pipe of the device samples: they may end early",
     "nvml_did_not_answer": "NVML did not respond within {limit_s:g} s at the end",
     "slow_readings": (

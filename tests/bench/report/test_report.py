@@ -714,7 +714,7 @@ def test_a_browser_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Monk
     with pytest.raises(BenchmarkError, match="printed nothing; it last said: no usable sandbox"):
         print_pdf("<p>", tmp_path / "out.pdf")
     monkeypatch.setenv("GPUPROF_CHROMIUM", str(tmp_path / "nowhere"))
-    with pytest.raises(UnavailableError, match="GPUPROF_CHROMIUM=.*nowhere"):
+    with pytest.raises(UnavailableError, match=r"GPUPROF_CHROMIUM=.*nowhere"):
         print_pdf("<p>", tmp_path / "out.pdf")
 
 
