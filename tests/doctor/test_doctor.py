@@ -534,6 +534,18 @@ def test_the_extras_are_those_of_the_package() -> None:
         assert set(re.findall(r'"([a-z0-9-]+)[>=<]', line)) == set(extra.packages)
 
 
+def test_a_browser_without_the_packages_of_reports() -> None:
+    program = """
+import sys
+sys.modules["msgspec"] = None
+from gpuprof.doctor.extras import browser
+(check,) = browser()
+print(check.status)
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
+    assert (done.stdout.strip(), done.stderr) == ("missing", "")
+
+
 @pytest.mark.parametrize(("program", "status"), [("", "missing"), (sys.executable, "ok")])
 def test_a_browser_for_pdf(machine: Machine, program: str, status: str) -> None:
     machine.patch.setenv("GPUPROF_CHROMIUM", program or "/nowhere/chromium")

@@ -64,10 +64,11 @@ KINDS_OF_ENVIRONMENT = {
 def environment(request: pytest.FixtureRequest, wheels: Wheels) -> Environment:
     """An environment with the wheel, what it depends on, and a PyTorch or none.
 
-    It is kept in the build folder, since a PyTorch takes minutes to install; the wheel is replaced.
+    That without a PyTorch has none of the extras either. It is kept in the build folder, since a PyTorch
+    takes minutes to install; the wheel is replaced.
     """
     python, pytorch = KINDS_OF_ENVIRONMENT[request.param]
-    environment = make_environment(python, pytorch, ENVIRONMENTS / f"python-{python}-torch-{pytorch}")
+    environment = make_environment(python, pytorch, ENVIRONMENTS / f"{request.param}-{python}")
     environment.install("--force-reinstall", "--no-deps", wheels(python))
-    environment.install(f"{wheels(python)}[{'bench,torch' if pytorch else 'bench'}]")
+    environment.install(f"{wheels(python)}{'[bench,torch]' if pytorch else ''}")
     return environment

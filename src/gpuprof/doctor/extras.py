@@ -42,10 +42,12 @@ def extras() -> Iterator[Check]:
 
 def browser() -> Iterator[Check]:
     """Check whether reports can be printed as PDF."""
-    from gpuprof.bench.report.pdf import find_chromium
     from gpuprof.errors import GpuprofError
 
     try:
+        # Unavailable where the packages of reports are not installed.
+        from gpuprof.bench.report.pdf import find_chromium
+
         yield Check("Chromium", "ok", f"{find_chromium()}; prints gpuprof compare --report pdf")
     except GpuprofError as error:
         yield Check("Chromium", "missing", error.message, error.hint)

@@ -39,18 +39,8 @@ _SCALINGS: dict[Scaling, str] = {
     "calls": "same number of {repeated}",
     "total": "same total",
 }
-# The order of the colours, so that a bound has the same in every page.
-_BOUNDS = (
-    Bound.COMPUTE,
-    Bound.MEMORY,
-    Bound.LATENCY,
-    Bound.PAGE_FAULTS,
-    Bound.NO_DOMINANT,
-    Bound.UNDERUTILIZED,
-    Bound.UNKNOWN,
-    Bound.LAUNCH,
-    NOT_CLASSIFIED,
-)
+# In the order of their colours.
+_BOUNDS = (*Bound, NOT_CLASSIFIED)
 _MOST_TYPES = 7
 _OTHER_TYPES, _NO_LAYER = "other layers", "in no layer"
 
@@ -139,5 +129,5 @@ def type_colouring(shown: Shown, types: Sequence[str | None]) -> Colouring:
 def bound_colouring(shown: Shown, labels: Sequence[str]) -> Colouring:
     """Colour by the bottleneck of each layer and operator."""
     code = {name: number for number, name in enumerate(_BOUNDS)}
-    codes = [code.get(labels[source], code["unknown"]) for source in shown.source.tolist()]
+    codes = [code.get(labels[source], code[Bound.UNKNOWN]) for source in shown.source.tolist()]
     return Colouring("bound", "Bottleneck", list(_BOUNDS), np.array(codes, dtype="u1"))

@@ -29,16 +29,16 @@ class Resource(Code):
 
 
 class Bound(Code):
-    """The bottleneck of an operator, or why it has none."""
+    """The bottleneck of an operator, or why it has none; in the order of the colours of the flame graph."""
 
     COMPUTE = "compute"
     MEMORY = "memory"
     LATENCY = "latency"
-    LAUNCH = "launch"
     PAGE_FAULTS = "page faults"
     NO_DOMINANT = "no dominant bottleneck"
     UNDERUTILIZED = "underutilized"
     UNKNOWN = "unknown"
+    LAUNCH = "launch"
 
 
 BOUND_FROM = 0.6

@@ -255,7 +255,10 @@ def _front(points: list[ParetoPoint], scale: float, left: float, bottom: float) 
 # --- layers --------------------------------------------------------------------------------------
 
 # As on the roofline page, whose colours these have.
-BOUNDS = tuple(each.value for each in Bound if each is not Bound.UNDERUTILIZED)
+BOUNDS = (
+    *(each.value for each in Bound if each not in (Bound.UNDERUTILIZED, Bound.UNKNOWN)),
+    Bound.UNKNOWN.value,
+)
 
 
 @dataclass(frozen=True, slots=True)
