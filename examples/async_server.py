@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spans in asyncio: tasks interleave on one thread, and each span still finds its own parent.
+"""Spans in asyncio: tasks interleave on one thread, and each span has the correct parent.
 
-A small server takes requests from several clients at once, tokenizes, waits its turn for the model, and
-answers. While one request waits, others go on.
+A small server receives requests of several clients at once, tokenizes them, waits for the model, and
+responds. While one request waits, others continue.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch import nn
 
 
 class Server:
-    """Answers one request at a time, as a model on one device does."""
+    """Processes one request at a time, as a model on one device does."""
 
     def __init__(self, model: nn.Module) -> None:
         self.model = model
@@ -25,11 +25,11 @@ class Server:
 
     @gpuprof.span
     async def tokenize(self, text: str) -> torch.Tensor:
-        """Stand for work elsewhere that is waited for."""
+        """Simulate waiting for work elsewhere."""
         await asyncio.sleep(0.001)
         return torch.tensor([[float(len(word)) for word in text.split()]])
 
-    async def answer(self, text: str) -> float:
+    async def respond(self, text: str) -> float:
         """Serve one request."""
         with gpuprof.span("request"):
             tokens = await self.tokenize(text)
@@ -48,7 +48,7 @@ async def client(server: Server, name: str, requests: int) -> None:
     """Send requests one after the other."""
     with gpuprof.span(f"client {name}"):
         for _ in range(requests):
-            await server.answer("the quick brown fox")
+            await server.respond("the quick brown fox")
 
 
 async def serve(model: nn.Module, requests: int) -> None:

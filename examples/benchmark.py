@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model costs per call, and whether a change made it faster: launches are what is compared."""
+"""The cost of a model per call, and whether a change made it faster, over several process runs."""
 
 import argparse
 
@@ -22,7 +22,7 @@ def model(activation: torch.nn.Module) -> torch.nn.Module:
 GELU, RELU = model(torch.nn.GELU()), model(torch.nn.ReLU())
 
 
-# Fresh processes find what they measure by its name.
+# Fresh processes find these functions by name.
 def with_gelu(inputs: torch.Tensor) -> torch.Tensor:
     with torch.inference_mode():
         return GELU(inputs)
@@ -41,14 +41,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--launches", type=int, default=3)
     launches = parser.parse_args().launches
-    # In this process: what a call costs here and now.
+    # In this process.
     print(gpuprof.benchmark(with_gelu, inputs, duration_s=1.0), end="\n\n")
-    # In fresh processes, one after the other in turns: how much runs differ, and which function is faster.
+    # In fresh processes, alternating: how much process runs differ, and which function is faster.
     settings = Settings(duration_s=0.5)
     plans = {"gelu": plan_for(with_gelu, inputs, settings), "relu": plan_for(with_relu, inputs, settings)}
     results = run_callables(plans, launches).results()
     verdict = compare(results["gelu"].launch_figures(), results["relu"].launch_figures())
-    print("ReLU against GELU:", verdict)
+    print("ReLU compared with GELU:", verdict)
 
 
 if __name__ == "__main__":

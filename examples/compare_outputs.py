@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether a smaller type still answers the same, and which layer is to blame where it does not."""
+"""Compare the outputs of a smaller dtype with the baseline, and find the first layer that diverges."""
 
 import argparse
 import copy
@@ -23,7 +23,7 @@ def network() -> nn.Sequential:
     head = nn.Linear(256, CLASSES)
     model = nn.Sequential(*convolutions, nn.AdaptiveAvgPool2d(4), nn.Flatten(), head).eval()
     with torch.no_grad():
-        # No training here, but as behind it every class is answered.
+        # Without training, but every class is predicted, as after training.
         head.bias -= model(images(256)).mean(0)
     return model
 
@@ -32,8 +32,8 @@ def images(samples: int) -> torch.Tensor:
     return torch.randn(samples, 3, 16, 16, generator=torch.Generator().manual_seed(1))
 
 
-def labelled(model: nn.Module, samples: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-    """Yield inputs and labels, as a DataLoader does: the model's own answers, a tenth of them wrong."""
+def labeled(model: nn.Module, samples: int) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+    """Yield inputs and labels, as a DataLoader does: the model's own predictions, a tenth of them wrong."""
     for batch in images(samples).split(BATCH):
         with torch.no_grad():
             labels = model(batch).argmax(1)
@@ -58,10 +58,10 @@ def main() -> None:
     model = network()
     small = copy.deepcopy(model).bfloat16()
     print("--- bfloat16")
-    print(compare_outputs(model, small, labelled(model, samples), reference=True), end="\n\n")
+    print(compare_outputs(model, small, labeled(model, samples), reference=True), end="\n\n")
     print("--- bfloat16, and one layer of it in 4 bits")
     broken = with_4_bits(model, "1.0").bfloat16()
-    print(compare_outputs(model, broken, labelled(model, samples), reference=True), end="\n\n")
+    print(compare_outputs(model, broken, labeled(model, samples), reference=True), end="\n\n")
     print(compare_layers(model, broken, images(8)))
 
 

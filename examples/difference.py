@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a change of a model costs, and what is chance: several runs of each side, held against each other.
+"""The cost of a change of a model: several runs of each side, compared with confidence intervals.
 
     python examples/difference.py [--steps N]
 

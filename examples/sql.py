@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asking a run with SQL: `run.sql` returns a DuckDB relation over the run's tables.
+"""Query a run with SQL: `run.sql` returns a DuckDB relation over the run's tables.
 
     python examples/sql.py [RUN]
 
@@ -12,27 +12,27 @@ import sys
 
 import gpuprof  # before torch, so that PyTorch announces its operators to it
 
-QUESTIONS = {
+QUERIES = {
     "The slowest calls of any layer": """
         SELECT name, count(*) AS calls,
                max(duration_ns) / 1e3 AS slowest_us, median(duration_ns) / 1e3 AS median_us
         FROM spans WHERE kind = 'layer'
         GROUP BY name ORDER BY slowest_us DESC LIMIT 5
     """,
-    "Which operators each layer calls itself": """
+    "Operators that each layer calls directly": """
         SELECT layer.name AS layer, operator.name AS operator, count(*) AS calls,
                sum(operator.duration_ns) / 1e3 AS total_us
         FROM spans AS operator JOIN spans AS layer ON operator.parent_id = layer.span_id
         WHERE operator.kind = 'operator' AND layer.kind = 'layer'
         GROUP BY ALL ORDER BY total_us DESC LIMIT 8
     """,
-    "How much slower the first call of a layer was": """
+    "First call of a layer relative to the median call": """
         SELECT name, first(duration_ns ORDER BY start_ns) / median(duration_ns) AS first_over_median
         FROM spans WHERE kind = 'layer'
         GROUP BY name HAVING count(*) > 1 ORDER BY 2 DESC LIMIT 5
     """,
-    "The busiest paths of the merged call tree": """
-        SELECT name, kind, calls, own_ns / 1e3 AS own_us
+    "Call paths with the most self time": """
+        SELECT name, kind, calls, own_ns / 1e3 AS self_us
         FROM call_tree ORDER BY own_ns DESC LIMIT 5
     """,
 }
@@ -51,11 +51,11 @@ def record() -> gpuprof.Run:
 
 
 def main() -> None:
-    """Print the answer to each question."""
+    """Print the result of each query."""
     run = gpuprof.open(sys.argv[1]) if len(sys.argv) > 1 else record()
     print(f"tables: {', '.join(run.tables)}")
-    for question, query in QUESTIONS.items():
-        print(f"\n{question}\n{run.sql(query)}", end="")
+    for title, query in QUERIES.items():
+        print(f"\n{title}\n{run.sql(query)}", end="")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train a small language model for a few steps, then have it write: a program like any other.
+"""Train a small language model for a few steps, then generate text.
 
-It knows nothing of gpuprof. To see where its time goes:
+The program does not use gpuprof. To see where its time goes:
 
     gpuprof run examples/transformer.py --steps 5
 """

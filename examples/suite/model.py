@@ -31,7 +31,7 @@ def build() -> torch.nn.Module:
 
 
 def samples(count: int, seed: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Draw points around a centre for each class, so near to one another that some cannot be told apart."""
+    """Draw points around a center for each class. The classes overlap."""
     centres = torch.randn(CLASSES, FEATURES, generator=torch.Generator().manual_seed(0))
     generator = torch.Generator().manual_seed(seed)
     labels = torch.randint(0, CLASSES, (count,), generator=generator)

@@ -58,8 +58,8 @@ _offer_collector()
 
 
 def __getattr__(name: str) -> Any:
-    # The native core is loaded with the first use of a name, so that `gpuprof doctor` can speak where it
-    # cannot be loaded, and importing the package costs next to nothing.
+    # The native core is loaded at the first use of a name, so that `gpuprof doctor` works without it, and
+    # importing the package is fast.
     if name not in __all__:
         raise AttributeError(f"module 'gpuprof' has no attribute {name!r}")
     from gpuprof import api

@@ -36,10 +36,10 @@ class span:  # noqa: N801 - used like a function
 
 @final
 class QuietCall:
-    """Calls `target`, and returns None where code below `folder` fails.
+    """Calls `target`, and returns None if code below `folder` raises.
 
-    The failure's class is added to `failures`. What a signal handler of the program raises
-    meanwhile goes on, as does what is no Exception.
+    The class of the exception is added to `failures`. An exception of a signal handler of the
+    program is raised, and so is one that is not an Exception.
     """
 
     def __new__(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a user of the package calls."""
+"""The public functions of the package."""
 
 from __future__ import annotations
 
@@ -57,18 +57,18 @@ attach_tool()
 def count_work(model: Any, inputs: Any = (), *, backward: bool = False, fake: bool = False) -> Work:
     """Run `model(inputs)` once, untimed, and count the FLOPs and bytes of each operator (docs/work.md).
 
-    `model` is a module or any callable. `inputs` is one argument, a tuple of positional ones, a dictionary
-    of keyword ones, or a function that returns any of them. `backward` counts a backward pass from all
-    outputs too. `fake` runs on shapes alone, which needs no memory and no time for a large model, but not
-    every model can do without values. Parameters, buffers, gradients, inputs and random generators are
-    afterwards as they were. Raises WorkError; its `work` holds what was counted before the model failed.
+    `model` is a module or any callable. `inputs` is one argument, a tuple of positional arguments, a
+    dictionary of keyword arguments, or a function that returns one of these. `backward` also counts a
+    backward pass from all outputs. `fake` runs on shapes only, without memory or time for a large model; it
+    fails for a model that reads values. Parameters, buffers, gradients, inputs and random generators are
+    restored. Raises WorkError; its `work` contains what was counted before the failure.
     """
     try:
         from gpuprof.record.work.run import PassError, count_operators
     except ImportError as error:
         if error.name != "torch":
             raise
-        raise UnavailableError("count_work() needs PyTorch: pip install torch") from error
+        raise UnavailableError("count_work() needs PyTorch", hint="pip install torch") from error
     from gpuprof.analyze.work import Work
 
     try:
@@ -96,21 +96,23 @@ def benchmark(
 ) -> Result:
     """Measure what a call costs, with the uncertainty of the figures (docs/benchmarking.md).
 
-    `inputs` is one argument, a tuple of positional ones, a dictionary of keyword ones, or a function that
-    returns any of them; None is no argument. By itself it warms up until the times have settled, and
-    measures until the interval of `quantile` is narrower than `precision` times its value, for 10 s at most;
-    `warmup` and `iterations` are counts of calls instead. `result.samples` are seconds of each call, none
-    left out; `result.quantile(0.99)` is None where the samples do not suffice; `print(result)` is a table.
+    `inputs` is one argument, a tuple of positional arguments, a dictionary of keyword arguments, or a
+    function that returns one of these; None is no argument. The default warm-up ends when the times are
+    steady. The measurement ends when the interval of `quantile` is narrower than `precision` times its value,
+    or after 10 s. `warmup` and `iterations` set numbers of calls instead. `result.samples` are the seconds of
+    each call, none removed; `result.quantile(0.99)` is None with too few samples; `print(result)` is a table.
 
-    One launch is measured in this process and tells nothing of how runs differ. More are fresh processes,
-    which find the function, and the one that makes the inputs, by name. Raises BenchmarkError where a call
-    fails; its `result` holds what was measured before.
+    `launches` is the number of process runs. One runs in this process and does not show how process runs
+    differ. More run in fresh processes, which find the functions by name. Raises BenchmarkError if a call
+    fails; its `result` contains the samples before the failure.
     """
     from gpuprof.bench.benchmark import benchmark_here, benchmark_in_processes
     from gpuprof.bench.config import Settings
 
     if isinstance(launches, bool) or not isinstance(launches, int) or launches < 1:
-        raise BenchmarkError(f"launches={launches!r} cannot be measured: give a whole number from 1")
+        raise BenchmarkError(
+            f"launches={launches!r} is not a number of process runs", hint="give an integer from 1"
+        )
     settings = Settings(
         mode=mode,
         caches=caches,

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A run that is finished: opened, asked, drawn, compared, or made of another tool's trace.
+"""A finished run: open, query, draw, compare, export, or import it from another tool's trace.
 
-This stands above the rooms, since a run's methods reach into all of them.
+This module is above the packages, because the methods of a run use all of them.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ PathLike = str | os.PathLike[str]
 
 
 class Run:
-    """A finished run: what was recorded, ready to be asked.
+    """A finished run.
 
-    Attributes: `path`, the folder; `meta`, what is known of the recording (see docs/run-format.md).
+    Attributes: `path`, the folder; `meta`, the content of meta.json (see docs/run-format.md).
     """
 
     def __init__(self, path: PathLike) -> None:
         from gpuprof.run.folder import RunFolder
 
         self._folder = RunFolder(path)
-        self._temporary: object = None  # what must live as long as the run does
+        self._temporary: object = None  # kept alive as long as the run
         self.path: Path = self._folder.path
         self.meta: dict[str, Any] = self._folder.meta
 
@@ -54,32 +54,32 @@ class Run:
         return f"gpuprof.open({str(self.path)!r})"
 
     def sql(self, query: str) -> duckdb.DuckDBPyRelation:
-        """Ask the run's tables (`spans`, `call_tree`, `samples`) with SQL; returns a DuckDB relation."""
+        """Query the tables of the run (`spans`, `call_tree`, ...) with SQL; returns a DuckDB relation."""
         return self._folder.sql(query)
 
     @property
     def tables(self) -> list[str]:
-        """Names of the tables that `sql` can ask."""
+        """Names of the tables that `sql` can query."""
         return self._folder.tables
 
     @property
     def sources(self) -> dict[str, SourceStatus]:
-        """The status of each source: whether it recorded, by which method, or why not."""
+        """The status of each source: on or off, its method, and the reason."""
         return statuses_of(self.meta)
 
     @property
     def notes(self) -> list[Note]:
-        """What a reader must know besides the figures."""
+        """Notes and warnings about the run."""
         return notes_of(self.meta)
 
     @property
     def damage(self) -> list[Damage]:
-        """What is missing from the run's files."""
+        """Damage: what is missing in the run's files."""
         return damage_in(self.meta)
 
     @cached_property
     def call_tree(self) -> CallTree:
-        """All calls merged by path, with calls, total and own nanoseconds."""
+        """All calls merged by path, with calls, total time and self time in nanoseconds."""
         from gpuprof.analyze.call_tree import load_tree
 
         return load_tree(self._folder)
@@ -113,7 +113,7 @@ class Run:
         if not self.meta.get("complete"):
             from gpuprof.run.losses import losses
 
-            note = "this run is incomplete: it holds what could be recovered"
+            note = "this run is incomplete: it contains what could be recovered"
             if lost := ", ".join(loss_text(each.code.value, each.count) for each in losses(self.meta)):
                 note += f"; lost: {lost}"
             table = dataclasses.replace(table, notes=(*table.notes, note))
@@ -125,7 +125,7 @@ class Run:
         return table
 
     def _why_off(self, source: str) -> str | None:
-        """Return why a source recorded nothing, as the run tells it."""
+        """Return why a source recorded nothing, or None."""
         status = statuses_of(self.meta).get(source)
         if status is None:
             return None
@@ -138,12 +138,11 @@ class Run:
     ) -> Path:
         """Write the flame graph and the timeline as one offline HTML page; returns its path.
 
-        `weight` is what the widths show at first: the time of the program's threads ("cpu"), that of the
-        kernels and transfers that they launched ("gpu", the default where the run holds any), "wall",
-        "bytes", "flops" or "launches" (docs/commands/flamegraph.md); the page can switch between all that the
-        run has.
-        With `against`, one older run or several, the page shows what changed (docs/difference.md), without a
-        timeline. Warns where the page of a run has none. Raises RunError for a weight that the run lacks.
+        `weight` is the weight that is shown first: "cpu" (time of the program's threads), "gpu" (time of the
+        kernels and transfers that they launched; the default for a run with GPU work), "wall", "bytes",
+        "flops" or "launches" (docs/commands/flamegraph.md). The page can switch between all of them.
+        With `against`, one older run or a list, the page shows the difference (docs/difference.md), without a
+        timeline. Warns if the page of a run has no timeline. Raises RunError for a weight that the run lacks.
         """
         old = [against] if isinstance(against, Run) else list(against)
         if old:
@@ -158,7 +157,7 @@ class Run:
 
     @quick_switching()
     def export(self, path: PathLike) -> Path:
-        """Write the run for another tool; returns the path. The ending names the format.
+        """Write the run for another tool; returns the path. The extension selects the format.
 
         `.pftrace` is for Perfetto, `.json` for chrome://tracing and Perfetto, `.pt.trace.json` for
         TensorBoard with PyTorch's plugin, `.speedscope.json` for speedscope, `.folded` for flame graph
@@ -172,7 +171,7 @@ class Run:
     def roofline(self, path: PathLike | None = None) -> Roofline:
         """Find the bottleneck of each layer and operator; with a path, also write the plot as a page.
 
-        The run must have been recorded with `work=True`. Raises RunError where it was not, or is damaged.
+        The run must have been recorded with `work=True`. Raises RunError otherwise, or if the run is damaged.
         """
         from gpuprof.analyze.roofline.build import build_roofline
 
@@ -193,10 +192,10 @@ def _slices(run: RunFolder, target: Path) -> Slices | str:
     from gpuprof.render.timeline import read_timeline
 
     try:
-        # Beside the page, since what is sorted there may be larger than a temporary folder.
+        # Sort next to the page, because the data may be larger than a temporary folder.
         return read_timeline(run, target.parent)
     except OSError as error:
-        raise RunError(f"cannot write {target}: {error.strerror}; name a file that can be written") from None
+        raise RunError(f"cannot write {target}: {error.strerror}", hint="name a writable file") from None
 
 
 def _write_page(target: Path, page: str) -> None:
@@ -206,11 +205,11 @@ def _write_page(target: Path, page: str) -> None:
                 file.write(page)
                 file.flush()
             except OSError:
-                if target.is_file():  # half a page looks like a whole one until it is opened
+                if target.is_file():  # a partial page looks complete until it is opened
                     target.unlink()
                 raise
     except OSError as error:
-        raise RunError(f"cannot write {target}: {error.strerror}; name a file that can be written") from None
+        raise RunError(f"cannot write {target}: {error.strerror}", hint="name a writable file") from None
 
 
 def open(path: PathLike) -> Run:  # noqa: A001 - the contract's name
@@ -220,7 +219,7 @@ def open(path: PathLike) -> Run:  # noqa: A001 - the contract's name
 
 @quick_switching()
 def write_flamegraph(path: PathLike, run: Run, *, weight: WeightName | None = None) -> str | None:
-    """Write the page of one run as `Run.flamegraph` does; returns why it has no timeline, None where it has.
+    """Write the page of one run as `Run.flamegraph` does; returns why it has no timeline, or None.
 
     Raises RunError.
     """
@@ -241,8 +240,8 @@ def flamegraph_difference(
 ) -> Path:
     """Write the flame graph of what changed from `old` runs to `new` ones (docs/difference.md).
 
-    Returns the path. With two runs or more on each side, a change is held against the spread from run to run.
-    Raises RunError.
+    Returns the path. With two or more runs on each side, a change is compared with the variation between
+    runs. Raises RunError.
     """
     from gpuprof.render.flame_page import difference_page
 
@@ -258,10 +257,10 @@ def flamegraph_difference(
 def summary_difference(
     new: Sequence[Run], old: Sequence[Run], by: SummaryKind = "layer", *, scaling: Scaling = "none"
 ) -> DifferenceSummary:
-    """Compare the own times of runs by name; prints as a table (docs/difference.md).
+    """Compare the self times of runs by name; prints as a table (docs/difference.md).
 
-    `scaling` is "none" for times as they are, "calls" for the same number of repetitions, "total" for the
-    same time overall. Raises RunError.
+    `scaling` is "none" for times as measured, "calls" for the same number of repetitions, "total" for the
+    same total time. Raises RunError.
     """
     from gpuprof.analyze.difference_summary import compare_runs
 
@@ -276,10 +275,10 @@ def _check_sides(new: Sequence[Run], old: Sequence[Run]) -> None:
 
 @quick_switching()
 def import_trace(trace: PathLike, out: PathLike) -> Run:
-    """Make the run folder `out` of another tool's trace and open it (docs/commands/import.md).
+    """Convert another tool's trace to the run folder `out` and open it (docs/commands/import.md).
 
     Reads Chrome's JSON format as torch.profiler writes it, plain or gzip, and the SQLite export of Nsight
-    Systems. Raises RunError for any other file, RecordingError where `out` cannot be made.
+    Systems. Raises RunError for any other file, RecordingError if `out` cannot be created.
     """
     from gpuprof.analyze.ceilings.imported import add_imported_ceilings
     from gpuprof.run.imports.trace_file import import_trace as write_run

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recording a block or a program, and the run that it leaves."""
+"""Record a block of code or a program, and return its run."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class Profile:
         self._state: Literal["new", "recording", "ended"] = "new"
         self._failure: GpuprofError | None = None
         self._run: Run | None = None
-        self._outer: Recording | None = None  # of `gpuprof run`, while this one takes its place
+        self._outer: Recording | None = None  # that of `gpuprof run`, which pauses during this one
 
     @property
     def path(self) -> Path:
@@ -65,11 +65,11 @@ class Profile:
 
     @property
     def run(self) -> Run:
-        """The finished run. Raises RunError inside the block, and when the run could not be written."""
+        """The finished run. Raises RunError inside the block, and if the run could not be written."""
         if self._failure is not None:
             raise self._failure
         if self._state != "ended":
-            raise RunError("the run is ready after the `with` block: it is still being recorded")
+            raise RunError("the run is still being recorded", hint="read it after the `with` block")
         if self._run is None:
             self._run = Run(self.path)
             self._run._temporary = self._temporary
@@ -77,14 +77,14 @@ class Profile:
 
     def __enter__(self) -> Profile:
         if self._state != "new":
-            raise RecordingError("a profile can be entered once: call gpuprof.profile(...) again")
+            raise RecordingError("a profile can be entered only once", hint="call gpuprof.profile(...) again")
         with quick_switching():
             self._begin()
         self._state = "recording"
         return self
 
     def _begin(self) -> None:
-        # What closing the run needs is imported before the block, where it delays nothing that is measured.
+        # Import before the block what closing needs, so that it does not delay the measured code.
         from gpuprof.run import writer
 
         writer.preload()
@@ -104,7 +104,7 @@ class Profile:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # Whoever interrupts a program wants it to end.
+        # After an interrupt the program must end soon.
         hurry = error_type is not None and not issubclass(error_type, Exception)
         with quick_switching():
             self._end(count=not hurry)
@@ -127,7 +127,7 @@ class Profile:
 
                 add_ceilings(self.path, meta["work"], self._ceilings_before)
         except GpuprofError as failure:
-            # The measured program goes on, whatever becomes of its profile.
+            # The measured program continues without its profile.
             self._failure = failure
             warnings.warn(f"gpuprof: {failure}", RuntimeWarning, stacklevel=3)
 
@@ -143,21 +143,22 @@ def profile(
     ceilings: WhichCeilings = "cached",
     counters: bool = False,
 ) -> Profile:
-    """Record what runs inside the `with` block.
+    """Record the code inside the `with` block.
 
-    `modules` are the models whose layers are wanted; without any, every module that is called is named by
-    itself. `out` is the run's folder, which must not exist; without it the run lives in a temporary
-    folder as long as the `Run` object. `gpu` is for device samples, and for what a GPU itself does:
-    "auto" takes both where an NVIDIA driver is, False leaves them out; "whole-graphs" is as "auto", but
-    records each replay of a CUDA graph as one unit, without its kernels. `python` samples the stacks of
-    Python's functions, which then stand above the layers and operators that they called. `work` keeps the
-    arguments of each model's first call, and counts its FLOPs and bytes after the block has ended, for
-    `run.roofline()`; the block itself runs as without. `ceilings` says what `run.roofline()` holds them
-    against: the best ever seen here ("cached"), or what it could do right before and after the block
-    ("around", two seconds each), which a shared machine needs.
-    `counters` does as `work`, and makes these calls once more to read the GPU's hardware counters: bytes that
-    its memory moved, tensor operations. Where they cannot be had, a note in the run says why. Raises
-    RecordingError, or UnavailableError for what this version or machine lacks.
+    - `modules`: the models whose layers are recorded; without any, every module that is called.
+    - `out`: the run's folder, which must not exist; without it the run exists as long as the `Run` object.
+    - `layers`, `operators`: record layers of models, and PyTorch's operators.
+    - `gpu`: "auto" samples devices and records GPU work if there is an NVIDIA driver, False does neither;
+      "whole-graphs" is as "auto", with each replay of a CUDA graph as one unit without its kernels.
+    - `python`: sample Python stacks, which appear above the layers and operators that they called.
+    - `work`: retain the arguments of each model's first call, and count its FLOPs and bytes after the block,
+      for `run.roofline()`. The block itself does not change.
+    - `ceilings`: the ceilings of `run.roofline()`: "cached" are the best ones of this machine; "around"
+      measures them directly before and after the block (two seconds each), for shared machines.
+    - `counters`: as `work`, and repeat these calls to read the GPU's hardware counters (bytes of its memory,
+      tensor operations). If they are unavailable, a note in the run gives the reason.
+
+    Raises RecordingError, or UnavailableError for what this version or machine lacks.
     """
     options = RecordingOptions(
         layers=layers,
@@ -182,19 +183,17 @@ def profile(
 
 def _check_options(options: RecordingOptions) -> None:
     for name in _SWITCHES:
-        # Anything else is true or false, too, such as the text "no".
+        # Other values are true or false too, such as the text "no".
         if (value := getattr(options, name)) not in (True, False):
             raise RecordingError(f"profile({name}={value!r}) must be True or False")
     _refuse_unavailable(options)
     if options.ceilings not in get_args(WhichCeilings):
         raise RecordingError(f'profile(ceilings={options.ceilings!r}) must be "cached" or "around"')
     if options.ceilings == "around" and not options.counts_work:
-        raise RecordingError('profile(ceilings="around") is for the roofline: add work=True')
+        raise RecordingError('profile(ceilings="around") needs counted work', hint="add work=True")
     if options.counts_work and not (options.layers and options.operators):
         option = "work" if options.work else "counters"
-        raise RecordingError(
-            f"profile({option}=True) joins work to layers and operators: leave both switched on"
-        )
+        raise RecordingError(f"profile({option}=True) needs layers and operators", hint="leave both on")
 
 
 def _measure_before(which: WhichCeilings) -> Ceilings | None:
@@ -209,7 +208,9 @@ def _refuse_unavailable(options: RecordingOptions) -> None:
     if options.gpu not in ("auto", "whole-graphs", True, False):
         raise RecordingError(f'profile(gpu={options.gpu!r}) must be "auto", "whole-graphs", True or False')
     if options.gpu is True and not has_driver():
-        raise UnavailableError("profile(gpu=True) finds no NVIDIA driver here: leave it out, or install one")
+        raise UnavailableError(
+            "profile(gpu=True): no NVIDIA driver", hint="leave gpu out, or install a driver"
+        )
     if options.python not in ("auto", "pyinstrument", True, False):
         raise RecordingError(
             f'profile(python={options.python!r}) must be "auto", "pyinstrument", True or False'
@@ -223,12 +224,12 @@ def _refuse_unavailable(options: RecordingOptions) -> None:
 
 def _check_out(out: PathLike) -> None:
     if out == "":
-        raise RecordingError('profile(out="") names no folder: give it a name, or leave it out')
+        raise RecordingError('profile(out="") is not a folder', hint="name a folder, or leave it out")
     try:
         Path(out)
     except TypeError:
         raise RecordingError(
-            f"profile(out=...) takes a path, not {type(out).__name__}: name the folder to write"
+            f"profile(out=...) takes a path, not {type(out).__name__}", hint="name the folder to write"
         ) from None
 
 
@@ -239,8 +240,8 @@ def _check_modules(modules: tuple[Any, ...]) -> None:
     for module in modules:
         if torch is None or not isinstance(module, torch.nn.Module):
             raise RecordingError(
-                f"profile() takes torch.nn.Module objects, not {type(module).__name__}: "
-                "pass the model, or nothing to have every module named"
+                f"profile() takes torch.nn.Module objects, not {type(module).__name__}",
+                hint="pass the model, or nothing to record every module",
             )
 
 
@@ -255,11 +256,10 @@ def run_program(
 ) -> tuple[int, Run | RunError]:
     """Run a script or module under a recording; returns its exit code and the run.
 
-    When the run could not be written the error stands in its place: the program ran all the same. It is a
-    NotRecordedError where the recording could not begin, which standard error told. A run that has the
-    default name, of a program that failed before anything was recorded, is not kept. `options.profiler` runs
-    the program under that one alone: with "pyinstrument" as with `python` and no other source, with the
-    others the run is made of what they write.
+    If the run could not be written, an error takes its place: the program ran without it. It is a
+    NotRecordedError if the recording could not begin, which standard error reported. The run of a program
+    that failed before anything was recorded is removed, unless `out` names it. `options.profiler` uses that
+    profiler instead: "pyinstrument" is as `python` without other sources, for the others their result is imported.
     `on_measuring` is called before this machine's ceilings are measured for `work`, which takes seconds.
     """
     from gpuprof.record.supervise import run_program as supervise
@@ -271,7 +271,7 @@ def run_program(
     elif options.profiler is not None:
         return _run_under(options.profiler, target, arguments, is_module=is_module, out=out)
 
-    # What cannot be run is refused below, without having been waited for.
+    # A target that does not exist is refused below, without a delay.
     can_run = not target_path(target, is_module=is_module, out=out).exists()
     before = _measure_before(options.ceilings) if can_run else None
     result = supervise(target, arguments, options, is_module=is_module, out=out)
@@ -286,7 +286,7 @@ def _run_of(
     *,
     keep_empty: bool,
 ) -> Run | RunError:
-    """Return the run that a program left, with its ceilings, or why there is none."""
+    """Return the run of a program, with its ceilings, or the error."""
     if result.was_refused:
         return NotRecordedError(f"the recording into {result.run_path} could not begin")
     try:
@@ -303,8 +303,8 @@ def _run_of(
     if not keep_empty and run.meta["totals"]["spans"] == 0:
         shutil.rmtree(result.run_path, ignore_errors=True)
         return NothingRecordedError(
-            "the program failed before anything was recorded, so no run is kept: "
-            "name one with --out to keep it"
+            "the program failed before anything was recorded, so its run was removed",
+            hint="name a folder with --out to keep it",
         )
     return run
 
