@@ -259,7 +259,7 @@ def run_program(
     If the run could not be written, an error takes its place: the program ran without it. It is a
     NotRecordedError if the recording could not begin, which standard error reported. The run of a program
     that failed before anything was recorded is removed, unless `out` names it. `options.profiler` uses that
-    profiler instead: "pyinstrument" is as `python` without other sources, for the others their result is imported.
+    profiler instead: "pyinstrument" is as `python` without other sources, the result of others is imported.
     `on_measuring` is called before this machine's ceilings are measured for `work`, which takes seconds.
     """
     from gpuprof.record.supervise import run_program as supervise
