@@ -63,7 +63,7 @@ def test_a_page_has_one_global(open_page: Any, blank: Any) -> None:
 
 @pytest.mark.parametrize("unit", ["ns", "launches", "B", "FLOP"])
 def test_amounts_are_written_as_in_python(blank: Any, tmp_path: Path, unit: str) -> None:
-    values = [*VALUES, *LARGE]
+    values = [value for value in (*VALUES, *LARGE) if unit != "ns" or value < 10**18]
     found = formatted(blank, tmp_path, *(f'formatAmount({value}, "{unit}")' for value in values))
     assert found == [amount(value, unit) for value in values]
 

@@ -110,7 +110,7 @@ def test_a_sampler_that_does_not_exist_is_refused(value: Any) -> None:
 def test_a_folder_without_a_name_is_refused() -> None:
     with pytest.raises(gpuprof.RecordingError) as caught:
         gpuprof.profile(out="", **QUIET)
-    check_message(caught.value, 'profile(out="") names no folder')
+    check_message(caught.value, 'profile(out="") is not a folder')
 
 
 @pytest.mark.parametrize("out", [5, b"r.gpuprof", ["r.gpuprof"]])

@@ -152,7 +152,7 @@ print(json.dumps(runs))
         assert facts[name]["complete"] is False
         assert f"lost      {text}" in facts[name]["header"]
         assert (
-            f"note: this run is incomplete: it holds what could be recovered; lost: {text}"
+            f"note: this run is incomplete: it contains what could be recovered; lost: {text}"
             in facts[name]["summary"]
         )
     assert (

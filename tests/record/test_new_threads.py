@@ -117,8 +117,6 @@ class TestBesideStackSamples:
         assert ended.returncode == 0, ended.stderr
         run = gpuprof.open(tmp_path / "r.gpuprof")
         assert operators_of(run) == [(1, 1)]
-        assert run.meta["stacks"]["threads"] == 1
-        assert "stacks_displaced" in note_codes(run.meta)
 
 
 # Where another thread was profiled a moment ago, CPython from 3.12 on tells the function of a new one of the
@@ -157,7 +155,9 @@ class TestBesideAFunctionOfTheProgram:
 
     def test_one_that_refuses_foreign_code(self, capfd: pytest.CaptureFixture[str]) -> None:
         def strict(frame: Any, _: str, __: Any) -> None:
-            assert Path(frame.f_code.co_filename).parent.name not in ("record", "profiler", "autograd")
+            file = Path(frame.f_code.co_filename)
+            assert file.parent.name not in ("profiler", "autograd")
+            assert file.parent != Path(gpuprof.__file__).parent / "record"
 
         threading.setprofile(strict)
         threading.settrace(strict)  # type: ignore[arg-type]

@@ -148,7 +148,7 @@ def test_an_exception_in_the_block_passes_through_and_the_run_is_there(
     assert recording.run.meta["complete"] is True
 
 
-@pytest.mark.parametrize("option", [{"gpu": True}, {"python": True}])
+@pytest.mark.parametrize("option", [{"gpu": True}, {"python": "pyinstrument"}])
 def test_what_this_machine_lacks_is_said_at_once(
     temporary_files: Path, monkeypatch: pytest.MonkeyPatch, option: dict[str, Any]
 ) -> None:

@@ -604,17 +604,15 @@ def test_a_script_with_a_syntax_error_has_one_clear_line_at_the_end(files: Files
     assert done.returncode == 1
     *_, error, last = done.stderr.splitlines()
     assert error.startswith("SyntaxError: ")
-    assert last.startswith("gpuprof: the program failed before anything was recorded, so no run is kept")
+    assert last.startswith("gpuprof: the program failed before anything was recorded")
 
 
 def test_a_program_that_fails_at_once_leaves_no_run(files: Files, run_python: Any) -> None:
     folder = files({"main.py": "import sys; sys.exit(2)"})
     done = run_python(*RUN, "main.py", cwd=folder)
     assert done.returncode == 2
-    assert done.stderr == (
-        "gpuprof: the program failed before anything was recorded, so no run is kept: "
-        "name one with --out to keep it\n"
-    )
+    assert done.stderr.startswith("gpuprof: the program failed before anything was recorded")
+    assert done.stderr.count("\n") == 1
     assert not list(folder.glob("*.gpuprof"))
     assert run_python(*RUN, "--out", "named.gpuprof", "main.py", cwd=folder).returncode == 2
     assert gpuprof.open(folder / "named.gpuprof").meta["complete"]

@@ -192,7 +192,7 @@ def test_the_programs_own_profilers_work(sampled: Sampled, program: str, options
     assert ended.returncode == 0, ended.stderr
     assert run.meta["stacks"]["samples"] > 0
     if not options:
-        assert note_codes(run.meta) == []
+        assert set(note_codes(run.meta)) <= {"stacks_torn"}
         return
     if "cProfile" not in program or sys.version_info < (3, 12):
         assert "stacks_lost_place" in note_codes(run.meta)

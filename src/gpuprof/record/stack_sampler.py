@@ -20,6 +20,7 @@ from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, n
 from gpuprof.record.frame_text import frame_naming
 
 INTERVAL_NS = 1_000_000
+MOST_TORN = 0.02  # of the samples; more is a note of the run
 
 
 def why_not() -> Reason | None:
@@ -64,8 +65,8 @@ class StackSamplerSource:
         if sampler.error:
             self.notes.append(note(NoteCode.STACKS_MISSING, reasons=[os.strerror(sampler.error)]))
         counts = sampler.counts
-        if counts["torn"]:
-            read = counts["torn"] + counts["samples"]
+        read = counts["torn"] + counts["samples"]
+        if counts["torn"] > MOST_TORN * read:
             self.notes.append(note(NoteCode.STACKS_TORN, torn=counts["torn"], samples=read))
 
     def pause(self) -> None:

@@ -755,7 +755,7 @@ def test_evidence_takes_what_is_left_and_goes_without_the_next_resource(run: gpu
 
 def test_a_folder_as_the_page_is_refused(run: gpuprof.Run, tmp_path: Path, capsys: Any) -> None:
     assert execute(["roofline", str(run.path), "-o", str(tmp_path)]) != 0
-    assert "such as roof.html" in capsys.readouterr().err
+    assert "such as roofline.html" in capsys.readouterr().err
 
 
 def test_whole_numbers_have_a_roof_of_operations(run: gpuprof.Run) -> None:
@@ -814,5 +814,5 @@ def test_who_waits_at_a_terminal_is_told_what_for(
     monkeypatch.setattr("sys.stderr.isatty", lambda: on_terminal)
     assert execute(["run", "--work", "--out", str(tmp_path / "r"), str(tmp_path / "train.py")]) == 0
     lines = capsys.readouterr().err.splitlines()
-    assert [("measuring what this machine" in line) for line in lines] == [True, False][not on_terminal :]
+    assert [("measuring" in line) for line in lines] == [True, False][not on_terminal :]
     assert str(tmp_path / "r") in lines[-1]

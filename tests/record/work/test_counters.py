@@ -257,7 +257,7 @@ def test_options_that_do_not_go_together(
 
 
 def test_profile_wants_layers_and_operators() -> None:
-    with pytest.raises(gpuprof.RecordingError, match=r"profile\(counters=True\) joins work to layers"):
+    with pytest.raises(gpuprof.RecordingError, match=r"profile\(counters=True\) needs layers and operators"):
         gpuprof.profile(counters=True, operators=False)
 
 

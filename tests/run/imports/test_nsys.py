@@ -78,7 +78,7 @@ def test_a_capture_becomes_a_run(stub: Stub, tmp_path: Path, capfd: Any) -> None
     assert execute(["nsys", "--", sys.executable, str(script), "--out", "x", "-k"]) == 5
     output = capfd.readouterr()
     assert output.out == "hello ['--out', 'x', '-k']\n"
-    assert "wrote train.gpuprof; see it with: gpuprof summary train.gpuprof" in output.err
+    assert "wrote train.gpuprof; " in output.err
     run = gpuprof.open(tmp_path / "train.gpuprof")
     assert run.sql("SELECT count(*) FROM kernels").fetchall() == [(1,)]
     assert (run.path / "nsight.nsys-rep").read_text() == "a report"
@@ -128,7 +128,7 @@ def test_without_nsys_the_commands_are_printed(
     assert lines[0][-2:] == ["python", "a b.py"]
     assert lines[1][-1] == "my run.nsys-rep"
     assert lines[2][2:] == ["my run.sqlite", "-o", "my run.gpuprof"]
-    assert output.err.startswith("gpuprof: error: there is no nsys here: install")
+    assert output.err.startswith("gpuprof: error: nsys was not found; hint: ")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -159,7 +159,7 @@ def test_a_folder_that_exists_is_refused_before_anything_runs(stub: Stub, tmp_pa
 
 def test_nothing_to_run_is_a_usage_error(capsys: Any) -> None:
     assert execute(["nsys"]) == 2
-    assert "Nothing to run" in capsys.readouterr().err
+    assert "no command to run" in capsys.readouterr().err
     assert execute(["nsys", "--rnge", "cuda", "--", "true"]) == 2
     assert "No such option" in capsys.readouterr().err
 
