@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 
 import numpy as np
 import pytest
+from cpu_work import busy
 from pages import READ_PIXEL, background, cell_of, click, make_page, next_frames, state
 from run_edits import forget_parts, parquet_of
 from trace_readers import read_chrome
@@ -351,19 +352,16 @@ def test_functions_and_the_spans_inside_them_keep_their_own_times(open_page: Any
     """Sampled for real: functions are on one track, spans on another."""
     pytest.importorskip("pyinstrument")
 
-    def busy() -> int:
-        return sum(abs(number) for number in range(60_000))
-
     def between_spans() -> None:
-        busy()
+        busy(0.1)
         with gpuprof.span("inner"):
-            busy()
-        busy()
+            busy(0.1)
+        busy(0.1)
 
     with gpuprof.profile(python=True, out=tmp_path / "sampled.gpuprof") as recording:
         for _ in range(3):
             with gpuprof.span("step"):
-                busy()
+                busy(0.1)
                 between_spans()
     page = open_page(page_text(recording.run), fragment="#view=timeline")
     shown = slices(page)

@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 import torch
+from cpu_work import BUSY
 from torch_models import announced, record
 
 from gpuprof.record import operators
@@ -27,17 +28,20 @@ from gpuprof.record.new_threads import NewThreads
 
 pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 
-IN_THREADS = """
+IN_THREADS = (
+    BUSY
+    + """
 import os, threading
 import torch
 def work():
     torch.zeros(1).cos()
-    sum(abs(number) for number in range(300_000))
+    busy(0.2)
 def in_thread():
     worker = threading.Thread(target=work)
     worker.start()
     worker.join()
 """
+)
 
 Event = tuple[str, str]
 

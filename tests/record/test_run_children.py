@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from cpu_work import BUSY
 
 import gpuprof
 from gpuprof import _native
@@ -263,13 +264,10 @@ def test_the_ranks_of_torchrun_are_in_the_run(tmp_path: Path, run_python: Any) -
     assert run.meta["complete"] is True
 
 
-BUSY = "def busy():\n  for _ in range(200_000): len(str(2))\nbusy()"
-
-
 def test_pythons_functions_are_seen_in_a_process_without_spans(tmp_path: Path, run_python: Any) -> None:
     if not has_pyinstrument():
         pytest.skip("pyinstrument is not installed")
-    words = [sys.executable, "-c", BUSY]
+    words = [sys.executable, "-c", BUSY + "busy()"]
     (tmp_path / "main.py").write_text(f"import subprocess\nsubprocess.run({words!r}, check=True)")
     done = run_python(*RUN, "--children", "--python", "main.py")
     assert (done.returncode, done.stdout) == (0, ""), done.stderr

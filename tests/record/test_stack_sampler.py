@@ -137,19 +137,19 @@ def for_cpu_time(seconds: float) -> Callable[[], bool]:
 
 
 def test_a_wait_is_no_processor_time_and_has_the_name_of_its_function(tmp_path: Path) -> None:
-    stacks = sampled(tmp_path, lambda: time.sleep(0.1))
+    stacks = sampled(tmp_path, lambda: time.sleep(0.5))
     (thread,) = (each for each in stacks.threads if each.thread_id == threading.get_native_id())
     waits = [number for number, cpu_ns in enumerate(thread.cpu_ns) if cpu_ns == 0]
-    assert sum(thread.duration_ns[number] for number in waits) > 80_000_000
+    assert sum(thread.duration_ns[number] for number in waits) > 200_000_000
     if HAS_COLUMNS:
         names = {stacks.texts[thread.frames[number][-1]] for number in waits}
         assert "time.sleep (built-in)" in names
 
 
 def test_a_computing_thread_is_on_a_processor_or_ready(tmp_path: Path) -> None:
-    stacks = sampled(tmp_path, lambda: busy(for_cpu_time(0.1)))
+    stacks = sampled(tmp_path, lambda: busy(for_cpu_time(0.5)))
     (thread,) = (each for each in stacks.threads if each.thread_id == threading.get_native_id())
-    assert sum(thread.cpu_ns) > 80_000_000
+    assert sum(thread.cpu_ns) > 200_000_000
     assert sum(thread.cpu_ns) + sum(thread.queued_ns) <= sum(thread.duration_ns)
     assert any(text.startswith("busy (") for texts in texts_of(stacks) for text in texts)
     lines, first = inspect.getsourcelines(busy)
@@ -164,7 +164,7 @@ def test_a_computing_thread_is_on_a_processor_or_ready(tmp_path: Path) -> None:
 
 def test_threads_of_before_the_start_are_sampled(tmp_path: Path) -> None:
     go, done = threading.Event(), threading.Event()
-    thread = threading.Thread(target=lambda: (go.wait(), busy(for_cpu_time(0.05)), done.set()))
+    thread = threading.Thread(target=lambda: (go.wait(), busy(for_cpu_time(0.4)), done.set()))
     thread.start()
     stacks = sampled(tmp_path, lambda: (go.set(), done.wait()))
     thread.join()
@@ -209,7 +209,7 @@ def test_functions_and_threads_without_end(tmp_path: Path) -> None:
         for number in range(200):
             names: dict[str, Any] = {}
             exec(f"def made_{number}(many):\n    return sum(range(many))", names)
-            thread = threading.Thread(target=names[f"made_{number}"], args=(20_000,))
+            thread = threading.Thread(target=names[f"made_{number}"], args=(100_000,))
             thread.start()
             thread.join()
 
@@ -222,7 +222,7 @@ def test_a_deep_stack_is_cut_at_its_outer_end(tmp_path: Path) -> None:
     before = sys.getrecursionlimit()
     sys.setrecursionlimit(10_000)
     try:
-        stacks = sampled(tmp_path, lambda: recursion(3_000, lambda: busy(for_cpu_time(0.05))))
+        stacks = sampled(tmp_path, lambda: recursion(3_000, lambda: busy(for_cpu_time(0.4))))
     finally:
         sys.setrecursionlimit(before)
     cut = [texts for texts in texts_of(stacks) if texts and texts[0] == CUT_OFF]
@@ -234,7 +234,7 @@ def test_a_deep_stack_is_cut_at_its_outer_end(tmp_path: Path) -> None:
 def test_names_of_any_characters(tmp_path: Path, path: str) -> None:
     names: dict[str, Any] = {"busy": busy}
     exec(compile("def h\u00e9(until):\n    while not until():\n        pass", path, "exec"), names)
-    stacks = sampled(tmp_path, lambda: names["h\u00e9"](for_cpu_time(0.02)))
+    stacks = sampled(tmp_path, lambda: names["h\u00e9"](for_cpu_time(0.4)))
     shown = path.encode("utf-8", "backslashreplace").decode("utf-8")
     assert f"h\u00e9 ({shown}:1)" in stacks.texts
 
@@ -272,7 +272,7 @@ def test_where_it_does_not_work_only_who_asks_gets_pyinstrument(
 
 def test_the_run_holds_the_columns(tmp_path: Path) -> None:
     with gpuprof.profile(out=tmp_path / "r.gpuprof", python=True) as recorded:
-        busy(for_cpu_time(0.05))
+        busy(for_cpu_time(0.4))
     rows = recorded.run.sql(
         "SELECT count(*) > 0, bool_and(cpu_ns BETWEEN 0 AND duration_ns), bool_and(line > 0) FROM stacks "
         "WHERE array_to_string(frames, ' ') LIKE '%busy (%'"

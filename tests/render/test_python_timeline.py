@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cpu_work import busy
 from page_reader import PageTimeline, script, timeline_of
 from run_edits import forget_parts, parquet_of
 
@@ -22,22 +23,23 @@ pytest.importorskip("pyinstrument")
 Paths = list[tuple[str, ...]]
 
 
-def busy(rounds: int = 60_000) -> int:
-    return sum(abs(number) for number in range(rounds))
-
-
+# Samples before the first span and after the last show which function has those between them.
 def train() -> None:
+    busy()
     for _ in range(5):
         with gpuprof.span("step"):
-            busy()
+            busy(0.02)
             with gpuprof.span("inner"):
-                busy()
+                busy(0.02)
+    busy()
 
 
 def evaluate() -> None:
+    busy()
     for _ in range(5):
         with gpuprof.span("step"):
-            busy()
+            busy(0.02)
+    busy()
 
 
 def program() -> None:
