@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Stands in for libcuda.so.1: says what the tests tell it to. Streams are queues of work whose lengths the
 // tests script, on a clock that the tests move. No number that it gives says anything about a GPU.
+#include <pthread.h>
+
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -41,8 +43,17 @@ struct Stub {
     std::uintptr_t last_stream = 0x900000;
 };
 
+// The tests ask the stub in forked children too, where a thread that held the mutex does not exist.
+Stub* make_stub() {
+    static Stub* made = nullptr;
+    made = new Stub;
+    const auto unlock = [] { made->mutex.unlock(); };
+    pthread_atfork([] { made->mutex.lock(); }, unlock, unlock);
+    return made;
+}
+
 Stub& stub() {
-    static auto* const shared = new Stub;
+    static auto* const shared = make_stub();
     return *shared;
 }
 

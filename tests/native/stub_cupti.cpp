@@ -11,6 +11,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <new>
 #include <string>
 #include <thread>
 #include <utility>
@@ -56,8 +57,18 @@ struct Stub {
     std::condition_variable_any changed;
 };
 
+// The tests ask the stub in forked children too, where a thread that held the mutex does not exist.
+Stub* make_stub() {
+    static Stub* made = nullptr;
+    made = new Stub;
+    // The child has another thread id, so it cannot unlock a recursive mutex.
+    pthread_atfork([] { made->mutex.lock(); }, [] { made->mutex.unlock(); },
+                   [] { new (&made->mutex) std::recursive_mutex; });
+    return made;
+}
+
 Stub& stub() {
-    static auto* const shared = new Stub;
+    static auto* const shared = make_stub();
     return *shared;
 }
 

@@ -546,6 +546,40 @@ tell(recording.run)
     assert facts["gpu"]["kernels"] == 2
 
 
+def test_the_stub_of_cupti_can_be_used_in_children_forked_during_its_calls(program: Any) -> None:
+    """The thread that reads GPU records calls CUPTI at any time, and the tests call the stub in children."""
+    facts = program("""
+import signal, threading
+initialise()
+cupti()
+done = threading.Event()
+def call():
+    while not done.is_set():
+        for _ in range(1000):
+            stub_count(b"flush")
+            cuda.stub_cuda_count(b"calls")
+threads = [threading.Thread(target=call) for _ in range(2)]
+for thread in threads:
+    thread.start()
+codes = []
+for _ in range(30):
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)
+        launch(1)
+        cuda.stub_cuda_count(b"calls")
+        os._exit(0)
+    codes.append(os.waitpid(child, 0)[1])
+    if codes[-1]:
+        break
+done.set()
+for thread in threads:
+    thread.join()
+print(json.dumps({"codes": codes}))
+""")
+    assert facts["codes"] == [0] * 30
+
+
 def test_children_that_use_cuda_after_the_fork_are_recorded_and_told(program: Any) -> None:
     facts = program("""
 import multiprocessing, signal
