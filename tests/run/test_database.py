@@ -15,21 +15,10 @@ from gpuprof.run.database import connect
 PACKAGE = Path(gpuprof.__file__).parent
 
 
-def test_a_long_query_writes_nothing_to_standard_output(run_python) -> None:
-    """DuckDB draws a bar there on queries of more than two seconds; here it would after a millisecond."""
-    program = (
-        "import duckdb\n"
-        "make = duckdb.connect\n"
-        "def make_impatient(*arguments, **options):\n"
-        "    connection = make(*arguments, **options)\n"
-        "    connection.execute('SET progress_bar_time = 1')\n"
-        "    return connection\n"
-        "duckdb.connect = make_impatient\n"
-        "from gpuprof.run.database import connect\n"
-        "query = 'SELECT sum(sin(a.range)) FROM range(3000) a, range(3000) b'\n"
-        "print(len(connect().execute(query).fetchall()))\n"
-    )
-    assert run_python("-c", program).stdout == "1\n"
+def test_a_long_query_writes_nothing_to_standard_output() -> None:
+    """By default, DuckDB draws a progress bar there during queries of more than two seconds."""
+    setting = connect().execute("SELECT current_setting('enable_progress_bar')").fetchone()
+    assert setting == (False,)
 
 
 def test_all_connections_are_made_in_one_place() -> None:
@@ -97,4 +86,66 @@ def test_a_forked_child_lets_go_of_runs_that_its_parent_has_open(
 ) -> None:
     """DuckDB's threads are not in the child, where the end of a database would wait for them and crash."""
     ended = run_python("-c", FORKS.format(in_child=in_child), tmp_path / "r.gpuprof")
+    assert ended.returncode == 0, ended.stderr
+
+
+FORKS_MEANWHILE = """
+import os, signal, sys, threading, gpuprof
+from gpuprof.record import recording_folder
+from gpuprof.run.folder import RunFolder
+
+def record(path):
+    with gpuprof.profile(out=path, layers=False, operators=False) as recording, gpuprof.span("x"):
+        pass
+    return recording.run
+
+run = record(sys.argv[1])
+connect = RunFolder.connect
+inside, may_end = threading.Event(), threading.Event()
+
+def wait():
+    inside.set()
+    may_end.wait()
+
+def connect_slowly(folder):
+    if not inside.is_set():
+        wait()
+    return connect(folder)
+
+RunFolder.connect = connect_slowly
+
+def open_slowly():
+    run.sql("FROM spans")
+
+def close_slowly():
+    with recording_folder.exclusive(run.path):
+        wait()
+
+thread = threading.Thread(target={in_thread})
+thread.start()
+inside.wait()
+child = os.fork()
+if child == 0:
+    signal.alarm(30)
+    {in_child}
+    os._exit(7)
+may_end.set()
+thread.join()
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+assert run.sql("SELECT count(*) FROM spans").fetchall() == [(1,)]
+"""
+
+
+@pytest.mark.parametrize(
+    ("in_thread", "in_child"),
+    [
+        ("open_slowly", 'assert run.sql("SELECT count(*) FROM spans").fetchall() == [(1,)]'),
+        ("close_slowly", 'assert record(sys.argv[1] + "-2").meta["complete"]'),
+    ],
+)
+def test_a_forked_child_takes_locks_that_another_thread_held(
+    run_python: Any, tmp_path: Path, in_thread: str, in_child: str
+) -> None:
+    source = FORKS_MEANWHILE.format(in_thread=in_thread, in_child=in_child)
+    ended = run_python("-c", source, tmp_path / "r.gpuprof")
     assert ended.returncode == 0, ended.stderr

@@ -23,6 +23,7 @@ from typing import Any, Literal, TypeAlias
 from gpuprof import _native
 from gpuprof.record.collector import NVTX_VARIABLE, other_nvtx_tool
 from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, error_line, note
+from gpuprof.record.fork_safe_lock import ForkSafeLock
 from gpuprof.record.profiler_guard import ProfilerGuard
 
 _LIBRARY_FOLDERS = ("nvidia/cu13/lib", "nvidia/cuda_cupti/lib")
@@ -78,7 +79,7 @@ class KernelSource:
         self._folder = folder
         self._timer = LayerTimer() if layers else None
         self._process_id = os.getpid()
-        self._lock = threading.Lock()
+        self._lock = ForkSafeLock()
         self._on = False
         self._cuda_is_used = False
         self._profiled_threads: set[int] = set()

@@ -9,12 +9,12 @@ import fcntl
 import json
 import os
 import shutil
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from gpuprof.errors import RecordingError
+from gpuprof.record.fork_safe_lock import ForkSafeLock
 
 RECORDING_FILE = "recording.json"
 LOCK_FILE = "recording.lock"
@@ -63,7 +63,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
 
 # A lock of the kind used does not hold against its own process, and is lost when any copy is closed.
 _recorded_here: set[Path] = set()
-_closing = threading.Lock()
+_closing = ForkSafeLock()
 
 
 class FolderLock:

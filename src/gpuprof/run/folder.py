@@ -4,13 +4,13 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.errors import RunError
+from gpuprof.record.fork_safe_lock import ForkSafeLock
 from gpuprof.record.recording_folder import RECORDING_FILE
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import is_out_of_room, left_to_parent, reason_of
@@ -37,7 +37,7 @@ class RunFolder:
         self.meta: dict[str, Any] = self._read_meta()
         self._connection: duckdb.DuckDBPyConnection | None = None
         self._connected_process = 0
-        self._opening = threading.Lock()
+        self._opening = ForkSafeLock()
         self._plain: PlainPath | None = None
         self._has_all_spans = False
         self._checked: set[str] = set()  # tables whose parts were
