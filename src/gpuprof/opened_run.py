@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.metrics import WeightName
     from gpuprof.analyze.roofline.build import Roofline
     from gpuprof.analyze.summary import Summary
+    from gpuprof.analyze.whatif.prediction import WhatIf
     from gpuprof.render.timeline import Slices
     from gpuprof.run.folder import RunFolder
 
@@ -166,6 +167,26 @@ class Run:
         from gpuprof.render.export import export_run
 
         return export_run(self._folder, Path(path))
+
+    @quick_switching()
+    def whatif(
+        self,
+        *,
+        remove: str | Sequence[str] = (),
+        speed_up: Mapping[str, float] | None = None,
+        workers: int | None = None,
+    ) -> WhatIf:
+        """Predict the wall time of the main process with changes, by a replay of the run (docs/whatif.md).
+
+        `remove` names what is removed, `speed_up` how many times faster something becomes, as in
+        `{"layers.*.mlp": 2}`. A name may contain `*` and begin with a kind: `operator:aten::mm`,
+        `python:DataLoader.__next__`. `workers` is a number of data loader workers. Raises RunError if nothing
+        has such a name.
+        """
+        from gpuprof.analyze.whatif.prediction import predict
+
+        removed = (remove,) if isinstance(remove, str) else tuple(remove)
+        return predict(self._folder, remove=removed, speed_up=speed_up, workers=workers)
 
     @quick_switching()
     def roofline(self, path: PathLike | None = None) -> Roofline:

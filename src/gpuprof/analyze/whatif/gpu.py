@@ -1,0 +1,248 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Work on GPUs as items on streams, with what each waits for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from gpuprof.analyze.whatif.intervals import Ints
+    from gpuprof.run.folder import RunFolder
+
+# Where a run has too few to take the median.
+_USUAL_LATENCY_NS = 5_000
+_USUAL_GAP_NS = 1_000
+# A copy of pageable memory returns when it is done, within this time of its end on the GPU's clock.
+_BLOCKING_NS = 1_000
+_WORK = """
+    SELECT {source} AS source, device, context, stream, work.start_ns, work.duration_ns,
+           coalesce(launch_ns, -1) AS launch_ns, coalesce(launch_end_ns, -1) AS launch_end_ns,
+           coalesce(spans.thread_id, -1) AS thread_id, {pageable} AS is_pageable
+    FROM {table} AS work LEFT JOIN spans USING (span_id)
+    WHERE work.process_id = {process} ORDER BY work.start_ns, work.correlation_id
+"""
+_WAITS = """
+    SELECT type, context, stream, waits.start_ns, waits.duration_ns,
+           coalesce(spans.thread_id, -1) AS thread_id, coalesce(event_sync_id, -1)::BIGINT AS event
+    FROM synchronizations AS waits LEFT JOIN spans USING (span_id)
+    WHERE waits.process_id = {process} AND waits.start_ns IS NOT NULL ORDER BY waits.start_ns
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class HostWait:
+    """A wait of a thread for the end of a GPU item."""
+
+    thread_id: int
+    begin_ns: int
+    end_ns: int
+    item: int
+
+
+@dataclass(slots=True)
+class GpuItems:
+    """Kernels, copies and fills in order of stream and start; all columns have one element an item.
+
+    `latency_ns` is what passes between a launch and the start on an idle stream, `gap_ns` between two items of a
+    stream; both are medians, or what was recorded if that was less. `delay_ns` is what these do not explain.
+    `after` are pairs of items on different streams: the first waits for the end of the second.
+    """
+
+    is_kernel: Any
+    row: Ints
+    start_ns: Ints
+    duration_ns: Ints
+    launch_ns: Ints
+    thread_id: Ints
+    lane_begin: Ints
+    latency_ns: Ints
+    gap_ns: Ints
+    delay_ns: Ints
+    after: list[tuple[int, int]] = field(default_factory=list)
+    host_waits: list[HostWait] = field(default_factory=list)
+    contradicted: int = 0  # waits for events that the recorded times contradict
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+def gpu_items(folder: RunFolder, process_id: int) -> GpuItems:
+    """Read the GPU work of one process."""
+    kernels, transfers = (_read(folder, process_id, table) for table in ("kernels", "transfers"))
+    columns = {name: np.concatenate([kernels[name], transfers[name]]) for name in kernels}
+    row = np.concatenate([np.arange(len(each["source"])) for each in (kernels, transfers)])
+    streams = np.stack([columns[name] for name in ("device", "context", "stream")])
+    order = np.lexsort((row, columns["start_ns"], *streams[::-1]))
+    columns = {name: column[order] for name, column in columns.items()}
+    changes = (np.diff(streams[:, order], axis=1) != 0).any(axis=0)
+    count = len(row)
+    lane_begin = np.concatenate(([0], np.flatnonzero(changes) + 1, [count])) if count else np.zeros(1)
+    items = GpuItems(
+        is_kernel=columns["source"] == 0,
+        row=row[order],
+        start_ns=columns["start_ns"],
+        duration_ns=columns["duration_ns"],
+        launch_ns=columns["launch_ns"],
+        thread_id=columns["thread_id"],
+        lane_begin=lane_begin.astype(np.int64),
+        latency_ns=np.zeros(count, dtype=np.int64),
+        gap_ns=np.zeros(count, dtype=np.int64),
+        delay_ns=np.zeros(count, dtype=np.int64),
+    )
+    if count:
+        waits = _fetch(folder, _WAITS.format(process=process_id))
+        _connect_streams(items, columns, waits)
+        _explain(items)
+        items.host_waits = [*_synchronizations(items, columns, waits), *_blocking_copies(items, columns)]
+    return items
+
+
+def _read(folder: RunFolder, process_id: int, table: str) -> dict[str, Any]:
+    is_kernel = table == "kernels"
+    query = _WORK.format(
+        source=0 if is_kernel else 1,
+        table=table,
+        process=process_id,
+        pageable="false" if is_kernel else "src = 'pageable' OR dst = 'pageable'",
+    )
+    columns = _fetch(folder, query)
+    is_pageable = np.ma.filled(columns.pop("is_pageable"), False).astype(bool)
+    return {
+        **{name: np.ma.filled(column, 0).astype(np.int64) for name, column in columns.items()},
+        "is_pageable": is_pageable,
+    }
+
+
+def _fetch(folder: RunFolder, query: str) -> dict[str, Any]:
+    with folder.reading():
+        return dict(folder.sql(query).fetchnumpy())
+
+
+def _explain(items: GpuItems) -> None:
+    """Split each start into what it waits for, the usual latency or gap, and what remains."""
+    end = items.start_ns + items.duration_ns
+    is_first = np.zeros(len(items), dtype=bool)
+    is_first[items.lane_begin[:-1]] = True
+    before = np.where(is_first, np.iinfo(np.int64).min // 4, np.concatenate(([0], end[:-1])))
+    is_launched = items.launch_ns >= 0
+    was_queued = ~is_first & (~is_launched | (items.launch_ns < before))
+    since_launch, since_before = items.start_ns - items.launch_ns, items.start_ns - before
+    latency = _median(since_launch[is_launched & ~was_queued], _USUAL_LATENCY_NS)
+    gap = max(0, _median(since_before[was_queued], _USUAL_GAP_NS))
+    items.latency_ns = np.where(is_launched, np.minimum(latency, since_launch), 0)
+    items.gap_ns = np.where(is_first, 0, np.minimum(gap, since_before))
+    ready = np.maximum(
+        np.where(is_launched, items.launch_ns + items.latency_ns, np.iinfo(np.int64).min // 4),
+        np.where(is_first, np.iinfo(np.int64).min // 4, before + items.gap_ns),
+    )
+    for item, awaited in items.after:
+        ready[item] = max(ready[item], end[awaited])
+    # The first item of a stream whose launch was not recorded keeps its start.
+    items.delay_ns = np.where(is_first & ~is_launched, 0, items.start_ns - ready)
+
+
+def _median(values: Ints, otherwise: int) -> int:
+    return int(np.median(values)) if len(values) else otherwise
+
+
+class _InTime:
+    """The items of a stream, of a context or of all, in the order of a time that they have."""
+
+    def __init__(self, columns: dict[str, Any], times_ns: Ints) -> None:
+        self._columns = columns
+        self._times_ns = times_ns
+        self._sorted: dict[tuple[int | None, int | None], tuple[Ints, Ints]] = {}
+
+    def last_before(self, place: tuple[int | None, int | None], time_ns: int) -> int | None:
+        """Return the last item whose time is not later; None without one."""
+        times, items = self._of(place)
+        at = int(np.searchsorted(times, time_ns, side="right")) - 1
+        return int(items[at]) if at >= 0 else None
+
+    def first_after(self, place: tuple[int | None, int | None], time_ns: int) -> int | None:
+        """Return the first item whose time is not earlier; None without one."""
+        times, items = self._of(place)
+        at = int(np.searchsorted(times, time_ns, side="left"))
+        return int(items[at]) if at < len(items) else None
+
+    def _of(self, place: tuple[int | None, int | None]) -> tuple[Ints, Ints]:
+        if place not in self._sorted:
+            own = self._times_ns >= 0  # a launch that was not recorded has no time
+            for name, value in zip(("context", "stream"), place, strict=True):
+                if value is not None:
+                    own = own & (self._columns[name] == value)
+            items = np.flatnonzero(own)
+            items = items[np.argsort(self._times_ns[items], kind="stable")]
+            self._sorted[place] = self._times_ns[items], items
+        return self._sorted[place]
+
+
+def _place(waits: dict[str, Any], wait: int) -> tuple[int | None, int | None]:
+    """Return the context and the stream of a wait, as far as they were recorded."""
+    context, stream = (
+        None if np.ma.getmaskarray(waits[name])[wait] else int(waits[name][wait])
+        for name in ("context", "stream")
+    )
+    return context, stream
+
+
+def _records(waits: dict[str, Any]) -> dict[int, int]:
+    """Return the row of each record of an event."""
+    rows = np.flatnonzero((waits["type"] == "event record") & (waits["event"] >= 0)).tolist()
+    return {int(waits["event"][row]): row for row in rows}
+
+
+def _connect_streams(items: GpuItems, columns: dict[str, Any], waits: dict[str, Any]) -> None:
+    """Find the items before and after each wait of a stream for an event."""
+    records, launched = _records(waits), _InTime(columns, items.launch_ns)
+    end = items.start_ns + items.duration_ns
+    for wait in np.flatnonzero(waits["type"] == "stream waits for event").tolist():
+        record = records.get(int(waits["event"][wait]))
+        if record is None:
+            continue
+        awaited = launched.last_before(_place(waits, record), int(waits["start_ns"][record]))
+        item = launched.first_after(_place(waits, wait), int(waits["start_ns"][wait]))
+        if awaited is None or item is None:
+            continue
+        if end[awaited] > items.start_ns[item]:
+            items.contradicted += 1
+        else:
+            items.after.append((item, awaited))
+
+
+def _synchronizations(items: GpuItems, columns: dict[str, Any], waits: dict[str, Any]) -> list[HostWait]:
+    """Return the waits of threads, each for the last item of what it waits for."""
+    found = []
+    end = items.start_ns + items.duration_ns
+    records, ended, launched = _records(waits), _InTime(columns, end), _InTime(columns, items.launch_ns)
+    for wait in np.flatnonzero(np.isin(waits["type"].astype(str), ["event", "stream", "context"])).tolist():
+        begin = int(waits["start_ns"][wait])
+        until = begin + int(waits["duration_ns"][wait])
+        record = records.get(int(waits["event"][wait])) if waits["type"][wait] == "event" else None
+        if record is not None:
+            item = launched.last_before(_place(waits, record), int(waits["start_ns"][record]))
+        else:
+            # Of an event nothing but its wait is known, so it may be on any stream.
+            anywhere = waits["type"][wait] == "event"
+            item = ended.last_before((None, None) if anywhere else _place(waits, wait), until)
+        if item is not None and begin < end[item] <= until:
+            found.append(HostWait(int(waits["thread_id"][wait]), begin, until, item))
+    return found
+
+
+def _blocking_copies(items: GpuItems, columns: dict[str, Any]) -> list[HostWait]:
+    end = items.start_ns + items.duration_ns
+    blocking = columns["is_pageable"] & (items.launch_ns >= 0)
+    blocking &= columns["launch_end_ns"] >= end - _BLOCKING_NS
+    return [
+        HostWait(
+            int(items.thread_id[item]),
+            int(items.launch_ns[item]),
+            max(int(columns["launch_end_ns"][item]), int(end[item])),
+            item,
+        )
+        for item in np.flatnonzero(blocking).tolist()
+    ]

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A data loader in the main process, replayed with worker processes: producers with a queue."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuprof.errors import RunError
+
+if TYPE_CHECKING:
+    from gpuprof.analyze.whatif.host import HostLanes
+    from gpuprof.analyze.whatif.intervals import Ints
+    from gpuprof.run.folder import RunFolder
+
+# The name that PyTorch gives to a fetch in the main process.
+_FETCH = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+_PREFETCH = 2  # batches for each worker: PyTorch's default
+# The call that ends an epoch fetches nothing. It takes less than this part of the median fetch.
+_END_OF_EPOCH = 0.05
+_START_AFTER_START, _START_AFTER_END, _END_AFTER_END = range(3)
+
+
+@dataclass(frozen=True, slots=True)
+class AddedLanes:
+    """Lanes of the worker processes, in the form of the replay."""
+
+    lane_begin: Ints
+    columns: dict[str, Ints]
+    waits: list[tuple[Any, Any, int, Any]]
+
+    @property
+    def count(self) -> int:
+        """The number of items."""
+        return len(self.columns["least_ns"])
+
+
+@dataclass(slots=True)
+class Fetches:
+    """The fetches of a loader, in order. `begin_ns` and `end_ns` include the calls that end an epoch."""
+
+    workers: int
+    begin_ns: Ints
+    end_ns: Ints
+    cpu_share: float | None  # part of the fetches on a processor; None if unknown
+    cores: int
+    first_segment: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    last_segment: Ints = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+    segments: Any = field(default_factory=lambda: np.zeros(0, dtype=np.int64))
+
+    @classmethod
+    def read(cls, folder: RunFolder, process_id: int, thread_id: int, workers: int) -> Fetches:
+        """Read the fetches of the main thread. Raises RunError without a loader in the main process."""
+        with folder.reading():
+            spans = folder.sql(
+                "SELECT start_ns, start_ns + duration_ns AS end_ns FROM spans "
+                f"WHERE process_id = {process_id} AND thread_id = {thread_id} AND name = '{_FETCH}' "
+                "ORDER BY start_ns"
+            ).fetchnumpy()
+            begin, end = spans["start_ns"].astype(np.int64), spans["end_ns"].astype(np.int64)
+            if not len(begin):
+                raise RunError(
+                    f"{folder.path}: no data loader fetched in the main process",
+                    hint="--workers replays a torch DataLoader that was recorded with num_workers=0",
+                )
+            samples = folder.sql(
+                "SELECT sum(cpu_ns) AS cpu, sum(stacks.duration_ns) AS total FROM stacks "
+                f"WHERE process_id = {process_id} AND thread_id = {thread_id} AND cpu_ns IS NOT NULL AND EXISTS ("
+                "FROM spans WHERE spans.process_id = stacks.process_id AND spans.thread_id = stacks.thread_id "
+                f"AND name = '{_FETCH}' AND t_ns > start_ns AND t_ns <= start_ns + spans.duration_ns)"
+            ).fetchall()
+        ((cpu, total),) = samples
+        cores = int((folder.meta.get("machine") or {}).get("cores") or 1)
+        return cls(workers, begin, end, cpu / total if total else None, cores)
+
+    def connect(self, host: HostLanes) -> None:
+        """Find the segments of the main thread that the fetches consist of."""
+        main = host.threads[0].thread_id
+        self.first_segment = np.array([host.segment_at(main, time) for time in self.begin_ns.tolist()])
+        self.last_segment = np.array([host.segment_at(main, time - 1) for time in self.end_ns.tolist()])
+        self.last_segment = np.maximum(self.first_segment, self.last_segment)
+        self.segments = np.concatenate(
+            [
+                np.arange(first, last + 1)
+                for first, last in zip(self.first_segment.tolist(), self.last_segment.tolist(), strict=True)
+            ]
+        )
+
+    def lanes(self, offset: int, *, pessimistic: bool) -> AddedLanes:
+        """Return the workers' lanes, whose items are numbered from `offset`.
+
+        Batch i is fetched by worker i modulo their number, at most two batches ahead for each worker.
+        `pessimistic`: workers that compute share the processors with the main process.
+        """
+        duration = self.end_ns - self.begin_ns
+        is_batch = duration > _END_OF_EPOCH * float(np.median(duration))
+        epoch = np.cumsum(~is_batch)[is_batch]
+        least = (duration[is_batch] * self._slowdown(pessimistic)).round().astype(np.int64)
+        first, last = self.first_segment[is_batch], self.last_segment[is_batch]
+        number = np.arange(len(epoch)) - np.searchsorted(epoch, epoch)  # of the batch in its epoch
+        worker = number % self.workers
+        order = np.lexsort((np.arange(len(epoch)), worker))
+        item = np.empty(len(epoch), dtype=np.int64)
+        item[order] = offset + np.arange(len(epoch))
+        ahead = _PREFETCH * self.workers
+        opening = np.searchsorted(epoch, epoch)  # the first batch of the epoch
+        early = number < ahead
+        waits = [
+            (item[early], first[opening[early]], _START_AFTER_START, 0),
+            (item[~early], last[np.flatnonzero(~early) - ahead], _START_AFTER_END, 0),
+            (last, item, _END_AFTER_END, 0),
+        ]
+        lane_begin = np.concatenate(([0], np.cumsum(np.bincount(worker, minlength=self.workers))))
+        zeros = np.zeros(len(epoch), dtype=np.int64)
+        return AddedLanes(lane_begin, {"gap_ns": zeros, "least_ns": least[order], "delay_ns": zeros}, waits)
+
+    def _slowdown(self, pessimistic: bool) -> float:
+        if not pessimistic:
+            return 1.0
+        computing = 1.0 if self.cpu_share is None else self.cpu_share
+        wanted = self.workers * computing + 1  # the main process computes, too
+        return 1.0 + computing * (max(1.0, wanted / self.cores) - 1.0)

@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The predicted wall time of a changed program, as an interval, with what it rests on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from gpuprof.analyze.whatif.program import Variant, read_program
+from gpuprof.analyze.whatif.selection import Change, Selection, select
+from gpuprof.errors import RunError
+from gpuprof.text.sanitize import escape_text
+from gpuprof.text.units import format_duration, format_share
+
+if TYPE_CHECKING:
+    from gpuprof.run.folder import RunFolder
+
+LEAST_EXPLAINED = 0.9  # below, a replay predicts nothing
+_REPLAYED = 0.9  # confidence of a replay of a complete recording that the rules explain
+_INCOMPLETE = 0.5  # factor for a recording with missing parts
+
+
+@dataclass(frozen=True, slots=True)
+class ChangedTime:
+    """What one change applies to: `thread_ns` on threads, `gpu_ns` on GPUs, and the number of matching names."""
+
+    action: str
+    pattern: str
+    factor: float | None
+    names: int
+    thread_ns: int
+    gpu_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class WhatIf:
+    """The predicted effect of changes on the wall time of a run's main process.
+
+    `low_ns` and `high_ns` bound the gain: time saved, negative if the program becomes slower. They are None if the
+    rules of the replay explain less than 90% of the recorded wall time. `explained` is the explained fraction,
+    `confidence` the product of `factors`.
+    """
+
+    recorded_ns: int
+    low_ns: int | None
+    high_ns: int | None
+    explained: float
+    factors: Mapping[str, float]
+    changes: tuple[ChangedTime, ...]
+    workers: int | None
+    contradicted: int
+
+    @property
+    def confidence(self) -> float:
+        """A number from 0 to 1."""
+        return math.prod(self.factors.values())
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the values for JSON, with units in the keys."""
+        return {**asdict(self), "confidence": self.confidence}
+
+    def __str__(self) -> str:
+        lines = [f"recorded   {format_duration(self.recorded_ns)} wall time"]
+        lines += [f"change     {_text_of(each)}" for each in self.changes]
+        if self.workers is not None:
+            lines.append(f"change     data loader with {self.workers} workers")
+        if self.low_ns is None or self.high_ns is None:
+            lines.append(
+                f"predicted  unknown: the replay explains {format_share(self.explained)} of the wall time"
+            )
+            return "\n".join(lines)
+        longest, shortest = self.recorded_ns - self.low_ns, self.recorded_ns - self.high_ns
+        lines.append(f"predicted  {_range(shortest, longest)} wall time")
+        lines.append(
+            f"gain       {_range(self.low_ns, self.high_ns)} "
+            f"({format_share(self.low_ns / self.recorded_ns)} to {format_share(self.high_ns / self.recorded_ns)})"
+        )
+        factors = ", ".join(f"{name} {value:.2f}" for name, value in self.factors.items())
+        lines.append(f"confidence {self.confidence:.2f} ({factors})")
+        return "\n".join(lines)
+
+
+def predict(
+    folder: RunFolder,
+    *,
+    remove: Sequence[str] = (),
+    speed_up: Mapping[str, float] | None = None,
+    workers: int | None = None,
+) -> WhatIf:
+    """Replay the main process of a run with changes. Raises RunError if a pattern matches nothing."""
+    changes = [
+        *(Change("remove", pattern, math.inf) for pattern in remove),
+        *(Change("speed_up", pattern, factor) for pattern, factor in (speed_up or {}).items()),
+    ]
+    _check(changes, workers)
+    is_imported = bool(folder.meta.get("imported"))
+    process_id = _process(folder)
+    selections = [select(folder, process_id, change) for change in changes]
+    program = read_program(folder, process_id, selections, is_imported=is_imported, workers=workers)
+
+    def wall(variant: Variant) -> int:
+        return program.execute(variant, of_all=is_imported)
+
+    recorded = wall(Variant(is_changed=False))
+    unexplained = wall(Variant(is_changed=False, keeps_delays=False))
+    explained = 1.0 - abs(recorded - unexplained) / recorded if recorded else 0.0
+    factors = {"replayed": _REPLAYED, "explained": explained}
+    if not folder.meta.get("complete"):
+        factors["incomplete"] = _INCOMPLETE
+    gains = None
+    if explained >= LEAST_EXPLAINED:
+        kept = recorded - wall(Variant(is_changed=True))
+        dropped = recorded - wall(Variant(is_changed=True, waits_shrink=True))
+        without = unexplained - wall(Variant(is_changed=True, waits_shrink=True, keeps_delays=False))
+        error = round(
+            1.96 * math.hypot(*(each.error_ns * (1 - each.change.remaining) for each in selections))
+        )
+        gains = (min(kept, dropped, without) - error, max(kept, dropped, without) + error)
+    return WhatIf(
+        recorded_ns=recorded,
+        low_ns=None if gains is None else gains[0],
+        high_ns=None if gains is None else min(gains[1], recorded),
+        explained=explained,
+        factors=factors,
+        changes=tuple(_changed_time(each, program.gpu) for each in selections),
+        workers=workers,
+        contradicted=program.gpu.contradicted,
+    )
+
+
+def _check(changes: Sequence[Change], workers: int | None) -> None:
+    if not changes and workers is None:
+        raise RunError(
+            "no change to replay", hint="remove or speed up something, or name a number of workers"
+        )
+    for change in changes:
+        if change.action == "speed_up" and not 0 < change.factor < math.inf:
+            raise RunError(
+                f"{change.factor} is not a factor for {change.pattern!r}", hint="2 means twice as fast"
+            )
+    if workers is not None and workers < 1:
+        raise RunError(f"{workers} workers cannot fetch", hint="name 1 or more")
+
+
+def _process(folder: RunFolder) -> int:
+    """Return the process that started the recording; of an imported run the one with the most calls."""
+    if not folder.meta.get("imported"):
+        return int(folder.meta["process_id"])
+    with folder.reading():
+        rows = folder.sql(
+            "SELECT process_id FROM (SELECT process_id FROM spans UNION ALL SELECT process_id FROM kernels) "
+            "GROUP BY process_id ORDER BY count(*) DESC, process_id LIMIT 1"
+        ).fetchall()
+    if not rows:
+        raise RunError(f"{folder.path} contains no calls", hint="record the program again")
+    return int(rows[0][0])
+
+
+def _changed_time(selection: Selection, gpu: Any) -> ChangedTime:
+    change = selection.change
+    gpu_ns = 0
+    for of_kernels, rows in ((True, selection.kernels), (False, selection.transfers)):
+        if rows is not None:
+            own = gpu.is_kernel == of_kernels
+            gpu_ns += int(gpu.duration_ns[own][rows[gpu.row[own]]].sum())
+    return ChangedTime(
+        action=change.action,
+        pattern=change.pattern,
+        factor=None if change.action == "remove" else change.factor,
+        names=selection.names,
+        thread_ns=sum(each.total_ns for each in selection.by_thread.values()),
+        gpu_ns=gpu_ns,
+    )
+
+
+def _text_of(change: ChangedTime) -> str:
+    pattern = escape_text(change.pattern)
+    verb = f"remove {pattern}" if change.factor is None else f"{pattern} {change.factor:g} times as fast"
+    times = [f"{format_duration(change.thread_ns)} on threads"] if change.thread_ns else []
+    times += [f"{format_duration(change.gpu_ns)} on GPUs"] if change.gpu_ns else []
+    names = "1 name" if change.names == 1 else f"{change.names:,} names"
+    return f"{verb}: {', '.join([names, *times])}"
+
+
+def _range(low_ns: int, high_ns: int) -> str:
+    low, high = format_duration(low_ns), format_duration(high_ns)
+    return low if low == high else f"{low} to {high}"

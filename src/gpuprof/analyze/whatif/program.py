@@ -1,0 +1,280 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A recorded process as the items, lanes and waits that the native replay executes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuprof import _native
+from gpuprof.analyze.whatif.gpu import GpuItems, HostWait, gpu_items
+from gpuprof.analyze.whatif.host import Handover, HostLanes, handovers, host_lanes, thread_times
+from gpuprof.analyze.whatif.intervals import Intervals
+from gpuprof.analyze.whatif.loader import Fetches
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    from gpuprof.analyze.whatif.intervals import Ints
+    from gpuprof.analyze.whatif.selection import Selection
+    from gpuprof.run.folder import RunFolder
+
+_START_AFTER_START, _START_AFTER_END, _END_AFTER_END = range(3)
+# What a wait takes if what it waits for has ended already.
+_LEAST_WAIT_NS = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Variant:
+    """How the program is executed: with the changes or as recorded, and what the rules do not explain.
+
+    `waits_shrink`: waits with an unknown cause become shorter by what the changes save in other threads, and with
+    the code that they are in. `keeps_delays`: GPU work starts as late as recorded, even if nothing explains it.
+    """
+
+    is_changed: bool
+    waits_shrink: bool = False
+    keeps_delays: bool = True
+
+
+@dataclass(slots=True)
+class _Waits:
+    """Waits of items for each other, in any order."""
+
+    item: list[Ints] = field(default_factory=list)
+    on: list[Ints] = field(default_factory=list)
+    kind: list[Ints] = field(default_factory=list)
+    lag_ns: list[Ints] = field(default_factory=list)
+
+    def add(self, item: Any, on: Any, kind: int, lag_ns: Any) -> None:
+        """Add waits of one kind: of one item, or columns."""
+        item, on, lag_ns = (np.atleast_1d(np.asarray(each, dtype=np.int64)) for each in (item, on, lag_ns))
+        self.item.append(item)
+        self.on.append(on)
+        self.kind.append(np.full(len(item), kind, dtype=np.int64))
+        self.lag_ns.append(np.broadcast_to(lag_ns, item.shape))
+
+    def columns(self, count: int) -> dict[str, npt.NDArray[Any]]:
+        """Return the columns that the replay reads; `count` items."""
+        empty = [np.zeros(0, dtype=np.int64)]
+        item, on, kind, lag = (
+            np.concatenate([*each, *empty]) for each in (self.item, self.on, self.kind, self.lag_ns)
+        )
+        order = np.argsort(item, kind="stable")
+        begin = np.zeros(count + 1, dtype=np.int64)
+        np.cumsum(np.bincount(item, minlength=count), out=begin[1:])
+        return {
+            "wait_begin": begin,
+            "wait_item": on[order],
+            "wait_kind": kind[order].astype(np.uint8),
+            "wait_lag_ns": lag[order],
+        }
+
+
+@dataclass(slots=True)
+class Program:
+    """One process of a run: its threads, its GPU work, and the fetches of an assumed data loader."""
+
+    host: HostLanes
+    gpu: GpuItems
+    gpu_remaining: Any  # the part of the time of each GPU item that the changes leave
+    fetches: Fetches | None
+    known_waits: list[tuple[int, int, HostWait]]  # first and last segment
+    handed_over: list[tuple[int, int, int, int]]  # segments: wait's first and last, work's first and last
+
+    @property
+    def main_end(self) -> int:
+        """The last segment of the main thread."""
+        return int(self.host.lane_begin[1]) - 1
+
+    def execute(self, variant: Variant, *, of_all: bool) -> int:
+        """Return the predicted end of the main thread, or of all work, in nanoseconds since the run's origin."""
+        columns = self._columns(variant)
+        times = _native.replay(columns)
+        return int(times["end_ns"].max() if of_all else times["end_ns"][self.main_end])
+
+    def _columns(self, variant: Variant) -> dict[str, npt.NDArray[Any]]:
+        host, gpu = self.host, self.gpu
+        segments, items = len(host), len(gpu)
+        waits = _Waits()
+        remaining = host.remaining if variant.is_changed else np.ones(segments)
+        host_least = self._host_least(variant, remaining)
+        part = self.gpu_remaining if variant.is_changed else np.ones(items)
+        is_gone = part == 0
+        gap = np.where(is_gone, 0, gpu.gap_ns)
+        lane_begin = [host.lane_begin, segments + gpu.lane_begin[1:]]
+        host_gap = np.zeros(segments, dtype=np.int64)
+        self._begin_threads(host_gap, remaining, waits)
+        self._launch(is_gone, remaining, gap, waits)
+        for first, last, wait in self.known_waits:
+            self._wait_for_gpu(first, last, wait, is_gone, waits, host_least)
+        for wait_first, wait_last, work_first, work_last in self.handed_over:
+            host_least[wait_first : wait_last + 1] = 0
+            waits.add(work_first, wait_first, _START_AFTER_START, 0)
+            waits.add(wait_last, work_last, _END_AFTER_END, 0)
+        delay = np.where(is_gone | (not variant.keeps_delays), 0, gpu.delay_ns)
+        columns = {
+            "gap_ns": [host_gap, gap],
+            "least_ns": [host_least, (gpu.duration_ns * part).round()],
+            "delay_ns": [np.zeros(segments), delay],
+        }
+        count = segments + items
+        if self.fetches is not None and variant.is_changed:
+            added = self.fetches.lanes(count, pessimistic=not variant.waits_shrink)
+            lane_begin.append(count + added.lane_begin[1:])
+            for name, values in added.columns.items():
+                columns[name].append(values)
+            for item, on, kind, lag in added.waits:
+                waits.add(item, on, kind, lag)
+            host_least[self.fetches.segments] = 0
+            count += added.count
+        return {
+            "lane_begin": np.concatenate(lane_begin),
+            **{name: np.concatenate(parts).astype(np.int64) for name, parts in columns.items()},
+            **waits.columns(count),
+        }
+
+    def _host_least(self, variant: Variant, remaining: Any) -> Any:
+        host = self.host
+        duration = host.end_ns - host.begin_ns
+        least = (duration * remaining).round()
+        if not variant.is_changed:
+            return least
+        if not variant.waits_shrink:
+            # A wait is not shorter because its code is faster, but gone if its code is.
+            return np.where(host.is_waiting & (remaining > 0), duration, least)
+        saved = self._saved_elsewhere()
+        return np.where(host.is_waiting, np.maximum(least - saved, 0), least)
+
+    def _saved_elsewhere(self) -> Any:
+        """Return for each segment the largest time that the changes save in another thread during it."""
+        host = self.host
+        saved = np.zeros(len(host))
+        for lane in range(len(host.threads)):
+            own = slice(int(host.lane_begin[lane]), int(host.lane_begin[lane + 1]))
+            for part in np.unique(host.remaining[own]).tolist():
+                if part == 1.0:
+                    continue
+                chosen = host.remaining[own] == part
+                covered = Intervals.union(host.begin_ns[own][chosen], host.end_ns[own][chosen])
+                elsewhere = covered.covered_ns(host.begin_ns, host.end_ns) * (1.0 - part)
+                elsewhere[own] = 0
+                saved = np.maximum(saved, elsewhere)
+        return saved.round()
+
+    def _begin_threads(self, gap: Any, remaining: Any, waits: _Waits) -> None:
+        """Let each thread begin at the point of the main thread at which it was recorded to begin."""
+        host = self.host
+        main = host.threads[0]
+        for lane, thread in enumerate(host.threads):
+            first = int(host.lane_begin[lane])
+            if lane and main.begin_ns <= thread.begin_ns < main.end_ns:
+                starter = host.segment_at(main.thread_id, thread.begin_ns)
+                lag = (thread.begin_ns - host.begin_ns[starter]) * remaining[starter]
+                gap[first] = _native.REPLAY_UNORDERED
+                waits.add(first, starter, _START_AFTER_START, round(lag))
+            else:
+                gap[first] = thread.begin_ns
+
+    def _launch(self, is_gone: Any, remaining: Any, gap: Any, waits: _Waits) -> None:
+        host, gpu = self.host, self.gpu
+        first = np.zeros(len(gpu), dtype=bool)
+        first[gpu.lane_begin[:-1]] = True
+        is_launched = gpu.launch_ns >= 0
+        gap[first & is_launched] = _native.REPLAY_UNORDERED
+        # A stream whose first launch was not recorded begins as recorded.
+        gap[first & ~is_launched] = gpu.start_ns[first & ~is_launched]
+        chosen = np.flatnonzero(is_launched & ~is_gone)
+        lanes = np.array(
+            [host.places.get(int(thread), 0) for thread in gpu.thread_id[chosen]], dtype=np.int64
+        )
+        by = host.segments_at(lanes, gpu.launch_ns[chosen])
+        lag = ((gpu.launch_ns[chosen] - host.begin_ns[by]) * remaining[by]).round() + gpu.latency_ns[chosen]
+        waits.add(len(host) + chosen, by, _START_AFTER_START, lag)
+        for item, awaited in gpu.after:
+            if not is_gone[item]:
+                waits.add(len(host) + item, len(host) + awaited, _START_AFTER_END, 0)
+
+    def _wait_for_gpu(
+        self, first: int, last: int, wait: HostWait, is_gone: Any, waits: _Waits, least: Any
+    ) -> None:
+        """Let the segments of a wait end when its GPU work has, as long after as recorded."""
+        if self.host.remaining[last] == 0:
+            return
+        least[first:last] = 0
+        least[last] = min(wait.end_ns - wait.begin_ns, _LEAST_WAIT_NS)
+        if is_gone[wait.item]:
+            return
+        end = int(self.gpu.start_ns[wait.item] + self.gpu.duration_ns[wait.item])
+        waits.add(last, len(self.host) + wait.item, _END_AFTER_END, int(self.host.end_ns[last]) - end)
+
+
+def read_program(
+    folder: RunFolder,
+    process_id: int,
+    selections: Sequence[Selection],
+    *,
+    is_imported: bool,
+    workers: int | None,
+) -> Program:
+    """Read one process of a run. Raises RunError for a data loader that cannot be replayed."""
+    end_ns = None if is_imported else int(folder.meta["duration_ns"])
+    threads = thread_times(folder, process_id, end_ns)
+    main = threads[0].thread_id if threads else process_id
+    gpu = gpu_items(folder, process_id)
+    known = {thread.thread_id for thread in threads}
+    host_waits = [
+        each if each.thread_id in known else HostWait(main, each.begin_ns, each.end_ns, each.item)
+        for each in gpu.host_waits
+    ]
+    given = handovers(folder, process_id, main)
+    fetches = None if workers is None else Fetches.read(folder, process_id, main, workers)
+    cuts = _cuts(given, main, fetches)
+    host = host_lanes(threads, selections, host_waits, cuts)
+    if fetches is not None:
+        fetches.connect(host)
+    return Program(
+        host=host,
+        gpu=gpu,
+        gpu_remaining=_gpu_remaining(gpu, selections),
+        fetches=fetches,
+        known_waits=[
+            (*_segments(host, each.thread_id, each.begin_ns, each.end_ns), each) for each in host_waits
+        ],
+        handed_over=[
+            (
+                *_segments(host, each.waiting_thread, each.begin_ns, each.end_ns),
+                *_segments(host, each.working_thread, each.begin_ns, each.end_ns),
+            )
+            for each in given
+        ],
+    )
+
+
+def _cuts(given: Sequence[Handover], main: int, fetches: Fetches | None) -> dict[int, list[int]]:
+    cuts: dict[int, list[int]] = {}
+    for each in given:
+        for thread in (each.waiting_thread, each.working_thread):
+            cuts.setdefault(thread, []).extend((each.begin_ns, each.end_ns))
+    if fetches is not None:
+        cuts.setdefault(main, []).extend((*fetches.begin_ns.tolist(), *fetches.end_ns.tolist()))
+    return cuts
+
+
+def _segments(host: HostLanes, thread_id: int, begin_ns: int, end_ns: int) -> tuple[int, int]:
+    first = host.segment_at(thread_id, begin_ns)
+    return first, max(first, host.segment_at(thread_id, end_ns - 1))
+
+
+def _gpu_remaining(gpu: GpuItems, selections: Sequence[Selection]) -> Any:
+    remaining = np.ones(len(gpu))
+    for selection in selections:
+        for of_kernels, rows in ((True, selection.kernels), (False, selection.transfers)):
+            if rows is not None:
+                own = gpu.is_kernel == of_kernels
+                remaining[own] *= np.where(rows[gpu.row[own]], selection.change.remaining, 1.0)
+    return remaining
