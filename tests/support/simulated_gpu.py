@@ -197,7 +197,7 @@ class SimulatedRun:
         with duckdb.connect() as connection:
             for table, rows in tables.items():
                 if rows:
-                    _write_table(connection, path, table, rows)
+                    write_table(connection, path, table, rows)
         (path / META_FILE).write_text(json.dumps(self._meta()), encoding="utf-8")
         return path
 
@@ -268,7 +268,7 @@ class SimulatedRun:
         }
 
 
-def _write_table(
+def write_table(
     connection: duckdb.DuckDBPyConnection, path: Path, table: str, rows: list[dict[str, Any]]
 ) -> None:
     folder = path / table / "rank=0"

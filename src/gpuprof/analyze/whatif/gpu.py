@@ -17,6 +17,7 @@ _USUAL_LATENCY_NS = 5_000
 _USUAL_GAP_NS = 1_000
 # A copy of pageable memory returns when it is done, within this time of its end on the GPU's clock.
 _BLOCKING_NS = 1_000
+_USUAL_RETURN_NS = 1_000
 _WORK = """
     SELECT {source} AS source, device, context, stream, work.start_ns, work.duration_ns,
            coalesce(launch_ns, -1) AS launch_ns, coalesce(launch_end_ns, -1) AS launch_end_ns,
@@ -34,12 +35,15 @@ _WAITS = """
 
 @dataclass(frozen=True, slots=True)
 class HostWait:
-    """A wait of a thread for the end of a GPU item."""
+    """A call in which a thread waits for GPU items. `items` are what it waits for and how long after it returns.
+
+    It may have found all of them done; with changes it may have to wait for them.
+    """
 
     thread_id: int
     begin_ns: int
     end_ns: int
-    item: int
+    items: tuple[tuple[int, int], ...]
 
 
 @dataclass(slots=True)
@@ -63,7 +67,8 @@ class GpuItems:
     delay_ns: Ints
     after: list[tuple[int, int]] = field(default_factory=list)
     host_waits: list[HostWait] = field(default_factory=list)
-    contradicted: int = 0  # waits for events that the recorded times contradict
+    contradicted: int = 0  # waits that the recorded times contradict
+    unexplained_wait_ns: int = 0  # of threads, for work that the run does not name
 
     def __len__(self) -> int:
         return len(self.row)
@@ -214,23 +219,44 @@ def _connect_streams(items: GpuItems, columns: dict[str, Any], waits: dict[str, 
 
 
 def _synchronizations(items: GpuItems, columns: dict[str, Any], waits: dict[str, Any]) -> list[HostWait]:
-    """Return the waits of threads, each for the last item of what it waits for."""
-    found = []
+    """Return the waits of threads, each for the last item of every stream that it waits for."""
     end = items.start_ns + items.duration_ns
-    records, ended, launched = _records(waits), _InTime(columns, end), _InTime(columns, items.launch_ns)
+    launched = _InTime(columns, items.launch_ns)
+    found = []
     for wait in np.flatnonzero(np.isin(waits["type"].astype(str), ["event", "stream", "context"])).tolist():
         begin = int(waits["start_ns"][wait])
         until = begin + int(waits["duration_ns"][wait])
-        record = records.get(int(waits["event"][wait])) if waits["type"][wait] == "event" else None
-        if record is not None:
-            item = launched.last_before(_place(waits, record), int(waits["start_ns"][record]))
+        awaited = _awaited(columns, waits, wait, launched)
+        contradicted = sum(int(end[item]) > until for item in awaited)
+        items.contradicted += contradicted
+        if contradicted or not awaited:
+            items.unexplained_wait_ns += until - begin
         else:
-            # Of an event nothing but its wait is known, so it may be on any stream.
-            anywhere = waits["type"][wait] == "event"
-            item = ended.last_before((None, None) if anywhere else _place(waits, wait), until)
-        if item is not None and begin < end[item] <= until:
-            found.append(HostWait(int(waits["thread_id"][wait]), begin, until, item))
-    return found
+            found.append((int(waits["thread_id"][wait]), begin, until, awaited))
+    returns = [until - int(end[awaited].max()) for _, begin, until, awaited in found if end[awaited].max() > begin]
+    usual = int(np.median(returns)) if returns else _USUAL_RETURN_NS
+    return [
+        HostWait(thread, begin, until, tuple((item, _return(begin, until, int(end[item]), usual)) for item in awaited))
+        for thread, begin, until, awaited in found
+    ]
+
+
+def _return(begin_ns: int, until_ns: int, end_ns: int, usual_ns: int) -> int:
+    """Return how long after the end of an item a wait for it returns: as recorded if it was waited for."""
+    return until_ns - end_ns if end_ns > begin_ns else min(usual_ns, until_ns - end_ns)
+
+
+def _awaited(columns: dict[str, Any], waits: dict[str, Any], wait: int, launched: _InTime) -> list[int]:
+    if waits["type"][wait] == "event":
+        record = _records(waits).get(int(waits["event"][wait]))
+        if record is None:
+            return []  # what the event was recorded after is unknown
+        places, before = [_place(waits, record)], int(waits["start_ns"][record])
+    else:
+        context, stream = _place(waits, wait)
+        own = np.unique(columns["stream"][columns["context"] == context]).tolist() if stream is None else [stream]
+        places, before = [(context, each) for each in own], int(waits["start_ns"][wait])
+    return [item for place in places if (item := launched.last_before(place, before)) is not None]
 
 
 def _blocking_copies(items: GpuItems, columns: dict[str, Any]) -> list[HostWait]:
@@ -242,7 +268,7 @@ def _blocking_copies(items: GpuItems, columns: dict[str, Any]) -> list[HostWait]
             int(items.thread_id[item]),
             int(items.launch_ns[item]),
             max(int(columns["launch_end_ns"][item]), int(end[item])),
-            item,
+            ((item, max(int(columns["launch_end_ns"][item] - end[item]), 0)),),
         )
         for item in np.flatnonzero(blocking).tolist()
     ]

@@ -105,7 +105,8 @@ def predict(
 
     recorded = wall(Variant(is_changed=False))
     unexplained = wall(Variant(is_changed=False, keeps_delays=False))
-    explained = 1.0 - abs(recorded - unexplained) / recorded if recorded else 0.0
+    missing_ns = abs(recorded - unexplained) + program.gpu.unexplained_wait_ns
+    explained = max(0.0, 1.0 - missing_ns / recorded) if recorded else 0.0
     factors = {"replayed": _REPLAYED, "explained": explained}
     if not folder.meta.get("complete"):
         factors["incomplete"] = _INCOMPLETE

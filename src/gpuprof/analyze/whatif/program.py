@@ -207,10 +207,9 @@ class Program:
             return
         least[first:last] = 0
         least[last] = min(wait.end_ns - wait.begin_ns, _LEAST_WAIT_NS)
-        if is_gone[wait.item]:
-            return
-        end = int(self.gpu.start_ns[wait.item] + self.gpu.duration_ns[wait.item])
-        waits.add(last, len(self.host) + wait.item, _END_AFTER_END, int(self.host.end_ns[last]) - end)
+        for item, lag_ns in wait.items:
+            if not is_gone[item]:
+                waits.add(last, len(self.host) + item, _END_AFTER_END, lag_ns)
 
 
 def read_program(
@@ -228,7 +227,7 @@ def read_program(
     gpu = gpu_items(folder, process_id)
     known = {thread.thread_id for thread in threads}
     host_waits = [
-        each if each.thread_id in known else HostWait(main, each.begin_ns, each.end_ns, each.item)
+        each if each.thread_id in known else HostWait(main, each.begin_ns, each.end_ns, each.items)
         for each in gpu.host_waits
     ]
     given = handovers(folder, process_id, main)
