@@ -35,7 +35,7 @@ void check(const ReplayItems& items) {
     if (!fits) throw std::invalid_argument("columns of a replay do not fit together");
 }
 
-// Executes lane by lane: a lane goes on until it needs a time that is not known yet.
+// Executes lane by lane: a lane continues until it needs a time that is not known yet.
 class Execution {
   public:
     explicit Execution(const ReplayItems& items)
@@ -166,9 +166,9 @@ class Execution {
     std::vector<std::int64_t> next_;           // the next item of each lane
     std::vector<std::int64_t> first_waiting_;  // the first of the lanes that wait for an item
     std::vector<std::int64_t> next_waiting_;   // the next lane that waits for the same item
-    std::vector<std::int64_t> waits_on_;       // the item that a lane that cannot go on waits for
+    std::vector<std::int64_t> waits_on_;       // the item that a lane that cannot continue waits for
     std::vector<State> state_;
-    std::vector<std::int64_t> ready_;  // lanes that can go on
+    std::vector<std::int64_t> ready_;  // lanes that can continue
     std::int64_t left_out_ = none;     // the item whose waits are ignored
     ReplayTimes times_;
 };

@@ -45,7 +45,6 @@ py::dict replay_columns(const py::dict& columns) {
 
 void bind_replay(py::module_& module) {
     module.def("replay", &replay_columns, py::arg("columns"));
-    module.attr("REPLAY_UNORDERED") = ReplayItems::unordered;
 }
 
 }  // namespace gpuprof::bindings

@@ -136,7 +136,9 @@ def api(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> FakeApi:
 # --- the command as a whole ----------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("verb", [(), ("run",), ("summary",), ("flamegraph",), ("roofline",), ("doctor",)])
+@pytest.mark.parametrize(
+    "verb", [(), ("run",), ("summary",), ("flamegraph",), ("roofline",), ("whatif",), ("doctor",)]
+)
 def test_help_is_there_for_every_verb(verb: tuple[str, ...]) -> None:
     done = run_command(*verb, "--help")
     assert (done.returncode, done.stderr) == (0, "")
@@ -159,6 +161,7 @@ def test_help_registers_only_what_works() -> None:
         "run",
         "suite",
         "summary",
+        "whatif",
     ]
 
 

@@ -21,6 +21,7 @@ from gpuprof.cli.gate import gate
 from gpuprof.cli.pages import flamegraph, roofline
 from gpuprof.cli.run import demo, run
 from gpuprof.cli.summary import summary
+from gpuprof.cli.whatif import whatif
 from gpuprof.errors import GpuprofError
 from gpuprof.text.sanitize import escape_text
 
@@ -68,6 +69,7 @@ for command in (
     summary,
     flamegraph,
     roofline,
+    whatif,
     export,
     import_trace,
     nsys,

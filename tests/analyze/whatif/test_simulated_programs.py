@@ -13,7 +13,7 @@ from simulated_program import Host
 
 import gpuprof
 from gpuprof.analyze.whatif.prediction import predict
-from gpuprof.analyze.whatif.program import Variant, read_program
+from gpuprof.analyze.whatif.program import ReplayRules, read_program
 
 World = Callable[[Host, float, float], None]
 
@@ -69,7 +69,8 @@ def executed(world: World, load: float = 1, log: float = 1, **values: Any) -> Ho
 def wall_ns(run: Path, **changes: Any) -> tuple[int, int, int]:
     """Return the recorded time, and the lowest and highest predicted."""
     found = gpuprof.open(run).whatif(**changes)
-    assert found.low_ns is not None and found.high_ns is not None
+    assert found.low_ns is not None
+    assert found.high_ns is not None
     return found.recorded_ns, found.recorded_ns - found.high_ns, found.recorded_ns - found.low_ns
 
 
@@ -81,8 +82,8 @@ def test_a_replay_without_changes_takes_the_recorded_time(
     host = executed(world, jitter=jitter)
     run = gpuprof.open(host.write(tmp_path / "r.gpuprof"))
     program = read_program(run._folder, 7, [], is_imported=False, workers=None)
-    assert program.execute(Variant(is_changed=False), of_all=False) == host.now_ns
-    without = program.execute(Variant(is_changed=False, keeps_delays=False), of_all=False)
+    assert program.execute(ReplayRules(is_changed=False), of_all=False) == host.now_ns
+    without = program.execute(ReplayRules(is_changed=False, keeps_delays=False), of_all=False)
     assert without == pytest.approx(host.now_ns, rel=0.03 if jitter else 1e-9)
 
 
@@ -119,6 +120,43 @@ def test_faster_kernels_are_predicted(world: World, factor: int, tmp_path: Path)
     world(other, 1, 1)
     _, low, high = wall_ns(recorded.write(tmp_path / "r.gpuprof"), speed_up={"kernel:gemm": factor})
     assert low * 0.99 <= other.now_ns <= high * 1.01
+
+
+FETCH = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+FETCHES_NS = [3_000_000 + 400_000 * (7 * number % 5) for number in range(24)]
+COMPUTE_NS = 2_000_000
+
+
+def with_workers(workers: int) -> int:
+    """Return the time of two epochs: worker i % workers fetches batch i, two batches ahead each."""
+    now = 0
+    for _ in range(2):
+        consumed: list[int] = []
+        free = [now] * workers
+        for number, fetch_ns in enumerate(FETCHES_NS):
+            ordered = consumed[number - 2 * workers] if number >= 2 * workers else now
+            ready = max(free[number % workers], ordered) + fetch_ns
+            free[number % workers] = ready
+            consumed.append(max(ready, consumed[-1] + COMPUTE_NS if consumed else ready))
+        now = consumed[-1] + COMPUTE_NS + 20_000  # and the call that ends the epoch
+    return now
+
+
+@pytest.mark.parametrize("workers", [1, 2, 5])
+def test_workers_fetch_while_the_main_process_computes(workers: int, tmp_path: Path) -> None:
+    host = Host()
+    for _ in range(2):
+        for fetch_ns in FETCHES_NS:
+            with host.span(FETCH):
+                host.work(fetch_ns)
+            host.work(COMPUTE_NS)
+        with host.span(FETCH):
+            host.work(20_000)
+    found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).whatif(workers=workers)
+    assert found.high_ns == host.now_ns - with_workers(workers)
+    assert found.low_ns is not None
+    # Four processors: more than three workers that compute share them with the main process.
+    assert (found.low_ns < found.high_ns) == (workers > 3)
 
 
 def random_program(seed: int) -> Host:
@@ -178,5 +216,6 @@ def test_a_run_that_the_rules_do_not_explain_has_no_predicted_time(tmp_path: Pat
     host.wait()
     found = gpuprof.open(host.write(tmp_path / "r.gpuprof")).whatif(remove="load")
     assert found.explained < 0.9
-    assert found.low_ns is None and found.high_ns is None
+    assert found.low_ns is None
+    assert found.high_ns is None
     assert "unknown" in str(found)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a change would gain: the recorded run is executed again, with some of it faster or gone.
 
-Change, Selection (selection)   what is removed or faster: intervals on threads, work on GPUs
+Modification, Selection (selection)   what is removed or faster: intervals on threads, work on GPUs
           |
 HostLanes (host), GpuItems (gpu), Fetches (loader)   a run as items on threads and streams, with their waits
           |

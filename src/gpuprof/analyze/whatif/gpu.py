@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuprof.analyze.whatif.tables import fetch
+
 if TYPE_CHECKING:
     from gpuprof.analyze.whatif.intervals import Ints
     from gpuprof.run.folder import RunFolder
@@ -18,11 +20,19 @@ _USUAL_GAP_NS = 1_000
 # A copy of pageable memory returns when it is done, within this time of its end on the GPU's clock.
 _BLOCKING_NS = 1_000
 _USUAL_RETURN_NS = 1_000
-_WORK = """
-    SELECT {source} AS source, device, context, stream, work.start_ns, work.duration_ns,
+_KERNELS = """
+    SELECT 0 AS source, device, context, stream, work.start_ns, work.duration_ns,
            coalesce(launch_ns, -1) AS launch_ns, coalesce(launch_end_ns, -1) AS launch_end_ns,
-           coalesce(spans.thread_id, -1) AS thread_id, {pageable} AS is_pageable
-    FROM {table} AS work LEFT JOIN spans USING (span_id)
+           coalesce(spans.thread_id, -1) AS thread_id, false AS is_pageable
+    FROM kernels AS work LEFT JOIN spans USING (span_id)
+    WHERE work.process_id = {process} ORDER BY work.start_ns, work.correlation_id
+"""
+_TRANSFERS = """
+    SELECT 1 AS source, device, context, stream, work.start_ns, work.duration_ns,
+           coalesce(launch_ns, -1) AS launch_ns, coalesce(launch_end_ns, -1) AS launch_end_ns,
+           coalesce(spans.thread_id, -1) AS thread_id,
+           coalesce(src = 'pageable' OR dst = 'pageable', false) AS is_pageable
+    FROM transfers AS work LEFT JOIN spans USING (span_id)
     WHERE work.process_id = {process} ORDER BY work.start_ns, work.correlation_id
 """
 _WAITS = """
@@ -35,9 +45,10 @@ _WAITS = """
 
 @dataclass(frozen=True, slots=True)
 class HostWait:
-    """A call in which a thread waits for GPU items. `items` are what it waits for and how long after it returns.
+    """A call in which a thread waits for GPU items.
 
-    It may have found all of them done; with changes it may have to wait for them.
+    `items` are what it waits for, each with the time from its end to the call's return. They may have ended
+    before the call; with changes it may have to wait for them.
     """
 
     thread_id: int
@@ -50,8 +61,9 @@ class HostWait:
 class GpuItems:
     """Kernels, copies and fills in order of stream and start; all columns have one element an item.
 
-    `latency_ns` is what passes between a launch and the start on an idle stream, `gap_ns` between two items of a
-    stream; both are medians, or what was recorded if that was less. `delay_ns` is what these do not explain.
+    `latency_ns` is what passes between a launch and the start on an idle stream, `gap_ns` between two items
+    of a stream; both are medians, or what was recorded if that was less. `delay_ns` is what these do not
+    explain.
     `after` are pairs of items on different streams: the first waits for the end of the second.
     """
 
@@ -76,7 +88,9 @@ class GpuItems:
 
 def gpu_items(folder: RunFolder, process_id: int) -> GpuItems:
     """Read the GPU work of one process."""
-    kernels, transfers = (_read(folder, process_id, table) for table in ("kernels", "transfers"))
+    kernels, transfers = (
+        _integers(fetch(folder, query, process=process_id)) for query in (_KERNELS, _TRANSFERS)
+    )
     columns = {name: np.concatenate([kernels[name], transfers[name]]) for name in kernels}
     row = np.concatenate([np.arange(len(each["source"])) for each in (kernels, transfers)])
     streams = np.stack([columns[name] for name in ("device", "context", "stream")])
@@ -98,32 +112,15 @@ def gpu_items(folder: RunFolder, process_id: int) -> GpuItems:
         delay_ns=np.zeros(count, dtype=np.int64),
     )
     if count:
-        waits = _fetch(folder, _WAITS.format(process=process_id))
+        waits = fetch(folder, _WAITS, process=process_id)
         _connect_streams(items, columns, waits)
         _explain(items)
         items.host_waits = [*_synchronizations(items, columns, waits), *_blocking_copies(items, columns)]
     return items
 
 
-def _read(folder: RunFolder, process_id: int, table: str) -> dict[str, Any]:
-    is_kernel = table == "kernels"
-    query = _WORK.format(
-        source=0 if is_kernel else 1,
-        table=table,
-        process=process_id,
-        pageable="false" if is_kernel else "src = 'pageable' OR dst = 'pageable'",
-    )
-    columns = _fetch(folder, query)
-    is_pageable = np.ma.filled(columns.pop("is_pageable"), False).astype(bool)
-    return {
-        **{name: np.ma.filled(column, 0).astype(np.int64) for name, column in columns.items()},
-        "is_pageable": is_pageable,
-    }
-
-
-def _fetch(folder: RunFolder, query: str) -> dict[str, Any]:
-    with folder.reading():
-        return dict(folder.sql(query).fetchnumpy())
+def _integers(columns: dict[str, Any]) -> dict[str, Any]:
+    return {name: np.ma.filled(column, 0).astype(np.int64) for name, column in columns.items()}
 
 
 def _explain(items: GpuItems) -> None:
@@ -233,10 +230,17 @@ def _synchronizations(items: GpuItems, columns: dict[str, Any], waits: dict[str,
             items.unexplained_wait_ns += until - begin
         else:
             found.append((int(waits["thread_id"][wait]), begin, until, awaited))
-    returns = [until - int(end[awaited].max()) for _, begin, until, awaited in found if end[awaited].max() > begin]
+    returns = [
+        until - int(end[awaited].max()) for _, begin, until, awaited in found if end[awaited].max() > begin
+    ]
     usual = int(np.median(returns)) if returns else _USUAL_RETURN_NS
     return [
-        HostWait(thread, begin, until, tuple((item, _return(begin, until, int(end[item]), usual)) for item in awaited))
+        HostWait(
+            thread,
+            begin,
+            until,
+            tuple((item, _return(begin, until, int(end[item]), usual)) for item in awaited),
+        )
         for thread, begin, until, awaited in found
     ]
 
@@ -254,14 +258,18 @@ def _awaited(columns: dict[str, Any], waits: dict[str, Any], wait: int, launched
         places, before = [_place(waits, record)], int(waits["start_ns"][record])
     else:
         context, stream = _place(waits, wait)
-        own = np.unique(columns["stream"][columns["context"] == context]).tolist() if stream is None else [stream]
+        own = (
+            np.unique(columns["stream"][columns["context"] == context]).tolist()
+            if stream is None
+            else [stream]
+        )
         places, before = [(context, each) for each in own], int(waits["start_ns"][wait])
     return [item for place in places if (item := launched.last_before(place, before)) is not None]
 
 
 def _blocking_copies(items: GpuItems, columns: dict[str, Any]) -> list[HostWait]:
     end = items.start_ns + items.duration_ns
-    blocking = columns["is_pageable"] & (items.launch_ns >= 0)
+    blocking = (columns["is_pageable"] == 1) & (items.launch_ns >= 0)
     blocking &= columns["launch_end_ns"] >= end - _BLOCKING_NS
     return [
         HostWait(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The threads of a process as items: their time is cut where a change, a wait or another thread begins or ends."""
+"""The threads of a process as items, cut where a change, a wait or another thread begins or ends."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
+from gpuprof.analyze.whatif.tables import fetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -17,6 +18,34 @@ if TYPE_CHECKING:
     from gpuprof.analyze.whatif.intervals import Ints
     from gpuprof.analyze.whatif.selection import Selection
     from gpuprof.run.folder import RunFolder
+
+
+_THREADS = """
+    SELECT thread_id, min(begin_ns) AS begin_ns, max(end_ns) AS end_ns FROM (
+        SELECT thread_id, start_ns AS begin_ns, start_ns + duration_ns AS end_ns
+        FROM spans WHERE process_id = {process}
+        UNION ALL
+        SELECT thread_id, t_ns - duration_ns, t_ns FROM stacks WHERE process_id = {process})
+    GROUP BY thread_id
+"""
+# Samples in which a thread mostly had no processor and did not want one.
+_WAITING = """
+    SELECT thread_id, t_ns - duration_ns AS begin_ns, t_ns AS end_ns FROM stacks
+    WHERE process_id = {process} AND cpu_ns IS NOT NULL
+        AND 2 * (cpu_ns + coalesce(queued_ns, 0)) < duration_ns
+    ORDER BY thread_id, t_ns
+"""
+_BACKWARD_ELSEWHERE = """
+    SELECT thread_id, start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
+    WHERE process_id = {process} AND kind = 'backward' AND thread_id <> {thread}
+    ORDER BY thread_id, start_ns
+"""
+_CALLS = """
+    SELECT start_ns AS time_ns FROM spans WHERE process_id = {process} AND thread_id = {thread}
+    UNION ALL
+    SELECT start_ns + duration_ns FROM spans WHERE process_id = {process} AND thread_id = {thread}
+    ORDER BY 1
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +72,8 @@ class ThreadTime:
 class HostLanes:
     """The segments of all threads, a thread after the other; columns have one element a segment.
 
-    `remaining` is the part of the time that the changes leave. `is_waiting` marks waits with an unknown cause.
+    `remaining` is the part of the time that the changes leave. `is_waiting` marks waits with an unknown
+    cause.
     """
 
     threads: list[ThreadTime]
@@ -78,17 +108,10 @@ class HostLanes:
 def thread_times(folder: RunFolder, process_id: int, end_ns: int | None) -> list[ThreadTime]:
     """Return the threads of a process, the main thread first.
 
-    `end_ns` is the end of the recording, which the main thread spans; None for an imported run, whose threads last
-    from their first to their last call.
+    `end_ns` is the end of the recording, which the main thread spans; None for an imported run, whose
+    threads last from their first to their last call.
     """
-    columns = _fetch(
-        folder,
-        "SELECT thread_id, min(begin_ns) AS begin_ns, max(end_ns) AS end_ns FROM ("
-        "SELECT thread_id, start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans "
-        f"WHERE process_id = {process_id} UNION ALL "
-        f"SELECT thread_id, t_ns - duration_ns, t_ns FROM stacks WHERE process_id = {process_id}"
-        ") GROUP BY thread_id",
-    )
+    columns = fetch(folder, _THREADS, process=process_id)
     found = {
         int(thread): (int(begin), int(end))
         for thread, begin, end in zip(
@@ -98,7 +121,10 @@ def thread_times(folder: RunFolder, process_id: int, end_ns: int | None) -> list
     main = process_id
     if end_ns is None:
         main = max(found, key=lambda thread: found[thread][1] - found[thread][0], default=process_id)
-    elif main in found or not found:
+    else:
+        if main not in found and (folder.meta.get("machine") or {}).get("system", "").startswith("Darwin"):
+            # Only Linux gives the main thread the number of the process.
+            main = min(found, key=lambda thread: found[thread][0], default=process_id)
         found[main] = (0, max(end_ns, found.get(main, (0, 0))[1]))
     waiting = _waiting(folder, process_id)
     threads = [
@@ -110,13 +136,8 @@ def thread_times(folder: RunFolder, process_id: int, end_ns: int | None) -> list
 
 
 def _waiting(folder: RunFolder, process_id: int) -> dict[int, Intervals]:
-    """Return when threads waited: the samples in which they mostly had neither a processor nor wanted one."""
-    columns = _fetch(
-        folder,
-        "SELECT thread_id, t_ns - duration_ns AS begin_ns, t_ns AS end_ns FROM stacks "
-        f"WHERE process_id = {process_id} AND cpu_ns IS NOT NULL "
-        "AND 2 * (cpu_ns + coalesce(queued_ns, 0)) < duration_ns ORDER BY thread_id, t_ns",
-    )
+    """Return when threads waited for something that is not known."""
+    columns = fetch(folder, _WAITING, process=process_id)
     return {
         int(thread): Intervals.union(
             columns["begin_ns"][columns["thread_id"] == thread],
@@ -127,22 +148,11 @@ def _waiting(folder: RunFolder, process_id: int) -> dict[int, Intervals]:
 
 
 def handovers(folder: RunFolder, process_id: int, main_thread: int) -> list[Handover]:
-    """Return the backward passes that ran on other threads while the main thread did nothing that was recorded."""
-    columns = _fetch(
-        folder,
-        "SELECT thread_id, start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans "
-        f"WHERE process_id = {process_id} AND kind = 'backward' AND thread_id <> {main_thread} "
-        "ORDER BY thread_id, start_ns",
-    )
+    """Return the backward passes on other threads during which the main thread made no recorded call."""
+    columns = fetch(folder, _BACKWARD_ELSEWHERE, process=process_id, thread=main_thread)
     if not len(columns["thread_id"]):
         return []
-    calls = _fetch(
-        folder,
-        "SELECT start_ns AS time_ns FROM spans "
-        f"WHERE process_id = {process_id} AND thread_id = {main_thread} "
-        "UNION ALL SELECT start_ns + duration_ns FROM spans "
-        f"WHERE process_id = {process_id} AND thread_id = {main_thread} ORDER BY 1",
-    )["time_ns"]
+    calls = fetch(folder, _CALLS, process=process_id, thread=main_thread)["time_ns"]
     found = []
     for thread in np.unique(columns["thread_id"]).tolist():
         own = columns["thread_id"] == thread
@@ -193,8 +203,3 @@ def host_lanes(
         is_waiting=np.concatenate(waiting),
         places={thread.thread_id: lane for lane, thread in enumerate(threads)},
     )
-
-
-def _fetch(folder: RunFolder, query: str) -> dict[str, Any]:
-    with folder.reading():
-        return dict(folder.sql(query).fetchnumpy())

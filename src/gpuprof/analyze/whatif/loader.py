@@ -8,9 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuprof.analyze.whatif.tables import Value, fetch
 from gpuprof.errors import RunError
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
+
     from gpuprof.analyze.whatif.host import HostLanes
     from gpuprof.analyze.whatif.intervals import Ints
     from gpuprof.run.folder import RunFolder
@@ -21,6 +24,17 @@ _PREFETCH = 2  # batches for each worker: PyTorch's default
 # The call that ends an epoch fetches nothing. It takes less than this part of the median fetch.
 _END_OF_EPOCH = 0.05
 _START_AFTER_START, _START_AFTER_END, _END_AFTER_END = range(3)
+
+_FETCHES = """
+    SELECT start_ns, start_ns + duration_ns AS end_ns FROM spans
+    WHERE process_id = {process} AND thread_id = {thread} AND name = {name} ORDER BY start_ns
+"""
+_SAMPLES_OF_FETCHES = """
+    SELECT coalesce(sum(cpu_ns), 0)::DOUBLE AS cpu_ns, coalesce(sum(duration_ns), 0)::DOUBLE AS total_ns
+    FROM stacks WHERE process_id = {process} AND thread_id = {thread} AND cpu_ns IS NOT NULL AND EXISTS (
+        FROM spans WHERE spans.process_id = {process} AND spans.thread_id = {thread} AND name = {name}
+            AND stacks.t_ns > start_ns AND stacks.t_ns <= start_ns + spans.duration_ns)
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,27 +67,24 @@ class Fetches:
     @classmethod
     def read(cls, folder: RunFolder, process_id: int, thread_id: int, workers: int) -> Fetches:
         """Read the fetches of the main thread. Raises RunError without a loader in the main process."""
-        with folder.reading():
-            spans = folder.sql(
-                "SELECT start_ns, start_ns + duration_ns AS end_ns FROM spans "
-                f"WHERE process_id = {process_id} AND thread_id = {thread_id} AND name = '{_FETCH}' "
-                "ORDER BY start_ns"
-            ).fetchnumpy()
-            begin, end = spans["start_ns"].astype(np.int64), spans["end_ns"].astype(np.int64)
-            if not len(begin):
-                raise RunError(
-                    f"{folder.path}: no data loader fetched in the main process",
-                    hint="--workers replays a torch DataLoader that was recorded with num_workers=0",
-                )
-            samples = folder.sql(
-                "SELECT sum(cpu_ns) AS cpu, sum(stacks.duration_ns) AS total FROM stacks "
-                f"WHERE process_id = {process_id} AND thread_id = {thread_id} AND cpu_ns IS NOT NULL AND EXISTS ("
-                "FROM spans WHERE spans.process_id = stacks.process_id AND spans.thread_id = stacks.thread_id "
-                f"AND name = '{_FETCH}' AND t_ns > start_ns AND t_ns <= start_ns + spans.duration_ns)"
-            ).fetchall()
-        ((cpu, total),) = samples
+        of_main: dict[str, Value] = {"process": process_id, "thread": thread_id, "name": _FETCH}
+        spans = fetch(folder, _FETCHES, **of_main)
+        begin, end = spans["start_ns"].astype(np.int64), spans["end_ns"].astype(np.int64)
+        if not len(begin):
+            raise RunError(
+                f"{folder.path}: no data loader fetched in the main process",
+                hint="--workers replays a torch DataLoader that was recorded with num_workers=0",
+            )
+        samples = fetch(folder, _SAMPLES_OF_FETCHES, **of_main)
+        cpu, total = float(samples["cpu_ns"][0]), float(samples["total_ns"][0])
         cores = int((folder.meta.get("machine") or {}).get("cores") or 1)
         return cls(workers, begin, end, cpu / total if total else None, cores)
+
+    @property
+    def is_batch(self) -> npt.NDArray[np.bool_]:
+        """Which fetches returned a batch, and did not end an epoch."""
+        duration = self.end_ns - self.begin_ns
+        return np.asarray(duration > _END_OF_EPOCH * float(np.median(duration)))
 
     def connect(self, host: HostLanes) -> None:
         """Find the segments of the main thread that the fetches consist of."""
@@ -81,11 +92,9 @@ class Fetches:
         self.first_segment = np.array([host.segment_at(main, time) for time in self.begin_ns.tolist()])
         self.last_segment = np.array([host.segment_at(main, time - 1) for time in self.end_ns.tolist()])
         self.last_segment = np.maximum(self.first_segment, self.last_segment)
+        batches = np.flatnonzero(self.is_batch)
         self.segments = np.concatenate(
-            [
-                np.arange(first, last + 1)
-                for first, last in zip(self.first_segment.tolist(), self.last_segment.tolist(), strict=True)
-            ]
+            [np.arange(self.first_segment[i], self.last_segment[i] + 1) for i in batches.tolist()]
         )
 
     def lanes(self, offset: int, *, pessimistic: bool) -> AddedLanes:
@@ -94,8 +103,7 @@ class Fetches:
         Batch i is fetched by worker i modulo their number, at most two batches ahead for each worker.
         `pessimistic`: workers that compute share the processors with the main process.
         """
-        duration = self.end_ns - self.begin_ns
-        is_batch = duration > _END_OF_EPOCH * float(np.median(duration))
+        duration, is_batch = self.end_ns - self.begin_ns, self.is_batch
         epoch = np.cumsum(~is_batch)[is_batch]
         least = (duration[is_batch] * self._slowdown(pessimistic)).round().astype(np.int64)
         first, last = self.first_segment[is_batch], self.last_segment[is_batch]

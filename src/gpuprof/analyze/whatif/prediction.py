@@ -8,8 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from gpuprof.analyze.whatif.program import Variant, read_program
-from gpuprof.analyze.whatif.selection import Change, Selection, select
+from gpuprof.analyze.whatif.program import ReplayRules, read_program
+from gpuprof.analyze.whatif.selection import Modification, Selection, select
 from gpuprof.errors import RunError
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.units import format_duration, format_share
@@ -24,7 +24,7 @@ _INCOMPLETE = 0.5  # factor for a recording with missing parts
 
 @dataclass(frozen=True, slots=True)
 class ChangedTime:
-    """What one change applies to: `thread_ns` on threads, `gpu_ns` on GPUs, and the number of matching names."""
+    """What one change applies to: time on threads and on GPUs, and the number of matching names."""
 
     action: str
     pattern: str
@@ -38,9 +38,9 @@ class ChangedTime:
 class WhatIf:
     """The predicted effect of changes on the wall time of a run's main process.
 
-    `low_ns` and `high_ns` bound the gain: time saved, negative if the program becomes slower. They are None if the
-    rules of the replay explain less than 90% of the recorded wall time. `explained` is the explained fraction,
-    `confidence` the product of `factors`.
+    `low_ns` and `high_ns` bound the gain: time saved, negative if the program becomes slower. They are None
+    if the rules of the replay explain less than 90% of the recorded wall time. `explained` is the explained
+    fraction, `confidence` the product of `factors`.
     """
 
     recorded_ns: int
@@ -73,9 +73,9 @@ class WhatIf:
             return "\n".join(lines)
         longest, shortest = self.recorded_ns - self.low_ns, self.recorded_ns - self.high_ns
         lines.append(f"predicted  {_range(shortest, longest)} wall time")
+        low, high = (format_share(gain_ns / self.recorded_ns) for gain_ns in (self.low_ns, self.high_ns))
         lines.append(
-            f"gain       {_range(self.low_ns, self.high_ns)} "
-            f"({format_share(self.low_ns / self.recorded_ns)} to {format_share(self.high_ns / self.recorded_ns)})"
+            f"gain       {_range(self.low_ns, self.high_ns)} ({low if low == high else f'{low} to {high}'})"
         )
         factors = ", ".join(f"{name} {value:.2f}" for name, value in self.factors.items())
         lines.append(f"confidence {self.confidence:.2f} ({factors})")
@@ -91,8 +91,8 @@ def predict(
 ) -> WhatIf:
     """Replay the main process of a run with changes. Raises RunError if a pattern matches nothing."""
     changes = [
-        *(Change("remove", pattern, math.inf) for pattern in remove),
-        *(Change("speed_up", pattern, factor) for pattern, factor in (speed_up or {}).items()),
+        *(Modification("remove", pattern, math.inf) for pattern in remove),
+        *(Modification("speed_up", pattern, factor) for pattern, factor in (speed_up or {}).items()),
     ]
     _check(changes, workers)
     is_imported = bool(folder.meta.get("imported"))
@@ -100,11 +100,11 @@ def predict(
     selections = [select(folder, process_id, change) for change in changes]
     program = read_program(folder, process_id, selections, is_imported=is_imported, workers=workers)
 
-    def wall(variant: Variant) -> int:
+    def wall(variant: ReplayRules) -> int:
         return program.execute(variant, of_all=is_imported)
 
-    recorded = wall(Variant(is_changed=False))
-    unexplained = wall(Variant(is_changed=False, keeps_delays=False))
+    recorded = wall(ReplayRules(is_changed=False))
+    unexplained = wall(ReplayRules(is_changed=False, keeps_delays=False))
     missing_ns = abs(recorded - unexplained) + program.gpu.unexplained_wait_ns
     explained = max(0.0, 1.0 - missing_ns / recorded) if recorded else 0.0
     factors = {"replayed": _REPLAYED, "explained": explained}
@@ -112,9 +112,9 @@ def predict(
         factors["incomplete"] = _INCOMPLETE
     gains = None
     if explained >= LEAST_EXPLAINED:
-        kept = recorded - wall(Variant(is_changed=True))
-        dropped = recorded - wall(Variant(is_changed=True, waits_shrink=True))
-        without = unexplained - wall(Variant(is_changed=True, waits_shrink=True, keeps_delays=False))
+        kept = recorded - wall(ReplayRules(is_changed=True))
+        dropped = recorded - wall(ReplayRules(is_changed=True, waits_shrink=True))
+        without = unexplained - wall(ReplayRules(is_changed=True, waits_shrink=True, keeps_delays=False))
         error = round(
             1.96 * math.hypot(*(each.error_ns * (1 - each.change.remaining) for each in selections))
         )
@@ -131,7 +131,7 @@ def predict(
     )
 
 
-def _check(changes: Sequence[Change], workers: int | None) -> None:
+def _check(changes: Sequence[Modification], workers: int | None) -> None:
     if not changes and workers is None:
         raise RunError(
             "no change to replay", hint="remove or speed up something, or name a number of workers"

@@ -24,16 +24,19 @@ if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder
 
 _START_AFTER_START, _START_AFTER_END, _END_AFTER_END = range(3)
+# The gap of an item that does not wait for the one before it on its lane.
+_UNORDERED = np.iinfo(np.int64).min
 # What a wait takes if what it waits for has ended already.
 _LEAST_WAIT_NS = 5_000
 
 
 @dataclass(frozen=True, slots=True)
-class Variant:
+class ReplayRules:
     """How the program is executed: with the changes or as recorded, and what the rules do not explain.
 
-    `waits_shrink`: waits with an unknown cause become shorter by what the changes save in other threads, and with
-    the code that they are in. `keeps_delays`: GPU work starts as late as recorded, even if nothing explains it.
+    `waits_shrink`: waits with an unknown cause become shorter by what the changes save in other threads, and
+    with the code that they are in. `keeps_delays`: GPU work starts as late as recorded, even if nothing
+    explains it.
     """
 
     is_changed: bool
@@ -76,7 +79,7 @@ class _Waits:
 
 
 @dataclass(slots=True)
-class Program:
+class ReplayProgram:
     """One process of a run: its threads, its GPU work, and the fetches of an assumed data loader."""
 
     host: HostLanes
@@ -91,13 +94,13 @@ class Program:
         """The last segment of the main thread."""
         return int(self.host.lane_begin[1]) - 1
 
-    def execute(self, variant: Variant, *, of_all: bool) -> int:
-        """Return the predicted end of the main thread, or of all work, in nanoseconds since the run's origin."""
+    def execute(self, variant: ReplayRules, *, of_all: bool) -> int:
+        """Return the predicted end of the main thread, or of all work, in ns since the run's origin."""
         columns = self._columns(variant)
         times = _native.replay(columns)
         return int(times["end_ns"].max() if of_all else times["end_ns"][self.main_end])
 
-    def _columns(self, variant: Variant) -> dict[str, npt.NDArray[Any]]:
+    def _columns(self, variant: ReplayRules) -> dict[str, npt.NDArray[Any]]:
         host, gpu = self.host, self.gpu
         segments, items = len(host), len(gpu)
         waits = _Waits()
@@ -138,7 +141,7 @@ class Program:
             **waits.columns(count),
         }
 
-    def _host_least(self, variant: Variant, remaining: Any) -> Any:
+    def _host_least(self, variant: ReplayRules, remaining: Any) -> Any:
         host = self.host
         duration = host.end_ns - host.begin_ns
         least = (duration * remaining).round()
@@ -175,7 +178,7 @@ class Program:
             if lane and main.begin_ns <= thread.begin_ns < main.end_ns:
                 starter = host.segment_at(main.thread_id, thread.begin_ns)
                 lag = (thread.begin_ns - host.begin_ns[starter]) * remaining[starter]
-                gap[first] = _native.REPLAY_UNORDERED
+                gap[first] = _UNORDERED
                 waits.add(first, starter, _START_AFTER_START, round(lag))
             else:
                 gap[first] = thread.begin_ns
@@ -185,7 +188,7 @@ class Program:
         first = np.zeros(len(gpu), dtype=bool)
         first[gpu.lane_begin[:-1]] = True
         is_launched = gpu.launch_ns >= 0
-        gap[first & is_launched] = _native.REPLAY_UNORDERED
+        gap[first & is_launched] = _UNORDERED
         # A stream whose first launch was not recorded begins as recorded.
         gap[first & ~is_launched] = gpu.start_ns[first & ~is_launched]
         chosen = np.flatnonzero(is_launched & ~is_gone)
@@ -219,7 +222,7 @@ def read_program(
     *,
     is_imported: bool,
     workers: int | None,
-) -> Program:
+) -> ReplayProgram:
     """Read one process of a run. Raises RunError for a data loader that cannot be replayed."""
     end_ns = None if is_imported else int(folder.meta["duration_ns"])
     threads = thread_times(folder, process_id, end_ns)
@@ -236,7 +239,7 @@ def read_program(
     host = host_lanes(threads, selections, host_waits, cuts)
     if fetches is not None:
         fetches.connect(host)
-    return Program(
+    return ReplayProgram(
         host=host,
         gpu=gpu,
         gpu_remaining=_gpu_remaining(gpu, selections),

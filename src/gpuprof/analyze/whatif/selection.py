@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from gpuprof.analyze.whatif.intervals import NO_INTERVALS, Intervals
+from gpuprof.analyze.whatif.tables import fetch
 from gpuprof.errors import RunError
 from gpuprof.run.format import KINDS
 
@@ -24,9 +25,39 @@ Action = Literal["remove", "speed_up"]
 # Processes are no work that could be changed.
 _SELECTABLE = tuple(kind for kind in KINDS if kind != "process")
 
+_NODES = """
+    SELECT coalesce(parent_id - (SELECT min(node_id) FROM call_tree WHERE process_id = {process}), -1)
+               AS parent, kind, name, coalesce(calls, 0) AS calls, coalesce(path_id, -1) AS path
+    FROM call_tree WHERE process_id = {process} ORDER BY node_id
+"""
+_TIME_OF_PATHS = """
+    SELECT thread_id, start_ns AS begin_ns, start_ns + duration_ns AS end_ns FROM spans
+    WHERE process_id = {process} AND path_id IN (SELECT unnest({paths}::BIGINT[]))
+    ORDER BY thread_id, start_ns
+"""
+# In the order of the rows in `GpuItems`.
+_LAUNCHED = {
+    "kernel": """
+        SELECT work.name, coalesce(spans.path_id, -1) AS path
+        FROM kernels AS work LEFT JOIN spans USING (span_id)
+        WHERE work.process_id = {process} ORDER BY work.start_ns, work.correlation_id
+    """,
+    "transfer": """
+        SELECT concat_ws(' ', work.kind, src, CASE WHEN work.kind = 'copy' THEN 'to' END, dst) AS name,
+               coalesce(spans.path_id, -1) AS path
+        FROM transfers AS work LEFT JOIN spans USING (span_id)
+        WHERE work.process_id = {process} ORDER BY work.start_ns, work.correlation_id
+    """,
+}
+_FUNCTIONS = "SELECT DISTINCT unnest(frames) AS frame FROM stacks WHERE process_id = {process}"
+_TIME_OF_FUNCTIONS = """
+    SELECT thread_id, t_ns - duration_ns AS begin_ns, t_ns AS end_ns FROM stacks
+    WHERE process_id = {process} AND list_has_any(frames, {frames}) ORDER BY thread_id, t_ns
+"""
+
 
 @dataclass(frozen=True, slots=True)
-class Change:
+class Modification:
     """`pattern` is a name with `*` for any text, and may begin with a kind: `operator:aten::mm`.
 
     `factor` is by how much the matching work becomes faster; infinity removes it.
@@ -44,13 +75,13 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Where a change applies. `by_thread` has time on threads, `kernels` and `transfers` are rows of the tables.
+    """Where a change applies: the time on threads, and the rows of `kernels` and `transfers`.
 
     `names` counts the matching names. `error_ns` is the standard error of the time on threads, which samples
     have and spans do not.
     """
 
-    change: Change
+    change: Modification
     names: int
     by_thread: dict[int, Intervals] = field(default_factory=dict)
     kernels: npt.NDArray[np.bool_] | None = None
@@ -62,7 +93,7 @@ class Selection:
         return self.by_thread.get(thread_id, NO_INTERVALS)
 
 
-def select(folder: RunFolder, process_id: int, change: Change) -> Selection:
+def select(folder: RunFolder, process_id: int, change: Modification) -> Selection:
     """Find what a change applies to in one process. Raises RunError if nothing of that name was recorded."""
     kind, matches = _matcher(change.pattern)
     if kind == "python":
@@ -90,113 +121,74 @@ def _matcher(pattern: str) -> tuple[str | None, Callable[[str], bool]]:
 
 
 def _select_nodes(
-    folder: RunFolder, process_id: int, change: Change, kind: str | None, matches: Callable[[str], bool]
+    folder: RunFolder, process_id: int, change: Modification, kind: str | None, matches: Callable[[str], bool]
 ) -> Selection:
     """Select spans, layers, operators and GPU work by the nodes of the call tree."""
-    columns = _fetch(
-        folder,
-        "SELECT coalesce(parent_id, -1) AS parent, kind, name, coalesce(calls, 0) AS calls, "
-        f"coalesce(path_id, -1) AS path FROM call_tree WHERE process_id = {process_id} ORDER BY node_id",
-    )
-    first = _fetch(folder, f"SELECT min(node_id) AS node FROM call_tree WHERE process_id = {process_id}")[
-        "node"
-    ]
-    parents = (columns["parent"] - (int(first[0]) if len(columns["parent"]) else 0)).tolist()
-    known: dict[str, bool] = {}
-    inside = [False] * len(parents)
-    taken, names = [], set()
+    columns = fetch(folder, _NODES, process=process_id)
+    parents, kinds = columns["parent"].tolist(), columns["kind"].tolist()
+    texts = columns["name"].tolist()
+    known = {text: matches(text) for text in set(texts)}
+    inside, names = [False] * len(parents), set()
     for node, parent in enumerate(parents):
-        name, node_kind = str(columns["name"][node]), str(columns["kind"][node])
-        is_match = (
-            node_kind in ("process", "python") or (kind is not None and node_kind != kind)
-        ) is False and known.setdefault(name, matches(name))
-        above = parent >= 0 and inside[parent]
-        inside[node] = above or is_match
+        is_match = known[texts[node]] and _may_be_named(kinds[node], kind)
+        inside[node] = is_match or (parent >= 0 and inside[parent])
         if is_match:
-            names.add((node_kind, name))
-        # The calls of the outermost matching node cover those below. One that has no calls of its own, such as
-        # a layer in the backward pass, consists of those below.
-        if inside[node] and columns["path"][node] >= 0 and columns["calls"][node] > 0:
-            taken.append(int(columns["path"][node]))
+            names.add((kinds[node], texts[node]))
     paths = np.asarray(columns["path"], dtype=np.int64)
+    # A node without calls of its own, such as a layer in the backward pass, consists of those below.
     selected = np.unique(paths[np.array(inside, dtype=bool) & (paths >= 0)])
+    columns = fetch(folder, _TIME_OF_PATHS, process=process_id, paths=selected.tolist())
     return Selection(
         change,
         len(names),
-        by_thread=_time_of_paths(folder, process_id, taken),
-        kernels=_gpu_rows(folder, process_id, "kernels", selected, kind, matches),
-        transfers=_gpu_rows(folder, process_id, "transfers", selected, kind, matches),
+        by_thread=_by_thread(columns),
+        kernels=_gpu_rows(folder, process_id, "kernel", selected, kind, matches),
+        transfers=_gpu_rows(folder, process_id, "transfer", selected, kind, matches),
     )
 
 
-def _time_of_paths(folder: RunFolder, process_id: int, paths: list[int]) -> dict[int, Intervals]:
-    if not paths:
-        return {}
-    columns = _fetch(
-        folder,
-        f"SELECT thread_id, start_ns, duration_ns FROM spans WHERE process_id = {process_id} "
-        f"AND path_id IN (SELECT unnest({paths})) ORDER BY thread_id, start_ns",
-    )
-    begin, end = columns["start_ns"], columns["start_ns"] + columns["duration_ns"]
-    return _by_thread(columns["thread_id"], begin, end)
+def _may_be_named(kind: str, wanted: str | None) -> bool:
+    return kind not in ("process", "python") and wanted in (None, kind)
 
 
 def _gpu_rows(
     folder: RunFolder,
     process_id: int,
-    table: str,
+    own_kind: str,
     paths: npt.NDArray[np.int64],
     kind: str | None,
     matches: Callable[[str], bool],
 ) -> npt.NDArray[np.bool_] | None:
     """Return which rows were launched by a selected path, or have a matching name; None without rows."""
-    named = table == "kernels"
-    columns = _fetch(
-        folder,
-        f"SELECT {'work.name' if named else 'work.kind'} AS name, coalesce(spans.path_id, -1) AS path "
-        f"FROM {table} AS work LEFT JOIN spans USING (span_id) "
-        f"WHERE work.process_id = {process_id} ORDER BY work.start_ns, work.correlation_id",
-    )
+    columns = fetch(folder, _LAUNCHED[own_kind], process=process_id)
     if not len(columns["path"]):
         return None
     selected = np.isin(np.asarray(columns["path"], dtype=np.int64), paths)
-    if kind in (None, "kernel" if named else "transfer"):
+    if kind in (None, own_kind):
         texts, place = np.unique(np.asarray(columns["name"], dtype=str), return_inverse=True)
         selected |= np.array([matches(text) for text in texts.tolist()], dtype=bool)[place]
     return selected
 
 
 def _select_functions(
-    folder: RunFolder, process_id: int, change: Change, matches: Callable[[str], bool]
+    folder: RunFolder, process_id: int, change: Modification, matches: Callable[[str], bool]
 ) -> Selection:
     """Select Python functions by the sampled stacks that contain them."""
-    frames = _fetch(
-        folder, f"SELECT DISTINCT unnest(frames) AS frame FROM stacks WHERE process_id = {process_id}"
-    )
-    wanted = [text for text in map(str, frames["frame"]) if matches(text) or matches(text.partition(" (")[0])]
+    texts = fetch(folder, _FUNCTIONS, process=process_id)["frame"].tolist()
+    wanted = [text for text in texts if matches(text) or matches(text.partition(" (")[0])]
     if not wanted:
         return Selection(change, 0)
-    texts = ", ".join("'" + text.replace("'", "''") + "'" for text in wanted)
-    columns = _fetch(
-        folder,
-        f"SELECT thread_id, t_ns, duration_ns FROM stacks WHERE process_id = {process_id} "
-        f"AND list_has_any(frames, [{texts}]) ORDER BY thread_id, t_ns",
-    )
-    by_thread = _by_thread(columns["thread_id"], columns["t_ns"] - columns["duration_ns"], columns["t_ns"])
-    # Each end of a stretch of samples is somewhere within one interval: its variance is a twelfth of the square.
-    typical = float(np.median(columns["duration_ns"])) if len(columns["t_ns"]) else 0.0
+    columns = fetch(folder, _TIME_OF_FUNCTIONS, process=process_id, frames=wanted)
+    by_thread = _by_thread(columns)
+    # Each end of a stretch of samples is somewhere in one interval: its variance is a twelfth of the square.
+    interval_ns = float(np.median(columns["end_ns"] - columns["begin_ns"]))
     ends = 2 * sum(len(each) for each in by_thread.values())
-    return Selection(change, len(wanted), by_thread=by_thread, error_ns=typical * (ends / 12) ** 0.5)
+    return Selection(change, len(wanted), by_thread=by_thread, error_ns=interval_ns * (ends / 12) ** 0.5)
 
 
-def _by_thread(thread: Any, begin: Any, end: Any) -> dict[int, Intervals]:
+def _by_thread(columns: dict[str, Any]) -> dict[int, Intervals]:
     found = {}
-    for thread_id in np.unique(thread).tolist():
-        own = thread == thread_id
-        found[int(thread_id)] = Intervals.union(begin[own], end[own])
+    for thread_id in np.unique(columns["thread_id"]).tolist():
+        own = columns["thread_id"] == thread_id
+        found[int(thread_id)] = Intervals.union(columns["begin_ns"][own], columns["end_ns"][own])
     return found
-
-
-def _fetch(folder: RunFolder, query: str) -> dict[str, Any]:
-    with folder.reading():
-        return dict(folder.sql(query).fetchnumpy())

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`gpuprof whatif`: the predicted wall time of a run with changes."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import click
+
+
+def _factors(
+    _context: click.Context, _parameter: click.Parameter, values: tuple[str, ...]
+) -> dict[str, float]:
+    """Parse NAME=2. A name may contain `=`."""
+    found = {}
+    for value in values:
+        name, equals, number = value.rpartition("=")
+        try:
+            factor = float(number)
+        except ValueError:
+            factor = math.nan
+        if not (equals and name and 0 < factor < math.inf):
+            raise click.BadParameter(f"{value!r} is not NAME=FACTOR; hint: write 'layers.*.mlp=2'.")
+        found[name] = factor
+    return found
+
+
+@click.command("whatif", short_help="Predict the wall time of a run with changes.")
+@click.argument("run", metavar="R")
+@click.option("--remove", metavar="NAME", multiple=True, help="Remove what has this name. Repeatable.")
+@click.option(
+    "--speed-up",
+    metavar="NAME=FACTOR",
+    multiple=True,
+    callback=_factors,
+    help="Make what has this name faster, as in 'layers.*.mlp=2'. Repeatable.",
+)
+@click.option(
+    "--workers",
+    type=click.IntRange(min=1),
+    metavar="N",
+    help="Fetch with N workers of the data loader instead of in the main process.",
+)
+@click.option("--json", "as_json", is_flag=True, help="Print machine-readable results.")
+def whatif(
+    run: str, remove: tuple[str, ...], speed_up: dict[str, float], workers: int | None, as_json: bool
+) -> None:
+    """Replay the run R with changes, and print the predicted wall time as an interval.
+
+    NAME may contain * for any text, and may begin with a kind: operator:aten::mm, kernel:*gemm*,
+    python:DataLoader.__next__. The replay keeps the order of each thread and stream, and what waits for what.
+    """
+    from gpuprof import api
+
+    if not (remove or speed_up or workers):
+        raise click.UsageError(
+            "nothing is changed; hint: add --remove NAME, --speed-up NAME=2 or --workers N."
+        )
+    found = api.open(run).whatif(remove=remove, speed_up=speed_up, workers=workers)
+    if as_json:
+        click.echo(json.dumps({"run": run, "whatif": found.to_dict()}, indent=2))
+    else:
+        click.echo(str(found))

@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Replays of programs that were recorded here: threads, waits, loaders, Python functions."""
+
+from __future__ import annotations
+
+import threading
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+import gpuprof
+from gpuprof.analyze.whatif.program import ReplayRules, read_program
+from gpuprof.errors import RunError
+
+
+def compute(cpu_s: float) -> None:
+    end = time.thread_time() + cpu_s
+    while time.thread_time() < end:
+        pass
+
+
+def recorded(folder: Path, program: object, **options: bool) -> gpuprof.Run:
+    with gpuprof.profile(out=folder / "r.gpuprof", **options) as recording:
+        program()  # type: ignore[operator]
+    return recording.run
+
+
+def time_of(run: gpuprof.Run, name: str) -> int:
+    ((total,),) = run.sql(f"SELECT sum(duration_ns)::BIGINT FROM spans WHERE name = '{name}'").fetchall()
+    return int(total)
+
+
+def train() -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8))
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(20):
+        with gpuprof.span("log"):
+            compute(0.001)
+        optimizer.zero_grad()
+        model(torch.ones(4, 8)).sum().backward()
+        optimizer.step()
+
+
+def test_a_recorded_training_is_replayed_to_the_nanosecond(tmp_path: Path) -> None:
+    run = recorded(tmp_path, train, python=True)
+    program = read_program(run._folder, run.meta["process_id"], [], is_imported=False, workers=None)
+    assert program.execute(ReplayRules(is_changed=False), of_all=False) == run.meta["duration_ns"]
+
+
+def test_a_removed_span_of_the_main_thread_is_gained_as_a_whole(tmp_path: Path) -> None:
+    run = recorded(tmp_path, train)
+    found = run.whatif(remove="log")
+    assert (found.low_ns, found.high_ns) == (time_of(run, "log"), time_of(run, "log"))
+    half = run.whatif(speed_up={"span:log": 2})
+    assert half.low_ns == pytest.approx(time_of(run, "log") / 2, abs=40)
+
+
+def test_nested_and_repeated_names_count_once(tmp_path: Path) -> None:
+    def program() -> None:
+        with gpuprof.span("outer"):
+            compute(0.01)
+            with gpuprof.span("inner"):
+                compute(0.01)
+
+    run = recorded(tmp_path, program)
+    found = run.whatif(remove=["outer", "*er", "inner"])
+    assert found.high_ns == time_of(run, "outer")
+    assert found.changes[1].names == 2
+
+
+def test_a_layer_includes_its_backward_pass(tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.ReLU(), torch.nn.Linear(64, 64))
+    with gpuprof.profile(model, out=tmp_path / "r.gpuprof") as recording:
+        for _ in range(5):
+            model(torch.ones(64, 64)).sum().backward()
+    run = recording.run
+    ((forward,),) = run.sql(
+        "SELECT sum(duration_ns)::BIGINT FROM spans WHERE kind = 'layer' AND name = '0'"
+    ).fetchall()
+    ((backward,),) = run.sql(
+        "SELECT sum(total_ns)::BIGINT FROM call_tree WHERE kind = 'layer' AND name = '0' AND calls = 0"
+    ).fetchall()
+    found = run.whatif(remove="layer:0")
+    assert backward > 0
+    assert found.changes[0].thread_ns == pytest.approx(forward + backward, rel=1e-6)
+
+
+def test_time_of_a_thread_that_nothing_waits_for_is_no_gain(tmp_path: Path) -> None:
+    """The main thread computes as long as the other thread: a prefetch that costs nothing."""
+
+    def fetch() -> None:
+        with gpuprof.span("fetch"):
+            compute(0.1)
+
+    def program() -> None:
+        thread = threading.Thread(target=fetch)
+        thread.start()
+        compute(0.4)
+        thread.join()
+
+    run = recorded(tmp_path, program)
+    found = run.whatif(remove="fetch")
+    assert found.changes[0].thread_ns == time_of(run, "fetch")
+    assert (found.low_ns, found.high_ns) == (0, 0)
+
+
+def test_a_wait_with_an_unknown_cause_makes_the_gain_an_interval(tmp_path: Path) -> None:
+    def fetch() -> None:
+        with gpuprof.span("fetch"):
+            compute(0.4)
+
+    def program() -> None:
+        thread = threading.Thread(target=fetch)
+        thread.start()
+        thread.join()
+        compute(0.1)
+
+    run = recorded(tmp_path, program, python=True)
+    found = run.whatif(remove="fetch")
+    assert found.low_ns == 0
+    assert found.high_ns is not None
+    assert 0.5 * time_of(run, "fetch") < found.high_ns <= time_of(run, "fetch")
+
+
+def test_a_python_function_is_gained_within_the_error_of_sampling(tmp_path: Path) -> None:
+    def slow() -> None:
+        with gpuprof.span("slow"):
+            compute(0.5)
+
+    def program() -> None:
+        slow()
+        compute(0.2)
+
+    run = recorded(tmp_path, program, python=True)
+    found = run.whatif(remove="python:*slow")
+    assert found.low_ns is not None
+    assert found.high_ns is not None
+    assert found.low_ns < found.high_ns
+    assert found.low_ns - 20e6 <= time_of(run, "slow") <= found.high_ns + 20e6
+
+
+def test_names_are_text_and_not_queries(tmp_path: Path) -> None:
+    hostile = "it's {process} '); DROP TABLE spans; -- [a]"
+
+    def program() -> None:
+        with gpuprof.span(hostile):
+            compute(0.01)
+
+    run = recorded(tmp_path, program, python=True)
+    assert run.whatif(remove=hostile).low_ns == time_of(run, hostile.replace("'", "''"))
+    with pytest.raises(RunError):
+        run.whatif(remove="python:it's {process} '*[")
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({}, "no change"),
+        ({"remove": "nothing-like-this"}, "nothing-like-this"),
+        ({"remove": "python:nothing"}, "python:nothing"),
+        ({"speed_up": {"log": 0.0}}, "factor"),
+        ({"speed_up": {"log": float("nan")}}, "factor"),
+        ({"workers": 2}, "data loader"),
+        ({"workers": 0}, "workers"),
+    ],
+)
+def test_what_cannot_be_replayed_is_refused(tmp_path: Path, changes: dict[str, object], part: str) -> None:
+    run = recorded(tmp_path, train)
+    with pytest.raises(RunError) as refused:
+        run.whatif(**changes)  # type: ignore[arg-type]
+    assert part in refused.value.message
+    assert refused.value.hint
