@@ -77,6 +77,6 @@ def test_what_fails_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.Monkey
 def test_each_loop_runs_and_ends(tmp_path: Path, loop: str) -> None:
     child = SCRIPT.with_name("_instructions_child.py")
     command = [sys.executable, str(child), loop, "1000", str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=180, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
     assert any(tmp_path.iterdir()) == loop.startswith("recorded")

@@ -13,6 +13,7 @@ import pytest
 from pages import next_frames
 
 OpenPage = Callable[..., Any]
+LONGEST_STEP_MS = 180_000  # ends what hangs; a busy machine needs more than the 30 s of Playwright
 
 
 def _browser_path(playwright: Any) -> str | None:
@@ -38,7 +39,7 @@ def browser() -> Iterator[Any]:
                 "or set GPUPROF_CHROMIUM to the browser's path"
             )
         arguments = ["--no-sandbox", "--disable-gpu"]
-        running = playwright.chromium.launch(executable_path=path, args=arguments)
+        running = playwright.chromium.launch(executable_path=path, args=arguments, timeout=LONGEST_STEP_MS)
         yield running
         running.close()
 
@@ -53,6 +54,7 @@ def open_page(browser: Any, tmp_path: Path) -> Iterator[OpenPage]:
         file = tmp_path / f"page{len(contexts)}.html"
         file.write_text(html, encoding="utf-8")
         context = browser.new_context(**({"viewport": {"width": 1280, "height": 900}} | options))
+        context.set_default_timeout(LONGEST_STEP_MS)
         contexts.append(context)
         page = context.new_page()
         _watch(page, file.as_uri(), problems)

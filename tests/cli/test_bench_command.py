@@ -269,7 +269,7 @@ def test_an_interrupt_keeps_what_was_measured(tmp_path: Path, way: str, code: in
     process = subprocess.Popen(
         [sys.executable, "-c", program, *words], cwd=tmp_path, stdout=subprocess.PIPE, text=True
     )
-    out, _ = process.communicate(timeout=60)
+    out, _ = process.communicate(timeout=180)
     assert process.returncode == code
     assert len(list(tmp_path.glob("results/raw/*.json"))) == 1
     assert [each["row"]["batch_size"] for each in json.loads(out)["results"]] == [1]

@@ -134,7 +134,7 @@ TEST(a_forked_child_announces_what_is_new_to_it) {
     });
     for (unsigned i = 0; i < 100; ++i) {
         const pid_t child = start_child([&] {
-            alarm(20);
+            alarm(120);
             CHECK(loader().handle(("aten::child" + std::to_string(i)).c_str()) != nullptr);
         });
         CHECK_EQ(wait_for(child), 0);

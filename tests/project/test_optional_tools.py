@@ -34,7 +34,7 @@ def test_a_missing_package(tmp_path: Path, option: list[str], code: int, outcome
         env={"PYTHONPATH": str(SUPPORT), "PYTEST_ADDOPTS": "-W ignore::pytest.PytestUnknownMarkWarning"},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert done.returncode == code, done.stdout

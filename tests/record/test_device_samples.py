@@ -32,7 +32,8 @@ import expectations  # noqa: E402
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="NVML and its driver are sampled on Linux")
 
 STUB = Path(__file__).parents[1] / "support" / "stub_nvml" / "pynvml.py"
-LONGEST_WAIT_S = 30
+LONGEST_WAIT_S = 180
+BUSY = {"slow_readings"}  # a note of a machine with other work
 QUIET = {"layers": False, "operators": False}
 ONE = {
     "nvmlDeviceGetUtilizationRates": [{"gpu": 0, "memory": 1}, {"gpu": 50, "memory": 25}],
@@ -105,6 +106,7 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
     # PyTorch imports the real one, where it is installed, with itself.
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)
     monkeypatch.setattr(device_samples, "PERIOD_NS", 20_000_000)
+    monkeypatch.setattr(device_samples, "LONGEST_END_S", 60.0)
     yield played
     played.close()
 
@@ -269,7 +271,7 @@ def test_stub_a_device_that_is_lost_ends_and_the_others_go_on(stub: Stub, tmp_pa
     run = record_readings(stub, tmp_path / "r.gpuprof", last=5)
     assert metrics(run, 0) == {"power_w": [1, 2]}
     assert len(metrics(run, 1)["power_w"]) >= 6
-    (note,) = run.notes
+    (note,) = (note for note in run.notes if note.code.value not in BUSY)
     assert (note.code, note.values) == ("device_lost", {"device": "device 0 (Stub 100)", "error": 15})
     assert run.meta["complete"] is True
 
@@ -586,7 +588,7 @@ if {reused}:
     assert (output, errors, process.returncode) == ("", "", 0)
     wait_for_end_of(sampler)
     run = gpuprof.open(tmp_path / "r.gpuprof")
-    assert note_codes(run.meta) == ["samples_may_end_early"]
+    assert set(note_codes(run.meta)) - BUSY == {"samples_may_end_early"}
     assert metrics(run)["power_w"][:3] == [100, 200, 300]
 
 

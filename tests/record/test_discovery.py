@@ -586,7 +586,7 @@ class TestPrograms:
             """
         code, run = run_script(tmp_path, source)
         alone = subprocess.run(
-            [sys.executable, tmp_path / "script.py"], capture_output=True, text=True, timeout=60, check=True
+            [sys.executable, tmp_path / "script.py"], capture_output=True, text=True, timeout=180, check=True
         )
         assert code == 0
         assert capfd.readouterr().out == alone.stdout

@@ -565,7 +565,7 @@ codes = []
 for _ in range(30):
     child = os.fork()
     if child == 0:
-        signal.alarm(20)
+        signal.alarm(60)
         launch(1)
         cuda.stub_cuda_count(b"calls")
         os._exit(0)

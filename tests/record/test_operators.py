@@ -284,7 +284,7 @@ if __name__ == "__main__":
     print(recording.run.meta["complete"])
 """)
         done = subprocess.run(
-            [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=60
+            [sys.executable, "program.py"], cwd=tmp_path, capture_output=True, text=True, timeout=180
         )
         assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
@@ -558,7 +558,7 @@ def python(program: str, *, cwd: Path, **environment: str) -> subprocess.Complet
         cwd=cwd,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         env={**{k: v for k, v in os.environ.items() if k != "INTEL_LIBITTNOTIFY64"}, **environment},
     )
 

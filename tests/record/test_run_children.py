@@ -88,7 +88,7 @@ if what == "own":
 """
 LATE = """
 import signal, gpuprof
-signal.alarm(60)
+signal.alarm(300)
 with gpuprof.span("late"): print("ready", flush=True)
 open("go").read()
 end = open("end", "w")
@@ -128,7 +128,7 @@ def done(folder: Path) -> Iterator[subprocess.CompletedProcess[str]]:
     """Run the program with `--children`; what it left running goes on, and is waited for at the end."""
     words = [sys.executable, *RUN, "--children", "main.py"]
     done = subprocess.run(
-        words, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=60, check=False
+        words, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=180, check=False
     )
     yield done
     let_go(folder)
@@ -234,7 +234,7 @@ subprocess.run([sys.executable, "child.py", "child", ""], check=True)
         env=environment(folder, PACKAGE=PACKAGE),
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=True,
     )
     assert done.stdout == "[] True\n"

@@ -314,7 +314,7 @@ def test_ctrl_c_is_the_programs(files: Files) -> None:
     for prefix in ((), RUN):
         process = start(folder, *prefix, "main.py")
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does: to everybody in front of it
-        _, errors = process.communicate(timeout=30)
+        _, errors = process.communicate(timeout=180)
         ends.append((as_shell(process.returncode), without_our_line(errors.encode())))
     assert ends[0] == ends[1]
     assert ends[1][0] == 130
@@ -324,7 +324,7 @@ def test_ctrl_c_that_the_program_handles(files: Files) -> None:
     source = WAITING.replace("raise_or_exit", "exit(7)")
     process = start(files({"main.py": source}), *RUN, "main.py")
     os.killpg(process.pid, signal.SIGINT)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=180)
     assert process.returncode == 7
     assert len(errors.splitlines()) == 1
 
@@ -335,7 +335,7 @@ def test_signals_to_the_command_reach_the_program(files: Files, number: signal.S
     folder = files({"main.py": source})
     process = start(folder, *RUN, "--out", "main.gpuprof", "main.py")
     process.send_signal(number)
-    _, errors = process.communicate(timeout=30)
+    _, errors = process.communicate(timeout=180)
     assert (process.returncode, errors.count("wrote main.gpuprof")) == (11, 1)
     assert gpuprof.open(folder / "main.gpuprof").meta["complete"] is True
 

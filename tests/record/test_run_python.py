@@ -92,7 +92,7 @@ def run_sampled(folder: Path, source: str, *options: str) -> Ended:
         env={**os.environ, "PYTHONPATH": PACKAGE},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=180,
         check=False,
     )
     assert (folder / "r.gpuprof").is_dir(), ended.stderr

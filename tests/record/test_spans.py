@@ -213,9 +213,9 @@ def test_threads_do_not_see_each_others_spans(record: Any) -> None:
 
     def work() -> None:
         with shared:
-            meet.wait(30)  # all are inside now
+            meet.wait(120)  # all are inside now
             with gpuprof.span("inner"):
-                meet.wait(30)
+                meet.wait(120)
         seen.append(threading.get_native_id())
 
     def body() -> None:

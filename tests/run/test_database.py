@@ -126,7 +126,7 @@ thread.start()
 inside.wait()
 child = os.fork()
 if child == 0:
-    signal.alarm(30)
+    signal.alarm(60)
     {in_child}
     os._exit(7)
 may_end.set()

@@ -223,7 +223,7 @@ def test_many_threads_open_an_unclosed_run(killed: Path, recorded: Any) -> None:
     meet, counts, errors = threading.Barrier(4), [], []
 
     def work() -> None:
-        meet.wait(30)
+        meet.wait(120)
         try:
             counts.append(len(recorded(gpuprof.open(killed)).rows))
         except gpuprof.RunError as error:

@@ -697,12 +697,12 @@ def test_a_browser_that_never_ends_is_ended_with_what_it_started(
     reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
     does = f"exec 3> {pipe}; echo begun >&3; sleep 600 & wait"
     monkeypatch.setenv("GPUPROF_CHROMIUM", browser_that(tmp_path, does))
-    with pytest.raises(BenchmarkError, match=r"did not print the page in 1 s"):
-        print_pdf("<p>", tmp_path / "out.pdf", limit_s=1.0)
+    with pytest.raises(BenchmarkError, match=r"did not print the page in 3 s"):
+        print_pdf("<p>", tmp_path / "out.pdf", limit_s=3.0)
     assert not (tmp_path / "out.pdf").exists()
     # A pipe is at its end when nobody is left who could write to it.
     assert os.read(reader, 100) == b"begun\n"
-    assert select.select([reader], [], [], 30)[0]
+    assert select.select([reader], [], [], 180)[0]
     assert os.read(reader, 100) == b""
     os.close(reader)
 

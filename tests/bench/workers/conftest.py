@@ -1,0 +1,26 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Time limits of process runs that do not depend on how long Python takes to start."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from gpuprof.bench.workers import launcher
+
+
+@pytest.fixture
+def limit_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """`limit_calls(quiet_s)` applies time limits to calls of the model alone, with `quiet_s` added."""
+
+    def limit(quiet_s: float) -> None:
+        whole = launcher._Listener._step_limit_s
+
+        def step_limit_s(listener: launcher._Listener) -> float:
+            return whole(listener) if listener.last.state in launcher._CALLING else 120.0
+
+        monkeypatch.setattr(launcher, "QUIET_S", quiet_s)
+        monkeypatch.setattr(launcher._Listener, "_step_limit_s", step_limit_s)
+
+    return limit
