@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of a GPU recording against stub libraries. What passes here says nothing of a real GPU.
+// The life of a GPU recording against stub libraries. A pass here is no evidence about a real GPU.
 #include <dlfcn.h>
 #include <sys/resource.h>
 
@@ -429,9 +429,9 @@ TEST(a_clock_that_jumps_is_noticed) {
     }
 }
 
-TEST(a_clock_that_stands_still_gives_no_times) {
+TEST(a_stopped_clock_gives_no_times) {
     Stub& stub = fresh_stub();
-    stub.set("clock_stands_at", 4711);
+    stub.set("clock_stopped_at", 4711);
     const TwoLaunches launches = launch_around(stub, [] {});
     CHECK(launches.totals.clock == cupti::ClockState::stopped);
     CHECK_EQ(launches.records.size(), 0u);

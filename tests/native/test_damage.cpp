@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bits that flipped, wherever they stand: the decoder ends, what it hands out is sane, and what it lost
+// Flipped bits at any place: the decoder ends, its output is sane, and what it lost
 // is counted.
 #include <random>
 

@@ -270,12 +270,12 @@ TEST(an_id_beyond_the_names_is_a_lost_name) {
     FakeRecording recording;
     recording.name("work");
     recording.name("scoped by itself", 2);
-    recording.name("scoped by nobody", 77);
+    recording.name("scoped by an unknown id", 77);
     recording.thread(1);
     for (const std::uint32_t name : {1u, 2u, 3u, 4u, 0xFFFFFFFFu}) recording.span(name, 10ull, 10ull);
     const Spans spans = decode(recording);
     CHECK_EQ(spans.count("(lost name)"), 2u);
     CHECK_EQ(spans.count("work"), 1u);
     CHECK_EQ(spans.count("scoped by itself"), 1u);
-    CHECK_EQ(spans.count("scoped by nobody"), 1u);
+    CHECK_EQ(spans.count("scoped by an unknown id"), 1u);
 }

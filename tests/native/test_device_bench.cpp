@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ceilings of a GPU, against stubs of the driver and of the compiler whose clock the tests move. What passes
-// here says nothing of a real GPU.
+// Ceilings of a GPU, against stubs of the driver and of the compiler whose clock the tests move. A pass
+// here is no evidence about a real GPU.
 #include <cstdlib>
 
 #include "cuda/device_bench.hpp"

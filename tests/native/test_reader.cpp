@@ -35,7 +35,7 @@ std::uint64_t count_events(const RecordedFolder& folder) {
     return events;
 }
 
-// How many events of the example stand in the first `slots` places.
+// The number of the example's events in the first `slots` places.
 std::uint64_t events_in_front(FakeRecording recording, std::size_t slots) {
     std::uint64_t events = 0;
     for (std::size_t slot = 0; slot < slots; ++slot) {

@@ -241,5 +241,5 @@ TEST(blocks_are_reserved_before_they_are_mapped) {
         CHECK(status.st_blocks * 512 >= status.st_size);
     }
     Recorder::instance().stop();
-    CHECK_EQ(chunks_on_disk(folder), 20u);  // what nobody took is given back
+    CHECK_EQ(chunks_on_disk(folder), 20u);  // unused chunks are given back
 }
