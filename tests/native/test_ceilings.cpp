@@ -236,7 +236,7 @@ TEST(a_team_does_each_job_once_and_together) {
     for (const auto& each : done) CHECK_EQ(each.load(), 20);
 }
 
-TEST(a_team_stands_on_the_processors_it_was_given) {
+TEST(a_team_runs_on_the_given_processors) {
 #if defined(__linux__)
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
@@ -278,7 +278,7 @@ TEST(measuring_gives_a_rate_for_each_repeat) {
 #endif
 }
 
-TEST(a_measurement_ends_when_it_is_told_to) {
+TEST(a_measurement_can_be_stopped) {
     int asked = 0;
     const Plan plan{{0}, 0.001, 1000, [&] { return ++asked < 4; }};
     const Rates rates = measure_compute(*compute_kernels(available_sets()).front(), plan);

@@ -205,7 +205,7 @@ TEST(another_profiler_is_named_as_the_cause) {
     is_clean(stub);
 }
 
-TEST(devices_without_counters_are_told) {
+TEST(devices_without_counters_are_reported) {
     Stub& stub = fresh_stub();
     stub.set("support", cupti::abi::unsupported);
     stub.set("virtual GPU", cupti::abi::disabled);

@@ -106,7 +106,7 @@ TEST(a_first_tick_from_just_before_the_recording_is_no_damage) {
     for (const std::int64_t duration : spans.rows.duration_ns) CHECK_EQ(duration, 900);
 }
 
-TEST(a_tick_that_leaps_takes_nobody_along) {
+TEST(a_tick_that_leaps_affects_no_other_thread) {
     for (const std::uint64_t leap : {std::uint64_t{1} << 30, std::uint64_t{1} << 50, std::uint64_t{1} << 63})
         for (const bool before_context : {false, true}) {
             FakeRecording recording;

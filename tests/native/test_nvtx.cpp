@@ -381,7 +381,7 @@ TEST(the_binding_may_write_the_events_of_ranges) {
     CHECK_EQ(spans.rows.size(), 2u);
 }
 
-TEST(a_forked_child_goes_on_with_its_ranges) {
+TEST(a_forked_child_continues_with_its_ranges) {
     attach();
     const TemporaryFolder folder;
     start(folder);

@@ -4,7 +4,7 @@
 using namespace gpuprof;
 using namespace gpuprof::test;
 
-TEST(what_pytorch_announces_is_told_apart) {
+TEST(announcements_of_pytorch_are_classified) {
     CHECK(classify_name("aten::mm") == NameClass::qualified);
     CHECK(classify_name("autograd::engine::evaluate_function: AddmmBackward0") == NameClass::backward);
     CHECK(classify_name("AddmmBackward0") == NameClass::plain);
@@ -88,7 +88,7 @@ TEST(an_operator_that_does_more_than_forward_is_not_merged) {
     CHECK_EQ(bench.node("/operator:aten::mul/operator:aten::mul").calls, 2);
 }
 
-TEST(what_stands_beside_a_merged_operator_stays) {
+TEST(siblings_of_a_merged_operator_stay) {
     BuilderBench bench;
     Thread thread(bench);
     thread.operation("x::call", 0);

@@ -110,7 +110,7 @@ TEST(a_thread_of_low_priority_begins_none) {
 }
 
 // As while a child of a closed run stops: what it had opened ahead goes.
-TEST(a_reader_beside_a_process_that_stops_sees_no_damage) {
+TEST(a_reader_next_to_a_process_that_stops_sees_no_damage) {
     const TemporaryFolder folder;
     std::atomic<bool> done{false};
     std::thread reader([&] {

@@ -198,7 +198,7 @@ TEST(a_segment_that_is_there_twice_counts_once) {
     CHECK_EQ(twice.rows.size(), once.rows.size());
 }
 
-TEST(a_first_mark_that_is_damaged_loses_its_chunk_and_says_so) {
+TEST(a_first_mark_that_is_damaged_loses_its_chunk_with_a_report) {
     for (const std::uint32_t kind : {0u, 1u, 9u}) {
         const TemporaryFolder folder;
         FakeRecording recording = example();

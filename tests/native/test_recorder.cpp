@@ -56,7 +56,7 @@ TEST(more_threads_than_chunks_of_a_segment) {
     check_whole(folder, threads, count);
 }
 
-TEST(later_threads_go_on_in_the_chunks_of_ended_ones) {
+TEST(later_threads_continue_in_the_chunks_of_ended_ones) {
     constexpr unsigned threads = 200;
     const TemporaryFolder folder;
     start(folder);
