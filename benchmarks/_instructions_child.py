@@ -73,8 +73,8 @@ def _lock(times: int) -> None:
 
 LOOPS: dict[str, Callable[[int], None]] = {
     "empty": _empty,
-    "span nobody records, reused": _span,
-    "span nobody records, new": _new_span,
+    "span while not recording, reused": _span,
+    "span while not recording, new": _new_span,
     "recorded span, reused": _span,
     "recorded span, new": _new_span,
     "nvtx.annotate without a tool, reused": _annotate,

@@ -15,7 +15,7 @@ _GOVERNOR = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 
 
 def describe_machine() -> dict[str, Any]:
-    """Return the machine's state now; None stands for what cannot be read."""
+    """Return the current state of the machine; None where a value cannot be read."""
     return {
         "cpu": _cpu_model(),
         "cores": os.cpu_count(),

@@ -32,13 +32,13 @@ class Figure:
     repeats: int
 
     @property
-    def spread(self) -> float:
+    def iqr(self) -> float:
         """The interquartile range, in the unit of the figure."""
         return self.third_quartile - self.first_quartile
 
     @classmethod
     def of(cls, values: Sequence[float]) -> Figure:
-        """Summarise at least one value."""
+        """Summarize at least one value."""
         if len(values) == 1:
             return cls(values[0], values[0], values[0], 1)
         first, median, third = statistics.quantiles(values, n=4, method="inclusive")
@@ -62,8 +62,8 @@ class Contestant:
 def repeated(statement: str, **names: Any) -> Loop:
     """Compile `for _ in range(n): STATEMENT`, which may use `names`.
 
-    Each has a code object of its own: the interpreter specialises code in place, and contestants that
-    shared one would undo each other's specialisation.
+    Each loop has its own code object: the interpreter specializes code in place, and contestants that used
+    one code object would undo each other's specialization.
     """
     source = f"def loop(n):\n    for _ in range(n):\n        {statement}\n"
     exec(compile(source, f"<{statement}>", "exec"), names)

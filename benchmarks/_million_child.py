@@ -3,7 +3,7 @@
 
     python -m benchmarks._million_child CONTESTANT FORWARDS FOLDER
 
-The contestant "count" only says how many operators a forward has. Any other runs the loop bare, writes
+The contestant "count" prints only the number of operators of a forward. Any other runs the loop bare, writes
 a line "measure" when its memory is to be watched from here on, runs the same loop under the contestant,
 and prints what it measured as JSON.
 """

@@ -13,7 +13,7 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """Right-aligned: `text` is what stands in it of a row."""
+    """A right-aligned column; `text` returns its cell for a row."""
 
     heading: str
     width: int

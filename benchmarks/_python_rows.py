@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What stack samples cost a program of many small Python functions, beside profilers of Python."""
+"""Cost of stack sampling for a program of many small Python functions, compared with Python profilers."""
 
 from __future__ import annotations
 

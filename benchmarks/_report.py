@@ -12,7 +12,7 @@ from benchmarks._measure import Entry, Figure, Row
 WIDTH = 100
 _NAME = 52
 _LEGEND = (
-    "spread: interquartile range of the n repeats. ratio: the line's median over gpuprof's; on gpuprof's own "
+    "IQR: interquartile range of the n repeats. ratio: the line's median over gpuprof's; on gpuprof's own "
     "line that of the best peer, which is marked *. Lines in brackets are there for scale and are no peers."
 )
 _VERDICTS = {True: "yes", False: "NO", None: "-"}
@@ -20,7 +20,7 @@ _VERDICTS = {True: "yes", False: "NO", None: "-"}
 
 def table(rows: Sequence[Row], machine: dict[str, Any], code: dict[str, Any]) -> str:
     """Return what a person reads."""
-    lines = [*_heading(machine, code), "", *_line("", "median", "spread", "n", "budget", "within", "ratio")]
+    lines = [*_heading(machine, code), "", *_line("", "median", "IQR", "n", "budget", "within", "ratio")]
     for row in rows:
         lines += ["-" * WIDTH, *_row_lines(row)]
     lines += ["-" * WIDTH, *textwrap.wrap(_LEGEND, WIDTH)]
@@ -28,7 +28,7 @@ def table(rows: Sequence[Row], machine: dict[str, Any], code: dict[str, Any]) ->
 
 
 def as_json(rows: Sequence[Row]) -> list[dict[str, Any]]:
-    """Return the rows as plain data; None stands for what could not be measured or does not apply."""
+    """Return the rows as plain data; None where a value could not be measured or does not apply."""
     return [_row_data(row) for row in rows]
 
 
@@ -69,7 +69,7 @@ def _line(
 def _figure(figure: Figure | None, unit: str) -> tuple[str, str, str]:
     if figure is None:
         return "unavailable", "-", "-"
-    return f"{_number(figure.median, unit)} {unit}", _number(figure.spread, unit), str(figure.repeats)
+    return f"{_number(figure.median, unit)} {unit}", _number(figure.iqr, unit), str(figure.repeats)
 
 
 def _number(value: float, unit: str) -> str:
@@ -116,6 +116,6 @@ def _figure_data(figure: Figure | None) -> dict[str, float | int] | None:
         "median": figure.median,
         "first_quartile": figure.first_quartile,
         "third_quartile": figure.third_quartile,
-        "spread": figure.spread,
+        "iqr": figure.iqr,
         "repeats": figure.repeats,
     }

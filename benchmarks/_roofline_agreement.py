@@ -22,7 +22,7 @@ AGREEMENT = 0.95
 
 @dataclass(slots=True)
 class Agreement:
-    """The share of the time in operators that both runs labelled alike."""
+    """The fraction of operator time whose labels are the same in both runs."""
 
     model: str
     share: float
@@ -81,7 +81,7 @@ def agree(name: str, make: Callable[[], ModelAndInputs], device: str = "cpu") ->
 
 
 def compare(first: Roofline, second: Roofline) -> tuple[float, list[str]]:
-    """Return the share of the first one's time whose labels are the same, and the operators that differ."""
+    """Return the fraction of the first one's time with equal labels, and the operators that differ."""
     labels = {key(row): row.bound for row in second.operators}
     total = sum(row.total_ns for row in first.operators)
     differing = [row for row in first.operators if labels.get(key(row)) != row.bound]
@@ -93,5 +93,5 @@ def compare(first: Roofline, second: Roofline) -> tuple[float, list[str]]:
 
 
 def key(row: RooflineRow) -> tuple[str, str | None, int | None]:
-    """Return what tells an operator from the others."""
+    """Return the key that identifies an operator."""
     return row.layer, row.phase, row.ordinal

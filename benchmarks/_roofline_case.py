@@ -28,12 +28,12 @@ class Case:
 
 
 def memory(least: float) -> Callable[[RooflineRow], bool]:
-    """Bound by memory, with so much of the roof used."""
+    """Require a memory-bound row that reaches at least this fraction of its ceiling."""
     return lambda row: row.bound == "memory" and (row.roof_share or 0) >= least
 
 
 def compute(least: float) -> Callable[[RooflineRow], bool]:
-    """Bound by arithmetic, with so much of the roof used."""
+    """Require a compute-bound row that reaches at least this fraction of its ceiling."""
     return lambda row: row.bound == "compute" and (row.roof_share or 0) >= least
 
 

@@ -95,14 +95,14 @@ def _counted_cases() -> list[Case]:
 
 
 def last_cache_bytes() -> int:
-    """Return what the last level of cache holds; where nobody tells, what is common."""
+    """Return the size of the last-level cache, or a common size where it is unknown."""
     caches = data_caches(usable_processors())
     last = max((cache.level for cache in caches), default=0)
     return sum(cache.bytes for cache in caches if cache.level == last) or 32 << 20
 
 
 def cached(row: RooflineRow) -> bool:
-    """Tell whether a cache served it, and not faster than it can."""
+    """Return whether a cache served the row, at no more than the cache's bandwidth."""
     return row.memory_level in ("l1", "l2", "l3") and (row.used[Resource.MEMORY] or 0) <= ABOVE_ROOF
 
 

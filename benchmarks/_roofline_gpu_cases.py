@@ -50,7 +50,7 @@ def gpu_cases() -> list[Case]:
 
 
 def _small_cases() -> list[Case]:
-    """Return sums that the GPU has nothing to do for: what binds is how they come to it."""
+    """Return sums with almost no work for the GPU: their bottleneck is the launch."""
     return [
         Case(
             "adds of 4 elements",
@@ -61,8 +61,8 @@ def _small_cases() -> list[Case]:
             calls=500,
         ),
         Case(
-            "add of 4 elements behind a product",
-            behind_a_product,
+            "add of 4 elements after a product",
+            after_a_product,
             "aten::add",
             "latency, and not launch: it waits in line",
             lambda row: row.bound in ("latency", "underutilized"),
@@ -87,7 +87,7 @@ def softmax() -> ModelAndInputs:
     return softmax_into(torch.randn(far_elements() // 4096, 4096, device=DEVICE))
 
 
-def behind_a_product() -> ModelAndInputs:
+def after_a_product() -> ModelAndInputs:
     """Return a long product and a short sum after it: the sum waits in line."""
     a, b, out = (torch.randn(8192, 8192, dtype=torch.bfloat16, device=DEVICE) for _ in range(3))
     small, sums = torch.ones(4, device=DEVICE), torch.zeros(4, device=DEVICE)

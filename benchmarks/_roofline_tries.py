@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recording a case again where the machine was disturbed, and telling that from a label that is wrong."""
+"""Repeat a case on a disturbed machine, to separate disturbance from a wrong label."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def record(
 ) -> tuple[Roofline, list[str]]:
     """Record calls of a model; returns its roofline and what disturbed it.
 
-    On a GPU the processors' ceilings are left out: they take a minute of its time, and their drift says
-    nothing about it.
+    On a GPU the CPU ceilings are left out: measuring them takes a minute of GPU time, and their drift does
+    not affect the GPU.
     """
 
     def call() -> None:
@@ -55,7 +55,7 @@ def record(
             for _ in range(calls):
                 call()
             use = use_between(before, read_state())
-        return recording.run.roofline(), [*_drifts(recording.run.meta), *_neighbours(use)]
+        return recording.run.roofline(), [*_drifts(recording.run.meta), *_disturbances(use)]
 
 
 def _no_ceilings_of_processors() -> contextlib.AbstractContextManager[object]:
@@ -64,7 +64,7 @@ def _no_ceilings_of_processors() -> contextlib.AbstractContextManager[object]:
 
 
 def _drifts(meta: dict[str, Any]) -> Iterator[str]:
-    """Yield the roofs that were another after the recording than before; narrower measurements count too."""
+    """Yield the ceilings that changed during the recording; narrower measurements count too."""
     drifts = [Drift(**each) for each in meta["ceilings"]["drift"]]
     for kind in ("compute", "memory.dram", "memory.l"):
         found = [each for each in drifts if each.resource.startswith(kind)]
@@ -73,11 +73,11 @@ def _drifts(meta: dict[str, Any]) -> Iterator[str]:
             yield f"{worst.resource} changed by {worst.change:+.0%} meanwhile"
 
 
-def _neighbours(use: MachineUse) -> Iterator[str]:
+def _disturbances(use: MachineUse) -> Iterator[str]:
     if use.others_cpus is not None and use.others_cpus > MOST_OF_OTHERS:
         yield f"other programs took {use.others_cpus:.1f} processors"
     if use.stolen_share is not None and use.stolen_share > MOST_STOLEN:
-        yield f"{use.stolen_share:.0%} of the processors' time was stolen"
+        yield f"{use.stolen_share:.0%} of the processors' time was steal time"
 
 
 def until_undisturbed(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a `with` line around nothing costs: recorded, and when nobody records."""
+"""Cost of an empty `with` block, while recording and while not recording."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def span_rows(settings: Settings) -> list[Row]:
 
 
 def idle_rows(settings: Settings) -> list[Row]:
-    """Spans left in code that nobody records."""
+    """Return rows of spans that stay in code while nothing is recorded."""
     many = settings.iterations(200_000, 5_000)
     reused = [
         Contestant(
@@ -95,8 +95,8 @@ def idle_rows(settings: Settings) -> list[Row]:
     scale = _scale(many)
     figures = _figures([*reused, *fresh, *scale], many, settings)
     return [
-        _row("idle.reused", "span nobody records, object reused", reused, scale, figures, budget=40),
-        _row("idle.fresh", "span nobody records, new object", fresh, scale, figures, budget=40),
+        _row("idle.reused", "span while not recording, object reused", reused, scale, figures, budget=40),
+        _row("idle.fresh", "span while not recording, new object", fresh, scale, figures, budget=40),
     ]
 
 

@@ -162,11 +162,11 @@ def _one_thread() -> Iterator[None]:
 
 
 def _before(module: Any, inputs: Any) -> None:
-    """Stand for a forward pre-hook."""
+    """Do nothing, as a forward pre-hook."""
 
 
 def _after(module: Any, inputs: Any, output: Any) -> None:
-    """Stand for a forward hook."""
+    """Do nothing, as a forward hook."""
 
 
 @contextlib.contextmanager

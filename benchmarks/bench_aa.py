@@ -5,7 +5,7 @@
 
 Each pair is two configurations that are one and the same, launched in fresh processes in a counterbalanced
 order. With a margin of 0 about 5 of 100 pairs are expected to be called different; with one, fewer. For
-scale it also says how many would be if every call counted as independent, which is the usual mistake.
+scale it also prints how many there would be if every call counted as independent, a common mistake.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 if __name__ == "__main__":
-    # Run as a script, Python looks for modules beside it only.
+    # Python searches only the script's own folder for modules.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import numpy as np

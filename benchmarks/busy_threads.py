@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a recording takes to begin and to end beside threads of the program that compute in Python.
+"""How long a recording takes to start and to stop while threads of the program compute in Python.
 
     python benchmarks/busy_threads.py [--threads 0,1,3] [--repeats 5] [--json FILE|-]
 
-Such a thread gives the interpreter lock up only when asked to, after `sys.getswitchinterval()`, so that
-whatever releases it may wait long to go on. Both record 100 operators; gpuprof writes its run,
+Such a thread releases the interpreter lock only on request, after `sys.getswitchinterval()`, so code that
+releases the lock may wait long to get it back. Both record 100 operators; gpuprof writes its run,
 torch.profiler stops and exports its trace. The first of the repeats, which imports, is left out.
 """
 
@@ -33,7 +33,7 @@ OPERATORS = 100
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print, and return the exit code."""
-    parser = argparse.ArgumentParser(description="Recording beside threads that compute.")
+    parser = argparse.ArgumentParser(description="Measure recording next to threads that compute.")
     parser.add_argument("--threads", default="0,1,3", help="how many, with commas (%(default)s)")
     parser.add_argument("--repeats", type=int, default=5, help="repeats that count (%(default)s)")
     parser.add_argument("--json", metavar="FILE", help="write JSON; - is standard output, no table")
@@ -58,7 +58,7 @@ def _column(name: str, what: str) -> Column:
 
 
 def measure(threads: int, repeats: int) -> dict[str, Any]:
-    """Return the medians of beginning and ending, in seconds, of each recorder beside so many threads."""
+    """Return each recorder's median start and stop times in seconds, next to this number of threads."""
     row: dict[str, Any] = {"threads": threads}
     with tempfile.TemporaryDirectory() as folder, busy(threads):
         for name, recorder in RECORDERS.items():

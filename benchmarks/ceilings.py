@@ -1,21 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ceilings that gpuprof measures, beside independent measurements of the same things, in one run.
+"""Compare the ceilings that gpuprof measures with independent measurements of the same things, in one run.
 
     python benchmarks/ceilings.py [--stream PATH]... [--rounds N] [--repeats N] [--json FILE|-]
 
-Arithmetic is held against clock times units times lanes. The clock is measured: additions that wait for
-each other take one cycle each. The number of units is what one cycle was seen to do, rounded to a whole
-number: so the ratio says how busy the units were kept, and would not notice a unit that never worked.
+Arithmetic is compared with clock times units times lanes. The clock is measured: additions that wait for
+each other take one cycle each. The number of units is the measured work of one cycle, rounded to a whole
+number: so the ratio shows how busy the units were, and does not detect a unit that never worked.
 
-Memory is held against STREAM, whose compiled binary you name, and for scale against copies and sums that
+Memory is compared with STREAM, whose compiled binary you name, and for scale against copies and sums that
 NumPy and PyTorch make. STREAM's triad counts what it names; so does `triad` here. Contestants take turns.
-Each is taken at its best, as a ceiling is: a neighbour can slow a round down and cannot speed it up. Where
-neighbours never rest, the two bests may come from different hours of the host: the median of the ratios
-within a turn, with its 95% interval, says what holds when both meet the same host. Ask there for many rounds
-of few repeats.
+Each is taken at its best, as a ceiling is: other programs can slow a round down and cannot speed it up. Where
+the host is never idle, the two best rounds may come from different hours: the median of the ratios within a
+turn, with its 95% interval, compares both under the same conditions. Use many rounds of few repeats there.
 
 How STREAM was compiled is worth a tenth of its rate and more (docs/ceilings.md). Name several builds, and a
-row holds against the best of them.
+row compares with the best of them.
 """
 
 from __future__ import annotations
@@ -56,7 +55,7 @@ _STREAMS = ("read", "copy", "triad")
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What gpuprof measured (`ours`), what something else says of it (`theirs`), and ours over theirs.
+    """What gpuprof measured (`ours`), the independent measurement (`theirs`), and ours over theirs.
 
     These are the bests of all turns. `turn_ratio` is the median of the ratios within a turn, with the ends of
     its 95% interval; None where the turns are too few for one.
@@ -87,7 +86,7 @@ def _compare(name: str, against: str, pairs: Pairs, unit: str) -> Comparison:
 
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print, and return the exit code."""
-    parser = argparse.ArgumentParser(description="gpuprof's ceilings beside independent measurements.")
+    parser = argparse.ArgumentParser(description="Compare gpuprof's ceilings with independent measurements.")
     parser.add_argument(
         "--stream",
         metavar="PATH",
@@ -142,7 +141,7 @@ def arithmetic(processors: list[int], rounds: int, repeats: int) -> list[Compari
                 continue
             # Of one unit, for a multiply-add in each lane.
             per_hertz = 2.0 * _VECTOR_BYTES[name] / _NUMBER_BYTES[dtype] * len(where)
-            # One core is measured first, and tells what a core has.
+            # One core is measured first, and gives the number of units of a core.
             units.setdefault(name + dtype, _units(pairs, per_hertz))
             bound = per_hertz * units[name + dtype]
             comparisons.append(

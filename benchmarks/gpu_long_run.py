@@ -4,8 +4,8 @@
     python benchmarks/gpu_long_run.py [--kernels N]... [--folder DIR] [--json FILE|-]
 
 Each kernel has a launch of its own, in steps of some thousand, and the records of a buffer come in no order.
-It shows what gpuprof's own half holds in memory: buffers, decoding, tables. It says nothing of a GPU, nor of
-what recording costs beside one: the stub hands over as fast as it can and waits where no buffer is free.
+It shows the memory of gpuprof itself: buffers, decoding, tables. It does not measure a GPU, nor the cost of
+recording one: the stub delivers records as fast as it can and waits where no buffer is free.
 """
 
 from __future__ import annotations

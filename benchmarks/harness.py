@@ -23,7 +23,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 if __name__ == "__main__":
-    # Run as a script, Python looks for modules beside it only.
+    # Python searches only the script's own folder for modules.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 import gpuprof

@@ -4,7 +4,7 @@
     python benchmarks/import_nsys.py [--rows N]... [--folder DIR] [--json FILE|-]
 
 The exports are made here, after the published schema: for each two kernels two launches and a range around
-both. Each is imported in a process of its own, whose peak memory is told.
+both. Each is imported in a process of its own, whose peak memory is printed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many instructions a span executes: a figure that no neighbour and no clock changes.
+"""How many instructions a span executes: a figure that does not depend on other programs or the clock.
 
     python benchmarks/instructions.py [--python PATH]... [--json FILE|-]
 
@@ -120,7 +120,7 @@ def counts_of(text: str) -> Counts:
             libraries.setdefault(named[1], named[2] or "")
             library = library if line.startswith("c") else libraries[named[1]]
         elif line.startswith("calls="):
-            is_of_callee = True  # the next line tells what the callee took, which has lines of its own
+            is_of_callee = True  # the next line is the callee's cost, which has lines of its own
         elif cost := re.match(r"[+*-]?\d* (\d+)$", line):
             if not is_of_callee:
                 found[Path(library).parent.name == "gpuprof"] += int(cost[1])

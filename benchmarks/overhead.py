@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What gpuprof costs, beside its peers, measured on this machine in one go.
+"""Compare the overhead of gpuprof with that of its peers, on this machine in one run.
 
     python benchmarks/overhead.py [--quick] [--row NAME]... [--json FILE|-] [--check]
 
-The budgets are the design's. Run it on a quiet machine: the table says how large the spread was.
+The budgets are the design's. Run it on an idle machine; the table shows the interquartile range.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _parse(arguments: list[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description="What gpuprof costs, beside its peers.")
+    parser = argparse.ArgumentParser(description="Compare the overhead of gpuprof with that of its peers.")
     parser.add_argument(
         "--row", action="append", choices=list(GROUPS), help="measure this only; may be repeated"
     )

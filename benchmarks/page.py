@@ -3,7 +3,7 @@
 
     python benchmarks/page.py [--slices N] [--repeats N] [--json FILE|-] [--check]
 
-The budgets are the design's, for a million slices. Run it on a quiet machine: the spread is told.
+The budgets apply to a million slices. Run it on an idle machine; the table shows the interquartile range.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def _row(name: str, figure: Figure | None, slices: int) -> dict[str, Any]:
         "name": name,
         "what": WHAT[name],
         "median": None if figure is None else figure.median,
-        "spread": None if figure is None else figure.spread,
+        "iqr": None if figure is None else figure.iqr,
         "repeats": 0 if figure is None else figure.repeats,
         "budget": budget,
         "within": None if budget is None or figure is None else figure.median <= budget,

@@ -162,7 +162,7 @@ def _ratios(
 def run(program: str, command: list[str]) -> Times | None:
     """Return the CPU and wall time of the main thread's work, and the CPU time of all that was started.
 
-    None where the program did not come to its end.
+    None where the program did not complete.
     """
     with tempfile.TemporaryDirectory() as folder:
         script = Path(folder, "program.py")

@@ -3,10 +3,10 @@
 
 python benchmarks/roofline_cases.py [--device cuda] [--json] [--only NAME] [--no-agreement]
 
-Each case is a model of one operator, recorded with work=True and the roofs of right before and after; PASS
-where what binds is what must bind. A case that fails while the machine is disturbed (other programs, roofs
-that change) is made again, and has no verdict where that never ends. The exit code is 1 where a case fails,
-3 where one has no verdict.
+Each case is a model of one operator, recorded with work=True and the ceilings of right before and after; PASS
+where the bottleneck is the expected one. A case that fails while the machine is disturbed (other programs,
+ceilings that change) is repeated, and has no verdict where that never ends. The exit code is 1 where a case
+fails, 3 where one has no verdict.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ from gpuprof.run.processor import usable_processors
 
 @dataclass(slots=True)
 class Result:
-    """`passed` is None where the machine was disturbed each time; `disturbed` says by what."""
+    """`passed` is None where the machine was disturbed each time; `disturbed` lists the causes."""
 
     name: str
     must: str
@@ -143,10 +143,10 @@ def _cases(device: str) -> list[Case]:
 def line(result: Result) -> str:
     """Return a case in two lines."""
     share = "-" if result.roof_share is None else f"{result.roof_share:.0%}"
-    sure = "-" if result.confidence is None else f"{result.confidence:.2f}"
+    confidence = "-" if result.confidence is None else f"{result.confidence:.2f}"
     lines = [
         f"{_VERDICTS[result.passed]}  {result.name}: must be {result.must}",
-        f"      {result.bound}, {share} of the roof, sure {sure}: {result.evidence}",
+        f"      {result.bound}, {share} of the ceiling, confidence {confidence}: {result.evidence}",
     ]
     if result.disturbed:
         lines.append(f"      disturbed in each of {TRIES} tries, at last: {'; '.join(result.disturbed)}")

@@ -4,7 +4,7 @@
     python -m benchmarks.gpu._build LOG SECONDS
 
 Nothing of the machine's own environment is changed: packages go into a folder of their own in `build/`,
-which stays when the sources are copied there anew.
+which stays when the sources are copied there again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PACKAGE = BUILD / f"package-{_VERSION}"
 _BUILT = PACKAGE / "gpuprof-sources.txt"  # of which sources the package there is
 NATIVE = BUILD / "native"
 PROGRAM_FOLDER = NATIVE / "tests" / "native"
-PROGRAMS = ("cupti_capture", "cupti_settle", "test_cupti_abi", "test_cupti_replay")
+PROGRAMS = ("cupti_capture", "cupti_probe", "test_cupti_abi", "test_cupti_replay")
 
 # Module by package. What is wanted but not needed may be missing.
 NEEDED = {

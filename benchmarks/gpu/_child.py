@@ -6,7 +6,7 @@
 PLAN is JSON: `workloads`, a list of [name, steps in a chunk]; `chunks`; `seed`; `warmup_s`; `tiny`.
 
 Each workload runs three times as many chunks: before the profiler is on, while it is, and after. In a
-process that profiled a workload before, what the profiler left behind is in the next one's "before".
+process that profiled a workload before, what the profiler left in it is in the next one's "before".
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from benchmarks.gpu._workloads import WORKLOADS, Job, Sizes
 
 
 def main(profiler: str, device: str, folder: str, plan_text: str) -> None:
-    """Run the plan; a workload that fails has an error in its line, and the next one goes on."""
+    """Run the plan; a workload that fails has an error in its line, and the next one starts."""
     plan = json.loads(plan_text)
     for name, steps in plan["workloads"]:
         try:
@@ -68,7 +68,7 @@ def measure(
 
 def _warm_up(job: Job, device: torch.device, seconds: float) -> float:
     """Run for a while, and return what a step takes at the end of it."""
-    job.step()  # lazy initialisation, compilation
+    job.step()  # lazy initialization, compilation
     _wait(device)
     deadline = time.perf_counter() + seconds
     steps = 1

@@ -42,7 +42,7 @@ class Plan:
 
 @dataclass(slots=True)
 class Comparison:
-    """`add` writes an item; `sees` says whether a profiler can see a workload."""
+    """`add` writes an item; `sees` returns whether a profiler can see a workload."""
 
     plan: Plan
     folder: Path

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Prints the machine and its software as JSON: `python -m benchmarks.gpu._describe`.
 
-In a process of its own, since asking for the device initialises CUDA. What cannot be read is None.
+In a process of its own, since a query for the device initializes CUDA. What cannot be read is None.
 """
 
 from __future__ import annotations

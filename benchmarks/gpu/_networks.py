@@ -88,7 +88,7 @@ class Attention(nn.Module):  # type: ignore[misc]
 
 
 class DecoderLayer(nn.Module):  # type: ignore[misc]
-    """Attention and a feed-forward network, each behind a normalization and with a way around it."""
+    """Attention and a feed-forward network, each after a normalization and with a residual connection."""
 
     def __init__(self, width: int, heads: int, batch: int, length: int) -> None:
         super().__init__()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.gpu._answers import JUDGES, summarise
+from benchmarks.gpu._conclusions import JUDGES, summarize
 
 _COEXISTENCE = (
     "profiler_inside",
@@ -21,7 +21,7 @@ _COEXISTENCE = (
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """`programs` are cases of `_coexistence.py`; without any, the native program `cupti_settle` is asked."""
+    """`programs` are cases of `_coexistence.py`; without any, the native program `cupti_probe` runs."""
 
     text: str
     method: str
@@ -75,8 +75,8 @@ QUESTIONS: dict[str, Question] = {
 }
 
 
-def answer(name: str, cases: Mapping[str, Any], problems: Mapping[str, str]) -> dict[str, Any]:
-    """Return the answer to a question, given its programs' figures and problems by case.
+def conclude(name: str, cases: Mapping[str, Any], problems: Mapping[str, str]) -> dict[str, Any]:
+    """Return the conclusion about a question, given its programs' figures and problems by case.
 
     `conclusive` is False where figures are missing.
     """
@@ -90,11 +90,11 @@ def answer(name: str, cases: Mapping[str, Any], problems: Mapping[str, str]) -> 
         "question": question.text,
         "method": question.method,
         "problems": {case: problems[case] for case in question.programs or (name,) if case in problems},
-        "figures": summarise(figures),
+        "figures": summarize(figures),
     }
     if not figures:
-        return {**found, "conclusive": False, "answer": "no figures"}
+        return {**found, "conclusive": False, "conclusion": "no figures"}
     try:
-        return {**found, "conclusive": True, "answer": JUDGES[name](figures)}
+        return {**found, "conclusive": True, "conclusion": JUDGES[name](figures)}
     except (KeyError, IndexError, TypeError, ZeroDivisionError) as error:
-        return {**found, "conclusive": False, "answer": f"the figures lack something: {error!r}"}
+        return {**found, "conclusive": False, "conclusion": f"the figures lack something: {error!r}"}

@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks.gpu import _rounds
 from benchmarks.gpu._journal import Entry, read
 from benchmarks.gpu._processes import REPOSITORY
-from benchmarks.gpu._questions import QUESTIONS, answer
+from benchmarks.gpu._questions import QUESTIONS, conclude
 
 FORMAT = 2
 PACKAGE_SOURCES = ("CMakeLists.txt", "pyproject.toml", "cmake", "csrc", "src")
@@ -64,7 +64,7 @@ def merge(paths: Sequence[Path]) -> dict[str, Any]:
         "calls": [{**found, "end": _end_of(entries)} for found, entries in zip(facts, calls, strict=True)],
         "machine": next((machine for machine in machines if machine is not None), None),
         "steps": _steps(entries),
-        "answers": _answers(entries),
+        "conclusions": _conclusions(entries),
         "workloads": _workloads(calls),
     }
 
@@ -119,11 +119,11 @@ def _is_round(entry: Entry) -> bool:
     return isinstance(entry.facts, dict) and "round" in entry.facts
 
 
-def _answers(entries: Mapping[tuple[str, str], Entry]) -> list[dict[str, Any]]:
+def _conclusions(entries: Mapping[tuple[str, str], Entry]) -> list[dict[str, Any]]:
     asked = {item: entry for (step, item), entry in entries.items() if step == "questions"}
     figures = {item: entry.facts for item, entry in asked.items() if isinstance(entry.facts, dict)}
     problems = {item: entry.problem for item, entry in asked.items() if entry.problem is not None}
-    return [answer(name, figures, problems) for name in QUESTIONS] if asked else []
+    return [conclude(name, figures, problems) for name in QUESTIONS] if asked else []
 
 
 def _workloads(calls: Sequence[Sequence[Entry]]) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 """The roofline's cases on a GPU, one after the other: `python -m benchmarks.gpu._roofline CASE...`.
 
 Each is an item of the call's journal when it has ended. A case that takes too long ends the process: the step
-goes on with the next one in a new process.
+continues with the next one in a new process.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ ROOFLINE_CASES = (
     "bf16 linear",
     "softmax",
     "adds of 4",
-    "behind a product",
+    "after a product",
     "depthwise",
     "attention",
 )
@@ -118,7 +118,7 @@ def questions(call: Call) -> None:
     folders = _cupti_folders(call)
     for name, question in QUESTIONS.items():
         if not question.programs:
-            call.run(Command(name, [PROGRAM_FOLDER / "cupti_settle", name, *folders], 25))
+            call.run(Command(name, [PROGRAM_FOLDER / "cupti_probe", name, *folders], 25))
     cases = [case for question in QUESTIONS.values() for case in question.programs]
     commands = [Command(case, python("-m", "benchmarks.gpu._coexistence", case), 45) for case in cases]
     # What PyTorch's profiler does with its subscription when it ends was another before 2.12.

@@ -44,15 +44,15 @@ SLOW_LAYER = 17
 ANCESTORS = {PROCESS, STEP, MODEL}
 
 
-def standing(states: np.ndarray) -> set[int]:
+def significant(states: np.ndarray) -> set[int]:
     return set(np.flatnonzero((states == SLOWER) | (states == FASTER)).tolist())
 
 
 def false_cells(found: Difference, slow: tuple[int, ...] = ()) -> int:
-    """How many cells are coloured whose times were drawn from the same distribution on both sides."""
+    """How many cells are colored whose times were drawn from the same distribution on both sides."""
     own = {operator_row(layer) for layer in slow}
     total = own | {layer_row(layer) for layer in slow} | (ANCESTORS if slow else set())
-    return len(standing(found.own.state) - own) + len(standing(found.total.state) - total)
+    return len(significant(found.own.state) - own) + len(significant(found.total.state) - total)
 
 
 # ---- the formulas ----------------------------------------------------------------------------
@@ -79,7 +79,7 @@ def test_welch_is_the_example_of_a_textbook() -> None:
     assert found.freedom[0] == pytest.approx(freedom)
 
 
-def test_without_spread_equal_means_are_equal_and_others_are_not() -> None:
+def test_without_variation_equal_means_are_equal_and_others_are_not() -> None:
     found = welch(plain_means(np.array([[2.0, 2.0], [3.0, 3.0]])), plain_means(np.full((2, 2), 2.0)))
     assert found.p_value.tolist() == [1.0, 0.0]
 
@@ -93,7 +93,7 @@ def test_one_slow_first_call_does_not_hide_a_difference() -> None:
     assert welch(plain_means(new), plain_means(old)).p_value[0] > 0.05
 
 
-def test_intervals_leave_out_zero_exactly_where_a_difference_stands() -> None:
+def test_intervals_exclude_zero_exactly_where_a_difference_is_significant() -> None:
     random = np.random.default_rng(7)
     old = plain_means(random.standard_normal((300, 6)))
     new = plain_means(random.standard_normal((300, 6)) + np.linspace(0, 4, 300)[:, None])
@@ -106,9 +106,9 @@ def test_intervals_leave_out_zero_exactly_where_a_difference_stands() -> None:
 # ---- rates, against a known truth ---------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("spread", "correlation"), [(0.05, 0.0), (0.2, 0.0), (0.05, 0.3)])
-def test_equal_runs_show_a_false_cell_no_more_often_than_promised(spread: float, correlation: float) -> None:
-    truth, seeds = Truth(spread=spread, correlation=correlation), 80
+@pytest.mark.parametrize(("variation", "correlation"), [(0.05, 0.0), (0.2, 0.0), (0.05, 0.3)])
+def test_equal_runs_have_the_promised_rate_of_false_cells(variation: float, correlation: float) -> None:
+    truth, seeds = Truth(spread=variation, correlation=correlation), 80
     wrong = sum(
         false_cells(compare([make_sample(truth, (seed, 1))], [make_sample(truth, (seed, 0))])) > 0
         for seed in range(seeds)
@@ -122,22 +122,22 @@ def test_a_tenth_more_in_one_of_fifty_layers_is_found_and_nothing_else() -> None
     old, seeds = Truth(), 40
     new = dataclasses.replace(old, slower={SLOW_LAYER: 1.1})
     found = [compare([make_sample(new, (seed, 1))], [make_sample(old, (seed, 0))]) for seed in range(seeds)]
-    assert all(operator_row(SLOW_LAYER) in standing(each.own.state) for each in found)
-    assert all(layer_row(SLOW_LAYER) in standing(each.total.state) for each in found)
+    assert all(operator_row(SLOW_LAYER) in significant(each.own.state) for each in found)
+    assert all(layer_row(SLOW_LAYER) in significant(each.total.state) for each in found)
     assert sum(false_cells(each, (SLOW_LAYER,)) > 0 for each in found) <= 4
 
 
-def test_ancestors_stand_out_by_their_total_and_not_by_their_own_time() -> None:
+def test_ancestors_differ_in_their_total_and_not_in_their_self_time() -> None:
     old = Truth(layers=4)
     new = dataclasses.replace(old, slower={2: 1.5})
     found = compare([make_sample(new, 1)], [make_sample(old, 2)])
-    assert standing(found.own.state) == {operator_row(2)}
-    assert standing(found.total.state) == {PROCESS, STEP, MODEL, layer_row(2), operator_row(2)}
+    assert significant(found.own.state) == {operator_row(2)}
+    assert significant(found.total.state) == {PROCESS, STEP, MODEL, layer_row(2), operator_row(2)}
     row = operator_row(2)
     assert found.own.low_ns[row] < found.own.change_ns[row] < found.own.high_ns[row]
 
 
-def test_several_runs_are_held_against_their_own_spread() -> None:
+def test_several_runs_are_compared_with_their_own_variation() -> None:
     truth = Truth(layers=20, steps=20, start_spread=0.03)
     slower = dataclasses.replace(truth, slower={7: 1.5})
 
@@ -148,14 +148,14 @@ def test_several_runs_are_held_against_their_own_spread() -> None:
     for seed in range(40):
         wrong += false_cells(compare(runs(truth, 1, seed), runs(truth, 0, seed))) > 0
         found = compare(runs(slower, 1, seed), runs(truth, 0, seed))
-        hit += operator_row(7) in standing(found.own.state)
+        hit += operator_row(7) in significant(found.own.state)
         assert found.between_runs
     assert wrong <= 6
     assert hit == 40
 
 
 def test_single_runs_cannot_see_what_differs_from_start_to_start() -> None:
-    # Not a wish: the limit that the page and docs/difference.md tell of.
+    # Not a goal, but the limit that the page and docs/difference.md describe.
     truth = Truth(start_spread=0.1)
     found = compare([make_sample(truth, 1)], [make_sample(truth, 2)])
     assert false_cells(found) > 0
@@ -202,7 +202,7 @@ def test_what_only_one_side_has_is_new_or_gone() -> None:
     assert compare([without(sample, row)], [sample]).own.state[row] == GONE
 
 
-def test_a_change_below_the_floor_is_none_however_sure() -> None:
+def test_a_significant_change_below_the_floor_is_no_change() -> None:
     old = Truth(spread=0.001)
     new = dataclasses.replace(old, slower={SLOW_LAYER: 1.02})
     found = compare([make_sample(new, 1)], [make_sample(old, 2)])
@@ -234,7 +234,7 @@ ON = SourceStatus.on(Method.RECORDED).to_plain()
 OFF = SourceStatus.off(Reason.NOT_WANTED).to_plain()
 
 
-def test_what_is_not_alike_is_told_in_one_line() -> None:
+def test_different_conditions_are_reported_in_one_line() -> None:
     meta = {
         "machine": {"processor": "A", "cores": 2},
         "versions": {"python": "3.11", "torch": "2.9"},
@@ -265,7 +265,7 @@ def record_steps(path: Path, *, slow: bool, steps: int = STEPS) -> gpuprof.Run:
         lasts_s = 0.0
 
         def forward(self, x: object) -> object:
-            # By the clock: a busy machine makes work slow at random, and in the middle of a run.
+            # A fixed wall time: a busy machine makes work slow at random, and in the middle of a run.
             until = time.perf_counter() + self.lasts_s
             y = super().forward(x)
             while time.perf_counter() < until:
@@ -316,7 +316,7 @@ def test_real_extra_work_in_one_layer_is_what_changed_most(
     ("ratio", "text"),
     [(None, "-"), (0.5, "+50.0%"), (-1.0, "-100.0%"), (8.9, "+890.0%"), (1086.99, "1,088x")],
 )
-def test_a_manyfold_is_told_as_such(ratio: float | None, text: str) -> None:
+def test_a_large_ratio_is_shown_as_a_multiple(ratio: float | None, text: str) -> None:
     old = 0.0 if ratio is None else 1e6
     new = 1e6 if ratio is None else old * (1 + ratio)
     row = DifferenceRow("fc", "layer", "slower", old, new, new - old, None, None, 1, 1)
@@ -354,7 +354,7 @@ def test_a_recorded_run_against_itself_has_no_difference(
         assert f"no difference by {by}" in capsys.readouterr().out
 
 
-def test_the_command_tells_it_as_json(
+def test_the_command_prints_json(
     recorded_pair: tuple[gpuprof.Run, gpuprof.Run], capsys: pytest.CaptureFixture[str]
 ) -> None:
     new, old = (str(run.path) for run in recorded_pair)
@@ -400,6 +400,6 @@ def test_the_page_of_several_runs_is_written(
     page = tmp_path / "page.html"
     words = ["flamegraph", new, new, "--against", old, "--against", old, "-o", str(page)]
     assert execute(words) == 0
-    assert "the spread of 2 new and 2 old runs" in page.read_text(encoding="utf-8")
+    assert "the variation between 2 new and 2 old runs" in page.read_text(encoding="utf-8")
     assert recorded_pair[0].flamegraph(page, against=recorded_pair[1]) == page
     assert "new against old" in page.read_text(encoding="utf-8")

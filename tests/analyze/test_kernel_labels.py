@@ -36,7 +36,7 @@ def test_the_names_are_of_nsight_and_of_cupti() -> None:
     assert len(RECORDED) > 25
 
 
-def test_names_of_one_listing_are_told_apart_by_their_types() -> None:
+def test_names_of_one_listing_differ_by_their_types() -> None:
     labels = kernel_labels([ADD.format("float"), ADD.format("long"), "scan<1>(int)"])
     assert list(labels.values()) == [
         "elementwise_kernel<CUDAFunctor_add, float>",
@@ -45,7 +45,7 @@ def test_names_of_one_listing_are_told_apart_by_their_types() -> None:
     ]
 
 
-def test_names_of_one_listing_are_told_apart_by_the_words_in_which_they_differ() -> None:
+def test_names_of_one_listing_keep_the_words_that_differ() -> None:
     assert list(kernel_labels([POW.format(1), POW.format(2)]).values()) == [
         "vectorized_elementwise_kernel<pow_tensor_scalar_kernel_impl> [1]",
         "vectorized_elementwise_kernel<pow_tensor_scalar_kernel_impl> [2]",

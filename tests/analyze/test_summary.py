@@ -77,7 +77,7 @@ def test_a_layer_owns_its_operators_but_not_its_child_layers() -> None:
     assert summary.processes == (10,)
 
 
-# As decoded: layers without calls stand in the backward pass for those that were called forward.
+# As decoded: in the backward pass, layers without calls represent those that were called forward.
 DIFFERENTIATED = make_tree(
     (0, "process", "python (10)", 1, 1000, 100),
     (1, "layer", "Net", 2, 400, 40),
@@ -155,7 +155,7 @@ def test_spans_own_everything_inside_them() -> None:
     )
 
 
-def test_nvtx_ranges_and_compilations_stand_beside_spans() -> None:
+def test_nvtx_ranges_and_compilations_have_rows_like_spans() -> None:
     tree = make_tree(
         (0, "process", "python (1)", 1, 100, 0),
         (1, "nvtx", "step", 1, 60, 10),
@@ -209,7 +209,7 @@ def test_equal_names_under_different_roots_stay_apart() -> None:
     ]
 
 
-def test_a_loss_beside_the_model_leaves_the_models_names_as_they_are() -> None:
+def test_a_loss_next_to_the_model_does_not_change_the_models_names() -> None:
     tree = make_tree(
         (0, "process", "python (1)", 1, 100, 0),
         (1, "layer", "Net", 1, 60, 10),
@@ -219,7 +219,7 @@ def test_a_loss_beside_the_model_leaves_the_models_names_as_they_are() -> None:
     assert [row.name for row in summarize(tree, "layer").rows] == ["fc", "CrossEntropyLoss", "Net"]
 
 
-def test_a_part_called_outside_its_model_is_told_from_the_part_inside() -> None:
+def test_a_part_called_outside_its_model_differs_from_the_part_inside() -> None:
     tree = make_tree(
         (0, "process", "python (1)", 1, 100, 0),
         (1, "layer", "Net", 1, 60, 10),
@@ -291,7 +291,7 @@ def test_kernels_are_a_note_not_a_zero() -> None:
     assert summary.gpu_total_ns is None
 
 
-def test_an_empty_table_says_why() -> None:
+def test_an_empty_table_has_a_reason() -> None:
     summary = summarize(PROCESSES, "layer")
     assert summary.rows == ()
     assert "no layer was recorded" in summary.notes[0]
@@ -356,7 +356,7 @@ def test_a_node_that_only_groups_is_no_row() -> None:
     assert (row.name, row.calls) == ("autograd::engine::evaluate_function: MulBackward0", 2)
 
 
-def test_layers_of_equal_name_that_the_recorder_tells_apart_stay_apart() -> None:
+def test_layers_of_equal_name_that_the_recorder_distinguishes_stay_apart() -> None:
     tree = make_tree(
         (0, "process", "python (1)", 1, 3, 0),
         (1, "layer", "encoder", 1, 1, 1),
@@ -369,7 +369,7 @@ def test_layers_of_equal_name_that_the_recorder_tells_apart_stay_apart() -> None
     ]
 
 
-def test_sorted_by_own_time_then_name() -> None:
+def test_sorted_by_self_time_then_name() -> None:
     tree = make_tree(
         (0, "process", "python (1)", 1, 9, 0),
         (1, "span", "c", 1, 2, 2),
@@ -439,11 +439,11 @@ def test_the_text_is_a_table_of_at_most_a_hundred_columns() -> None:
     assert max(map(cell_width, lines)) == 100
     assert lines[0].split() == ["span", "calls", "total", "own", "own", "%", "mean", "threads"]
     assert "\x1b" not in text
-    assert "... and 10 more with 25.0% of the own time" in lines
+    assert "... and 10 more with 25.0% of the self time" in lines
     assert sum("very.long." in line for line in lines) == 30
 
 
-def test_columns_that_say_nothing_are_left_out() -> None:
+def test_empty_columns_are_left_out() -> None:
     head, *_, below, _rest = str(summarize(TRAINING, "layer")).splitlines()
     assert head.split() == ["layer", "calls", "total", "own", "own", "%", "mean"]
     assert below == "layers cover 640 ns (64.0%) of 1.00 us, the times of all threads and tasks added up"
@@ -487,7 +487,7 @@ def test_full_names_can_be_asked_for() -> None:
     assert TANH in text
 
 
-def test_each_process_of_a_tree_has_its_share() -> None:
+def test_each_process_of_a_tree_has_its_part() -> None:
     tree = dataclasses.replace(PROCESSES, gpu_ns=np.arange(len(PROCESSES), dtype=np.int64))
     shares = process_shares(tree)
     assert [share.process_id for share in shares] == list(dict.fromkeys(PROCESSES.process_id.tolist()))

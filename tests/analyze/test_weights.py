@@ -60,7 +60,7 @@ def test_own_wall_time_is_outside_of_all_children_on_any_thread() -> None:
     rows = [(-1, "process", "p", 0), (0, "span", "step", 1), (1, "span", "a", 1), (1, "span", "b", 1)]
     wall = on_wall(make_tree(rows), calls_of((1, 0, 50), (2, 10, 30), (3, 20, 60)), META)
     assert wall.total_ns.tolist() == [100, 50, 20, 40]
-    assert wall.own_ns.tolist() == [50, 10, 20, 40]  # b goes on when the step has ended
+    assert wall.own_ns.tolist() == [50, 10, 20, 40]  # b continues when the step has ended
 
 
 def test_a_group_without_calls_is_open_while_its_children_are() -> None:
@@ -141,7 +141,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> gpuprof.Run:
     return recording.run
 
 
-def test_flops_stand_at_the_operators_that_do_them(counted: gpuprof.Run) -> None:
+def test_flops_are_at_the_operators_that_do_them(counted: gpuprof.Run) -> None:
     tree = counted.call_tree
     weights = {weight.name: weight for weight in weights_of(counted._folder, tree)}
     flops = weights["flops"].tree
@@ -191,14 +191,14 @@ def page_head(page: str) -> dict[str, Any]:
     return head
 
 
-def test_the_page_carries_all_weights_and_colours_of_the_run(counted: gpuprof.Run, tmp_path: Path) -> None:
+def test_the_page_has_all_weights_and_colors_of_the_run(counted: gpuprof.Run, tmp_path: Path) -> None:
     page = counted.flamegraph(tmp_path / "a.html", weight="wall").read_text(encoding="utf-8")
     head = page_head(page)
     keys = [view["key"] for view in head["views"]]
     assert keys[:2] == ["cpu", "wall"]
     assert keys[head["first"]] == "wall"
     assert '<dt id="measure">Wall-clock time</dt>' in page
-    assert [each["key"] for each in head["colourings"]][:1] == ["type"]
+    assert [each["key"] for each in head["colorings"]][:1] == ["type"]
     packed = re.search(r'id="columns">(.*?)</script>', page, re.DOTALL)
     assert packed is not None
     raw = base64.b64decode(packed[1])
@@ -221,7 +221,7 @@ def test_a_weight_that_the_run_lacks_is_one_line(
     assert error.count("\n") == 1
 
 
-def test_work_of_unlike_calls_is_left_out_and_told(counted: gpuprof.Run) -> None:
+def test_work_of_unlike_calls_is_left_out_and_reported(counted: gpuprof.Run) -> None:
     from gpuprof.analyze import tree_work
 
     tree = dataclasses.replace(counted.call_tree)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark of recording beside busy threads measures each recorder, and ends its threads."""
+"""The benchmark of recording next to busy threads measures each recorder, and ends its threads."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The benchmark of the ceilings runs and reports. Whether they are right is not for a timed test to say."""
+"""The benchmark of the ceilings runs and reports. No test checks whether the figures are right."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_a_stream_that_is_not_there_is_refused(tmp_path: Path) -> None:
         ceilings.run_stream(str(tmp_path / "nowhere"))
 
 
-def test_arithmetic_is_held_against_clock_times_units(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arithmetic_is_compared_with_clock_times_units(monkeypatch: pytest.MonkeyPatch) -> None:
     class Native:
         @staticmethod
         def cpu_kernels() -> list[dict[str, str]]:
@@ -72,7 +72,7 @@ class SteadyNative:
         return {stream: {"per_second": [rates[stream] / 2, rates[stream]]} for stream in streams}
 
 
-def test_a_row_holds_against_the_best_of_several_builds(
+def test_a_row_compares_with_the_best_of_several_builds(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(ceilings, "_native", SteadyNative)

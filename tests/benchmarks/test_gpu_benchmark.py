@@ -31,7 +31,7 @@ from benchmarks.gpu._processes import MARK, Done, end_marked, run  # noqa: E402
 
 LONGEST_WAIT_S = 60
 SCRIPT = ROOT / "benchmarks" / "gpu" / "run.py"
-# Waits for ever, and has a child in a session of its own that does, too.
+# Waits forever, as does its child in a session of its own.
 FOREVER = (
     "import os, subprocess, sys, threading\n"
     "subprocess.Popen([sys.executable, '-c', 'import threading; threading.Event().wait()'],"
@@ -265,7 +265,7 @@ for name in sys.argv[1:]:
 """
 
 
-def test_items_of_one_process_go_on_after_one_that_ends_it(call: Call) -> None:
+def test_items_of_one_process_continue_after_one_that_ends_it(call: Call) -> None:
     call.begin("roofline", 100)
     names = ("first", "second", "crashes", "third")
     _steps._run_in_turn(call, names, [sys.executable, "-c", IN_TURN])
@@ -300,7 +300,7 @@ def first(call):
 _plan.STEPS["doctor"] = _plan.Step(first, 500, "", ())
 sys.exit(run.main(["--out", sys.argv[1], "--steps", "doctor,build"]))
 """
-# Writes its number to a named pipe and waits for ever; so does a child in a session of its own.
+# Writes its number to a named pipe and waits forever; so does a child in a session of its own.
 ANNOUNCED = """
 import os, subprocess, sys, threading
 pipe, *program = sys.argv[1:]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From the journals of GPU benchmark calls to figures: statistics, rounds, reports, answers."""
+"""From the journals of GPU benchmark calls to figures: statistics, rounds, reports, conclusions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytest.importorskip("torch", reason="the benchmark measures PyTorch models")
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.append(str(ROOT))
 
-from benchmarks.gpu import _answers, _questions, _report, _rounds, run  # noqa: E402
+from benchmarks.gpu import _conclusions, _questions, _report, _rounds, run  # noqa: E402
 from benchmarks.gpu._compare import Comparison, Plan  # noqa: E402
 from benchmarks.gpu._compare_all import _sees  # noqa: E402
 from benchmarks.gpu._journal import Entry, Journal  # noqa: E402
@@ -171,21 +171,21 @@ def test_a_report_without_a_machine(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("second", "said"),
+    ("second", "texts"),
     [
         ({"digest": "e"}, "other sources than"),
         ({"digest": "d", "machine": {"gpu": {"name": "H", "driver": "1"}}}, "calls of several machines"),
     ],
 )
 def test_reports_of_other_sources_and_machines_are_refused(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], second: dict[str, Any], said: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], second: dict[str, Any], texts: str
 ) -> None:
     paths = [
         write_journal(tmp_path / "a.jsonl", "d", machine=GPU),
         write_journal(tmp_path / "b.jsonl", **second),
     ]
     assert run.main(["--merge", *map(str, paths), "--out", str(tmp_path / "all.json")]) == 2
-    assert said in capsys.readouterr().err
+    assert texts in capsys.readouterr().err
     assert not (tmp_path / "all.json").exists()
 
 
@@ -196,7 +196,7 @@ def test_what_is_no_journal_is_refused(tmp_path: Path, capsys: pytest.CaptureFix
     assert "no journal of a call" in capsys.readouterr().err
 
 
-# --- open questions -------------------------------------------------------------------------------
+# --- questions about CUPTI --------------------------------------------------------------------------
 
 FIGURES: dict[str, Any] = {
     "correlation_cost": {
@@ -259,54 +259,54 @@ FIGURES: dict[str, Any] = {
 }
 
 
-def test_each_question_has_an_answer() -> None:
+def test_each_question_has_a_conclusion() -> None:
     problems = {"gpuprof_inside": "it crashed"}
-    answers = {name: _questions.answer(name, FIGURES, problems) for name in _questions.QUESTIONS}
-    assert answers.keys() == _answers.JUDGES.keys()
-    assert all(each["conclusive"] for each in answers.values())
-    said = {name: each["answer"] for name, each in answers.items()}
-    assert said["correlation_cost"].startswith(
+    conclusions = {name: _questions.conclude(name, FIGURES, problems) for name in _questions.QUESTIONS}
+    assert conclusions.keys() == _conclusions.JUDGES.keys()
+    assert all(each["conclusive"] for each in conclusions.values())
+    texts = {name: each["conclusion"] for name, each in conclusions.items()}
+    assert texts["correlation_cost"].startswith(
         "callbacks at the launch: over kernel records alone, a callback adds 100"
     )
-    assert "between -4,000 and 2,500 ns" in said["clock_error"]
-    assert "CUPTI's clock moved by 80 ns" in said["clock_error"]
-    assert said["dropped_records"].startswith("it is exact")
-    assert "follows the registered clock, records do" in said["timestamp_clock"]
-    assert "the real-time clock" in said["timestamp_clock"]
-    assert "gpuprof 200 of 200" in said["torch_profiler"]
-    assert answers["torch_profiler"]["problems"] == problems
+    assert "between -4,000 and 2,500 ns" in texts["clock_error"]
+    assert "CUPTI's clock moved by 80 ns" in texts["clock_error"]
+    assert texts["dropped_records"].startswith("it is exact")
+    assert "follows the registered clock, records do" in texts["timestamp_clock"]
+    assert "the real-time clock" in texts["timestamp_clock"]
+    assert "gpuprof 200 of 200" in texts["torch_profiler"]
+    assert conclusions["torch_profiler"]["problems"] == problems
     # Long lists of figures are reported as quartiles.
-    assert answers["correlation_cost"]["figures"]["nothing_ns"]["repeats"] == 20
+    assert conclusions["correlation_cost"]["figures"]["nothing_ns"]["repeats"] == 20
 
 
-def test_the_other_answers() -> None:
+def test_conclusions_from_other_figures() -> None:
     drifting = {
         "ahead_at_least_ns": [-5000, 4000],
         "ahead_at_most_ns": [3000, 9000],
         "clock_difference_ns": [0, 0],
     }
-    assert "it drifts" in _answers.JUDGES["clock_error"](drifting)
+    assert "it drifts" in _conclusions.JUDGES["clock_error"](drifting)
     wrong = {**FIGURES["dropped_records"], "dropped": 19_399}
-    assert _answers.JUDGES["dropped_records"](wrong).startswith("it is not exact")
+    assert _conclusions.JUDGES["dropped_records"](wrong).startswith("it is not exact")
     dearer = {**FIGURES["correlation_cost"], "launch_callback_ns": [3000.0] * 20}
-    assert _answers.JUDGES["correlation_cost"](dearer).startswith("external ids")
+    assert _conclusions.JUDGES["correlation_cost"](dearer).startswith("external ids")
 
 
 def test_a_question_that_crashes_is_inconclusive() -> None:
-    found = _questions.answer("residual_cost", {}, {"residual_cost": "exit code -11: no message"})
-    assert (found["conclusive"], found["answer"]) == (False, "no figures")
+    found = _questions.conclude("residual_cost", {}, {"residual_cost": "exit code -11: no message"})
+    assert (found["conclusive"], found["conclusion"]) == (False, "no figures")
     assert found["problems"] == {"residual_cost": "exit code -11: no message"}
-    found = _questions.answer("residual_cost", {"residual_cost": {"before_ns": [1.0]}}, {})
+    found = _questions.conclude("residual_cost", {"residual_cost": {"before_ns": [1.0]}}, {})
     assert found["conclusive"] is False
-    assert "the figures lack" in found["answer"]
+    assert "the figures lack" in found["conclusion"]
 
 
-def test_answers_are_in_the_report(tmp_path: Path) -> None:
+def test_conclusions_are_in_the_report(tmp_path: Path) -> None:
     entry = Entry("questions", "dropped_records", "ok", 1.0, None, FIGURES["dropped_records"])
     report = _report.merge([write_journal(tmp_path / "a.jsonl", "d", entry)])
-    answers = {each["name"]: each for each in report["answers"]}
-    assert answers["dropped_records"]["answer"].startswith("it is exact")
-    assert answers["graph_clones"]["conclusive"] is False
+    conclusions = {each["name"]: each for each in report["conclusions"]}
+    assert conclusions["dropped_records"]["conclusion"].startswith("it is exact")
+    assert conclusions["graph_clones"]["conclusive"] is False
 
 
 # --- sources --------------------------------------------------------------------------------------

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Stub: the programs and expectations of tests/gpu, rehearsed against stub libraries.
 
-The stubs answer as a driver does where it matters: threads begin without a context, and a capture is preceded
-by kernels of PyTorch's own. Nothing here ran on a GPU, and what passes says nothing of one.
+The stubs behave as a driver does where it matters: threads begin without a context, and a capture is preceded
+by kernels of PyTorch's own. Nothing here runs on a GPU, so a pass is no evidence about a real one.
 """
 
 from __future__ import annotations

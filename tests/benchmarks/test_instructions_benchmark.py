@@ -64,7 +64,7 @@ def test_start_and_the_empty_loop_are_subtracted(
     assert found == {loop: ([500, 500], [100, 100]) for loop in LOOPS if loop != "empty"}
 
 
-def test_what_fails_is_told_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failure_is_reported_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(SystemExit, match="there is no valgrind"):
         instructions.count("python", "empty", 1)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The overhead benchmark runs and reports every row. Whether budgets are kept is not for a test to say."""
+"""The overhead benchmark runs and reports every row. No test checks the budgets."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ROWS = {
     "work.transformer": "x",
     "work.convnet": "x",
 }
-# No peer counts work beside its recording: the base is the same recording without.
+# No peer counts work while it records: the base is the same recording without counting.
 AGAINST_ITSELF = {"work.transformer", "work.convnet"}
 # Small differences of two times: on a busy machine a quick run may find them below zero.
 DIFFERENCES = {
@@ -100,7 +100,7 @@ def test_budgets_are_the_designs(report: dict[str, Any]) -> None:
     }
 
 
-def test_says_what_it_ran_on(report: dict[str, Any]) -> None:
+def test_the_machine_is_described(report: dict[str, Any]) -> None:
     assert report["quick"] is True
     assert report["machine"]["python"] == sys.version.split()[0]
     assert report["machine"]["cores"] >= 1

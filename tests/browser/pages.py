@@ -15,7 +15,7 @@ Rows = list[tuple[int, str, str, int, int]]
 
 MS = 1_000_000
 
-# parent, kind, name, calls, own time in ms. The own times add up to 100 ms, so they are percents.
+# parent, kind, name, calls, self time in ms. The self times add up to 100 ms, so they are percents.
 STEP = [
     (-1, "process", "python train.py", 1, 0),
     (0, "span", "step", 2, 10),
@@ -86,23 +86,23 @@ def stage_width(page: Any) -> float:
 
 
 def pixel(page: Any, node: int) -> list[int]:
-    """The colour in the lower right of a cell, where no label stands."""
+    """The color in the lower right of a cell, where no label is."""
     cell = cell_of(page, node)
     at = [cell["x"] + cell["width"] - 6, cell["y"] + cell["height"] - 5]
     return pixel_at(page, at)
 
 
 def pixel_at(page: Any, at: list[float]) -> list[int]:
-    colour: list[int] = page.evaluate(READ_PIXEL, at)
-    return colour
+    color: list[int] = page.evaluate(READ_PIXEL, at)
+    return color
 
 
 def next_frames(page: Any) -> None:
-    """Let the browser tell the page about new media or sizes, and the page draw."""
+    """Let the browser notify the page of new media or sizes, and the page draw."""
     for _ in range(3):
         page.evaluate("new Promise(done => requestAnimationFrame(done))")
 
 
 def background(page: Any) -> str:
-    colour: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
-    return colour
+    color: str = page.evaluate("getComputedStyle(document.body).backgroundColor")
+    return color

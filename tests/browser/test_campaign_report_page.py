@@ -43,7 +43,7 @@ def widest(page: Any) -> float:
     return width
 
 
-def test_every_plot_is_drawn_below_the_answer_with_words_beside_it(open_page: Any, usual: str) -> None:
+def test_every_plot_is_drawn_below_the_result_with_a_text(open_page: Any, usual: str) -> None:
     # One page for several things: with its library it takes two seconds to open.
     page = open_page(usual)
     assert page.evaluate("window.__gpuprof.figures") == PLOTS
@@ -70,7 +70,7 @@ def test_every_plot_is_drawn_below_the_answer_with_words_beside_it(open_page: An
         assert page.locator(point).evaluate("each => getComputedStyle(each).fill") == swatches[0]
 
 
-def test_a_variant_is_hidden_in_all_plots_and_pointing_tells_a_figure(open_page: Any, usual: str) -> None:
+def test_a_variant_is_hidden_in_all_plots_and_pointing_shows_a_figure(open_page: Any, usual: str) -> None:
     page = open_page(usual)
     button = page.locator("#latency [data-hides='1']")
     button.click()
@@ -89,21 +89,21 @@ def test_a_variant_is_hidden_in_all_plots_and_pointing_tells_a_figure(open_page:
     assert "27.22 to 27.70 ms" in told
 
 
-def test_plots_have_the_colours_of_the_theme(open_page: Any, usual: str) -> None:
+def test_plots_have_the_colors_of_the_theme(open_page: Any, usual: str) -> None:
     page = open_page(usual, color_scheme="dark")
 
-    def colours() -> list[str]:
+    def colors() -> list[str]:
         title = page.locator("#plot-latency .xtitle").evaluate("each => getComputedStyle(each).fill")
         return [background(page), title, page.evaluate("getComputedStyle(document.body).color")]
 
-    dark = colours()
+    dark = colors()
     page.locator("#theme").select_option("light")
-    light = colours()
+    light = colors()
     page.locator("#theme").select_option("auto")
-    assert colours() == dark
+    assert colors() == dark
     page.emulate_media(color_scheme="light")
     next_frames(page)
-    assert colours() == light
+    assert colors() == light
     assert (dark[0], light[0]) == ("rgb(20, 23, 28)", "rgb(255, 255, 255)")
     assert dark[1] == dark[2] != light[1] == light[2]
 
@@ -117,7 +117,7 @@ def test_a_narrow_window_scrolls_down_only(open_page: Any, usual: str) -> None:
         assert page.locator("#plot-latency .main-svg").first.bounding_box()["width"] <= width
 
 
-def test_a_table_that_is_cut_off_says_so_until_its_end(open_page: Any, usual: str) -> None:
+def test_a_table_that_is_cut_off_is_marked_until_its_end(open_page: Any, usual: str) -> None:
     page = open_page(usual, viewport={"width": 360, "height": 780})
     table = page.locator("#variants .scroll")
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of a difference, and the switches of weight and colour, in a real browser."""
+"""The page of a difference, and the switches of weight and color, in a real browser."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuprof.analyze.call_tree import CallTree
 from gpuprof.analyze.calls import Blocks
 from gpuprof.analyze.difference import Sample, Scaling, compare
 from gpuprof.analyze.metrics import Weight
-from gpuprof.render.flame_views import Colouring, difference_view, weight_views
+from gpuprof.render.flame_views import Coloring, difference_view, weight_views
 from gpuprof.render.flamegraph import flamegraph_page
 from gpuprof.render.shown_tree import placed_tree
 
@@ -35,7 +35,7 @@ NOW = {SLOWER_CELL: 1.5, FASTER_CELL: 0.5}
 
 
 def sample(tree: CallTree, seed: int, factors: dict[int, float], missing: int) -> Sample:
-    """One side: every node has times of 1% spread in 20 blocks, but for the one that is called once."""
+    """One side: every node has times with 1% deviation in 20 blocks, but for the one that is called once."""
     random = np.random.default_rng(seed)
     factor = np.array([factors.get(node, 1.0) for node in range(len(tree))])
     factor[missing] = 0
@@ -80,22 +80,22 @@ def states(page: Any) -> dict[int, str]:
 
 
 def resolved(page: Any, variable: str) -> list[int]:
-    """A colour of the style sheet as a pixel has it."""
+    """A color of the style sheet as a pixel has it."""
     text = page.evaluate(
         """name => {
             const probe = document.createElement("span");
             probe.style.color = `var(--${name})`;
             document.body.append(probe);
-            const colour = getComputedStyle(probe).color;
+            const color = getComputedStyle(probe).color;
             probe.remove();
-            return colour;
+            return color;
         }""",
         variable,
     )
     return [*map(int, text.removeprefix("rgb(").removesuffix(")").split(",")), 255]
 
 
-def test_each_cell_says_what_became_of_it(page: Any) -> None:
+def test_each_cell_shows_its_change(page: Any) -> None:
     assert states(page) == {
         0: "same",
         STEP_CELL: "same",
@@ -111,7 +111,7 @@ def test_each_cell_says_what_became_of_it(page: Any) -> None:
     assert pixel(page, FASTER_CELL) == resolved(page, "faster-2")
 
 
-def test_nothing_rests_on_colour_alone(page: Any) -> None:
+def test_nothing_depends_on_color_alone(page: Any) -> None:
     texts = {cell["node"]: cell["text"] for cell in cells(page)}
     assert texts[SLOWER_CELL].startswith("▲ fc2")
     assert texts[FASTER_CELL].startswith("▼ ")
@@ -138,7 +138,7 @@ def test_what_is_new_and_what_is_gone_have_half_their_width(page: Any) -> None:
     assert sum(width[node] for node in range(2, 8)) == pytest.approx(stage_width(page), abs=1)
 
 
-def test_a_run_against_itself_is_grey(open_page: Any) -> None:
+def test_a_run_against_itself_is_gray(open_page: Any) -> None:
     page = open_page(difference_html(against_itself=True))
     assert set(states(page).values()) == {"same", "unknown"}
     assert page.locator("#hot").inner_text() == "No difference beyond chance."
@@ -175,7 +175,7 @@ def test_what_is_too_small_to_be_judged_is_not_called_judged(page: Any) -> None:
     assert row_cells(page, "fc1")[2] == "no difference"
 
 
-def test_a_manyfold_is_told_as_such(open_page: Any) -> None:
+def test_a_large_ratio_is_shown_as_a_multiple(open_page: Any) -> None:
     page = open_page(difference_html(now={SLOWER_CELL: 1_234.0, FASTER_CELL: 5.0}))
     ratio = row_cells(page, "fc2")[5]
     assert ratio.endswith("×")
@@ -202,26 +202,26 @@ def test_the_table_lists_the_largest_change_first(page: Any) -> None:
     assert page.locator("th[aria-sort]").inner_text().startswith("Verdict")
 
 
-def test_scale_and_colour_by_keyboard_and_by_address(open_page: Any, page: Any) -> None:
+def test_scale_and_color_by_keyboard_and_by_address(open_page: Any, page: Any) -> None:
     page.locator("#scaling").focus()
     page.keyboard.press("End")
     assert page.locator("#scaling").input_value() == "total"
     before, now = page.locator("#total").inner_text().split(" → ")
     assert before == now
-    page.locator("#colour").focus()
+    page.locator("#color").focus()
     page.keyboard.press("ArrowDown")
-    assert page.locator("#colour").input_value() == "own"
+    assert page.locator("#color").input_value() == "own"
     assert states(page)[STEP_CELL] == "same"
     fragment = page.evaluate("location.hash")
     again = open_page(difference_html(), fragment=fragment)
     assert again.locator("#scaling").input_value() == "total"
-    assert again.locator("#colour").input_value() == "own"
-    again.locator("#colour").select_option("kind")
+    assert again.locator("#color").input_value() == "own"
+    again.locator("#color").select_option("kind")
     assert states(again)[SLOWER_CELL] == ""
     assert not cell_of(again, SLOWER_CELL)["text"].startswith("▲")
 
 
-def test_dark_and_forced_colours(open_page: Any) -> None:
+def test_dark_and_forced_colors(open_page: Any) -> None:
     light, dark = (open_page(difference_html(), color_scheme=scheme) for scheme in ("light", "dark"))
     for node in (SAME_CELL, SLOWER_CELL, FASTER_CELL):
         assert pixel(light, node) != pixel(dark, node)
@@ -231,7 +231,7 @@ def test_dark_and_forced_colours(open_page: Any) -> None:
 
 
 @pytest.mark.parametrize("deficiency", ["protanopia", "deuteranopia", "tritanopia", "achromatopsia"])
-def test_slower_and_faster_differ_for_the_colour_blind(page: Any, deficiency: str) -> None:
+def test_slower_and_faster_differ_for_the_color_blind(page: Any, deficiency: str) -> None:
     # Emulation acts on what is composed: the labels' marks are there in any case, checked above.
     page.context.new_cdp_session(page).send("Emulation.setEmulatedVisionDeficiency", {"type": deficiency})
     next_frames(page)
@@ -256,7 +256,7 @@ def test_a_narrow_screen_holds_the_page(open_page: Any) -> None:
     assert page.evaluate("document.documentElement.scrollWidth") == 360
 
 
-# ---- weights and colours of one run ----------------------------------------------------------------
+# ---- weights and colors of one run ----------------------------------------------------------------
 
 
 def weighed_html() -> str:
@@ -268,15 +268,15 @@ def weighed_html() -> str:
     doubled.total_ns[[0, 1, 2, 3, 4]] = 3_000_000
     shown = placed_tree(tree)
     views = weight_views(shown, [Weight("cpu", tree), Weight("flops", doubled, "FLOP", ("a note on FLOPs",))])
-    colours = [
-        Colouring(
+    colors = [
+        Coloring(
             "type",
             "Class of layer",
             ["Linear", "other layers", "in no layer"],
             np.array([2, 2, 0, 0, 0, 2, 2], "u1"),
         )
     ]
-    return flamegraph_page(shown, title="A step", subtitle="test", views=views, colourings=colours, calls=16)
+    return flamegraph_page(shown, title="A step", subtitle="test", views=views, colorings=colors, calls=16)
 
 
 @pytest.mark.parametrize("width", [1280, 901, 360])
@@ -325,11 +325,11 @@ def test_a_zoom_survives_the_switch_where_there_is_width(open_page: Any) -> None
     assert state(page, "zoomed") == -1
 
 
-def test_the_class_of_layer_as_colour(open_page: Any) -> None:
+def test_the_class_of_layer_as_color(open_page: Any) -> None:
     page = open_page(weighed_html())
-    page.locator("#colour").focus()
+    page.locator("#color").focus()
     page.keyboard.press("ArrowDown")
-    assert page.locator("#colour").input_value() == "type"
+    assert page.locator("#color").input_value() == "type"
     assert pixel(page, 4) == resolved(page, "category-0")
     assert pixel(page, 1) == resolved(page, "category-none")
     assert page.locator("#legend li").all_inner_texts() == ["Linear 50.0%", "in no layer 50.0%"]
@@ -337,7 +337,7 @@ def test_the_class_of_layer_as_colour(open_page: Any) -> None:
     assert "class of layer Linear" in page.locator("#details").inner_text()
 
 
-def test_one_weight_and_one_colour_are_no_choice(open_page: Any) -> None:
+def test_one_weight_and_one_color_are_no_choice(open_page: Any) -> None:
     page = open_page(flamegraph_page(make_tree([(-1, "process", "p", 1, MS)]), title="t", subtitle="s"))
-    for name in ("weight", "scaling", "colour"):
+    for name in ("weight", "scaling", "color"):
         assert page.locator(f"#{name}").is_hidden()

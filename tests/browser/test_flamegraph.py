@@ -62,13 +62,13 @@ def test_the_script_and_the_header_write_times_alike(open_page: Any, own_ms: int
     assert f"self {written} " in page.locator("#details").inner_text()
 
 
-def test_an_empty_tree_says_so(open_page: Any) -> None:
+def test_an_empty_tree_has_a_message(open_page: Any) -> None:
     page = open_page(make_page([]))
     assert "holds no calls" in page.locator("#sentence").inner_text()
     assert page.locator("#main").is_hidden()
 
 
-def test_a_tree_without_time_says_so(open_page: Any) -> None:
+def test_a_tree_without_time_has_a_message(open_page: Any) -> None:
     page = open_page(make_page([(-1, "process", "p", 1, 0), (0, "span", "s", 1, 0)]))
     assert "no measurable time" in page.locator("#sentence").inner_text()
 
@@ -116,7 +116,7 @@ def test_an_empty_name_is_shown(open_page: Any, name: str) -> None:
 # ---- the picture -----------------------------------------------------------------------------
 
 
-def test_widths_are_proportional_to_own_time_beneath(page: Any) -> None:
+def test_widths_are_proportional_to_self_time_beneath(page: Any) -> None:
     width = stage_width(page)
     for node, percent in enumerate(WIDTHS):
         assert cell_of(page, node)["width"] == pytest.approx(width * percent / 100)
@@ -137,7 +137,7 @@ def test_totals_of_overlapping_calls_do_not_widen_a_cell(open_page: Any) -> None
     assert "calls overlap" in page.locator("#tooltip").inner_text()
 
 
-def test_tooltip_says_where_the_time_went(page: Any) -> None:
+def test_tooltip_shows_where_the_time_went(page: Any) -> None:
     cell = cell_of(page, ADDMM)
     page.locator("#canvas").hover(position={"x": cell["x"] + 20, "y": cell["y"] + 10})
     terms = page.locator("#tooltip dt").all_inner_texts()
@@ -322,7 +322,7 @@ def test_a_broken_address_is_ignored(open_page: Any, page: Any, fragment: str) -
         ("", 0, 0, 0),
     ],
 )
-def test_search_counts_and_shares(page: Any, text: str, count: int, calls: int, percent: int) -> None:
+def test_search_counts_and_fractions(page: Any, text: str, count: int, calls: int, percent: int) -> None:
     result = page.evaluate("text => window.__gpuprof.search(text)", text)
     assert result == {"count": count, "calls": calls, "share": pytest.approx(percent / 100)}
     assert sum(cell["marked"] for cell in cells(page)) == count
@@ -356,7 +356,7 @@ def test_a_card_highlights_its_name(page: Any) -> None:
 # ---- the table -------------------------------------------------------------------------------
 
 
-def test_table_is_sorted_by_own_time_and_can_be_sorted(page: Any) -> None:
+def test_table_is_sorted_by_self_time_and_can_be_sorted(page: Any) -> None:
     names = page.locator("#rows th")
     assert names.all_inner_texts()[:2] == ["aten::addmm", "aten::mm"]
     page.get_by_role("button", name="Name").click()
@@ -396,18 +396,18 @@ def test_without_javascript_there_is_a_table(open_page: Any) -> None:
 def test_dark_follows_the_system_and_the_choice(open_page: Any) -> None:
     light = open_page(make_page(STEP), color_scheme="light")
     dark = open_page(make_page(STEP), color_scheme="dark")
-    light_colours = [pixel(light, ADDMM), background(light)]
-    dark_colours = [pixel(dark, ADDMM), background(dark)]
-    assert all(one != other for one, other in zip(light_colours, dark_colours, strict=True))
+    light_colors = [pixel(light, ADDMM), background(light)]
+    dark_colors = [pixel(dark, ADDMM), background(dark)]
+    assert all(one != other for one, other in zip(light_colors, dark_colors, strict=True))
     light.locator("#theme").select_option("dark")
-    assert [pixel(light, ADDMM), background(light)] == dark_colours
+    assert [pixel(light, ADDMM), background(light)] == dark_colors
     light.locator("#theme").select_option("auto")
     light.emulate_media(color_scheme="dark")
     next_frames(light)
-    assert [pixel(light, ADDMM), background(light)] == dark_colours
+    assert [pixel(light, ADDMM), background(light)] == dark_colors
 
 
-def test_forced_colours_leave_a_picture(open_page: Any) -> None:
+def test_forced_colors_leave_a_picture(open_page: Any) -> None:
     page = open_page(make_page(STEP), forced_colors="active")
     cell = cell_of(page, ADDMM)
     inside = pixel(page, ADDMM)
@@ -451,7 +451,7 @@ def test_names_for_assistive_technology(page: Any) -> None:
     assert "aten::addmm (operator) 40.0%" in summary
     assert page.get_by_role("searchbox", name="Search names").count() == 1
     assert page.get_by_role("navigation", name="Zoom path").count() == 1
-    assert page.get_by_role("combobox", name="Colour theme").count() == 1
+    assert page.get_by_role("combobox", name="Color theme").count() == 1
     details = page.locator("#details")
     assert details.get_attribute("aria-live") == "polite"
     picture.focus()
@@ -515,7 +515,7 @@ def test_two_hundred_thousand_siblings(open_page: Any) -> None:
     assert page.locator("#rows tr").count() == 200
 
 
-def test_ten_processes_stand_side_by_side(open_page: Any) -> None:
+def test_ten_processes_are_side_by_side(open_page: Any) -> None:
     page = open_page(make_page([(-1, "process", f"rank {i}", 1, 1) for i in range(10)]))
     ranks = [cell for cell in cells(page) if cell["label"].startswith("rank")]
     assert {cell["y"] for cell in ranks} == {0}

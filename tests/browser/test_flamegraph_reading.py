@@ -91,7 +91,7 @@ def test_a_narrow_screen_needs_no_sideways_scrolling(open_page: Any, width: int)
 
 
 @pytest.mark.parametrize("width", [320, 400])
-def test_a_narrow_table_shows_name_own_time_and_share_first(open_page: Any, width: int) -> None:
+def test_a_narrow_table_shows_name_self_time_and_percent_first(open_page: Any, width: int) -> None:
     page = open_page(make_page(MODEL), viewport={"width": width, "height": 800})
     row = page.locator("#rows tr").first
     assert "aten::mm" in row.locator("th").inner_text()
@@ -190,7 +190,7 @@ def test_a_backward_node_is_found_by_the_name_that_is_shown(page: Any) -> None:
 # ---- search ----------------------------------------------------------------------------------
 
 
-def test_search_says_cells_calls_and_share(page: Any) -> None:
+def test_search_shows_cells_calls_and_percent(page: Any) -> None:
     page.locator("#search").fill("flash")
     assert page.locator("#found").inner_text() == "2 cells, 4 calls, 26.3% of the time"
     page.locator("#search").fill("/^aten::mm$/")
@@ -210,7 +210,7 @@ def test_search_filters_the_table(page: Any) -> None:
     page.locator("#search").fill("nowhere")
     assert rows.count() == 0
     assert "No name matches “nowhere”." in page.locator("#caption").inner_text()
-    page.locator("#search").fill("/[/")  # not an answer, so not a filter either
+    page.locator("#search").fill("/[/")  # no valid pattern, so not a filter either
     assert rows.count() == len(everything)
     page.locator("#search").fill("")
     assert sorted(rows.all_inner_texts()) == sorted(everything)
@@ -251,7 +251,7 @@ def test_a_process_without_calls_and_time_holds_no_calls(open_page: Any) -> None
     assert "holds no calls" in page.locator(".static").inner_text()
 
 
-def test_time_outside_all_spans_is_a_cell_that_says_so(open_page: Any) -> None:
+def test_untracked_time_is_a_cell_of_its_own(open_page: Any) -> None:
     rows = [(-1, "process", "process 1", 1, 25), *STEP[1:], (-1, "process", "process 2", 1, 0)]
     page = open_page(make_page(rows))
     outside = next(cell for cell in cells(page) if cell["label"] == "untracked")
@@ -399,7 +399,7 @@ def test_the_words_are_those_of_gpu_time(open_page: Any) -> None:
 
 
 CONTRAST = """((one, other) => {
-    const light = (colour) => colour.match(/[\\d.]+/g).slice(0, 3).map(Number)
+    const light = (color) => color.match(/[\\d.]+/g).slice(0, 3).map(Number)
         .map(value => value / 255)
         .map(value => (value <= 0.04045 ? value / 12.92 : ((value + 0.055) / 1.055) ** 2.4))
         .reduce((sum, value, index) => sum + value * [0.2126, 0.7152, 0.0722][index], 0);
@@ -413,7 +413,7 @@ OF_LABELS = f"""() => {{
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_kind_has_a_colour_that_its_label_stands_out_on(open_page: Any, scheme: str) -> None:
+def test_every_kind_has_a_color_on_which_its_label_is_readable(open_page: Any, scheme: str) -> None:
     page = gpu_page(open_page, color_scheme=scheme)
     assert min(page.evaluate(OF_LABELS)) >= 4.5
     middles = page.evaluate("window.__gpuprof.palette.kinds.map(shades => shades[2])")
@@ -421,19 +421,19 @@ def test_every_kind_has_a_colour_that_its_label_stands_out_on(open_page: Any, sc
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_labels_of_the_callers_of_a_zoomed_cell_stand_out(open_page: Any, scheme: str) -> None:
+def test_labels_of_the_callers_of_a_zoomed_cell_are_readable(open_page: Any, scheme: str) -> None:
     page = open_page(make_page(STEP), color_scheme=scheme)
     click(page, ADDMM)
     text = page.evaluate("window.__gpuprof.palette.text")
     behind = [int(part) for part in re.findall(r"\d+", background(page))]
     for caller in (0, 1, 2, 3):
-        *colour, alpha = pixel(page, caller)
-        mixed = [(a * alpha + b * (255 - alpha)) / 255 for a, b in zip(colour, behind, strict=True)]
+        *color, alpha = pixel(page, caller)
+        mixed = [(a * alpha + b * (255 - alpha)) / 255 for a, b in zip(color, behind, strict=True)]
         fill = "rgb({}, {}, {})".format(*mixed)
         assert page.evaluate(f"{CONTRAST}('{fill}', '{text}')") >= 4.5
 
 
-def test_forced_colours_tell_kinds_in_words(open_page: Any) -> None:
+def test_forced_colors_show_kinds_as_text(open_page: Any) -> None:
     page = gpu_page(open_page, forced_colors="active")
     click(page, ADD_KERNEL)
     assert page.locator("#details").inner_text().splitlines()[1].startswith("kernel · ")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models whose layers have the same paths: the lists of a page tell them apart, as the summary does."""
+"""Models whose layers have the same paths: the lists of a page distinguish them, as the summary does."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def test_a_card_highlights_the_layer_of_its_model_alone(open_page: Any) -> None:
     assert "4 calls" in page.locator("#found").inner_text()
 
 
-def test_a_range_of_the_timeline_tells_the_models_apart(open_page: Any, folder: Path, html: str) -> None:
+def test_a_range_of_the_timeline_distinguishes_the_models(open_page: Any, folder: Path, html: str) -> None:
     page = open_page(html)
     totals = state(page, "timeline.totals(0, 1e15)")
     found = {each["name"]: f"{each['calls']:,}" for each in totals if each["kind"] == "layer"}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recursion folded: which cells there are then, and what the rest of the page says of them."""
+"""Folded recursion: the cells, and what the rest of the page shows of them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_call_in_itself_is_one_cell_with_all_that_it_calls(page: Any) -> None:
         ("add", 2, 8),
         ("copy", 3, 4),
         ("fib", 1, 88),
-        ("mul", 2, 4),  # two calls that the run told apart stay two
+        ("mul", 2, 4),  # two calls that are separate in the run stay separate
         ("mul", 2, 6),
         ("mul", 2, 20),
         ("other", 1, 12),

@@ -136,7 +136,7 @@ def lit_rows(page: Any) -> list[str]:
     return names
 
 
-def test_points_stand_at_their_work_and_are_as_large_as_their_time(page: Any) -> None:
+def test_points_are_at_their_work_and_as_large_as_their_time(page: Any) -> None:
     assert page.locator("circle.point").count() == 3  # a copy calculates nothing
     at = page.evaluate("window.__gpuprof.rows.map(row => row.at)")
     assert at[0] == {"intensity": 80, "rate": pytest.approx(80e9)}
@@ -148,13 +148,13 @@ def test_points_stand_at_their_work_and_are_as_large_as_their_time(page: Any) ->
     assert float(circle(page, 0).get_attribute("cy")) < float(circle(page, 1).get_attribute("cy"))
 
 
-def test_roofs_of_the_types_and_levels_in_use(page: Any) -> None:
-    names = page.locator(".roof-name").all_text_contents()
+def test_ceilings_of_the_types_and_levels_in_use(page: Any) -> None:
+    names = page.locator(".ceiling-name").all_text_contents()
     assert names == ["fp32 100 GFLOP/s", "L2 100 GB/s", "DRAM 10.0 GB/s"]
 
 
 @pytest.mark.parametrize("width", [360, 1280])
-def test_names_of_roofs_leave_one_another_room(open_page: Any, width: int) -> None:
+def test_names_of_ceilings_do_not_overlap(open_page: Any, width: int) -> None:
     def level(name: str, value: float) -> Ceiling:
         return Ceiling("cpu", f"memory.{name}", None, value, "bytes_per_s", 0.0, "by hand")
 
@@ -164,14 +164,14 @@ def test_names_of_roofs_leave_one_another_room(open_page: Any, width: int) -> No
     page.wait_for_function("width => document.querySelector('#plot').clientWidth < width", arg=width)
     page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
     below = page.locator("#unnamed").inner_text()
-    names = page.locator("text.roof-name").all_text_contents()
+    names = page.locator("text.ceiling-name").all_text_contents()
     assert "DRAM 40.0 GB/s" in names
     assert len(names) == len(set(names))
     for name in ("L1 110 GB/s", "L2 100 GB/s", "L3 90.0 GB/s"):
         assert (name in names) != (name in below)
     assert "L2 100 GB/s" in below
-    peak = page.locator("text[data-roof='compute fp32']").bounding_box()
-    dram = page.locator("text[data-roof='memory.dram']").bounding_box()
+    peak = page.locator("text[data-ceiling='compute fp32']").bounding_box()
+    dram = page.locator("text[data-ceiling='memory.dram']").bounding_box()
     assert dram["y"] >= peak["y"] + peak["height"]
 
 
@@ -179,7 +179,7 @@ def test_whole_numbers_have_operations_and_times_one_unit(open_page: Any) -> Non
     dispatch = Evidence((DispatchFigures(30e3, 1.06e3),))
     quantised = row("q @ fc", dtype="int8", roof="compute int8", evidence=dispatch)
     page = open_page(make_page((quantised,)))
-    assert "int8 900 GOP/s" in page.locator("text.roof-name").all_text_contents()
+    assert "int8 900 GOP/s" in page.locator("text.ceiling-name").all_text_contents()
     assert page.locator("#rows td").last.inner_text() == "30.0 µs, dispatch 1.06 µs"
     assert " us " not in page.content()
 
@@ -197,31 +197,31 @@ def test_on_a_narrow_screen_tables_scroll_and_words_stay(open_page: Any) -> None
     assert page.locator(".unmatched th wbr").count() == 3
 
 
-def test_the_head_says_what_the_time_is_of(page: Any) -> None:
+def test_the_head_names_the_base_of_the_time(page: Any) -> None:
     assert page.locator("#base-name").inner_text() == "In calls"
     assert "Python between them" in page.locator("#base").get_attribute("title")
 
 
-def test_a_point_below_its_memory_roof_is_drawn_below_it(page: Any) -> None:
+def test_a_point_below_its_memory_ceiling_is_drawn_below_it(page: Any) -> None:
     def number(selector: str, name: str) -> float:
         return float(page.locator(selector).get_attribute(name))
 
-    line = "line[data-roof='memory.dram']"
+    line = "line[data-ceiling='memory.dram']"
     x1, y1, x2, y2 = (number(line, name) for name in ("x1", "y1", "x2", "y2"))
     x, y = number("circle[data-row='1']", "cx"), number("circle[data-row='1']", "cy")
-    roof = y1 + (x - x1) / (x2 - x1) * (y2 - y1)
-    # At 80% of the roof: log10(1 / 0.8) of a decade below.
+    ceiling = y1 + (x - x1) / (x2 - x1) * (y2 - y1)
+    # At 80% of the ceiling: log10(1 / 0.8) of a decade below.
     decade = abs(x2 - x1) and abs(y2 - y1) / math.log10((100e9 / 10e9) / 10 ** math.floor(math.log10(0.125)))
-    assert 0 < y - roof < 0.2 * decade
+    assert 0 < y - ceiling < 0.2 * decade
 
 
-def test_pointing_shows_the_evidence_and_lights_the_roof(page: Any) -> None:
+def test_pointing_shows_the_evidence_and_highlights_the_ceiling(page: Any) -> None:
     circle(page, 1).hover()
     assert "8 of 10 GB/s dram" in page.locator("#tooltip").inner_text()
-    assert page.locator("line.roof.lit").get_attribute("data-roof") == "memory.dram"
+    assert page.locator("line.ceiling.lit").get_attribute("data-ceiling") == "memory.dram"
     page.locator("h1").hover()
     assert page.locator("#tooltip").is_hidden()
-    assert page.locator("line.roof.lit").count() == 0
+    assert page.locator("line.ceiling.lit").count() == 0
 
 
 def test_a_point_chooses_its_row_and_a_row_its_point(page: Any) -> None:
@@ -259,7 +259,7 @@ def test_the_table_sorts(page: Any) -> None:
     assert page.locator("#heads th[aria-sort]").get_attribute("aria-sort") == "ascending"
 
 
-def test_what_binds_can_be_hidden(page: Any) -> None:
+def test_a_bottleneck_can_be_hidden(page: Any) -> None:
     button = page.locator("#legend button", has_text="memory")
     button.click()
     assert button.get_attribute("aria-pressed") == "false"
@@ -292,14 +292,14 @@ def test_both_themes_have_contrast(open_page: Any, scheme: str) -> None:
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") != back
 
 
-def test_a_narrow_window_draws_anew(page: Any) -> None:
+def test_a_narrow_window_draws_again(page: Any) -> None:
     wide = float(circle(page, 0).get_attribute("cx"))
     page.set_viewport_size({"width": 700, "height": 700})
     page.wait_for_selector("#plot[viewBox^='0 0 6']", state="attached")
     assert float(circle(page, 0).get_attribute("cx")) < wide
 
 
-def test_nothing_to_draw_is_said(open_page: Any) -> None:
+def test_an_empty_roofline_has_a_message(open_page: Any) -> None:
     page = open_page(make_page(()))
     assert "nothing to draw" in page.locator("#sentence").inner_text()
     assert page.locator("#main").is_hidden()
@@ -311,7 +311,7 @@ def test_without_scripts_there_is_a_table(open_page: Any) -> None:
     assert page.locator("img").count() == 0
 
 
-def test_advice_stands_above_the_plot(page: Any) -> None:
+def test_advice_is_above_the_plot(page: Any) -> None:
     (advice,) = page.locator(".advice li").all_inner_texts()
     assert advice.startswith("mm @ fc (30.0%)")
 
@@ -335,11 +335,11 @@ def page_of_two_devices(open_page: Any) -> Any:
     return open_page(html)
 
 
-def test_each_device_has_its_own_rows_and_roofs(open_page: Any) -> None:
+def test_each_device_has_its_own_rows_and_ceilings(open_page: Any) -> None:
     page = page_of_two_devices(open_page)
     assert page.evaluate("window.__gpuprof.device") == "cuda:0"
     assert page.locator("#rows tr").count() == 2
-    assert "fp32 100 TFLOP/s" in page.locator(".roof-name").all_text_contents()
+    assert "fp32 100 TFLOP/s" in page.locator(".ceiling-name").all_text_contents()
     assert (page.locator("#total").inner_text(), page.locator("#matched").inner_text()) == (
         "3.00 ms",
         "50.0%",
@@ -347,7 +347,7 @@ def test_each_device_has_its_own_rows_and_roofs(open_page: Any) -> None:
     assert HOSTILE in page.locator("#device option").first.inner_text()
     page.locator("#device").select_option(label="cpu: 10.0 ms in recorded calls")
     assert page.locator("#rows tr").count() == 4
-    assert "fp32 100 GFLOP/s" in page.locator(".roof-name").all_text_contents()
+    assert "fp32 100 GFLOP/s" in page.locator(".ceiling-name").all_text_contents()
     assert page.locator("#total").inner_text() == "10.0 ms"
     assert page.locator("#by-kernel").is_hidden()
 

@@ -118,11 +118,11 @@ def selected_name(page: Any) -> str:
 
 
 def pixel_of(page: Any, number: int) -> list[int]:
-    """The colour in the lower right of a slice, where no label stands, above the bar of a marked call."""
+    """The color in the lower right of a slice, where no label is, above the bar of a marked call."""
     block = block_of(page, number)
     at = [block["x"] + block["width"] - 5, block["y"] + block["height"] - 7]
-    colour: list[int] = page.evaluate(READ_LANES, at)
-    return colour
+    color: list[int] = page.evaluate(READ_LANES, at)
+    return color
 
 
 READ_LANES = """([x, y]) => {
@@ -185,14 +185,14 @@ def test_hostile_names_are_text(page: Any) -> None:
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_theme_reaches_the_timeline(open_page: Any, html: str, scheme: str) -> None:
     page = open_page(html, fragment="#view=timeline", color_scheme=scheme)
-    colour = pixel_of(page, find(page, "step"))
+    color = pixel_of(page, find(page, "step"))
     page.emulate_media(color_scheme="light" if scheme == "dark" else "dark")
     next_frames(page)
-    assert pixel_of(page, find(page, "step")) != colour
+    assert pixel_of(page, find(page, "step")) != color
     assert background(page) == ("rgb(20, 23, 28)" if scheme == "light" else "rgb(255, 255, 255)")
 
 
-def test_forced_colours_are_kept(open_page: Any, html: str) -> None:
+def test_forced_colors_are_kept(open_page: Any, html: str) -> None:
     page = open_page(html, fragment="#view=timeline", forced_colors="active")
     canvas = page.evaluate(
         "(() => { const probe = document.createElement('i'); probe.style.color = 'Canvas';"
@@ -301,7 +301,7 @@ def test_escape_lets_go_of_one_thing_after_the_other(page: Any) -> None:
         assert (timeline(page, "chosen"), timeline(page, "selected"), is_whole) == expected
 
 
-# ---- what a selection says ------------------------------------------------------------------------
+# ---- what a selection shows ----------------------------------------------------------------------
 
 
 def test_the_selection_is_described_for_all(page: Any) -> None:
@@ -348,7 +348,7 @@ def test_a_range_has_its_totals_by_name(page: Any) -> None:
     assert page.locator("#range").is_hidden()
 
 
-def test_functions_and_the_spans_inside_them_keep_their_own_times(open_page: Any, tmp_path: Path) -> None:
+def test_functions_and_the_spans_inside_them_keep_their_times(open_page: Any, tmp_path: Path) -> None:
     """Sampled for real: functions are on one track, spans on another."""
     pytest.importorskip("pyinstrument")
 
@@ -431,7 +431,7 @@ def test_a_cell_marks_its_calls(open_page: Any, html: str) -> None:
     assert timeline(page, "selected") == find(page, "relu", 1)
 
 
-def test_cells_of_one_name_are_told_apart(open_page: Any, html: str) -> None:
+def test_cells_of_one_name_are_separate(open_page: Any, html: str) -> None:
     page = open_page(html, fragment="#view=both")
     matmul = slices(page)[find(page, "matmul")]
     page.evaluate(f"window.__gpuprof.select({matmul['node']})")
@@ -440,7 +440,7 @@ def test_cells_of_one_name_are_told_apart(open_page: Any, html: str) -> None:
     assert parents == {"forward"}
 
 
-def test_layers_that_share_a_backward_pass_are_marked_together(open_page: Any, tmp_path: Path) -> None:
+def test_layers_of_one_backward_pass_are_marked_together(open_page: Any, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.ReLU(), torch.nn.Linear(4, 1))
     with gpuprof.profile(model, out=tmp_path / "backward.gpuprof") as recording:
@@ -538,7 +538,7 @@ def test_slices_show_labels_of_kernels_and_details_their_names(open_page: Any, g
     assert timeline(page, "marked") == 1
 
 
-def test_readings_are_charts_that_tell_their_values(open_page: Any, gpu_html: str) -> None:
+def test_readings_are_charts_with_values(open_page: Any, gpu_html: str) -> None:
     page = open_page(gpu_html, fragment="#view=timeline")
     box = page.locator("#lanes-canvas").bounding_box()
     page.locator("#lanes-canvas").hover(position={"x": 1, "y": box["height"] - 8})
@@ -669,7 +669,7 @@ def test_the_flame_graph_is_drawn_after_the_timeline_alone(open_page: Any, html:
     assert below[3] == 255  # the callers and the cell now begin at the left edge
 
 
-def test_why_there_is_no_timeline_is_said(open_page: Any) -> None:
+def test_a_missing_timeline_has_a_reason(open_page: Any) -> None:
     rows = [(-1, "process", "p", 1, 1), (0, "span", "s", 1, 5)]
     page = open_page(make_page(rows, slices="Too many: gpuprof export RUN -o trace.pftrace <b>"))
     assert page.locator("#left-out").inner_text() == "Too many: gpuprof export RUN -o trace.pftrace <b>"

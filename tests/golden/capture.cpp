@@ -24,7 +24,7 @@ class Recorded {
         capture_.facts["launched_" + std::string(what)] += count;
     }
 
-    // Beside the buffers stands how the library itself walks through them.
+    // The buffers come with the library's own walk through them.
     void save(const char* path) {
         session.flush();
         session.flush(abi::flush_forced);

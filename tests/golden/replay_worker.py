@@ -43,7 +43,7 @@ _BUSY = {"involuntary_switches": 900, "others_cpus": 3.5, "stolen_share": 0.04, 
 
 
 def main() -> None:
-    """Answer one job."""
+    """Send the recorded responses of one job."""
     descriptor = int(sys.argv[-1])
     line = sys.stdin.buffer.readline()
     envelope = json.loads(line)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `--help` says of every command and option; how click lays it out is click's."""
+"""The `--help` texts of every command and option; click's layout is not tested."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ TWO = "a:models.py:float32,b:models.py:int8"
 COMMANDS = {
     "usage": (
         ("summary",),
-        ("summary", "old.gpuprof", "--by", "colour"),
+        ("summary", "old.gpuprof", "--by", "color"),
         ("summary", "old.gpuprof", "--top", "0"),
         ("summary", "old.gpuprof", "--scale", "calls"),
         ("summary", "old.gpuprof", "new.gpuprof"),

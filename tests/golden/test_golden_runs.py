@@ -89,9 +89,9 @@ def test_roofline(golden: GoldenFiles, gpuprof: Run, run: str, by: str) -> None:
 
 @pytest.mark.parametrize("run", ["new", "gpu"])
 def test_roofline_page(golden: GoldenFiles, gpuprof: Run, run: str) -> None:
-    done = gpuprof("roofline", f"{run}.gpuprof", "-o", "roof.html", "--json")
+    done = gpuprof("roofline", f"{run}.gpuprof", "-o", "roofline.html", "--json")
     golden.check_json(f"roofline/{run}.json", json.loads(done.out))
-    check_page(golden, f"roofline/{run}-page", Path("roof.html"))
+    check_page(golden, f"roofline/{run}-page", Path("roofline.html"))
 
 
 def test_flamegraph(golden: GoldenFiles, gpuprof: Run) -> None:

@@ -44,7 +44,7 @@ def source(names: Sequence[str]) -> str:
 
 
 def start_cuda() -> None:
-    """Initialise CUDA, or its stub."""
+    """Initialize CUDA, or its stub."""
     if REHEARSAL:
         _pretend()
     else:

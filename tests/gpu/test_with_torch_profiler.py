@@ -71,7 +71,7 @@ def test_recording_inside_a_profiler(program: Any) -> None:
 
 
 def test_after_torch_profiler_has_ended(program: Any) -> None:
-    """Its subscription to CUPTI may go on: the recording is complete all the same."""
+    """Its subscription to CUPTI may remain: the recording is still complete."""
     ran = program("after_torch_profiler")
     assert ran.facts["theirs"] == len(OPERATORS)
     expectations.operators(ran.run, passes=3)

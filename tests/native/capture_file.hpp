@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // A capture of CUPTI's raw buffers: "GPUPROFR"; the library's version; the buffers, each with its length;
-// the names that the records point to, each with its pointer; and numbers by name, which tell what the
+// the names that the records point to, each with its pointer; and numbers by name, which record what the
 // program launched and what was decoded at the time. Counts and lengths go before what they count.
 #pragma once
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// TEST registers a function, CHECK and CHECK_EQ note a failure and go on, from any thread; REQUIRE gives
+// TEST registers a function, CHECK and CHECK_EQ record a failure and continue, from any thread; REQUIRE gives
 // the test up. `main.cpp` runs what is registered.
 #pragma once
 

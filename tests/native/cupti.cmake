@@ -41,9 +41,9 @@ target_compile_definitions(test_cupti_stub PRIVATE
     STUB_CUPTI_PLAIN="$<TARGET_FILE:stub_cupti_plain>")
 target_compile_definitions(test_cupti_replay PRIVATE GOLDEN_FOLDER="${CMAKE_SOURCE_DIR}/tests/golden")
 
-# For a machine with a GPU: what makes captures for the replay, and what asks CUPTI the open questions. The
+# For a machine with a GPU: what makes captures for the replay, and what tests undocumented behavior of CUPTI. The
 # source distribution leaves the first one's folder out.
-foreach(program IN ITEMS tests/golden/capture.cpp benchmarks/gpu/settle.cpp)
+foreach(program IN ITEMS tests/golden/capture.cpp benchmarks/gpu/probe.cpp)
     if(EXISTS ${CMAKE_SOURCE_DIR}/${program})
         get_filename_component(target ${program} NAME_WE)
         add_executable(cupti_${target} ${CMAKE_SOURCE_DIR}/${program})
@@ -55,7 +55,7 @@ foreach(program IN ITEMS tests/golden/capture.cpp benchmarks/gpu/settle.cpp)
 endforeach()
 
 # Both rehearsed against the stubs, which leak what a program's end frees.
-if(TARGET cupti_capture AND TARGET cupti_settle AND NOT GPUPROF_SANITIZE)
+if(TARGET cupti_capture AND TARGET cupti_probe AND NOT GPUPROF_SANITIZE)
     set(gpuprof_rehearsal "LD_LIBRARY_PATH=$<TARGET_FILE_DIR:stub_cuda>"
         "GPUPROF_CUPTI_LIBRARY=$<TARGET_FILE:stub_cupti>")
     set(captures ${CMAKE_CURRENT_BINARY_DIR}/rehearsed)
@@ -69,7 +69,7 @@ if(TARGET cupti_capture AND TARGET cupti_settle AND NOT GPUPROF_SANITIZE)
     set_tests_properties(cupti_rehearse_replay PROPERTIES TIMEOUT 300 FIXTURES_REQUIRED cupti_captures
                          ENVIRONMENT "GPUPROF_GOLDEN_FOLDER=${captures}")
     foreach(question IN ITEMS timestamp_clock empty_buffers dropped_records flush_while_running graph_clones)
-        add_test(NAME cupti_rehearse_${question} COMMAND cupti_settle ${question})
+        add_test(NAME cupti_rehearse_${question} COMMAND cupti_probe ${question})
         set_tests_properties(cupti_rehearse_${question} PROPERTIES TIMEOUT 300
                              ENVIRONMENT "${gpuprof_rehearsal}")
     endforeach()

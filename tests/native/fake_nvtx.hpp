@@ -50,7 +50,7 @@ inline NvtxAttributes registered(void* string) {
     return attributes;
 }
 
-// One copy a number, since the interface passes no state: `which` tells its tables from another copy's.
+// One copy a number, since the interface passes no state: each `which` has its own tables.
 template <int which>
 class NvtxCopy {
   public:

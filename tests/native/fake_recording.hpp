@@ -52,7 +52,7 @@ class FakeRecording {
         return static_cast<std::uint32_t>(names_.size());
     }
 
-    // The events from here on are of this thread and stand in a chunk of their own.
+    // The events from here on are of this thread and in a chunk of their own.
     void thread(std::uint32_t number, std::uint32_t sequence = 0, const std::string& label = "worker") {
         chunks_.emplace_back();
         pass_to(number, sequence, label);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for libtorch_cpu in the functions that the autograd numbers come from. Built twice: with nodes
+// Replaces libtorch_cpu in the functions that the autograd numbers come from. Built twice: with nodes
 // that are owned by std::shared_ptr, and with nodes that count their owners themselves.
 #include <atomic>
 #include <cstdint>

@@ -58,7 +58,7 @@ class Driver {
         return function;
     }
 
-    // The arguments' types are the function's: nobody converts them.
+    // The arguments' types must be the function's: they are not converted.
     template <typename... Arguments>
     void call(const char* name, Arguments... arguments) const {
         if (const int error = find<int (*)(Arguments...)>(name)(arguments...); error != 0)
@@ -92,7 +92,7 @@ class Gpu {
         launch_ = driver.find<Launch>("cuLaunchKernel");
     }
 
-    // Kernels are told apart by their blocks.
+    // The number of blocks identifies a kernel.
     void fill(unsigned blocks, Stream stream = nullptr) {
         void* arguments[] = {&memory_};
         launch(fill_, blocks, 256, arguments, stream);

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for CUPTI's profiler: its life cycle, and numbers that the tests script. No number that it gives
-// says anything about a GPU.
+// Replaces CUPTI's profiler: its life cycle, and numbers that the tests script. Its numbers are not those of
+// any GPU.
 //
-// Settings: a function's name is the error that it answers with; "missing COUNTER" and "passes COUNTER" say
+// Settings: a function's name is the error that it returns; "missing COUNTER" and "passes COUNTER" set
 // what a chip has; "value COUNTER" is that of the first kernel, and the next ones have one more each; "none
-// COUNTER" has no value; "bytes of a range"; "names reversed"; "unasked ranges" are more than were launched.
+// COUNTER" has no value; "bytes of a range"; "names reversed"; "extra ranges" are more than were launched.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -54,7 +54,7 @@ ImageHead& head_of(const std::uint8_t* image) {
     return *reinterpret_cast<ImageHead*>(const_cast<std::uint8_t*>(image));
 }
 
-// The length that the caller tells must be that of the structure.
+// The length that the caller passes must be that of the structure.
 template <typename Structure>
 std::uint32_t begin_call(const char* function, const Structure* parameters) {
     if (const std::uint32_t error = answer(function); error != 0) return error;
@@ -261,7 +261,7 @@ EXPORT std::uint32_t cuptiRangeProfilerStop(abi::RangeProfilerStop* parameters) 
 EXPORT std::uint32_t cuptiRangeProfilerDecodeData(abi::RangeProfilerDecodeData* parameters) {
     BEGIN_CALL("cuptiRangeProfilerDecodeData");
     if (profiler().started) return abi::invalid_operation;
-    head_of(profiler().image).ranges += static_cast<std::size_t>(setting("unasked ranges"));
+    head_of(profiler().image).ranges += static_cast<std::size_t>(setting("extra ranges"));
     parameters->dropped_ranges = profiler().dropped;
     return abi::success;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for libcuda.so.1: says what the tests tell it to. Streams are queues of work whose lengths the
-// tests script, on a clock that the tests move. No number that it gives says anything about a GPU.
+// Replaces libcuda.so.1, with results that the tests set. Streams are queues of work whose lengths the tests
+// script, on a clock that the tests move. Its numbers are not those of any GPU.
 #include <pthread.h>
 
 #include <algorithm>
@@ -28,9 +28,10 @@ struct Stub {
     int initialized = 0;
     int version = 13000;
     int devices = 1;
-    // Settings: "error" is what every call answers, a function's name what that one answers; "running" 1 lets
-    // work end by itself only when the clock has come to it; "tick" moves the clock at each question about an
-    // event, "launch takes" at each launch; "ns " and a kernel's name are how long a round of it lasts.
+    // Settings: "error" is the result of every call, a function's name that of this function; "running" 1
+    // lets work end by itself only when the clock has come to it; "tick" moves the clock at each question
+    // about an event, "launch takes" at each launch; "ns " and a kernel's name are how long a round of it
+    // lasts.
     std::map<std::string, long long> settings;
     std::map<std::string, long long> counts;
     std::map<const void*, long long> busy_until_ns;  // by stream
@@ -97,7 +98,7 @@ EXPORT void stub_cuda_set(int is_initialized, int supported, int count) {
     stub().devices = count;
 }
 
-// Events that nobody destroyed live on, and are not counted any more.
+// Events that were not destroyed stay alive, and are not counted any more.
 EXPORT void stub_cuda_reset() {
     Stub& shared = stub();
     std::lock_guard lock(shared.mutex);
@@ -134,13 +135,13 @@ EXPORT void stub_cuda_advance(long long duration_ns) {
     stub().now_ns += duration_ns;
 }
 
-// What the rest of the stub driver answers, and the work that it launches.
+// The results of the rest of the stub driver, and the work that it launches.
 EXPORT int stub_cuda_answer(const char* function) {
     std::lock_guard lock(stub().mutex);
     return answer(function);
 }
 
-// What a call that needs a context answers on this thread.
+// The result on this thread of a call that needs a context.
 EXPORT int stub_cuda_context_error() {
     return current_context == 0 ? invalid_context : 0;
 }

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for libcupti.so: the life cycle of buffers and callbacks, with kernels that the tests script.
-// Buffers are asked for and returned on threads that the tests never see, as CUPTI's are. No number that
-// it gives says anything about a GPU.
+// Replaces libcupti.so: the life cycle of buffers and callbacks, with kernels that the tests script.
+// Buffers are asked for and returned on threads that the tests never see, as CUPTI's are. Its
+// numbers are not those of any GPU.
 #include <pthread.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -104,7 +104,7 @@ long long stub_clock(long long monotonic_ns) {
     Stub& shared = stub();
     std::lock_guard lock(shared.mutex);
     if (monotonic_ns == 0) return 0;
-    if (shared.settings["clock_stands_at"] != 0) return shared.settings["clock_stands_at"];
+    if (shared.settings["clock_stopped_at"] != 0) return shared.settings["clock_stopped_at"];
     if (shared.timestamp != nullptr)
         return monotonic_ns + static_cast<long long>(shared.timestamp()) - gpuprof::monotonic_ns();
     const long long permille = shared.settings["clock_permille"];
@@ -278,7 +278,7 @@ EXPORT void stub_reset() {
     shared.dropped = 0;
 }
 
-// A function's name sets the error that it answers with.
+// A function's name sets the error that it returns.
 EXPORT void stub_set(const char* key, long long value) {
     Stub& shared = stub();
     {
@@ -317,7 +317,7 @@ EXPORT void stub_call(std::uint32_t id, std::uint32_t correlation, std::uint32_t
     tell_call(id, correlation, site);
 }
 
-// Both ends of a call of the driver, as the thread that makes it sees them. `result` is the driver's answer.
+// Both ends of a call of the driver, as the thread that makes it sees them. `result` is the driver's result.
 EXPORT void stub_driver_call(std::uint32_t id, const char* kernel, void* context, int result) {
     abi::Callback callback = nullptr;
     void* user = nullptr;
@@ -338,14 +338,14 @@ EXPORT void stub_driver_call(std::uint32_t id, const char* kernel, void* context
 
 // All times of the tests are monotonic ones, and the records have them on CUPTI's clock.
 
-// One kernel. `end_ns` 0: it is still running until as many flushes as `running_flushes` says.
+// One kernel. `end_ns` 0: it runs until after `running_flushes` flushes.
 EXPORT void stub_launch(std::uint32_t correlation, const char* name, long long start_ns, long long end_ns) {
     tell_whole_call(abi::launch_kernel, correlation);
     const std::uint32_t owner = buffer_owner();
     on_another_thread([=] { append_kernel(owner, correlation, name, start_ns, end_ns, 0, default_stream); });
 }
 
-// One kernel, of a graph's replay where `node` is not 0; its launch is told by `stub_call`.
+// One kernel, of a graph's replay where `node` is not 0; its launch is reported by `stub_call`.
 EXPORT void stub_kernel(std::uint32_t correlation, const char* name, long long start_ns, long long end_ns,
                         std::uint64_t node, std::uint64_t stream) {
     const auto id = stream != 0 ? static_cast<std::uint32_t>(stream) : default_stream;

@@ -7,7 +7,7 @@
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
-// Counts a call of the function, and returns what it was told to answer.
+// Counts a call of the function, and returns the result that a test set.
 std::uint32_t answer(const char* function);
 long long setting(const std::string& key);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The part of the stub driver that takes work: it does none, and tells the stub CUPTI of it. For rehearsing
-// programs that are meant for a GPU; no number that comes of it says anything about one.
+// The part of the stub driver that takes work: it does none, and reports it to the stub CUPTI. For rehearsals
+// of programs that are meant for a GPU; the numbers are not those of any GPU.
 #include <dlfcn.h>
 
 #include <algorithm>
@@ -123,7 +123,7 @@ EXPORT int cuDeviceGet(int* device, int ordinal) {
     *device = ordinal;
     return stub_cuda_answer("cuDeviceGet");
 }
-// A GPU of nobody: round numbers.
+// A GPU that does not exist: round numbers.
 EXPORT int cuDeviceGetName(char* name, int length, int) {
     std::snprintf(name, static_cast<std::size_t>(length), "Stub GPU");
     return stub_cuda_answer("cuDeviceGetName");

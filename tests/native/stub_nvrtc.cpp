@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Stands in for libnvrtc.so: compiles nothing, and says what the tests tell it to.
+// Replaces libnvrtc.so: compiles nothing, and returns the results that the tests set.
 #include <cstdlib>
 #include <cstring>
 #include <string>

@@ -142,7 +142,7 @@ inline void emit(EventKind kind, std::uint32_t name) {
     Recorder::instance().emit(kind, Recorder::instance().name_key(name));
 }
 
-// One span for each of `count` numbers, which stand where a name's id would.
+// One span for each of `count` numbers, which take the place of a name's id.
 inline void emit_numbered_spans(std::uint32_t count) {
     for (std::uint32_t i = 1; i <= count; ++i) {
         emit(EventKind::span_begin, i);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Numbers of autograd nodes, read from a library that stands in for PyTorch's, with both ways to own a node.
+// Numbers of autograd nodes, read from a library that replaces PyTorch's, with both ways to own a node.
 #include <dlfcn.h>
 
 #include <array>

@@ -53,7 +53,7 @@ class Oracle {
         for (Span& span : spans_)
             if (span.open) close(span, at);
     }
-    // Own time: what is not covered by the children, each counted up to the end of its parent.
+    // Self time: what is not covered by the children, each counted up to the end of its parent.
     Paths merge() const {
         Paths paths;
         for (std::size_t i = 0; i < spans_.size(); ++i) {

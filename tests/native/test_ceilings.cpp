@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// The kernels compute what they say, and none is picked that the processor could not execute. How fast they
-// are is for no test to judge.
+// The kernels compute what their names promise, and none is picked that the processor could not execute. No
+// test judges how fast they are.
 #include <cmath>
 #include <numeric>
 
@@ -204,7 +204,7 @@ TEST(streams_write_what_they_should) {
                     const double expected[] = {-1, arrays.first[i], triad, arrays.first[i], triad};
                     CHECK_EQ(arrays.target[i], expected[stream]);
                 }
-                // Nothing behind the end.
+                // Nothing is written after the end.
                 if (arrays.target + count < example.target.data() + example.target.size())
                     CHECK_EQ(arrays.target[count], -1.0);
             }
@@ -236,7 +236,7 @@ TEST(a_team_does_each_job_once_and_together) {
     for (const auto& each : done) CHECK_EQ(each.load(), 20);
 }
 
-TEST(a_team_stands_on_the_processors_it_was_given) {
+TEST(a_team_runs_on_the_given_processors) {
 #if defined(__linux__)
     cpu_set_t allowed;
     CPU_ZERO(&allowed);
@@ -266,7 +266,7 @@ TEST(measuring_gives_a_rate_for_each_repeat) {
         for (const double rate : rates.per_second) CHECK(rate > 0 && std::isfinite(rate));
     }
     const std::vector<Stream> streams = {Stream::triad, Stream::read};
-    // Fewer bytes than a step: each processor has one step all the same.
+    // Fewer bytes than a step: each processor still has one step.
     for (const std::size_t array_bytes : {std::size_t{1}, std::size_t{100'000}}) {
         const std::vector<Rates> rates =
             measure_streams(stream_kernels(available_sets()), streams, array_bytes, plan);
@@ -278,7 +278,7 @@ TEST(measuring_gives_a_rate_for_each_repeat) {
 #endif
 }
 
-TEST(a_measurement_ends_when_it_is_told_to) {
+TEST(a_measurement_can_be_stopped) {
     int asked = 0;
     const Plan plan{{0}, 0.001, 1000, [&] { return ++asked < 4; }};
     const Rates rates = measure_compute(*compute_kernels(available_sets()).front(), plan);

@@ -14,7 +14,7 @@
 namespace gpuprof::test {
 namespace {
 
-// The length that a call is told. A later version's structure may be longer, never shorter.
+// The length that is passed to a call. A later version's structure may be longer, never shorter.
 #define SAME_LENGTH(ours, theirs)                                     \
     static_assert(abi::length_of<abi::ours> == theirs##_STRUCT_SIZE); \
     SAME_OFFSET(ours, structure_bytes, theirs, structSize);           \

@@ -19,7 +19,7 @@ using cupti::ChosenMetric;
 using cupti::CounterApi;
 using cupti::CounterConfig;
 
-// Newer ones crash without a driver, or answer nothing. A library must not be asked for its version then.
+// Newer ones crash without a driver, or return nothing. Then do not ask a library for its version.
 constexpr bool works_without_driver = CUPTI_API_VERSION < 130100;
 
 bool loads(CounterApi& api) {
@@ -133,7 +133,7 @@ TEST(an_image_that_is_none_has_no_values) {
 #else
 TEST(skipped_without_cupti) {
     std::fprintf(stderr,
-                 "skipped: no libcupti beside its headers (pip install nvidia-cuda-cupti==13.0.*), or built "
+                 "skipped: no libcupti next to its headers (pip install nvidia-cuda-cupti==13.0.*), or built "
                  "for a sanitizer, under which it cannot be loaded\n");
 }
 #endif

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Hardware counters against stub libraries: the life cycle, and whose numbers are whose. What passes here
-// says nothing of a real GPU.
+// Hardware counters against stub libraries: the life cycle, and whose numbers are whose. A pass here
+// is no evidence about a real GPU.
 #include <dlfcn.h>
 
 #include <cmath>
@@ -100,7 +100,7 @@ TEST(each_kernel_has_its_values_and_its_operator) {
     CHECK_EQ(metric(opened, "tensor_operations.bf16").counter, std::string(tensor));
     CHECK_EQ(CounterSession::instance().begin(), "");
     launch_for(stub, 3, "_Z4gemmIfEvPT_i");
-    stub.launch("of nobody", context());
+    stub.launch("outside of threads", context());
     run_in_threads(1, [&](unsigned) { launch_for(stub, 4, "copy"); });
     const CountersMeasured measured = CounterSession::instance().end();
     CHECK_EQ(measured.reason, "");
@@ -205,7 +205,7 @@ TEST(another_profiler_is_named_as_the_cause) {
     is_clean(stub);
 }
 
-TEST(devices_without_counters_are_told) {
+TEST(devices_without_counters_are_reported) {
     Stub& stub = fresh_stub();
     stub.set("support", cupti::abi::unsupported);
     stub.set("virtual GPU", cupti::abi::disabled);
@@ -294,15 +294,15 @@ TEST(kernels_that_failed_and_those_of_other_contexts_are_no_ranges) {
     CHECK_EQ(measured.kernels[0].operator_number, 2);
 }
 
-TEST(what_cannot_be_told_apart_is_not_guessed) {
+TEST(ambiguous_kernels_are_not_matched) {
     Stub& stub = fresh_stub();
-    stub.set("unasked ranges", 1);
+    stub.set("extra ranges", 1);
     CHECK_EQ(open_and_begin(), "");
     launch_for(stub, 0, "kernel");
     CountersMeasured measured = CounterSession::instance().end();
     CHECK(mentions(measured.reason, "2 kernels of 1: they cannot be matched"));
     CHECK(measured.kernels.empty());
-    stub.set("unasked ranges", 0);
+    stub.set("extra ranges", 0);
     CHECK_EQ(CounterSession::instance().begin(), "");
     stub.call(graph_launch, nullptr, context(), 0);
     measured = CounterSession::instance().end();

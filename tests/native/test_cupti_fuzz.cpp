@@ -74,7 +74,7 @@ Bytes random_buffer(Random& random, std::uint32_t version, std::size_t count) {
     return bytes;
 }
 
-// The tightest memory, so that a sanitizer sees a read behind it.
+// The tightest memory, so that a sanitizer detects a read beyond it.
 Bytes exactly(const Bytes& bytes, std::size_t size) {
     Bytes part(bytes.begin(), bytes.begin() + static_cast<std::ptrdiff_t>(size));
     part.shrink_to_fit();
@@ -131,7 +131,7 @@ TEST(kinds_that_are_not_known_end_a_walk_by_the_table) {
 }
 
 namespace {
-// A library that says that each record has 64 bytes, whatever its kind.
+// A library that reports 64 bytes for each record, whatever its kind.
 std::uint32_t short_steps(std::uint8_t* buffer, std::size_t size, void** record) {
     auto* const next = *record == nullptr ? buffer : static_cast<std::uint8_t*>(*record) + 64;
     if (next >= buffer + size) return abi::max_limit_reached;

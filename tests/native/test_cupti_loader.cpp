@@ -51,7 +51,7 @@ TEST(what_cannot_be_used_is_passed_over) {
     CHECK_EQ(found.path, usable);
 }
 
-TEST(where_there_is_none_the_mend_is_told) {
+TEST(a_missing_library_has_a_hint) {
     use_driver();
     const TemporaryFolder empty;
     const Library found = load_library({empty()});

@@ -348,7 +348,7 @@ TEST(the_library_itself_walks_the_same_way) {
     else if (CHECK_EQ(code, 0) && *compared == 0)
         std::fprintf(stderr, "skipped: %s is of another version than the headers\n", REAL_CUPTI);
 #else
-    std::fprintf(stderr, "skipped: no libcupti beside the headers\n");
+    std::fprintf(stderr, "skipped: no libcupti next to the headers\n");
 #endif
 }
 

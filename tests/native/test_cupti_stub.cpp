@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The life of a GPU recording against stub libraries. What passes here says nothing of a real GPU.
+// The life of a GPU recording against stub libraries. A pass here is no evidence about a real GPU.
 #include <dlfcn.h>
 #include <sys/resource.h>
 
@@ -315,7 +315,7 @@ TEST(work_that_does_not_end_is_forced_out_and_counted) {
     CHECK_EQ(read_gpu_file(folder).records.size(), 1u);
 }
 
-TEST(a_flush_that_fails_is_told_once) {
+TEST(a_flush_that_fails_is_reported_once) {
     Stub& stub = fresh_stub();
     const TemporaryFolder folder;
     start(folder);
@@ -429,9 +429,9 @@ TEST(a_clock_that_jumps_is_noticed) {
     }
 }
 
-TEST(a_clock_that_stands_still_gives_no_times) {
+TEST(a_stopped_clock_gives_no_times) {
     Stub& stub = fresh_stub();
-    stub.set("clock_stands_at", 4711);
+    stub.set("clock_stopped_at", 4711);
     const TwoLaunches launches = launch_around(stub, [] {});
     CHECK(launches.totals.clock == cupti::ClockState::stopped);
     CHECK_EQ(launches.records.size(), 0u);
@@ -511,7 +511,7 @@ TEST(buffers_come_zeroed_and_the_setting_is_taken_back) {
     CHECK_EQ(stub.count("zeroed"), 0);
 }
 
-TEST(where_another_tool_has_the_callbacks_records_of_calls_stand_in) {
+TEST(where_another_tool_has_the_callbacks_records_of_calls_are_used) {
     for (const long long through_runtime : {0, 1})
         for (const long long no_choice : {0, 15}) {
             Stub& stub = fresh_stub();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Bits that flipped, wherever they stand: the decoder ends, what it hands out is sane, and what it lost
+// Flipped bits at any place: the decoder ends, its output is sane, and what it lost
 // is counted.
 #include <random>
 
@@ -274,7 +274,7 @@ TEST(what_was_open_before_lost_events_ends_there) {
     check_spans_around_a_gap([](FakeRecording& recording) { recording.chunks().back().push_back(Event{}); });
 }
 
-TEST(damaged_counts_of_losses_are_told) {
+TEST(damaged_counts_of_losses_are_reported) {
     const TemporaryFolder folder;
     start(folder);
     emit_numbered_spans(1);

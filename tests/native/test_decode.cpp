@@ -106,7 +106,7 @@ TEST(a_first_tick_from_just_before_the_recording_is_no_damage) {
     for (const std::int64_t duration : spans.rows.duration_ns) CHECK_EQ(duration, 900);
 }
 
-TEST(a_tick_that_leaps_takes_nobody_along) {
+TEST(a_tick_that_leaps_affects_no_other_thread) {
     for (const std::uint64_t leap : {std::uint64_t{1} << 30, std::uint64_t{1} << 50, std::uint64_t{1} << 63})
         for (const bool before_context : {false, true}) {
             FakeRecording recording;
@@ -270,12 +270,12 @@ TEST(an_id_beyond_the_names_is_a_lost_name) {
     FakeRecording recording;
     recording.name("work");
     recording.name("scoped by itself", 2);
-    recording.name("scoped by nobody", 77);
+    recording.name("scoped by an unknown id", 77);
     recording.thread(1);
     for (const std::uint32_t name : {1u, 2u, 3u, 4u, 0xFFFFFFFFu}) recording.span(name, 10ull, 10ull);
     const Spans spans = decode(recording);
     CHECK_EQ(spans.count("(lost name)"), 2u);
     CHECK_EQ(spans.count("work"), 1u);
     CHECK_EQ(spans.count("scoped by itself"), 1u);
-    CHECK_EQ(spans.count("scoped by nobody"), 1u);
+    CHECK_EQ(spans.count("scoped by an unknown id"), 1u);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Ceilings of a GPU, against stubs of the driver and of the compiler whose clock the tests move. What passes
-// here says nothing of a real GPU.
+// Ceilings of a GPU, against stubs of the driver and of the compiler whose clock the tests move. A pass
+// here is no evidence about a real GPU.
 #include <cstdlib>
 
 #include "cuda/device_bench.hpp"
@@ -75,7 +75,7 @@ TEST(a_device_is_described) {
     CHECK_EQ(facts.memory_bytes, 4'000'000'000u);
 }
 
-TEST(what_the_driver_does_not_tell_is_nothing) {
+TEST(what_the_driver_does_not_report_is_empty) {
     Stub& stub = fresh_stub();
     stub.setting("cuDeviceGetAttribute", 1);
     stub.setting("cuDeviceGetUuid_v2", 1);
@@ -173,7 +173,7 @@ TEST(whoever_asks_to_stop_is_heard) {
     CHECK(bench().measure_stream("read", 1 << 20, effort).size() < 3);
 }
 
-TEST(a_gpu_that_does_not_answer_ends_the_measurement) {
+TEST(a_gpu_that_does_not_respond_ends_the_measurement) {
     Stub& stub = fresh_stub();
     stub.setting("running", 1);
     stub.setting("ns gpuprof_read", 1'000'000);
@@ -189,7 +189,7 @@ struct Refusal {
     const char* said;
 };
 
-TEST(each_refusal_is_one_line_and_leaves_nothing_behind) {
+TEST(each_refusal_is_one_line_and_leaves_nothing_allocated) {
     Stub& stub = fresh_stub();
     const long long streams = stub.count("streams"), events = stub.count("events");
     for (const Refusal& refusal : {Refusal{"cuDeviceGet", "device 0"},
@@ -213,7 +213,7 @@ TEST(each_refusal_is_one_line_and_leaves_nothing_behind) {
     }
 }
 
-TEST(a_compiler_that_fails_says_why) {
+TEST(a_compiler_that_fails_has_a_reason) {
     Stub& stub = fresh_stub();
     setenv("STUB_NVRTC_FAILS", "1", 1);
     CHECK_EQ(error_of([] { bench(); }), "NVRTC: NVRTC_ERROR_COMPILATION: ceilings.cu(1): an error");
@@ -221,7 +221,7 @@ TEST(a_compiler_that_fails_says_why) {
     CHECK_EQ(stub.things(), 0);
 }
 
-TEST(without_a_compiler_there_is_a_mend) {
+TEST(without_a_compiler_there_is_a_hint) {
     fresh_stub();
     setenv("GPUPROF_NVRTC_LIBRARY", "/nowhere/libnvrtc.so", 1);
     CHECK(mentions(error_of([] { bench(); }), "name a libnvrtc.so, or unset it"));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// Layers timed by CUDA events, against a stub of the driver whose clock the tests move. What passes here says
-// nothing of a real GPU.
+// Layers timed by CUDA events, against a stub of the driver whose clock the tests move. A pass here is
+// no evidence about a real GPU.
 #include <sys/resource.h>
 
 #include <csignal>
@@ -254,8 +254,8 @@ TEST(nothing_is_recorded_on_a_stream_under_capture) {
         {
             const Layer captured(side_stream);
             CHECK(!captured.is_timed());
-            const Layer beside(main_stream);  // which the driver does not tell of meanwhile
-            CHECK(!beside.is_timed());
+            const Layer on_main(main_stream);  // the driver does not report this stream meanwhile
+            CHECK(!on_main.is_timed());
         }
         const long long rounds = stub.count("cuCtxSetCurrent");
         wait_until([&] { return stub.count("cuCtxSetCurrent") > rounds + 2; });

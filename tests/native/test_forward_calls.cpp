@@ -97,7 +97,7 @@ void forward(Training& training, std::uint64_t first) {
 
 }  // namespace
 
-TEST(an_evaluation_stands_below_the_innermost_layer_that_made_its_node) {
+TEST(an_evaluation_is_below_the_innermost_layer_that_made_its_node) {
     const std::pair<std::uint64_t, std::string> expected[] = {
         {99, "/backward"},
         {100, "/backward/Model"},

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A limit on the size of files stands for a full disk. Limits last, so each test runs in a child.
+// A limit on the size of files simulates a full disk. Limits last, so each test runs in a child.
 #include <fcntl.h>
 #include <pthread.h>
 #include <sys/resource.h>
@@ -45,7 +45,7 @@ bool is_blocked(int signal) {
 
 }  // namespace
 
-// Stands before the C library's, as an older kernel's tmpfs does it.
+// Found before the C library's function; behaves as on tmpfs of an older kernel.
 extern "C" [[gnu::visibility("default")]] int posix_fallocate(int file, off_t begin, off_t size) {
     if (a_timer_runs && !is_blocked(SIGPROF)) return EINTR;
     return fallocate(file, 0, begin, size) == 0 ? 0 : errno;

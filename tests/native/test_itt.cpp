@@ -165,7 +165,7 @@ TEST(operators_of_several_threads) {
         CHECK_EQ(spans.rows.depth[i], spans.name(i) == "aten::addmm" ? 1 : 0);
 }
 
-// PyTorch makes some handles itself, before its loader has found us, of 40 bytes and no more. Each stands
+// PyTorch makes some handles itself, before its loader has found us, of 40 bytes and no more. Each lies
 // here between guards, and on the heap where the address sanitizer watches.
 TEST(handles_that_the_caller_made) {
     struct Guarded {

@@ -12,7 +12,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 RUNTIMES = {"asan": "address", "tsan": "thread"}
-# Under the thread sanitizer, beside other work.
+# Under the thread sanitizer, next to other work.
 LONGEST_STEP_S = 1500
 # Building everything twice more takes minutes there; `make sanitize` does it anywhere.
 FEW_PROCESSORS = 4

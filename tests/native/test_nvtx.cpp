@@ -331,7 +331,7 @@ TEST(nothing_is_recorded_outside_a_recording_of_ranges) {
     CHECK_EQ(first.run.totals.unmatched_ends, 2u);
     CHECK_EQ(first.run.totals.unfinished_spans, 2u);
     CHECK_EQ(first.rows.size(), 3u);
-    // A later recording numbers its names anew.
+    // A later recording numbers its names again.
     const Spans second = record([&] {
         Recorder::instance().intern("shifts the ids");
         Copy::push(domain, registered(string));
@@ -350,13 +350,13 @@ TEST(operators_that_torch_announces_itself_are_left_out) {
         CHECK_EQ(Copy::pop(), 3);
         CHECK_EQ(Copy::pop(), 2);
         CHECK_EQ(Copy::pop(), 1);
-        Copy::push("beside");
+        Copy::push("sibling");
         Copy::pop();
         CHECK_EQ(Copy::pop(), 0);
     });
     CHECK_EQ(spans.rows.size(), 3u);
     CHECK_EQ(parent_of(spans, "also mine, op_id = none"), "mine");
-    CHECK_EQ(parent_of(spans, "beside"), "mine");
+    CHECK_EQ(parent_of(spans, "sibling"), "mine");
     CHECK_EQ(spans.run.totals.unmatched_ends, 0u);
 }
 
@@ -381,7 +381,7 @@ TEST(the_binding_may_write_the_events_of_ranges) {
     CHECK_EQ(spans.rows.size(), 2u);
 }
 
-TEST(a_forked_child_goes_on_with_its_ranges) {
+TEST(a_forked_child_continues_with_its_ranges) {
     attach();
     const TemporaryFolder folder;
     start(folder);
@@ -476,7 +476,7 @@ TEST(a_process_range_takes_no_time_from_what_is_around_it) {
     second.start(8, "ended elsewhere", 50);
     second.stop(7, 60);
     Thread third(bench, 3);
-    third.stop(8, 45);  // by a clock that is a little behind
+    third.stop(8, 45);  // by a clock that is a little slow
     third.stop(9, 70);
     third.start(9, "range", 65);
     third.stop(10, 80);

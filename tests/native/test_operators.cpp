@@ -4,7 +4,7 @@
 using namespace gpuprof;
 using namespace gpuprof::test;
 
-TEST(what_pytorch_announces_is_told_apart) {
+TEST(announcements_of_pytorch_are_classified) {
     CHECK(classify_name("aten::mm") == NameClass::qualified);
     CHECK(classify_name("autograd::engine::evaluate_function: AddmmBackward0") == NameClass::backward);
     CHECK(classify_name("AddmmBackward0") == NameClass::plain);
@@ -88,24 +88,24 @@ TEST(an_operator_that_does_more_than_forward_is_not_merged) {
     CHECK_EQ(bench.node("/operator:aten::mul/operator:aten::mul").calls, 2);
 }
 
-TEST(what_stands_beside_a_merged_operator_stays) {
+TEST(siblings_of_a_merged_operator_stay) {
     BuilderBench bench;
     Thread thread(bench);
     thread.operation("x::call", 0);
-    thread.begin("Beside", 10, layer_begin);
-    thread.end("Beside", 20, layer_end);
+    thread.begin("Sibling", 10, layer_begin);
+    thread.end("Sibling", 20, layer_end);
     thread.operation("x::call", 30);
     thread.operation("x::inner", 40);
     thread.operation_end(50);
     thread.operation_end(60);
     thread.operation_end(100);
     REQUIRE(bench.rows.size() == 3);
-    CHECK_EQ(bench.parent_of("Beside"), "x::call");
+    CHECK_EQ(bench.parent_of("Sibling"), "x::call");
     CHECK_EQ(bench.parent_of("x::inner"), "x::call");
-    CHECK_EQ(bench.rows.depth[bench.row("Beside")], 1);
+    CHECK_EQ(bench.rows.depth[bench.row("Sibling")], 1);
     CHECK_EQ(bench.rows.depth[bench.row("x::inner")], 1);
     CHECK_EQ(bench.node("/operator:x::call").own_ns, 80);
-    CHECK_EQ(bench.node("/operator:x::call/layer:Beside").total_ns, 10);
+    CHECK_EQ(bench.node("/operator:x::call/layer:Sibling").total_ns, 10);
     CHECK_EQ(bench.tree.nodes().size(), 6u);  // with the two that the merge emptied
 }
 

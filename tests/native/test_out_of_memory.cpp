@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Each allocation of an operation fails once, in turn: the measured program goes on, and what is
+// Each allocation of an operation fails once, in turn: the measured program continues, and what is
 // recorded afterwards is right.
 #include <barrier>
 #include <cstdlib>

@@ -95,7 +95,7 @@ TEST(a_recording_on_one_processor_begins_no_thread) {
     CHECK_EQ(decode_folder(folder()).run.totals.events, 20 * piece_events);
 }
 
-// It would be put behind others as well, while whoever records waits for it.
+// It would wait for other threads as well, while the recording thread waits for it.
 TEST(a_thread_of_low_priority_begins_none) {
     const TemporaryFolder folder;
     start(folder);
@@ -110,7 +110,7 @@ TEST(a_thread_of_low_priority_begins_none) {
 }
 
 // As while a child of a closed run stops: what it had opened ahead goes.
-TEST(a_reader_beside_a_process_that_stops_sees_no_damage) {
+TEST(a_reader_next_to_a_process_that_stops_sees_no_damage) {
     const TemporaryFolder folder;
     std::atomic<bool> done{false};
     std::thread reader([&] {

@@ -35,7 +35,7 @@ std::uint64_t count_events(const RecordedFolder& folder) {
     return events;
 }
 
-// How many events of the example stand in the first `slots` places.
+// The number of the example's events in the first `slots` places.
 std::uint64_t events_in_front(FakeRecording recording, std::size_t slots) {
     std::uint64_t events = 0;
     for (std::size_t slot = 0; slot < slots; ++slot) {
@@ -198,7 +198,7 @@ TEST(a_segment_that_is_there_twice_counts_once) {
     CHECK_EQ(twice.rows.size(), once.rows.size());
 }
 
-TEST(a_first_mark_that_is_damaged_loses_its_chunk_and_says_so) {
+TEST(a_first_mark_that_is_damaged_loses_its_chunk_with_a_report) {
     for (const std::uint32_t kind : {0u, 1u, 9u}) {
         const TemporaryFolder folder;
         FakeRecording recording = example();

@@ -56,7 +56,7 @@ TEST(more_threads_than_chunks_of_a_segment) {
     check_whole(folder, threads, count);
 }
 
-TEST(later_threads_go_on_in_the_chunks_of_ended_ones) {
+TEST(later_threads_continue_in_the_chunks_of_ended_ones) {
     constexpr unsigned threads = 200;
     const TemporaryFolder folder;
     start(folder);
@@ -241,5 +241,5 @@ TEST(blocks_are_reserved_before_they_are_mapped) {
         CHECK(status.st_blocks * 512 >= status.st_size);
     }
     Recorder::instance().stop();
-    CHECK_EQ(chunks_on_disk(folder), 20u);  // what nobody took is given back
+    CHECK_EQ(chunks_on_disk(folder), 20u);  // unused chunks are given back
 }

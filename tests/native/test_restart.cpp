@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Starts and stops while other threads go on emitting: the thread sanitizer's main course.
+// Starts and stops while other threads continue to emit: the main test for the thread sanitizer.
 #include <set>
 
 #include "support.hpp"
@@ -54,7 +54,7 @@ void check_recording(const TemporaryFolder& folder, std::uint64_t threads) {
 TEST(many_restarts_under_eight_emitting_threads) {
     std::atomic<std::uint64_t> rounds{0};
     const Crowd crowd(emitters, [&](unsigned) {
-        // The only name, hence with the same id in every recording.
+        // The only name, so it has the same id in every recording.
         const std::uint32_t name = Recorder::instance().intern("work");
         for (int i = 0; i < 100; ++i) {
             emit(EventKind::span_begin, name);
@@ -91,7 +91,7 @@ TEST(restarts_under_threads_that_live_shortly) {
         CHECK_EQ(Recorder::instance().intern("work"), 1u);
         wait_until_above(rounds, rounds.load() + 2);
         Recorder::instance().stop();
-        // A thread may begin in one recording and end in the next, hence every thread may be torn.
+        // A thread may begin in one recording and end in the next, so every thread may be torn.
         const Spans spans = decode_folder(folder());
         check_recording(folder, spans.run.threads.size());
     }

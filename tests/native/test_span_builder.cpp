@@ -47,7 +47,7 @@ TEST(spans_that_do_not_end_like_a_stack) {
     thread.begin("consumer", 0);
     thread.begin("generator", 10);
     thread.begin("inside", 20);
-    thread.end("generator", 30);  // "inside" goes on
+    thread.end("generator", 30);  // "inside" continues
     thread.begin("later", 40);
     thread.end("later", 45);
     thread.end("inside", 50);

@@ -91,7 +91,7 @@ def test_async_requests_belong_to_their_clients(tmp_path: Path) -> None:
 
 
 def test_the_suite_ends_in_a_report_of_its_raw_samples(tmp_path: Path) -> None:
-    """Four variants at three batch sizes: what the report says is worked out again from the journal."""
+    """Four variants at three batch sizes: the figures of the report are computed again from the journal."""
     folder = shutil.copytree(EXAMPLES / "suite", tmp_path / "suite")
     suite = (folder / "suite.toml").read_text(encoding="utf-8")
     shorter = suite.replace("launches = 10", "launches = 2").replace(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The stub of the native module says what the module is."""
+"""The stub of the native module describes all of the module."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_functions_are_functions_with_those_parameters(name: str) -> None:
 
 
 def parameters_of(function: Any) -> list[str] | None:
-    """Return the names of the parameters as the function itself tells them, None where it does not."""
+    """Return the parameter names from the function's own signature, None where it has none."""
     try:
         return list(inspect.signature(function).parameters)
     except ValueError:

@@ -66,7 +66,7 @@ def near(value: float) -> Any:
 def test_energy_is_the_integral_of_power(
     power: list[Reading], utilization: list[Reading], random: Any
 ) -> None:
-    shuffled = random.sample(power, len(power))  # the order in the table is nobody's promise
+    shuffled = random.sample(power, len(power))  # the order in the table is not guaranteed
     use = use_of(power_w=shuffled, utilization_percent=utilization)
     assert use.energy_j == near(integral(power))
     assert use.power_mean_w == near(integral(power) / window_s(power))
@@ -110,7 +110,7 @@ def test_what_was_not_read_is_unknown() -> None:
 
 @hypothesis.settings(max_examples=30)
 @hypothesis.given(some.lists(some.integers(0, 0x7FF), min_size=1, max_size=30))
-def test_throttling_is_the_share_of_readings_with_the_bit(masks: list[int]) -> None:
+def test_throttling_is_the_fraction_of_readings_with_the_bit(masks: list[int]) -> None:
     use = use_of(throttle_reasons=[(number, mask) for number, mask in enumerate(masks)])
     expected = {name: sum(bool(mask & bit) for mask in masks) for bit, name in THROTTLE_REASONS.items()}
     assert use.throttled == {name: near(count / len(masks)) for name, count in expected.items() if count}

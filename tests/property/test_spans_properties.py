@@ -60,7 +60,7 @@ def programs(draw: st.DrawFn, in_order: bool) -> list[Step]:
 
 
 class Threads:
-    """Real threads that do one step at a time, in the order in which they are told."""
+    """Real threads that do one step at a time, in the given order."""
 
     def __init__(self, count: int) -> None:
         self._orders: list[SimpleQueue[Callable[[], object] | None]] = [SimpleQueue() for _ in range(count)]
@@ -143,7 +143,7 @@ def merge_spans(run: gpuprof.Run) -> dict[Path_, tuple[int, int, int]]:
 
 
 def read_tree(run: gpuprof.Run) -> dict[Path_, tuple[int, int, int]]:
-    """Return calls, total and own time by path of names, from the call tree."""
+    """Return calls, total and self time by path of names, from the call tree."""
     rows = run.sql(
         "SELECT node_id, parent_id, name, calls, total_ns, own_ns FROM call_tree ORDER BY node_id"
     ).fetchall()

@@ -19,7 +19,7 @@ TABLES = {"layer": {"layer"}, "operator": {"operator", "backward"}, "span": {"sp
 
 @st.composite
 def trees(draw: st.DrawFn) -> CallTree:
-    """Draw a tree in pre-order whose totals are the own times of the subtrees, as without overlap."""
+    """Draw a tree in pre-order whose totals are the self times of the subtrees, as without overlap."""
     count = draw(st.integers(0, 40))
     depths, kinds = [], []
     for index in range(count):
@@ -28,7 +28,7 @@ def trees(draw: st.DrawFn) -> CallTree:
         kinds.append(draw(st.integers(1, len(KINDS) - 1)) if depth else 0)
     names = draw(st.lists(st.sampled_from("abc"), min_size=count, max_size=count))
     own = draw(st.lists(st.integers(0, 1_000), min_size=count, max_size=count))
-    # A layer without calls stands in the backward pass.
+    # A layer without calls is in the backward pass.
     calls = [draw(st.integers(KINDS[kind] != "layer", 9)) for kind in kinds]
     path: list[int] = []
     parent, process, total = [], [], [0] * count
@@ -91,7 +91,7 @@ def slow_summary(tree: CallTree, by: str) -> dict[tuple[str, ...], list[int]]:
 @pytest.mark.parametrize("by", sorted(TABLES))
 @settings(max_examples=200, deadline=None)
 @given(tree=trees())
-def test_a_summary_is_what_the_paths_say(by: str, tree: CallTree) -> None:
+def test_a_summary_equals_one_made_from_paths(by: str, tree: CallTree) -> None:
     summary = summarize(tree, by, process="all")
     expected = slow_summary(tree, by)
     figures = [[row.calls, row.total_ns, row.own_ns, row.backward_ns or 0] for row in summary.rows]
@@ -109,7 +109,7 @@ def test_a_summary_is_what_the_paths_say(by: str, tree: CallTree) -> None:
 @pytest.mark.parametrize("by", sorted(TABLES))
 @settings(max_examples=200, deadline=None)
 @given(tree=trees())
-def test_own_times_add_up_and_never_exceed_totals(by: str, tree: CallTree) -> None:
+def test_self_times_add_up_and_never_exceed_totals(by: str, tree: CallTree) -> None:
     summary = summarize(tree, by, process="all")
     assert sum(row.own_ns for row in summary.rows) == summary.covered_ns <= summary.total_ns
     assert summary.total_ns == int(tree.own_ns.sum())
@@ -128,5 +128,5 @@ def test_processes_add_up_to_all(tree: CallTree) -> None:
     assert sum(one.total_ns for one in apart) == every.total_ns
     assert sum(one.covered_ns for one in apart) == every.covered_ns
     first = summarize(tree, "operator")
-    # Where only others have rows, one note says both.
+    # Where only other processes have rows, there is one note for both.
     assert len(first.notes) == (len(every.processes) > 1) + (not every.rows)

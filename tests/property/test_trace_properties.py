@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Any intervals, in any pieces, to any format and back. Each check has an oracle that shares no code."""
+"""Any intervals, in any pieces, to any format and back. Each check has an independent oracle."""
 
 from __future__ import annotations
 

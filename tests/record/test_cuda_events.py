@@ -11,7 +11,7 @@ from typing import Any
 from run_codes import note_codes, source_code
 
 LAYERS_WITHOUT_CUPTI = """
-initialise()
+initialize()
 cupti().stub_set(b"cuptiSubscribe", ctypes.c_int64(35))
 stream = 0
 torch._C._cuda_getDevice = lambda: 0
@@ -158,7 +158,7 @@ def test_where_layers_are_not_recorded_none_is_timed(program: Any) -> None:
         + """
 with gpuprof.profile(out="a", layers=False, operators=False) as recording:
     model(1)
-tell(recording.run)
+report(recording.run)
 """
     )
     assert source_code(facts, "kernels") == "off: gpu_refused"

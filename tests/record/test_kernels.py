@@ -22,10 +22,10 @@ from gpuprof.text.facts import method_text
 
 def test_where_cuda_is_in_use_the_gpu_is_recorded_from_the_start(program: Any, stubs: Path) -> None:
     facts = program("""
-initialise()
+initialize()
 with gpuprof.profile(out="a") as recording:
     launch(5)
-tell(recording.run)
+report(recording.run)
 """)
     assert source_code(facts, "kernels") == "cupti"
     assert facts["sources"]["kernels"]["values"] == {"version": "13.0", "path": str(stubs / "libcupti.so.13")}
@@ -40,10 +40,10 @@ def test_where_cuda_is_initialised_later_the_gpu_is_recorded_from_then_on(progra
     facts = program("""
 with gpuprof.profile(out="a") as recording:
     assert json.load(open("a/recording.json"))["sources"]["kernels"]["reason"] == "cuda_not_initialized"
-    initialise()
+    initialize()
     assert json.load(open("a/recording.json"))["sources"]["kernels"]["method"] == "cupti"
     launch(3)
-tell(recording.run)
+report(recording.run)
 """)
     assert source_code(facts, "kernels") == "cupti"
     assert facts["gpu"]["kernels"] == 3
@@ -55,14 +55,14 @@ for name in "abc":
     with gpuprof.profile(out=name):
         pass
 with gpuprof.profile(out="d"):
-    initialise()
+    initialize()
     launch(1)
 launch(1)
 assert stub_count(b"subscribers") == stub_count(b"callbacks") == stub_count(b"kinds") == 0
 with gpuprof.profile(out="e") as recording:
     launch(2)
 assert len(torch.cuda._queued_calls) == 0
-tell(recording.run)
+report(recording.run)
 """)
     assert facts["gpu"]["kernels"] == 2
 
@@ -72,7 +72,7 @@ def test_a_program_that_never_uses_cuda_loads_nothing(program: Any) -> None:
 with gpuprof.profile(out="a") as recording:
     pass
 assert os.environ["GPUPROF_CUPTI_LIBRARY"] not in open("/proc/self/maps").read()
-tell(recording.run)
+report(recording.run)
 """)
     assert source_code(facts, "kernels") == "off: cuda_not_initialized"
     assert facts["gpu"] is None
@@ -80,11 +80,11 @@ tell(recording.run)
 
 def test_what_is_not_wanted_is_left_alone(program: Any) -> None:
     facts = program("""
-initialise()
+initialize()
 with gpuprof.profile(out="a", gpu=False) as recording:
     pass
 assert os.environ["GPUPROF_CUPTI_LIBRARY"] not in open("/proc/self/maps").read()
-tell(recording.run)
+report(recording.run)
 """)
     assert (source_code(facts, "kernels"), facts["gpu"]) == ("off: not_wanted", None)
 
@@ -92,13 +92,13 @@ tell(recording.run)
 @pytest.mark.parametrize(("function", "error"), [("cuptiSubscribe", 999), ("cuptiActivityEnable", 35)])
 def test_a_refusal_is_the_reason(program: Any, function: str, error: int) -> None:
     facts = program(f"""
-initialise()
+initialize()
 vars(torch._C).pop("_cuda_getDevice", None)  # of builds with CUDA
 cupti().stub_set(b"{function}", ctypes.c_int64({error}))
 with gpuprof.profile(out="a") as recording:
     launch(1)
 assert recording.run.sql("SELECT DISTINCT gpu_ns FROM call_tree").fetchall() == [(None,)]
-tell(recording.run)
+report(recording.run)
 """)
     assert source_code(facts, "kernels") == "off: gpu_and_events_refused"
     values = facts["sources"]["kernels"]["values"]
@@ -116,7 +116,7 @@ def told(run):
 def launch_without_times():
     cupti().stub_launch(ctypes.c_uint32(70), b"gemm", ctypes.c_int64(0), ctypes.c_int64(0))
 runs = {}
-initialise()
+initialize()
 with gpuprof.profile(out="dropped") as recording:
     launch(1)
     cupti().stub_set(b"dropped", ctypes.c_int64(1234))
@@ -178,7 +178,7 @@ GEMM = "void gemm<float>(float*, int)"
 def test_next_to_an_idle_kineto_launches_come_from_records_of_calls(program: Any) -> None:
     facts = program(
         """
-initialise()
+initialize()
 """
         + TAKEN
         + """
@@ -212,7 +212,7 @@ assert stub_count(b"kinds") == stub_count(b"calls") == stub_count(b"thread id ty
 def test_graphs_are_units_where_no_callback_names_their_nodes(program: Any) -> None:
     facts = program(
         """
-initialise()
+initialize()
 """
         + TAKEN
         + """
@@ -250,7 +250,7 @@ with gpuprof.profile(out="a") as recording:
 def test_cupti_is_left_to_a_tool_that_records(program: Any, seen: str, code: str, text: str) -> None:
     facts = program(
         """
-initialise()
+initialize()
 """
         + TAKEN
         + f"""
@@ -260,7 +260,7 @@ with gpuprof.profile(out="a") as recording:
     launch(1)
 assert stub_count(b"cuptiActivityRegisterCallbacks") == 0
 assert find_holder().code == {code!r}
-tell(recording.run)
+report(recording.run)
 """
     )
     assert source_code(facts, "kernels").startswith("off: gpu_")
@@ -273,7 +273,7 @@ tell(recording.run)
 def test_where_calls_are_refused_too_the_reason_names_the_holder(program: Any) -> None:
     facts = program(
         """
-initialise()
+initialize()
 """
         + TAKEN
         + """
@@ -281,7 +281,7 @@ cupti().stub_set(b"cuptiSetThreadIdType", ctypes.c_int64(27))
 with gpuprof.profile(out="a") as recording:
     launch(1)
 assert stub_count(b"kinds") == stub_count(b"calls") == stub_count(b"zeroed") == 0
-tell(recording.run)
+report(recording.run)
 """
     )
     detail = facts["sources"]["kernels"]["values"]["detail"]
@@ -293,7 +293,7 @@ tell(recording.run)
 def test_after_a_profiler_of_the_program_kineto_keeps_the_callbacks(program: Any) -> None:
     facts = program(
         """
-initialise()
+initialize()
 with gpuprof.profile(out="a") as recording:
     with gpuprof.span("before"):
         launch(2)
@@ -325,7 +325,7 @@ with gpuprof.profile(out="a") as recording:
 def test_a_profiler_that_runs_keeps_what_it_has(program: Any) -> None:
     facts = program(
         """
-initialise()
+initialize()
 """
         + TAKEN
         + """
@@ -333,7 +333,7 @@ with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
     with gpuprof.profile(out="a") as recording:
         launch(1)
 assert stub_count(b"cuptiActivityRegisterCallbacks") == 0
-tell(recording.run)
+report(recording.run)
 """
     )
     assert source_code(facts, "kernels") == "off: profiler_active"
@@ -343,7 +343,7 @@ CLOCK = """
 def set_clock(**settings):
     for key, value in settings.items():
         cupti().stub_set(key.encode(), ctypes.c_int64(value))
-initialise()
+initialize()
 """
 TIMES = """
 from gpuprof.cli.header import header
@@ -438,7 +438,7 @@ def test_losses_of_clocks() -> None:
 
 def test_graphs_as_a_whole_are_asked_for(program: Any) -> None:
     facts = program("""
-initialise()
+initialize()
 import time
 def replay():
     now = time.monotonic_ns()
@@ -472,7 +472,7 @@ print(json.dumps(runs))
 
 def test_the_program_s_own_profiler_comes_first(program: Any) -> None:
     facts = program("""
-initialise()
+initialize()
 with gpuprof.profile(out="a") as recording:
     launch(2)
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
@@ -480,7 +480,7 @@ with gpuprof.profile(out="a") as recording:
         launch(1)
     assert stub_count(b"subscribers") == 1
     launch(3)
-tell(recording.run)
+report(recording.run)
 """)
     assert facts["gpu"]["kernels"] == 5
     assert "gpu_stepped_back" in note_codes(facts)
@@ -488,11 +488,11 @@ tell(recording.run)
 
 def test_a_profiler_that_was_there_first_keeps_cupti(program: Any) -> None:
     facts = program("""
-initialise()
+initialize()
 with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
     with gpuprof.profile(out="a") as recording:
         launch(1)
-tell(recording.run)
+report(recording.run)
 """)
     assert source_code(facts, "kernels") == "off: profiler_active"
 
@@ -501,10 +501,10 @@ def test_cuda_that_is_initialised_under_a_profiler_is_recorded_after_it(program:
     facts = program("""
 with gpuprof.profile(out="a") as recording:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
-        initialise()
+        initialize()
         launch(1)
     launch(4)
-tell(recording.run)
+report(recording.run)
 """)
     assert source_code(facts, "kernels") == "cupti"
     assert facts["gpu"]["kernels"] == 4
@@ -512,18 +512,18 @@ tell(recording.run)
 
 def test_a_capture_that_had_begun_is_noted(program: Any) -> None:
     facts = program("""
-initialise()
+initialize()
 capturing = True
 with gpuprof.profile(out="a") as recording:
     launch(1)
-tell(recording.run)
+report(recording.run)
 """)
     assert "gpu_began_in_capture" in note_codes(facts)
 
 
 def test_a_forked_child_goes_on_without_the_gpu(program: Any) -> None:
     facts = program("""
-initialise()
+initialize()
 with gpuprof.profile(out="a") as recording:
     launch(1)
     child = os.fork()
@@ -541,7 +541,7 @@ if child == 0:
     assert calls == (stub_count(b"flush"), cuda.stub_cuda_count(b"calls"))
     os._exit(later.run.sources["kernels"].reason.value != "forked_after_cuda")
 assert os.waitpid(child, 0)[1] == 0
-tell(recording.run)
+report(recording.run)
 """)
     assert facts["gpu"]["kernels"] == 2
 
@@ -584,7 +584,7 @@ def test_children_that_use_cuda_after_the_fork_are_recorded_and_told(program: An
     facts = program("""
 import multiprocessing, signal
 def work(count, end=None):
-    initialise()
+    initialize()
     with gpuprof.span("in the child"):
         launch(count)
     cupti().stub_set(b"dropped", ctypes.c_int64(count))
@@ -628,8 +628,8 @@ def fail(*given):
     raise RuntimeError("out of luck")
 _native.gpu_start = fail
 with gpuprof.profile(out="a") as recording:
-    initialise()
-tell(recording.run)
+    initialize()
+report(recording.run)
 """)
     assert any("out of luck" in note["values"]["error"] for note in facts["notes"])
 
@@ -658,7 +658,7 @@ def test_cupti_is_searched_in_wheels_before_toolkits(tmp_path: Path, monkeypatch
 
 def test_the_stubs_kernels_hang_under_the_layers_that_launched_them(program: Any) -> None:
     facts = program("""
-initialise()
+initialize()
 class Launches(torch.nn.Module):
     def forward(self, count):
         launch(count)

@@ -23,7 +23,12 @@ from gpuprof.record.children import CHILDREN_VARIABLE, STARTUP_FOLDER, join_run,
 from gpuprof.record.facts import DamageCode, Method, Note, NoteCode, Reason, SourceStatus, note
 from gpuprof.record.options import RecordingOptions
 from gpuprof.record.python_stacks import has_pyinstrument
-from gpuprof.run.child_facts import name_processes, read_child_facts, who_told_of_gpu, with_child_facts
+from gpuprof.run.child_facts import (
+    name_processes,
+    processes_with_gpu_counts,
+    read_child_facts,
+    with_child_facts,
+)
 from gpuprof.run.facts import notes_of
 
 RUN = ("-m", "gpuprof", "run")
@@ -451,7 +456,7 @@ def test_facts_of_processes_become_those_of_the_run() -> None:
     silent = {"process_id": 9, "notes": [MINE.to_plain()]}
     killed = {"process_id": 4, "gpu": {"cupti_version": "13.0", "cupti_path": "a", "clock_error_ns": None}}
     facts = with_child_facts(own, [killed, first, second, silent], decoded(1, 2, 3, 4))
-    assert who_told_of_gpu([killed, first, second, silent]) == {2, 3}
+    assert processes_with_gpu_counts([killed, first, second, silent]) == {2, 3}
     shared, own_note = (dataclasses.replace(NEW, processes=(2, 3)), dataclasses.replace(MINE, processes=(3,)))
     assert notes_of(facts) == [KNOWN, shared, own_note]
     assert facts["gpu"] == {**gpu, "clock_error_ns": 5, "kernels": 5, "holder": None}

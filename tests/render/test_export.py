@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is exported, read back by readers that share no code with the writers. GPU work is replayed."""
+"""What is exported, read back by independent readers. GPU work is replayed."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def nested_program() -> None:
                 pass
 
     work("main")
-    thread = threading.Thread(target=work, args=("beside",))
+    thread = threading.Thread(target=work, args=("second",))
     thread.start()
     thread.join()
 
@@ -202,7 +202,7 @@ def test_readings_of_devices_are_counters(gpu_run: gpuprof.Run, tmp_path: Path) 
     assert chrome.counters == {"power_w": [(5, 70.0), (20, 71.5)], "temperature_c": [(5, 40.0)]}
 
 
-def test_chrome_export_tells_what_is_known_of_a_kernel(gpu_run: gpuprof.Run, tmp_path: Path) -> None:
+def test_chrome_export_contains_what_is_known_of_a_kernel(gpu_run: gpuprof.Run, tmp_path: Path) -> None:
     content = json.loads(gpu_run.export(tmp_path / "t.json").read_text())
     found = {each["name"]: each.get("args") for each in content["traceEvents"] if each.get("cat") == "kernel"}
     assert found["gemm<float>"] == {
@@ -240,7 +240,7 @@ def test_imported_processes_and_threads_keep_their_names(tmp_path: Path) -> None
     assert set(exported(run, tmp_path, ".pftrace").tracks.values()) == {"trainer", "loop"}
 
 
-def test_folded_stacks_add_up_to_the_own_time(record: Any, tmp_path: Path) -> None:
+def test_folded_stacks_add_up_to_the_self_time(record: Any, tmp_path: Path) -> None:
     run = record(nested_program).run
     lines = run.export(tmp_path / "t.folded").read_text("utf-8").splitlines()
     stacks = [line.rsplit(" ", 1) for line in lines]
@@ -249,7 +249,7 @@ def test_folded_stacks_add_up_to_the_own_time(record: Any, tmp_path: Path) -> No
     assert len(stacks) == int((tree.own_ns > 0).sum())
     names = {name for stack, _ in stacks for name in stack.split(";")}
     assert 'a, b "c\\</script>\u202e' in names
-    assert {"main", "beside", "inner"} <= names
+    assert {"main", "second", "inner"} <= names
 
 
 def test_one_parquet_file_holds_every_slice(gpu_run: gpuprof.Run, tmp_path: Path) -> None:
@@ -285,7 +285,7 @@ def test_depth_of_twenty_thousand(tmp_path: Path, record: Any) -> None:
 
 def test_an_ending_that_names_no_format_is_refused(record: Any, tmp_path: Path) -> None:
     run = record(lambda: None).run
-    with pytest.raises(RunError, match=r"trace\.xyz: its ending names no format; choose one of \.pftrace"):
+    with pytest.raises(RunError, match=r"trace\.xyz: unknown extension; choose one of \.pftrace"):
         run.export(tmp_path / "trace.xyz")
 
 
@@ -339,4 +339,4 @@ def test_the_command_exports(record: Any, tmp_path: Path, capsys: Any) -> None:
     assert capsys.readouterr().out == f"{target}\n"
     assert slices_of(read_perfetto(target)) == spans_of(run)
     assert execute(["export", str(run.path), "-o", str(tmp_path / "t.txt")]) == 2
-    assert "names no format" in capsys.readouterr().err
+    assert "unknown extension" in capsys.readouterr().err

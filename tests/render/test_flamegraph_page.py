@@ -138,7 +138,7 @@ def test_hostile_text_adds_no_element() -> None:
     page.encode("utf-8")  # half a surrogate pair in a name must not make the page unwritable
 
 
-def test_what_nobody_sees_is_written_as_in_a_terminal() -> None:
+def test_invisible_characters_are_escaped_as_in_a_terminal() -> None:
     hidden = [
         *map(chr, (*range(0x20), 0x7F, 0x85)),
         "\u202a",
@@ -195,7 +195,7 @@ def test_equal_trees_give_equal_pages() -> None:
     assert page() == page()
 
 
-def test_an_empty_tree_is_said_in_the_static_part() -> None:
+def test_an_empty_tree_has_a_message_in_the_static_part() -> None:
     page = make_page(make_tree([], [], []))
     assert "This run holds no calls" in page
     assert decoded(page)[0]["count"] == 0
@@ -223,7 +223,7 @@ def test_header_counts_calls_but_not_processes() -> None:
     assert "<dd>5</dd>" in page
 
 
-def test_static_table_has_the_largest_own_times_first() -> None:
+def test_static_table_has_the_largest_self_times_first() -> None:
     count = 80
     tree = make_tree([-1] + [0] * count, ["p"] + [f"op{i}" for i in range(count)], [0, *range(count)])
     rows = re.findall(r'<tr><th scope="row">(\w+)</th>', make_page(tree))
@@ -282,13 +282,13 @@ def test_only_the_engine_s_span_takes_in_only_its_node(inner: str, kinds: list[s
     assert own_and_total(tree)[inner] == [1, 7, 7, 3]
 
 
-def test_a_negative_own_time_takes_no_width_from_the_pair() -> None:
+def test_a_negative_self_time_takes_no_width_from_the_pair() -> None:
     kinds = ["process", "backward", "operator"]
     tree = make_tree([-1, 0, 1], ["p", f"{ENGINE}Mm", "Mm"], [0, -5, 7], kinds)
     assert own_and_total(tree)[f"{ENGINE}Mm"][1] == 7
 
 
-def test_time_outside_all_spans_is_the_last_child_of_its_process() -> None:
+def test_untracked_time_is_the_last_child_of_its_process() -> None:
     names = ["p", "a", "b", "q", "c", "r"]
     kinds = ["process", "span", "span", "process", "span", "process"]
     shown = shown_tree(make_tree([-1, 0, 1, -1, 3, -1], names, [10, 1, 2, 0, 3, 4], kinds))
@@ -304,7 +304,7 @@ def test_time_outside_all_spans_is_the_last_child_of_its_process() -> None:
     assert [KINDS[kind] for kind in shown.kind[[3, 7]]] == ["process", "process"]
 
 
-def test_a_run_without_calls_and_time_says_so_without_javascript() -> None:
+def test_a_run_without_calls_and_time_has_a_message_without_javascript() -> None:
     page = make_page(make_tree([-1], ["process 1"], [0], ["process"]))
     assert "This run holds no calls" in page
 

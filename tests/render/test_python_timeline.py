@@ -79,13 +79,13 @@ def calls_by_path(run: gpuprof.Run) -> Counter[tuple[str, ...]]:
     return calls
 
 
-def test_functions_are_labelled_as_such(found: PageTimeline) -> None:
+def test_functions_have_the_kind_function(found: PageTimeline) -> None:
     kinds = {each.name.partition(" ")[0]: KINDS[each.kind] for each in found.slices}
     assert {kinds["program"], kinds["train"], kinds["busy"]} == {"python"}
     assert (kinds["step"], kinds["inner"]) == ("span", "span")
 
 
-def test_spans_below_functions_are_tied_to_their_cells(run: gpuprof.Run, found: PageTimeline) -> None:
+def test_spans_below_functions_refer_to_their_cells(run: gpuprof.Run, found: PageTimeline) -> None:
     spans = [each for each in found.slices if KINDS[each.kind] == "span"]
     assert len(spans) == 15
     assert all(found.classes[each.class_number][3] >= 0 for each in spans)
@@ -95,7 +95,7 @@ def test_spans_below_functions_are_tied_to_their_cells(run: gpuprof.Run, found: 
     assert sum(count for path, count in slices.items() if "evaluate" in path) == 5
 
 
-def test_functions_above_spans_are_tied_to_their_cells(found: PageTimeline) -> None:
+def test_functions_above_spans_refer_to_their_cells(found: PageTimeline) -> None:
     tied = {
         each.name.partition(" ")[0]: found.classes[each.class_number][3] >= 0
         for each in found.slices

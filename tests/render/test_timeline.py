@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The timeline in the page, read back by a reader that shares no code with the writer. GPU work: replayed."""
+"""The timeline in the page, read back by an independent reader. GPU work is replayed."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def nested_program() -> None:
                     pass
 
     work("main")
-    thread = threading.Thread(target=work, args=("beside",))
+    thread = threading.Thread(target=work, args=("second",))
     thread.start()
     thread.join()
 
@@ -110,7 +110,7 @@ def test_the_page_holds_every_span_with_its_times(record: Any, tmp_path: Path) -
     assert len(found.head["tracks"]) == 2
 
 
-def test_threads_of_a_process_are_told_apart(record: Any, tmp_path: Path) -> None:
+def test_threads_of_a_process_have_their_own_tracks(record: Any, tmp_path: Path) -> None:
     run = record(nested_program).run
     threads = run.sql("SELECT DISTINCT thread_id FROM spans ORDER BY 1").fetchall()
     names = [track["name"] for track in shown(run, tmp_path).head["tracks"]]
@@ -298,7 +298,7 @@ def test_a_run_without_calls_makes_a_page(tmp_path: Path) -> None:
     assert (found.slices, found.head["count"]) == ([], 0)
 
 
-def test_a_run_with_too_many_slices_says_how_to_see_them(
+def test_a_run_with_too_many_slices_has_a_hint(
     record: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(timeline_module, "MOST_SLICES", 13)
@@ -331,7 +331,7 @@ def test_a_disk_without_room_to_sort_leaves_the_flame_graph(record: Any, small_d
         page_of(run, small_disk("800k"))
 
 
-def test_the_command_tells_that_there_is_no_timeline(record: Any, tmp_path: Path, capsys: Any) -> None:
+def test_the_command_reports_that_there_is_no_timeline(record: Any, tmp_path: Path, capsys: Any) -> None:
     run = record(nested_program).run
     spoil_a_page(parquet_of(run.path, "spans"))
     forget_parts(run.path)

@@ -133,7 +133,7 @@ def test_a_later_part_replaced_by_garbage(damaged: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("place", range(1, 20))
-def test_a_changed_byte_is_noticed_wherever_it_stands(damaged: Path, place: int) -> None:
+def test_a_changed_byte_is_detected_at_any_place(damaged: Path, place: int) -> None:
     """DuckDB reads another number there, if it can unpack the page that the byte is in."""
     file = parquet_of(damaged, "call_tree")
     data = bytearray(file.read_bytes())
@@ -280,7 +280,7 @@ def test_spans_with_other_columns_are_refused_in_one_line(
 
 
 def lose_a_part(run: Path) -> None:
-    """Write the spans of a run as two parts, and take the second away; older runs tell nothing of parts."""
+    """Write the spans of a run as two parts, and remove the second; older runs have no record of parts."""
     change_meta(run, parts={})
     whole = parquet_of(run, "spans")
     rows = duckdb.read_parquet(str(whole), hive_partitioning=False)
@@ -307,7 +307,7 @@ def test_spans_without_one_of_their_parts_are_refused(
         check_message(caught.value, told)
 
 
-def test_spans_of_which_the_run_tells_no_number_are_not_counted(damaged: Path) -> None:
+def test_spans_are_not_counted_where_the_run_has_no_number_of_them(damaged: Path) -> None:
     lose_a_part(damaged)
     change_meta(damaged, totals={})
     assert gpuprof.open(damaged).sql("SELECT count(*) FROM spans").fetchall() == [(1_500,)]

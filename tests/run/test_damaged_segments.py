@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Segments that were cut short, changed or lost: what is whole is recovered, and the rest is told."""
+"""Segments that were cut short, changed or lost: intact data is recovered, and the rest is reported."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ def test_record_is_128_bytes() -> None:
 
 
 class GpuBench:
-    """Records real spans; the GPU's half is written by hand, with launches where the test says."""
+    """Records real spans; the GPU's half is written by hand, with launches where the test puts them."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -122,7 +122,7 @@ def test_kernels_find_the_span_that_launched_them(bench: GpuBench) -> None:
         bench.record(KERNEL, 2, 200, 20)
         bench.record(
             KERNEL, 99, 400, 1, graph_id=0, graph_node_id=0
-        )  # launched by a thread that nobody recorded
+        )  # launched by a thread that was not recorded
 
     run = bench.run(program)
     found = rows(
@@ -370,7 +370,7 @@ def test_batches_join_alike(bench: GpuBench, monkeypatch: pytest.MonkeyPatch) ->
                 launch(correlation)
             bench.record(KERNEL, correlation, 1000 - correlation, correlation)
             bench.record(COPY, correlation, correlation // 20, correlation)
-        for correlation in (0, 101, UNKNOWN):  # nobody's
+        for correlation in (0, 101, UNKNOWN):  # of no launch
             bench.record(KERNEL, correlation, 2000, 7)
 
     run = bench.run(program)
@@ -403,7 +403,7 @@ def two_layers(bench: GpuBench) -> None:
     bench.record(KERNEL, 3, 9_500, 750, name=relu)
 
 
-def test_summary_has_the_gpu_beside_the_cpu(bench: GpuBench) -> None:
+def test_summary_has_the_gpu_next_to_the_cpu(bench: GpuBench) -> None:
     summary = bench.run(two_layers).summary("span")
     assert summary.gpu_total_ns == 7_000
     found = [(row.name, row.gpu_total_ns, row.gpu_own_ns, row.gpu_share) for row in summary.rows]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Parts of tables are written beside the decoding: all of them, and what goes wrong is told and ends."""
+"""Parts of tables are written while decoding: all of them, and an error is reported and ends the writing."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def no_thread_is_left() -> Iterator[None]:
     before = _thread._count(), threading.enumerate()
     yield
     latest = time.monotonic() + 60
-    # A thread that has told its end may not be gone yet.
+    # A thread that has reported its end may still exist.
     while _thread._count() > before[0] and time.monotonic() < latest:
         os.sched_yield()
     assert (_thread._count(), threading.enumerate()) == before
@@ -120,9 +120,7 @@ def test_an_interrupt_ends_the_threads_and_stays_what_it_is(tmp_path: Path) -> N
         write_to(tmp_path / "part.parquet", batches=3, then=KeyboardInterrupt())
 
 
-def test_an_interrupt_while_the_end_is_told_ends_the_threads(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_interrupt_at_the_end_ends_the_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     give = queue.Queue.put
     interrupts = [KeyboardInterrupt()]
 

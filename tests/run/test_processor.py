@@ -59,7 +59,7 @@ def test_lists_of_processors(text: str, numbers: list[int]) -> None:
     assert parse_list(text) == numbers
 
 
-def test_no_quota_where_nothing_tells_of_one(tmp_path: Path) -> None:
+def test_no_quota_where_the_system_has_none(tmp_path: Path) -> None:
     assert processor_quota(tmp_path) is None
     write(tmp_path, "proc/self/cgroup", "0::/")
     assert processor_quota(tmp_path) is None

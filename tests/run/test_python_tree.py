@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where Python's frames stand among spans: stacks and spans of known calls."""
+"""The position of Python frames among spans: stacks and spans of known calls."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Program:
         return columns, names, np.array(order), spans
 
     def merged(self) -> dict[str, tuple[int, int, int]]:
-        """Return calls, total and own time by path."""
+        """Return calls, total and self time by path."""
         tree, names, _ = with_python_frames(*self.tree(), self.stacks)
         paths: list[str] = []
         for parent, name in zip(tree["parent"].tolist(), tree["name"].tolist(), strict=True):
@@ -119,7 +119,7 @@ class Program:
         return dict(zip(paths, rows, strict=True))
 
 
-def test_layers_stand_below_the_function_that_called_them() -> None:
+def test_layers_are_below_the_function_that_called_them() -> None:
     program = Program()
     for number, function in enumerate(("train", "evaluate")):
         begin = 100 + 100 * number
@@ -134,7 +134,7 @@ def test_layers_stand_below_the_function_that_called_them() -> None:
     assert merged["prog"] == (0, DURATION, DURATION - 160)
 
 
-def test_frames_inside_a_layer_stand_between_it_and_the_next() -> None:
+def test_frames_inside_a_layer_are_between_it_and_the_next() -> None:
     program = Program()
     net = program.span(-1, LAYER, "Net", 100, 200)
     program.span(net, LAYER, "fc", 140, 160)
@@ -149,7 +149,7 @@ def test_frames_inside_a_layer_stand_between_it_and_the_next() -> None:
     assert merged["prog/main/Net/Net.helper (net.py:9)/fc/linear"] == (UNCOUNTED, 10, 10)
 
 
-def test_what_several_samples_of_a_span_share_stands_above_it() -> None:
+def test_frames_common_to_several_samples_of_a_span_are_above_it() -> None:
     program = Program()
     step = program.span(-1, SPAN, "step", 100, 300)
     program.span(step, LAYER, "Net", 140, 160)
@@ -162,7 +162,7 @@ def test_what_several_samples_of_a_span_share_stands_above_it() -> None:
     assert merged["prog/main/step/compute/Net"] == (1, 20, 20)
 
 
-def test_where_calls_and_layers_do_not_match_frames_stand_above_the_outermost_span() -> None:
+def test_where_calls_and_layers_do_not_match_frames_are_above_the_outermost_span() -> None:
     program = Program()
     program.span(-1, LAYER, "Net", 100, 200)
     program.sample(150, 100, "main", *ENTER, "Unseen.forward (a.py:1)", *ENTER, "Net.forward (b.py:1)")
@@ -198,7 +198,7 @@ def test_guess() -> None:
 
 
 @given(st.integers(-5, 10**9), st.lists(st.integers(0, 1000), min_size=1, max_size=5))
-def test_shares_add_up(total: int, weights: list[int]) -> None:
+def test_parts_add_up(total: int, weights: list[int]) -> None:
     assert sum(shared(total, weights)) == total
 
 

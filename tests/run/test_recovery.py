@@ -227,7 +227,7 @@ def test_many_threads_open_an_unclosed_run(killed: Path, recorded: Any) -> None:
         try:
             counts.append(len(recorded(gpuprof.open(killed)).rows))
         except gpuprof.RunError as error:
-            errors.append(error)  # somebody else is at it: said in one line
+            errors.append(error)  # another process recovers it: an error of one line
 
     threads = [threading.Thread(target=work) for _ in range(4)]
     for thread in threads:

@@ -121,7 +121,7 @@ def test_launches_too_short_for_a_quantile_of_their_own_still_count_as_launches(
     assert covered / repeats >= 0.93
 
 
-def test_ends_beyond_all_sense_are_not_told() -> None:
+def test_an_interval_without_meaningful_ends_is_not_reported() -> None:
     found = PooledSamples([np.full(100, 1.0), np.full(100, 2.0)]).quantile(0.5)
     assert found is not None
     assert (found.low, found.high) == (None, None)
@@ -175,7 +175,7 @@ def test_launches_of_one_length_are_pooled_as_they_are() -> None:
 
 
 @pytest.mark.parametrize("quantile", [0, 1, -0.1, 99])
-def test_a_quantile_is_a_share(quantile: float) -> None:
+def test_a_quantile_is_between_0_and_1(quantile: float) -> None:
     with pytest.raises(ValueError, match="between 0 and 1"):
         quantile_of(np.ones(10), quantile)
 
@@ -208,7 +208,7 @@ def test_theil_sen_is_the_median_slope_and_its_interval_covers() -> None:
     assert theil_sen(places[:3], values[:3]) is None
 
 
-def test_drift_is_the_share_by_which_the_time_rose() -> None:
+def test_drift_is_the_relative_rise_of_the_time() -> None:
     found = relative_drift(np.linspace(0.95, 1.05, 5_000))
     assert found is not None
     assert found.value == pytest.approx(0.1, rel=0.02)

@@ -77,7 +77,7 @@ def test_same_needs_both_one_sided_tests() -> None:
     assert compare([1.0, 1.001, 0.999], [1.0, 1.001, 0.999], margin=0).verdict == "inconclusive"
 
 
-def test_at_the_margins_edge_same_is_said_in_one_of_twenty() -> None:
+def test_at_the_edge_of_the_margin_one_of_twenty_is_called_the_same() -> None:
     generator = np.random.default_rng(34)
     repeats, said = 1_000, 0
     for _ in range(repeats):
@@ -95,7 +95,7 @@ def test_a_difference_inside_the_margin_is_not_slower() -> None:
     assert compare(new, old, margin=0.001).verdict == "faster"
 
 
-def test_one_launch_says_nothing() -> None:
+def test_one_process_run_is_inconclusive() -> None:
     found = compare([1.0], [2.0])
     assert found.verdict == "inconclusive"
     assert (found.low, found.high, found.p_value, found.hedges_g) == (None, None, None, None)
@@ -184,7 +184,7 @@ def test_what_is_no_time_is_refused(old: list[float], new: list[float], margin: 
         compare(old, new, margin=margin)
 
 
-def test_launches_without_spread_differ_exactly() -> None:
+def test_process_runs_without_variation_differ_exactly() -> None:
     assert compare([1.0, 1.0, 1.0], [1.1, 1.1, 1.1]).verdict == "slower"
     assert compare([1.0, 1.0, 1.0], [1.0, 1.0, 1.0]).verdict == "same"
 
@@ -199,12 +199,12 @@ def test_two_launches_that_differ_beyond_measure_have_an_interval_all_the_same()
 @pytest.mark.parametrize(
     ("variation", "margin", "needed"), [(0.01, 0.01, 19), (0.02, 0.01, 71), (0.0, 0.01, 1)]
 )
-def test_launches_that_settle_a_comparison(variation: float, margin: float, needed: int) -> None:
+def test_process_runs_for_a_conclusive_comparison(variation: float, margin: float, needed: int) -> None:
     assert required_runs(variation, margin) == needed
     assert required_runs(variation, 0.0) is None
 
 
-def test_what_should_settle_equal_launches_does_so_as_often_as_it_says() -> None:
+def test_the_required_number_of_process_runs_has_the_stated_power() -> None:
     generator = np.random.default_rng(39)
     needed = required_runs(0.01, 0.01)
     assert needed is not None

@@ -29,7 +29,7 @@ def network(kind):
             layers += [nn.Conv2d(8, 8, 3, padding=1), nn.BatchNorm2d(8), nn.ReLU(inplace=True)]
         model = nn.Sequential(*layers, nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(32, CLASSES))
     model.eval()
-    # As in a trained network, every class is answered.
+    # As in a trained network, every class is predicted.
     inputs = torch.randn(200, *PLACES[kind][0])
     with torch.no_grad():
         scores = model(inputs)

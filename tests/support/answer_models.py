@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models and metrics that answers are asked of, by name."""
+"""Models and metrics for tests of outputs, by name."""
 
 from __future__ import annotations
 

@@ -75,7 +75,7 @@ class Owners:
 
 
 def evaluations(run: gpuprof.Run, *, of_parameters: bool = False) -> Counter[tuple[Path, str]]:
-    """The same as the run tells it: the layers between the group of the backward pass and the node."""
+    """The same from the run: the layers between the group of the backward pass and the node."""
     rows = run.sql("SELECT node_id, parent_id, kind, name, calls FROM call_tree").fetchall()
     nodes = {node_id: row for node_id, *row in rows}
 

@@ -45,9 +45,9 @@ FORKLIFT = {
 CALIBRATION = {"name": "calibration error", "baseline": 0.0312, "better": "lower"}
 
 
-def interval(value: float, share: float = 0.012) -> dict[str, float]:
-    """An interval of a share of its value on both sides."""
-    return {"low": value * (1 - share), "value": value, "high": value * (1 + share * 1.2)}
+def interval(value: float, fraction: float = 0.012) -> dict[str, float]:
+    """An interval of a fraction of its value on both sides."""
+    return {"low": value * (1 - fraction), "value": value, "high": value * (1 + fraction * 1.2)}
 
 
 def _batch(name: str, size: int, speedup: float, seed: int) -> Document:
@@ -90,7 +90,7 @@ def _comparison(speedup: float) -> Document:
 
 
 def accuracy_of(change: float) -> Document:
-    """What a variant answers whose accuracy changed by so much."""
+    """The accuracy of a variant that changed by this much."""
     value = 0.76130 + change
     return {
         "samples": 10_000,
@@ -197,7 +197,7 @@ def document(
         "baseline": names[0] if names else None,
         "variants": variants,
         "pareto": _pareto(variants),
-        "quality": {"name": "accuracy", "rests_on": "10,000 labelled samples of data/test"},
+        "quality": {"name": "accuracy", "rests_on": "10,000 labeled samples of data/test"},
         "summary": _summary(variants),
         "recommendations": [
             {"text": "Ship int8.", "because": "it is 2.306 times as fast and as accurate within 1 pp."},
@@ -257,5 +257,5 @@ def everything_failed() -> Document:
         pareto=[],
         quality={"name": None, "rests_on": "nothing was measured"},
         summary={"headline": "Nothing to choose from: both variants failed.", "lines": [], "choice": None},
-        recommendations=[{"text": "Mend the paths.", "because": "no file was found."}],
+        recommendations=[{"text": "Fix the paths.", "because": "no file was found."}],
     )

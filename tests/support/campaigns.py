@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparisons with known samples, and no process behind them."""
+"""Comparisons with known samples and without processes."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ STUBS = {
     "libnvrtc.so.13": ("stub_nvrtc.cpp",),
 }
 
-# A torch of a CUDA build, with a driver that the program may initialise.
+# A torch of a CUDA build, with a driver that the program may initialize.
 PROGRAM = """
 import ctypes, json, os, sys
 import gpuprof
@@ -31,15 +31,15 @@ cuda = ctypes.CDLL(os.environ["STUB_CUDA"])
 cupti = lambda: ctypes.CDLL(os.environ["GPUPROF_CUPTI_LIBRARY"])
 torch.version.cuda = "13.0"
 torch.cuda.is_current_stream_capturing = lambda: capturing
-initialised = capturing = False
-torch.cuda.is_initialized = lambda: initialised
-def initialise():
-    global initialised
+initialized = capturing = False
+torch.cuda.is_initialized = lambda: initialized
+def initialize():
+    global initialized
     assert cuda.cuInit(0) == 0
     for call, _ in torch.cuda._queued_calls:
         call()
     torch.cuda._queued_calls.clear()
-    initialised = True
+    initialized = True
 launched = 0
 def launch(count):
     global launched
@@ -52,7 +52,7 @@ def launch(count):
         function(launched, b"_Z4gemmIfEvPT_i", now, now + 1000)
 def stub_count(what):
     return cupti().stub_count(what)
-def tell(run):
+def report(run):
     print(json.dumps({key: run.meta[key] for key in ("sources", "gpu", "notes", "complete")}))
 """
 
@@ -75,7 +75,7 @@ def stubs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def program(stubs: Path, run_python: Any) -> Callable[[str], dict[str, Any]]:
-    """`program(lines)` runs them after PROGRAM and returns what `tell` told."""
+    """`program(lines)` runs them after PROGRAM and returns what `report` printed."""
 
     def program(lines: str) -> dict[str, Any]:
         environment = {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: Apache-2.0
- * A tool as NVTX_INJECTION64_PATH may name one: writes a line for what it is told to the file that
+ * A tool as NVTX_INJECTION64_PATH may name one: writes a line for each call to the file that
  * FAKE_NVTX_LOG names. FAKE_NVTX_MODE makes it behave badly. C, and C++ too. */
 #include <stdint.h>
 #include <stdio.h>
@@ -69,7 +69,7 @@ static void note_tables(const struct callbacks* callbacks, const struct version_
 #ifdef __cplusplus
 extern "C"
 #endif
-__attribute__((visibility("default"))) int InitializeInjectionNvtx2(const void* (*get_table)(uint32_t)) {
+    __attribute__((visibility("default"))) int InitializeInjectionNvtx2(const void* (*get_table)(uint32_t)) {
     const char* const mode = getenv("FAKE_NVTX_MODE");
     const struct callbacks* const callbacks = (const struct callbacks*)get_table(1);
     void*** table = NULL;

@@ -35,7 +35,7 @@ def fail_late() -> None:
 
 
 class Launched(System):
-    """A system around one function; `load` and `prepare` say so on standard output, as models do."""
+    """A system around one function; `load` and `prepare` print a line to standard output, as models do."""
 
     def __init__(self, call: Callable[[], object]) -> None:
         self.run = call
@@ -85,7 +85,7 @@ def hanging(fifo: str) -> Launched:
 
 
 def interrupting() -> Launched:
-    """Send Ctrl-C to the process that launches, as a terminal would, and go on for ever."""
+    """Send Ctrl-C to the parent process, as a terminal would, and never return."""
     import signal
 
     def call() -> None:

@@ -56,7 +56,7 @@ TABLES = {
     "OSRT_API": "start INTEGER NOT NULL, end INTEGER NOT NULL, globalTid INTEGER, correlationId INTEGER, "
     "nameId INTEGER NOT NULL, returnValue INTEGER NOT NULL",
 }
-# Those that say what the capture was of; the others hold what happened.
+# Those that describe the target of the capture; the others hold what happened.
 FACTS = ("TARGET_INFO_GPU", "TARGET_INFO_CUDA_DEVICE", "TARGET_INFO_SYSTEM_ENV", "META_DATA_CAPTURE")
 FACTS += ("META_DATA_EXPORT", "MPI_RANKS", "PROCESSES")
 
@@ -122,7 +122,7 @@ class NsysFile:
 
 
 def write_small(path: Path) -> None:
-    """Write a file in which each table has something to say."""
+    """Write a file in which each table has rows."""
     file = NsysFile(path)
     file.add("TARGET_INFO_SESSION_START_TIME", utcEpochNs=1_700_000_000_000_000_000)
     file.add("PROCESSES", globalPid=GLOBAL_PROCESS, pid=PROCESS, name="/usr/bin/python3")

@@ -17,7 +17,7 @@ def check_message(error: BaseException, *words: str) -> None:
 
 
 def check_refusal(done: subprocess.CompletedProcess[str], *words: str) -> None:
-    """The command said in one line what is wrong, and 2."""
+    """Check that the command printed one line with what is wrong, and returned 2."""
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert len(done.stderr.splitlines()) == 1, done.stderr
     assert done.stderr.startswith("gpuprof: error: ")

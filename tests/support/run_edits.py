@@ -20,5 +20,5 @@ def change_meta(run: Path, **values: Any) -> None:
 
 
 def forget_parts(run: Path) -> None:
-    """Have `meta.json` tell nothing of the run's files, as in runs of earlier versions."""
+    """Remove the entries of the run's files from `meta.json`, as in runs of earlier versions."""
     change_meta(run, parts={})

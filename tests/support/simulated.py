@@ -17,7 +17,7 @@ MS = 1_000_000
 
 
 class FakeClock:
-    """Nanoseconds that pass only when something is said to take them."""
+    """Nanoseconds that pass only when a test lets them pass."""
 
     def __init__(self) -> None:
         self.now_ns = 0

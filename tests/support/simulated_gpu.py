@@ -85,11 +85,11 @@ class SimulatedRun:
     # Hardware counters: (operator, kernel, metric) and its value.
     counters: dict[tuple[str, str, str], float] = field(default_factory=dict)
     now_ns: int = 1_000_000
-    free_ns: dict[str, int] = field(default_factory=dict)  # when each device's stream comes to its end
+    free_ns: dict[str, int] = field(default_factory=dict)  # when each device's stream is empty
     correlation: int = 0
 
     def call(self, times: int = 1) -> SimulatedRun:
-        """Call the model; the host launches and goes on, each stream does one thing after the other."""
+        """Call the model; the host launches and continues, each stream does one thing after the other."""
         forward = [each for each in self.operators if each.phase == "forward"]
         backward = [each for each in self.operators if each.phase == "backward"]
         for _ in range(times):
@@ -120,7 +120,7 @@ class SimulatedRun:
         return self
 
     def wait(self, idle_ns: int = 0) -> SimulatedRun:
-        """Have the host wait until the GPUs have come to their end, and do nothing for a while."""
+        """Have the host wait until the GPUs are idle, and do nothing for a while."""
         self.now_ns = max([self.now_ns, *self.free_ns.values()]) + idle_ns
         return self
 

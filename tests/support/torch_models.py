@@ -91,7 +91,7 @@ class Residual(nn.Module):
 
 
 class ConvNet(nn.Module):
-    """Residual blocks that share one activation module among them."""
+    """Residual blocks with one activation module for all of them."""
 
     def __init__(self, channels: int = 4, classes: int = 5) -> None:
         super().__init__()

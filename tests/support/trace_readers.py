@@ -32,7 +32,7 @@ class Trace:
 def read_perfetto(path: Path, *, shows_around: bool = True) -> Trace:
     """Parse with the schema that Perfetto publishes; follow clocks, names and stacks as it documents them.
 
-    Without `shows_around`, slices do not tell what is around them, which would be much in a deep stack.
+    Without `shows_around`, slices do not contain what is around them, which would be much in a deep stack.
     """
     from perfetto.protos.perfetto.trace import perfetto_trace_pb2 as schema
 

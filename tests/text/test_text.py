@@ -35,7 +35,7 @@ def test_durations_have_three_digits_and_a_unit(duration_ns: float | None, text:
     assert format_duration(duration_ns) == text
 
 
-def test_sizes_counts_and_shares() -> None:
+def test_sizes_counts_and_fractions() -> None:
     assert [format_bytes(size) for size in (0, 999, 1_000, 1_234_567, 9.9996e9)] == [
         "0 B",
         "999 B",

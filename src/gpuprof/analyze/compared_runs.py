@@ -91,12 +91,12 @@ def _blocks(folder: RunFolder, tree: CallTree, repeated: Ints, weight: TimeWeigh
 
 
 def method_text(new: Sequence[object], old: Sequence[object], repeated: str | None) -> str:
-    """Say in a few words what the intervals rest on."""
+    """Return a short description of the data for the intervals."""
     if len(new) > 1 and len(old) > 1:
-        return f"the spread of {len(new)} new and {len(old)} old runs"
+        return f"the variation between {len(new)} new and {len(old)} old runs"
     if repeated is None:
         return "nothing: no call was repeated often enough in every run"
-    return f"the spread within the runs, in blocks of “{repeated}”"
+    return f"the variation within the runs, in blocks of “{repeated}”"
 
 
 def single_run_note(new: Sequence[object], old: Sequence[object]) -> list[str]:

@@ -199,7 +199,7 @@ class Summary:
     def _left_out(self, rows: tuple[SummaryRow, ...]) -> str:
         own_ns = sum(row.own_ns for row in rows)
         share = own_ns / self.covered_ns if self.covered_ns else None
-        return f"... and {len(rows):,} more with {format_share(share)} of the own time"
+        return f"... and {len(rows):,} more with {format_share(share)} of the self time"
 
     def _coverage(self) -> str:
         share = self.covered_ns / self.total_ns if self.total_ns else None

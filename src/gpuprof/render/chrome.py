@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     Columns = dict[str, npt.NDArray[Any]]
 
-# Numbers of what is no process or thread of the system: devices, and lanes beside the first.
+# Numbers of what is no process or thread of the system: devices, and lanes after the first.
 FIRST_DEVICE_ID = 2_000_000_000
 FIRST_LANE_ID = 3_000_000_000
 _GPU_ARGUMENTS = {
@@ -51,7 +51,7 @@ def write_chrome(source: SliceSource, file: IO[bytes]) -> None:
 
 
 def write_events(file: IO[bytes], events: Iterable[str]) -> None:
-    """Write events behind others."""
+    """Write events after others."""
     file.write("".join(f",\n{event}" for event in events).encode("utf-8"))
 
 
@@ -136,16 +136,16 @@ class ChromeTracks:
         self._made = 0
 
     def device_id(self, device: int | None) -> int:
-        """Return the number that stands where a process has its own."""
+        """Return the number that takes the place of a process id."""
         return self._first_device_id + (0 if device is None else device + 1)
 
     def heads(self, rows: Columns) -> list[str]:
-        """Return for each row the text that says where it is drawn."""
+        """Return for each row the text with the place where it is drawn."""
         keys = zip(rows["track"].tolist(), rows["lane"].tolist(), strict=True)
         return [self._heads[key] for key in keys]
 
     def names(self) -> Iterator[str]:
-        """Yield the events that name what is drawn; fills what `heads` tells."""
+        """Yield the events that name what is drawn; fills the texts that `heads` returns."""
         yield json.dumps({"ph": "M", "pid": 0, "name": "gpuprof", "args": {"name": "a run of gpuprof"}})
         named: set[int] = set()
         for track in self._source.tracks:

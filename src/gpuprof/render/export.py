@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writing a run for another tool: the ending of the file names the format."""
+"""Writes a run for another tool, in the format of the file's extension."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def format_of(path: Path) -> str:
     """Return the extension of FORMATS that `path` has. Raises RunError where it has none."""
     fitting = [extension for extension in FORMATS if path.name.lower().endswith(extension)]
     if not fitting:
-        raise RunError(f"{path}: its ending names no format; choose one of {' '.join(FORMATS)}")
+        raise RunError(f"{path}: unknown extension; choose one of {' '.join(FORMATS)}")
     return max(fitting, key=len)
 
 
@@ -66,7 +66,7 @@ def export_run(run: RunFolder, path: Path) -> Path:
 
     draft = None
     try:
-        # Beside the file, since what is sorted there may be larger than a temporary folder.
+        # Next to the file, since what is sorted there may be larger than a temporary folder.
         draft = Path(tempfile.mkdtemp(prefix=".gpuprof-export-", dir=path.parent))
         write(run, draft / "trace")
         (draft / "trace").replace(path)

@@ -25,11 +25,11 @@ from gpuprof.analyze.roofline.build import build_roofline
 from gpuprof.analyze.tree_work import bounds, layer_types
 from gpuprof.errors import RunError
 from gpuprof.render.flame_views import (
-    Colouring,
+    Coloring,
     View,
-    bound_colouring,
+    bound_coloring,
     difference_view,
-    type_colouring,
+    type_coloring,
     weight_views,
 )
 from gpuprof.render.flamegraph import call_count, flamegraph_page
@@ -61,22 +61,22 @@ def run_page(
         notes=page_notes(folder.meta),
         views=weight_views(shown, weights),
         first=first,
-        colourings=_colourings(shown, folder, tree),
+        colorings=_colorings(shown, folder, tree),
         calls=call_count(tree),
         slices=slices,
     )
 
 
-def _colourings(shown: Shown, folder: RunFolder, tree: CallTree) -> list[Colouring]:
+def _colorings(shown: Shown, folder: RunFolder, tree: CallTree) -> list[Coloring]:
     found = []
     types = layer_types(tree, folder.meta)
     if types is not None:
-        found.append(type_colouring(shown, types))
+        found.append(type_coloring(shown, types))
     if folder.meta.get("work"):
         try:
-            found.append(bound_colouring(shown, bounds(tree, build_roofline(folder))))
+            found.append(bound_coloring(shown, bounds(tree, build_roofline(folder))))
         except RunError:
-            return found  # no ceilings, or nothing was counted: `gpuprof roofline` says which
+            return found  # no ceilings, or nothing was counted: `gpuprof roofline` reports the reason
     return found
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a flame graph page can switch between: weights, colours, and the ways to compare two sides."""
+"""What a flame graph page can switch between: weights, colors, and the ways to compare two sides."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _SCALINGS: dict[Scaling, str] = {
     "calls": "same number of {repeated}",
     "total": "same total",
 }
-# In the order of their colours.
+# In the order of their colors.
 _BOUNDS = (*Bound, NOT_CLASSIFIED)
 _MOST_TYPES = 7
 _OTHER_TYPES, _NO_LAYER = "other layers", "in no layer"
@@ -57,8 +57,8 @@ class View:
 
 
 @dataclass(frozen=True, slots=True)
-class Colouring:
-    """One way to colour the cells: a category for each node. The last one means that nothing is known."""
+class Coloring:
+    """One way to color the cells: a category for each node. The last one means that nothing is known."""
 
     key: str
     label: str
@@ -112,8 +112,8 @@ def _change_columns(change: TimeChange) -> dict[str, Array]:
     }
 
 
-def type_colouring(shown: Shown, types: Sequence[str | None]) -> Colouring:
-    """Colour by the class of the layer around each node; those with most time have their own colours."""
+def type_coloring(shown: Shown, types: Sequence[str | None]) -> Coloring:
+    """Color by the class of the layer around each node; those with most time have their own colors."""
     time: Counter[str] = Counter()
     labels = [types[source] for source in shown.source.tolist()]
     for label, own in zip(labels, shown.tree.own_ns.tolist(), strict=True):
@@ -123,11 +123,11 @@ def type_colouring(shown: Shown, types: Sequence[str | None]) -> Colouring:
     code = {name: number for number, name in enumerate(names)}
     codes = [len(names) + 1 if label is None else code.get(label, len(names)) for label in labels]
     categories = [*(readable(name) for name in names), _OTHER_TYPES, _NO_LAYER]
-    return Colouring("type", "Class of layer", categories, np.array(codes, dtype="u1"))
+    return Coloring("type", "Class of layer", categories, np.array(codes, dtype="u1"))
 
 
-def bound_colouring(shown: Shown, labels: Sequence[str]) -> Colouring:
-    """Colour by the bottleneck of each layer and operator."""
+def bound_coloring(shown: Shown, labels: Sequence[str]) -> Coloring:
+    """Color by the bottleneck of each layer and operator."""
     code = {name: number for number, name in enumerate(_BOUNDS)}
     codes = [code.get(labels[source], code[Bound.UNKNOWN]) for source in shown.source.tolist()]
-    return Colouring("bound", "Bottleneck", list(_BOUNDS), np.array(codes, dtype="u1"))
+    return Coloring("bound", "Bottleneck", list(_BOUNDS), np.array(codes, dtype="u1"))

@@ -16,7 +16,7 @@ import numpy as np
 from gpuprof.analyze.aggregate import grouped, part_of
 from gpuprof.analyze.difference import STATES
 from gpuprof.analyze.kernel_labels import kernel_labels
-from gpuprof.render.flame_views import Colouring, View, first_of
+from gpuprof.render.flame_views import Coloring, View, first_of
 from gpuprof.render.page import (
     amount,
     asset,
@@ -56,7 +56,7 @@ def flamegraph_page(
     notes: Sequence[str] = (),
     views: Sequence[View] = (),
     first: int = 0,
-    colourings: Sequence[Colouring] = (),
+    colorings: Sequence[Coloring] = (),
     calls: int | None = None,
     old_calls: int | None = None,
     measure: str = "Total time",
@@ -65,10 +65,10 @@ def flamegraph_page(
     """Return a self-contained HTML page that shows `tree` as a flame graph and as a table.
 
     `notes` are warnings about the run ("3 events were dropped"); each is shown as a line above the picture.
-    `views` and `colourings` are what the page can switch between, on the nodes of `tree`; the view with the
-    number `first` is shown first. For a tree without views the widths are its times, and `measure` says what
+    `views` and `colorings` are what the page can switch between, on the nodes of `tree`; the view with the
+    number `first` is shown first. For a tree without views the widths are its times, and `measure` names what
     these are, as the heading of their sum. `calls` is the number of calls of the run, where the tree does not
-    tell it, `old_calls` that of the older side of a comparison. `slices` are what the timeline shows, or why
+    have it, `old_calls` that of the older side of a comparison. `slices` are what the timeline shows, or why
     there is none. The text is meant to be written as UTF-8.
     """
     script = page_script("flamegraph.js")
@@ -84,7 +84,7 @@ def flamegraph_page(
     tree = first_of(shown, view)
     facts = {"first": first, "calls": calls, "oldCalls": old_calls, "states": list(STATES)}
     labels = _kernel_labels(tree, slices)
-    head, columns = _embedded(tree, views, colourings, facts, labels)
+    head, columns = _embedded(tree, views, colorings, facts, labels)
     timeline_head, timeline_columns = ("null", "")
     if slices is not None:
         timeline_head, timeline_columns = embedded_timeline(slices, tree, shown.total_place, labels)
@@ -122,7 +122,7 @@ def _plain_view(tree: CallTree, measure: str) -> View:
 
 
 def _columns(
-    tree: CallTree, views: Sequence[View], colourings: Sequence[Colouring]
+    tree: CallTree, views: Sequence[View], colorings: Sequence[Coloring]
 ) -> dict[str, npt.NDArray[np.generic]]:
     """Return the columns in the order they are written: wide types first, so that each is aligned.
 
@@ -138,7 +138,7 @@ def _columns(
         "name": np.searchsorted(used_names, tree.name).astype("<i4"),
         "threads": tree.threads.astype("<i4"),
         "kind": tree.kind.astype("u1"),
-        **{f"colour.{each.key}": each.code for each in colourings},
+        **{f"color.{each.key}": each.code for each in colorings},
     }
     for view in views:
         columns |= {f"{view.key}.{name}": column for name, column in view.columns.items()}
@@ -148,12 +148,12 @@ def _columns(
 def _embedded(
     tree: CallTree,
     views: Sequence[View],
-    colourings: Sequence[Colouring],
+    colorings: Sequence[Coloring],
     facts: dict[str, Any],
     labels: Mapping[str, str],
 ) -> tuple[str, str]:
     """Return what the page reads of the tree, see `packed_columns`."""
-    columns = _columns(tree, views, colourings)
+    columns = _columns(tree, views, colorings)
     names = [tree.names[number] for number in np.unique(tree.name).tolist()]
     packed, gzipped = packed_columns(b"".join(column.tobytes() for column in columns.values()))
     head = {
@@ -164,8 +164,8 @@ def _embedded(
         "names": [readable(name) for name in names],
         "labels": label_pairs(names, labels),
         "views": [{"key": view.key, **view.facts} for view in views],
-        "colourings": [
-            {"key": each.key, "label": each.label, "categories": each.categories} for each in colourings
+        "colorings": [
+            {"key": each.key, "label": each.label, "categories": each.categories} for each in colorings
         ],
         **facts,
     }

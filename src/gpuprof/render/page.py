@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What every page shares: its title, assets and policy, and text from a run that can do no harm in it.
+"""The common parts of every page: title, assets and policy, and escaped text from a run.
 
 Pages are written as ES modules. A browser loads no module for a page that was opened from a file, and a
 machine that writes pages has no JavaScript tools. So the modules are joined when a page is written, by rules
@@ -180,7 +180,7 @@ class _Module(NamedTuple):
 def bundled_script(entry: Path) -> str:
     """Return the module `entry` and all that it imports as one script without globals.
 
-    Raises ValueError where a module is not written as this file says.
+    Raises ValueError where a module has another form than this file describes.
     """
     modules: dict[Path, _Module] = {}
     _add_module(entry.resolve(), modules, ())
@@ -225,7 +225,7 @@ def _without_layout(path: Path, code: str) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-# ---- what stands above a page ---------------------------------------------------------------
+# ---- what is above a page ---------------------------------------------------------------
 
 
 def page_title(path: Path, meta: dict[str, Any]) -> str:
@@ -264,7 +264,7 @@ def page_notes(meta: dict[str, Any]) -> list[str]:
     if not meta.get("complete", False) and not explained:
         notes.append("The recording was not ended in order: it shows what was recorded until then.")
     statuses = statuses_of(meta)
-    # A machine without a GPU lacks nothing when it records none; `gpuprof summary` reports it all the same.
+    # A machine without a GPU lacks nothing when it records none; `gpuprof summary` still reports it.
     samples = statuses.get("samples")
     silent = _GPU_SOURCES if samples is not None and samples.reason is Reason.NO_DRIVER else ()
     for source, status in statuses.items():

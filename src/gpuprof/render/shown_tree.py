@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The call tree as a reader wants to see it: the same times, in fewer or better labelled cells."""
+"""The call tree as a page shows it: the same times, in fewer or better labeled cells."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _PROCESS, _OPERATOR, _BACKWARD = (KINDS.index(kind) for kind in ("process", "ope
 
 
 def shown_tree(tree: CallTree) -> CallTree:
-    """Return the tree that a page draws; its own times add up to the same sum."""
+    """Return the tree that a page draws; its self times add up to the same sum."""
     return with_time_outside(without_engine_twins(tree))
 
 
@@ -82,14 +82,14 @@ def without_engine_twins(tree: CallTree) -> CallTree:
     """Merge each backward node's operator into the autograd engine's span around it.
 
     The engine's span is named after the node that it evaluates, so both would read the same. The merged
-    node has the span's calls and total, the own time of both, and the children of both.
+    node has the span's calls and total, the self time of both, and the children of both.
     """
     inner = _engine_twins(tree)
     if not inner.any():
         return tree
     outer = tree.parent[inner]
     own = np.array(tree.own_ns)
-    # A negative own time draws nothing; as a summand it would take width from the other.
+    # A negative self time draws nothing; as a summand it would take width from the other.
     own[outer] = np.maximum(own[outer], 0) + np.maximum(own[inner], 0)
     parent = np.where(inner[tree.parent] & (tree.parent >= 0), tree.parent[tree.parent], tree.parent)
     place = np.append(np.cumsum(~inner) - 1, -1)
@@ -114,7 +114,7 @@ def _engine_twins(tree: CallTree) -> npt.NDArray[np.bool_]:
 
 
 def with_time_outside(tree: CallTree) -> CallTree:
-    """Give the own time of each process, which no span covers, a last child that says what it is."""
+    """Give the untracked time of each process, its self time, a last child of its own."""
     processes = np.flatnonzero((tree.parent < 0) & (tree.kind == _PROCESS) & (tree.own_ns > 0))
     if not len(processes):
         return tree
@@ -127,7 +127,7 @@ def with_time_outside(tree: CallTree) -> CallTree:
     )
     outside_ns = tree.own_ns[processes]
     moved.own_ns[processes] = 0
-    # Copies of the processes, then made into what they are: whatever else a column says holds for both.
+    # Copies of the processes, then changed: the other columns of both are equal.
     grown = _each_column(moved, lambda column: np.insert(column, ends, column[processes]))
     added = ends + np.arange(len(ends))
     grown.parent[added] = processes + shift[processes]

@@ -2,7 +2,7 @@
 """Which cell of the flame graph each slice is counted in.
 
 Slices of one path of names and kinds are one *class*. The tree has a node for it, or none where the weight
-leaves it out, or several: which layer of the backward pass an evaluation belongs to is told by the tree
+leaves it out, or several: which layer of the backward pass an evaluation belongs to is in the tree
 alone, so nodes of the same name below one backward pass share a class.
 """
 
@@ -30,7 +30,7 @@ _PROCESS, _LAYER, _OPERATOR, _BACKWARD = (
 
 @dataclass(frozen=True, slots=True)
 class SliceClasses:
-    """One element a class in `name`, `kind`, `parent` and `node`; -1 stands for none."""
+    """One element a class in `name`, `kind`, `parent` and `node`; -1 means none."""
 
     names: list[str]
     name: Ints
@@ -67,8 +67,8 @@ class _Builder:
 def classes_of(columns: dict[str, npt.NDArray[Any]], names: list[str], tree: CallTree) -> SliceClasses:
     """Return the class of each slice and of each node.
 
-    A slice's `parent` is the place of another one, its `node` the place of its node in `tree` (-1: not said).
-    Where the node is said, the path is: Python's functions stand in the tree between spans that are nested.
+    A slice's `parent` is the place of another one, its `node` the place of its node in `tree` (-1: unknown).
+    Where the node is known, so is the path: Python's functions are in the tree between spans that are nested.
     """
     texts: dict[str, int] = {}
     of_tree = [texts.setdefault(name, len(texts)) for name in tree.names]

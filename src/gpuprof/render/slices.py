@@ -199,7 +199,7 @@ class SliceSource:
             with registered(self._connection, "fresh_lanes", batch):
                 self._connection.execute(f"INSERT INTO scratch.lanes_{table} FROM fresh_lanes")
         self._connection.execute(
-            # Rows of both stand in the same order.
+            # Rows of both are in the same order.
             f"CREATE TABLE scratch.placed_{table} AS SELECT place, lane, level, {table}.* "  # noqa: S608
             f"FROM scratch.{table} AS {table} POSITIONAL JOIN scratch.lanes_{table}"
         )
@@ -299,7 +299,7 @@ class TrackNames:
 
 
 def lane_name(name: str, lane: int) -> str:
-    """Return the name of a lane beside the first: what crosses with what is there."""
+    """Return the name of a lane; those after the first have what overlaps the first."""
     return name if lane == 0 else f"{name} ({lane + 1})"
 
 
@@ -319,7 +319,7 @@ _SAMPLES = """
 
 
 def write_stack_slices(connection: duckdb.DuckDBPyConnection) -> None:
-    """Fill `scratch.stack_slices`. Ids go on behind those of the spans; -1 is no parent."""
+    """Fill `scratch.stack_slices`. Ids follow those of the spans; -1 is no parent."""
     import numpy as np
 
     connection.execute(_CREATE)

@@ -94,7 +94,7 @@ class _Profiles:
             events.append(f'{{"type":"C","frame":{name},"at":{self._instant(end)}}}')
 
     def _instant(self, time: int) -> int:
-        # Rounded clocks may put an end behind the next begin by a nanosecond.
+        # Rounded clocks may put an end a nanosecond after the next begin.
         self._last = max(self._last, time)
         return self._last
 

@@ -2,8 +2,8 @@
 """Kineto's JSON as the plugin of TensorBoard (torch-tb-profiler) reads it.
 
 The plugin ties an operator to a kernel by an event `Runtime` between them, which has the operator's
-`External id` and the kernel's `correlation`; 0 is no external id. A device's number stands where a process
-has its own. Calls of modules are Python functions with numbers of their own; `ProfilerStep#N` is a step.
+`External id` and the kernel's `correlation`; 0 is no external id. A device's number takes the place of a
+process id. Calls of modules are Python functions with numbers of their own; `ProfilerStep#N` is a step.
 """
 
 from __future__ import annotations

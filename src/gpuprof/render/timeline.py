@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The timeline of the flame graph page: every slice of a run as columns, and the readings of devices.
 
-Slices stand row by row: a row is a level of a lane of a thread or a stream, and its slices follow one
+Slices are stored row by row: a row is a level of a lane of a thread or a stream, and its slices follow one
 another, so a page finds what a window shows by binary search. Each slice is of a *class*, its path of names:
-what the flame graph shows as one cell. Classes tie the two pictures together and say each name once.
+what the flame graph shows as one cell. Classes link the two pictures and store each name once.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class Slices:
     names: list[str]
     # track, lane, level, name, kind, process, id, on_gpu, start_ns, duration_ns, parent: the place of the
     # span around it or of the one that launched it (-1: none), and node: the run's node that counts it
-    # (-1: not said)
+    # (-1: unknown)
     columns: Columns
     on_threads: int  # slices before this one ran on threads
     readings: list[Readings]
@@ -97,7 +97,7 @@ def slice_count(run: RunFolder, scratch: Path) -> int:
 
 
 def read_timeline(run: RunFolder, folder: Path) -> Slices | str:
-    """Return the run's slices, or the sentence that says why a page has none.
+    """Return the run's slices, or the reason why a page has none.
 
     What is sorted on the way is written to `folder`. Raises OSError where it cannot be.
     """
@@ -126,7 +126,7 @@ def read_timeline(run: RunFolder, folder: Path) -> Slices | str:
 
 
 def _nodes_of_spans(run: RunFolder) -> tuple[Ints, Ints]:
-    """Return spans by their number, and the node of each; none for a run that does not tell."""
+    """Return spans by their number, and the node of each; none for a run without them."""
     none = np.empty(0, dtype=np.int64)
     for table in ("spans", "call_tree"):
         if table not in run.tables or "path_id" not in run.sql(f"FROM {table}").columns:
@@ -231,7 +231,7 @@ def _readings(source: SliceSource) -> list[Readings]:
 def thinned(
     t_ns: npt.NDArray[np.float64], value: npt.NDArray[np.float64], most: int = MOST_READINGS
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Keep of each stretch of readings the largest, at its own time, where there are more than `most`."""
+    """Keep the largest reading of each stretch, at its time, where there are more than `most`."""
     if len(t_ns) <= most:
         return t_ns, value
     stretch = np.arange(len(t_ns)) * most // len(t_ns)
@@ -249,7 +249,7 @@ def embedded_timeline(
     """Return what the page reads of the slices, see `packed_columns`.
 
     `tree` is the one that the page draws, `place_of_node` where each node of the run is in it (-1: nowhere).
-    Slices that it does not show have a class all the same.
+    Slices that it does not show have a class, too.
     """
     if isinstance(slices, str):
         return safe_json({"left_out": readable(slices)}), ""
@@ -289,8 +289,8 @@ def _packed(slices: Slices, classes: SliceClasses) -> list[tuple[str, bytes]]:
     """Return the columns in the order they are written: wide types first, so that each is aligned.
 
     Numbers of slices go as planes, the lowest bytes of all, then the next ones: the upper planes are mostly
-    equal bytes and compress to nothing. A start is told as its distance from the end before it in its row, a
-    launcher as the distance from the one before; these are signed, with the sign as the lowest bit.
+    equal bytes and compress to nothing. A start is stored as its distance from the end before it in its row,
+    a launcher as the distance from the one before; these are signed, with the sign as the lowest bit.
     """
     columns = slices.columns
     times = [column for each in slices.readings for column in (each.t_ns, each.value)]

@@ -116,8 +116,8 @@ def _joined_sources(facts: dict[str, Any], children: list[dict[str, Any]]) -> di
     return {source: status.to_plain() for source, status in statuses.items()}
 
 
-def who_told_of_gpu(children: list[dict[str, Any]]) -> frozenset[int]:
-    """Return the processes that lived to tell the counts of their GPU records."""
+def processes_with_gpu_counts(children: list[dict[str, Any]]) -> frozenset[int]:
+    """Return the processes that reported the counts of their GPU records."""
     return frozenset(child["process_id"] for child in children if _has_counts(child))
 
 
@@ -140,7 +140,7 @@ def with_forked(
 ) -> dict[str, Any]:
     """Return a recording's facts with the counts and notes of the children that it forked.
 
-    `joined` are processes that have told already, since they were started anew and joined the run.
+    `joined` are processes that have reported already: they executed a new program and joined the run.
     """
     told = {int(each["process_id"]): each for each in read_told(segments)}
     merged = {**facts, "notes": list(facts.get("notes", [])), "sources": dict(facts.get("sources", {}))}
@@ -161,7 +161,7 @@ def with_forked(
 def sum_of_gpu(ours: dict[str, Any] | None, theirs: dict[str, Any] | None) -> dict[str, Any] | None:
     """Add counts, and keep the largest error and the first problem. Two methods are not added up.
 
-    A recording process that was killed told no counts: what its children did is not the whole.
+    A recording process that was killed has no counts, and those of its children are not the total.
     """
     if ours is None or theirs is None:
         return ours if ours is not None else theirs

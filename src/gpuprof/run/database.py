@@ -50,7 +50,7 @@ def connect(threads: int | None = None) -> duckdb.DuckDBPyConnection:
 
     made = duckdb.connect(":memory:", config={} if threads is None else {"threads": threads})
     connection = left_to_parent(made)
-    # Drawn on standard output during queries of more than two seconds, in the midst of --json.
+    # Drawn on standard output during queries of more than two seconds, also within the output of --json.
     connection.execute("SET enable_progress_bar = false")
     return connection
 

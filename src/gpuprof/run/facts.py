@@ -25,7 +25,7 @@ def statuses_of(meta: Mapping[str, Any]) -> dict[str, SourceStatus]:
 
 
 def work_status(meta: Mapping[str, Any]) -> SourceStatus:
-    """Return the status of counted work, also of runs that say nothing about it."""
+    """Return the status of counted work, also of runs that do not record it."""
     statuses = statuses_of(meta)
     if "work" in statuses:
         return statuses["work"]

@@ -79,7 +79,7 @@ class RunFolder:
     def _recover(self) -> dict[str, Any]:
         if os.access(self.path, os.W_OK):
             return close_run(self.path)
-        # A run on a read-only medium is recovered beside it, for as long as it is open.
+        # A run on a read-only medium is recovered elsewhere, for as long as it is open.
         self._scratch = TemporaryFolder("gpuprof-recovered-")
         self._data = self._scratch.path
         return close_run(self.path, into=self._data)
@@ -128,7 +128,7 @@ class RunFolder:
         if told is None:
             return
         try:
-            # The footers of the parts tell it; no row is read.
+            # The footers of the parts contain it; no row is read.
             ((held,),) = connection.execute("SELECT count(*) FROM spans").fetchall()
         except duckdb.Error as error:
             raise RunError(self._damaged("spans", reason_of(error))) from None
@@ -140,22 +140,22 @@ class RunFolder:
 
     @contextmanager
     def reading(self) -> Iterator[None]:
-        """Where a query of the block fails, raise RunError with the run, the table and the mend."""
+        """Raise RunError with the run, the table and a hint where a query of the block fails."""
         import duckdb
 
         try:
             yield
         except duckdb.Error as error:
-            unknown = f"the tables of {self.path} cannot be read ({reason_of(error)}); {_mend(error)}"
+            unknown = f"the tables of {self.path} cannot be read ({reason_of(error)}); {_hint_for(error)}"
             raise RunError(self._damage() or unknown) from None
 
     def failure_of(self, error: duckdb.Error) -> str:
-        """Return in one line why a query of this run's tables failed, with the mend.
+        """Return in one line why a query of this run's tables failed, with a hint.
 
         DuckDB names no table of which it cannot read a page, so all rows of all tables are read for it.
         """
         damage = None if is_out_of_room(error) else self._damage()
-        return damage or f"{reason_of(error)}; {_mend(error)}"
+        return damage or f"{reason_of(error)}; {_hint_for(error)}"
 
     def _damage(self) -> str | None:
         """Return what is wrong with the first table whose rows cannot all be read."""
@@ -177,7 +177,7 @@ class RunFolder:
         return f"the table {table} of {self.path} is damaged ({reason}): restore it from a copy"
 
 
-def _mend(error: duckdb.Error) -> str:
+def _hint_for(error: duckdb.Error) -> str:
     import duckdb
 
     # Where what is sorted on the disk has no room: of files, of memory and of transactions.

@@ -2,7 +2,7 @@
 """The files of GPU records that a recording leaves, read in batches.
 
 A file is a head and then records of one size, appended while the program runs: one that ends in the middle
-of a record was cut off by a kill or a full disk, and what stands before the cut is whole.
+of a record was cut off by a kill or a full disk, and the records before the cut are intact.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """GPU records become tables: each finds the span that was open where it was launched or captured.
 
-The recorder leaves two halves: the records, which name a correlation id, and *links*, which tell for each
+The recorder leaves two halves: the records, which name a correlation id, and *links*, which name for each
 correlation id, and for each node of a CUDA graph, the innermost open span. A run may hold tens of millions
 of both, so they are joined by DuckDB, range by range: each join and each sort fits into memory. Ids are given
 in the order of launches and files are written in about that order, so a range is a part of the files.
@@ -10,7 +10,7 @@ In `links`, kind 0 is a launch, 1 a node of a CUDA graph under capture, 2 a copy
 is the original's id. In `records`, kind is one of those in gpu_records.py: 1 kernel, 2 copy, 3 fill,
 4 synchronization, 5 layer between two CUDA events, whose `detail` is the id of the timed layer around it on
 its stream, 6 replay of a graph as a whole, 7 record of a CUDA event on a stream, which has no times of its
-own. Ones in every bit mean that the driver does not tell. No graph and no node has the id 0,
+own. Ones in every bit mean that the driver does not report it. No graph and no node has the id 0,
 which is in the records of what no graph launched.
 """
 
@@ -60,13 +60,13 @@ _RECORDS = f"""
         nullif(event_id, 0) AS event_id, nullif(event_sync_id, 0) AS event_sync_id)
     FROM raw_records
 """  # noqa: S608 (a constant of our own)
-# Traces of other tools say nothing of events.
+# Traces of other tools contain no events.
 _WITH_NO_EVENTS = "FROM (SELECT *, 0::UINTEGER AS event_id, 0::UBIGINT AS event_sync_id FROM raw_records)"
 _IMPORTED_RECORDS = (
     f"CREATE OR REPLACE VIEW records AS {_RECORDS.replace('FROM raw_records', _WITH_NO_EVENTS)}"
 )
 
-# Instantiating a graph copies its nodes, and a copy may be copied again. A copy that was noted as a node
+# Instantiating a graph copies its nodes, and a copy may be copied again. A copy that was recorded as a node
 # of its own as well belongs where its original was captured.
 _CAPTURED = """
     CREATE OR REPLACE TABLE captured AS
@@ -122,7 +122,7 @@ _LAUNCHES = "SELECT count(*), min(id), max(id) FROM links WHERE kind = 0"
 _COUNT = """
     SELECT count(*) FROM attributed WHERE kind IN ($kinds) AND start_ns >= $begin AND start_ns < $end
 """
-_QUANTILES = "SELECT approx_quantile(start_ns, $shares) FROM attributed WHERE kind IN ($kinds)"
+_QUANTILES = "SELECT approx_quantile(start_ns, $fractions) FROM attributed WHERE kind IN ($kinds)"
 
 # Of what began from $begin to before $end. $ever is the least that $begin can be, which is for event records
 # whose call was not recorded.
@@ -272,9 +272,11 @@ class GpuTables:
         ranges = 1 if self._is_imported else -(-self._count(table, *_EVER) // SORTED_ROWS)
         inner: set[int] = set()
         if ranges > 1:
-            shares = [place / ranges for place in range(1, ranges)]
+            fractions = [place / ranges for place in range(1, ranges)]
             query = _QUANTILES.replace("$kinds", _KINDS[table])
-            inner = set(self._connection.execute(query.replace("$shares", str(shares))).fetchall()[0][0])
+            inner = set(
+                self._connection.execute(query.replace("$fractions", str(fractions))).fetchall()[0][0]
+            )
         return itertools.pairwise([_EVER[0], *sorted(inner), _EVER[1]])
 
     def _count(self, table: str, begin: int, end: int) -> int:

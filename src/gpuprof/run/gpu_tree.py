@@ -23,7 +23,7 @@ def with_leaves(
     """Return the tree's columns with `gpu_ns` and the leaves, and the names with theirs.
 
     `leaves` are columns node, kind, name, calls, gpu_ns, `layer_times` node and gpu_ns. None for `leaves`:
-    no GPU was recorded, and `gpu_ns` is -1, which stands for not known, in every row. The order stays
+    no GPU was recorded, and `gpu_ns` is -1, which means unknown, in every row. The order stays
     pre-order: leaves come first below their node.
     """
     count = len(tree["parent"])
@@ -47,8 +47,8 @@ def with_leaves(
 def notes_on(leaves: list[dict[str, Any]], *, has_calls: bool = False) -> list[Note]:
     """Return what a reader of the leaves should know; they are as in `with_leaves`.
 
-    Each has besides whether it `is_foreign_graph`, how many `records` it stands for, and how many of these
-    are `unlaunched`. `has_calls`: launches come from records of calls, which say nothing of graphs' nodes.
+    Each has besides whether it `is_foreign_graph`, how many `records` it represents, and how many of these
+    are `unlaunched`. `has_calls`: launches come from records of calls, which have no nodes of graphs.
     """
     graphs = {name for part in leaves for name in part["name"][part["is_foreign_graph"].astype(bool)]}
     numbers = sorted(int(str(name).rpartition(" ")[2]) for name in graphs)
@@ -92,7 +92,7 @@ def _leaf_columns(
 
 
 def _in_preorder(columns: dict[str, Any], count: int, parent: npt.NDArray[np.int64]) -> dict[str, Any]:
-    # A leaf takes the place just behind its parent; equal keys keep their order.
+    # A leaf takes the place right after its parent; equal keys keep their order.
     keys = np.concatenate([np.arange(count, dtype=np.float64), parent + 0.5])
     order = np.argsort(keys, kind="stable")
     new_place = np.empty(len(order), dtype=np.int64)

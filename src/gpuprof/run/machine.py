@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine that a run was made on, as far as the system tells without asking for anything."""
+"""The machine of a run, as far as the system reports it without special rights."""
 
 from __future__ import annotations
 

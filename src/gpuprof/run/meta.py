@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What `meta.json` tells of a run: where it comes from, what it holds and what it lost."""
+"""The contents of `meta.json`: where a run comes from, what it holds and what it lost."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def _notes(facts: dict[str, Any], sampled: SampledDevices, gpu_notes: list[Note]
 
 
 def _sources(facts: dict[str, Any], sampled: SampledDevices) -> Any:
-    """Return the methods in use. Whether the devices answer shows only in what was read of them."""
+    """Return the methods in use. Only the readings show whether the devices respond."""
     samples = statuses_of(facts).get("samples")
     sources = facts.get("sources", {})
     if samples is None or not samples.is_on or sampled.readings:

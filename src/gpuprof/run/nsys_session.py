@@ -120,7 +120,7 @@ def run_capture(nsys: Path, capture: Capture, out: Path) -> tuple[int, RunError 
 
 def _export(nsys: Path, report: Path, database: Path, environment: dict[str, str]) -> None:
     if not report.exists():
-        raise RunError("nsys wrote no report: was the range that --range asks for ever entered?")
+        raise RunError("nsys wrote no report: was the range of --range ever entered?")
     done = subprocess.run(
         export_command(str(nsys), str(report), str(database)),
         env=environment,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Threads that write parts of a run's tables beside the thread that decodes it."""
+"""Threads that write parts of a run's tables while another thread decodes it."""
 
 from __future__ import annotations
 
@@ -66,17 +66,17 @@ class PartWriters:
 
     def _end_threads(self) -> None:
         if self._threads:
-            self._tell_end()
+            self._announce_end()
         for ended in self._threads:
             ended.acquire()
         for cursor in self._cursors:
             cursor.close()
 
-    def _tell_end(self) -> None:
+    def _announce_end(self) -> None:
         try:
             self._waiting.put(None)
         except BaseException:
-            self._waiting.put(None)  # an interrupt while all are busy; left alone they would wait for ever
+            self._waiting.put(None)  # an interrupt while all are busy: they would wait forever
             raise
 
     def write(self, columns: dict[str, Any], query: str, path: Path) -> None:
@@ -116,12 +116,12 @@ class PartWriters:
     def _serve(self, cursor: duckdb.DuckDBPyConnection) -> None:
         while (part := self._waiting.get()) is not None:
             if self._failure is not None:
-                continue  # nobody will want it; whoever waits with the next must not wait for ever
+                continue  # it is useless now, but the thread with the next part must not wait forever
             try:
                 _write(cursor, part)
             except BaseException as error:
                 self._failure = error
-        # For the next thread: whoever ends the block may be interrupted after the first word of it.
+        # For the next thread: the caller may be interrupted after it announced the end once.
         self._waiting.put(None)
 
 

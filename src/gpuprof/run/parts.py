@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Parquet files of a run, and what `meta.json` tells of each, by which a reader knows them again."""
+"""The Parquet files of a run, and the entry of each in `meta.json`, by which a reader recognizes it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gpuprof.run.format import META_FILE, TABLES
 # A Parquet file begins and ends with it (parquet.apache.org/docs/file-format).
 _MAGIC = b"PAR1"
 _BLOCK_BYTES = 1 << 20
-# Of a larger file only the size is held against what is told: to read a gigabyte takes a second.
+# Of a larger file only the size is compared with the entry: to read a gigabyte takes a second.
 _MOST_BYTES = 1 << 28
 
 
@@ -32,19 +32,19 @@ def write_meta(run: Path, meta: dict[str, Any]) -> dict[str, Any]:
     return whole
 
 
-def problem_of_parts(run: Path, table: str, told: dict[str, Any]) -> str | None:
+def problem_of_parts(run: Path, table: str, entries: dict[str, Any]) -> str | None:
     """Return in a few words what is wrong with the files of a table, None where nothing is.
 
-    `told` is what `meta.json` tells of the run's parts; of those that were added by hand it tells nothing.
-    DuckDB notices that a part was cut short where it is the first, and a changed byte where what it stands in
-    cannot be unpacked. Raises RunError where a file may not be read.
+    `entries` are those of the run's parts in `meta.json`; parts that were added by hand have none.
+    DuckDB itself detects only a cut in the first part, and a changed byte only where its page cannot be
+    unpacked. Raises RunError where a file may not be read.
     """
-    missing = {name for name in told if name.startswith(f"{table}/")}
+    missing = {name for name in entries if name.startswith(f"{table}/")}
     try:
         for part in _parts_of(run / table):
             name = part.relative_to(run).as_posix()
             missing.discard(name)
-            if problem := _problem_of(part, told.get(name)):
+            if problem := _problem_of(part, entries.get(name)):
                 return f"{name} {problem}"
     except PermissionError as error:
         raise RunError(
@@ -68,13 +68,13 @@ def _parts_of(folder: Path) -> list[Path]:
     )
 
 
-def _problem_of(part: Path, told: object) -> str | None:
+def _problem_of(part: Path, entry: object) -> str | None:
     if not _is_whole(part):
         return "is no whole Parquet file"
-    if not isinstance(told, dict):
+    if not isinstance(entry, dict):
         return None
     size = part.stat().st_size
-    is_same = size == told.get("bytes") and (size > _MOST_BYTES or _checksum(part) == told.get("crc32"))
+    is_same = size == entry.get("bytes") and (size > _MOST_BYTES or _checksum(part) == entry.get("crc32"))
     return None if is_same else "is not as it was written"
 
 

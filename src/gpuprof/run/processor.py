@@ -11,13 +11,13 @@ from pathlib import Path
 
 SYSTEM = Path("/")
 _SUFFIXES = {"K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-# Where sysfs shows no caches, the C library may know them from CPUID. Who shares them it cannot tell.
+# Where sysfs shows no caches, the C library may know them from CPUID, but not which processors use them.
 _SYSCONF_CACHES = {1: "SC_LEVEL1_DCACHE_SIZE", 2: "SC_LEVEL2_CACHE_SIZE", 3: "SC_LEVEL3_CACHE_SIZE"}
 
 
 @dataclass(frozen=True, slots=True)
 class Cache:
-    """One data cache, and the processors that share it as far as the system tells."""
+    """One data cache, and the processors that use it as far as the system reports them."""
 
     level: int
     bytes: int
@@ -32,7 +32,7 @@ def usable_processors() -> list[int]:
 
 
 def data_caches(processors: list[int], root: Path = SYSTEM) -> list[Cache]:
-    """Return the data caches that `processors` reach, each once; nothing where nobody tells."""
+    """Return the data caches that `processors` reach, each once; nothing where they are unknown."""
     found = {cache: None for number in processors for cache in _caches_of(number, root)}
     if found or root != SYSTEM:
         return list(found)

@@ -36,7 +36,7 @@ from gpuprof.run.parts import write_meta
 from gpuprof.run.table_writer import TableWriter
 from gpuprof.run.temporary import PlainPath
 
-_PROCESS_ID = 0  # cProfile does not tell it
+_PROCESS_ID = 0  # cProfile does not record it
 
 
 def run_profiled(
@@ -53,7 +53,7 @@ def run_profiled(
         results = Path(tempfile.mkdtemp(prefix=".gpuprof-profiler-", dir=path.resolve().parent))
     except OSError as error:
         remove_unused(path)
-        raise RecordingError(f"cannot write beside {path}: {error.strerror}; name another folder") from None
+        raise RecordingError(f"cannot write next to {path}: {error.strerror}; name another folder") from None
     result = results / (TORCH_RESULT if profiler == "torch" else CPROFILE_RESULT)
     try:
         options = {"profiler": profiler, "results": str(results)}
@@ -82,7 +82,7 @@ def _failure(profiler: str, result: Path, path: Path, command: list[str]) -> Run
         _write_run(profiler, result, draft, command)
         with contextlib.suppress(FileNotFoundError):
             (path / SEGMENTS).rmdir()
-        draft.rename(path)  # in place of an empty folder: nobody's run is replaced
+        draft.rename(path)  # in place of an empty folder: no other run is replaced
     except Exception as error:
         shutil.rmtree(draft, ignore_errors=True)
         line = next(iter(str(error).splitlines()), type(error).__name__)

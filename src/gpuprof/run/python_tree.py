@@ -49,7 +49,7 @@ def with_python_frames(
 ) -> tuple[Columns, list[str], npt.NDArray[np.int64]]:
     """Return the tree's columns and names with the frames of `stacks`, and the new `path_id` of each span.
 
-    A node that was reached from several functions stands in several rows: the new numbers are places of rows.
+    A node that was reached from several functions has several rows: the new numbers are places of rows.
     `numbers` are those of the tree's nodes, leaves aside, in their order. `spans` has the columns span_id,
     parent_id, process_id, thread_id, path_id (a number), start_ns, duration_ns, own_ns.
     """
@@ -110,7 +110,7 @@ class _Merge:
         placements = self._place()
         found = SpanFrames.of(len(self._rows))
         for placement in placements.values():
-            placement.tell(found)
+            placement.add_to(found)
         self._make_nodes(found, set(placements))
         self._share_out()
         for (process_id, thread_id), placement in placements.items():
@@ -118,7 +118,7 @@ class _Merge:
         self._sum_up()
         return self._columns()
 
-    # ---- where spans stand
+    # ---- the places of spans
 
     def _place(self) -> dict[tuple[int, int], Placement]:
         kinds = FrameKinds.of(self._stacks.texts)
@@ -173,7 +173,7 @@ class _Merge:
         return self._child(-1, self._roots[process_id], -1)
 
     def _node_below(self, base: int, frames: Frames, row: int) -> int:
-        """Return the node of a row below `base` and frames; where it stands elsewhere, without frames."""
+        """Return the node of a row below `base` and frames; where it is elsewhere, without frames."""
         chain = []
         while row >= 0 and row != self._row[base]:
             chain.append(row)
@@ -243,7 +243,7 @@ class _Merge:
                     continue
                 holder = root if key == NOTHING else self._node_of_span[key]
                 if key != NOTHING or is_main:
-                    # The process has the time of its main thread outside of all spans, and no other's.
+                    # The process has the untracked time of its main thread, and no other's.
                     time_ns = min(time_ns, max(own[holder], 0))
                     if not time_ns:
                         continue

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Work that gives the interpreter lock back often, beside threads of the program that never wait."""
+"""Work that releases the interpreter lock often, next to threads of the program that never wait."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _QUICK_S = 1e-4
 class _Switching:
     """Who wants it at the moment, and the program's own setting."""
 
-    lock = threading.RLock()  # a signal's handler may open a run in the midst of `_begin`
+    lock = threading.RLock()  # a signal handler may open a run during `_begin`
     wanted = 0
     own_s = 0.0
 

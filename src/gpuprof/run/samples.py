@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 BATCH_RECORDS = 65_536
 LONGEST_DESCRIPTION_BYTES = 1 << 20
 
-# What is told of a device, and the type that it has where it is known.
+# The facts of a device, and the type of each where it is known.
 _DEVICE_FACTS: dict[str, type] = {
     "index": int,
     "name": str,
@@ -49,7 +49,7 @@ class SampledDevices:
 
 
 def read_samples(segments: Path, sink: Sink, *, closed: bool) -> SampledDevices:
-    """Hand all readings to `sink` in batches. `closed` says that the recording was ended in order.
+    """Hand all readings to `sink` in batches. `closed` is True where the recording was ended in order.
 
     Files that are cut off or are no samples are damage, not errors. Raises OSError of the disk.
     """
@@ -138,7 +138,7 @@ class _FileReader:
             self._damaged += len(records) - len(readings) - sum(known)
             self.readings += len(readings)
             if len(readings):
-                # Copies, since DuckDB takes columns that stand by themselves.
+                # Copies, since DuckDB takes contiguous columns.
                 self._sink({key: readings[key].copy() for key in ("t_ns", "device", "code", "value")})
 
     def damage(self, name: str, *, closed: bool) -> Iterator[Damage]:
@@ -174,7 +174,7 @@ class _FileReader:
 
 
 def _is_sound(records: Records) -> npt.NDArray[np.bool_]:
-    """Tell for each record whether its check fits, and its time and value can be reckoned with."""
+    """Return for each record whether its check is correct and its time and value are usable."""
     import numpy as np
 
     words = records.view("<u4").reshape(-1, layout.RECORD.size // 4)

@@ -21,7 +21,7 @@ import numpy.typing as npt
 from gpuprof.record.frame_text import MODULE_CALL
 from gpuprof.run.stacks import Frames, ThreadStacks
 
-NOTHING = -1  # stands for no span, and for no group
+NOTHING = -1  # no span, and no group
 MOST_KEPT = 1 << 16  # results that a cache holds
 
 Groups = tuple[int, ...]
@@ -41,7 +41,7 @@ class FrameKinds:
 
     @classmethod
     def of(cls, texts: Sequence[str]) -> FrameKinds:
-        """Tell the frames apart by their texts."""
+        """Classify the frames by their texts."""
 
         def numbers(is_one: Callable[[str], bool]) -> frozenset[int]:
             return frozenset(number for number, text in enumerate(texts) if is_one(text))
@@ -67,7 +67,7 @@ class ThreadSpans:
 
 @dataclass(slots=True)
 class FrameGroups:
-    """Numbers for the pieces of stacks that stand between spans, so that equal ones are held once."""
+    """Numbers for the pieces of stacks between spans, so that equal ones are held once."""
 
     frames: list[Frames] = field(default_factory=list)
     _numbers: dict[Frames, int] = field(default_factory=dict)
@@ -83,10 +83,10 @@ class FrameGroups:
 
 @dataclass(slots=True)
 class SpanFrames:
-    """What samples tell of spans, by the spans' keys; the numbers are those of groups."""
+    """The frames around spans by the spans' keys, from samples; the numbers are those of groups."""
 
     above: MutableSequence[int]  # of each span that a sample met: the frames between its parent and it
-    # Of each outermost span that none met: what stood above all spans in the samples before and after it.
+    # Of each outermost span that none met: the frames above all spans in the samples before and after it.
     before: MutableSequence[int]
     after: MutableSequence[int]
 
@@ -98,7 +98,7 @@ class SpanFrames:
 
 @dataclass(slots=True)
 class PlacedSample:
-    """One sample: the spans open at its moment, outermost first, and how its frames stand between them.
+    """One sample: the spans open at its moment, outermost first, and the frames between them.
 
     `groups` has one more element than `open`: the frames above the first span, ..., those below the last.
     `time_ns` is the time of the sample's window by innermost span, for `open` and NOTHING.
@@ -125,9 +125,9 @@ def common_length(first: Frames, second: Frames, limit: int | None = None) -> in
 
 
 class Placement:
-    """Holds the samples of a thread against its spans; spans are told by their keys.
+    """Places the samples of a thread among its spans, which are identified by their keys.
 
-    Samples are gone through three times and not kept: what several of them tell of a span comes first.
+    Samples are read three times and not kept: first comes what several of them have in common for a span.
     """
 
     def __init__(
@@ -147,12 +147,12 @@ class Placement:
         """Yield the samples, placed."""
         keys = self._spans.keys
         for frames, opened, times in self._swept():
-            told = {NOTHING if place < 0 else keys[place]: time for place, time in times.items()}
+            time_ns = {NOTHING if place < 0 else keys[place]: time for place, time in times.items()}
             groups = self._groups(frames, opened)
-            yield PlacedSample(tuple([keys[place] for place in opened]), groups, told)
+            yield PlacedSample(tuple([keys[place] for place in opened]), groups, time_ns)
 
-    def tell(self, found: SpanFrames) -> None:
-        """Say what is known of the spans of this thread."""
+    def add_to(self, found: SpanFrames) -> None:
+        """Add what is known of the spans of this thread."""
         keys = self._spans.keys
         unmet = (place for place in _outermost(self._spans) if self._prefix[place] < 0)
         waiting = next(unmet, None)
@@ -184,18 +184,18 @@ class Placement:
             yield self._without_builtin(frames, opened), opened, times
 
     def _without_builtin(self, frames: Frames, opened: tuple[int, ...]) -> Frames:
-        # The function that an operator is called through says nothing beside the operator.
-        is_said = (
+        # The function that calls an operator adds nothing to the operator itself.
+        is_redundant = (
             opened and frames and frames[-1] in self._kinds.builtins and self._spans.is_native[opened[-1]]
         )
-        return frames[:-1] if is_said else frames
+        return frames[:-1] if is_redundant else frames
 
     def _boundaries(self, frames: Frames, opened: tuple[int, ...]) -> list[int]:
-        """Return for each open span how many frames stand above it.
+        """Return for each open span how many frames are above it.
 
         The layers that are open are the calls of modules on the stack, in order; the innermost may not have
-        got as far as its frame. Where there are more calls than layers nobody can tell which is which. Other
-        spans have no frame of their own, and stand as far down as the next layer allows.
+        got as far as its frame. Where there are more calls than layers the match is ambiguous. Other
+        spans have no frame of their own, and are as far down as the next layer allows.
         """
         is_layer = self._spans.is_layer
         calls = self._module_calls(frames)
@@ -276,7 +276,7 @@ class _Sweep:
         self._now: int | None = None
 
     def advance(self, until: int) -> None:
-        """Go on to an instant. Spans that end then are closed, those that begin then are open."""
+        """Advance to an instant. Spans that end then are closed, those that begin then are open."""
         starts = self._spans.start_ns
         while True:
             begin = starts[self._next] if self._next < len(starts) else until + 1
@@ -301,7 +301,7 @@ class _Sweep:
 
 
 def _shown(frames: Frames, is_in_layer: bool, kinds: FrameKinds) -> Frames:
-    """Leave out how PyTorch calls a module, and the module's `forward`, for which the layer's span stands."""
+    """Leave out how PyTorch calls a module, and the module's `forward`, which the layer's span represents."""
     first = next((place for place, frame in enumerate(frames) if frame not in kinds.machinery), len(frames))
     if is_in_layer and 0 < first < len(frames) and frames[first] in kinds.forwards:
         frames = frames[first + 1 :]
@@ -344,7 +344,7 @@ MOST_WAYS = 32  # of calling the same path, the first that were met: a guess loo
 
 
 class FrameGuesses:
-    """Tells the group of frames above each span; `families` are those of calls from the same places."""
+    """Finds the group of frames above each span; `families` are those of calls from the same places."""
 
     def __init__(self, groups: FrameGroups, found: SpanFrames, families: npt.NDArray[np.int64]) -> None:
         self._groups = groups
@@ -362,10 +362,10 @@ class FrameGuesses:
                 ways.append(groups.frames[group])
 
     def above(self, place: int) -> int:
-        """Return the group above a span of a sampled thread: what a sample told, or a guess."""
-        told = self._found.above[place]
-        if told != NOTHING:
-            return told
+        """Return the group above a span of a sampled thread: from a sample, or a guess."""
+        found = self._found.above[place]
+        if found != NOTHING:
+            return found
         key = (self._families[place], self._found.before[place], self._found.after[place])
         group = self._known.get(key)
         if group is None:

@@ -25,14 +25,14 @@ _LONGEST_INTERVAL_NS = 1 << 40
 _MOST_IDS = 1 << 31
 # Of a batch of samples, `places` of the frames in its stacks, and the table `frames` of their texts.
 STACKS_QUERY = """
-    WITH told AS (
+    WITH stack_frames AS (
         SELECT stack, list(text ORDER BY place) AS frames FROM places JOIN frames USING (frame)
         GROUP BY stack)
-    SELECT t_ns, process_id, thread_id, duration_ns, coalesce(told.frames, []) AS frames,
+    SELECT t_ns, process_id, thread_id, duration_ns, coalesce(stack_frames.frames, []) AS frames,
         CASE WHEN cpu_ns >= 0 THEN cpu_ns END AS cpu_ns,
         CASE WHEN queued_ns >= 0 THEN queued_ns END AS queued_ns,
         CASE WHEN line > 0 THEN line END AS line
-    FROM batch LEFT JOIN told USING (stack) ORDER BY sample
+    FROM batch LEFT JOIN stack_frames USING (stack) ORDER BY sample
 """
 
 NUMBERS = ("t_ns", "duration_ns", "cpu_ns", "queued_ns", "line")  # columns of samples
@@ -164,7 +164,7 @@ def read_stacks(segments: Path, origin_ns: int) -> Stacks:
         with path.open("rb") as file:
             content = file.read(layout.HEAD_BYTES)
             if not content.strip(b"\0"):
-                continue  # there was no room for its first block, as the recording says
+                continue  # there was no room for its first block; the recording has a note of it
             head = _head(content)
             if head is None:
                 damage.append(Damage(DamageCode.STACKS_NO_FILE, path.name))
@@ -265,7 +265,7 @@ class _File:
         except (KeyError, ValueError, struct.error):
             return False
         if kind != layout.SAMPLE_RECORD:
-            self._thread = None  # who wrote what follows is not known before the next block says so
+            self._thread = None  # the writer of what follows is unknown until the next block
         return False
 
     def _take_thread(self, body: bytes) -> bool:
@@ -305,7 +305,7 @@ def _records(file: BinaryIO, first_block_bytes: int) -> Iterator[tuple[int, byte
 
 
 def _records_of_block(block: bytes, at: int) -> Iterator[tuple[int, bytes]]:
-    """Yield kind and body of each record; kind 0 stands for one that is damaged, and ends the block."""
+    """Yield kind and body of each record; kind 0 is a damaged one, and ends the block."""
     while at + layout.RECORD.size <= len(block):
         kind, size, check = layout.RECORD.unpack_from(block, at)
         if kind == 0:
@@ -321,7 +321,7 @@ def _records_of_block(block: bytes, at: int) -> Iterator[tuple[int, bytes]]:
 def _in_order(thread: ThreadStacks) -> ThreadStacks:
     """Return the samples sorted; a thread's number may have been given to another thread after its end.
 
-    No instant is of two samples, whatever a file says.
+    No instant is of two samples, whatever a file contains.
     """
     import numpy as np
 

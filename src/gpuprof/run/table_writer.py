@@ -72,7 +72,7 @@ class TableWriter:
         self._connection = connection
         # By far the largest table of most runs.
         self._span_parts = parts or PartWriters(connection)
-        # Until the tree is known: with Python's functions in it a call may stand in another row.
+        # Until the tree is known: with Python's functions in it a call may be in another row.
         self._kept_spans: list[dict[str, Any]] | None = [] if keeps_spans else None
         self._target = target
         self._parts = 0
@@ -112,7 +112,7 @@ class TableWriter:
             self._write("samples", 0, _SAMPLES_QUERY.replace("$origin_ns", str(origin_ns)))
 
     def ensure_tables(self) -> None:
-        """Make the tables that nothing was recorded for, so that they can be asked all the same."""
+        """Make the tables that nothing was recorded for, so that queries of them work."""
         copies = []
         for table in sorted(TABLES.keys() - self._written):
             columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in TABLES[table].items())

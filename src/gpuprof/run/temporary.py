@@ -16,7 +16,7 @@ from pathlib import Path
 
 
 class TemporaryFolder:
-    """A folder that is removed when nobody holds this object, by the process that made it only."""
+    """A folder that is removed with the last reference to this object, only by the process that made it."""
 
     def __init__(self, prefix: str = "gpuprof-") -> None:
         self.path = Path(tempfile.mkdtemp(prefix=prefix))

@@ -13,8 +13,8 @@ from gpuprof.errors import RunError
 from gpuprof.record.recording_folder import LOCK_FILE, RECORDING_FILE, SEGMENTS, exclusive
 from gpuprof.run.child_facts import (
     name_processes,
+    processes_with_gpu_counts,
     read_child_facts,
-    who_told_of_gpu,
     with_child_facts,
     with_forked,
 )
@@ -50,7 +50,7 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
     """Write the tables and `meta.json` of a recording that has ended; returns the meta data.
 
     The recording's own files are removed once everything else is on disk. With `into`, they are left
-    alone and the run is written to that folder. Raises RunError with the mend.
+    alone and the run is written to that folder. Raises RunError with a hint.
     """
     with exclusive(path) as free:
         if not free:
@@ -66,7 +66,7 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
             decoded, sampled = _write_tables(path, target, children, closed=bool(facts.get("closed")))
             decoded["damage"] += damage
             facts = with_child_facts(facts, children, decoded)
-            facts = with_forked(facts, path / SEGMENTS, joined=who_told_of_gpu(children))
+            facts = with_forked(facts, path / SEGMENTS, joined=processes_with_gpu_counts(children))
             meta = write_meta(target, meta_of(facts, decoded, sampled, path))
         except OSError as error:
             raise RunError(

@@ -113,7 +113,7 @@ NOTES = {
     ),
     "stacks_missing": "stack samples are missing: {reasons:list}",
     "stacks_torn": "{torn:#stack/stacks} of {samples} could not be read at one moment and were dropped",
-    "samples_may_end_early": "the program closed the pipe of the device samples: they may end early",
+    "samples_may_end_early": "the program closed the pipe of the device samples: they may be incomplete",
     "nvml_did_not_answer": "NVML did not respond within {limit_s:g} s at the end",
     "slow_readings": (
         "{count:,} device readings took longer than half their period ({period_ns:ms}): the next "
@@ -138,7 +138,7 @@ NOTES = {
     ),
     "gpu": "{text}",
     "gpu_stepped_back": "GPU records were left out while the program used a profiler of PyTorch",
-    "gpu_ended_early": "GPU records ended early: {detail}",
+    "gpu_ended_early": "GPU recording stopped early: {detail}",
     "gpu_began_in_capture": (
         "the recording of the GPU began during the capture of a CUDA graph: what was captured "
         "before cannot be "
@@ -281,13 +281,13 @@ def reason_text(status: Mapping[str, Any]) -> str:
 
 
 def missing_work_text(status: Mapping[str, Any]) -> str:
-    """Return why a run has no counted work, and how to get it where the reason does not say that."""
+    """Return why a run has no counted work, with a hint where the reason has none."""
     hint = WORK_HINTS.get(str(status["reason"]))
     return reason_text(status) if hint is None else f"{reason_text(status)}; hint: {hint}"
 
 
 def method_text(status: Mapping[str, Any]) -> str:
-    """Return how a source that is on records; empty where its name says it."""
+    """Return how a source that is on records; empty where its name is enough."""
     method = _format(METHODS[status["method"]], (), status["values"])
     where = IN_CHILDREN if status["values"].get("in_children") else ""
     return "; ".join(filter(None, (method, reason_text(status), where)))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The machine code that NVRTC makes of the kernels behind the ceilings. Needs no GPU, but a compiler and a
+"""The machine code that NVRTC makes of the kernels that measure ceilings. Needs no GPU, but a compiler and a
 disassembler: `pip install nvidia-cuda-nvrtc nvidia-cuda-nvdisasm`."""
 
 from __future__ import annotations

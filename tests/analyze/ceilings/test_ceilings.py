@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ceilings: the rows, the choice of roofs, the cache, the drift. No test judges how fast a machine is."""
+"""Ceilings: the rows, the best of them, the cache, the drift. No test judges how fast a machine is."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def cache_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 # --- rows ----------------------------------------------------------------------------------------
 
 
-def test_a_roof_is_the_best_of_what_was_measured() -> None:
+def test_a_ceiling_is_the_best_measurement() -> None:
     (best,) = best_of("compute", [row("compute.avx2", 3e9, "fp32"), row("compute.matmul", 4e9, "fp32")])
     assert (best.resource, best.value, best.dtype, best.method) == ("compute", 4e9, "fp32", "best: matmul")
     assert best_of("compute", []) == []
@@ -126,11 +126,11 @@ def test_a_roof_is_the_best_of_what_was_measured() -> None:
         ("memory.dram.read", False),
     ],
 )
-def test_roofs_are_told_from_measurements(resource: str, is_best: bool) -> None:
+def test_best_rows_are_distinguished_from_single_measurements(resource: str, is_best: bool) -> None:
     assert row(resource, 1).is_best is is_best
 
 
-def test_the_spread_is_the_interquartile_range_over_the_median() -> None:
+def test_the_relative_iqr_is_the_interquartile_range_over_the_median() -> None:
     assert relative_spread([1, 2, 3, 4, 5]) == pytest.approx(2 / 3)
     assert relative_spread([7, 7, 7]) == 0
     assert relative_spread([1, 2]) is None
@@ -184,7 +184,7 @@ def test_damaged_values_are_refused(damage: Callable[[dict[str, Any]], object]) 
 # --- drift ---------------------------------------------------------------------------------------
 
 
-def test_drift_is_told_for_what_was_measured_twice() -> None:
+def test_drift_is_reported_for_what_was_measured_twice() -> None:
     before = some(
         row("compute", 100, "fp32"),
         row("compute.avx2", 100, "fp32"),
@@ -236,7 +236,7 @@ def test_every_row_of_a_full_measurement(machine: FakeMachine) -> None:
     assert found.machine["processors"] == [0, 1]
 
 
-def test_the_best_repeat_counts_and_the_library_raises_the_roof(machine: FakeMachine) -> None:
+def test_the_best_repeat_counts_and_the_library_raises_the_ceiling(machine: FakeMachine) -> None:
     found = measure_ceilings()
     avx512 = found.find("compute.avx512", "fp32")
     best = found.find("compute", "fp32")
@@ -276,7 +276,7 @@ def test_write_allocate_counts_for_stores_that_may_cause_it(machine: FakeMachine
     methods = {each.resource: each.method for each in found.rows}
     assert "write-allocate x1.33" in methods["memory.dram.triad"]
     assert "write-allocate" not in methods["memory.l3.triad"]
-    # The roof assumes nothing about the processor.
+    # The ceiling assumes nothing about the processor.
     best = found.find("memory.dram")
     assert best is not None
     assert best.value == 11e9
@@ -300,7 +300,7 @@ def test_arrays_are_four_times_the_last_caches(machine: FakeMachine) -> None:
     assert found.find("memory.l1") is None
 
 
-def test_scarce_memory_is_respected_and_said(machine: FakeMachine) -> None:
+def test_scarce_memory_is_respected_and_reported(machine: FakeMachine) -> None:
     machine.free = 30 << 20
     found = measure_ceilings(quick=True)
     assert 3 * machine.calls[-1][1] <= machine.free / 2
@@ -308,7 +308,7 @@ def test_scarce_memory_is_respected_and_said(machine: FakeMachine) -> None:
     assert "free memory allows arrays of 4 MB" in found.notes[0]
 
 
-def test_a_quota_is_noticed_and_said(machine: FakeMachine) -> None:
+def test_a_quota_is_detected_and_reported(machine: FakeMachine) -> None:
     machine.quota = 0.5
     found = measure_ceilings()
     assert {call[2] for call in machine.calls} == {(0,)}
@@ -326,7 +326,7 @@ def test_what_the_system_refuses_is_no_row(machine: FakeMachine) -> None:
     assert found.notes == ("the system does not permit this process to use amx_bf16",)
 
 
-def test_threads_that_were_not_pinned_are_said(machine: FakeMachine) -> None:
+def test_threads_that_were_not_pinned_are_reported(machine: FakeMachine) -> None:
     machine.pinned = 0
     assert "could be pinned" in measure_ceilings(quick=True).notes[0]
 
@@ -359,7 +359,7 @@ def test_working_sets_lie_between_the_levels() -> None:
     assert alone[1] < 32 << 10 < alone[2] < 1 << 20 < alone[3] < 32 << 20
     both = cpu._cache_working_sets([*caches, Cache(2, 1 << 20, (1,))], [0, 1])
     assert 1 << 20 < both[3] < 16 << 20
-    # A share of the last cache that is no larger than what is before it.
+    # The part of the last cache for one core is no larger than the cache before it.
     assert cpu._cache_working_sets([Cache(2, 2 << 20, (0,)), Cache(3, 2 << 20, (0,))], [0])[3] > 2 << 20
 
 
@@ -421,7 +421,7 @@ def test_control_c_ends_a_measurement() -> None:
     signal.setitimer(signal.ITIMER_REAL, 0.05)
     try:
         with pytest.raises(KeyboardInterrupt):
-            # Half an hour, if nobody interrupts it.
+            # Half an hour, if it is not interrupted.
             _native.measure_compute("generic", "fp32", [0], 0.02, 90_000)
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -568,7 +568,7 @@ def test_without_a_home_there_is_no_cache(measured: list[Ceilings], monkeypatch:
     assert "not cached" in found.notes[-1]
 
 
-def test_the_key_tells_machines_apart(machine: FakeMachine) -> None:
+def test_the_key_distinguishes_machines(machine: FakeMachine) -> None:
     key = cpu.machine_key()
     assert {"processor", "processors", "quota", "instruction_sets", "gpuprof", "torch"} == set(key)
     machine.quota = 1.5

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Roofs that were measured right before and right after a recording, on a machine that changes."""
+"""Ceilings that were measured right before and right after a recording, on a machine that changes."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def change_of(resource: str, facts: dict[str, Any]) -> float:
 DRAM = ("cpu", "memory.dram", None)
 
 
-def test_the_best_ever_seen_is_the_roof_without_a_measure_before(looks: Looks) -> None:
+def test_the_best_ever_seen_is_the_ceiling_without_a_measurement_before(looks: Looks) -> None:
     looks(0.6)
     values, facts = rows_of(None)
     assert values[DRAM] == 10e9
@@ -68,7 +68,9 @@ def test_the_best_ever_seen_is_the_roof_without_a_measure_before(looks: Looks) -
 
 
 @pytest.mark.parametrize(("before", "after"), [(0.5, 0.6), (0.6, 0.5)])
-def test_the_better_of_both_looks_is_the_roof_with_one(looks: Looks, before: float, after: float) -> None:
+def test_the_better_measurement_is_the_ceiling_with_one_before(
+    looks: Looks, before: float, after: float
+) -> None:
     looks(after)
     values, facts = rows_of(at(before))
     assert values[DRAM] == pytest.approx(6e9)
@@ -78,14 +80,14 @@ def test_the_better_of_both_looks_is_the_roof_with_one(looks: Looks, before: flo
     assert change_of("memory.dram.read", facts) == pytest.approx(after / before - 1)
 
 
-def test_what_a_quick_look_leaves_out_still_carries_its_roof(looks: Looks) -> None:
+def test_what_a_quick_measurement_leaves_out_keeps_its_ceiling(looks: Looks) -> None:
     looks(0.5)
     values, _ = rows_of(at(0.5))
     # The library's product, from the cache, is above what multiply-adds reach just now.
     assert values["cpu", "compute", "fp32"] == 80e9
 
 
-def test_a_recording_takes_the_roofs_from_around_it(looks: Looks, tmp_path: Path) -> None:
+def test_a_recording_takes_the_ceilings_measured_around_it(looks: Looks, tmp_path: Path) -> None:
     looks(0.5, 0.4)
     model = Mlp(4)
     with gpuprof.profile(model, out=tmp_path / "r", work=True, ceilings="around") as recording:
@@ -97,7 +99,7 @@ def test_a_recording_takes_the_roofs_from_around_it(looks: Looks, tmp_path: Path
     assert any(note.code == RooflineNoteCode.DRIFT for note in recording.run.roofline().notes)
 
 
-def test_what_cannot_be_measured_before_is_said_before(
+def test_what_cannot_be_measured_before_is_reported_before(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     def no_memory(quick: bool) -> Ceilings:
@@ -123,7 +125,7 @@ def test_it_needs_work_and_a_known_word(capsys: pytest.CaptureFixture[str]) -> N
     assert "add --work" in capsys.readouterr().err
 
 
-def test_what_cannot_be_run_is_told_before_anything_is_measured(
+def test_a_program_that_cannot_run_is_refused_before_anything_is_measured(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(of_run, "measure_before", lambda: pytest.fail("measured"))

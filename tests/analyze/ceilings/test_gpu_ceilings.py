@@ -38,7 +38,7 @@ FACTS = {
 
 
 class FakeBench:
-    """Measures at once what it is told; `failing` names what raises."""
+    """Returns given measurements at once; `failing` names what raises."""
 
     def __init__(self, **failing: str) -> None:
         self.failing = failing
@@ -192,7 +192,7 @@ def test_operations_a_clock_by_compute_capability(capability: int, types: dict[s
     assert {row.dtype: row.value / 1000 for row in rows} == types
 
 
-def test_clocks_that_the_driver_does_not_tell_give_nothing() -> None:
+def test_clocks_that_the_driver_does_not_report_give_nothing() -> None:
     facts = {**FACTS, "clock_khz": 0, "memory_clock_khz": 0}
     assert list(theoretical_ceilings("cuda:0", facts)) == []
 
@@ -308,7 +308,7 @@ def test_what_was_worked_out_is_not_kept(
     assert machine == [(0, False), (0, False)]
 
 
-def test_doctor_prints_the_gpus_beside_the_processor(
+def test_doctor_prints_the_gpus_next_to_the_processor(
     machine: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr("gpuprof.analyze.ceilings.cache.load_ceilings", lambda *_: (host_ceilings(), True))
@@ -342,7 +342,7 @@ def test_stub_driver_is_listed_and_measured_in_a_process_of_its_own(stub_machine
     assert found.quick
 
 
-def test_a_child_that_fails_says_why_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_failure_of_a_child_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     monkeypatch.setattr(gpu, "_PROGRAM", "raise SystemExit('gone\\nwith a reason')")
     with pytest.raises(MeasuringError, match="exit code 1: with a reason"):

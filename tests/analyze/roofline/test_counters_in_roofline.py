@@ -52,7 +52,7 @@ def both(found: HardwareCounters, **values: Any) -> tuple[float | None, float | 
     return measured.dram_bytes, measured.tensor_operations
 
 
-def test_a_run_without_counters_says_nothing_of_them() -> None:
+def test_a_run_without_counters_is_unchanged() -> None:
     assert with_measured([counted()], HardwareCounters(())) == [counted()]
     (row,) = with_measured([counted()], counters(("a", 0, "dram_bytes", 10.0)))
     assert row.measured is not None
@@ -65,14 +65,14 @@ def test_measured_bytes_take_the_place_of_ideal_ones() -> None:
     assert use.traffic is not None
     assert (use.traffic.level.name, use.traffic.bytes) == ("dram", 4_000_000)
     assert use.shares(1e6)["memory"] == pytest.approx(0.4)
-    assert told(use) == "4 of 10 GB/s dram, 4.00 MB measured"
+    assert evidence_line(use) == "4 of 10 GB/s dram, 4.00 MB measured"
     # More than 105% of the time is still what was measured.
     assert utilization_of(with_dram(row, 40_000_000.0), machine(), 1e6).shares(1e6)["memory"] == 1.0
     without = utilization_of(with_dram(row, None), machine(), 1e6)
-    assert told(without).split(";")[0] == "8 of 10 GB/s dram, 8.00 MB ideal"
+    assert evidence_line(without).split(";")[0] == "8 of 10 GB/s dram, 8.00 MB ideal"
 
 
-def test_measured_bytes_stand_in_for_work_that_is_not_known() -> None:
+def test_measured_bytes_replace_unknown_work() -> None:
     row = with_dram(counted(bytes=None, flops=None, exactness="unknown"), 9_000_000.0)
     assert label(utilization_of(row, machine(), 1e6).shares(1e6)).bound == "memory"
 
@@ -81,7 +81,7 @@ def test_tensor_operations_take_the_place_of_flops_where_there_were_any() -> Non
     row = counted(flops=200_000_000, bytes=4, dtype="bfloat16")
     use = utilization_of(with_tensor(row, 320_000_000.0), machine(), 1e6)
     assert use.shares(1e6)["compute"] == pytest.approx(0.8)
-    assert told(use) == "320 of 400 GFLOP/s bf16 measured"
+    assert evidence_line(use) == "320 of 400 GFLOP/s bf16 measured"
     # None on the tensor cores: it was calculated elsewhere.
     assert utilization_of(with_tensor(row, 0.0), machine(), 1e6).shares(1e6)["compute"] == pytest.approx(0.5)
 
@@ -96,5 +96,5 @@ def with_tensor(row: Any, operations: float) -> Any:
     return found
 
 
-def told(use: Any) -> str:
+def evidence_line(use: Any) -> str:
     return evidence_text(evidence_of(label(use.shares(1e6)), use, CallFigures(1e6, 200_000_000, 0)))

@@ -23,7 +23,7 @@ WANTED = Wanted(
 
 @dataclass
 class Place:
-    """What the definition says of a span."""
+    """The place of a span by definition."""
 
     root_call: int = -1
     layer: str = ""
@@ -86,7 +86,7 @@ def random_case(request: pytest.FixtureRequest) -> tuple[Spans, MeasuredSpans, l
     return spans, spans.measured(WANTED), places
 
 
-def test_each_span_is_where_its_ancestors_say(case: tuple[Spans, MeasuredSpans, list[Place]]) -> None:
+def test_the_ancestors_of_each_span_decide_its_place(case: tuple[Spans, MeasuredSpans, list[Place]]) -> None:
     spans, measured, expected = case
     found = measured.places
     for span, place in enumerate(expected):

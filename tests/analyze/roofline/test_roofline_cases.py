@@ -13,7 +13,7 @@ from simulated_gpu import ceilings_of
 pytest.importorskip("torch", reason="the cases are PyTorch models")
 sys.path.insert(0, str(Path(__file__).resolve().parents[3]))
 
-from benchmarks._roofline_tries import _drifts, _neighbours, until_undisturbed
+from benchmarks._roofline_tries import _disturbances, _drifts, until_undisturbed
 from benchmarks.roofline_cases import exit_code
 from gpuprof.bench.measure.host import MachineUse
 
@@ -46,14 +46,14 @@ def use(**values: float | None) -> MachineUse:
     return MachineUse(1.0, 2, 0, usual["others_cpus"], usual["stolen_share"], None, None)
 
 
-def test_neighbours_are_told_apart_from_calm() -> None:
-    assert [*_neighbours(use())] == []
-    assert [*_neighbours(use(others_cpus=None, stolen_share=None))] == []
-    assert [*_neighbours(use(others_cpus=0.91))] == BUSY
-    assert [*_neighbours(use(stolen_share=0.05))] == ["5% of the processors' time was stolen"]
+def test_disturbances_are_detected() -> None:
+    assert [*_disturbances(use())] == []
+    assert [*_disturbances(use(others_cpus=None, stolen_share=None))] == []
+    assert [*_disturbances(use(others_cpus=0.91))] == BUSY
+    assert [*_disturbances(use(stolen_share=0.05))] == ["5% of the processors' time was steal time"]
 
 
-def test_roofs_that_changed_are_named_by_the_worst() -> None:
+def test_changed_ceilings_are_named_by_the_largest_change() -> None:
     changes = {
         "memory.dram.read": -0.25,
         "memory.dram.copy": -0.05,

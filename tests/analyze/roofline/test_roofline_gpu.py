@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The roofline of GPUs, simulated: a host and streams of an invented GPU, whose times are given.
 
-No GPU is involved, and what passes here says nothing of one.
+No GPU is involved, and a pass here is no evidence about one.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from gpuprof.cli.main import execute
 from gpuprof.run.folder import RunFolder
 from gpuprof.text.units import format_duration
 
-# Keeps the stream long enough for everything behind it to wait in line.
+# Occupies the stream so long that everything after it has to wait.
 LONG = Operator("aten::conv", [("long_kernel", 3_000_000)], flops=None, exactness="unknown", layer="stem")
 SMALL = Operator("aten::add", [("small_kernel", 2500)], flops=4, bytes=48, reuse=(near(48),))
 
@@ -88,7 +88,7 @@ def test_simulated_bf16_linear_of_one_row_is_bound_by_memory(tmp_path: Path) -> 
 # ---- launching -------------------------------------------------------------------------------
 
 
-def test_simulated_small_kernels_behind_a_late_host_are_launch_bound(tmp_path: Path) -> None:
+def test_simulated_small_kernels_after_a_late_host_are_launch_bound(tmp_path: Path) -> None:
     roofline = roofline_of(SimulatedRun([SMALL]).call(10), tmp_path)
     row = one(roofline.operators, "aten::add")
     assert (row.bound, row.nearest, row.roof) == ("launch", "latency", "launch")
@@ -118,7 +118,7 @@ def test_simulated_kernels_that_take_long_are_not_launch_bound_however_late_the_
 def test_simulated_gap_without_a_late_host_is_not_the_host_s_doing(tmp_path: Path) -> None:
     run = SimulatedRun([LONG, SMALL]).call(10)
     for kernel in run.kernels:
-        # Something else held the stream up: it was launched long before the stream had come to its end.
+        # Something else held the stream up: it was launched long before the stream was empty.
         kernel["start_ns"] += 10_000 if kernel["name"] == "small_kernel" else 0
     row = one(roofline_of(run, tmp_path).operators, "aten::add")
     assert row.bound == "latency"
@@ -132,7 +132,7 @@ def test_simulated_replays_of_a_graph_are_calls_and_never_launch_bound(tmp_path:
     assert "host lateness unknown" in row.evidence_text
 
 
-# ---- several kernels, none, or of nobody -----------------------------------------------------
+# ---- several kernels, none, or unattributed -----------------------------------------------------
 
 
 def test_simulated_operator_of_several_kernels_has_their_sum_and_splits_no_work(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_simulated_operator_of_several_kernels_has_their_sum_and_splits_no_work(
     assert kernels["tiny"].bound in ("latency", "launch")
 
 
-def test_simulated_counters_say_what_a_kernel_of_several_does(tmp_path: Path) -> None:
+def test_simulated_counters_show_the_work_of_one_kernel_of_several(tmp_path: Path) -> None:
     kernels_of_it = [("histogram", 100_000), ("scatter", 50_000)]
     split = Operator("aten::sort", kernels_of_it, flops=None, bytes=None, exactness="unknown")
     measured = {("aten::sort", "histogram", "dram_bytes"): 9e7, ("aten::sort", "scatter", "dram_bytes"): 1e6}
@@ -200,7 +200,7 @@ def test_simulated_operator_that_was_not_counted_is_listed_with_the_time_of_its_
     assert roofline.layers[0].time_ns == 100_000
 
 
-def test_simulated_copies_between_host_and_gpu_have_no_roof(tmp_path: Path) -> None:
+def test_simulated_copies_between_host_and_gpu_have_no_ceiling(tmp_path: Path) -> None:
     fetch = copying(8 * L2_BYTES, 3_000_000, copies=("pageable", "device"))
     row = simulated_row(fetch, tmp_path)
     assert (row.bound, row.confidence) == ("unknown", 0)
@@ -227,7 +227,7 @@ def test_simulated_backward_pass_is_its_kernels_too(tmp_path: Path) -> None:
 # ---- devices ---------------------------------------------------------------------------------
 
 
-def test_simulated_devices_are_held_against_their_own_ceilings(tmp_path: Path) -> None:
+def test_simulated_devices_are_compared_with_their_own_ceilings(tmp_path: Path) -> None:
     first, second = copying(8 * L2_BYTES, 90_000), copying(8 * L2_BYTES, 90_000, layer="other")
     run = SimulatedRun(
         [first, *on("cuda:1", second)],
@@ -255,7 +255,7 @@ def _without_ceilings(tmp_path: Path) -> tuple[RooflineRow, Roofline]:
     return one(roofline.operators, "aten::copy_", "cuda:3"), roofline
 
 
-def test_simulated_operators_of_host_and_gpu_stand_side_by_side(tmp_path: Path) -> None:
+def test_simulated_operators_of_host_and_gpu_have_separate_rows(tmp_path: Path) -> None:
     on_host = Operator("aten::embedding", bytes=10_000_000, reuse=(far(10_000_000),), host_ns=1_100_000)
     roofline = roofline_of(SimulatedRun([on_host, copying(8 * L2_BYTES, 90_000)]).call(10), tmp_path)
     assert [device.device for device in roofline.devices] == [DEVICE, "cpu"]
@@ -291,7 +291,7 @@ SCAN = Operator("mylib::scan", flops=None, bytes=None, exactness="unknown", laye
 ADD = Operator("aten::add", bytes=10_000, reuse=(far(10_000),), host_ns=2000)
 
 
-def test_simulated_operator_without_a_count_is_not_labelled(tmp_path: Path) -> None:
+def test_simulated_operator_without_a_count_has_no_label(tmp_path: Path) -> None:
     roofline = roofline_of(host_run(SCAN, ADD), tmp_path)
     row = one(roofline.operators, SCAN.name, "cpu")
     assert (row.bound, row.nearest, row.roof, row.roof_share) == ("unknown", None, None, None)
@@ -304,14 +304,14 @@ def test_simulated_operator_without_a_count_is_not_labelled(tmp_path: Path) -> N
     assert "mylib::scan @ head: its work is unknown" in str(roofline)
 
 
-def test_simulated_layer_that_an_uncounted_operator_fills_is_not_labelled(tmp_path: Path) -> None:
+def test_simulated_layer_that_an_uncounted_operator_fills_has_no_label(tmp_path: Path) -> None:
     layers = {row.layer: row for row in roofline_of(host_run(SCAN, ADD), tmp_path).layers}
     assert (layers["head"].bound, layers["head"].roof_share) == ("unknown", None)
     assert layers["head"].evidence_text == "uncounted operators take 100% of its time"
     assert layers["fc"].bound != "unknown"
 
 
-def test_simulated_uncounted_kernel_names_no_roof(tmp_path: Path) -> None:
+def test_simulated_uncounted_kernel_has_no_ceiling(tmp_path: Path) -> None:
     uncounted = Operator("mylib::scan", [("scan", 90_000)], flops=None, bytes=None, exactness="unknown")
     (kernel,) = roofline_of(SimulatedRun([uncounted]).call(10), tmp_path).kernels
     assert (kernel.bound, kernel.roof_share) == ("unknown", None)
@@ -336,18 +336,18 @@ FP32_PRODUCT = Operator("aten::mm", [("gemm", 250_000)], flops=8 * 10**9, bytes=
 
 
 @pytest.mark.parametrize(
-    ("allowed", "roof", "share", "least", "most"),
+    ("allowed", "ceiling", "share", "least", "most"),
     [
         (True, "compute tf32", 0.8, 0.9, 1.0),
         (None, "compute tf32", 0.8, 0.4, 0.8),
-        (False, None, None, 0.0, 0.0),  # 3.2 times the roof of fp32: nothing is known
+        (False, None, None, 0.0, 0.0),  # 3.2 times the ceiling of fp32: nothing is known
     ],
 )
 def test_simulated_product_of_fp32_may_be_tf32(
-    allowed: bool | None, roof: str | None, share: float | None, least: float, most: float, tmp_path: Path
+    allowed: bool | None, ceiling: str | None, share: float | None, least: float, most: float, tmp_path: Path
 ) -> None:
     row = simulated_row(FP32_PRODUCT, tmp_path, tf32={"matmul": allowed, "convolution": False})
-    assert (row.roof, row.roof_share) == (roof, share if share is None else pytest.approx(share))
+    assert (row.roof, row.roof_share) == (ceiling, share if share is None else pytest.approx(share))
     assert least <= row.confidence <= most
     assert ("if it may use TF32" in row.evidence_text) is (allowed is None)
 
@@ -366,7 +366,7 @@ def test_simulated_elementwise_fp32_is_never_tf32(tmp_path: Path) -> None:
     assert row.roof == "compute fp32"
 
 
-def test_simulated_ceiling_that_was_worked_out_makes_a_label_less_sure(tmp_path: Path) -> None:
+def test_simulated_computed_ceiling_lowers_the_confidence(tmp_path: Path) -> None:
     def memory(measurement: str) -> list[Ceiling]:
         parts = ("memory.dram", f"memory.dram.{measurement}")
         return [Ceiling(DEVICE, part, None, 1e12, "bytes_per_s", None, "by hand") for part in parts]
@@ -398,7 +398,7 @@ def test_simulated_run_in_the_command_and_the_page(
 ) -> None:
     run = SimulatedRun([copying(8 * L2_BYTES, 90_000), SMALL]).call(10)
     path = str(run.write(tmp_path / "simulated.gpuprof"))
-    page = tmp_path / "roof.html"
+    page = tmp_path / "roofline.html"
     assert execute(["roofline", path, "--by", "kernel", "-o", str(page)]) == 0
     printed = capsys.readouterr().out
     assert "copy_kernel @ fc" in printed
@@ -423,11 +423,11 @@ def test_simulated_run_without_a_gpu_has_no_kernels(
 # ---- from a recording, against stubs ---------------------------------------------------------
 
 RECORDED = """
-initialise()
+initialize()
 from gpuprof.analyze.ceilings import of_run
 from gpuprof.analyze.ceilings.ceiling import Ceiling, Ceilings
-roof = Ceiling("cpu", "launch", None, 1000.0, "ns", 0.0, "by hand")
-of_run.load_ceilings = lambda: (Ceilings((roof,), "2030", {}), True)
+ceiling = Ceiling("cpu", "launch", None, 1000.0, "ns", 0.0, "by hand")
+of_run.load_ceilings = lambda: (Ceilings((ceiling,), "2030", {}), True)
 class Launching(torch.nn.Linear):
     def forward(self, value):
         launch(2)

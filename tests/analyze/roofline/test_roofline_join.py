@@ -211,7 +211,7 @@ def test_distances_are_of_all_that_was_touched_since() -> None:
     assert [[part.distance_bytes for part in parts] for parts in found] == [[200], [300], [200], [300]]
 
 
-def test_what_is_touched_together_shares_a_cache() -> None:
+def test_memory_touched_together_competes_for_a_cache() -> None:
     together = [Touched(1, 100, written=False), Touched(2, 50, written=True)]
     assert [part.distance_bytes for part in reuse_distances([together])[0]] == [150, 150]
 

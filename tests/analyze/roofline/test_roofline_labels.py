@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Labels, from numbers made by hand: each class, its borders, and what makes a label less sure."""
+"""Labels, from numbers made by hand: each class, its borders, and what lowers the confidence."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpuprof.analyze.roofline.utilization import Machine, Utilization, utilizati
 RESOURCES = ("compute", "memory", "latency", "page faults")
 
 
-def shares(**values: float | None) -> dict[Any, float | None]:
+def utilizations(**values: float | None) -> dict[Any, float | None]:
     return {"compute": 0.0, "memory": 0.0, "latency": 0.0, "page faults": 0.0, **values}
 
 
@@ -28,8 +28,8 @@ def shares(**values: float | None) -> dict[Any, float | None]:
 
 
 @pytest.mark.parametrize("resource", RESOURCES)
-def test_the_largest_share_binds(resource: Any) -> None:
-    found = label({**shares(), resource: 0.8})
+def test_the_largest_utilization_is_the_bottleneck(resource: Any) -> None:
+    found = label({**utilizations(), resource: 0.8})
     assert (found.bound, found.nearest, found.used) == (resource, resource, 0.8)
 
 
@@ -48,20 +48,20 @@ def test_the_largest_share_binds(resource: Any) -> None:
     ],
 )
 def test_the_borders_of_the_classes(first: float, second: float, bound: str) -> None:
-    found = label(shares(compute=first, memory=second))
+    found = label(utilizations(compute=first, memory=second))
     assert (found.bound, found.nearest) == (bound, "compute")
     assert found.next == ("memory" if second else found.next)
 
 
-def test_under_utilised_names_the_nearest_roof() -> None:
-    found = label(shares(compute=0.1, memory=0.3))
+def test_underutilized_names_the_nearest_ceiling() -> None:
+    found = label(utilizations(compute=0.1, memory=0.3))
     assert (found.bound, found.nearest, found.used) == ("underutilized", "memory", 0.3)
 
 
 def test_what_is_not_known_has_no_label() -> None:
     nothing: dict[Any, float | None] = dict.fromkeys(RESOURCES)
     assert label(nothing).bound == "unknown"
-    assert label(shares()).bound == "unknown"
+    assert label(utilizations()).bound == "unknown"
     assert label({**nothing, "memory": 0.9}).bound == "memory"
 
 
@@ -70,7 +70,7 @@ def test_what_is_not_known_has_no_label() -> None:
 SURE = Label(Bound.COMPUTE, Resource.COMPUTE, 1.0, Resource.MEMORY, 0.1, 1.6)
 
 
-def test_a_clear_label_on_firm_ground_is_sure() -> None:
+def test_a_clear_label_without_doubts_has_full_confidence() -> None:
     assert confidence(SURE, Doubts()) == 1.0
 
 
@@ -88,7 +88,7 @@ def test_a_clear_label_on_firm_ground_is_sure() -> None:
     ],
     ids=str,
 )
-def test_each_doubt_makes_a_label_less_sure_and_doubts_multiply(doubt: dict[str, Any]) -> None:
+def test_each_doubt_lowers_the_confidence_and_doubts_multiply(doubt: dict[str, Any]) -> None:
     one = confidence(SURE, Doubts(**doubt))
     assert 0 < one < 1
     if "join" not in doubt:
@@ -96,13 +96,13 @@ def test_each_doubt_makes_a_label_less_sure_and_doubts_multiply(doubt: dict[str,
 
 
 def test_the_margin_counts() -> None:
-    margins = [label(shares(compute=used)) for used in (0.6, 0.7, 0.8, 0.9)]
+    margins = [label(utilizations(compute=used)) for used in (0.6, 0.7, 0.8, 0.9)]
     found = [confidence(each, Doubts()) for each in margins]
     assert found == sorted(found)
     assert (found[0], found[-1]) == (pytest.approx(0.75), 1.0)
 
 
-def test_more_than_the_roof_is_not_believed() -> None:
+def test_more_than_the_ceiling_is_not_believed() -> None:
     above = dataclasses.replace(SURE, used=2.1)
     assert confidence(above, Doubts()) == pytest.approx(0.25)
     assert confidence(Label(Bound.UNKNOWN, None, None, None, None, 0.0), Doubts()) == 0
@@ -153,7 +153,7 @@ def test_bytes_cannot_have_come_from_where_they_would_have_taken_longer() -> Non
 
 
 def test_what_no_cache_can_hold_came_from_memory_however_fast() -> None:
-    # The roof is then what was seen.
+    # The ceiling is then the measured rate.
     use = utilization_of(counted(bytes=8_000_000, reuse=(far(8_000_000),)), machine(), 700_000)
     assert use.traffic is not None
     assert (use.traffic.level.name, use.shares(700_000)["memory"]) == ("dram", 1.0)
@@ -166,7 +166,7 @@ def test_without_distances_the_size_decides() -> None:
     assert (small.traffic.level.name, large.traffic.level.name) == ("l2", "dram")
 
 
-def test_bytes_that_nearly_fill_the_cache_are_not_sure() -> None:
+def test_bytes_that_nearly_fill_the_cache_have_low_confidence() -> None:
     use = utilization_of(counted(bytes=4, reuse=(near(1, 900_000), near(1, 100_000), far(2))), machine(), 1e6)
     assert use.uncertain_bytes == 0.25
 
@@ -179,7 +179,7 @@ def test_a_store_reads_the_line_first_where_copying_shows_it() -> None:
         # Non-temporal stores were measured, so the plain copy includes an assumed write-allocate.
         return machine(stream("copy", rate), stream("triad_non_temporal", 9e9))
 
-    # The named bytes of a copy at the roof are 2/3 of the traffic where each store reads its line.
+    # The named bytes of a copy at the ceiling are 2/3 of the traffic where each store reads its line.
     assert copying(10e9).write_traffic == pytest.approx(2)
     assert copying(15e9).write_traffic == pytest.approx(1)
     assert copying(20e9).write_traffic == 1
@@ -209,7 +209,7 @@ def test_huge_pages_have_a_cost_of_their_own() -> None:
     assert utilization_of(row, machine(huge), 1e9).fault_ns == 400_000
 
 
-def test_one_thread_is_held_against_one_core() -> None:
+def test_one_thread_is_compared_with_one_core() -> None:
     core = Ceiling("cpu.core", "compute", "fp32", 25e9, "flop_per_s", 0.0, "best: fma")
     assert machine(core, threads=1).peak("float32") == core
     assert machine(core, threads=2).peak("float32") != core
@@ -217,7 +217,7 @@ def test_one_thread_is_held_against_one_core() -> None:
     assert machine(core, threads=1).levels[0].holds_bytes in (500_000, 1_000_000)
 
 
-def test_drift_is_that_of_what_the_roof_is_the_best_of() -> None:
+def test_drift_is_that_of_the_measurement_that_set_the_ceiling() -> None:
     drifts = [Drift("cpu", "compute.fma", "fp32", -0.3), Drift("cpu", "compute.matmul", "fp32", 0.5)]
     changed = machine(drifts=drifts)
     peak = changed.peak("float32")
@@ -233,7 +233,7 @@ def line_of(found: Label, use: Utilization, time_ns: float, flops: int | None, f
     return evidence_text(evidence_of(found, use, CallFigures(time_ns, flops, faults)))
 
 
-def told(row: Any, time_ns: float, previous: Any = None) -> tuple[str, str | None]:
+def label_and_hint(row: Any, time_ns: float, previous: Any = None) -> tuple[str, str | None]:
     here = machine()
     use = utilization_of(row, here, time_ns)
     found = label(use.shares(time_ns))
@@ -243,20 +243,23 @@ def told(row: Any, time_ns: float, previous: Any = None) -> tuple[str, str | Non
 
 
 def test_evidence_has_the_figures_that_the_label_rests_on() -> None:
-    assert told(counted(flops=80_000_000, bytes=100, reuse=(far(100),)), 1e6)[0] == "80 of 100 GFLOP/s fp32"
+    assert (
+        label_and_hint(counted(flops=80_000_000, bytes=100, reuse=(far(100),)), 1e6)[0]
+        == "80 of 100 GFLOP/s fp32"
+    )
     memory = counted(flops=1_000_000, bytes=8_000_000, reuse=(far(8_000_000),))
-    assert told(memory, 1e6)[0] == "8 of 10 GB/s dram, 8.00 MB; compute 1%"
-    assert told(counted(flops=4, bytes=48), 1250)[0] == "1.25 us, dispatch 1.00 us"
+    assert label_and_hint(memory, 1e6)[0] == "8 of 10 GB/s dram, 8.00 MB; compute 1%"
+    assert label_and_hint(counted(flops=4, bytes=48), 1250)[0] == "1.25 us, dispatch 1.00 us"
     faults = counted(bytes=4_096_000, page_faults=1000, reuse=(far(4_096_000, written=True),))
-    assert told(faults, 1.2e6)[0].startswith("1,000 faults x 1.00 us of 1.20 ms")
+    assert label_and_hint(faults, 1.2e6)[0].startswith("1,000 faults x 1.00 us of 1.20 ms")
 
 
 def test_no_part_is_larger_than_the_whole() -> None:
-    line, dispatch = told(counted(flops=4, bytes=48), 541)
+    line, dispatch = label_and_hint(counted(flops=4, bytes=48), 541)
     assert line == "541 ns, empty dispatch 1.00 us"
     assert "no more than an empty one (1.00 us)" in str(dispatch)
     faults = counted(bytes=4_096_000, page_faults=1000, reuse=(far(4_096_000, written=True),))
-    line, preallocate = told(faults, 477_000)
+    line, preallocate = label_and_hint(faults, 477_000)
     assert line.startswith("1,000 faults x 1.00 us, worth all of 477 us")
     assert "4.10 MB of fresh memory, whose page faults alone are worth all of its 477 us:" in str(preallocate)
 
@@ -279,14 +282,14 @@ def test_what_is_done_with_whole_numbers_are_no_flops() -> None:
 
 def test_advice_follows_from_the_figures() -> None:
     faults = counted(bytes=4_096_000, page_faults=1000, reuse=(far(4_096_000, written=True),))
-    assert "preallocate" in str(told(faults, 1.2e6)[1])
-    assert "batch" in str(told(counted(flops=4, bytes=48), 1250)[1])
+    assert "preallocate" in str(label_and_hint(faults, 1.2e6)[1])
+    assert "batch" in str(label_and_hint(counted(flops=4, bytes=48), 1250)[1])
     product = counted("aten::addmm", flops=4_000_000, bytes=8_000_000, reuse=(far(8_000_000),))
-    assert "20 times as many rows" in str(told(product, 1e6)[1])
+    assert "20 times as many rows" in str(label_and_hint(product, 1e6)[1])
     slow = counted("aten::mm", flops=20_000_000, bytes=100, reuse=(far(100),))
-    assert "80 GFLOP/s" in str(told(slow, 1e6)[1])
+    assert "80 GFLOP/s" in str(label_and_hint(slow, 1e6)[1])
     quick = counted("aten::mm", flops=90_000_000, bytes=100, reuse=(far(100),))
-    assert "bfloat16 is 4.0 times as fast" in str(told(quick, 1e6)[1])
+    assert "bfloat16 is 4.0 times as fast" in str(label_and_hint(quick, 1e6)[1])
 
 
 def test_fusing_is_advised_only_where_one_operator_feeds_the_other() -> None:
@@ -294,19 +297,19 @@ def test_fusing_is_advised_only_where_one_operator_feeds_the_other() -> None:
     relu = counted("aten::relu", flops=1, bytes=8_000_000, reuse=(far(half), far(half, written=True)))
     feeding = counted("aten::add", bytes=half, reuse=(far(half, written=True),))
     other = counted("aten::add", bytes=half, reuse=(far(half // 2, written=True),))
-    assert "fuse the two" in str(told(relu, 1e6, feeding)[1])
-    assert "fuse" not in str(told(relu, 1e6, other)[1])
-    assert "fuse" not in str(told(relu, 1e6)[1])
+    assert "fuse the two" in str(label_and_hint(relu, 1e6, feeding)[1])
+    assert "fuse" not in str(label_and_hint(relu, 1e6, other)[1])
+    assert "fuse" not in str(label_and_hint(relu, 1e6)[1])
 
 
 def test_nothing_is_advised_where_nothing_follows() -> None:
     idle = counted("aten::relu", flops=1, bytes=1000, dtype="bfloat16", reuse=(far(1000),))
-    assert told(idle, 1e9)[1] is None
+    assert label_and_hint(idle, 1e9)[1] is None
 
 
-def test_every_pair_of_shares_has_a_label() -> None:
+def test_every_pair_of_utilizations_has_a_label() -> None:
     steps = [0.0, 0.3, 0.59, 0.6, 0.75, 0.8, 1.0, 1.3]
     for first, second in itertools.product(steps, steps):
-        found = label(shares(compute=first, memory=second))
+        found = label(utilizations(compute=first, memory=second))
         assert found.margin >= (0 if first == second == 0 else 1 - 1e-9)
         assert 0 <= confidence(found, Doubts()) <= 1

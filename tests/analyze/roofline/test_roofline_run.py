@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The roofline from end to end: counted after the recording, joined, told, with every bad input said."""
+"""The roofline from end to end: counted after the recording, joined, printed, and every bad input refused."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_results_and_the_model_are_bit_identical(profiled: Profiled) -> None:
     for a, b in zip(plain.parameters(), measured.parameters(), strict=True):
         assert torch.equal(a.grad, b.grad)
     assert vars(measured).keys() == vars(plain).keys()
-    assert torch.equal(torch.rand(2), torch.rand(2)) is False  # the generator goes on
+    assert torch.equal(torch.rand(2), torch.rand(2)) is False  # the generator continues
 
 
 def test_nothing_is_recorded_that_was_not_without_work(profiled: Profiled, tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_a_model_that_fails_when_counted_is_a_note(profiled: Profiled) -> None:
         run = profiled(lambda: model(torch.ones(2, 4)), model)
     assert run.meta["complete"]
     assert any("only once" in note["values"]["error"] for note in run.meta["notes"])
-    # What ran before it failed is labelled all the same.
+    # What ran before it failed still has a label.
     assert found(run.roofline().operators, "aten::addmm")
 
 
@@ -381,7 +381,7 @@ def test_calls_with_other_inputs_are_other_work_however_long_they_take(profiled:
     assert table.notes == ("Mlp: its calls were given different inputs, so its FLOPs are not shown",)
 
 
-def test_each_thread_s_calls_are_told_apart(profiled: Profiled) -> None:
+def test_calls_of_each_thread_are_separate(profiled: Profiled) -> None:
     model = Mlp(8).eval()
 
     def body() -> None:
@@ -456,14 +456,14 @@ def test_inputs_that_cannot_be_asked_do_not_reach_the_program(
 @pytest.mark.parametrize(
     "given", [None, [], 5, [{"root": 1}], [{"root": "Mlp", "thread_id": 1, "stretches": [-1]}]]
 )
-def test_without_usable_notes_of_inputs_durations_tell(profiled: Profiled, given: object) -> None:
+def test_without_usable_notes_of_inputs_durations_decide(profiled: Profiled, given: object) -> None:
     model = Mlp(8).eval()
     run = profiled(lambda: [model(torch.ones(2, 8)) for _ in range(3)], model)
     changed = with_meta(run, work={**run.meta["work"], "given": given})
     assert found(changed.roofline().operators, "aten::addmm")
 
 
-def test_inputs_that_were_written_to_are_told(profiled: Profiled) -> None:
+def test_inputs_that_were_written_to_are_reported(profiled: Profiled) -> None:
     model, x = Mlp(4), torch.ones(2, 4)
 
     def body() -> None:
@@ -493,7 +493,7 @@ def test_zero_length_tensors(profiled: Profiled) -> None:
     assert found(roofline.operators, "aten::addmm")[0].flops == 0
 
 
-def test_an_operator_without_a_formula_is_unknown_and_told(profiled: Profiled) -> None:
+def test_an_operator_without_a_formula_is_unknown_and_reported(profiled: Profiled) -> None:
     class Model(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return torch.linalg.matrix_exp(x)
@@ -504,7 +504,7 @@ def test_an_operator_without_a_formula_is_unknown_and_told(profiled: Profiled) -
     assert RooflineNote(RooflineNoteCode.WORK_UNKNOWN, ("aten::linalg_matrix_exp",)) in roofline.notes
 
 
-def test_a_busy_machine_is_told(profiled: Profiled, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_machine_is_reported(profiled: Profiled, monkeypatch: pytest.MonkeyPatch) -> None:
     def slower(quick: bool) -> Ceilings:
         rows = tuple(
             Ceiling("cpu", row.resource, row.dtype, row.value / 2, row.unit, 0.0, "")
@@ -523,7 +523,7 @@ def test_a_busy_machine_is_told(profiled: Profiled, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("resource", "change", "around", "told"),
+    ("resource", "change", "around", "expected"),
     [
         (
             "memory.dram.triad",
@@ -542,13 +542,13 @@ def test_a_busy_machine_is_told(profiled: Profiled, monkeypatch: pytest.MonkeyPa
         ("memory.dram.triad", 0.51, True, "was busier then; labels have a lower confidence"),
     ],
 )
-def test_which_measurement_was_disturbed_is_told(
-    run: gpuprof.Run, resource: str, change: float, around: bool, told: str
+def test_the_disturbed_measurement_is_reported(
+    run: gpuprof.Run, resource: str, change: float, around: bool, expected: str
 ) -> None:
     drift = {"device": "cpu", "resource": resource, "dtype": None, "change": change}
     changed = with_meta(run, ceilings={**run.meta["ceilings"], "around": around, "drift": [drift]})
     (note,) = [each for each in changed.roofline().notes if each.code == RooflineNoteCode.DRIFT]
-    assert told in note_text(note)
+    assert expected in note_text(note)
     assert note.around is around
 
 
@@ -558,7 +558,7 @@ def with_meta(run: gpuprof.Run, **values: Any) -> gpuprof.Run:
     return gpuprof.open(run.path)
 
 
-def test_more_models_than_are_kept_are_told(profiled: Profiled) -> None:
+def test_more_models_than_are_kept_are_reported(profiled: Profiled) -> None:
     models = [Mlp(4) for _ in range(MOST_ROOTS + 2)]
     run = profiled(lambda: [model(torch.ones(1, 4)) for model in models])
     assert len(run.meta["work"]["roots"]) == MOST_ROOTS
@@ -660,13 +660,13 @@ def test_json_has_everything(run: gpuprof.Run, capsys: Any) -> None:
 
 
 def test_the_page_is_written(run: gpuprof.Run, tmp_path: Path, capsys: Any) -> None:
-    page = tmp_path / "roof.html"
+    page = tmp_path / "roofline.html"
     assert execute(["roofline", str(run.path), "-o", str(page)]) == 0
     assert f"wrote {page}" in capsys.readouterr().out
     assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
 
 
-def test_a_run_without_work_says_how_to_get_it(tmp_path: Path, capsys: Any) -> None:
+def test_a_run_without_work_has_a_hint(tmp_path: Path, capsys: Any) -> None:
     with gpuprof.profile(out=tmp_path / "r"):
         pass
     assert execute(["roofline", str(tmp_path / "r")]) == 2
@@ -676,7 +676,7 @@ def test_a_run_without_work_says_how_to_get_it(tmp_path: Path, capsys: Any) -> N
 
 
 @pytest.mark.parametrize(
-    ("source", "told", "advised"),
+    ("source", "expected", "advised"),
     [
         (
             SourceStatus.on(Method.COUNTED),
@@ -687,8 +687,8 @@ def test_a_run_without_work_says_how_to_get_it(tmp_path: Path, capsys: Any) -> N
         (None, "gpuprof run --work", True),
     ],
 )
-def test_a_run_that_lost_its_work_is_not_told_to_count_it(
-    run: gpuprof.Run, source: SourceStatus | None, told: str, advised: bool
+def test_a_run_that_lost_its_work_has_no_hint_to_count_it(
+    run: gpuprof.Run, source: SourceStatus | None, expected: str, advised: bool
 ) -> None:
     sources = {name: plain for name, plain in run.meta["sources"].items() if name != "work"}
     lost = with_meta(
@@ -696,7 +696,7 @@ def test_a_run_that_lost_its_work_is_not_told_to_count_it(
     )
     with pytest.raises(gpuprof.RunError) as caught:
         lost.roofline()
-    assert told in str(caught.value)
+    assert expected in str(caught.value)
     assert ("--work" in str(caught.value)) is advised
 
 
@@ -758,7 +758,7 @@ def test_a_folder_as_the_page_is_refused(run: gpuprof.Run, tmp_path: Path, capsy
     assert "such as roofline.html" in capsys.readouterr().err
 
 
-def test_whole_numbers_have_a_roof_of_operations(run: gpuprof.Run) -> None:
+def test_whole_numbers_have_a_ceiling_of_operations(run: gpuprof.Run) -> None:
     roofline = run.roofline()
     whole = Ceiling("cpu", "compute", "int8", 465e9, "flop_per_s", 0.0, "best: dot")
     text = str(dataclasses.replace(roofline, ceilings=(*roofline.ceilings, whole)))
@@ -805,7 +805,7 @@ def test_gpuprof_run_counts_what_the_program_called(
 
 
 @pytest.mark.parametrize("on_terminal", [True, False])
-def test_who_waits_at_a_terminal_is_told_what_for(
+def test_a_terminal_shows_the_reason_of_a_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], on_terminal: bool
 ) -> None:
     (tmp_path / "train.py").write_text(

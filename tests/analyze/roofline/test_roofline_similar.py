@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Calls that do other work than the first are told by their durations."""
+"""Calls that do other work than the first are recognized by their durations."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from gpuprof.analyze.roofline.similar_calls import similar_to_first
         ([4, 5, 100, 110], "xx.."),
         # The first call of many is a warm-up.
         ([300, 100, 110, 4], "xxx."),
-        # It is too long for that, and stands for itself.
+        # It is too long for that, and represents only itself.
         ([1000, 100, 110], "x.."),
         # However many times faster the others are, tens of milliseconds are a warm-up.
         ([4, 0.01, 0.01], "xxx"),
-        # Less than a millisecond tells nothing.
+        # Less than a millisecond is inconclusive.
         ([0.01, 0.05, 0.001], "xxx"),
         # From call to call no step is large.
         ([10, 18, 30, 55, 90], "xxxxx"),

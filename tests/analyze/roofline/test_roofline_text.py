@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the roofline's table says of operators without a label."""
+"""The lines of the roofline's table about operators without a label."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ def roofline(unmatched: tuple[Unmatched, ...], *devices: RooflineDevice) -> Roof
     return Roofline((), (), unmatched, (), "cpu", 1_000_000, 0.5, devices=devices)
 
 
-def told(found: Roofline) -> list[str]:
-    """Return the lines about what is not labelled."""
+def unlabeled_lines(found: Roofline) -> list[str]:
+    """Return the lines about operators without a label."""
     lines = found.to_text().splitlines()
     first = next((at for at, line in enumerate(lines) if line.startswith("no label")), len(lines))
     return lines[first:]
 
 
 @pytest.mark.parametrize(
-    ("shares", "operators", "rest"),
+    ("fractions", "operators", "rest"),
     [
         ((0.02, 0.01), ["op0", "op1"], []),
         # Each of the others takes too little to matter; together they do.
@@ -39,22 +39,22 @@ def told(found: Roofline) -> list[str]:
         ([0.004] * 5, ["op0"], ["  ... and 4 more with 1.6% of the time"]),
     ],
 )
-def test_what_is_not_listed_is_counted(shares: list[float], operators: list[str], rest: list[str]) -> None:
-    heading, *lines = told(roofline(without_label(*shares)))
-    assert heading == f"no label, {sum(shares):.1%} of the time:"
+def test_what_is_not_listed_is_counted(fractions: list[float], operators: list[str], rest: list[str]) -> None:
+    heading, *lines = unlabeled_lines(roofline(without_label(*fractions)))
+    assert heading == f"no label, {sum(fractions):.1%} of the time:"
     assert [line.split()[1] for line in lines[: len(operators)]] == operators
     assert lines[len(operators) :] == rest
 
 
-def test_what_takes_no_time_to_speak_of_is_not_mentioned() -> None:
-    assert told(roofline(without_label(0.002, 0.001))) == []
-    assert told(roofline(())) == []
+def test_operators_with_negligible_time_are_not_mentioned() -> None:
+    assert unlabeled_lines(roofline(without_label(0.002, 0.001))) == []
+    assert unlabeled_lines(roofline(())) == []
 
 
-def test_the_rest_of_several_devices_is_told_of_each() -> None:
+def test_the_rest_is_reported_for_each_device() -> None:
     devices = [RooflineDevice(name, None, 1_000_000, 0.5) for name in ("cuda:0", "cpu")]
     rows = (*without_label(0.02, 0.004, device="cuda:0"), *without_label(0.003))
-    last = told(roofline(rows, *devices))[-1]
+    last = unlabeled_lines(roofline(rows, *devices))[-1]
     assert last == "  ... and 2 more with 0.4% of the time of cuda:0, 0.3% of the time of cpu"
 
 

@@ -391,7 +391,7 @@ def test_layers_are_told_for_a_call_with_their_bound_as_it_is() -> None:
     assert table.heads[3:5] == ("Self time in percent", "Self time in a call")
     assert [row.cells[5].text for row in table.rows][:2] == ["underutilized (memory)", "memory (dram)"]
     bars = {trace["hovertext"][0].split("<br>")[1]: trace["marker"] for trace in figure.traces}
-    # The colour of the roof that is nearest, and hatched.
+    # The color of the roof that is nearest, and hatched.
     assert bars["underutilized (memory): 23.10%"]["color"] == "var(--bound-memory)"
     assert "pattern" in bars["underutilized (memory): 23.10%"]
     assert "pattern" not in bars["memory (dram), memory (l2): 26.50%"]
@@ -456,7 +456,7 @@ def test_one_to_twelve_variants_and_one_to_six_batch_sizes(
     found = content(plain)
     kinds = {figure.key: {trace["type"] for trace in figure.traces} for figure in found.figures}
     assert kinds["latency"] == ({"bar"} if len(sizes) == 1 else {"scatter"})
-    assert len({(look.colour, look.symbol) for look in found.plots.looks.values()}) == len(names)
+    assert len({(look.color, look.symbol) for look in found.plots.looks.values()}) == len(names)
     text = Reader(written(tmp_path, plain, "html")).text
     assert all(name in text for name in names)
 
@@ -501,7 +501,7 @@ def test_plotly_knows_every_property_of_the_plots() -> None:
 
 
 def _without_names(value: dict[str, Any]) -> dict[str, Any]:
-    """Replace names of the style sheet, which plotly.js never gets, by a colour."""
+    """Replace names of the style sheet, which plotly.js never gets, by a color."""
     return {
         key: "#123456" if isinstance(one, str) and one.startswith("var(") else one
         for key, one in value.items()

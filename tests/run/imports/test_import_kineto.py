@@ -317,7 +317,7 @@ def test_unbalanced_events_are_cut_off_and_counted(imported: Import) -> None:
     assert (totals["unfinished_spans"], totals["unmatched_ends"]) == (1, 1)
 
 
-def test_negative_durations_are_left_out_and_told(imported: Import) -> None:
+def test_negative_durations_are_left_out_and_reported(imported: Import) -> None:
     run = imported([x("a", 5, -1), x("b", 5, 1), x("c", "no time", 1)])
     assert [name for _, name, *_ in tree(run)] == ["b"]
     assert run.meta["complete"] is False
@@ -327,10 +327,12 @@ def test_negative_durations_are_left_out_and_told(imported: Import) -> None:
     ]
 
 
-def test_intervals_that_cross_stand_beside_each_other(imported: Import) -> None:
+def test_intervals_that_cross_become_siblings(imported: Import) -> None:
     run = imported([x("out", 0, 100), x("a", 10, 20), x("b", 20, 20), x("in b", 25, 5)])
     assert [each[1:3] for each in tree(run)] == [("out", None), ("a", "out"), ("b", "out"), ("in b", "b")]
-    assert texts(run.notes) == ["1 intervals end outside of the one that they begin in; they stand beside it"]
+    assert texts(run.notes) == [
+        "1 intervals end outside of the one that they begin in; they are shown next to it"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -347,7 +349,7 @@ def test_truncated_json_keeps_what_was_whole(imported: Import) -> None:
     run = imported(text[:-20])
     assert [name for _, name, *_ in tree(run)] == ["a"]
     assert run.meta["complete"] is False
-    assert texts(run.damage) == ["the trace is cut off behind 1 events"]
+    assert texts(run.damage) == ["the trace is cut off after 1 events"]
 
 
 @pytest.mark.parametrize("share", [0.3, 0.5, 0.9, 0.99])
@@ -396,10 +398,10 @@ def test_what_is_no_trace_is_refused(imported: Import, tmp_path: Path, content: 
     assert not list(tmp_path.glob("*.gpuprof"))
 
 
-def test_events_behind_damage_are_told(imported: Import) -> None:
+def test_events_after_damage_are_reported(imported: Import) -> None:
     run = imported('{"traceEvents": [' + json.dumps(x("a", 1, 2)) + ', nonsense, {"ph": "X"}]}')
     assert [name for _, name, *_ in tree(run)] == ["a"]
-    assert "cannot be read on behind 1 events" in texts(run.damage)[0]
+    assert "cannot be read after 1 events" in texts(run.damage)[0]
 
 
 def test_names_and_ids_of_every_sort(imported: Import) -> None:

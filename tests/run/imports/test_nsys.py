@@ -103,7 +103,7 @@ def test_the_command_line_of_nsys(stub: Stub, tmp_path: Path) -> None:
         "--python-sampling=true",
     }
     assert export[:2] == ["export", "--type=sqlite"]
-    # Our own listener would stand where nsys puts its own.
+    # Our own listener would take the place of nsys's.
     assert injected is None or "libgpuprof" not in injected
 
 
@@ -132,14 +132,14 @@ def test_without_nsys_the_commands_are_printed(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_report_that_was_not_written_is_told(stub: Stub, tmp_path: Path, capfd: Any) -> None:
+def test_a_report_that_was_not_written_is_an_error(stub: Stub, tmp_path: Path, capfd: Any) -> None:
     stub.install(writes=False)
     assert execute(["nsys", "--range", "cuda", "--", sys.executable, str(program(tmp_path))]) == 0
-    assert "nsys wrote no report: was the range that --range asks for ever entered?" in capfd.readouterr().err
+    assert "nsys wrote no report: was the range of --range ever entered?" in capfd.readouterr().err
     assert not (tmp_path / "train.gpuprof").exists()
 
 
-def test_an_export_that_fails_is_told_with_the_commands_exit_code(
+def test_an_export_that_fails_is_reported_with_the_commands_exit_code(
     stub: Stub, tmp_path: Path, capfd: Any
 ) -> None:
     stub.install(exports=False)
@@ -184,7 +184,7 @@ def test_nsight_range_is_a_span_of_a_recording(record: Any) -> None:
 
 
 class Cuda:
-    """Stands in for torch with CUDA."""
+    """Replaces torch with CUDA."""
 
     def __init__(self, *, fails: bool = False) -> None:
         self.calls: list[str] = []

@@ -17,7 +17,7 @@ import pytest
 import gpuprof
 from gpuprof.errors import RunError
 
-# How the plugin tells a worker and a time by a file's name.
+# How the plugin reads a worker and a time from a file's name.
 WORKER = re.compile(r"^(.*?)(\.\d+)?\.pt\.trace\.json(?:\.gz)?$")
 
 
@@ -76,7 +76,7 @@ def test_steps_are_numbered(trace: Path) -> None:
     assert [each["dur"] for each in steps.values()] == [80, 80]
 
 
-def test_kernels_are_tied_to_operators(trace: Path) -> None:
+def test_kernels_are_correlated_with_operators(trace: Path) -> None:
     found = slices(trace)
     operators = {
         each["args"]["External id"]: each for each in found if each["cat"] == "cpu_op" and "args" in each
@@ -143,7 +143,7 @@ def test_a_run_of_a_processor_alone(record: Any, tmp_path: Path) -> None:
     assert content["deviceProperties"] == []
 
 
-def test_a_folder_that_is_missing_is_said(record: Any, tmp_path: Path) -> None:
+def test_a_missing_folder_is_an_error(record: Any, tmp_path: Path) -> None:
     run = record(lambda: None).run
     with pytest.raises(RunError, match="cannot write"):
         run.export(tmp_path / "none" / "host.pt.trace.json")

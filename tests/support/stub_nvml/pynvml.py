@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Stands in for nvidia-ml-py: devices that answer what `scenario.json` beside this file says.
+"""Replaces nvidia-ml-py: devices with the results in `scenario.json`, next to this file.
 
-A scenario is `{"devices": [{FUNCTION: [first answer, second, ...]}], "init": code}`; the last answer stays.
-An answer `{"error": code}` is raised; `"hang"` never comes. What a device has no answers for is unsupported.
-Each call is logged in `calls`, and each question after the power goes into the pipe `events`.
+A scenario is `{"devices": [{FUNCTION: [first result, second, ...]}], "init": code}`; the last result stays.
+A result `{"error": code}` is raised; `"hang"` never returns. A function without results is unsupported.
+Each call is logged in `calls`, and each query of the power goes into the pipe `events`.
 """
 
 import contextlib
@@ -49,16 +49,16 @@ def nvmlSystemGetDriverVersion():
     return b"570.stub"
 
 
-def _answer(function, device):
-    answers = {**_DEFAULTS, **_SCENARIO["devices"][device]}.get(function, [{"error": 3}])
+def _result(function, device):
+    results = {**_DEFAULTS, **_SCENARIO["devices"][device]}.get(function, [{"error": 3}])
     number = _counts[device, function] = _counts.get((device, function), -1) + 1
     _log(function, device, number)
-    answer = answers[min(number, len(answers) - 1)]
-    if answer == "hang":
+    result = results[min(number, len(results) - 1)]
+    if result == "hang":
         threading.Event().wait()
-    if isinstance(answer, dict) and "error" in answer:
-        raise NVMLError(answer["error"])
-    return SimpleNamespace(**answer) if isinstance(answer, dict) else answer
+    if isinstance(result, dict) and "error" in result:
+        raise NVMLError(result["error"])
+    return SimpleNamespace(**result) if isinstance(result, dict) else result
 
 
 def _log(function, device, number):
@@ -75,22 +75,22 @@ def _log(function, device, number):
 
 
 def nvmlDeviceGetMemoryInfo(handle, version=None):
-    return _answer("nvmlDeviceGetMemoryInfo" + ("_v2" if version else ""), handle)
+    return _result("nvmlDeviceGetMemoryInfo" + ("_v2" if version else ""), handle)
 
 
 def nvmlDeviceGetClockInfo(handle, kind):
-    return _answer(f"nvmlDeviceGetClockInfo {kind}", handle)
+    return _result(f"nvmlDeviceGetClockInfo {kind}", handle)
 
 
 def nvmlDeviceGetTemperature(handle, sensor):
-    return _answer("nvmlDeviceGetTemperature", handle)
+    return _result("nvmlDeviceGetTemperature", handle)
 
 
 def nvmlDeviceGetMaxClockInfo(handle, kind):
-    return _answer("nvmlDeviceGetMaxClockInfo", handle)
+    return _result("nvmlDeviceGetMaxClockInfo", handle)
 
 
 def __getattr__(name):
     if not name.startswith("nvmlDeviceGet"):
         raise AttributeError(name)
-    return lambda handle: _answer(name, handle)
+    return lambda handle: _result(name, handle)

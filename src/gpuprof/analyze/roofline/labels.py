@@ -29,7 +29,7 @@ class Resource(Code):
 
 
 class Bound(Code):
-    """The bottleneck of an operator, or why it has none; in the order of the colours of the flame graph."""
+    """The bottleneck of an operator, or why it has none; in the order of the colors of the flame graph."""
 
     COMPUTE = "compute"
     MEMORY = "memory"

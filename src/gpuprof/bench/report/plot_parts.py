@@ -18,7 +18,7 @@ _WIDE = 20.0  # from this span on, a linear axis hides the small ones
 _MOST_TICKS = 9
 _ROW, _HEAD = 44, 64  # height in pixels of a row of bars, and of what a plot needs besides
 HEIGHT = 360
-# Colours are properties of the style sheet.
+# Colors are properties of the style sheet.
 TEXT, QUIET, LINE, PAGE = "var(--text)", "var(--quiet)", "var(--line)", "var(--page)"
 _LAYOUT: Plain = {
     "autosize": True,
@@ -58,7 +58,7 @@ _ROW_TITLE: Plain = {
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A plot: its data for plotly.js, colours as names of the style sheet, and what it shows in words."""
+    """A plot: its data for plotly.js, colors as names of the style sheet, and what it shows in words."""
 
     key: str
     alternative: str
@@ -77,8 +77,8 @@ class Figure:
 
 # --- the style of a variant ----------------------------------------------------------------------
 
-COLOURS = 8
-# No colour alone tells two variants apart. The swatch is the same symbol in a font.
+COLORS = 8
+# No color alone tells two variants apart. The swatch is the same symbol in a font.
 _SYMBOLS = (
     ("square", "■"), ("diamond", "◆"), ("triangle-up", "▲"), ("triangle-down", "▼"),
     ("pentagon", "⬟"), ("hexagon", "⬢"), ("star", "★"), ("cross", "✚"),
@@ -91,10 +91,10 @@ _LONGEST_LABEL = 34
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How one variant is drawn, of which `number` it is; `colour` is a property of the style sheet."""
+    """How one variant is drawn, of which `number` it is; `color` is a property of the style sheet."""
 
     number: int
-    colour: str
+    color: str
     symbol: str
     glyph: str
     dash: str
@@ -103,20 +103,20 @@ class Look:
     def marker(self, size: float) -> Plain:
         """Return its symbol; those that lie upon one another stay apart."""
         edge = {"width": 1, "color": PAGE}
-        return {"color": self.colour, "symbol": self.symbol, "size": size * self.size, "line": edge}
+        return {"color": self.color, "symbol": self.symbol, "size": size * self.size, "line": edge}
 
 
 def looks_of(document: ComparisonDocument) -> dict[str, Look]:
-    """Return the look of each variant. The baseline is grey: the colours are the candidates'."""
+    """Return the look of each variant. The baseline is grey: the colors are the candidates'."""
     found, place = {}, 0
     for number, variant in enumerate(document.variants):
         if variant.name == document.baseline:
             found[variant.name] = Look(number, "var(--variant-baseline)", "circle", "●", "solid", 1.1)
             continue
-        symbol, glyph = _SYMBOLS[(place + place // COLOURS) % len(_SYMBOLS)]
-        dash = _DASHES[place // COLOURS % len(_DASHES)]
-        colour = f"var(--variant-{place % COLOURS})"
-        found[variant.name] = Look(number, colour, symbol, glyph, dash, _SIZES.get(symbol, 1.0))
+        symbol, glyph = _SYMBOLS[(place + place // COLORS) % len(_SYMBOLS)]
+        dash = _DASHES[place // COLORS % len(_DASHES)]
+        color = f"var(--variant-{place % COLORS})"
+        found[variant.name] = Look(number, color, symbol, glyph, dash, _SIZES.get(symbol, 1.0))
         place += 1
     return found
 
@@ -137,7 +137,7 @@ def is_wide(values: Iterable[float]) -> bool:
 
 
 def axis(title: str, **more: Any) -> Plain:
-    """Return an axis in the colours of the page."""
+    """Return an axis in the colors of the page."""
     return {
         "title": {"text": title, "font": {"color": TEXT, "size": 12}, "standoff": 8},
         **_AXIS,
@@ -203,7 +203,7 @@ def scaled(found: Estimate, factor: float) -> Estimate:
     return Estimate(next(ends), found.value * factor, next(ends))
 
 
-def errors(marks: Sequence[Mark], colour: str, **more: Any) -> Plain:
+def errors(marks: Sequence[Mark], color: str, **more: Any) -> Plain:
     """Return the error bars of marks; an end that is not known is no bar."""
     if all(mark.found.low is None and mark.found.high is None for mark in marks):
         return {"visible": False}
@@ -216,7 +216,7 @@ def errors(marks: Sequence[Mark], colour: str, **more: Any) -> Plain:
         "symmetric": False,
         "array": [length(mark, mark.found.high) for mark in marks],
         "arrayminus": [length(mark, mark.found.low) for mark in marks],
-        "color": colour,
+        "color": color,
         "thickness": 1.5,
         "width": 4,
         **more,
@@ -244,9 +244,9 @@ def lines(marks: Sequence[Mark], looks: Mapping[str, Look]) -> list[Plain]:
     found = []
     for name in dict.fromkeys(mark.variant for mark in marks):
         own, look = [mark for mark in marks if mark.variant == name], looks[name]
-        line = {"color": look.colour, "width": 2, "dash": look.dash}
+        line = {"color": look.color, "width": 2, "dash": look.dash}
         values = {"x": [mark.x for mark in own], "y": [mark.found.value for mark in own]}
-        error_y = errors(own, look.colour)
+        error_y = errors(own, look.color)
         found.append(scatter(own, look, 10, "lines+markers", line=line, error_y=error_y, **values))
     return found
 
@@ -275,12 +275,12 @@ def rows_figure(
 
 def _bar(mark: Mark, look: Look, y: float) -> Plain:
     place = {"orientation": "h", "x": [mark.found.value], "y": [y], "width": 0.36}
-    marker = mark.marker or {"color": look.colour}
+    marker = mark.marker or {"color": look.color}
     return _trace(
         [mark], look, "bar", **place, marker=marker, error_x=errors([mark], TEXT), textposition="none"
     )
 
 
 def _point(mark: Mark, look: Look, y: float) -> Plain:
-    error_x = errors([mark], look.colour, thickness=3, width=0)
+    error_x = errors([mark], look.color, thickness=3, width=0)
     return scatter([mark], look, 13, x=[mark.found.value], y=[y], error_x=error_x)

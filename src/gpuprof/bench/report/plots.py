@@ -183,7 +183,7 @@ class Plots:
             "markers+text",
             x=[point.speedup],
             y=[point.quality * scale],
-            error_x=errors([mark], look.colour),
+            error_x=errors([mark], look.color),
             text=[f"<b>{shown}</b>" if is_choice and shown else shown],
             # Towards the middle, where there is room.
             textposition="top left" if point.speedup > middle else "top right",
@@ -254,7 +254,7 @@ def _front(points: list[ParetoPoint], scale: float, left: float, bottom: float) 
 
 # --- layers --------------------------------------------------------------------------------------
 
-# As on the roofline page, whose colours these have.
+# As on the roofline page, whose colors these have.
 BOUNDS = (
     *(each.value for each in Bound if each not in (Bound.UNDERUTILIZED, Bound.UNKNOWN)),
     Bound.UNKNOWN.value,
@@ -263,23 +263,23 @@ BOUNDS = (
 
 @dataclass(frozen=True, slots=True)
 class LayerBound:
-    """What layers with one colour have in common: the bottleneck, or the nearest one, then hatched."""
+    """What layers with one color have in common: the bottleneck, or the nearest one, then hatched."""
 
     kind: str
     is_hatched: bool = False
 
     @property
-    def colour(self) -> str:
-        """The colour, as a name of the style sheet."""
+    def color(self) -> str:
+        """The color, as a name of the style sheet."""
         return f"var(--bound-{self.kind.replace(' ', '-')})"
 
     @property
     def marker(self) -> Plain:
         """How plotly.js fills its bars."""
-        edge = {"color": self.colour, "line": {"color": PAGE, "width": 1}}
+        edge = {"color": self.color, "line": {"color": PAGE, "width": 1}}
         if not self.is_hatched:
             return edge
-        pattern = {"shape": "/", "size": 6, "solidity": 0.4, "bgcolor": self.colour, "fgcolor": PAGE}
+        pattern = {"shape": "/", "size": 6, "solidity": 0.4, "bgcolor": self.color, "fgcolor": PAGE}
         return edge | {"pattern": {**pattern, "fillmode": "overlay"}}
 
     def __str__(self) -> str:
@@ -289,7 +289,7 @@ class LayerBound:
         return f"{Bound.UNDERUTILIZED}{nearest}"
 
 
-# Layers that use no resource well have the colour of the nearest one.
+# Layers that use no resource well have the color of the nearest one.
 LAYER_BOUNDS = (
     *(LayerBound(kind) for kind in BOUNDS[:-1]),
     *(LayerBound(kind, is_hatched=True) for kind in BOUNDS),

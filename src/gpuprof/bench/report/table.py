@@ -81,7 +81,7 @@ def tone_of(verdict: TextEnum | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """One row; `variant` names the one that it belongs to, for its colour."""
+    """One row; `variant` names the one that it belongs to, for its color."""
 
     cells: tuple[Cell, ...]
     variant: str | None = None

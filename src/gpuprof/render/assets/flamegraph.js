@@ -2,7 +2,7 @@
 
 import { readFlame, search, select, writeFlame, zoomTo } from "./flame/actions.js";
 import { ROW_HEIGHT } from "./flame/cells.js";
-import { buildLegend } from "./flame/colours.js";
+import { buildLegend } from "./flame/colors.js";
 import { bindControls, bindKeys, bindPointer } from "./flame/controls.js";
 import { bindDetails } from "./flame/details.js";
 import { stateOf } from "./flame/difference.js";
@@ -45,7 +45,7 @@ function show(app, timeline) {
   });
   app.changes.on("tree", () => buildParts(app));
   app.changes.on("search", () => showRows(app));
-  app.changes.on("colour", () => buildLegend(app));
+  app.changes.on("color", () => buildLegend(app));
   buildParts(app);
   byId("main").hidden = false; // only now: nothing moves after it is seen
   sizeStage(app);
@@ -61,7 +61,7 @@ function show(app, timeline) {
   return exposeFlame(app);
 }
 
-// What the page shows next to the picture; another weight makes it anew.
+// What the page shows next to the picture; another weight builds it again.
 function buildParts(app) {
   const groups = groupByName(app.tree);
   buildOverview(app, groups);

@@ -33,7 +33,7 @@ function start() {
   listDevices(app);
   showDevice(app, 0);
   bindPlot(app);
-  bindTheme(() => {}); // the style sheet has all colours
+  bindTheme(() => {}); // the style sheet has all colors
   for (const by of KINDS) listen(`by-${by}`, "click", () => showRowsBy(app, by));
   new ResizeObserver(() => drawPlot(app)).observe(app.svg);
   return exposed({
@@ -53,7 +53,7 @@ function listDevices(app) {
   listen("device", "change", (event) => showDevice(app, Number(event.target.value)));
 }
 
-// The rows of a device have its own roofs.
+// The rows of a device have its own ceilings.
 function showDevice(app, index) {
   const device = app.devices[index];
   app.device = device;
@@ -128,7 +128,7 @@ function step(app, event) {
   return true;
 }
 
-// What binds, with the fraction of the time: a click shows or hides its rows.
+// The bottlenecks, with the fraction of the time: a click shows or hides the rows of one.
 function buildLegend(app) {
   const fractions = new Map();
   for (const { bound, time_share: fraction } of app.rows)

@@ -76,7 +76,7 @@ _WAITS = {"Event Synchronize": 1, "Stream Wait Event": 2, "Stream Synchronize": 
 
 
 def read_chrome(path: Path, run: ImportedRun) -> ImportFacts:
-    """Gather a trace's slices; returns what else it tells. Raises RunError where it is no trace."""
+    """Gather a trace's slices; returns its other facts. Raises RunError where it is no trace."""
     reader = _native.ChromeReader()
     sorter = _Sorter(run)
     cut = _feed(path, reader, sorter)
@@ -168,9 +168,9 @@ def _facts(told: dict[str, Any], cut: bool, sorter: _Sorter) -> ImportFacts:
 
 def _damage(told: dict[str, Any], cut: bool) -> Iterator[str]:
     if told["problem"]:
-        yield f"the trace cannot be read on behind {told['events']:,} events: {told['problem']}"
+        yield f"the trace cannot be read after {told['events']:,} events: {told['problem']}"
     elif cut or not told["is_whole"]:
-        yield f"the trace is cut off behind {told['events']:,} events"
+        yield f"the trace is cut off after {told['events']:,} events"
     if told["damaged"]:
         yield f"{told['damaged']:,} events are no JSON or lack their times, and were left out"
     if told["negative"]:
@@ -178,7 +178,7 @@ def _damage(told: dict[str, Any], cut: bool) -> Iterator[str]:
 
 
 class _Sorter:
-    """Tells intervals of threads from records of GPUs by category and name, each pair once."""
+    """Separates intervals of threads from GPU records by category and name, each pair once."""
 
     def __init__(self, run: ImportedRun) -> None:
         self.saw_operators = False

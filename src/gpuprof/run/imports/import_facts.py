@@ -33,13 +33,13 @@ class ImportFacts:
     """What a reader learned besides the intervals themselves."""
 
     source: str  # in a few words, such as "Kineto JSON"
-    unix_ns_at_zero: int = 0  # what stands on the wall's clock where the trace's times are 0
+    unix_ns_at_zero: int = 0  # the Unix time at which the trace's times are 0
     complete: bool = True
     command: list[str] | None = None
     machine: dict[str, Any] = field(default_factory=dict)
     versions: dict[str, Any] = field(default_factory=dict)
     devices: list[dict[str, Any]] = field(default_factory=list)  # as docs/run-format.md describes them
-    ranks: dict[int, int] = field(default_factory=dict)  # by process, where the trace says so
+    ranks: dict[int, int] = field(default_factory=dict)  # by process, where the trace has it
     main_rank: int | None = None  # of the process with the most intervals, where the trace has one rank
     not_imported: list[NotImported] = field(default_factory=list)
     process_names: dict[int, str] = field(default_factory=dict)
@@ -72,7 +72,7 @@ def process_text(facts: ImportFacts, process_id: int) -> str:
 def imported_meta(
     facts: ImportFacts, processes: list[dict[str, Any]], *, origin_ns: int, gpu: dict[str, int] | None
 ) -> dict[str, Any]:
-    """Return the meta data of an imported run; what the trace does not tell is empty or None."""
+    """Return the meta data of an imported run; what the trace does not contain is empty or None."""
     totals = {"events": 0, "dropped_events": 0, "damaged_events": 0, "unmatched_ends": 0}
     totals |= {"unfinished_spans": 0, **facts.totals}
     complete = facts.complete and not facts.damage and totals["damaged_events"] == 0

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     Columns = dict[str, npt.NDArray[Any]]
 
 BATCH_ROWS = 65_536
-MAIN_PROCESS = -1  # of records whose process the trace does not tell
+MAIN_PROCESS = -1  # of records without a process in the trace
 SPAN, INTERFACE_CALL, FLOATING = 0, 1, 2  # the roles of csrc/analysis/nester.hpp
 LAUNCH, EXTERNAL = 0, 3  # kinds of links: by correlation id, by the id of the operator around it
 
@@ -110,7 +110,7 @@ class ImportedRun:
         self._insert("records", columns, _RECORD_TYPES)
 
     def count_graphs(self, launches: int) -> None:
-        """Tell how many of the kernels are launches of graphs that were traced as a whole."""
+        """Count kernels that are launches of graphs traced as a whole."""
         self._graphs += launches
 
     def _insert(self, table: str, columns: dict[str, Any], types: dict[str, Any]) -> None:
@@ -149,7 +149,7 @@ class ImportedRun:
         if nester.crossings():
             facts.notes.append(
                 f"{nester.crossings():,} intervals end outside of the one that they begin in; "
-                "they stand beside it"
+                "they are shown next to it"
             )
         facts.totals["spans"] = sum(process["spans"] for process, _ in processes) - len(left_out)
         meta = imported_meta(

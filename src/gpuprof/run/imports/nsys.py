@@ -96,7 +96,7 @@ _OPERATOR_DETAILS = re.compile(r", (?:op_id|seq) = ")
 # Labels of ENUM_CUDA_MEM_KIND, with the codes of CUPTI's CUpti_ActivityMemoryKind.
 _MEMORY = {"pageable": 1, "pinned": 2, "device": 3, "array": 4, "managed": 5}
 _MEMORY |= {"device static": 6, "managed static": 7}
-# Where a copy's memory is not told, CUPTI's CUpti_ActivityMemcpyKind tells which sides are on the device.
+# Where a copy's memory is unknown, CUPTI's CUpti_ActivityMemcpyKind shows which sides are on the device.
 _COPY_SIDES = {"source_kind": (2, 8, 10), "destination_kind": (1, 8, 10)}
 _THREAD_MASK = 0xFFFFFF
 # A table with one of these holds events; the others hold names and facts.
@@ -104,7 +104,7 @@ _EVENT_COLUMNS = frozenset(("start", "timestamp", "rawTimestamp"))
 
 
 def read_nsys(path: Path, run: ImportedRun) -> ImportFacts:
-    """Gather what an export holds; returns what else it tells. Raises RunError where it is none."""
+    """Gather what an export holds; returns its other facts. Raises RunError where it is no export."""
     try:
         database = NsysDatabase(path)
         try:
@@ -142,7 +142,7 @@ class _NsysReader:
         for rows, _ in self._database.rows(RUNTIME, _CALL):
             self._add_calls(self._whole(rows))
         self._add_ranges()
-        self._tell()
+        self._report_totals()
         return self._facts
 
     def _whole(self, rows: Columns) -> Columns:
@@ -177,7 +177,7 @@ class _NsysReader:
     def _physical(
         self, processes: npt.NDArray[np.int64], ordinals: npt.NDArray[np.int64]
     ) -> npt.NDArray[np.int64]:
-        """Return the GPUs' numbers on the machine; where the export does not say, CUDA's own."""
+        """Return the GPUs' numbers on the machine; where the export has none, CUDA's own."""
         if not self._devices:
             return ordinals
         pairs, inverse = np.unique(np.stack((processes, ordinals)), axis=1, return_inverse=True)
@@ -257,7 +257,7 @@ class _NsysReader:
     def _text(self, number: int) -> str | None:
         return self._database.text(number)
 
-    def _tell(self) -> None:
+    def _report_totals(self) -> None:
         self._facts.totals |= self._totals
         if negative := self._totals["damaged_events"]:
             self._facts.damage.append(

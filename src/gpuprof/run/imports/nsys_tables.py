@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     Columns = dict[str, npt.NDArray[Any]]
 
 BATCH_ROWS = 65_536
-# A column as it is written: its name in the table, what stands for it where it is missing or NULL.
+# A column as it is written: its name in the table, its value where it is missing or NULL.
 Wanted = dict[str, tuple[str, int]]
 
 
@@ -97,7 +97,7 @@ def _integers(values: tuple[Any, ...]) -> npt.NDArray[np.int64]:
     try:
         return np.array(values, dtype=np.int64)
     except (OverflowError, ValueError, TypeError):
-        # SQLite holds what it was given, whatever the column is said to be.
+        # SQLite stores any value, whatever the declared type of the column.
         return np.array([value if isinstance(value, int) else -1 for value in values], dtype=np.int64)
 
 
@@ -124,7 +124,7 @@ _COMMAND = re.compile(r"PROCESS_0:(?:COMMAND|ARGUMENT_(\d+))")
 
 
 def read_target(database: NsysDatabase, facts: ImportFacts) -> None:
-    """Add what the export says of its target to the facts; what it does not say stays unknown."""
+    """Add the export's description of its target to the facts; what it lacks stays unknown."""
     said = _texts(database, _ENVIRONMENT)
     driver = _known(said.get("NvDriverVersion"))
     facts.machine = {

@@ -1,7 +1,7 @@
 // The page of a comparison: its plots are drawn anew for each theme, width and choice of variants.
 
 import { byId, exposed, readJson, startPage } from "../../../render/assets/kit/page.js";
-import { bindPrint, bindTheme, withColours } from "../../../render/assets/kit/theme.js";
+import { bindPrint, bindTheme, withColors } from "../../../render/assets/kit/theme.js";
 
 const PAPER_WIDTH = 680; // what A4 leaves between its margins, in CSS pixels
 const PAPER_HEIGHT = 0.78; // of the screen's: two plots with their tables on a page
@@ -38,7 +38,7 @@ function isPaper() {
   return document.documentElement.hasAttribute("data-print");
 }
 
-// Texts that only look like a colour stay texts: those are never the whole of a value of ours.
+// Texts that only look like a color stay texts: those are never the whole of a value of ours.
 function resolved(value, read) {
   if (typeof value === "string") return /^var\(--[a-z0-9-]+\)$/.test(value) ? read(value) : value;
   if (Array.isArray(value)) return value.map((each) => resolved(each, read));
@@ -47,7 +47,7 @@ function resolved(value, read) {
 }
 
 function draw({ figures, hidden }) {
-  withColours((read) => {
+  withColors((read) => {
     for (const figure of figures) drawFigure(figure, hidden, read);
   });
 }

@@ -1,8 +1,8 @@
 // What changes the state of the flame graph, and its part of the address. Who shows the state is not known here: it
-// listens to the announcements "window", "selection", "search", "direction", "order", "colour" and "tree".
+// listens to the announcements "window", "selection", "search", "direction", "order", "color" and "tree".
 
 import { flipRow, ROW_HEIGHT } from "./cells.js";
-import { colourModes } from "./colours.js";
+import { colorModes } from "./colors.js";
 import { placeNodes } from "./layout.js";
 import { searchTree } from "./nodes.js";
 import { foldRecursion } from "./recursion.js";
@@ -38,7 +38,7 @@ function makeRoomBeneath(app, node) {
   stage.scrollTop = flame ? top + 4 * ROW_HEIGHT - stage.clientHeight : top - 3 * ROW_HEIGHT;
 }
 
-// Shows what a grey cell hides. Where it fills the window already, a tenth around the pointer.
+// Shows what a gray cell hides. Where it fills the window already, a tenth around the pointer.
 export function openHidden(app, cell, at) {
   const { view } = app;
   const focus = app.tree.parent[cell.node];
@@ -123,11 +123,11 @@ export function setOrder(app, order) {
   zoomTo(app, app.view.focus);
 }
 
-export function setColour(app, key) {
-  const modes = colourModes(app.tree);
-  app.colour = modes.some((mode) => mode.key === key) ? key : modes[0].key;
+export function setColor(app, key) {
+  const modes = colorModes(app.tree);
+  app.color = modes.some((mode) => mode.key === key) ? key : modes[0].key;
   app.explained = null;
-  app.changes.announce("colour");
+  app.changes.announce("color");
   app.redraw();
 }
 
@@ -179,14 +179,14 @@ export function writeFlame(app, state) {
   if (app.order !== "recorded") state.set("order", app.order);
   if (tree.full) state.set("fold", "1");
   if (tree.view !== tree.first) state.set("weight", tree.views[tree.view].key);
-  if (app.colour !== colourModes(tree)[0].key) state.set("colour", app.colour);
+  if (app.color !== colorModes(tree)[0].key) state.set("color", app.color);
   if (app.selected >= 0 && app.selected !== app.view.focus) state.set("cell", app.selected);
 }
 
 export function readFlame(app, state) {
   setFolding(app, state.get("fold") === "1");
   chooseView(app, state.get("weight"));
-  setColour(app, state.get("colour"));
+  setColor(app, state.get("color"));
   setFlame(app, state.get("flame") === "1");
   setOrder(app, state.get("order") === "largest" ? "largest" : "recorded");
   search(app, state.get("search") ?? "");

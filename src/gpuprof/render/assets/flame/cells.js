@@ -4,7 +4,7 @@
 import { firstIndex, itemAt } from "../kit/canvas.js";
 
 export const ROW_HEIGHT = 22; // CSS pixels
-const SMALLEST_CELL = 0.5; // CSS pixels; anything narrower joins its neighbours in one grey cell
+const SMALLEST_CELL = 0.5; // CSS pixels; anything narrower joins its neighbors in one gray cell
 
 // The level drawn at a row and back: the flame has its root in the last row. It is its own inverse.
 export function flipRow(app, row) {
@@ -32,7 +32,7 @@ function collectRow(app, level, y, widthPx) {
   const scale = widthPx / (high - low);
   const stop = levels.start[level + 1];
   const cells = [];
-  let run = null; // the grey cell that is still growing
+  let run = null; // the gray cell that is still growing
   for (let at = firstInSight(app, level); at < stop; at++) {
     const node = levels.nodes[at];
     const from = x[node];
@@ -57,7 +57,7 @@ function collectRow(app, level, y, widthPx) {
   return { level, y, cells };
 }
 
-// `hidden` is 0 for a node's own cell, else how many nodes the grey cell hides.
+// `hidden` is 0 for a node's own cell, else how many nodes the gray cell hides.
 function newCell(node, from, to, hidden, marked) {
   return { node, from, to, hidden, marked, left: 0, right: 0 };
 }

@@ -8,7 +8,7 @@ import {
   openHidden,
   search,
   select,
-  setColour,
+  setColor,
   setFlame,
   setFolding,
   setOrder,
@@ -16,7 +16,7 @@ import {
   zoomTo,
 } from "./actions.js";
 import { cellAt, isZoomed } from "./cells.js";
-import { colourModes } from "./colours.js";
+import { colorModes } from "./colors.js";
 import { showCellTooltip, showCrumbs } from "./details.js";
 import { sibling, widestChild } from "./layout.js";
 import { foundText } from "./nodes.js";
@@ -55,7 +55,7 @@ export function bindControls(app) {
     press("flame", app.flame);
     press("icicle", !app.flame);
   });
-  app.changes.on("colour", () => showChoices(app));
+  app.changes.on("color", () => showChoices(app));
   app.changes.on("tree", () => {
     press("fold", Boolean(app.tree.full));
     showChoices(app);
@@ -64,7 +64,7 @@ export function bindControls(app) {
   });
 }
 
-// ---- weights, scales and colours ----
+// ---- weights, scales and colors ----
 
 function fillChoices(app) {
   const { views } = app.tree;
@@ -72,8 +72,8 @@ function fillChoices(app) {
   fillOptions("weight", new Map(views.map((view) => [view.weight ?? view.key, `Width: ${view.label}`])));
   fillOptions("scaling", new Map(scaled.map((view) => [view.scaling, `Scale: ${view.scalingLabel}`])));
   fillOptions(
-    "colour",
-    colourModes(app.tree).map(({ key, label }) => [key, label]),
+    "color",
+    colorModes(app.tree).map(({ key, label }) => [key, label]),
   );
   showChoices(app);
   const choose = () => {
@@ -83,17 +83,17 @@ function fillChoices(app) {
   };
   listen("weight", "change", choose);
   listen("scaling", "change", choose);
-  listen("colour", "change", (event) => {
-    setColour(app, event.target.value);
+  listen("color", "change", (event) => {
+    setColor(app, event.target.value);
     app.address.save();
   });
 }
 
-function showChoices({ tree, colour }) {
+function showChoices({ tree, color }) {
   const view = tree.views[tree.view];
   byId("weight").value = view.weight ?? view.key;
   byId("scaling").value = view.scaling ?? "";
-  byId("colour").value = colour;
+  byId("color").value = color;
 }
 
 // ---- texts ----

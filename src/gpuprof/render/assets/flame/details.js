@@ -4,7 +4,7 @@ import { elided } from "../kit/canvas.js";
 import { formatCount, formatFraction } from "../kit/format.js";
 import { byId, factList, hideTooltip, newButton, newElement, showTooltip } from "../kit/page.js";
 import { zoomTo } from "./actions.js";
-import { colourFacts } from "./colours.js";
+import { colorFacts } from "./colors.js";
 import { differenceFacts } from "./difference.js";
 import { nameForms, quotedIfBlank } from "./names.js";
 import { ancestors, fullName, kindName, labelOf, pathText, shownName } from "./nodes.js";
@@ -29,7 +29,7 @@ function nodeFacts(app, node) {
   }
   facts.push(["Percent of the total", formatFraction(tree.width[node], tree.whole)]);
   if (up >= 0) facts.push(["Percent of the parent", formatFraction(tree.width[node], tree.width[up])]);
-  facts.push(["Threads", formatCount(tree.threads[node])], ...colourFacts(app, node));
+  facts.push(["Threads", formatCount(tree.threads[node])], ...colorFacts(app, node));
   if (overlaps(tree, node)) facts.push(["Drawn width", `${amountText(tree, tree.width[node])} (calls overlap)`]);
   return facts;
 }

@@ -1,11 +1,11 @@
 // What changed between two sides. A cell is as wide as the mean of both, so that what is new and what is gone has a
-// place, too. What is significant is coloured; what may be chance is grey.
+// place, too. What is significant is colored; what may be chance is gray.
 
 import { formatCount, formatDuration, formatPercentSize } from "../kit/format.js";
 
 export const CHANGE_MODES = [
-  { key: "total", label: "Colour: change of total" },
-  { key: "own", label: "Colour: change of self time" },
+  { key: "total", label: "Color: change of total" },
+  { key: "own", label: "Color: change of self time" },
 ];
 
 export const CHANGE_TEXTS = {
@@ -20,7 +20,7 @@ export const CHANGE_TEXTS = {
 const TOO_SMALL = "too small to be judged";
 const MANYFOLD = 10; // from here on a ratio is written as such, not in percent
 
-// A sign before the name, so that colour is not the only sign.
+// A sign before the name, so that color is not the only sign.
 export const CHANGE_MARKS = { slower: "▲", faster: "▼", new: "+", gone: "−" };
 
 export const SIGNIFICANT = ["slower", "faster", "new", "gone"];
@@ -45,7 +45,7 @@ export function meanOfSides({ old, new: now }) {
 
 export function stateOf(app, node) {
   const { tree } = app;
-  const change = tree.diff?.[app.colour];
+  const change = tree.diff?.[app.color];
   return change ? tree.states[change.state[node]] : "";
 }
 

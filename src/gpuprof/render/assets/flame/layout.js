@@ -16,7 +16,7 @@ export function measureTree(tree) {
   for (let node = count - 1; node >= 0; node--) {
     const up = parent[node];
     if (up < 0) continue;
-    // Own times, not totals: totals of asynchronous calls overlap and would not fit side by side.
+    // Self times, not totals: totals of asynchronous calls overlap and would not fit side by side.
     width[up] += width[node];
     if (end[node] > end[up]) end[up] = end[node];
   }
@@ -80,7 +80,7 @@ function groupLevels(tree) {
 function sortLevels(levels, x, width) {
   for (let level = 0; level < levels.count; level++) {
     const nodes = levels.nodes.subarray(levels.start[level], levels.start[level + 1]);
-    // A node without width shares its position with the node after it and comes before that one.
+    // A node without width has the same position as the node after it and comes before that one.
     nodes.sort((a, b) => x[a] - x[b] || width[a] - width[b]);
   }
 }

@@ -3,7 +3,7 @@
 import { clearSurface, fitText, PADDING, paintBorder, paintText, SMALLEST_LABEL, snapped } from "../kit/canvas.js";
 import { formatCount, formatFraction } from "../kit/format.js";
 import { ROW_HEIGHT, zoomedDepth } from "./cells.js";
-import { HATCHED, nodeColour } from "./colours.js";
+import { HATCHED, nodeColor } from "./colors.js";
 import { changeFigures, changeMark, stateOf } from "./difference.js";
 import { nameForms } from "./names.js";
 import { kindName, labelOf, shownName } from "./nodes.js";
@@ -29,13 +29,13 @@ function paintCell(app, surface, row, cell) {
   const { left, width } = snapped(surface, cell);
   const opacity = cellOpacity(app, row.level, cell);
   context.globalAlpha = opacity.fill;
-  context.fillStyle = cellColour(app, cell, width);
+  context.fillStyle = cellColor(app, cell, width);
   context.fillRect(left, row.y, width, ROW_HEIGHT - 1);
   paintHatch(app, context, cell, left, row.y, width);
   if (app.palette.forced && width > 3) paintBorder(context, app.palette.line, left, row.y, width, ROW_HEIGHT - 1);
   if (width >= SMALLEST_LABEL) {
     context.globalAlpha = opacity.label;
-    // A faded fill lets the page through, so its label takes the colour of text on the page.
+    // A faded fill lets the page through, so its label takes the color of text on the page.
     context.fillStyle = cell.marked ? app.palette.matchInk : opacity === FULL ? app.palette.ink : app.palette.text;
     const room = width - 2 * PADDING;
     const text = cellText(app, context, cell, room);
@@ -49,12 +49,12 @@ export function cellOpacity(app, level, cell) {
   return level < zoomedDepth(app) ? CONTEXT : FULL;
 }
 
-export function cellColour(app, cell, width) {
+export function cellColor(app, cell, width) {
   const { palette } = app;
   if (cell.marked) return palette.match;
   if (palette.forced && width <= 3) return palette.line; // no room for a border around nothing
   if (cell.hidden > 1) return palette.more;
-  return nodeColour(app, cell.node);
+  return nodeColor(app, cell.node);
 }
 
 function paintHatch(app, context, cell, x, y, width) {
@@ -136,7 +136,7 @@ function paintOutline(app, surface, row, cell) {
   surface.context.strokeRect(left + line / 2, row.y + line / 2, Math.max(width - line, 1), ROW_HEIGHT - 1 - line);
 }
 
-// A selected node that is too narrow to draw is somewhere in a grey cell: that one is outlined.
+// A selected node that is too narrow to draw is somewhere in a gray cell: that one is outlined.
 function holdsSelection(app, level, cell) {
   const { selected, tree, place } = app;
   if (cell.node === selected) return true;

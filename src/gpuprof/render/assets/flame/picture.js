@@ -5,9 +5,9 @@ import { elided, FONT, LABEL_LIMIT, PADDING, SMALLEST_LABEL, snapped } from "../
 import { counted, formatCount, formatFraction } from "../kit/format.js";
 import { download } from "../kit/page.js";
 import { collectCells, isZoomed, ROW_HEIGHT } from "./cells.js";
-import { legendEntries } from "./colours.js";
+import { legendEntries } from "./colors.js";
 import { foundText, fullName, shortName } from "./nodes.js";
-import { cellColour, cellLabel, cellOpacity, cellText, FULL, paintRows } from "./paint.js";
+import { cellColor, cellLabel, cellOpacity, cellText, FULL, paintRows } from "./paint.js";
 import { amountText, wholeText } from "./tree.js";
 
 // ---- PNG ----
@@ -89,9 +89,9 @@ function paintLegend(app, surface) {
   const y = surface.y + surface.height + LINE;
   context.setTransform(ratio, 0, 0, ratio, MARGIN * ratio, y * ratio);
   let x = 0;
-  for (const { text, share, colour } of legendEntries(app)) {
+  for (const { text, share, color } of legendEntries(app)) {
     const label = `${text} ${share}`;
-    context.fillStyle = colour;
+    context.fillStyle = color;
     context.fillRect(x, -6, 12, 12);
     context.strokeStyle = app.palette.line;
     context.lineWidth = 1;
@@ -165,7 +165,7 @@ function svgCell(app, surface, row, cell) {
   const ink = cell.marked ? app.palette.matchInk : opacity === FULL ? app.palette.ink : app.palette.text;
   const name = cell.hidden > 1 ? cellLabel(app, cell) : fullName(app.tree, cell.node);
   const figures = `${amountText(app.tree, cell.to - cell.from)}, ${formatFraction(cell.to - cell.from, app.tree.whole)}`;
-  const fill = `fill="${cellColour(app, cell, width)}" fill-opacity="${opacity.fill}"`;
+  const fill = `fill="${cellColor(app, cell, width)}" fill-opacity="${opacity.fill}"`;
   const at = `x="${left + PADDING}" y="${row.y + ROW_HEIGHT / 2}"`;
   return [
     `<g><title>${xmlText(`${name}: ${figures}`)}</title>`,
@@ -178,10 +178,10 @@ function svgCell(app, surface, row, cell) {
 function svgLegend(app, surface) {
   const y = surface.y + surface.height + LINE;
   let x = MARGIN;
-  const entries = legendEntries(app).map(({ text, share, colour }) => {
+  const entries = legendEntries(app).map(({ text, share, color }) => {
     const label = `${text} ${share}`;
     const entry =
-      `<rect x="${x}" y="${y - 6}" width="12" height="12" fill="${colour}" stroke="${app.palette.line}"/>` +
+      `<rect x="${x}" y="${y - 6}" width="12" height="12" fill="${color}" stroke="${app.palette.line}"/>` +
       `<text x="${x + 18}" y="${y}">${xmlText(label)}</text>`;
     x += 36 + label.length * SVG_WIDTH_OF_CHARACTER;
     return entry;

@@ -90,13 +90,13 @@ function summed(folded, values, counts = () => true) {
   return sums;
 }
 
-// Those of the views and colours. A call inside its own cell is in the total of the outermost one already.
+// Those of the views and colors. A call inside its own cell is in the total of the outermost one already.
 function foldedColumns(folded) {
   const { full } = folded;
   const isOutermost = (node) => full.parent[node] < 0 || folded.placeOf[full.parent[node]] !== folded.placeOf[node];
   const columns = {};
-  for (const { key } of full.colourings) {
-    columns[`colour.${key}`] = folded.outermost.map((node) => full.columns[`colour.${key}`][node]);
+  for (const { key } of full.colorings) {
+    columns[`color.${key}`] = folded.outermost.map((node) => full.columns[`color.${key}`][node]);
   }
   for (const { key } of full.views) {
     const own = full.columns[`${key}.own`];

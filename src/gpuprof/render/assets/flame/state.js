@@ -1,11 +1,11 @@
 // The state of the flame graph, in one object: everything that is seen follows from {tree, view, selected, found,
-// flame, order, colour}. Actions change it and announce what changed; a change asks for one redraw in the next frame.
+// flame, order, color}. Actions change it and announce what changed; a change asks for one redraw in the next frame.
 
 import { boxSurface } from "../kit/canvas.js";
 import { byId } from "../kit/page.js";
 import { newChanges } from "../kit/state.js";
 import { collectCells, ROW_HEIGHT } from "./cells.js";
-import { colourModes, nameShades, readPalette } from "./colours.js";
+import { colorModes, nameShades, readPalette } from "./colors.js";
 import { placeNodes } from "./layout.js";
 import { NO_SEARCH } from "./nodes.js";
 import { paintRows } from "./paint.js";
@@ -15,7 +15,7 @@ export function createApp(tree) {
   const app = {
     tree,
     place: placeNodes(tree, false),
-    colour: colourModes(tree)[0].key,
+    color: colorModes(tree)[0].key,
     order: "recorded",
     flame: false,
     // The sides of a difference are judged node by node, so there the nodes stay as they are.

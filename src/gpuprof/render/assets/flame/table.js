@@ -41,7 +41,7 @@ function columnsOf({ tree }) {
   ];
 }
 
-// Another weight makes the table anew; the search filters it.
+// Another weight builds the table again; the search filters it.
 export function buildTable(app, groups) {
   app.table = { groups, sorted: newTable(columnsOf(app), SORTED_COLUMN, () => showRows(app)) };
   showRows(app);

@@ -24,7 +24,7 @@ function inflate(bytes) {
 }
 
 // The bytes in the element `id`, which is removed: megabytes of text that are not read again. Only a large page
-// waits here: a small one goes on at once and is ready by its load event.
+// waits here: a small one continues at once and is ready by its load event.
 export async function takeColumns(id, isGzip) {
   const bytes = bytesFromBase64(byId(id).textContent);
   byId(id).remove();
@@ -58,13 +58,13 @@ export function restoreTotal(own, inside) {
 export async function loadTree() {
   const head = readJson("head");
   const columns = splitColumns(await takeColumns("columns", head.gzip), head.count, head.columns);
-  const { count, kinds, names, views, first, colourings, states, calls: recorded, oldCalls: recordedOld } = head;
+  const { count, kinds, names, views, first, colorings, states, calls: recorded, oldCalls: recordedOld } = head;
   const { kind, name, calls, threads } = columns;
   const parent = restoreParent(columns.up);
   // `views` are ways to weigh the cells, see applyView; `states` name the verdicts of a difference. `recorded` are
   // the calls of the run, since the tree may show a pair of them as one; `recordedOld` is null for one run.
   const labels = new Map(head.labels); // of kernels' names, by their place in `names`
-  const facts = { count, kinds, names, labels, views, first, colourings, states, recorded, recordedOld };
+  const facts = { count, kinds, names, labels, views, first, colorings, states, recorded, recordedOld };
   return noteModels({ ...facts, columns, kind, name, calls, threads, parent });
 }
 

@@ -77,10 +77,10 @@ export function paintText(context, text, figures, x, y, room) {
   context.globalAlpha = alpha;
 }
 
-// Where the system forces colours, neighbours are separated by borders.
-export function paintBorder(context, colour, left, top, width, height) {
+// Where the system forces colors, neighbors are separated by borders.
+export function paintBorder(context, color, left, top, width, height) {
   context.lineWidth = 1;
-  context.strokeStyle = colour;
+  context.strokeStyle = color;
   context.strokeRect(left + 0.5, top + 0.5, width - 1, height - 1);
 }
 

@@ -1,27 +1,27 @@
-// Light, dark, forced colours and paper.
+// Light, dark, forced colors and paper.
 
 import { byId, newElement } from "./page.js";
 
-// Calls `use` with a function that resolves a CSS colour: a canvas and a plot cannot read variables.
-export function withColours(use) {
+// Calls `use` with a function that resolves a CSS color: a canvas and a plot cannot read variables.
+export function withColors(use) {
   const probe = newElement("span");
-  // Where the system forces colours, the probe still has what the style sheet asked for.
+  // Where the system forces colors, the probe still has what the style sheet asked for.
   probe.style.forcedColorAdjust = "none";
   document.body.append(probe);
   const known = new Map();
-  const read = (colour) => {
-    if (!known.has(colour)) {
-      probe.style.color = colour;
-      known.set(colour, getComputedStyle(probe).color);
+  const read = (color) => {
+    if (!known.has(color)) {
+      probe.style.color = color;
+      known.set(color, getComputedStyle(probe).color);
     }
-    return known.get(colour);
+    return known.get(color);
   };
   const result = use(read);
   probe.remove();
   return result;
 }
 
-export function hasForcedColours() {
+export function hasForcedColors() {
   return matchMedia("(forced-colors: active)").matches;
 }
 

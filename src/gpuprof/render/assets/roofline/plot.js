@@ -1,8 +1,8 @@
-// The plot as SVG: grid, roofs, points. Everything is drawn anew when the size or the rows change.
+// The plot as SVG: grid, ceilings, points. Everything is drawn again when the size or the rows change.
 
 import { formatAmount } from "../kit/format.js";
 import { byId } from "../kit/page.js";
-import { boundColour, makeScales, operationOf, radius } from "./rows.js";
+import { boundColor, makeScales, operationOf, radius } from "./rows.js";
 import { highlight } from "./table.js";
 
 const SVG = "http://www.w3.org/2000/svg";
@@ -58,12 +58,12 @@ function plainNumber(power) {
       : `1e${power}`;
 }
 
-// Names of roofs that lie closer than this would lie on one another.
+// Names of ceilings that are closer than this would overlap.
 const NAME_HEIGHT = 14;
 
 const LETTER_WIDTH = 7;
 
-// A peak is level and begins at the steepest memory roof; a memory roof rises up to the highest peak.
+// A peak is level and begins at the steepest memory ceiling; a memory ceiling rises up to the highest peak.
 // `unnamed` takes the names that there is no room for.
 function drawCeilings(scales, ceilings, unnamed) {
   const peaks = ceilings.filter((row) => row.resource === "compute").sort((a, b) => a.value - b.value);
@@ -75,7 +75,7 @@ function drawCeilings(scales, ceilings, unnamed) {
     ...drawPeaks(scales, peaks, steepest, unnamed),
     ...drawLevels(scales, levels, highest, lowest, unnamed),
   ];
-  // Names stay readable where another roof runs through them.
+  // Names stay readable where another ceiling runs through them.
   return ["line", "text"].flatMap((kind) => parts.filter((part) => part.tagName === kind));
 }
 
@@ -85,9 +85,9 @@ function drawPeaks(scales, peaks, steepest, unnamed) {
   return peaks.flatMap((peak) => {
     const from = steepest ? Math.max(plot.left, scales.toX(peak.value / steepest)) : plot.left;
     const at = scales.toY(peak.value);
-    const roof = `compute ${peak.dtype}`;
+    const ceiling = `compute ${peak.dtype}`;
     const name = `${peak.dtype} ${formatAmount(peak.value, `${operationOf(peak.dtype)}/s`)}`;
-    const line = shape("line", { class: "roof", "data-roof": roof, x1: from, x2: plot.right, y1: at, y2: at });
+    const line = shape("line", { class: "ceiling", "data-ceiling": ceiling, x1: from, x2: plot.right, y1: at, y2: at });
     if (named - at <= NAME_HEIGHT) {
       unnamed.push(name);
       return [line];
@@ -97,7 +97,7 @@ function drawPeaks(scales, peaks, steepest, unnamed) {
       line,
       shape(
         "text",
-        { class: "roof-name", "data-roof": roof, x: plot.right - 4, y: at - 5, "text-anchor": "end" },
+        { class: "ceiling-name", "data-ceiling": ceiling, x: plot.right - 4, y: at - 5, "text-anchor": "end" },
         name,
       ),
     ];
@@ -116,11 +116,11 @@ function drawLevels(scales, levels, highest, lowest, unnamed) {
       const name = `${level.resource.replace("memory.", "").toUpperCase()} ${formatAmount(level.value, "B/s")}`;
       const text = namedAlong(scales, line, index, name, scales.toY(lowest) + NAME_HEIGHT);
       const across = scales.toY(level.value) * Math.cos(line.angle);
-      const parts = [shape("line", { class: "roof memory", "data-roof": level.resource, ...line.ends })];
+      const parts = [shape("line", { class: "ceiling memory", "data-ceiling": level.resource, ...line.ends })];
       if (text === null || named - across <= NAME_HEIGHT) unnamed.push(name);
       else {
         named = across;
-        text.dataset.roof = level.resource;
+        text.dataset.ceiling = level.resource;
         parts.push(text);
       }
       return parts;
@@ -143,7 +143,7 @@ function lineOf(scales, level, highest) {
   return { ends, angle: Math.atan2(ends.y2 - ends.y1, ends.x2 - ends.x1) };
 }
 
-// Names of neighbouring ceilings are at different places along them, and end below `top`, where peaks are named.
+// Names of adjacent ceilings are at different places along them, and end below `top`, where peaks are named.
 function namedAlong(scales, { ends: { x1, y1, x2, y2 }, angle }, index, name, top) {
   const length = Math.hypot(x2 - x1, y2 - y1);
   const until = length * Math.min(1, (y1 - top) / (y1 - y2));
@@ -153,7 +153,7 @@ function namedAlong(scales, { ends: { x1, y1, x2, y2 }, angle }, index, name, to
   const [x, y] = [x1 + start * Math.cos(angle), y1 + start * Math.sin(angle)];
   return shape(
     "text",
-    { class: "roof-name", x, y: y - 5, transform: `rotate(${(angle * 180) / Math.PI} ${x} ${y})` },
+    { class: "ceiling-name", x, y: y - 5, transform: `rotate(${(angle * 180) / Math.PI} ${x} ${y})` },
     name,
   );
 }
@@ -173,8 +173,8 @@ function drawPoints(app) {
         cy: app.scales.toY(row.at.rate),
         r: radius(row, longest),
       });
-      point.style.fill = boundColour(row.bound);
-      if (hollow) point.style.stroke = boundColour(row.bound);
+      point.style.fill = boundColor(row.bound);
+      if (hollow) point.style.stroke = boundColor(row.bound);
       return point;
     });
 }

@@ -1,4 +1,4 @@
-// Rows of the roofline: their labels, colours and facts, and their places on logarithmic axes.
+// Rows of the roofline: their labels, colors and facts, and their places on logarithmic axes.
 
 import { formatAmount, formatCount, formatDuration, formatPercent } from "../kit/format.js";
 import { newElement } from "../kit/page.js";
@@ -13,13 +13,13 @@ export function boundText(row) {
   return row.bound === "underutilized" ? `underutilized (${row.nearest})` : row.bound;
 }
 
-export function boundColour(bound) {
+export function boundColor(bound) {
   return `var(--bound-${bound.replaceAll(" ", "-")})`;
 }
 
 export function swatch(bound) {
   const element = newElement("i");
-  element.style.background = boundColour(bound);
+  element.style.background = boundColor(bound);
   return element;
 }
 

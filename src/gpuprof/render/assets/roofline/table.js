@@ -1,4 +1,4 @@
-// The rows as a table, tied to the points: whichever is selected highlights the other.
+// The rows as a table, linked to the points: a selection in one highlights the other.
 
 import { formatCount, formatDuration, formatPercent } from "../kit/format.js";
 import { byId, factList, hideTooltip, newElement, showTooltip } from "../kit/page.js";
@@ -17,8 +17,8 @@ export function highlight(app) {
   for (const element of app.svg.querySelectorAll("[data-row]")) {
     element.classList.toggle("lit", Number(element.dataset.row) === lit);
   }
-  for (const element of app.svg.querySelectorAll("[data-roof]")) {
-    element.classList.toggle("lit", row !== null && element.dataset.roof === row.roof);
+  for (const element of app.svg.querySelectorAll("[data-ceiling]")) {
+    element.classList.toggle("lit", row !== null && element.dataset.ceiling === row.roof);
   }
   for (const element of app.elements) {
     element.classList.toggle("lit", Number(element.dataset.row) === app.selected);
@@ -45,9 +45,9 @@ export function showDetails(app) {
     );
     return;
   }
-  const roof = row.roof_share === null ? "" : `, ${formatPercent(row.roof_share)} of the ceiling`;
+  const used = row.roof_share === null ? "" : `, ${formatPercent(row.roof_share)} of the ceiling`;
   details.replaceChildren(
-    newElement("b", `${row.name}: ${boundText(row)}${roof}, confidence ${row.confidence.toFixed(2)}`),
+    newElement("b", `${row.name}: ${boundText(row)}${used}, confidence ${row.confidence.toFixed(2)}`),
     newElement("span", row.advice ? `${row.evidence}. ${row.advice}` : row.evidence),
   );
 }

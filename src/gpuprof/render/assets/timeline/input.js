@@ -17,7 +17,7 @@ import {
 } from "./state.js";
 
 const DRAG_START = 4; // pixels below which a press is a click
-const SCROLL_PAUSE = 300; // ms after the page scrolled in which a wheel goes on scrolling it
+const SCROLL_PAUSE = 300; // ms after the page scrolled in which a wheel continues to scroll it
 const KEY_ZOOM = 0.6;
 const KEY_PAN = 0.2;
 const WHEEL_LINE = 16; // pixels, where a wheel counts lines

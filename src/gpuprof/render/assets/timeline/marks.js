@@ -42,7 +42,7 @@ function markClasses(classes, tree, node, marked) {
     marked[number] = 1;
     at = tree.end[at];
   }
-  // Operators that share the cell of the engine's span around them, too.
+  // Operators in the same cell as the engine's span around them, too.
   const own = classes.ofNode[node];
   if (own >= 0)
     classes.node.forEach((first, number) => {

@@ -1,6 +1,6 @@
 // Painting lanes, readings and ruler on 2D contexts. Coordinates are CSS pixels; a context is scaled to the screen.
 
-import { nodeColour } from "../flame/colours.js";
+import { nodeColor } from "../flame/colors.js";
 import { nameForms, quotedIfBlank, withoutPrefix } from "../flame/names.js";
 import { DIMMED } from "../flame/paint.js";
 import {
@@ -31,7 +31,7 @@ import {
 // ---- lanes ----
 
 const PALEST_BLOCK = 0.4; // opacity of a block in whose time nearly nothing ran
-const CALL_BAR = 3; // pixels of the bar under a marked call: not by colour alone
+const CALL_BAR = 3; // pixels of the bar under a marked call: not by color alone
 
 export function drawTimeline(app) {
   cancelAnimationFrame(app.timePending);
@@ -68,7 +68,7 @@ function paintTitle(app, { context, width }, { text, small }, y) {
     context.fillText(fitText(context, [small], width - used - 2 * PADDING), PADDING + used, middle);
 }
 
-// Neighbouring pixel columns that look alike are one rectangle: a full row would be a thousand.
+// Adjacent pixel columns that look alike are one rectangle: a full row would be a thousand.
 function paintSlices(app, surface, row, y) {
   const { timeline, time } = app;
   let run = null;
@@ -112,13 +112,13 @@ function blockStyle(app, surface, block) {
   const slice = (block.first + block.stop) >> 1;
   const isMarked = marks !== null && marks.before[block.stop] > marks.before[block.first];
   const narrow = block.right - block.left <= 3;
-  const plain = palette.forced && narrow ? palette.line : sliceColour(app, slice);
+  const plain = palette.forced && narrow ? palette.line : sliceColor(app, slice);
   const fill = isMarked && marks.isSearch ? palette.match : plain;
   const alpha = isMarked ? 1 : (marks ? DIMMED.fill : 1) * (narrow ? busyFraction(app, surface, block) : 1);
   return { fill, alpha, isMarked, isCall: isMarked && !marks.isSearch, slice, timeline };
 }
 
-// How much of its pixels a block was busy, in four steps, so that neighbours can be drawn together.
+// How much of its pixels a block was busy, in four steps, so that neighbors can be drawn together.
 function busyFraction(app, surface, { first, stop, left, right }) {
   const {
     timeline: { busy },
@@ -129,14 +129,14 @@ function busyFraction(app, surface, { first, stop, left, right }) {
   return PALEST_BLOCK + (1 - PALEST_BLOCK) * (Math.ceil(share * 3) / 3);
 }
 
-function sliceColour(app, slice) {
+function sliceColor(app, slice) {
   const {
     timeline: { classes, classOf },
     timeShades,
     palette,
   } = app;
   const number = classOf[slice];
-  if (app.colour !== "kind" && classes.node[number] >= 0) return nodeColour(app, classes.node[number]);
+  if (app.color !== "kind" && classes.node[number] >= 0) return nodeColor(app, classes.node[number]);
   return palette.kinds[classes.kind[number]][timeShades[classes.name[number]]];
 }
 
@@ -239,7 +239,7 @@ function paintRuler(app) {
 // ---- readings of devices as area charts; a reading is valid until the next one ----
 
 const METRIC_TEXTS = {
-  utilization_percent: "Utilisation",
+  utilization_percent: "Utilization",
   memory_used_bytes: "Memory used",
   power_w: "Power",
   sm_clock_hz: "SM clock",

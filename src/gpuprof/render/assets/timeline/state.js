@@ -2,7 +2,7 @@
 // "range" and "marks".
 
 import { select } from "../flame/actions.js";
-import { nameShades } from "../flame/colours.js";
+import { nameShades } from "../flame/colors.js";
 import { byId } from "../kit/page.js";
 import { cellOfSlice, nextMarked } from "./marks.js";
 import { drawTimeline } from "./paint.js";
@@ -35,7 +35,7 @@ export function createTimeline(app, timeline) {
   wrapDrawing(app);
 }
 
-// Whoever redraws the page, for a theme or for paper, means both pictures.
+// A redraw of the page, for a theme or for paper, includes both pictures.
 function wrapDrawing(app) {
   const { drawNow: drawFlame, redraw: redrawFlame } = app;
   app.drawNow = () => {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every bottleneck of the roofline has a name and a colour in each page that shows it."""
+"""Every bottleneck of the roofline has a name and a color in each page that shows it."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import gpuprof
 from gpuprof.analyze.roofline.labels import Bound
 from gpuprof.bench.compare.document import LayerFigures
 from gpuprof.bench.report.plots import LAYER_BOUNDS, bound_of
-from gpuprof.render.flame_views import bound_colouring
+from gpuprof.render.flame_views import bound_coloring
 
 STYLES = Path(gpuprof.__file__).parent / "render" / "assets" / "roofline" / "roofline.css"
 
 
-def test_the_style_sheet_has_a_colour_for_each() -> None:
+def test_the_style_sheet_has_a_color_for_each() -> None:
     found = set(re.findall(r"--bound-([\w-]+):", STYLES.read_text(encoding="utf-8")))
     assert found == {str(bound).replace(" ", "-") for bound in Bound}
 
@@ -28,8 +28,8 @@ def test_the_style_sheet_has_a_colour_for_each() -> None:
 @pytest.mark.parametrize("bound", Bound)
 def test_the_flame_graph_shows_it(bound: Bound) -> None:
     shown: Any = SimpleNamespace(source=np.array([0]))
-    colouring = bound_colouring(shown, [str(bound)])
-    assert colouring.categories[colouring.code[0]] == bound
+    coloring = bound_coloring(shown, [str(bound)])
+    assert coloring.categories[coloring.code[0]] == bound
 
 
 @pytest.mark.parametrize("bound", [each for each in Bound if each != Bound.UNDERUTILIZED])

@@ -1,21 +1,21 @@
-// What the colours show: the kind of call, what else the run has recorded of it, or how it changed. Colours are in the style
+// What the colors show: the kind of call, what else the run has recorded of it, or how it changed. Colors are in the style
 // sheet; a canvas cannot use its variables, so they are resolved once a theme.
 
 import { counted, formatFraction } from "../kit/format.js";
 import { byId, newElement } from "../kit/page.js";
-import { hasForcedColours, withColours } from "../kit/theme.js";
+import { hasForcedColors, withColors } from "../kit/theme.js";
 import { CHANGE_MARKS, CHANGE_MODES, CHANGE_TEXTS, stateOf } from "./difference.js";
 
-const CATEGORY_COLOURS = 8;
-const SHADES = [-0.1, -0.05, 0, 0.05, 0.1]; // towards black or white: distinguishes neighbours of one kind
-const STRENGTHS = [0.05, 0.2]; // of a change, as a fraction of the old time: from here on a stronger colour
+const CATEGORY_COLORS = 8;
+const SHADES = [-0.1, -0.05, 0, 0.05, 0.1]; // towards black or white: distinguishes neighbors of one kind
+const STRENGTHS = [0.05, 0.2]; // of a change, as a fraction of the old time: from here on a stronger color
 const STRENGTH_TEXTS = ["by less than 5%", "by 5% to 20%", "by 20% and more"];
 export const HATCHED = ["new", "gone", "unknown"];
 
 export function readPalette(kinds) {
-  return withColours((resolve) => {
+  return withColors((resolve) => {
     const read = (name) => resolve(`var(--${name})`);
-    const forced = hasForcedColours();
+    const forced = hasForcedColors();
     return {
       forced,
       ink: read("ink"),
@@ -26,22 +26,22 @@ export function readPalette(kinds) {
       text: read("text"),
       outline: read("outline"),
       line: read("line"),
-      categories: Array.from({ length: CATEGORY_COLOURS }, (_, i) => read(`category-${i}`)),
+      categories: Array.from({ length: CATEGORY_COLORS }, (_, i) => read(`category-${i}`)),
       none: read("category-none"),
-      change: readChangeColours(read),
+      change: readChangeColors(read),
       hatches: new Map(),
       kinds: kinds.map((kind) => shadesOf(read(`kind-${kind}`), forced)),
     };
   });
 }
 
-function shadesOf(colour, forced) {
-  const channels = colour
+function shadesOf(color, forced) {
+  const channels = color
     .match(/[\d.]+/g)
     .slice(0, 3)
     .map(Number);
   return SHADES.map((shade) => {
-    if (forced) return colour;
+    if (forced) return color;
     const target = shade > 0 ? 255 : 0;
     const mixed = channels.map((value) => Math.round(value + (target - value) * Math.abs(shade)));
     return `rgb(${mixed.join(", ")})`;
@@ -60,35 +60,35 @@ export function nameShades(names) {
   return Uint8Array.from(names, shadeOfName);
 }
 
-export function colourModes(tree) {
-  const kind = { key: "kind", label: "Colour: kind" };
-  const others = tree.colourings.map(({ key, label }) => ({ key, label: `Colour: ${label.toLowerCase()}` }));
+export function colorModes(tree) {
+  const kind = { key: "kind", label: "Color: kind" };
+  const others = tree.colorings.map(({ key, label }) => ({ key, label: `Color: ${label.toLowerCase()}` }));
   return tree.diff ? [...CHANGE_MODES, kind, ...others] : [kind, ...others];
 }
 
-function coloured(app) {
-  return app.tree.colourings.find(({ key }) => key === app.colour);
+function colored(app) {
+  return app.tree.colorings.find(({ key }) => key === app.color);
 }
 
-export function nodeColour(app, node) {
+export function nodeColor(app, node) {
   const { palette, tree } = app;
-  if (tree.diff?.[app.colour]) return changeColour(app, node);
-  const scheme = coloured(app);
+  if (tree.diff?.[app.color]) return changeColor(app, node);
+  const scheme = colored(app);
   if (!scheme) return palette.kinds[tree.kind[node]][app.shades[tree.name[node]]];
-  return categoryColour(palette, scheme, tree.columns[`colour.${scheme.key}`][node]);
+  return categoryColor(palette, scheme, tree.columns[`color.${scheme.key}`][node]);
 }
 
 // The last category is "unknown".
-function categoryColour(palette, scheme, code) {
-  return code === scheme.categories.length - 1 ? palette.none : palette.categories[code % CATEGORY_COLOURS];
+function categoryColor(palette, scheme, code) {
+  return code === scheme.categories.length - 1 ? palette.none : palette.categories[code % CATEGORY_COLORS];
 }
 
-export function colourFacts(app, node) {
+export function colorFacts(app, node) {
   const { tree } = app;
-  return tree.colourings.map(({ key, label, categories }) => [label, categories[tree.columns[`colour.${key}`][node]]]);
+  return tree.colorings.map(({ key, label, categories }) => [label, categories[tree.columns[`color.${key}`][node]]]);
 }
 
-function readChangeColours(read) {
+function readChangeColors(read) {
   const shades = (name) => [0, 1, 2].map((strength) => read(`${name}-${strength}`));
   return {
     slower: shades("slower"),
@@ -101,8 +101,8 @@ function readChangeColours(read) {
   };
 }
 
-function changeColour(app, node) {
-  const change = app.tree.diff[app.colour];
+function changeColor(app, node) {
+  const change = app.tree.diff[app.color];
   const shades = app.palette.change[stateOf(app, node)];
   return shades.length === 1 ? shades[0] : shades[strengthOf(change, node)];
 }
@@ -114,14 +114,14 @@ function strengthOf(change, node) {
 
 // ---- legend ----
 
-// Text, share, the colour on the canvas, the same for a style sheet, and the hatch of a swatch.
+// Text, share, the color on the canvas, the same for a style sheet, and the hatch of a swatch.
 export function legendEntries(app) {
   const { tree, palette } = app;
-  if (tree.diff?.[app.colour]) return changeLegend(app);
-  const scheme = coloured(app);
+  if (tree.diff?.[app.color]) return changeLegend(app);
+  const scheme = colored(app);
   if (!scheme) return kindEntries(app);
   const own = new Float64Array(scheme.categories.length);
-  const codes = tree.columns[`colour.${scheme.key}`];
+  const codes = tree.columns[`color.${scheme.key}`];
   const used = new Set(codes);
   for (let node = 0; node < tree.count; node++) own[codes[node]] += Math.max(0, tree.own[node]);
   return scheme.categories
@@ -129,9 +129,9 @@ export function legendEntries(app) {
       code,
       text,
       share: formatFraction(own[code], tree.whole),
-      colour: categoryColour(palette, scheme, code),
+      color: categoryColor(palette, scheme, code),
       style:
-        code === scheme.categories.length - 1 ? "var(--category-none)" : `var(--category-${code % CATEGORY_COLOURS})`,
+        code === scheme.categories.length - 1 ? "var(--category-none)" : `var(--category-${code % CATEGORY_COLORS})`,
     }))
     .filter(({ code }) => used.has(code));
 }
@@ -146,7 +146,7 @@ function kindEntries({ tree, palette }) {
       code,
       text: kind === "process" && own[code] > 0 ? "process, untracked" : kind,
       share: formatFraction(own[code], tree.whole),
-      colour: palette.kinds[code][SHADES.indexOf(0)],
+      color: palette.kinds[code][SHADES.indexOf(0)],
       style: `var(--kind-${kind})`,
     }))
     .filter(({ code }) => used.has(code));
@@ -154,7 +154,7 @@ function kindEntries({ tree, palette }) {
 
 function changeLegend(app) {
   const { tree, palette } = app;
-  const change = tree.diff[app.colour];
+  const change = tree.diff[app.color];
   const counts = new Map();
   for (let node = 0; node < tree.count; node++) {
     if (!(tree.width[node] > 0)) continue;
@@ -164,21 +164,21 @@ function changeLegend(app) {
   }
   return Object.keys(CHANGE_TEXTS)
     .flatMap((name) =>
-      palette.change[name].map((colour, strength) =>
-        legendEntry(name, strength, colour, palette.change[name].length > 1, counts.get(`${name}/${strength}`)),
+      palette.change[name].map((color, strength) =>
+        legendEntry(name, strength, color, palette.change[name].length > 1, counts.get(`${name}/${strength}`)),
       ),
     )
     .filter(({ count }) => count);
 }
 
-function legendEntry(name, strength, colour, hasStrengths, count) {
+function legendEntry(name, strength, color, hasStrengths, count) {
   const words = [CHANGE_MARKS[name], CHANGE_TEXTS[name], hasStrengths && STRENGTH_TEXTS[strength]].filter(Boolean);
   return {
     text: words.join(" "),
     share: count ? counted(count, "cell") : "",
     count,
-    colour,
-    style: colour,
+    color,
+    style: color,
     hatch: HATCHED.includes(name) ? name : "",
   };
 }

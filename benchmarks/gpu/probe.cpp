@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 // Asks CUPTI on a GPU what its documentation leaves open. Each question runs in a process of its own and
-// prints figures as one line of JSON; benchmarks/gpu/_answers.py makes answers of them.
+// prints figures as one line of JSON; benchmarks/gpu/_conclusions.py draws conclusions from them.
 //
-//     cupti_settle QUESTION [CUPTI's folder...]
+//     cupti_probe QUESTION [CUPTI's folder...]
 #include <cstdio>
 #include <cstdlib>
 #include <functional>
@@ -234,8 +234,8 @@ void timestamp_clock(Gpu& gpu, Session& session, Figures& figures) {
     figures.add("shift_ns", static_cast<double>(shift_ns));
     figures.add("realtime_ahead_ns", static_cast<double>(gpuprof::realtime_ns() - monotonic_ns()));
     figures.add("ahead_before_ns", ahead_of_monotonic_ns(session));
-    const auto register_timestamp = extra<std::uint32_t (*)(std::uint64_t (*)())>(
-        session, "cuptiActivityRegisterTimestampCallback");
+    const auto register_timestamp =
+        extra<std::uint32_t (*)(std::uint64_t (*)())>(session, "cuptiActivityRegisterTimestampCallback");
     check(register_timestamp(shifted_timestamp));
     figures.add("ahead_after_ns", ahead_of_monotonic_ns(session));
     session.enable(kernels_only);
@@ -396,11 +396,11 @@ int main(int argc, char** argv) {
             figures.print();
             return 0;
         } catch (const std::exception& error) {
-            std::fprintf(stderr, "cupti_settle: %s\n", error.what());
+            std::fprintf(stderr, "cupti_probe: %s\n", error.what());
             return 1;
         }
     }
-    std::fprintf(stderr, "usage: cupti_settle QUESTION [CUPTI's folder...], where QUESTION is one of:");
+    std::fprintf(stderr, "usage: cupti_probe QUESTION [CUPTI's folder...], where QUESTION is one of:");
     for (const Question& question : questions) std::fprintf(stderr, " %s", question.name);
     std::fprintf(stderr, "\n");
     return 2;

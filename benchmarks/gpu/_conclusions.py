@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From figures to answers, one function for each question."""
+"""Turn figures into conclusions, with one function for each question."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LONGEST_LIST = 12
 _SAME_CLOCK_NS = 1e6
 
 
-def summarise(figures: Figures) -> dict[str, Any]:
+def summarize(figures: Figures) -> dict[str, Any]:
     """Return the figures with long lists of numbers as their quartiles."""
 
     def short(value: Any) -> Any:
@@ -35,12 +35,12 @@ def _correlation_cost(figures: Figures) -> str:
     callback = _median(figures, "launch_callback_ns") - records
     external = _median(figures, "external_ids_ns") - records
     noise = describe(figures["kernel_records_ns"])
-    spread = noise["third_quartile"] - noise["first_quartile"]
+    iqr = noise["third_quartile"] - noise["first_quartile"]
     cheaper = "callbacks at the launch" if callback < external else "external ids"
-    sure = "" if abs(callback - external) > spread else ", less than the spread"
+    significance = "" if abs(callback - external) > iqr else ", less than the interquartile range"
     return (
         f"{cheaper}: over kernel records alone, a callback adds {callback:,.0f} ns a launch and external ids "
-        f"{external:,.0f} ns{sure}; kernel records themselves add "
+        f"{external:,.0f} ns{significance}; kernel records themselves add "
         f"{records - _median(figures, 'nothing_ns'):,.0f} ns to {_median(figures, 'nothing_ns'):,.0f} ns"
     )
 
