@@ -181,7 +181,7 @@ def _select_functions(
     columns = fetch(folder, _TIME_OF_FUNCTIONS, process=process_id, frames=wanted)
     by_thread = _by_thread(columns)
     # Each end of a stretch of samples is somewhere in one interval: its variance is a twelfth of the square.
-    interval_ns = float(np.median(columns["end_ns"] - columns["begin_ns"]))
+    interval_ns = float((folder.meta.get("stacks") or {}).get("interval_ns") or 0)
     ends = 2 * sum(len(each) for each in by_thread.values())
     return Selection(change, len(wanted), by_thread=by_thread, error_ns=interval_ns * (ends / 12) ** 0.5)
 

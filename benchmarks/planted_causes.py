@@ -1,0 +1,337 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `run.whatif` predicts for planted causes, and what their removal gains in reality.
+
+    python benchmarks/planted_causes.py [--cause NAME]... [--steps 6] [--pairs 20] [--json FILE|-]
+
+Each cause is planted into the training step of a small transformer. The slow program is recorded and the
+gain of its repair predicted; then the slow and the repaired program run in turns without a recording. `real`
+is the difference of the medians of a step, with a bootstrap interval of 95%. `agrees`: the predicted interval
+and that of the real gain overlap. Run it on a quiet machine.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import queue
+import random
+import statistics
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+if __name__ == "__main__":
+    sys.path[0] = str(Path(__file__).resolve().parent.parent)
+
+import torch
+from torch.nn import functional
+from torch.utils.data import DataLoader, Dataset
+
+import gpuprof
+from benchmarks._machine import describe_code, describe_machine
+from benchmarks._output import Column, plain_table, show
+from examples.transformer import LanguageModel
+
+Steps = Callable[[int], None]
+
+
+@dataclass
+class Cause:
+    """A slow program and its repair; `changes` are what `run.whatif` is given."""
+
+    slow: Steps
+    repaired: Steps
+    changes: dict[str, Any]
+    batch: int = 1  # steps of one measurement; more where a queue needs them
+
+
+class Training:
+    """Trains a small language model."""
+
+    def __init__(self, layers: int = 4) -> None:
+        torch.manual_seed(0)
+        self.tokens = torch.randint(0, 512, (4, 65))
+        self.model = LanguageModel(layers, width=128, heads=4, context=64)
+        self.optimizer = torch.optim.AdamW(self.model.parameters(), fused=True)
+
+    def step(self, tokens: torch.Tensor | None = None) -> None:
+        """Train with a batch of `tokens` (4 x 65 numbers), or always the same one."""
+        tokens = self.tokens if tokens is None else tokens
+        loss = functional.cross_entropy(self.model(tokens[:, :-1]).flatten(0, 1), tokens[:, 1:].flatten())
+        self.optimizer.zero_grad()
+        loss.backward()
+        self.optimizer.step()
+
+    def steps(self, count: int) -> None:
+        """Train with the same batch."""
+        for _ in range(count):
+            self.step()
+
+
+class Samples(Dataset[torch.Tensor]):
+    """Samples that take time to fetch."""
+
+    def __init__(self, fetch: Callable[[], None]) -> None:
+        self.fetch = fetch
+        self.sample = torch.randint(0, 512, (65,))
+
+    def __len__(self) -> int:
+        return 100_000
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.fetch()
+        return self.sample
+
+
+def compute() -> None:
+    """Compute for some milliseconds."""
+    total = 0
+    for number in range(50_000):
+        total += number * number % 7
+
+
+def in_process_loader() -> Cause:
+    """Fetch in the main process, by computing."""
+    training = Training()
+    batches = iter(DataLoader(Samples(compute), batch_size=4))
+
+    def slow(count: int) -> None:
+        for _ in range(count):
+            training.step(next(batches))
+
+    return Cause(slow, training.steps, {"remove": "enumerate(DataLoader)*"})
+
+
+def sleeping_loader(workers: int) -> Cause:
+    """Fetch in the main process, by waiting; workers are the repair."""
+    training = Training()
+    samples = Samples(lambda: time.sleep(0.012))
+    batches = iter(DataLoader(samples, batch_size=4))
+    fetched = iter(DataLoader(samples, batch_size=4, num_workers=workers))
+
+    def take(batches: Iterator[torch.Tensor]) -> Steps:
+        def steps(count: int) -> None:
+            for _ in range(count):
+                training.step(next(batches))
+
+        return steps
+
+    take(fetched)(4 * workers)  # the queue is full
+    return Cause(take(batches), take(fetched), {"workers": workers}, batch=10 * workers)
+
+
+def collections() -> Cause:
+    """Collect all garbage in each step."""
+    training = Training(2)
+    kept = [{number: [number]} for number in range(60_000)]
+
+    def collect() -> None:
+        gc.collect()
+
+    def slow(count: int) -> None:
+        for _ in range(count):
+            training.step()
+            collect()
+        assert kept
+
+    return Cause(slow, training.steps, {"remove": "python:*collect"})
+
+
+def logged_norms() -> Cause:
+    """Write the norms of all parameters and gradients to a log in each step."""
+    training = Training()
+    log = Path(os.devnull).open("w")  # noqa: SIM115 - as long as the program
+
+    def write_norms() -> None:
+        for name, parameter in list(training.model.named_parameters()) * 3:
+            gradient = parameter.grad
+            assert gradient is not None
+            print(name, parameter.norm().item(), gradient.norm().item(), file=log)
+
+    def slow(count: int) -> None:
+        for _ in range(count):
+            training.step()
+            with gpuprof.span("log"):
+                write_norms()
+
+    return Cause(slow, training.steps, {"remove": "span:log"})
+
+
+def two_layers_more() -> Cause:
+    """Remove two of six blocks; their part of the optimizer's step has no name in the recording."""
+    large, small = Training(6), Training(4)
+    return Cause(large.steps, small.steps, {"remove": ["layer:layers.4", "layer:layers.5"]})
+
+
+def prefetched() -> Cause:
+    """Fetch ahead in a thread: this time is hidden."""
+    training = Training()
+
+    def queued(fetch: Callable[[], None]) -> Steps:
+        batches: queue.Queue[torch.Tensor] = queue.Queue(2)
+
+        def produce() -> None:
+            while True:
+                with gpuprof.span("fetch"):
+                    fetch()
+                batches.put(training.tokens)
+
+        threading.Thread(target=produce, daemon=True).start()
+
+        def steps(count: int) -> None:
+            for _ in range(count):
+                training.step(batches.get())
+
+        return steps
+
+    return Cause(queued(lambda: time.sleep(0.008)), queued(lambda: None), {"remove": "span:fetch"})
+
+
+def waiting_for_a_file() -> Cause:
+    """Wait in each step, as for a file or a lock."""
+    training = Training()
+
+    def wait() -> None:
+        time.sleep(0.02)
+
+    def slow(count: int) -> None:
+        for _ in range(count):
+            training.step()
+            wait()
+
+    return Cause(slow, training.steps, {"remove": "python:*wait"})
+
+
+def faster_function() -> Cause:
+    """Make a function before each step three times as fast."""
+    training = Training()
+
+    def part(rounds: int) -> Steps:
+        def normalize() -> None:
+            with gpuprof.span("normalize"):
+                for _ in range(rounds):
+                    compute()
+
+        def steps(count: int) -> None:
+            for _ in range(count):
+                normalize()
+                training.step()
+
+        return steps
+
+    return Cause(part(6), part(2), {"speed_up": {"span:normalize": 3}})
+
+
+CAUSES: dict[str, Callable[[], Cause]] = {
+    "loader in the main process": in_process_loader,
+    "sleeping loader, 1 worker": lambda: sleeping_loader(1),
+    "sleeping loader, 2 workers": lambda: sleeping_loader(2),
+    "garbage collection": collections,
+    "logged norms": logged_norms,
+    "two of six layers": two_layers_more,
+    "prefetched batches": prefetched,
+    "wait in each step": waiting_for_a_file,
+    "function 3 times as fast": faster_function,
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print, and return the exit code."""
+    parser = argparse.ArgumentParser(description="Predicted and real gains of planted causes.")
+    parser.add_argument("--cause", action="append", choices=list(CAUSES), help="only this; repeatable")
+    parser.add_argument("--steps", type=int, default=6, help="recorded steps (%(default)s)")
+    parser.add_argument("--pairs", type=int, default=20, help="measurements of each side (%(default)s)")
+    parser.add_argument("--json", metavar="FILE", help="write JSON; - is standard output, no table")
+    options = parser.parse_args(arguments)
+    torch.set_num_threads(1)
+    rows = [measure(name, options.steps, options.pairs) for name in options.cause or CAUSES]
+    result = {
+        "benchmark": "planted_causes",
+        "machine": describe_machine(),
+        "gpuprof": describe_code(),
+        "steps": options.steps,
+        "pairs": options.pairs,
+        "rows": rows,
+    }
+    columns = [
+        Column("cause", 28, lambda row: str(row["cause"])),
+        Column("step", 10, lambda row: f"{row['slow_ms']:.2f} ms"),
+        Column(
+            "real gain", 22, lambda row: _interval(row["real_ms"], row["real_low_ms"], row["real_high_ms"])
+        ),
+        Column("predicted", 18, lambda row: f"{row['low_ms']:.2f} to {row['high_ms']:.2f} ms"),
+        Column("ratio", 7, lambda row: "-" if row["ratio"] is None else f"{row['ratio']:.2f}"),
+        Column("agrees", 7, lambda row: "yes" if row["agrees"] else "NO"),
+    ]
+    show(result, plain_table(columns, rows), options.json, indent=1)
+    return 0
+
+
+def measure(name: str, steps: int, pairs: int) -> dict[str, Any]:
+    """Record, predict, and measure one cause; times in milliseconds a step."""
+    cause = CAUSES[name]()
+    recorded = steps * cause.batch
+    cause.slow(1)
+    with tempfile.TemporaryDirectory() as folder:
+        with gpuprof.profile(python=True, out=Path(folder) / "r.gpuprof") as recording:
+            cause.slow(recorded)
+        found = recording.run.whatif(**cause.changes)
+    if found.low_ns is None or found.high_ns is None:
+        raise SystemExit(f"{name}: not predicted, {found.explained:.1%} of the time is explained")
+    low, high = (gain_ns / recorded / 1e6 for gain_ns in (found.low_ns, found.high_ns))
+    slow, repaired = in_turns(cause, pairs)
+    real = statistics.median(slow) - statistics.median(repaired)
+    real_low, real_high = bootstrap(slow, repaired)
+    return {
+        "cause": name,
+        "slow_ms": statistics.median(slow),
+        "real_ms": real,
+        "real_low_ms": real_low,
+        "real_high_ms": real_high,
+        "low_ms": low,
+        "high_ms": high,
+        "ratio": (low + high) / 2 / real if abs(real) > 0.02 * statistics.median(slow) else None,
+        "agrees": low <= real_high and real_low <= high,
+        "contains": low <= real <= high,
+        "confidence": found.confidence,
+    }
+
+
+def in_turns(cause: Cause, pairs: int) -> tuple[list[float], list[float]]:
+    """Return the times of a step of the slow and the repaired program, in pairs of changing order."""
+    sides: tuple[tuple[Steps, list[float]], ...] = ((cause.slow, []), (cause.repaired, []))
+    for pair in range(pairs + 1):
+        for steps, times in sides if pair % 2 else sides[::-1]:
+            begin = time.perf_counter()
+            steps(cause.batch)
+            if pair:  # the first warms up
+                times.append((time.perf_counter() - begin) / cause.batch * 1e3)
+    return sides[0][1], sides[1][1]
+
+
+def bootstrap(slow: list[float], repaired: list[float]) -> tuple[float, float]:
+    """Return an interval of 95% of the difference of the medians, by percentiles over resampled pairs."""
+    draw = random.Random(1)
+    gains = []
+    for _ in range(2_000):
+        chosen = [draw.randrange(len(slow)) for _ in slow]
+        gains.append(
+            statistics.median(slow[each] for each in chosen)
+            - statistics.median(repaired[each] for each in chosen)
+        )
+    gains.sort()
+    return gains[50], gains[1949]
+
+
+def _interval(value: float, low: float, high: float) -> str:
+    return f"{value:.2f} [{low:.2f}, {high:.2f}]"
+
+
+if __name__ == "__main__":
+    sys.exit(main())
