@@ -31,7 +31,7 @@ if __name__ == "__main__":
 
 import torch
 from torch.nn import functional
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader
 
 import gpuprof
 from benchmarks._machine import describe_code, describe_machine
@@ -74,7 +74,7 @@ class Training:
             self.step()
 
 
-class Samples(Dataset[torch.Tensor]):
+class Samples:
     """Samples that take time to fetch."""
 
     def __init__(self, fetch: Callable[[], None]) -> None:
