@@ -24,6 +24,7 @@ KINDS = (
     "kernel",
     "transfer",
     "python",
+    "waiting",
 )
 
 # Columns of each table, in order, with their DuckDB types. `call_tree` is derived from `spans`.

@@ -15,7 +15,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from gpuprof.record import stack_file as layout
 from gpuprof.record.facts import Damage, DamageCode
-from gpuprof.run.call_sites import CallSite, called_at, is_waiting
+from gpuprof.run.call_sites import CallSite, called_at, waited_ns
 
 BATCH_SAMPLES = 8192
 # Far longer than any recording, and short enough for sums of what all threads of a run did.
@@ -284,7 +284,7 @@ class _File:
         if site == layout.NO_SITE:
             return self._run.add(thread, (*times, -1), frames)
         at = self._sites[site]
-        if is_waiting(*times[1:]) and (called := called_at(at)) is not None:
+        if waited_ns(*times[1:]) and (called := called_at(at)) is not None:
             frames = (*frames, self._run.number_of(f"{called} (built-in)"))
         return self._run.add(thread, (*times, at.line), frames)
 
