@@ -17,7 +17,6 @@
 namespace gpuprof::python {
 namespace {
 
-constexpr std::int64_t ns_per_second = 1'000'000'000;
 using FileText = std::array<char, 4096>;
 
 // The file is opened each time: the number of an open file is the program's to close.
@@ -55,6 +54,8 @@ void read_switches(ThreadUsage& usage, FileText& text) noexcept {
 }
 
 #if defined(__linux__)
+constexpr std::int64_t ns_per_second = 1'000'000'000;
+
 std::int64_t now_ns(clockid_t clock) noexcept {
     timespec time{};
     clock_gettime(clock, &time);

@@ -128,3 +128,21 @@ def test_an_imported_run_has_no_phases(tmp_path: Path) -> None:
     trace = tmp_path / "trace.json"
     trace.write_text('{"traceEvents": [{"ph": "X", "name": "a", "ts": 0, "dur": 5, "pid": 1, "tid": 1}]}')
     assert gpuprof.import_trace(trace, tmp_path / "imported.gpuprof").phases() is None
+
+
+def test_calls_inside_others_are_no_calls_of_the_program(tmp_path: Path) -> None:
+    with gpuprof.profile(out=tmp_path / "run.gpuprof"), gpuprof.span("train"):
+        for _ in range(2):
+            with (
+                gpuprof.span("enumerate(DataLoader)#Iter.__next__"),
+                gpuprof.span("Optimizer.step#Inner.step"),
+            ):
+                pass
+            with gpuprof.span("Optimizer.step#SGD.step"), gpuprof.span("step of no name"):
+                pass
+    run = gpuprof.open(tmp_path / "run.gpuprof")
+    rows = run.sql("SELECT source, begin_ns, end_ns, data_ns FROM steps ORDER BY index").fetchall()
+    ends = run.sql(
+        "SELECT start_ns + duration_ns FROM spans WHERE name = 'Optimizer.step#SGD.step' ORDER BY start_ns"
+    ).fetchall()
+    assert [(row[0], row[2]) for row in rows] == [("optimizer", end) for (end,) in ends]

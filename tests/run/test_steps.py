@@ -12,7 +12,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof.run.steps import LONGEST_ENGINE_GAP_NS, Call, Calls, Step, find_steps
+from gpuprof.run.outermost_calls import Call, Calls
+from gpuprof.run.steps import LONGEST_ENGINE_GAP_NS, Step, find_steps
 
 F, B, O, Z, D, OP, MARK = Call  # noqa: E741 - an optimizer's step
 MAIN = 7

@@ -8,17 +8,13 @@ optimizer, of the data loader.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-if TYPE_CHECKING:
-    import duckdb
+from gpuprof.run.outermost_calls import Call, Calls, OutermostCalls
 
 Ints = npt.NDArray[np.int64]
 
@@ -32,43 +28,6 @@ STEPS_QUERY = """
         nullif(optimizer_ns, -1) AS optimizer_ns, nullif(data_ns, -1) AS data_ns,
         nullif(other_ns, -1) AS other_ns
     FROM batch ORDER BY process_id, number
-"""
-
-
-class Call(enum.IntEnum):
-    """What an outermost call is."""
-
-    FORWARD = 0
-    BACKWARD = 1
-    OPTIMIZER = 2
-    ZERO_GRAD = 3
-    DATA = 4
-    OPERATOR = 5
-    MARK = 6  # the program's own span `step`
-
-
-# Names are those of PyTorch's announcements. An optimizer's step may contain a closure with the whole step.
-_CALLS_QUERY = """
-    WITH containers AS (
-        SELECT span_id, starts_with(name, 'Optimizer.step#') AS is_optimizer FROM read_parquet($spans)
-        WHERE kind IN ('span', 'nvtx') AND NOT starts_with(name, 'enumerate(DataLoader)#')
-            AND NOT starts_with(name, 'Optimizer.zero_grad#')),
-    calls AS (
-        SELECT process_id, thread_id, start_ns, start_ns + duration_ns AS end_ns, parent_id,
-            CASE WHEN kind = 'layer' THEN name ELSE '' END AS layer,
-            CASE WHEN kind = 'layer' THEN 0
-                WHEN kind = 'backward' THEN 1
-                WHEN kind = 'operator' THEN 5
-                WHEN starts_with(name, 'Optimizer.step#') THEN 2
-                WHEN starts_with(name, 'Optimizer.zero_grad#') THEN 3
-                WHEN starts_with(name, 'enumerate(DataLoader)#') THEN 4
-                WHEN kind = 'span' AND name = 'step' THEN 6 END AS call
-        FROM read_parquet($spans))
-    SELECT process_id, thread_id, start_ns, end_ns, layer, call FROM calls
-    LEFT JOIN containers ON parent_id = containers.span_id
-    WHERE call IS NOT NULL AND (parent_id IS NULL OR containers.span_id IS NOT NULL)
-        AND NOT (call = 5 AND coalesce(is_optimizer, false))
-    ORDER BY process_id, start_ns, end_ns DESC
 """
 
 
@@ -88,37 +47,15 @@ class Step(NamedTuple):
     other_ns: int
 
 
-@dataclass(frozen=True, slots=True)
-class Calls:
-    """The outermost calls of a process in columns, by their begin; `call` has values of Call."""
-
-    layer: npt.NDArray[np.object_]
-    thread_id: Ints
-    start_ns: Ints
-    end_ns: Ints
-    call: Ints
-
-    def chosen(self, which: npt.NDArray[np.bool_]) -> Calls:
-        """Return some of them."""
-        columns = (self.thread_id, self.start_ns, self.end_ns, self.call)
-        return Calls(self.layer[which], *(column[which] for column in columns))
-
-
-def read_steps(connection: duckdb.DuckDBPyConnection, spans: Path, *, has_operators: bool) -> list[Step]:
-    """Find the steps of each process in the written table `spans`.
+def steps_of(calls: OutermostCalls, *, has_operators: bool) -> list[Step]:
+    """Find the steps of each process.
 
     Without operators, PyTorch announces neither the backward pass nor the optimizer nor the loader.
     """
-    columns = connection.execute(_CALLS_QUERY, {"spans": str(spans / "**" / "*.parquet")}).fetchnumpy()
-    process_ids = columns["process_id"].astype(np.int64)
-    numbers = [columns[name].astype(np.int64) for name in ("thread_id", "start_ns", "end_ns", "call")]
-    calls = Calls(np.asarray(columns["layer"], dtype=object), *numbers)
     return [
         step
-        for process_id in np.unique(process_ids).tolist()
-        for step in find_steps(
-            calls.chosen(process_ids == process_id), process_id, has_operators=has_operators
-        )
+        for process_id, of_process in calls.by_process()
+        for step in find_steps(of_process, process_id, has_operators=has_operators)
     ]
 
 

@@ -16,10 +16,11 @@ from gpuprof.run.gpu_records import find_files
 from gpuprof.run.gpu_tables import GpuTables
 from gpuprof.run.gpu_tree import notes_on, with_leaves
 from gpuprof.run.import_times import IMPORTS_QUERY, import_times
+from gpuprof.run.outermost_calls import read_outermost_calls
 from gpuprof.run.part_writers import PartWriters, copy_statement
 from gpuprof.run.python_tree import SPAN_COLUMNS, with_python_frames
 from gpuprof.run.stacks import STACKS_QUERY, Stacks, batches
-from gpuprof.run.steps import STEPS_QUERY, read_steps
+from gpuprof.run.steps import STEPS_QUERY, steps_of
 from gpuprof.run.threads import THREADS_QUERY, ThreadTimes
 from gpuprof.run.work_table import read_counters, read_work
 
@@ -98,6 +99,7 @@ class TableWriter:
         self.gpu = GpuTables(connection, target / SCRATCH)
         self._leaves: list[dict[str, Any]] | None = None  # None: no GPU was recorded
         self._layer_times: list[dict[str, Any]] = []
+        self._merged_tree: tuple[dict[str, Any], list[str]] = ({}, [])
 
     def add_batch(
         self, process: dict[str, Any], columns: dict[str, Any], links: dict[str, Any], names: list[str]
@@ -190,10 +192,11 @@ class TableWriter:
         self._write_records("threads", rows, THREADS_QUERY)
 
     def write_steps(self, stacks: Stacks, *, has_operators: bool) -> None:
-        """Find the steps in the spans, which are all written, and write them and the imports."""
+        """Find the steps in the spans and the tree, which are written, and write them and the imports."""
         steps = []
         if "spans" in self._written:
-            steps = read_steps(self._connection, self._target / "spans", has_operators=has_operators)
+            calls = read_outermost_calls(self._connection, self._target / "spans", *self._merged_tree)
+            steps = steps_of(calls, has_operators=has_operators)
         first = {step.process_id: step.begin_ns for step in reversed(steps)}
         self._write_records("steps", steps, STEPS_QUERY)
         self._write_records("imports", import_times(stacks, first), IMPORTS_QUERY)
@@ -219,6 +222,7 @@ class TableWriter:
                 tree, names, decoded["tree"]["number"], self._joined_spans(), stacks
             )
             self._renumber_spans(path_ids)
+        self._merged_tree = tree, names
         self.add_names(names[self._names :])
         columns = {**tree, "node_id": np.arange(len(tree["parent"]), dtype=np.int32)}
         columns["parent_id"] = columns.pop("parent")
