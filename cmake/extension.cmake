@@ -29,7 +29,8 @@ pybind11_add_module(_native
     csrc/python/span.cpp
     csrc/python/span_events.cpp
     csrc/python/stack_file.cpp
-    csrc/python/stack_sampler.cpp)
+    csrc/python/stack_sampler.cpp
+    csrc/python/thread_usage.cpp)
 target_link_libraries(_native PRIVATE gpuprof_analysis gpuprof_cpu gpuprof_gpu_ceilings)
 target_compile_definitions(_native PRIVATE
     GPUPROF_VERSION="${SKBUILD_PROJECT_VERSION}"

@@ -103,6 +103,13 @@ void StackFile::add_site(std::uint32_t number, const Site& site, std::string_vie
     append(Kind::site);
 }
 
+void StackFile::add_usage(std::int64_t t_ns, const NamedUsage& usage) {
+    put(t_ns);
+    put(usage.usage);
+    put(usage.name);
+    append(Kind::usage);
+}
+
 void StackFile::add_sample(std::int64_t thread_id, const Sample& sample) {
     if (thread_id != thread_id_) {
         thread_id_ = thread_id;

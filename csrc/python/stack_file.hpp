@@ -8,6 +8,8 @@
 #include <string_view>
 #include <vector>
 
+#include "python/thread_usage.hpp"
+
 namespace gpuprof::python {
 
 // Appends the records of src/gpuprof/record/stack_file.py to a file that grows by blocks mapped shared: what
@@ -35,12 +37,13 @@ class StackFile {
     void add_frame(std::uint32_t number, std::string_view text);
     void add_stack(std::uint32_t number, std::span<const std::uint32_t> frames);  // the outermost first
     void add_site(std::uint32_t number, const Site& site, std::string_view path);
+    void add_usage(std::int64_t t_ns, const NamedUsage& usage);
     void add_sample(std::int64_t thread_id, const Sample& sample);
 
     int error() const noexcept { return error_; }  // after one nothing is written
 
   private:
-    enum class Kind : std::uint16_t { frame = 1, sample = 2, thread = 3, stack = 4, site = 5 };
+    enum class Kind : std::uint16_t { frame = 1, sample = 2, thread = 3, stack = 4, site = 5, usage = 6 };
     void append(Kind kind);
     void write(const void* bytes, std::size_t size) noexcept;
     void next_block() noexcept;

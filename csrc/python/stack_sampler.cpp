@@ -2,13 +2,10 @@
 #include "python/stack_sampler.hpp"
 
 #include <Python.h>
-#include <fcntl.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <cstdio>
 #include <ctime>
 #include <exception>
 #include <iterator>
@@ -24,6 +21,7 @@ namespace {
 constexpr std::int64_t second_ns = 1'000'000'000;
 // A killed program loses the wait of a thread from the last time that it was written.
 constexpr std::int64_t longest_wait_ns = 50'000'000;
+constexpr std::int64_t usage_interval_ns = second_ns;
 constexpr std::int64_t unknown_ns = -1;
 constexpr std::int64_t longest_read_ns = 200'000;
 constexpr std::int64_t longest_frame_read_ns = 10'000;
@@ -39,23 +37,6 @@ std::int64_t thread_cpu_ns(std::int64_t native_id) noexcept {
     timespec time{};
     const auto clock = static_cast<clockid_t>(~static_cast<std::uint32_t>(native_id) << 3U | 6U);
     return clock_gettime(clock, &time) == 0 ? to_ns(time) : unknown_ns;
-}
-
-// How long a thread has been ready to run without a processor, in all; unknown_ns where the kernel does not
-// count it. The file is opened each time: the number of an open file is the program's to close.
-std::int64_t thread_queued_ns(std::int64_t native_id) noexcept {
-    std::array<char, 64> text{};
-    std::snprintf(text.data(), text.size(), "/proc/self/task/%lld/schedstat",
-                  static_cast<long long>(native_id));
-    const int file = open(text.data(), O_RDONLY | O_CLOEXEC);
-    if (file < 0) return unknown_ns;
-    text.fill(0);
-    const ssize_t size = read(file, text.data(), text.size() - 1);
-    close(file);
-    long long ran = 0;
-    long long queued = 0;
-    if (size <= 0 || std::sscanf(text.data(), "%lld %lld", &ran, &queued) != 2 || ran == 0) return unknown_ns;
-    return queued;
 }
 
 }  // namespace
@@ -118,6 +99,7 @@ std::vector<Address> StackSampler::own_stack() {
 void StackSampler::run() noexcept {
     try {
         std::int64_t due_ns = monotonic_ns();
+        write_usage();
         list_threads();
         for (Thread& thread : threads_) {
             thread.sampled_ns = due_ns;
@@ -129,6 +111,7 @@ void StackSampler::run() noexcept {
         sample_all();
         for (Thread& thread : threads_)
             if (thread.has_stack && thread.idle_ns > thread.sampled_ns) write(thread, thread.idle_ns, 0);
+        write_usage();
     } catch (const std::exception&) {
         error_ = ENOMEM;  // nothing else is thrown here
     }
@@ -151,6 +134,13 @@ bool StackSampler::wait_until(std::int64_t due_ns) noexcept {
 void StackSampler::sample_all() {
     list_threads();
     for (Thread& thread : threads_) sample(thread);
+    if (monotonic_ns() - usage_ns_ >= usage_interval_ns) write_usage();
+}
+
+void StackSampler::write_usage() {
+    usage_ns_ = monotonic_ns();
+    read_thread_usage(usage_);
+    for (const NamedUsage& each : usage_) file_.add_usage(usage_ns_, each);
 }
 
 // Brings `threads_` up to date. A thread that has ended keeps what was written; the rest of its time is lost,

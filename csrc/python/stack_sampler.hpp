@@ -12,6 +12,7 @@
 #include "python/code_names.hpp"
 #include "python/frame_reader.hpp"
 #include "python/stack_file.hpp"
+#include "python/thread_usage.hpp"
 
 namespace gpuprof::python {
 
@@ -59,6 +60,7 @@ class StackSampler {
     void run() noexcept;
     bool wait_until(std::int64_t due_ns) noexcept;  // false when it is to end
     void sample_all();
+    void write_usage();  // of all threads, at the start, once a second, and at the end
     void list_threads();
     void sample(Thread& thread);
     bool read_in_time(const Thread& thread, std::int64_t& now_ns);
@@ -73,6 +75,8 @@ class StackSampler {
     std::vector<Thread> threads_;
     std::vector<ThreadRef> listed_;
     std::vector<RawFrame> frames_;
+    std::vector<NamedUsage> usage_;
+    std::int64_t usage_ns_ = 0;  // when it was last written
 
     pthread_t thread_{};
     bool is_running_ = false;

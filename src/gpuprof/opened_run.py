@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from gpuprof.analyze.difference import Scaling
     from gpuprof.analyze.difference_summary import DifferenceSummary
     from gpuprof.analyze.metrics import WeightName
+    from gpuprof.analyze.phases import Phases
     from gpuprof.analyze.roofline.build import Roofline
     from gpuprof.analyze.summary import Summary
     from gpuprof.analyze.whatif.prediction import WhatIf
@@ -100,6 +101,17 @@ class Run:
         if by is not None:
             return self._summary(by, process)
         return first_with_rows(lambda kind: self._summary(kind, process))
+
+    @quick_switching()
+    def phases(self) -> Phases | None:
+        """Wall time of the main process by phase: start-up and imports, steps, between and after them.
+
+        None for an imported run. Raises RunError.
+        """
+        from gpuprof.analyze.phases import read_phases
+
+        with self._folder.reading():
+            return read_phases(self._folder)
 
     def _summary(self, by: str, process: int | Literal["all"] | None) -> Summary:
         from gpuprof.analyze.summary import added_up_note, summarize

@@ -96,6 +96,9 @@ class FakeRun:
             return first_with_rows(lambda kind: self.summary(kind, process=process))
         return summarize(self.call_tree, by, process)
 
+    def phases(self) -> None:
+        """Return what an imported run has."""
+
 
 class FakeApi(types.ModuleType):
     """Stands in for `gpuprof.api`; remembers what was called."""

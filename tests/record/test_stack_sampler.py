@@ -22,7 +22,7 @@ from gpuprof import _native
 from gpuprof.record import stack_sampler
 from gpuprof.record.facts import Method, Reason
 from gpuprof.record.frame_text import CUT_OFF, frame_naming
-from gpuprof.run.call_sites import CallSite, called_at, is_waiting
+from gpuprof.run.call_sites import CallSite, called_at, waited_ns
 from gpuprof.run.facts import statuses_of
 from gpuprof.run.stacks import Stacks, read_stacks
 
@@ -293,7 +293,7 @@ def test_called_functions_by_their_places(tmp_path: Path) -> None:
 
 
 def test_a_thread_that_waits_for_a_processor_is_not_waiting() -> None:
-    assert is_waiting(10, 0, 0)
-    assert is_waiting(10, 0, -1)
-    assert not is_waiting(10, 0, 9)
-    assert not is_waiting(10, 1, 0)
+    assert waited_ns(10, 0, 0) == waited_ns(10, 0, -1) == 10
+    assert waited_ns(10, 1, 3) == 6
+    assert waited_ns(10, 0, 9) == waited_ns(10, 5, 0) == 0
+    assert waited_ns(10, -1, -1) == 0  # unknown

@@ -17,14 +17,14 @@ from gpuprof.record.frame_text import MODULE_CALL
 from gpuprof.record.stack_file import StackFile
 from gpuprof.run import stack_placement
 from gpuprof.run.format import KINDS
-from gpuprof.run.python_tree import UNCOUNTED, shared, with_python_frames
+from gpuprof.run.python_tree import IDLE_THREADS, UNCOUNTED, UNKNOWN_WAIT, shared, with_python_frames
 from gpuprof.run.stack_placement import PlacedSample, guess
 from gpuprof.run.stacks import Frames, Stacks, ThreadStacks, read_stacks
 
 CALL_IMPL = "Module._call_impl (torch/nn/modules/module.py:1779)"
 ENTER = (MODULE_CALL, CALL_IMPL)
-PROCESS, SPAN, LAYER, OPERATOR, PYTHON = (
-    KINDS.index(kind) for kind in ("process", "span", "layer", "operator", "python")
+PROCESS, SPAN, LAYER, OPERATOR, PYTHON, WAITING = (
+    KINDS.index(kind) for kind in ("process", "span", "layer", "operator", "python", "waiting")
 )
 DURATION = 1000
 
@@ -49,7 +49,7 @@ class Program:
         self.spans.append((len(self.spans), parent, self.thread, node, start, end - start, end - start))
         return len(self.spans) - 1
 
-    def sample(self, taken: int, since: int, *frames: str) -> None:
+    def sample(self, taken: int, since: int, *frames: str, cpu_ns: int = -1, queued_ns: int = -1) -> None:
         numbers = []
         for frame in frames:
             if frame not in self.stacks.texts:
@@ -59,9 +59,7 @@ class Program:
         if self.thread not in threads:
             self.stacks.threads.append(ThreadStacks(7, self.thread, 10))
             threads[self.thread] = self.stacks.threads[-1]
-        threads[self.thread].t_ns.append(taken)
-        threads[self.thread].duration_ns.append(taken - since)
-        threads[self.thread].frames.append(tuple(numbers))
+        threads[self.thread].add((taken, taken - since, cpu_ns, queued_ns, -1), tuple(numbers))
 
     def tree(self) -> tuple[dict[str, np.ndarray], list[str], np.ndarray, dict[str, np.ndarray]]:
         """Return the plain tree in pre-order and the spans, as the decoder gives them."""
@@ -187,6 +185,53 @@ def test_time_of_other_threads_is_added() -> None:
     assert merged["prog"] == (0, DURATION + 100, DURATION)
 
 
+def test_a_wait_is_a_leaf_below_the_function_that_waits() -> None:
+    program = Program()
+    program.sample(100, 0, "main", "get", "lock.acquire (built-in)", cpu_ns=0, queued_ns=10)
+    program.sample(200, 100, "main", "get", "lock.acquire (built-in)", cpu_ns=20, queued_ns=0)
+    program.sample(300, 200, "main", "get", cpu_ns=0)
+    program.sample(400, 300, "main", "get", cpu_ns=60, queued_ns=0)
+    program.sample(500, 400, "main", "get", cpu_ns=0, queued_ns=90)
+    program.sample(600, 500, "main", "get", "time.sleep (built-in)")  # by pyinstrument
+    merged = program.merged()
+    assert merged["prog/main/get"] == (UNCOUNTED, 600, 10 + 20 + 100 + 100)
+    assert merged["prog/main/get/lock.acquire (built-in)"] == (UNCOUNTED, 170, 170)
+    assert merged[f"prog/main/get/{UNKNOWN_WAIT}"] == (UNCOUNTED, 100, 100)
+    assert merged["prog/main/get/time.sleep (built-in)"] == (UNCOUNTED, 100, 100)
+    tree, names, _ = with_python_frames(*program.tree(), program.stacks)
+    waits = {names[name] for name in tree["name"][tree["kind"] == WAITING].tolist()}
+    assert waits == {"lock.acquire (built-in)", UNKNOWN_WAIT}
+
+
+def test_a_wait_inside_a_span_is_taken_from_the_span() -> None:
+    program = Program()
+    program.span(-1, SPAN, "step", 100, 300)
+    program.sample(200, 100, "main", "load", "queue.get (built-in)", cpu_ns=0, queued_ns=0)
+    merged = program.merged()
+    assert merged["prog/main/load/step"] == (1, 200, 100)
+    assert merged["prog/main/load/step/queue.get (built-in)"] == (UNCOUNTED, 100, 100)
+
+
+def test_threads_that_only_wait_are_one_leaf() -> None:
+    program = Program()
+    for program.thread in (8, 9):
+        program.sample(99, 0, "run", "get", "lock.acquire (built-in)", cpu_ns=0, queued_ns=0)
+        program.sample(100, 99, "run", "get", cpu_ns=1, queued_ns=0)
+    program.thread = 10
+    program.sample(50, 0, "work", "get", "lock.acquire (built-in)", cpu_ns=0, queued_ns=0)
+    program.sample(100, 50, "work", cpu_ns=50, queued_ns=0)
+    program.thread = 7
+    program.sample(100, 0, "main", "join", "lock.acquire (built-in)", cpu_ns=0, queued_ns=0)
+    merged = program.merged()
+    assert merged[f"prog/{IDLE_THREADS}"] == (UNCOUNTED, 198, 198)
+    assert merged["prog/run/get"] == (UNCOUNTED, 2, 2)
+    assert merged["prog/work/get/lock.acquire (built-in)"] == (UNCOUNTED, 50, 50)
+    assert merged["prog/main/join/lock.acquire (built-in)"] == (UNCOUNTED, 100, 100)
+    tree, names, _ = with_python_frames(*program.tree(), program.stacks)
+    (idle,) = np.flatnonzero(tree["name"] == names.index(IDLE_THREADS))
+    assert (tree["threads"][idle], tree["kind"][idle]) == (2, WAITING)
+
+
 def test_guess() -> None:
     assert guess({(1, 2)}, None) == (1, 2)
     assert guess({(1, 2), (1, 3)}, None) == (1,)
@@ -230,7 +275,8 @@ def programs(draw: st.DrawFn) -> Program:
         time = draw(st.integers(0, 50))
         for _ in range(draw(st.integers(0, 8))):
             taken = time + draw(st.integers(1, 60))
-            program.sample(taken, time, *draw(FRAMES))
+            cpu_ns = draw(st.integers(-1, taken - time))
+            program.sample(taken, time, *draw(FRAMES), cpu_ns=cpu_ns, queued_ns=draw(st.integers(-1, 60)))
             time = taken
     return program
 
@@ -244,7 +290,7 @@ def test_sums_are_kept_and_nothing_is_negative(program: Program) -> None:
             calls, known = path_ids == row, (tree["calls"][row], tree["total_ns"][row])
             assert (calls.sum(), spans["duration_ns"][calls].sum()) == known
     assert (tree["number"][path_ids] == path_ids).all()
-    is_frame = tree["kind"] == PYTHON
+    is_frame = np.isin(tree["kind"], (PYTHON, WAITING))
     assert (tree["own_ns"] >= 0).all()
     assert (tree["total_ns"] >= 0).all()
     for column in ("calls", "total_ns"):

@@ -61,8 +61,9 @@ class Folded:
     rest_ns: dict[str, int]  # own time outside of every group, by where it passed
 
 
-_LAYER, _PYTHON = KINDS.index("layer"), KINDS.index("python")
+_LAYER, _PYTHON, _WAITING = (KINDS.index(kind) for kind in ("layer", "python", "waiting"))
 
+WAITING = "waiting"
 # What a node's own time is, where no row of the table holds it.
 _REST = {
     "process": "outside everything recorded",
@@ -73,6 +74,7 @@ _REST = {
     "backward": "backward",
     "compile": "compilation",
     "python": "Python functions",
+    "waiting": WAITING,
 }
 
 
@@ -162,7 +164,11 @@ def _group(part: Part, by: str, kinds: tuple[str, ...]) -> _Groups | None:
     outermost = _outermost(members, group, ends, len(keys))
     kind = np.zeros(len(keys), dtype=np.int64)
     kind[group] = part.kind[members]
-    return _Groups(members, ends, keys, group, outermost, _holders(part, is_member, members, group), kind)
+    holder = _holders(part, is_member, members, group)
+    if by == "python":
+        # A function that waits uses no time; any other call lasts until its wait has ended.
+        holder[part.kind == _WAITING] = -1
+    return _Groups(members, ends, keys, group, outermost, holder, kind)
 
 
 def _members(part: Part, kinds: tuple[str, ...]) -> npt.NDArray[np.bool_]:

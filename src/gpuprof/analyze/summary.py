@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from gpuprof.analyze.aggregate import Folded, fold, part_of
+from gpuprof.analyze.aggregate import WAITING, Folded, fold, part_of, rest_of
 from gpuprof.analyze.call_tree import CallTree, on_gpu
 from gpuprof.analyze.kernel_labels import kernel_labels
 from gpuprof.errors import RunError
@@ -142,6 +142,7 @@ class Summary:
     `rows` are ordered by own time, that on the GPU first where one was recorded. `total_ns` is
     everything recorded in the `processes` that were summarised, `covered_ns` the part of it inside
     any row: it is the sum of the rows' `own_ns`. `rest_ns` says where the difference of the two passed.
+    `waiting_ns` is the time in which threads waited outside the rows; `total_ns` does not contain it.
     `notes` say what a reader must know about the numbers. `elsewhere` says which processes have rows where
     these have none.
     """
@@ -155,6 +156,7 @@ class Summary:
     gpu_total_ns: int | None = None
     rest_ns: dict[str, int] = field(default_factory=dict)
     elsewhere: str | None = None
+    waiting_ns: int = 0
 
     def __str__(self) -> str:
         return self.to_text()
@@ -186,6 +188,7 @@ class Summary:
             "covered_ns": self.covered_ns,
             "gpu_total_ns": self.gpu_total_ns,
             "rest_ns": self.rest_ns,
+            "waiting_ns": self.waiting_ns,
             "processes": list(self.processes),
             "row_count": len(self.rows),
             "rows": [row.as_dict() for row in self.rows[:top]],
@@ -216,6 +219,8 @@ class Summary:
                 for name, ns in self.rest_ns.items()
             ]
             line += "\n" + textwrap.fill("the rest: " + ", ".join(parts), TABLE_WIDTH, subsequent_indent="  ")
+        if self.waiting_ns:
+            line += f"\nthreads waited {format_duration(self.waiting_ns)} more"
         if self.gpu_total_ns is None:
             return line
         held_ns = sum(row.gpu_own_ns or 0 for row in self.rows)
@@ -290,6 +295,8 @@ def summarize(
     folded = fold(part, by, MEMBER_KINDS[by])
     gpu_total_ns = None if part.gpu_ns is None else int(part.gpu_ns.sum())
     rows = () if folded is None else _rows(folded, gpu_total_ns)
+    rest_ns = dict(folded.rest_ns) if folded else rest_of(part, np.full(len(part.parent), -1))
+    waiting_ns = rest_ns.pop(WAITING, 0)
     elsewhere = None if rows else _elsewhere(tree, by, chosen)
     if not rows:
         reason = f"no {by} was recorded here: {why_empty}" if why_empty else _NOTHING_RECORDED[by]
@@ -297,13 +304,14 @@ def summarize(
     return Summary(
         by=by,
         rows=rows,
-        total_ns=int(part.own_ns.sum()),
+        total_ns=int(part.own_ns.sum()) - waiting_ns,
         covered_ns=sum(row.own_ns for row in rows),
         processes=chosen,
         notes=notes,
         gpu_total_ns=gpu_total_ns,
-        rest_ns={} if folded is None else folded.rest_ns,
+        rest_ns={} if folded is None else rest_ns,
         elsewhere=elsewhere,
+        waiting_ns=waiting_ns,
     )
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.analyze.summary import TABLE_WIDTH
+from gpuprof.cli.phases import phase_lines
 from gpuprof.record.facts import Method, SourceStatus
 from gpuprof.run.facts import damage_in, notes_of, statuses_of
 from gpuprof.run.losses import losses
@@ -25,6 +26,7 @@ from gpuprof.text.units import format_bytes, format_count, format_duration
 if TYPE_CHECKING:
     from gpuprof.analyze.call_tree import ProcessShare
     from gpuprof.analyze.devices import DeviceUse
+    from gpuprof.analyze.phases import Phases
 
 LABEL_WIDTH = 9
 
@@ -37,13 +39,15 @@ def header(
     meta: Mapping[str, Any],
     devices: Sequence[DeviceUse] = (),
     processes: Sequence[ProcessShare] = (),
+    phases: Phases | None = None,
 ) -> str:
     """Return facts about the run, one line each; a fact missing in `meta` has no line.
 
-    `processes` are those of a capture; if there are several, each has a line.
+    `processes` are those of a capture; if there are several, each has a line. `phases` are the first lines.
     """
     state = "complete" if meta.get("complete") else "incomplete: contains what could be recovered"
     facts = [
+        *(phase_lines(phases) if phases is not None else ()),
         ("run", f"{path.name} ({state})"),
         ("recorded", _extent(meta, by=" wall time")),
         ("machine", _machine(meta.get("machine") or {})),

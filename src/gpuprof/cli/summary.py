@@ -91,11 +91,13 @@ def summary(
     recorded = api.open(runs[0])
     table = recorded.summary(by, process=process)
     devices = _devices(recorded)
+    phases = recorded.phases()
     processes = process_shares(recorded.call_tree) if recorded.meta.get("imported") else []
     if as_json:
         values = {
             "run": str(recorded.path),
             "meta": recorded.meta,
+            "phases": None if phases is None else phases.to_dict(),
             "devices": [dataclasses.asdict(use) for use in devices],
             "processes": [dataclasses.asdict(each) for each in processes],
             "summary": table.to_dict(top),
@@ -105,7 +107,7 @@ def summary(
     from gpuprof.analyze.summary import DEFAULT_TOP
     from gpuprof.cli.header import header
 
-    click.echo(header(recorded.path, recorded.meta, devices, processes))
+    click.echo(header(recorded.path, recorded.meta, devices, processes, phases))
     click.echo()
     click.echo(table.to_text(top or DEFAULT_TOP, full_names=full_names))
 

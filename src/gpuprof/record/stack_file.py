@@ -14,7 +14,9 @@ Version 3 is of the native sampler (`csrc/python/stack_file.cpp`). Its samples a
 duration the thread was on a processor and how much it was ready to run without one (-1: unknown), and the
 numbers of a stack and of a site. The body of a stack is its number and those of its frames. That of a site,
 which is a place in the source of an innermost frame, is its number, the frame's, line, end line, column, end
-column, and the path.
+column, and the path. The body of a usage is a time, and what the kernel has counted for a thread until then:
+its id, begin, time on a processor and in the run queue, voluntary and involuntary context switches, and its
+name (-1: unavailable).
 
 A block after the first is as large as all before it together, up to LARGEST_BLOCK_BYTES, and begins with its
 thread. Blocks are mapped shared: a program that is killed loses no record.
@@ -38,10 +40,11 @@ RECORD = struct.Struct("<HHI")
 FRAME_NUMBER = struct.Struct("<I")
 THREAD = struct.Struct("<q")
 SAMPLE = struct.Struct("<qq")
-FRAME_RECORD, SAMPLE_RECORD, THREAD_RECORD, STACK_RECORD, SITE_RECORD = 1, 2, 3, 4, 5
+FRAME_RECORD, SAMPLE_RECORD, THREAD_RECORD, STACK_RECORD, SITE_RECORD, USAGE_RECORD = 1, 2, 3, 4, 5, 6
 NATIVE_VERSION = 3
 NATIVE_SAMPLE = struct.Struct("<qqqqII")
 SITE = struct.Struct("<IIiiii")
+USAGE = struct.Struct("<qqqqqqq16s")
 NO_SITE = (1 << 32) - 1
 FIRST_BLOCK_BYTES = max(1 << 12, mmap.ALLOCATIONGRANULARITY)  # the longest record fits
 LARGEST_BLOCK_BYTES = 1 << 16

@@ -27,9 +27,16 @@ class CallSite(NamedTuple):
     end_column: int
 
 
-def is_waiting(duration_ns: int, cpu_ns: int, queued_ns: int) -> bool:
-    """Whether a thread did not run in a sample's duration, and had no need to for most of it."""
-    return cpu_ns == 0 and 2 * max(queued_ns, 0) < duration_ns
+def waited_ns(duration_ns: int, cpu_ns: int, queued_ns: int) -> int:
+    """Return how long a thread waited in a sample's duration; 0 unless it waited for most of it.
+
+    It waits where it is neither on a processor nor ready to run. A sample whose `cpu_ns` is unknown (-1) is
+    no wait.
+    """
+    if cpu_ns < 0:
+        return 0
+    waited = duration_ns - cpu_ns - max(queued_ns, 0)
+    return waited if 2 * waited > duration_ns else 0
 
 
 @functools.lru_cache(maxsize=4096)

@@ -24,6 +24,7 @@ KINDS = (
     "kernel",
     "transfer",
     "python",
+    "waiting",
 )
 
 # Columns of each table, in order, with their DuckDB types. `call_tree` is derived from `spans`.
@@ -72,6 +73,15 @@ _COLUMNS = {
         "t_ns BIGINT, process_id BIGINT, thread_id BIGINT, duration_ns BIGINT, frames VARCHAR[], "
         "cpu_ns BIGINT, queued_ns BIGINT, line BIGINT"
     ),
+    "threads": (
+        "process_id BIGINT, thread_id BIGINT, name VARCHAR, begin_ns BIGINT, end_ns BIGINT, cpu_ns BIGINT, "
+        "queued_ns BIGINT, waiting_ns BIGINT, voluntary_switches BIGINT, involuntary_switches BIGINT"
+    ),
+    "steps": (
+        "process_id BIGINT, index INTEGER, begin_ns BIGINT, end_ns BIGINT, kind VARCHAR, source VARCHAR, "
+        "forward_ns BIGINT, backward_ns BIGINT, optimizer_ns BIGINT, data_ns BIGINT, other_ns BIGINT"
+    ),
+    "imports": "process_id BIGINT, package VARCHAR, phase VARCHAR, duration_ns BIGINT",
     "function_calls": "caller VARCHAR, function VARCHAR, calls BIGINT, total_ns BIGINT, own_ns BIGINT",
     "samples": "t_ns BIGINT, device INTEGER, metric VARCHAR, value DOUBLE",
 }

@@ -3,6 +3,7 @@
 
 What spans measured stays as it was. A node that is called from several places of the program becomes one
 node for each; together they hold what it held. Frames have the sampled time that no span below them measured.
+A thread's wait is a leaf of its own kind below the function that waits. Waits of idle threads are one leaf.
 """
 
 from __future__ import annotations
@@ -39,7 +40,11 @@ UNCOUNTED = -1  # calls of a frame
 # What must be known of the spans; `path_id` is the number of the tree's node.
 SPAN_COLUMNS: tuple[str, ...] = ("span_id", "parent_id", "process_id", "thread_id", "path_id")
 SPAN_COLUMNS += ("start_ns", "duration_ns", "own_ns")
-_PYTHON, _LAYER = KINDS.index("python"), KINDS.index("layer")
+_PYTHON, _WAITING, _LAYER = (KINDS.index(kind) for kind in ("python", "waiting", "layer"))
+# What a new node has in place of a row of the old tree.
+_FRAME, _WAIT = -1, -2
+IDLE_THREADS = "idle threads"
+UNKNOWN_WAIT = "(waiting)"  # of which the function that waits is not known
 _NATIVE = tuple(KINDS.index(kind) for kind in ("operator", "backward", "compile"))
 _LEAVES = tuple(KINDS.index(kind) for kind in ("kernel", "transfer"))
 
@@ -96,6 +101,9 @@ class _Merge:
             int(tree["process_id"][row]): int(row) for row in np.flatnonzero(tree["parent"] < 0)[::-1]
         }
         self._groups = FrameGroups([()], {(): 0})
+        self._kinds = FrameKinds.of(stacks.texts)
+        self._texts = [*stacks.texts, UNKNOWN_WAIT, IDLE_THREADS]
+        self._unknown_wait, self._idle_threads = len(stacks.texts), len(stacks.texts) + 1
         self._parent: list[int] = []
         self._row: list[int] = []
         self._frame: list[int] = []
@@ -121,10 +129,9 @@ class _Merge:
     # ---- the places of spans
 
     def _place(self) -> dict[tuple[int, int], Placement]:
-        kinds = FrameKinds.of(self._stacks.texts)
         places = places_by_thread(self._spans)
         return {
-            key: Placement(thread, self._thread_spans(places.get(key, [])), kinds, self._groups)
+            key: Placement(thread, self._thread_spans(places.get(key, [])), self._kinds, self._groups)
             for thread in self._stacks.threads
             if (key := (thread.process_id, thread.thread_id))[0] in self._roots
         }
@@ -183,7 +190,7 @@ class _Merge:
             node = self._child(-1, chain.pop(), -1)
         else:
             for frame in frames:
-                node = self._child(node, -1, frame)
+                node = self._child(node, _FRAME, frame)
         for below in reversed(chain):
             node = self._child(node, below, -1)
         return node
@@ -234,12 +241,14 @@ class _Merge:
     def _add_frame_times(self, process_id: int, thread_id: int, placement: Placement) -> None:
         root = self._root(process_id)
         is_main = thread_id == process_id
+        idle = None
+        if not is_main and placement.is_idle():
+            idle = self._wait_below(root, self._idle_threads, thread_id)
         own, frames = self._sums["own_ns"], self._groups.frames
-        innermost: dict[tuple[int, int], int] = {}
+        innermost: dict[tuple[int, int, bool], tuple[int, int]] = {}
         for sample in placement.samples():
-            for key, group in zip((NOTHING, *sample.open), sample.groups, strict=True):
-                time_ns = sample.time_ns.get(key, 0)
-                if time_ns <= 0 or not frames[group]:
+            for key, group, time_ns, waited in sample.by_span():
+                if not frames[group]:
                     continue
                 holder = root if key == NOTHING else self._node_of_span[key]
                 if key != NOTHING or is_main:
@@ -248,16 +257,37 @@ class _Merge:
                     if not time_ns:
                         continue
                     own[holder] -= time_ns
-                node = innermost.get((holder, group))
-                if node is None:
+                nodes = innermost.get((holder, group, waited > 0))
+                if nodes is None:
                     if len(innermost) >= MOST_KEPT:
                         innermost.clear()
-                    node = innermost[holder, group] = self._frames_below(holder, frames[group], thread_id)
-                own[node] += time_ns
+                    nodes = self._sampled_nodes(holder, frames[group], thread_id, idle, waits=waited > 0)
+                    innermost[holder, group, waited > 0] = nodes
+                waited = min(waited, time_ns)
+                own[nodes[0]] += time_ns - waited
+                own[nodes[1]] += waited
+
+    def _sampled_nodes(
+        self, holder: int, frames: Frames, thread_id: int, idle: int | None, *, waits: bool
+    ) -> tuple[int, int]:
+        """Return the nodes of a sample's time: of that in which the thread ran, and of its wait."""
+        if not waits:
+            node = self._frames_below(holder, frames, thread_id)
+            return node, node
+        is_named = frames[-1] in self._kinds.builtins
+        node = self._frames_below(holder, frames[:-1] if is_named else frames, thread_id)
+        if idle is not None:
+            return node, idle
+        return node, self._wait_below(node, frames[-1] if is_named else self._unknown_wait, thread_id)
+
+    def _wait_below(self, node: int, text: int, thread_id: int) -> int:
+        wait = self._child(node, _WAIT, text)
+        self._thread_ids[wait].add(thread_id)
+        return wait
 
     def _frames_below(self, node: int, frames: Frames, thread_id: int) -> int:
         for frame in frames:
-            node = self._child(node, -1, frame)
+            node = self._child(node, _FRAME, frame)
             self._thread_ids[node].add(thread_id)
         return node
 
@@ -289,12 +319,12 @@ class _Merge:
         rows = np.array(self._row, dtype=np.int64)[order]
         parents = np.array(self._parent, dtype=np.int64)[order]
         names, name = self._named(order, rows)
-        is_frame = rows < 0
+        is_frame = rows < 0  # or a wait
         sums = {key: np.array(column, dtype=np.int64)[order] for key, column in self._sums.items()}
         known_gpu = bool((self._tree["gpu_ns"] >= 0).all())
         columns: Columns = {
             "parent": np.where(parents < 0, -1, place[parents]).astype(np.int32),
-            "kind": np.where(is_frame, _PYTHON, self._tree["kind"][rows]).astype(np.uint8),
+            "kind": self._kind_of(rows),
             "name": name,
             "calls": np.where(is_frame, UNCOUNTED, sums["calls"]),
             "total_ns": sums["total_ns"],
@@ -306,6 +336,10 @@ class _Merge:
         is_call = ~is_frame & ~np.isin(columns["kind"], _LEAVES)
         columns["number"] = np.where(is_call, np.arange(len(order)), -1)
         return columns, names, place[np.array(self._node_of_span, dtype=np.int64)]
+
+    def _kind_of(self, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+        sampled = np.where(rows == _WAIT, _WAITING, _PYTHON)
+        return np.where(rows < 0, sampled, self._tree["kind"][np.maximum(rows, 0)]).astype(np.uint8)
 
     def _preorder(self) -> npt.NDArray[np.int64]:
         children: defaultdict[int, list[int]] = defaultdict(list)
@@ -324,8 +358,9 @@ class _Merge:
     ) -> tuple[list[str], npt.NDArray[np.int32]]:
         frames = np.array(self._frame, dtype=np.int64)[order]
         used = np.unique(frames[rows < 0])
-        names = [*self._names, *(self._stacks.texts[frame] for frame in used.tolist())]
-        name = np.where(rows < 0, len(self._names) + np.searchsorted(used, frames), self._tree["name"][rows])
+        names = [*self._names, *(self._texts[frame] for frame in used.tolist())]
+        of_row = self._tree["name"][np.maximum(rows, 0)]
+        name = np.where(rows < 0, len(self._names) + np.searchsorted(used, frames), of_row)
         return names, name.astype(np.int32)
 
     def _thread_counts(

@@ -19,10 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gpuprof.record.frame_text import MODULE_CALL
+from gpuprof.run.call_sites import waited_ns
 from gpuprof.run.stacks import Frames, ThreadStacks
 
 NOTHING = -1  # no span, and no group
 MOST_KEPT = 1 << 16  # results that a cache holds
+IDLE_FRACTION = 0.95  # of a thread's time; one that waits for longer is idle
 
 Groups = tuple[int, ...]
 
@@ -101,12 +103,27 @@ class PlacedSample:
     """One sample: the spans open at its moment, outermost first, and the frames between them.
 
     `groups` has one more element than `open`: the frames above the first span, ..., those below the last.
-    `time_ns` is the time of the sample's window by innermost span, for `open` and NOTHING.
+    `time_ns` is the time of the sample's window by innermost span, for `open` and NOTHING; for `waited_ns` of
+    it the thread waited.
     """
 
     open: tuple[int, ...]
     groups: Groups
     time_ns: dict[int, int]
+    waited_ns: int
+
+    def by_span(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield span or NOTHING, the group below it, its time, and how much of that was a wait.
+
+        The innermost span is first, and has the wait: a thread that waits neither begins a span nor ends one.
+        """
+        waited = self.waited_ns
+        for key, group in zip((*self.open[::-1], NOTHING), self.groups[::-1], strict=True):
+            time_ns = self.time_ns.get(key, 0)
+            waits_here = min(time_ns, waited)
+            waited -= waits_here
+            if time_ns > 0:
+                yield key, group, time_ns, waits_here
 
 
 def common_length(first: Frames, second: Frames, limit: int | None = None) -> int:
@@ -146,10 +163,18 @@ class Placement:
     def samples(self) -> Iterator[PlacedSample]:
         """Yield the samples, placed."""
         keys = self._spans.keys
-        for frames, opened, times in self._swept():
-            time_ns = {NOTHING if place < 0 else keys[place]: time for place, time in times.items()}
+        stacks = self._stacks
+        waits = map(waited_ns, stacks.duration_ns, stacks.cpu_ns, stacks.queued_ns)
+        for (frames, opened, times), waited in zip(self._swept(), waits, strict=True):
+            times_ns = {NOTHING if place < 0 else keys[place]: time for place, time in times.items()}
             groups = self._groups(frames, opened)
-            yield PlacedSample(tuple([keys[place] for place in opened]), groups, time_ns)
+            yield PlacedSample(tuple([keys[place] for place in opened]), groups, times_ns, waited)
+
+    def is_idle(self) -> bool:
+        """Whether the thread has no span, and did nothing but wait, wake up and wait again."""
+        stacks = self._stacks
+        waited = sum(map(waited_ns, stacks.duration_ns, stacks.cpu_ns, stacks.queued_ns))
+        return not len(self._spans.keys) and waited >= IDLE_FRACTION * sum(stacks.duration_ns) > 0
 
     def add_to(self, found: SpanFrames) -> None:
         """Add what is known of the spans of this thread."""
@@ -195,16 +220,18 @@ class Placement:
 
         The layers that are open are the calls of modules on the stack, in order; the innermost may not have
         got as far as its frame. Where there are more calls than layers the match is ambiguous. Other
-        spans have no frame of their own, and are as far down as the next layer allows.
+        spans have no frame of their own, and are as far down as the next layer allows, but above a built-in
+        function, which begins no span that is not native.
         """
+        most = len(frames) - bool(frames and frames[-1] in self._kinds.builtins)
         is_layer = self._spans.is_layer
         calls = self._module_calls(frames)
         if len(calls) > sum([is_layer[place] for place in opened]):
-            return [len(frames)] * len(opened)
+            return [most] * len(opened)
         found = []
         layers = 0
         for place in opened:
-            found.append(calls[layers] if layers < len(calls) else len(frames))
+            found.append(calls[layers] if layers < len(calls) else most)
             layers += is_layer[place]
         return found
 

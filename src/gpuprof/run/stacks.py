@@ -15,7 +15,8 @@ from typing import Any, BinaryIO, NamedTuple
 
 from gpuprof.record import stack_file as layout
 from gpuprof.record.facts import Damage, DamageCode
-from gpuprof.run.call_sites import CallSite, called_at, is_waiting
+from gpuprof.run.call_sites import CallSite, called_at, waited_ns
+from gpuprof.run.threads import UNKNOWN, ThreadReadings, ThreadTimes, UsageCounts
 
 BATCH_SAMPLES = 8192
 # Far longer than any recording, and short enough for sums of what all threads of a run did.
@@ -82,6 +83,7 @@ class Stacks:
     texts: list[str] = field(default_factory=list)
     threads: list[ThreadStacks] = field(default_factory=list)
     damage: list[Damage] = field(default_factory=list)
+    thread_times: list[ThreadTimes] = field(default_factory=list)
 
     def __len__(self) -> int:
         return sum(map(len, self.threads))
@@ -173,7 +175,12 @@ def read_stacks(segments: Path, origin_ns: int) -> Stacks:
             damaged = found.read(file, head)
         if damaged:
             damage.append(Damage(DamageCode.RECORDS, path.name, damaged))
-    return Stacks(list(found.texts), [_in_order(thread) for thread in found.threads.values()], damage)
+    return Stacks(
+        list(found.texts),
+        [_in_order(thread) for thread in found.threads.values()],
+        damage,
+        found.thread_times,
+    )
 
 
 def _head(content: bytes) -> _Head | None:
@@ -199,6 +206,7 @@ class _StackReader:
     def __init__(self, origin_ns: int) -> None:
         self.texts: dict[str, int] = {}
         self.threads: dict[tuple[int, int], ThreadStacks] = {}
+        self.thread_times: list[ThreadTimes] = []
         self._origin_ns = origin_ns
         self._stacks: dict[Frames, Frames] = {}
 
@@ -208,7 +216,15 @@ class _StackReader:
         taken = _File(self, head)
         for kind, body in _records(file, head.first_block_bytes):
             damaged += not taken.take(kind, body)
+        self.thread_times += taken.readings.rows()
         return damaged
+
+    def time_of(self, monotonic_ns: int) -> int:
+        """Return a time of the run. Raises ValueError for an impossible one."""
+        t_ns = monotonic_ns - self._origin_ns
+        if not -LONGEST_NS < t_ns < LONGEST_NS:
+            raise ValueError(t_ns)
+        return t_ns
 
     def number_of(self, text: str) -> int:
         """Return the number of a frame in the run."""
@@ -239,6 +255,7 @@ class _File:
         self._frames: dict[int, int] = {}
         self._stacks: dict[int, Frames] = {}
         self._sites: dict[int, CallSite] = {}
+        self.readings = ThreadReadings(head.process_id)
 
     def take(self, kind: int, body: bytes) -> bool:
         """Take a record in; False for a damaged one."""
@@ -262,11 +279,26 @@ class _File:
                 path = body[layout.SITE.size :].decode("utf-8", "backslashreplace")
                 self._sites[number] = CallSite(path, *position)
                 return True
+            if kind == layout.USAGE_RECORD:
+                self._take_usage(body)
+                return True
         except (KeyError, ValueError, struct.error):
             return False
         if kind != layout.SAMPLE_RECORD:
             self._thread = None  # the writer of what follows is unknown until the next block
         return False
+
+    def _take_usage(self, body: bytes) -> None:
+        t_ns, thread_id, start_ns, *counts, name = layout.USAGE.unpack(body)
+        if not all(UNKNOWN <= count < LONGEST_NS for count in (thread_id, *counts)):
+            raise ValueError
+        self.readings.add(
+            self._run.time_of(t_ns),
+            thread_id,
+            UNKNOWN if start_ns == UNKNOWN else self._run.time_of(start_ns),
+            UsageCounts(*counts),
+            name.partition(b"\0")[0].decode("utf-8", "backslashreplace"),
+        )
 
     def _take_thread(self, body: bytes) -> bool:
         thread_id = int(layout.THREAD.unpack(body)[0])
@@ -284,7 +316,7 @@ class _File:
         if site == layout.NO_SITE:
             return self._run.add(thread, (*times, -1), frames)
         at = self._sites[site]
-        if is_waiting(*times[1:]) and (called := called_at(at)) is not None:
+        if waited_ns(*times[1:]) and (called := called_at(at)) is not None:
             frames = (*frames, self._run.number_of(f"{called} (built-in)"))
         return self._run.add(thread, (*times, at.line), frames)
 

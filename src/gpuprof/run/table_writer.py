@@ -3,9 +3,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from gpuprof.record.device_sampler import METRICS
 from gpuprof.record.facts import Damage, DamageCode
@@ -14,15 +15,31 @@ from gpuprof.run.format import KINDS, TABLES
 from gpuprof.run.gpu_records import find_files
 from gpuprof.run.gpu_tables import GpuTables
 from gpuprof.run.gpu_tree import notes_on, with_leaves
+from gpuprof.run.import_times import IMPORTS_QUERY, import_times
+from gpuprof.run.outermost_calls import read_outermost_calls
 from gpuprof.run.part_writers import PartWriters, copy_statement
 from gpuprof.run.python_tree import SPAN_COLUMNS, with_python_frames
 from gpuprof.run.stacks import STACKS_QUERY, Stacks, batches
+from gpuprof.run.steps import STEPS_QUERY, steps_of
+from gpuprof.run.threads import THREADS_QUERY, ThreadTimes
 from gpuprof.run.work_table import read_counters, read_work
 
 if TYPE_CHECKING:
     import duckdb
     import numpy as np
     import numpy.typing as npt
+
+
+def columns_of(rows: Sequence[NamedTuple]) -> dict[str, npt.NDArray[Any]]:
+    """Return the columns of equal records: numbers as int64, texts as objects."""
+    import numpy as np
+
+    fields = zip(rows[0]._fields, zip(*rows, strict=True), strict=True)
+    return {
+        name: np.array(values, dtype=object if isinstance(values[0], str) else np.int64)
+        for name, values in fields
+    }
+
 
 GPU_TABLES = ("kernels", "transfers", "synchronizations")
 SCRATCH = ".closing"
@@ -82,6 +99,7 @@ class TableWriter:
         self.gpu = GpuTables(connection, target / SCRATCH)
         self._leaves: list[dict[str, Any]] | None = None  # None: no GPU was recorded
         self._layer_times: list[dict[str, Any]] = []
+        self._merged_tree: tuple[dict[str, Any], list[str]] = ({}, [])
 
     def add_batch(
         self, process: dict[str, Any], columns: dict[str, Any], links: dict[str, Any], names: list[str]
@@ -169,6 +187,25 @@ class TableWriter:
                 with self._registered("batch", columns), self._registered("places", places):
                     self._write("stacks", process_id, STACKS_QUERY)
 
+    def write_threads(self, rows: list[ThreadTimes]) -> None:
+        """Write what each thread did with its time."""
+        self._write_records("threads", rows, THREADS_QUERY)
+
+    def write_steps(self, stacks: Stacks, *, has_operators: bool) -> None:
+        """Find the steps in the spans and the tree, which are written, and write them and the imports."""
+        steps = []
+        if "spans" in self._written:
+            calls = read_outermost_calls(self._connection, self._target / "spans", *self._merged_tree)
+            steps = steps_of(calls, has_operators=has_operators)
+        first = {step.process_id: step.begin_ns for step in reversed(steps)}
+        self._write_records("steps", steps, STEPS_QUERY)
+        self._write_records("imports", import_times(stacks, first), IMPORTS_QUERY)
+
+    def _write_records(self, table: str, rows: Sequence[NamedTuple], query: str) -> None:
+        if rows:
+            with self._registered("batch", columns_of(rows)):
+                self._write(table, 0, query)
+
     def write_function_calls(self, columns: dict[str, Any]) -> None:
         """Write who called whom, as a profiler without instants counted it."""
         if len(columns["number"]):
@@ -185,6 +222,7 @@ class TableWriter:
                 tree, names, decoded["tree"]["number"], self._joined_spans(), stacks
             )
             self._renumber_spans(path_ids)
+        self._merged_tree = tree, names
         self.add_names(names[self._names :])
         columns = {**tree, "node_id": np.arange(len(tree["parent"]), dtype=np.int32)}
         columns["parent_id"] = columns.pop("parent")

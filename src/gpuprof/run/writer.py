@@ -20,7 +20,7 @@ from gpuprof.run.child_facts import (
 )
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import reason_of
-from gpuprof.run.facts import current_format, damage_of
+from gpuprof.run.facts import current_format, damage_of, statuses_of
 from gpuprof.run.format import META_FILE, TABLES, read_json
 from gpuprof.run.meta import meta_of
 from gpuprof.run.part_writers import PartWriters
@@ -28,7 +28,7 @@ from gpuprof.run.parts import write_meta
 from gpuprof.run.python_tree import with_last_samples
 from gpuprof.run.quick_switching import quick_switching
 from gpuprof.run.samples import SampledDevices, read_samples
-from gpuprof.run.stacks import has_stacks, read_stacks
+from gpuprof.run.stacks import Stacks, has_stacks, read_stacks
 from gpuprof.run.table_writer import SCRATCH, TableWriter
 from gpuprof.run.temporary import PlainPath
 
@@ -63,7 +63,7 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
         target = path if into is None else into
         try:
             children, damage = read_child_facts(path / SEGMENTS)
-            decoded, sampled = _write_tables(path, target, children, closed=bool(facts.get("closed")))
+            decoded, sampled = _write_tables(path, target, children, facts)
             decoded["damage"] += damage
             facts = with_child_facts(facts, children, decoded)
             facts = with_forked(facts, path / SEGMENTS, joined=processes_with_gpu_counts(children))
@@ -79,7 +79,7 @@ def close_run(path: Path, into: Path | None = None) -> dict[str, Any]:
 
 
 def _write_tables(
-    path: Path, target: Path, children: list[dict[str, Any]], *, closed: bool
+    path: Path, target: Path, children: list[dict[str, Any]], facts: dict[str, Any]
 ) -> tuple[dict[str, Any], SampledDevices]:
     import duckdb
 
@@ -91,12 +91,13 @@ def _write_tables(
     plain = PlainPath(target)
     try:
         with PartWriters(connection, WRITING_THREADS) as parts:
-            decoded, sampled = _write_with(
-                TableWriter(connection, plain.path, keeps_spans=has_stacks(path / SEGMENTS), parts=parts),
-                path / SEGMENTS,
-                children,
-                closed=closed,
+            writer = TableWriter(connection, plain.path, keeps_spans=has_stacks(path / SEGMENTS), parts=parts)
+            decoded, sampled, stacks = _write_with(
+                writer, path / SEGMENTS, children, closed=bool(facts.get("closed"))
             )
+        operators = statuses_of(facts).get("operators")
+        writer.write_steps(stacks, has_operators=operators is not None and operators.is_on)
+        writer.ensure_tables()
     except duckdb.Error as error:
         raise OSError(0, reason_of(error)) from error
     finally:
@@ -108,7 +109,7 @@ def _write_tables(
 
 def _write_with(
     writer: TableWriter, segments: Path, children: list[dict[str, Any]], *, closed: bool
-) -> tuple[dict[str, Any], SampledDevices]:
+) -> tuple[dict[str, Any], SampledDevices, Stacks]:
     decoded = _native.decode(os.fsencode(segments), BATCH_ROWS, writer.add_batch)
     decoded["damage"] = [damage_of(each) for each in decoded["damage"]]
     name_processes(decoded, children)
@@ -117,13 +118,13 @@ def _write_with(
     stacks = read_stacks(segments, origin_ns)
     with_last_samples(decoded, stacks)
     writer.write_stacks(stacks)
+    writer.write_threads(stacks.thread_times)
     writer.write_tree(decoded, stacks)
     decoded["damage"] += stacks.damage
     decoded["stacks"] = stacks.summary()
     writer.write_work(segments, decoded)
     sampled = read_samples(segments, lambda columns: writer.add_samples(columns, origin_ns), closed=closed)
-    writer.ensure_tables()
-    return decoded, sampled
+    return decoded, sampled, stacks
 
 
 def _remove_recording(path: Path) -> None:

@@ -102,10 +102,10 @@ def quantile_of(samples: Floats, quantile: float, confidence: float = CONFIDENCE
     return None if ranks is None else _between(samples, quantile, ranks)
 
 
-def quantile_so_far(samples: Floats, quantile: float) -> Estimate | None:
+def quantile_so_far(samples: Floats, quantile: float, confidence: float = CONFIDENCE) -> Estimate | None:
     """Return `quantile_of` during the measurement: without SciPy, with ranks to within one."""
     _check_share(quantile)
-    ranks = interval_ranks(len(samples), quantile, binomial=approximate_binomial_quantile)
+    ranks = interval_ranks(len(samples), quantile, confidence, binomial=approximate_binomial_quantile)
     return None if ranks is None else _between(samples, quantile, ranks)
 
 

@@ -9,6 +9,8 @@ import { formatChange, formatRatio, judgedState, sidesText, SIGNIFICANT } from "
 import { fullListedName, kindName, listedName, listText, rowKey, rowModel } from "./nodes.js";
 import { amountText } from "./tree.js";
 
+const WITHOUT_CARD = ["process", "waiting"];
+
 // ---- groups ----
 
 // One group for each pair of name and kind, of layers for each in a model; largest self time first.
@@ -114,8 +116,8 @@ function newCard(app, group, title, ...figures) {
 
 function amountCards(app, groups) {
   const { tree } = app;
-  // Untracked time is a cell, a row and in the legend; a card would only show that a program starts.
-  const calls = groups.filter((group) => group.own > 0 && kindName(tree, group.node) !== "process");
+  // Untracked time is a cell, a row and in the legend; a card would only show that a program starts. Waits are no hot spots.
+  const calls = groups.filter((group) => group.own > 0 && !WITHOUT_CARD.includes(kindName(tree, group.node)));
   return calls
     .slice(0, CARDS)
     .map((group) =>
@@ -149,6 +151,7 @@ function changeCards(app, groups) {
 
 function amountSummary({ tree }, groups) {
   const largest = groups
+    .filter(({ node }) => kindName(tree, node) !== "waiting")
     .slice(0, 3)
     .map((group) => `${group.text} (${kindName(tree, group.node)}) ${formatFraction(group.own, tree.whole)}`);
   return `${amountText(tree, tree.whole)} in ${formatCount(tree.count)} cells. Most self time: ${largest.join(", ")}.`;

@@ -1,0 +1,128 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The wall time of a program's main process: start-up and imports, steps, what is between and after them."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from gpuprof.stats.quantiles import Estimate, quantile_so_far
+
+if TYPE_CHECKING:
+    from gpuprof.run.folder import RunFolder
+
+CONFIDENCE = 0.9  # with it, five steps have an interval
+PARTS = ("forward", "backward", "optimizer", "data", "other")
+_STEPS = (
+    "SELECT process_id, begin_ns, end_ns, kind, source, forward_ns, backward_ns, optimizer_ns, data_ns, "
+    "other_ns FROM steps ORDER BY begin_ns"
+)
+_IMPORTS = (
+    "SELECT process_id, package, duration_ns FROM imports WHERE phase = 'start-up' "
+    "ORDER BY duration_ns DESC, package"
+)
+_WARM_UP_STEPS = 1  # left out of a step's figures, if there are enough others
+_FEWEST_WARM_STEPS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class StepFigures:
+    """The steps of a process.
+
+    `median_ns` and `parts` are those without the first step, if at least five others exist (`warm_up_steps`).
+    `interval_ns` is the 90% interval of the median, None with fewer than five steps. `parts` are fractions of
+    the time of these steps, None for a part that was not recorded.
+    """
+
+    count: int
+    kind: str
+    source: str
+    total_ns: int
+    median_ns: float
+    interval_ns: tuple[float, float] | None
+    warm_up_steps: int
+    parts: dict[str, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class Phases:
+    """Wall time of the main process. Without steps, all of it is `startup_ns` and `closing_ns` is 0.
+
+    `imports_ns` are the main thread's imports before the first step, by package; None without samples of
+    Python stacks. `between_ns` is the time between steps that is part of none, as evaluations.
+    """
+
+    wall_ns: int
+    startup_ns: int
+    imports_ns: dict[str, int] | None
+    steps: StepFigures | None
+    between_ns: int
+    closing_ns: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for JSON."""
+        return asdict(self)
+
+
+def read_phases(run: RunFolder) -> Phases | None:
+    """Return the phases of the process that was started; None for an imported run."""
+    if run.meta.get("imported"):
+        return None
+    process_id = run.meta.get("process_id")
+    parts = [each for each in run.meta.get("processes") or () if each.get("process_id") == process_id]
+    if not parts:
+        return None
+    begin_ns = min(part["start_ns"] for part in parts)
+    end_ns = max(part["end_ns"] for part in parts)
+    steps = [row[1:] for row in run.sql(_STEPS).fetchall() if row[0] == process_id]
+    imports = _imports(run, process_id)
+    if not steps:
+        return Phases(end_ns - begin_ns, end_ns - begin_ns, imports, None, 0, 0)
+    first_ns, last_ns = steps[0][0], steps[-1][1]
+    in_steps_ns = sum(step[1] - step[0] for step in steps)
+    return Phases(
+        wall_ns=end_ns - begin_ns,
+        startup_ns=first_ns - begin_ns,
+        imports_ns=imports,
+        steps=_figures(steps),
+        between_ns=last_ns - first_ns - in_steps_ns,
+        closing_ns=max(end_ns - last_ns, 0),
+    )
+
+
+def _imports(run: RunFolder, process_id: int | None) -> dict[str, int] | None:
+    ((samples,),) = run.sql("SELECT count(*) FROM stacks").fetchall()
+    if not samples:
+        return None
+    return {package: time_ns for of, package, time_ns in run.sql(_IMPORTS).fetchall() if of == process_id}
+
+
+def _figures(steps: list[tuple[Any, ...]]) -> StepFigures:
+    warm_up = _WARM_UP_STEPS if len(steps) >= _WARM_UP_STEPS + _FEWEST_WARM_STEPS else 0
+    warm = steps[warm_up:]
+    durations = np.array([step[1] - step[0] for step in warm], dtype=np.float64)
+    estimate = quantile_so_far(durations, 0.5, CONFIDENCE)
+    whole = durations.sum()
+    parts: dict[str, float | None] = {}
+    for place, name in enumerate(PARTS, start=4):
+        times = [step[place] for step in warm]
+        parts[name] = None if None in times or not whole else float(sum(times) / whole)
+    kinds = [step[2] for step in steps]
+    return StepFigures(
+        count=len(steps),
+        kind=max(set(kinds), key=kinds.count),
+        source=steps[0][3],
+        total_ns=sum(step[1] - step[0] for step in steps),
+        median_ns=float(np.median(durations)),
+        interval_ns=_interval(estimate),
+        warm_up_steps=warm_up,
+        parts=parts,
+    )
+
+
+def _interval(estimate: Estimate | None) -> tuple[float, float] | None:
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return None
+    return estimate.low, estimate.high

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The calls that a program makes itself: of layers, operators, the optimizer, the data loader.
+
+A call inside another one of these is left out. The program's own spans are looked through, and so is the
+optimizer's step, which may contain a closure with a whole training step.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpuprof.run.database import registered
+from gpuprof.run.format import KINDS
+
+if TYPE_CHECKING:
+    import duckdb
+
+Ints = npt.NDArray[np.int64]
+Flags = npt.NDArray[np.bool_]
+
+
+class Call(enum.IntEnum):
+    """What an outermost call is."""
+
+    FORWARD = 0
+    BACKWARD = 1
+    OPTIMIZER = 2
+    ZERO_GRAD = 3
+    DATA = 4
+    OPERATOR = 5
+    MARK = 6  # the program's own span `step`
+
+
+_NO_CALL = -1
+_OF_KIND = {"layer": Call.FORWARD, "backward": Call.BACKWARD, "operator": Call.OPERATOR}
+# By the begin of the name that PyTorch announces.
+_OF_SPAN = {
+    "Optimizer.step#": Call.OPTIMIZER,
+    "Optimizer.zero_grad#": Call.ZERO_GRAD,
+    "enumerate(DataLoader)#": Call.DATA,
+}
+_MARK = "step"
+_TRANSPARENT = (_NO_CALL, Call.OPTIMIZER, Call.MARK)
+_CALLS_QUERY = """
+    SELECT process_id, thread_id, start_ns, start_ns + duration_ns AS end_ns, path_id
+    FROM read_parquet($spans) WHERE path_id IN (SELECT path_id FROM outermost)
+    ORDER BY process_id, start_ns, end_ns DESC
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Calls:
+    """Outermost calls of a process in columns, by their begin; `call` has values of Call."""
+
+    layer: npt.NDArray[np.object_]  # its name, of calls that are FORWARD
+    thread_id: Ints
+    start_ns: Ints
+    end_ns: Ints
+    call: Ints
+
+    def chosen(self, which: Flags) -> Calls:
+        """Return some of them."""
+        columns = (self.thread_id, self.start_ns, self.end_ns, self.call)
+        return Calls(self.layer[which], *(column[which] for column in columns))
+
+
+@dataclass(frozen=True, slots=True)
+class OutermostCalls:
+    """The outermost calls of a run."""
+
+    process_id: Ints
+    calls: Calls
+
+    def by_process(self) -> Iterator[tuple[int, Calls]]:
+        """Yield each process and its calls."""
+        for process_id in np.unique(self.process_id).tolist():
+            yield process_id, self.calls.chosen(self.process_id == process_id)
+
+
+def read_outermost_calls(
+    connection: duckdb.DuckDBPyConnection, spans: Path, tree: dict[str, Any], names: Sequence[str]
+) -> OutermostCalls:
+    """Read the outermost calls in the written table `spans`, by the columns and names of the call tree."""
+    call = _call_of_nodes(tree, names)
+    path_id = tree["number"].astype(np.int64)
+    is_outermost = _are_outermost(tree["parent"].astype(np.int64), call) & (path_id >= 0)
+    paths = path_id[is_outermost]
+    query = {"spans": str(spans / "**" / "*.parquet")}
+    with registered(connection, "outermost", {"path_id": paths}):
+        columns = connection.execute(_CALLS_QUERY, query).fetchnumpy()
+    order = np.argsort(paths)
+    place = order[np.searchsorted(paths, columns["path_id"].astype(np.int64), sorter=order)]
+    node = np.flatnonzero(is_outermost)[place]
+    layer = np.array(names, dtype=object)[tree["name"][node]]
+    numbers = [columns[name].astype(np.int64) for name in ("thread_id", "start_ns", "end_ns")]
+    return OutermostCalls(columns["process_id"].astype(np.int64), Calls(layer, *numbers, call=call[node]))
+
+
+def _call_of_nodes(tree: dict[str, Any], names: Sequence[str]) -> Ints:
+    """Return what each node is; a node without calls only groups others."""
+    of_kind = np.array([_OF_KIND.get(kind, _NO_CALL) for kind in KINDS], dtype=np.int64)
+    of_name = np.array([_call_of_span(name) for name in names], dtype=np.int64)
+    call = of_kind[tree["kind"]]
+    is_span = tree["kind"] == KINDS.index("span")
+    call[is_span] = of_name[tree["name"][is_span]]
+    call[tree["calls"] <= 0] = _NO_CALL
+    return call
+
+
+def _call_of_span(name: str) -> int:
+    if name == _MARK:
+        return Call.MARK
+    announced = (call for begin, call in _OF_SPAN.items() if name.startswith(begin))
+    return next(announced, _NO_CALL)
+
+
+def _are_outermost(parent: Ints, call: Ints) -> Flags:
+    """Tell for each node whether it is a call outside all others."""
+    is_inside = _has_ancestor(parent, ~np.isin(call, _TRANSPARENT))
+    is_of_optimizer = _has_ancestor(parent, call == Call.OPTIMIZER) & (call == Call.OPERATOR)
+    return (call != _NO_CALL) & ~is_inside & ~is_of_optimizer
+
+
+def _has_ancestor(parent: Ints, is_one: Flags) -> Flags:
+    # The last element stands for what is above the roots.
+    up = np.append(np.where(parent < 0, len(parent), parent), len(parent))
+    found = np.append(is_one, False)[up]
+    while (up < len(parent)).any():
+        found |= found[up]
+        up = up[up]
+    return found[:-1]
