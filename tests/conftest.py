@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import runpy
 import shutil
 import subprocess
 import sys
@@ -29,9 +30,30 @@ pytest_plugins = ["optional_tools"]
 LONGEST_PROGRAM_S = 180  # ends what hangs; a busy machine needs a minute
 
 
+TEXTS_AS_CODES = Path(__file__).parent / "support" / "texts_as_codes"
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add the option that writes golden files again."""
+    """Add the options that write golden files again, and that show typed facts as codes."""
     parser.addoption("--update-golden", action="store_true", help="write the golden files of tests/golden")
+    parser.addoption("--texts-as-codes", action="store_true", help="show a typed fact as its code and values")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Replace the texts of typed facts where that is asked for: here, and in processes that tests start."""
+    config.addinivalue_line("markers", "texts: is about the words of texts, left out with --texts-as-codes")
+    if config.getoption("--texts-as-codes"):
+        before = os.environ.get("PYTHONPATH")
+        os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(TEXTS_AS_CODES), before)))
+        runpy.run_path(str(TEXTS_AS_CODES / "sitecustomize.py"))
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out tests of words where texts are codes."""
+    if config.getoption("--texts-as-codes"):
+        about_texts = [item for item in items if item.get_closest_marker("texts")]
+        config.hook.pytest_deselected(items=about_texts)
+        items[:] = [item for item in items if item not in about_texts]
 
 
 class Row(NamedTuple):

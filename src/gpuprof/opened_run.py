@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal
 from gpuprof.errors import RunError
 from gpuprof.record.facts import Damage, Method, Note, SourceStatus
 from gpuprof.run.facts import damage_in, notes_of, statuses_of
+from gpuprof.run.messages import loss_text, method_text, reason_text
 from gpuprof.run.quick_switching import quick_switching
-from gpuprof.text.facts import loss_text, method_text, reason_text
 
 if TYPE_CHECKING:
     import duckdb
@@ -127,7 +127,7 @@ class Run:
             from gpuprof.run.losses import losses
 
             note = "this run is incomplete: it contains what could be recovered"
-            if lost := ", ".join(loss_text(each.code.value, each.count) for each in losses(self.meta)):
+            if lost := ", ".join(loss_text(each) for each in losses(self.meta)):
                 note += f"; lost: {lost}"
             table = dataclasses.replace(table, notes=(*table.notes, note))
         if by == "layer" and self.meta.get("work") and table.processes == (self.meta.get("process_id"),):
@@ -143,8 +143,8 @@ class Run:
         if status is None:
             return None
         if status.method is Method.CUDA_EVENTS:
-            return f"GPU times are of layers only ({method_text(status.to_plain())})"
-        return None if status.is_on else reason_text(status.to_plain())
+            return f"GPU times are of layers only ({method_text(status)})"
+        return None if status.is_on else reason_text(status)
 
     def flamegraph(
         self, path: PathLike, *, weight: WeightName | None = None, against: Run | Sequence[Run] = ()

@@ -14,7 +14,6 @@ import pytest
 from campaigns import campaign_of, launches
 
 import gpuprof.bench
-from gpuprof.bench import messages
 from gpuprof.bench.compare.document import ComparisonDocument, document_from, plain_document
 from gpuprof.bench.compare.figures import MoreFigures, document_of
 from gpuprof.bench.facts import Diagnostic, note, warning
@@ -22,6 +21,7 @@ from gpuprof.bench.messages import MESSAGES, message
 from gpuprof.bench.report.console import document_text
 from gpuprof.record.facts import Severity
 from gpuprof.stats.quantiles import Estimate
+from gpuprof.text.messages import Messages
 
 ROOT = Path(gpuprof.bench.__file__).parent
 AT = datetime.datetime(2026, 2, 3, 12, tzinfo=datetime.timezone.utc)
@@ -43,10 +43,11 @@ def test_every_code_has_a_message_and_every_message_a_code() -> None:
     # These have the sentence of another library or of an earlier version as their value `text`.
     with_text = {"layer_divergence", "outputs"}
     of_gate = {"gate_slower", "gate_faster"}  # made of a verdict
-    assert codes - set(MESSAGES) == with_text
-    assert set(MESSAGES) - codes == of_gate
+    assert codes - MESSAGES.codes == with_text
+    assert MESSAGES.codes - codes == of_gate
 
 
+@pytest.mark.texts
 def test_values_are_shown_with_their_units() -> None:
     speedup = {"low": 1.2, "value": 1.3, "high": 1.4}
     found = note("is_slower", speedup=Estimate(1.2, 1.3, 1.4))
@@ -62,6 +63,7 @@ def test_a_code_of_a_later_version_shows_its_values() -> None:
     assert message(Diagnostic("of_tomorrow", Severity.NOTE, {"level": 5})) == "of_tomorrow, level 5"
 
 
+@pytest.mark.texts
 def test_braces_in_names_are_text() -> None:
     assert message(note("take", variant="{0.__class__}")) == "take {0.__class__}"
 
@@ -83,7 +85,7 @@ def test_reworded_messages_change_no_decision(monkeypatch: pytest.MonkeyPatch) -
     extra = MoreFigures(accuracy={"new": note("accuracy_not_requested")})
     before = document_of(campaign_of(given), AT, extra)
     assert before.summary.choice == "new"
-    monkeypatch.setattr(messages, "MESSAGES", {code: f"<{code}>" for code in MESSAGES})
+    monkeypatch.setattr(Messages, "text", lambda _messages, code, _values: f"<{code}>")
     after = document_of(campaign_of(given), AT, extra)
     assert decided(after) == decided(before)
     assert "<take_variant>" in document_text(after)

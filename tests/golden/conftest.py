@@ -12,6 +12,13 @@ from commands import HERE, INPUTS, Run, run_command
 from golden_files import GoldenFiles, invent_machine
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark the tests of this folder."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.texts)
+
+
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The current folder of the commands, empty, on a machine that does not exist."""

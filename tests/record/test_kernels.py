@@ -17,7 +17,7 @@ from gpuprof.record import kernels
 from gpuprof.record.facts import Reason, SourceStatus
 from gpuprof.record.kernels import KernelSource, cupti_folders, find_holder
 from gpuprof.run.losses import Loss, LossCode, gpu_losses
-from gpuprof.text.facts import method_text
+from gpuprof.run.messages import method_text
 
 
 def test_where_cuda_is_in_use_the_gpu_is_recorded_from_the_start(program: Any, stubs: Path) -> None:

@@ -12,9 +12,10 @@ import pytest
 
 from gpuprof.errors import RunError
 from gpuprof.record.facts import Damage, DamageCode, Method, Note, NoteCode, Reason, Severity, SourceStatus
+from gpuprof.run import messages as texts
 from gpuprof.run.facts import current_format, damage_in, notes_of, statuses_of
 from gpuprof.run.losses import Loss, LossCode, losses
-from gpuprof.text import facts as texts
+from gpuprof.text.messages import Messages
 
 
 @pytest.mark.parametrize(
@@ -27,8 +28,8 @@ from gpuprof.text import facts as texts
         (LossCode, texts.LOSSES),
     ],
 )
-def test_each_code_has_a_text_and_each_text_a_code(codes: type[Enum], written: dict[str, str]) -> None:
-    assert {code.value for code in codes} == set(written)
+def test_each_code_has_a_text_and_each_text_a_code(codes: type[Enum], written: Messages) -> None:
+    assert {code.value for code in codes} == written.codes
 
 
 def test_hints_are_for_reasons() -> None:
@@ -50,19 +51,20 @@ def test_a_fact_survives_json(fact: Any) -> None:
 
 @pytest.mark.parametrize("code", list(NoteCode))
 def test_a_text_can_be_made_without_the_values_that_it_names(code: NoteCode) -> None:
-    assert texts.note_text(Note(code).to_plain())
+    assert texts.note_text(Note(code))
 
 
+@pytest.mark.texts
 def test_counts_have_their_noun() -> None:
-    one, many = (Damage(DamageCode.RECORDS, "a.samples", count).to_plain() for count in (1, 2_000))
+    one, many = (Damage(DamageCode.RECORDS, "a.samples", count) for count in (1, 2_000))
     assert texts.damage_text(one) == "a.samples: 1 damaged record"
     assert texts.damage_text(many) == "a.samples: 2,000 damaged records"
-    assert texts.loss_text("damaged_names", 2) == "names of 2 processes"
+    assert texts.loss_text(Loss(LossCode.DAMAGED_NAMES, 2)) == "names of 2 processes"
 
 
 def test_a_note_names_its_processes() -> None:
     for processes, begin in (((7,), "process 7: "), ((7, 8), "2 child processes: ")):
-        text = texts.note_text(Note(NoteCode.OTHER_THREAD, processes=processes).to_plain())
+        text = texts.note_text(Note(NoteCode.OTHER_THREAD, processes=processes))
         assert text.startswith(begin)
 
 
@@ -73,8 +75,8 @@ def test_what_is_unknown_is_shown_as_it_is() -> None:
         "damage": [5],
     }
     assert statuses_of(meta)["new"].is_on
-    assert "later" in texts.note_text(notes_of(meta)[0].to_plain())
-    assert texts.damage_text(damage_in(meta)[0].to_plain()) == "5"
+    assert "later" in texts.note_text(notes_of(meta)[0])
+    assert damage_in(meta) == [Damage(DamageCode.TEXT, values={"text": "5"})]
 
 
 def test_severities() -> None:
@@ -112,7 +114,7 @@ def test_facts_of_format_1_are_typed_when_they_are_read(tmp_path: Path) -> None:
         "operators": SourceStatus.on(Method.TORCH_PROFILER, Reason.TEXT, text="another ITT collector"),
         "work": SourceStatus.off(Reason.TEXT, text="ValueError: broken"),
     }
-    assert [texts.note_text(each.to_plain()) for each in notes_of(meta)] == ["the disk failed"]
+    assert notes_of(meta) == [Note(NoteCode.TEXT, {"text": "the disk failed"})]
     assert losses(meta) == [
         Loss(LossCode.DAMAGED_SEGMENTS, 1),
         Loss(LossCode.MISSING_SEGMENTS, 2),

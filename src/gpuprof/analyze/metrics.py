@@ -16,7 +16,7 @@ from gpuprof.analyze.tree_work import with_counted
 from gpuprof.errors import RunError
 from gpuprof.run.facts import work_status
 from gpuprof.run.format import KINDS
-from gpuprof.text.facts import missing_work_text
+from gpuprof.run.messages import missing_work_text
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -93,7 +93,7 @@ def _why_missing(asked: str, folder: RunFolder) -> str:
         return "does not tell the times of single calls by path: record it again, or take cpu"
     if not folder.meta.get("work"):
         status = work_status(folder.meta)
-        why = ": see gpuprof roofline" if status.is_on else f": {missing_work_text(status.to_plain())}"
+        why = ": see gpuprof roofline" if status.is_on else f": {missing_work_text(status)}"
         return f"holds no counted work, so no {asked}{why}"
     return f"holds no {asked} that are known for its calls: see gpuprof roofline, or take cpu"
 

@@ -1,22 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The text of every fact, by its code: the only place where facts become sentences.
+"""The text of every fact of benchmarks, by its code; templates are as gpuprof.text.messages has them.
 
-A template's fields are the values of the fact. Besides `str.format` it knows conversions: `!t` a time in
-seconds, `!p` a fraction as a percentage, `!x` a speed-up with its interval, `!o` a change in percentage
-points, `!d` another fact, `!D` several, `!n` batch sizes, `!l` and `!L` a list with commas and semicolons.
+Besides its formats these know `speedup` and `points` with their intervals, `sizes` of
+batches, and `fact` and `facts`, which are facts themselves.
 """
 
 from __future__ import annotations
 
-import string
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gpuprof.bench.facts import Diagnostic
-from gpuprof.bench.number_text import interval_text, points_text, sizes_text, speedup_text, time_text
-
-Values = Mapping[str, Any]
-Message = str | Callable[[Values], str]
+from gpuprof.bench.number_text import interval_text, points_text, sizes_text, speedup_text
+from gpuprof.text.messages import Messages, Template, Values
 
 
 def message(fact: Diagnostic) -> str:
@@ -24,10 +20,7 @@ def message(fact: Diagnostic) -> str:
     values = fact.values
     if "text" in values:
         return str(values["text"])
-    found = MESSAGES.get(fact.code)
-    if found is None:
-        return ", ".join([fact.code, *(f"{name} {value}" for name, value in values.items())])
-    text = _formatter.format(found, **values) if isinstance(found, str) else found(values)
+    text = MESSAGES.text(fact.code, values)
     if "affected_runs" in values and values["process_runs"] > 1:
         return f"in {values['affected_runs']} of {values['process_runs']} process runs, first: {text}"
     return text
@@ -48,28 +41,6 @@ def title(code: str) -> str:
 
 def _message_of_plain(plain: Mapping[str, Any] | Diagnostic) -> str:
     return message(plain if isinstance(plain, Diagnostic) else Diagnostic.from_dict(plain))
-
-
-_CONVERSIONS: dict[str, Callable[[Any], str]] = {
-    "t": time_text,
-    "p": lambda fraction: f"{fraction:.1%}",
-    "d": _message_of_plain,
-    "D": lambda facts: "; ".join(map(_message_of_plain, facts)),
-    "l": lambda names: ", ".join(map(str, names)),
-    "L": lambda names: "; ".join(map(str, names)),
-    "n": sizes_text,
-    "x": speedup_text,
-    "o": points_text,
-}
-
-
-class _Formatter(string.Formatter):
-    def convert_field(self, value: Any, conversion: str | None) -> Any:
-        known = _CONVERSIONS.get(conversion or "")
-        return super().convert_field(value, conversion) if known is None else known(value)
-
-
-_formatter = _Formatter()
 
 
 def _warmup(values: Values) -> str:
@@ -168,20 +139,24 @@ def _degraded_class(values: Values) -> str:
     return text if values["becomes"] is None else f"{text}, mostly predicted as {values['becomes']}"
 
 
-MESSAGES: dict[str, Message] = {
+TEMPLATES: dict[str, Template] = {
     # --- warnings of one measurement ---
-    "relative_iqr": "the middle half of the samples spans {relative_iqr!p} ({low_s!t} to {high_s!t})",
+    "relative_iqr": (
+        "the middle half of the samples spans {relative_iqr:percent} ({low_s:time} to {high_s:time})"
+    ),
     "drift": "from the first to the last sample the time changed by {drift:+.1%} ({low:+.1%} to {high:+.1%})",
-    "large_drift": "the first tenth of the samples has a median of {first_s!t}, the last tenth {last_s!t}",
-    "bimodal": "the samples gather at {first_s!t} and at {second_s!t}: no single figure describes both",
+    "large_drift": (
+        "the first tenth of the samples has a median of {first_s:time}, the last tenth {last_s:time}"
+    ),
+    "bimodal": "the samples gather at {first_s:time} and at {second_s:time}: no single figure describes both",
     "involuntary_context_switches": (
         "the process had {switches:,} involuntary context switches in {calls:,} calls"
     ),
     "background_cpu_load": "other processes kept {busy_cpus:.1f} of {cpus} CPUs busy",
-    "steal_time": "the hypervisor gave {steal!p} of the CPU time to other machines",
+    "steal_time": "the hypervisor gave {steal:percent} of the CPU time to other machines",
     "cpu_frequency": "the CPU frequency went from {before_mhz:,.0f} to {after_mhz:,.0f} MHz",
     "warmup": _warmup,
-    "timer": "reading the clock takes {timer_s!t}, {fraction:.0%} of a sample: use mode='throughput'",
+    "timer": "reading the clock takes {timer_s:time}, {fraction:.0%} of a sample: use mode='throughput'",
     "enqueue": "a call had returned after {fraction:.0%} of its time: the host sets the pace",
     "recording": "a recording was running: its cost is part of the figures",
     "changed_inputs": "the calls change their inputs: each call computes something else than the one before",
@@ -230,7 +205,7 @@ MESSAGES: dict[str, Message] = {
     # --- quality ---
     "is_baseline": "it is what the others are compared with",
     "outputs_not_compared_as_requested": "its outputs were not compared, as requested",
-    "outputs_not_compared": "its outputs were not compared: {reason!d}",
+    "outputs_not_compared": "its outputs were not compared: {reason:fact}",
     "outputs_not_finite": _not_finite,
     "accuracy_lower": lambda values: (
         f"its accuracy is lower by {points_text(values['change'], is_loss=True)}"
@@ -239,7 +214,7 @@ MESSAGES: dict[str, Message] = {
         f"its accuracy is {'the same' if values['verdict'] == 'same' else values['verdict']}: "
         f"{points_text(values['change'])}"
     ),
-    "accuracy_inconclusive": "{samples:,} samples are too few to judge its accuracy: {change!o}",
+    "accuracy_inconclusive": "{samples:,} samples are too few to judge its accuracy: {change:points}",
     "within_tolerance": "its outputs differ by no more than their type explains",
     "beyond_tolerance": "its outputs differ by more than their type explains, and there are no labels",
     "no_labels": "there are no labels to judge its differences",
@@ -250,30 +225,34 @@ MESSAGES: dict[str, Message] = {
         f"{'was not measured' if values['is_missing'] else 'failed'}"
     ),
     "one_variant": "Only {variant} was measured: there is nothing to compare it with",
-    "take_variant": "Take {variant}: {speed!d}, and {reason!d}",
-    "quality_unknown": "{variant} is {speed!d}; whether its outputs are good enough is unknown: {reason!d}",
-    "keep_baseline": "Keep {variant}: {reason!d}",
-    "faster_but_unfit": "{variant} is faster, but {reason!d}",
-    "inconclusive_and_unfit": "whether {variant} is faster is inconclusive, but {reason!d}",
+    "take_variant": "Take {variant}: {speed:fact}, and {reason:fact}",
+    "quality_unknown": (
+        "{variant} is {speed:fact}; whether its outputs are good enough is unknown: {reason:fact}"
+    ),
+    "keep_baseline": "Keep {variant}: {reason:fact}",
+    "faster_but_unfit": "{variant} is faster, but {reason:fact}",
+    "inconclusive_and_unfit": "whether {variant} is faster is inconclusive, but {reason:fact}",
     "all_others_failed": "no other variant could be measured",
     "none_faster": "no other variant is faster",
     "by_batch_size": _by_batch_size,
-    "inconclusive": "Inconclusive: {variant} is {speed!d}, {reason!d}",
+    "inconclusive": "Inconclusive: {variant} is {speed:fact}, {reason:fact}",
     "mixed_speed": "faster at some batch sizes and slower at others",
     "no_interval": "and so few process runs, or such noisy ones, give no interval",
     "interval_crosses_margin": "and the interval crosses the equivalence margin",
     "relative_speed": _relative_speed,
-    "machine_was_busy": "{headline!d}. The machine was busy meanwhile",
+    "machine_was_busy": "{headline:fact}. The machine was busy meanwhile",
     # --- what to do next ---
     "take": "take {variant}",
-    "speed_and_quality": "{speed!d}; {quality!d}",
+    "speed_and_quality": "{speed:fact}; {quality:fact}",
     "consider_too": "consider {variant} too",
-    "speeds_overlap": ("its speed-up of {speedup!x} cannot be distinguished from {best_speedup!x} of {best}"),
+    "speeds_overlap": (
+        "its speed-up of {speedup:speedup} cannot be distinguished from {best_speedup:speedup} of {best}"
+    ),
     "do_not_take": lambda values: (
         f"do not take {values['variant']}, though it {'is' if values['is_certain'] else 'may be'} even faster"
     ),
     "compare_labelled": "compare {variant} on labelled data before it is used (--dataset)",
-    "take_at_batch_sizes": "take {variant} at batch size {sizes!n}",
+    "take_at_batch_sizes": "take {variant} at batch size {sizes:sizes}",
     "none_faster_there": "nothing is faster there",
     "fastest_there": "it is the fastest there",
     "name_second_variant": "name a second variant",
@@ -283,16 +262,16 @@ MESSAGES: dict[str, Message] = {
     "fix_or_leave_out": "fix {variant}, or leave it out",
     "fix_variant": "fix {variant}",
     "leave_out": "leave {variant} out",
-    "is_slower": "it is {speedup!x} as fast as the baseline",
+    "is_slower": "it is {speedup:speedup} as fast as the baseline",
     "quieter_machine": lambda values: (
         "measure again on a quieter machine"
         f"{', or with fewer threads (OMP_NUM_THREADS=1)' if values['has_threads'] else ''}"
     ),
-    "disturbed_runs": "{disturbed} of {runs} measurements were disturbed, for example: {first!d}",
+    "disturbed_runs": "{disturbed} of {runs} measurements were disturbed, for example: {first:fact}",
     "judge_metric": "judge whether {metric} of {value:.4g} is acceptable for {variant}",
     "metric_of_baseline": "the baseline has {baseline:.4g}, and {better} is better",
     "check_classes": "check the classes that {variant} predicts worse",
-    "degraded_classes": "{classes!l}: their accuracy is lower, though the accuracy over all is not",
+    "degraded_classes": "{classes:list}: their accuracy is lower, though the accuracy over all is not",
     "do_not_promise": "do not promise {target}",
     "target_not_met": _target_not_met,
     "best_batch_size": "run {variant} at batch size {batch_size} where throughput counts",
@@ -302,14 +281,16 @@ MESSAGES: dict[str, Message] = {
     "calibrate_with_real": "calibrate {variant} with samples like those in use (RECIPE:64:FOLDER)",
     "calibrated_on_synthetic": "its scales come from {calibration}",
     "measure_on_quieter_machine": "measure {variant} again on a quieter machine",
-    "too_many_runs_needed": "more than {most:,} process runs would be needed for a verdict: {speedup!x}",
+    "too_many_runs_needed": (
+        "more than {most:,} process runs would be needed for a verdict: {speedup:speedup}"
+    ),
     "more_runs": "measure {variant} in {runs} process runs each (--launches {runs})",
-    "inconclusive_after_runs": "after {runs} its speed-up is inconclusive: {speedup!x}",
+    "inconclusive_after_runs": "after {runs} its speed-up is inconclusive: {speedup:speedup}",
     "more_labelled_samples": "compare the outputs on more labelled samples",
     "wide_accuracy_interval": "the interval of an accuracy is too wide",
     # --- shared traffic ---
     "do_not_roll_out": "do not roll out {variant}, whose requests are as fast",
-    "reasons": "{reasons!D}",
+    "reasons": "{reasons:facts}",
     "roll_back": "roll back: serve with {first} alone",
     "roll_out": "roll out to 100%: serve with {second} alone",
     "keep_split": "keep {second} at {share:.0%} and measure {more_runs} more process runs",
@@ -324,21 +305,21 @@ MESSAGES: dict[str, Message] = {
     "traffic_inconclusive": _traffic_inconclusive,
     "traffic_same": _traffic_same,
     "needs_medians": "the medians of at least two process runs are needed",
-    "may_fail_more_often": "that {second} fails more often by {margin!p} is not ruled out",
+    "may_fail_more_often": "that {second} fails more often by {margin:percent} is not ruled out",
     "failed_traffic_runs": "failed process runs: {failed}, first: {first}",
     "traffic_interrupted": "interrupted: these are the process runs until then",
     "too_few_requests": _too_few_requests,
     # --- gates ---
-    "gate_slower": "the whole interval is above the equivalence margin of {margin!p}",
-    "gate_faster": "the whole interval is below the equivalence margin of {margin!p}",
+    "gate_slower": "the whole interval is above the equivalence margin of {margin:percent}",
+    "gate_faster": "the whole interval is below the equivalence margin of {margin:percent}",
     "gate_one_run": "one process run does not show how runs differ: make 10 of each",
     "gate_crosses": (
-        "the interval crosses the equivalence margin of {margin!p}: more process runs make it narrower"
+        "the interval crosses the equivalence margin of {margin:percent}: more process runs make it narrower"
     ),
     "gate_one_file": "one file does not show how files differ: a history needs several",
     "gate_crosses_of_files": (
-        "the interval crosses the equivalence margin of {margin!p} (files vary by {variation!p}, the level "
-        "has {files}): {fix!d}"
+        "the interval crosses the equivalence margin of {margin:percent} (files vary by "
+        "{variation:percent}, the level has {files}): {fix:fact}"
     ),
     "gate_needs_files": (
         "about {files} files of the candidate are needed, measured separately; give --candidate for each"
@@ -347,13 +328,13 @@ MESSAGES: dict[str, Message] = {
         "the ratio is near the margin; measure the candidate once more, or use another --margin"
     ),
     "gate_needs_margin": "no practical number of candidates is enough; one is with --margin {percent}%",
-    "different_machines": "measured on different machines: {different!L}",
-    "different_versions": "different versions: {different!L}",
+    "different_machines": "measured on different machines: {different:list;}",
+    "different_versions": "different versions: {different:list;}",
     "aborted_runs": (
         "{path}: {aborted} of {process_runs_made} process runs of {configuration} were aborted and are not "
         "counted"
     ),
-    "only_candidate": "only the candidate measured {configurations!L}: not judged",
+    "only_candidate": "only the candidate measured {configurations:list;}: not judged",
     "few_files": (
         "{few} of {configurations} configurations have fewer than {fewest} files, which cannot show a change "
         "of level: all of them are the baseline"
@@ -363,3 +344,13 @@ MESSAGES: dict[str, Message] = {
     "newer_files": "{files} files left out: newer than the candidate",
     "other_machine_files": "{files} than the candidate ({different})",
 }
+MESSAGES = Messages(
+    TEMPLATES,
+    {
+        "speedup": speedup_text,
+        "points": points_text,
+        "sizes": sizes_text,
+        "fact": _message_of_plain,
+        "facts": lambda facts: "; ".join(map(_message_of_plain, facts)),
+    },
+)

@@ -13,7 +13,7 @@ import click
 
 from gpuprof.cli.pages import check_output
 from gpuprof.run.facts import damage_in, notes_of
-from gpuprof.text.facts import damage_text, not_imported_text, note_text
+from gpuprof.run.messages import damage_text, not_imported_text, note_text
 
 
 class _FormatOption(click.Option):
@@ -66,9 +66,9 @@ def import_trace(trace: str, out: str | None) -> None:
 
     run = api.import_trace(trace, Path(out) if out is not None else default_run(Path(trace)))
     left_out = not_imported_text(run.meta.get("not_imported") or ())
-    lines = [damage_text(each.to_plain()) for each in damage_in(run.meta)]
+    lines = [damage_text(each) for each in damage_in(run.meta)]
     lines += [f"not imported: {left_out}"] if left_out else []
-    for line in (*lines, *(note_text(each.to_plain()) for each in notes_of(run.meta))):
+    for line in (*lines, *(note_text(each) for each in notes_of(run.meta))):
         click.echo(f"gpuprof: {escape_text(line)}", err=True)
     command = escape_text(f"gpuprof summary {shlex.quote(str(run.path))}")
     click.echo(

@@ -12,7 +12,7 @@ from gpuprof.cli.phases import phase_lines
 from gpuprof.record.facts import Method, SourceStatus
 from gpuprof.run.facts import damage_in, notes_of, statuses_of
 from gpuprof.run.losses import losses
-from gpuprof.text.facts import (
+from gpuprof.run.messages import (
     damage_text,
     loss_text,
     method_text,
@@ -59,8 +59,8 @@ def header(
         *_processes(processes),
         ("lost", _lost(meta)),
         ("left out", not_imported_text(meta.get("not_imported") or ())),
-        *(("damage", damage_text(each.to_plain())) for each in damage_in(meta)),
-        *(("note", note_text(each.to_plain())) for each in notes_of(meta)),
+        *(("damage", damage_text(each)) for each in damage_in(meta)),
+        *(("note", note_text(each)) for each in notes_of(meta)),
     ]
     lines = (f"{label:<{LABEL_WIDTH}} {text}" for label, text in facts if text)
     return "\n".join(wrapped(line, TABLE_WIDTH, " " * (LABEL_WIDTH + 1)) for line in lines)
@@ -111,14 +111,14 @@ def _sources(statuses: Mapping[str, SourceStatus]) -> str:
     """List the sources that were on, then those that were off with the reason."""
     named = {name.replace("_", " "): status for name, status in statuses.items()}
     on = [
-        f"{name} ({method_text(status.to_plain())})" if status.method in _SHOWN_METHODS else name
+        f"{name} ({method_text(status)})" if status.method in _SHOWN_METHODS else name
         for name, status in named.items()
         if status.is_on
     ]
     reasons: dict[str, list[str]] = {}
     for name, status in named.items():
         if not status.is_on:
-            reasons.setdefault(reason_text(status.to_plain()), []).append(name)
+            reasons.setdefault(reason_text(status), []).append(name)
     off = [f"no {', '.join(names)} ({reason})" for reason, names in reasons.items()]
     return "; ".join(filter(None, (", ".join(on), *off)))
 
@@ -178,5 +178,5 @@ _SHOWN_METHODS = (Method.TORCH_PROFILER, Method.CUPTI, Method.CUDA_EVENTS, Metho
 def _lost(meta: Mapping[str, Any]) -> str:
     if meta.get("totals") is None:
         return ""
-    lost = ", ".join(loss_text(each.code.value, each.count) for each in losses(meta))
+    lost = ", ".join(loss_text(each) for each in losses(meta))
     return lost or ("nothing" if meta.get("complete") else "unknown")

@@ -229,7 +229,7 @@ def _check_pyinstrument(option: str) -> None:
 def _missing_counters(recorded: Run | RunError) -> str | None:
     """Return why requested hardware counters are missing, or None."""
     from gpuprof.run.facts import statuses_of
-    from gpuprof.text.facts import reason_text
+    from gpuprof.run.messages import reason_text
     from gpuprof.text.sanitize import escape_text
 
     if isinstance(recorded, RunError):
@@ -237,7 +237,7 @@ def _missing_counters(recorded: Run | RunError) -> str | None:
     status = statuses_of(recorded.meta).get("counters")
     if status is None:
         return "no hardware counters: the program did not end normally"
-    return None if status.is_on else escape_text(f"no hardware counters: {reason_text(status.to_plain())}")
+    return None if status.is_on else escape_text(f"no hardware counters: {reason_text(status)}")
 
 
 def _ending(recorded: Run | RunError) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Typed facts of a run: the status of its sources, notes, and damage of its files.
 
-A fact is a code with values. `gpuprof.text.facts` makes text of them; no code reads that text.
+A fact is a code with values. `gpuprof.run.messages` makes text of them; no code reads that text.
 """
 
 from __future__ import annotations

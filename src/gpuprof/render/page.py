@@ -25,7 +25,7 @@ from typing import Any, NamedTuple
 from gpuprof.record.facts import Reason
 from gpuprof.run.facts import damage_in, notes_of, statuses_of
 from gpuprof.run.losses import gpu_losses
-from gpuprof.text.facts import damage_text, not_imported_text, note_text, reason_text
+from gpuprof.run.messages import damage_text, not_imported_text, note_text, reason_text
 from gpuprof.text.sanitize import quoted_if_blank, visible_text
 from gpuprof.text.units import PREFIXES, Quantity
 
@@ -269,11 +269,11 @@ def page_notes(meta: dict[str, Any]) -> list[str]:
     silent = _GPU_SOURCES if samples is not None and samples.reason is Reason.NO_DRIVER else ()
     for source, status in statuses.items():
         if not status.is_on and status.reason is not Reason.NOT_WANTED and source not in silent:
-            notes.append(f"No {source.replace('_', ' ')}: {reason_text(status.to_plain())}.")
+            notes.append(f"No {source.replace('_', ' ')}: {reason_text(status)}.")
     if left_out := not_imported_text(meta.get("not_imported") or ()):
         notes.append(f"Not imported: {left_out}.")
-    notes += [damage_text(each.to_plain()) for each in damage_in(meta)]
-    return [*notes, *(note_text(each.to_plain()) for each in notes_of(meta))]
+    notes += [damage_text(each) for each in damage_in(meta)]
+    return [*notes, *(note_text(each) for each in notes_of(meta))]
 
 
 _GPU_SOURCES = ("samples", "kernels")

@@ -49,6 +49,11 @@ def format_count(count: int) -> str:
     return f"{count:,}"
 
 
+def counted(count: int, noun: str, plural: str = "") -> str:
+    """Return a count with its noun; without `plural`, that is the noun with an s."""
+    return f"{count:,} {noun if count == 1 else plural or noun + 's'}"
+
+
 def format_quantity(value: float | None) -> str:
     """Return a number with three significant digits and the prefix of its unit; None is `-`."""
     return "-" if value is None else " ".join(scaled(value, PREFIXES)).rstrip()

@@ -47,7 +47,7 @@ from gpuprof.analyze.roofline.text import note_text
 from gpuprof.cli.main import execute
 from gpuprof.record.first_calls import MOST_ROOTS
 from gpuprof.run.facts import work_status
-from gpuprof.text.facts import missing_work_text
+from gpuprof.run.messages import missing_work_text
 
 Profiled = Callable[..., gpuprof.Run]
 
@@ -713,7 +713,7 @@ def test_an_imported_run_has_a_typed_reason_for_having_no_work(tmp_path: Path, c
     for command in (["roofline"], ["flamegraph", "--weight", "flops", "-o", str(tmp_path / "a.html")]):
         assert execute([command[0], str(imported.path), *command[1:]]) == 2
         (line,) = capsys.readouterr().err.splitlines()
-        assert missing_work_text(status.to_plain()) in line
+        assert missing_work_text(status) in line
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ from gpuprof.analyze.roofline.utilization import Machine, Machines, load_machine
 from gpuprof.errors import RunError
 from gpuprof.record.facts import NoteCode
 from gpuprof.run.facts import notes_of, statuses_of, work_status
-from gpuprof.text.facts import method_text, missing_work_text, note_text, reason_text
+from gpuprof.run.messages import method_text, missing_work_text, note_text, reason_text
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -276,20 +276,20 @@ def _why_no_work(meta: Mapping[str, Any]) -> str:
     """Return why, with a hint unless the run was recorded with work."""
     status = work_status(meta)
     if not status.is_on:
-        return f": {missing_work_text(status.to_plain())}"
+        return f": {missing_work_text(status)}"
     why = ": the program did not end in order (killed, or os._exit)"
     return "; ".join([why, *_work_notes(meta), "record it again and let it end"])
 
 
 def _work_notes(meta: Mapping[str, Any]) -> list[str]:
-    return [note_text(each.to_plain()) for each in notes_of(meta) if each.code in _ABOUT_WORK]
+    return [note_text(each) for each in notes_of(meta) if each.code in _ABOUT_WORK]
 
 
 def _notes(
     folder: RunFolder, joined: Join, machines: Machines, lost: Collection[str]
 ) -> Iterator[RooflineNote]:
     facts = folder.meta.get("ceilings") or {}
-    texts = [note_text(note.to_plain()) for note in notes_of(folder.meta)]
+    texts = [note_text(note) for note in notes_of(folder.meta)]
     yield from (RooflineNote(RooflineNoteCode.RECORDING, (text,)) for text in texts)
     yield from (RooflineNote(RooflineNoteCode.CEILINGS, (str(note),)) for note in facts.get("notes", []))
     yield from _drift_note(facts)
@@ -328,5 +328,5 @@ def _lost_note(meta: Mapping[str, Any], lost: Collection[str]) -> RooflineNote:
     status = statuses_of(meta).get("kernels")
     source = None
     if status is not None:
-        source = method_text(status.to_plain()) if status.is_on else reason_text(status.to_plain())
+        source = method_text(status) if status.is_on else reason_text(status)
     return RooflineNote(RooflineNoteCode.KERNELS_NOT_RECORDED, tuple(sorted(lost)), source=source)

@@ -25,8 +25,8 @@ from gpuprof.record.device_sampler import METRICS
 from gpuprof.record.device_samples import DeviceSampleSource
 from gpuprof.record.facts import Reason, SourceStatus
 from gpuprof.run.database import connect as connect_database
+from gpuprof.run.messages import reason_text
 from gpuprof.run.samples import read_samples
-from gpuprof.text.facts import reason_text
 
 if TYPE_CHECKING:
     import duckdb
@@ -104,7 +104,7 @@ def measure_energy(
         source = DeviceSampleSource(Path(folder))
         status = source.start()
         if not status.is_on:
-            return EnergyReading(unavailable=reason_text(status.to_plain()))
+            return EnergyReading(unavailable=reason_text(status))
         try:
             idle = _stretch(lambda: pause(idle_s), clock_ns)
             samples, load = 0, (clock_ns(), clock_ns())
@@ -117,7 +117,7 @@ def measure_energy(
         found = read_samples(Path(folder), table.add, closed=True)
     if found.off is not None or not found.readings:
         off = found.off or SourceStatus.off(Reason.NO_READING)
-        return EnergyReading(unavailable=reason_text(off.to_plain()))
+        return EnergyReading(unavailable=reason_text(off))
     return _sum_up(table, found.devices, idle, load, samples)
 
 
