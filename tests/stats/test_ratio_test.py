@@ -97,7 +97,7 @@ def test_a_difference_inside_the_margin_is_not_slower() -> None:
 
 def test_one_process_run_is_inconclusive() -> None:
     found = compare([1.0], [2.0])
-    assert found.verdict == "inconclusive"
+    assert (found.verdict, found.reason) == ("inconclusive", "too_few_runs")
     assert (found.low, found.high, found.p_value, found.hedges_g) == (None, None, None, None)
     assert found.ratio == pytest.approx(2.0)
 

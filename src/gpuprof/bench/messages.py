@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The text of every fact of benchmarks, by its code; templates are as gpuprof.text.messages has them.
 
-Besides its formats these know `speedup` and `points` with their intervals, `sizes` of
-batches, and `fact` and `facts`, which are facts themselves.
+Besides its formats these know `speedup` and `points` with their intervals, `sizes` of batches, `layer`,
+`origin`, `shapes` and `not_finite` of outputs, and `fact` and `facts`, which are facts themselves.
 """
 
 from __future__ import annotations
@@ -11,7 +11,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuprof.bench.facts import Diagnostic
-from gpuprof.bench.number_text import interval_text, points_text, sizes_text, speedup_text
+from gpuprof.bench.number_text import (
+    interval_text,
+    not_finite_text,
+    points_text,
+    sizes_text,
+    speedup_text,
+)
 from gpuprof.text.messages import Messages, Template, Values
 
 
@@ -68,6 +74,25 @@ def _not_finite(values: Values) -> str:
 
 
 _NOT_FINITE = {"nan": "NaN", "infinity": "infinities"}
+
+
+def _layer(layer: Values) -> str:
+    call = f", call {layer['ordinal'] + 1}" if layer["ordinal"] else ""
+    name = f"{layer['path']} ({layer['type']}{call})"
+    if layer["local_error"] is None:
+        return name if layer["reason"] is None else f"{name}: {_message_of_plain(layer['reason'])}"
+    allowed = "" if layer["allowed"] is None else f" of {layer['allowed']:.2g} allowed"
+    return f"{name}: local error {layer['local_error']:.2g}{allowed}"
+
+
+def _origin(origin: Values) -> str:
+    held = f"; not finite in its {', '.join(origin['parameters'])}" if origin["parameters"] else ""
+    where = f"in its {origin['output']}{held}"
+    return f"{origin['path']} ({origin['type']}) makes {not_finite_text(origin['found'])} {where}"
+
+
+def _shapes(shapes: Values) -> str:
+    return ", ".join(f"{name} {tuple(shape)}" for name, shape in shapes.items()) or "nothing"
 
 
 def _best_throughput(values: Values) -> str:
@@ -188,20 +213,53 @@ TEMPLATES: dict[str, Template] = {
         "one by one {by_run:.3g}x: they differ much from one another"
     ),
     "no_traffic": "no requests were shared: {reason}",
-    "no_layers_compared": "{variant}: {reason}",
+    "no_layers_compared": "{variant}: not compared layer by layer: {reason}",
     "no_reference": "tolerance is not judged: the {reference} failed: {reason}",
     # --- outputs ---
     "not_finite": lambda values: (
-        f"{values['output']}: {values['found']} in the optimized variant; the baseline has "
+        f"{values['output']}: {not_finite_text(values['found'])} in the optimized variant; the baseline has "
         f"{format(values['baseline_count'], ',') if values['baseline_count'] else 'none'}"
     ),
-    "baseline_not_finite": "{output}: {found} in the baseline; the optimized variant has none",
-    "output_beyond_tolerance": "{output}: beyond tolerance: {reason}",
+    "baseline_not_finite": "{output}: {found:not_finite} in the baseline; the optimized variant has none",
+    "output_beyond_tolerance": "{output}: beyond tolerance: {reason:fact}",
+    "new_not_finite": "{count:,} values are NaN or infinite, and finite in the reference",
+    "error_of_type": "error {error:.2g} of {allowed:.2g} that {dtype} allows",
+    "reference_without_floats": "the reference returns no floating-point numbers",
+    "reference_is_zero": "the reference is 0 or not finite throughout: there is nothing to compare with",
+    "reference_too_coarse": "the reference ({reference}) is no more precise than the baseline ({baseline})",
+    "dtype_unknown": "the type that the {side} variant computes in is not known: name it with {side}_dtype=",
+    "no_plain_values": "not compared, since it has no plain values: {output}",
+    "labels_not_used": "labels are not used: no output is scores of classes, (samples, classes)",
+    "no_labels_in_batches": "no labels came with the batches: agreement only, no accuracy",
+    "output_not_stored": "{variant}: not stored, since it has no values for each sample: {output}",
+    "pruned_not_judged": "{variant}: tolerance is not judged: pruning is no rounding, it changes the model",
+    "outputs_by_order": lambda values: (
+        f"{values['variant']}: outputs are compared by their order: "
+        f"{', '.join(f'{new} as {old}' for new, old in values['names'].items())}"
+    ),
     "swapped_classes": _swapped_classes,
     "degraded_class": _degraded_class,
     "more_degraded_classes": "{count} more classes have a lower accuracy",
     "lower_accuracy": "accuracy is {verdict}: {value:+.2%} ({low:+.2%} to {high:+.2%}, p={p_value:.2g})",
-    "metric_failed": "{reason}",
+    "metric_raised": "metric {metric} of {variant}: it raised {error} at {place}",
+    "metric_not_finite": "metric {metric} of {variant}: it is {value}",
+    # --- layers ---
+    "first_nan": "{side}: the first NaN: {origin:origin}",
+    "first_infinity": "{side}: the first infinity: {origin:origin}",
+    "first_divergence": "the first layer that diverges is {layer:layer}",
+    "more_divergences": "{count:,} more diverge, the worst is {worst:layer}",
+    "layer_failed": "failed on the baseline's inputs: {reason}",
+    "layer_without_values": "returns nothing that has plain values",
+    "other_shapes": "returns other shapes: {baseline:shapes}, and {optimized:shapes} in the optimized model",
+    "not_comparable": "NaN or infinity on one side, or a baseline of zeros",
+    "layer_dtype_unknown": "the type that it computes in is not known: name it with optimized_dtype=",
+    "beyond_allowed": "{times:.3g} times what is allowed",
+    "compensated": "{reason:fact}, but {layer} around it does not diverge",
+    "compiled_code_left_out": (
+        "compiled modules were run without their compiled code: hooks see no layers in it"
+    ),
+    "no_reference_copy": "no reference: {reason}",
+    "no_layers_seen": "no layer below the model was called in a way that hooks see",
     # --- quality ---
     "is_baseline": "it is what the others are compared with",
     "outputs_not_compared_as_requested": "its outputs were not compared, as requested",
@@ -350,6 +408,10 @@ MESSAGES = Messages(
         "speedup": speedup_text,
         "points": points_text,
         "sizes": sizes_text,
+        "not_finite": not_finite_text,
+        "origin": _origin,
+        "layer": _layer,
+        "shapes": _shapes,
         "fact": _message_of_plain,
         "facts": lambda facts: "; ".join(map(_message_of_plain, facts)),
     },

@@ -55,6 +55,20 @@ def _digits(nothing: float, low: float, high: float) -> int:
     return digits
 
 
+def place_text(sample: int, index: Sequence[int]) -> str:
+    """Return where an element is: its sample over all batches, and the index in that."""
+    return f"sample {sample}" + (f" at {list(index)}" if index else "")
+
+
+def not_finite_text(found: Mapping[str, Any]) -> str:
+    """Return how many NaNs and infinities there are, on what slice they all lie, and the first of them."""
+    kinds = [f"{found['nan']:,} NaN"] if found["nan"] else []
+    kinds += [f"{found['infinite']:,} infinite"] if found["infinite"] else []
+    where = "" if found["slice"] is None else f", all in {found['slice']}"
+    first = "" if found["first"] is None else f", first in {place_text(**found['first'])}"
+    return f"{' and '.join(kinds) or 'none'}{where}{first}"
+
+
 def sizes_text(sizes: Sequence[int]) -> str:
     """Return batch sizes as words: 1, 8 and 32."""
     *first, last = map(str, sizes)

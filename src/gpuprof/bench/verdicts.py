@@ -28,6 +28,14 @@ class AccuracyVerdict(TextEnum):
     INCONCLUSIVE = "inconclusive"
 
 
+class ClassVerdict(TextEnum):
+    """How the accuracy of one class compares with the baseline's."""
+
+    DEGRADED = "degraded"
+    IMPROVED = "improved"
+    INCONCLUSIVE = "inconclusive"
+
+
 class ToleranceVerdict(TextEnum):
     """Whether an error is within what the rounding of a type explains."""
 

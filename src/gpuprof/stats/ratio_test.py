@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 K = TypeVar("K", bound=Hashable)
 Verdict = Literal["slower", "faster", "same", "inconclusive"]
+# Why a verdict is what it is: where the whole interval lies, "within" by both one-sided tests.
+Reason = Literal["above_margin", "below_margin", "within_margin", "across_margin", "too_few_runs"]
 MARGIN = 0.01
 _RESAMPLES = 4_000
 _LARGEST_EXPONENT = 700.0  # of a double; two process runs that differ much need more
@@ -45,7 +47,7 @@ class Comparison:
     """
 
     verdict: Verdict
-    reason: str
+    reason: Reason
     margin: float
     old_launches: int
     new_launches: int
@@ -65,7 +67,7 @@ class Comparison:
 
     def __str__(self) -> str:
         between = "" if self.low is None else f" ({self.low:.4f} to {self.high:.4f})"
-        return f"{self.verdict}: {self.ratio:.4f}x{between}; {self.reason}"
+        return f"{self.verdict}: {self.ratio:.4f}x{between}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +144,7 @@ class Judgement:
     """A verdict on one ratio, with its interval at a confidence of 1 - `level`."""
 
     verdict: Verdict
-    reason: str
+    reason: Reason
     margin: float
     low: float | None
     high: float | None
@@ -219,20 +221,14 @@ def _comparison(
 
 def _judge(
     low: float | None, high: float | None, differs: bool, margin: float, is_same: bool
-) -> tuple[Verdict, str]:
-    beyond = f"the equivalence margin of {margin:.1%}" if margin else "1"
+) -> tuple[Verdict, Reason]:
     if low is None or high is None:
-        return (
-            "inconclusive",
-            "one process run does not show how process runs differ; hint: measure 10 of each",
-        )
+        return "inconclusive", "too_few_runs"
     if differs and low > 1 + margin:
-        return "slower", f"the whole interval is above {beyond}"
+        return "slower", "above_margin"
     if differs and high < 1 / (1 + margin):
-        return "faster", f"the whole interval is below {beyond}"
-    if is_same:
-        return "same", f"both one-sided tests place the ratio within {beyond}"
-    return "inconclusive", f"the interval contains {beyond}; hint: more process runs make it narrower"
+        return "faster", "below_margin"
+    return ("same", "within_margin") if is_same else ("inconclusive", "across_margin")
 
 
 def hedges_g(old: Floats, new: Floats) -> float | None:

@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from gpuprof.bench.accuracy.numerics import NotFiniteCount, NumericsSum, Place
+from gpuprof.bench.accuracy.numerics import NotFinite, NotFiniteCount, NumericsSum, Place
 from gpuprof.bench.measure.outputs import named_arrays
 from gpuprof.bench.serialization import to_finite
 
@@ -60,7 +60,7 @@ def test_infinity_is_told_from_nan_and_equal_ones_are_no_difference() -> None:
         2,
     )
     assert (found.optimized_not_finite.nan, found.max_abs_error) == (1, None)
-    assert str(found.optimized_not_finite) == "1 NaN and 2 infinite, first in sample 0"
+    assert found.optimized_not_finite == NotFinite(1, 2, 3, Place(0, ()))
 
 
 def test_scattered_places_have_no_slice() -> None:

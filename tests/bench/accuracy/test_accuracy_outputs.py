@@ -26,6 +26,7 @@ from accuracy_models import (
 )
 
 from gpuprof.bench import compare_outputs
+from gpuprof.bench.facts import note
 from gpuprof.errors import BenchmarkError
 
 KINDS = pytest.mark.parametrize("kind", [CONVOLUTIONAL, PERCEPTRON])
@@ -80,7 +81,10 @@ def test_a_nan_in_one_class_is_located(kind) -> None:
     model = network(kind)
     found = compare_outputs(model, with_nan(model, PLACES[kind][2], 6), loader(model, kind))
     assert found.numerics[0].optimized_not_finite.slice == "[:, 6]"
-    assert str(found.findings[0]).startswith("output: 160 NaN, all in [:, 6], first in sample 0 at [6]")
+    assert found.findings[0].code == "not_finite"
+    first = {"sample": 0, "index": [6]}
+    where = {"nan": 160, "infinite": 0, "samples": 160, "first": first, "slice": "[:, 6]"}
+    assert found.findings[0].values == {"output": "output", "found": where, "baseline_count": 0}
     assert found.classification.optimized.without_answer == 160
 
 
@@ -92,8 +96,13 @@ def test_two_swapped_classes_are_named(kind) -> None:
     )
     assert [(each.first, each.second) for each in found.classification.swapped] == [(3, 7)]
     assert {each.label for each in found.classification.degraded} == {3, 7}
-    assert "classes 3 (c3) and 7 (c7) are swapped" in str(found.findings[0])
-    assert "their scores are exchanged" in str(found.findings[0])
+    swapped = found.findings[0]
+    assert (swapped.code, swapped.values["first"], swapped.values["second"]) == (
+        "swapped_classes",
+        "3 (c3)",
+        "7 (c7)",
+    )
+    assert swapped.values["by_scores"]
     assert found.classification.change.verdict == "lower"
 
 
@@ -118,9 +127,9 @@ def test_what_cannot_be_judged_is_unknown_with_the_reason() -> None:
     assert single.tolerance[0].verdict == "within"
     double = compare_outputs(doubled, doubled, batches, reference=doubled).tolerance[0]
     assert double.verdict == "unknown"
-    assert "no more precise" in double.reason
+    assert double.reason == note("reference_too_coarse", reference="float64", baseline="float64")
     whole = compare_outputs(*[lambda x: x.astype(int)] * 2, batches, reference=lambda x: x.astype(int))
-    assert "no floating-point" in whole.tolerance[0].reason
+    assert whole.tolerance[0].reason == note("reference_without_floats")
     assert compare_outputs(doubled, doubled, batches).tolerance == ()
 
 
@@ -167,7 +176,7 @@ def test_labels_come_in_many_ways(batches, options) -> None:
 def test_two_inputs_are_no_labels_where_it_is_said_so() -> None:
     found = compare_outputs(lambda x, y: x + y[:, None], lambda x, y: x, PAIRS, labels=False)
     assert found.classification.change is None
-    assert "no labels came" in found.notes[0]
+    assert found.notes == (note("no_labels_in_batches"),)
 
 
 def test_one_batch_alone_and_models_of_keywords() -> None:

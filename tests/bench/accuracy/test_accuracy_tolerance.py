@@ -18,6 +18,7 @@ from gpuprof.bench.accuracy.tolerance import (
     rounded,
     rounding_copy,
 )
+from gpuprof.bench.facts import note
 from gpuprof.errors import BenchmarkError
 
 
@@ -44,7 +45,8 @@ def test_verdicts_carry_their_figures() -> None:
     beyond = judge("x", 1e-7, 1e-2, ("float32", "float32"), "float64")
     assert (within.verdict, beyond.verdict, beyond.allowed) == ("within", "beyond", within.allowed)
     assert judge("x", 1e-7, 1e-6, ("float32", "float32"), "float64", 3).verdict == "beyond"
-    assert judge("x", 1e-7, 1e-6, ("float32", None), "float64").reason.endswith("optimized_dtype=")
+    unknown = judge("x", 1e-7, 1e-6, ("float32", None), "float64")
+    assert unknown.reason == note("dtype_unknown", side="optimized")
     assert judge("x", None, 1e-6, ("float32", "float32"), "float64").verdict == "unknown"
 
 

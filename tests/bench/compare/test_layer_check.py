@@ -23,7 +23,7 @@ def spec(factory: str, **options: Any) -> SystemSpec:
     return SystemSpec(f"{MODELS}:{factory}", input_shape=(16,), **options)
 
 
-def layer_findings(factory: str) -> list[str]:
+def layer_findings(factory: str) -> list[dict[str, Any]]:
     seen: list[Any] = []
     dataset = {"text": "synthetic", "samples": 20, "seed": 0}
     run_layers_job(LayersJob((spec("network"), spec(factory)), dataset, 4), seen.append)
@@ -32,12 +32,17 @@ def layer_findings(factory: str) -> list[str]:
 
 def test_rounded_weights_are_found_in_their_layer() -> None:
     (found,) = layer_findings("rounded_network")
-    assert found.startswith("the first layer that diverges is 2 (Linear): local error 0.")
+    layer = found["values"]["layer"]
+    assert (found["code"], layer["path"], layer["type"]) == ("first_divergence", "2", "Linear")
+    assert layer["local_error"] > layer["allowed"]
 
 
 def test_nan_is_found_in_its_layer_and_channel() -> None:
-    found = layer_findings("network_with_nan")
-    assert found[0].startswith("optimized: the first NaN: 0 (Linear) makes 4 NaN, all in [:, 3]")
+    found, *_ = layer_findings("network_with_nan")
+    origin = found["values"]["origin"]
+    assert (found["code"], found["values"]["side"]) == ("first_nan", "optimized")
+    assert (origin["path"], origin["type"], origin["found"]["nan"]) == ("0", "Linear", 4)
+    assert origin["found"]["slice"] == "[:, 3]"
 
 
 def test_the_same_model_departs_nowhere() -> None:
@@ -58,8 +63,7 @@ def test_a_comparison_names_the_layer(tmp_path: Path) -> None:
     found = compare_accuracy(plan, tmp_path)
     assert not isinstance(found.of["bad"], Diagnostic)
     assert found.of["bad"].tolerance == "beyond"
-    assert any(
-        "the first layer that diverges is 2 (Linear)" in str(each) for each in found.of["bad"].findings
-    )
+    layers = [each.values["layer"] for each in found.of["bad"].findings if each.code == "first_divergence"]
+    assert [each["path"] for each in layers] == ["2"]
     assert not isinstance(found.of["good"], Diagnostic)
     assert found.of["good"].findings == ()

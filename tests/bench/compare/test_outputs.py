@@ -26,7 +26,7 @@ from gpuprof.bench.compare.answers import (
 from gpuprof.bench.compare.document import AccuracyFigures, MetricFigures, ScoreFigures
 from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
 from gpuprof.bench.config import SystemSpec
-from gpuprof.bench.facts import note
+from gpuprof.bench.facts import note, warning
 from gpuprof.bench.frameworks import with_recipe
 from gpuprof.bench.models.data import Dataset, InputSpec, open_dataset
 from gpuprof.bench.serialization import from_plain, to_plain
@@ -137,7 +137,9 @@ def test_outputs_without_a_value_for_each_sample_are_noted(file: Path, tmp_path:
     dataset = open_dataset(str(file))
     found = answered(spec_of("two_outputs"), dataset, tmp_path / "a")
     assert list(found.outputs) == ["scores"]
-    assert any("no values for each sample: total" in note for note in found.notes)
+    assert "total" in found.skipped
+    total = note("output_not_stored", variant=found.name, output="total")
+    assert total in compare_answers(found, found).notes
     with pytest.raises(BenchmarkError, match="no output has the 4 samples of the batch along its first axis"):
         answered(spec_of("of_one"), dataset, tmp_path / "b")
 
@@ -264,7 +266,7 @@ def test_a_baseline_has_no_change(stored: Any) -> None:
 def test_nan_is_counted_and_found(stored: Any) -> None:
     figures = accuracy_figures(compare_answers(stored("sums"), stored("not_a_number")))
     assert figures.nan == 9
-    assert "9 NaN" in figures.findings[0].values["found"]
+    assert figures.findings[0].values["found"]["nan"] == 9
     assert figures.max_absolute_error == 0.0
 
 
@@ -307,7 +309,7 @@ def test_class_names_come_with_the_data_and_pruning_has_no_tolerance(stored: Any
     pruned = dataclasses.replace(variant, spec=dataclasses.replace(variant.spec, recipe="pruned:0.5"))
     found = compare_answers(baseline, pruned, reference=baseline)
     assert found.tolerance == ()
-    assert any("pruning is no rounding" in note for note in found.notes)
+    assert note("pruned_not_judged", variant=variant.name) in found.notes
 
 
 # --- metrics -------------------------------------------------------------------------------------
@@ -327,12 +329,13 @@ def test_metrics_that_fail_are_notes(stored: Any) -> None:
     baseline = stored("sums")
     metrics = [load_metric(f"{MODELS}:{name}") for name in ("nothing", "broken")]
     nothing, broken = evaluate_metrics(metrics, baseline, baseline)
-    assert (nothing.value, nothing.note) == (None, "metric nothing of sums: it is nan")
-    assert broken.value is None
-    assert "metric broken of sums: it raised ValueError" in broken.note
-    assert "answer_models.py:" in broken.note
+    assert nothing.value is None
+    assert nothing.problem == warning("metric_not_finite", metric="nothing", variant="sums", value="nan")
+    assert (broken.value, broken.problem.code) == (None, "metric_raised")
+    assert broken.problem.values["error"].startswith("ValueError")
+    assert broken.problem.values["place"].startswith("answer_models.py:")
     figures = accuracy_figures(compare_answers(baseline, baseline), metrics=[nothing, broken])
-    assert list(map(str, figures.findings)) == [nothing.note, broken.note]
+    assert figures.findings == (nothing.problem, broken.problem)
 
 
 def test_what_is_no_metric_is_refused() -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuprof.bench.verdicts import ClassVerdict
 from gpuprof.errors import BenchmarkError
 from gpuprof.stats.proportions import Change, PairedCounts, change_of, mcnemar
 from gpuprof.stats.quantiles import CONFIDENCE
@@ -60,8 +61,8 @@ class ClassFigures:
 
     `accuracy` is the share of the class's samples that are answered rightly, its recall. `precision` is the
     share of the answers of this class that are right, None where nothing is answered so; F1 is
-    2 right / (samples + answers). `p_value` is McNemar's, exact; `verdict` is "degraded" or "improved" where
-    the difference stands among those of all classes (Benjamini and Hochberg, 5%), else "inconclusive".
+    2 right / (samples + answers). `p_value` is McNemar's, exact; `verdict` is conclusive where the difference
+    is significant among those of all classes (Benjamini and Hochberg, 5%).
     `becomes` is the wrong class that the optimized variant answers most, with its count.
     """
 
@@ -73,7 +74,7 @@ class ClassFigures:
     lost: int
     won: int
     p_value: float
-    verdict: str
+    verdict: ClassVerdict
     becomes: tuple[int, int] | None
 
 
@@ -116,7 +117,7 @@ class Classification:
     @property
     def degraded(self) -> tuple[ClassFigures, ...]:
         """The classes that lost, the greatest loss first."""
-        found = (each for each in self.per_class if each.verdict == "degraded")
+        found = (each for each in self.per_class if each.verdict == ClassVerdict.DEGRADED)
         return tuple(sorted(found, key=lambda each: each.accuracy[1] - each.accuracy[0]))
 
     def name_of(self, label: int) -> str:
@@ -262,6 +263,10 @@ def _totals(pairs: Confusion, side: int) -> Counter[int]:
     return totals
 
 
+def _class_verdict(lost: int, won: int) -> ClassVerdict:
+    return ClassVerdict.DEGRADED if lost > won else ClassVerdict.IMPROVED
+
+
 def _class_figures(
     paired: Integers, baseline: _PredictionCounts, optimized: _PredictionCounts
 ) -> tuple[ClassFigures, ...]:
@@ -286,7 +291,7 @@ def _class_figures(
                 lost=lost,
                 won=won,
                 p_value=p_value,
-                verdict=("degraded" if lost > won else "improved") if is_so else "inconclusive",
+                verdict=_class_verdict(lost, won) if is_so else ClassVerdict.INCONCLUSIVE,
                 becomes=becomes.get(label),
             )
         )

@@ -7,12 +7,15 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from gpuprof.bench.accuracy.numerics import NotFinite
 from gpuprof.bench.accuracy.outputs_report import WIDTH, figure
+from gpuprof.bench.facts import Diagnostic, warning
+from gpuprof.bench.messages import message
 from gpuprof.bench.serialization import to_finite
 from gpuprof.bench.verdicts import LayerVerdict
 from gpuprof.text.table import Column, text_table, wrapped
 
-FORMAT = 1
+FORMAT = 2
 ROOT = "(model)"  # the path of the model itself
 
 
@@ -28,12 +31,8 @@ class Origin:
     path: str
     type: str
     output: str
-    what: str
+    found: NotFinite
     parameters: tuple[str, ...]
-
-    def __str__(self) -> str:
-        held = f"; not finite in its {', '.join(self.parameters)}" if self.parameters else ""
-        return f"{self.path} ({self.type}) makes {self.what} in its {self.output}{held}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +41,8 @@ class LayerComparison:
 
     `local_error` is that of the optimized layer on the baseline's inputs, `allowed` what its type allows,
     `accumulated_error` that of the optimized model's own run. *diverges*: the local error is more than
-    allowed; *compensated*: it is, but not that of a module around it, as where layers were fused. None where
-    `reason` says why. `is_leaf`: the layer holds no other.
+    allowed; *compensated*: it is, but not that of a module around it, as where layers were fused. `reason` is
+    why a layer diverges, or why a figure is None. `is_leaf`: the layer holds no other.
     """
 
     path: str
@@ -56,7 +55,7 @@ class LayerComparison:
     allowed: float | None
     accumulated_error: float | None
     verdict: LayerVerdict
-    reason: str
+    reason: Diagnostic | None
 
 
 @dataclass(frozen=True)
@@ -76,7 +75,7 @@ class LayersComparison:
     infinite: Origin | None
     baseline_nan: Origin | None
     baseline_infinite: Origin | None
-    notes: tuple[str, ...]
+    notes: tuple[Diagnostic, ...]
 
     @property
     def first(self) -> LayerComparison | None:
@@ -94,8 +93,8 @@ class LayersComparison:
         )
 
     @property
-    def findings(self) -> tuple[str, ...]:
-        """Findings about the optimized model, a line each; empty where nothing was found."""
+    def findings(self) -> tuple[Diagnostic, ...]:
+        """Warnings about the optimized model; empty where nothing was found."""
         return tuple(findings_of(self))
 
     def to_dict(self) -> dict[str, Any]:
@@ -103,12 +102,12 @@ class LayersComparison:
         return {
             "format": FORMAT,
             **to_finite(self),
-            "findings": list(self.findings),
+            "findings": [each.to_dict() for each in self.findings],
+            "notes": [each.to_dict() for each in self.notes],
             "first": to_finite(self.first),
         }
 
     def __str__(self) -> str:
-
         return layers_report(self)
 
 
@@ -123,13 +122,13 @@ def layers_report(comparison: LayersComparison) -> str:
         f"{len(comparison.layers):,} calls of layers compared, {leaves:,} of layers that hold no other",
         "",
     ]
-    lines += [wrapped(f"! {each}") for each in comparison.findings] or [_nothing_found(comparison)]
+    lines += [wrapped(f"! {message(each)}") for each in comparison.findings] or [_nothing_found(comparison)]
     shown = _shown(comparison)
     lines += ["", _table(shown) if shown else "every layer returns the very same values", ""]
     lines.append(
         "local: on the baseline's inputs of the layer; accumulated: in the optimized model's own run"
     )
-    lines += map(wrapped, (*_left_out(comparison), *comparison.notes))
+    lines += map(wrapped, (*_left_out(comparison), *map(message, comparison.notes)))
     return "\n".join(lines)
 
 
@@ -140,30 +139,22 @@ def _nothing_found(comparison: LayersComparison) -> str:
     return f"no layer diverges among those that could be compared; {unknown:,} calls could not"
 
 
-def findings_of(comparison: LayersComparison) -> Iterator[str]:
-    """Yield the findings about the optimized model, a line each."""
+def findings_of(comparison: LayersComparison) -> Iterator[Diagnostic]:
+    """Yield the warnings about the optimized model."""
     sides = (
         ("optimized", comparison.nan, comparison.infinite),
         ("baseline", comparison.baseline_nan, comparison.baseline_infinite),
     )
     for side, nan, infinite in sides:
         if nan is not None:
-            yield f"{side}: the first NaN: {nan}"
+            yield warning("first_nan", side=side, origin=nan)
         if infinite is not None:
-            yield f"{side}: the first infinity: {infinite}"
+            yield warning("first_infinity", side=side, origin=infinite)
     if comparison.first is not None:
-        yield f"the first layer that diverges is {_described(comparison.first)}"
+        yield warning("first_divergence", layer=comparison.first)
     others = [each for each in comparison.worst if each is not comparison.first]
     if others:
-        yield f"{len(others):,} more diverge, the worst is {_described(others[0])}"
-
-
-def _described(layer: LayerComparison) -> str:
-    call = f", call {layer.ordinal + 1}" if layer.ordinal else ""
-    error = "" if layer.local_error is None else f": local error {layer.local_error:.2g}"
-    allowed = "" if layer.allowed is None or layer.local_error is None else f" of {layer.allowed:.2g} allowed"
-    reason = "" if error or not layer.reason else f": {layer.reason}"
-    return f"{layer.path} ({layer.type}{call}){error}{allowed}{reason}"
+        yield warning("more_divergences", count=len(others), worst=others[0])
 
 
 def _shown(comparison: LayersComparison) -> Sequence[LayerComparison]:
@@ -210,5 +201,5 @@ def _left_out(comparison: LayersComparison) -> Iterator[str]:
             more = f" and {len(paths) - _MOST_NAMES:,} more" if len(paths) > _MOST_NAMES else ""
             yield f"{title}: {', '.join(paths[:_MOST_NAMES])}{more}"
     for each in comparison.layers:
-        if each.verdict == LayerVerdict.UNKNOWN:
-            yield f"{each.path}: {each.reason}"
+        if each.verdict == LayerVerdict.UNKNOWN and each.reason is not None:
+            yield f"{each.path}: {message(each.reason)}"

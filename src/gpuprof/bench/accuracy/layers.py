@@ -39,6 +39,7 @@ from gpuprof.bench.accuracy.variants import (
     no_gradients,
     unharmed,
 )
+from gpuprof.bench.facts import Diagnostic, note
 from gpuprof.bench.failures import reason_of
 from gpuprof.bench.measure.outputs import NamedArray, Outputs, named_arrays
 from gpuprof.bench.verdicts import LayerVerdict
@@ -95,19 +96,17 @@ class _LayerRun:
         self._returned: dict[tuple[str, int], Outputs] = {}
         self._found: list[LayerComparison] = []
         self._origins = _OriginSearch(), _OriginSearch()
-        self._notes: list[str] = []
+        self._notes: list[Diagnostic] = []
         self._is_compiled = any(map(_is_compiled, self._models))
         if self._is_compiled:
-            self._notes.append(
-                "compiled modules were run without their compiled code: hooks see no layers in it"
-            )
+            self._notes.append(note("compiled_code_left_out"))
 
     def add_reference(self, baseline: Any) -> None:
         """Copy the baseline to float64; where it cannot be copied, a note says so."""
         try:
             high = double_precision(baseline).eval()
         except BenchmarkError as error:
-            self._notes.append(f"no reference: {error}")
+            self._notes.append(note("no_reference_copy", reason=str(error)))
             return
         self._high, self._reference = high, _modules_of(high, every_path=True)
 
@@ -196,7 +195,7 @@ class _LayerRun:
         called = {each.path for each in self._found}
         both = [path for path, each in self._baseline.items() if path in self._partners and _is_called(each)]
         if not called - {ROOT}:
-            self._notes.append("no layer below the model was called in a way that hooks see")
+            self._notes.append(note("no_layers_seen"))
         return LayersComparison(
             layers=_with_compensation(self._found),
             only_baseline=tuple(path for path in self._baseline if path not in self._partners),
@@ -215,14 +214,14 @@ def _kept(output: Any) -> Outputs:
     return named_arrays(copied(output))
 
 
-def _outputs_of(module: Any, inputs: tuple[Any, Any]) -> tuple[Outputs | None, str]:
+def _outputs_of(module: Any, inputs: tuple[Any, Any]) -> tuple[Outputs | None, Diagnostic | None]:
     """Run a layer on a copy of another's inputs; returns why not where it fails."""
     with no_gradients(), kept_random_states(0):
         try:
             args, kwargs = copied_to(inputs, module)
-            return named_arrays(module(*args, **kwargs)), ""
+            return named_arrays(module(*args, **kwargs)), None
         except Exception as error:
-            return None, f"failed on the baseline's inputs: {reason_of(error)}"
+            return None, note("layer_failed", reason=reason_of(error))
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +230,7 @@ class _Local:
 
     error: float | None
     diverges: bool = False
-    reason: str = ""
+    reason: Diagnostic | None = None
 
 
 def _local_error(partner: Any, call: LayerCall, own: Outputs) -> _Local:
@@ -239,18 +238,14 @@ def _local_error(partner: Any, call: LayerCall, own: Outputs) -> _Local:
     if theirs is None:
         return _Local(None, reason=why)
     if not own.arrays:
-        return _Local(None, reason="returns nothing that has plain values")
+        return _Local(None, reason=note("layer_without_values"))
     if own.shapes != theirs.shapes:
-        both = f"{_shapes(own)}, and {_shapes(theirs)} in the optimized model"
-        return _Local(None, diverges=True, reason=f"returns other shapes: {both}")
+        reason = note("other_shapes", baseline=own.shapes, optimized=theirs.shapes)
+        return _Local(None, diverges=True, reason=reason)
     error = _relative_error(own, theirs)
     if error is None:
-        return _Local(None, diverges=True, reason="NaN or infinity on one side, or a baseline of zeros")
+        return _Local(None, diverges=True, reason=note("not_comparable"))
     return _Local(error)
-
-
-def _shapes(outputs: Outputs) -> str:
-    return ", ".join(f"{name} {shape}" for name, shape in outputs.shapes.items()) or "nothing"
 
 
 def _relative_error(old: Outputs, new: Outputs) -> float | None:
@@ -276,19 +271,16 @@ def _dtype_of(module: Any, outputs: Outputs) -> str | None:
     return coarsest([each for each in names if "float" in each])
 
 
-def _verdict(local: _Local, allowed: float | None) -> tuple[LayerVerdict, str]:
+def _verdict(local: _Local, allowed: float | None) -> tuple[LayerVerdict, Diagnostic | None]:
     if local.error is None:
         return (LayerVerdict.DIVERGES if local.diverges else LayerVerdict.UNKNOWN), local.reason
     if local.error == 0:
-        return LayerVerdict.WITHIN, ""
+        return LayerVerdict.WITHIN, None
     if allowed is None:
-        return (
-            LayerVerdict.UNKNOWN,
-            "the type that it computes in is not known: name it with optimized_dtype=",
-        )
+        return LayerVerdict.UNKNOWN, note("layer_dtype_unknown")
     if local.error <= allowed:
-        return LayerVerdict.WITHIN, ""
-    return LayerVerdict.DIVERGES, f"{local.error / allowed:.3g} times what is allowed"
+        return LayerVerdict.WITHIN, None
+    return LayerVerdict.DIVERGES, note("beyond_allowed", times=local.error / allowed)
 
 
 def _with_compensation(found: list[LayerComparison]) -> tuple[LayerComparison, ...]:
@@ -301,7 +293,7 @@ def _with_compensation(found: list[LayerComparison]) -> tuple[LayerComparison, .
         if not around or each.verdict != LayerVerdict.DIVERGES:
             return each
         innermost = max(around, key=lambda path: -1 if path == ROOT else len(path))
-        reason = f"{each.reason}, but {innermost} around it does not diverge"
+        reason = note("compensated", reason=each.reason, layer=innermost)
         return replace(each, verdict=LayerVerdict.COMPENSATED, reason=reason)
 
     return tuple(map(marked, found))
@@ -425,7 +417,7 @@ def _origin(
         values = np.atleast_1d(each.values)
         count = NotFiniteCount()
         count.add(values, ~test(values), 0)
-        return Origin(call.path, type(call.module).__name__, name, str(count.result()), _broken(call.module))
+        return Origin(call.path, type(call.module).__name__, name, count.result(), _broken(call.module))
     return None
 
 

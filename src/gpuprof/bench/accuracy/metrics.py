@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
+from gpuprof.bench.facts import Diagnostic, warning
 from gpuprof.bench.failures import place_of, reason_of
 from gpuprof.bench.models.importing import find_named
 from gpuprof.errors import BenchmarkError
@@ -48,13 +49,13 @@ class _FunctionMetric(Metric):
 
 @dataclass(frozen=True, slots=True)
 class MetricValue:
-    """A metric of a variant and of the baseline. None is what it did not give; then `note` says why."""
+    """A metric of a variant and of the baseline. None is what it did not give; then `problem` says why."""
 
     name: str
     value: float | None
     baseline: float | None
     better: Better
-    note: str | None = None
+    problem: Diagnostic | None = None
 
 
 def _quiet() -> contextlib.AbstractContextManager[Any]:
@@ -102,7 +103,7 @@ def as_metric(found: Any, text: str = "") -> Metric:
 def evaluate_metrics(
     metrics: Sequence[Metric], baseline: StoredAnswers, variant: StoredAnswers
 ) -> tuple[MetricValue, ...]:
-    """Return each metric of both. One that raises, or gives no number, is a note and no exception."""
+    """Return each metric of both. One that raises, or gives no number, has a problem and is no exception."""
     return tuple(_evaluated(metric, baseline, variant) for metric in metrics)
 
 
@@ -112,8 +113,8 @@ def _evaluated(metric: Metric, baseline: StoredAnswers, variant: StoredAnswers) 
     return MetricValue(metric.name, new, old, metric.better, new_problem or problem)
 
 
-def _figure(metric: Metric, answers: StoredAnswers) -> tuple[float | None, str | None]:
-    where = f"metric {metric.name} of {answers.name}"
+def _figure(metric: Metric, answers: StoredAnswers) -> tuple[float | None, Diagnostic | None]:
+    where = {"metric": metric.name, "variant": answers.name}
     try:
         outputs, labels = answers.arrays(), answers.labels
         for each in (*outputs.values(), labels):
@@ -123,5 +124,7 @@ def _figure(metric: Metric, answers: StoredAnswers) -> tuple[float | None, str |
         with _quiet():
             found = float(metric.compute(only, labels))
     except (Exception, SystemExit) as error:
-        return None, f"{where}: it raised {reason_of(error)} at {place_of(error)}"
-    return (found, None) if math.isfinite(found) else (None, f"{where}: it is {found}")
+        return None, warning("metric_raised", **where, error=reason_of(error), place=place_of(error))
+    if not math.isfinite(found):
+        return None, warning("metric_not_finite", **where, value=str(found))
+    return found, None

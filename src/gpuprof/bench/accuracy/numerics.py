@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from gpuprof.bench.number_text import place_text
+
 if TYPE_CHECKING:
     import numpy.typing as npt
 
@@ -33,7 +35,7 @@ class Place:
     index: tuple[int, ...]
 
     def __str__(self) -> str:
-        return f"sample {self.sample}" + (f" at {list(self.index)}" if self.index else "")
+        return place_text(self.sample, self.index)
 
 
 def _place_of(flat: int, shape: tuple[int, ...], first_sample: int) -> Place:
@@ -60,14 +62,6 @@ class NotFinite:
     def count(self) -> int:
         """NaNs and infinities together."""
         return self.nan + self.infinite
-
-    def __str__(self) -> str:
-        kinds = [f"{self.nan:,} NaN"] if self.nan else []
-        kinds += [f"{self.infinite:,} infinite"] if self.infinite else []
-        where = "" if self.slice is None else f", all in {self.slice}"
-        return f"{' and '.join(kinds) or 'none'}{where}" + (
-            "" if self.first is None else f", first in {self.first}"
-        )
 
 
 class NotFiniteCount:

@@ -21,6 +21,7 @@ from gpuprof.bench.accuracy.tolerance import (
     rounding_copy,
 )
 from gpuprof.bench.accuracy.variants import ComparedModel, double_precision, unharmed
+from gpuprof.bench.facts import Diagnostic, note
 from gpuprof.bench.measure.outputs import NamedArray, Outputs, as_array, named_arrays
 from gpuprof.errors import BenchmarkError
 
@@ -89,13 +90,13 @@ class _Run:
         # Against the reference: the baseline, the optimized variant, the rounding copy if there is one.
         self._errors: dict[str, tuple[NumericsSum, ...]] = {}
         self._scores: ClassificationSum | None = None
-        self._notes: dict[str, None] = {}
+        self._notes: list[Diagnostic] = []
 
     def add(self, batch: Batch, baseline: Outputs, optimized: Outputs, *references: Outputs) -> None:
         """Add one batch's outputs. Raises BenchmarkError where they do not match."""
         check_alike(baseline, optimized, "baseline", "optimized", batch.number)
         for name in (*baseline.skipped, *optimized.skipped):
-            self._notes[f"not compared, since it has no plain values: {name}"] = None
+            self._note(note("no_plain_values", output=name))
         for name, old in baseline.arrays.items():
             new = optimized.arrays[name]
             sums = self._pairs.setdefault(name, NumericsSum(name))
@@ -105,6 +106,10 @@ class _Run:
             self._add_errors(references[0], baseline, optimized, *references[1:])
         self._add_scores(batch, baseline, optimized)
         self._count += 1
+
+    def _note(self, added: Diagnostic) -> None:
+        if added not in self._notes:
+            self._notes.append(added)
 
     def _add_errors(self, reference: Outputs, *variants: Outputs) -> None:
         for name, true in reference.arrays.items():
@@ -120,7 +125,7 @@ class _Run:
         name = _scores_name(baseline, self._output, must)
         if name is None:
             if batch.labels is not None:
-                self._notes["labels are not used: no output is scores of classes, (samples, classes)"] = None
+                self._note(note("labels_not_used"))
             return
         old, new = baseline.arrays[name].values, optimized.arrays[name].values
         if batch.labels is not None and len(batch.labels) != len(old):
@@ -152,7 +157,7 @@ class _Run:
             raise BenchmarkError("the loader's batches hold no samples: the data set is empty")
         classification = None if self._scores is None else self._scores.result(margin)
         if classification is not None and classification.change is None:
-            self._notes["no labels came with the batches: agreement only, no accuracy"] = None
+            self._note(note("no_labels_in_batches"))
         tolerance = tuple(_tolerance(sums, dtypes) for sums in self._errors.values())
         return OutputComparison(self._count, samples, numerics, classification, tolerance, tuple(self._notes))
 

@@ -15,9 +15,9 @@ from gpuprof.bench.messages import message
 from gpuprof.bench.serialization import to_finite
 from gpuprof.bench.verdicts import ToleranceVerdict
 from gpuprof.text.table import Column, text_table, wrapped
-from gpuprof.text.units import format_share
+from gpuprof.text.units import counted, format_share
 
-FORMAT = 1
+FORMAT = 2
 WIDTH = 100
 _MOST_CLASSES = 10
 _MOST_NAMED = 5
@@ -36,7 +36,7 @@ class OutputComparison:
     numerics: tuple[Numerics, ...]
     classification: Classification | None
     tolerance: tuple[Tolerance, ...]
-    notes: tuple[str, ...]
+    notes: tuple[Diagnostic, ...]
 
     @property
     def findings(self) -> tuple[Diagnostic, ...]:
@@ -53,7 +53,8 @@ class OutputComparison:
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain data for JSON; what is not available is None."""
-        return {"format": FORMAT, **to_finite(self), "findings": [each.to_dict() for each in self.findings]}
+        facts = {name: [each.to_dict() for each in getattr(self, name)] for name in ("findings", "notes")}
+        return {"format": FORMAT, **to_finite(self), **facts}
 
     def __str__(self) -> str:
         return _report(self)
@@ -61,7 +62,8 @@ class OutputComparison:
 
 def _report(comparison: OutputComparison) -> str:
     """Return all of it, at most 100 columns wide where names allow it."""
-    lines = [f"{_counted(comparison.samples, 'sample')} in {_counted(comparison.batches, 'batch', 'es')}", ""]
+    batches = counted(comparison.batches, "batch", "batches")
+    lines = [f"{counted(comparison.samples, 'sample')} in {batches}", ""]
     lines += [wrapped(f"! {message(each)}") for each in comparison.findings] or [
         "no difference found that is worth a warning"
     ]
@@ -76,12 +78,8 @@ def _report(comparison: OutputComparison) -> str:
         lines += ["", "tolerance: not judged without a reference of higher precision (reference=True)"]
     if comparison.classification is not None:
         lines += ["", *_classification_lines(comparison.classification)]
-    lines += map(wrapped, comparison.notes)
+    lines += [wrapped(message(each)) for each in comparison.notes]
     return "\n".join(lines)
-
-
-def _counted(count: int, what: str, ending: str = "s") -> str:
-    return f"{count:,} {what}{'' if count == 1 else ending}"
 
 
 # --- findings ------------------------------------------------------------------------------------
@@ -90,9 +88,9 @@ def _counted(count: int, what: str, ending: str = "s") -> str:
 def _not_finite(figures: Numerics) -> Iterator[Diagnostic]:
     old, new = figures.baseline_not_finite, figures.optimized_not_finite
     if new.count:
-        yield warning("not_finite", output=figures.name, found=str(new), baseline_count=old.count)
+        yield warning("not_finite", output=figures.name, found=new, baseline_count=old.count)
     elif old.count:
-        yield warning("baseline_not_finite", output=figures.name, found=str(old))
+        yield warning("baseline_not_finite", output=figures.name, found=old)
 
 
 def _class_findings(found: Classification) -> Iterator[Diagnostic]:

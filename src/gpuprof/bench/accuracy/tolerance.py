@@ -24,6 +24,7 @@ import sys
 from dataclasses import dataclass
 from typing import Any
 
+from gpuprof.bench.facts import Diagnostic, note
 from gpuprof.bench.verdicts import ToleranceVerdict
 from gpuprof.errors import BenchmarkError
 
@@ -79,12 +80,12 @@ class Tolerance:
     """Whether one output's error is one that the type explains.
 
     `baseline_error` and `optimized_error` are against the reference, relative, in the Euclidean norm;
-    `allowed` is what the optimized variant's may be. `verdict` is "unknown" where `reason` says why.
+    `allowed` is what the optimized variant's may be. `reason` says why the verdict is what it is.
     """
 
     name: str
     verdict: ToleranceVerdict
-    reason: str
+    reason: Diagnostic
     baseline_dtype: str | None
     optimized_dtype: str | None
     baseline_error: float | None = None
@@ -128,16 +129,18 @@ def judge(
     """Hold errors against each other. `new_not_finite` counts NaNs and infinities of the new variant."""
     baseline_dtype, optimized_dtype = dtypes
     if new_not_finite:
-        reason = f"{new_not_finite:,} values are NaN or infinite, and finite in the reference"
+        reason = note("new_not_finite", count=new_not_finite)
         return Tolerance(name, ToleranceVerdict.BEYOND, reason, *dtypes, baseline_error, optimized_error)
     why_not = _why_unknown(baseline_error, optimized_error, dtypes, reference_dtype)
-    if why_not or baseline_error is None or optimized_error is None:
+    if why_not is not None:
         return Tolerance(name, ToleranceVerdict.UNKNOWN, why_not, *dtypes, baseline_error, optimized_error)
+    assert baseline_error is not None
+    assert optimized_error is not None
     assert baseline_dtype is not None
     assert optimized_dtype is not None
     allowed = allowance(baseline_error, baseline_dtype, optimized_dtype, rounding_error)
     verdict = ToleranceVerdict.WITHIN if optimized_error <= allowed else ToleranceVerdict.BEYOND
-    reason = f"error {optimized_error:.2g} of {allowed:.2g} that {optimized_dtype} allows"
+    reason = note("error_of_type", error=optimized_error, allowed=allowed, dtype=optimized_dtype)
     return Tolerance(name, verdict, reason, *dtypes, baseline_error, optimized_error, allowed)
 
 
@@ -146,17 +149,17 @@ def _why_unknown(
     optimized_error: float | None,
     dtypes: tuple[str | None, str | None],
     reference_dtype: str | None,
-) -> str:
+) -> Diagnostic | None:
     if reference_dtype is None:
-        return "the reference returns no floating-point numbers"
+        return note("reference_without_floats")
     if baseline_error is None or optimized_error is None:
-        return "the reference is 0 or not finite throughout: there is nothing to compare with"
+        return note("reference_is_zero")
     for side, dtype in zip(("baseline", "optimized"), dtypes, strict=True):
         if dtype is None:
-            return f"the type that the {side} variant computes in is not known: name it with {side}_dtype="
+            return note("dtype_unknown", side=side)
     if UNIT_ROUNDOFF[reference_dtype] >= UNIT_ROUNDOFF[str(dtypes[0])]:
-        return f"the reference ({reference_dtype}) is no more precise than the baseline ({dtypes[0]})"
-    return ""
+        return note("reference_too_coarse", reference=reference_dtype, baseline=dtypes[0])
+    return None
 
 
 _INTEGER_STEPS = {"int8": 127, "int4": 7}

@@ -112,7 +112,7 @@ class _AccuracyRun:
         except (GpuprofError, OSError, MemoryError) as error:
             return note("no_outputs", reason=str(error) or "there is not enough memory to compare them")
         for each in compared.notes:
-            self._add_note(note("outputs", text=each))
+            self._add_note(each)
         values = evaluate_metrics(self._metrics, baseline, found)
         figures = accuracy_figures(compared, metrics=values, is_baseline=is_baseline)
         if is_baseline or not _diverges(figures):
@@ -126,12 +126,10 @@ class _AccuracyRun:
             return []
         self._on_event(variant.name, Event(State.COMPARING_LAYERS))
         try:
-            found = diverging_layers(baseline, variant.spec, self._dataset, self._plan.time_limit_s)
+            return diverging_layers(baseline, variant.spec, self._dataset, self._plan.time_limit_s)
         except GpuprofError as error:
-            reason = f"not compared layer by layer: {error}"
-            self._add_note(note("no_layers_compared", variant=variant.name, reason=reason))
+            self._add_note(note("no_layers_compared", variant=variant.name, reason=str(error)))
             return []
-        return [note("layer_divergence", text=each) for each in found]
 
     def _add_note(self, added: Diagnostic) -> None:
         if added not in self._notes:
@@ -205,7 +203,7 @@ def accuracy_figures(
         tolerance=_tolerance(comparison),
         nan=sum(each.nan for each in not_finite),
         infinity=sum(each.infinite for each in not_finite),
-        findings=(*findings, *(note("metric_failed", reason=each.note) for each in metrics if each.note)),
+        findings=(*findings, *(each.problem for each in metrics if each.problem is not None)),
         degraded_classes=() if scores is None else tuple(_degraded(scores, each) for each in scores.degraded),
         metrics=tuple(MetricFigures(each.name, each.value, each.baseline, each.better) for each in metrics),
     )

@@ -21,6 +21,7 @@ from gpuprof.bench.accuracy.outputs_report import OutputComparison
 from gpuprof.bench.accuracy.tolerance import coarsest
 from gpuprof.bench.accuracy.variants import kept_random_states
 from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.facts import Diagnostic, note
 from gpuprof.bench.frameworks import framework_name, make_system
 from gpuprof.bench.frameworks.base import FrameworkSystem, choice_of
 from gpuprof.bench.frameworks.protocol import SystemDescription
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     Array = npt.NDArray[Any]
 
 
-FORMAT = 2
+FORMAT = 3
 BATCH_SIZE = 32
 _INDEX = "answers.json"
 # What one process run of a float64 reference may be made of: modules that PyTorch can turn into it.
@@ -68,7 +69,7 @@ class AnswersIndex:
     data: str
     classes: tuple[str, ...] | None
     computes_in: str | None
-    notes: tuple[str, ...]
+    skipped: tuple[str, ...]  # outputs without values for each sample
 
 
 class StoredArray:
@@ -182,9 +183,8 @@ class _AnswerWriter:
 
     def finish(self, **facts: Any) -> None:
         """Write what the outputs are."""
-        notes = tuple(f"not stored, since it has no values for each sample: {name}" for name in self._skipped)
         draft = self._folder / f".{_INDEX}.new"
-        draft.write_bytes(encode(AnswersIndex(outputs=self.dtypes, notes=notes, **facts)))
+        draft.write_bytes(encode(AnswersIndex(outputs=self.dtypes, skipped=tuple(self._skipped), **facts)))
         draft.replace(self._folder / _INDEX)
 
 
@@ -325,10 +325,14 @@ def compare_answers(
     `reference` holds the outputs of the same model in higher precision. `classes` are names, the data set's
     own where None. Raises BenchmarkError where the outputs are of other data, or do not match.
     """
-    notes = [f"{each.name}: {note}" for each in (baseline, variant) for note in each.notes]
+    notes = [
+        note("output_not_stored", variant=each.name, output=name)
+        for each in (baseline, variant)
+        for name in each.skipped
+    ]
     choice = choice_of(variant.spec)
     if reference is not None and choice is not None and "prune" in choice.recipe.changes:
-        notes.append(f"{variant.name}: tolerance is not judged: pruning is no rounding, it changes the model")
+        notes.append(note("pruned_not_judged", variant=variant.name))
         reference = None
     for each in (variant, *([] if reference is None else [reference])):
         if (baseline.data, baseline.samples) != (each.data, each.samples):
@@ -365,7 +369,7 @@ class _Rows:
             yield rows if self._labels is None else (rows, self._labels[rows])
 
 
-def _reader(answers: StoredAnswers, baseline: StoredAnswers, notes: list[str]) -> Callable[..., Any]:
+def _reader(answers: StoredAnswers, baseline: StoredAnswers, notes: list[Diagnostic]) -> Callable[..., Any]:
     """Return a function of sample numbers that returns what is stored, under the baseline's names.
 
     Frameworks call the same outputs by other names, or by places: then their order decides.
@@ -374,8 +378,7 @@ def _reader(answers: StoredAnswers, baseline: StoredAnswers, notes: list[str]) -
     if set(names) != set(baseline.outputs) and len(names) == len(baseline.outputs):
         names = dict(zip(answers.outputs, baseline.outputs, strict=True))
         if len(names) > 1:
-            pairs = ", ".join(f"{new} as {old}" for new, old in names.items())
-            notes.append(f"{answers.name}: outputs are compared by their order: {pairs}")
+            notes.append(note("outputs_by_order", variant=answers.name, names=names))
 
     def read(rows: Any) -> dict[str, Any]:
         found = answers.rows(int(rows[0]), int(rows[-1]) + 1)

@@ -9,11 +9,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from gpuprof.bench.config import SystemSpec
+from gpuprof.bench.facts import Diagnostic
 from gpuprof.bench.frameworks import make_system
 from gpuprof.bench.frameworks.base import FrameworkSystem, choice_of
 from gpuprof.bench.measure.memory import memory_failures
 from gpuprof.bench.models.data import Dataset, open_dataset
-from gpuprof.bench.serialization import from_plain
+from gpuprof.bench.serialization import from_plain, to_plain
 from gpuprof.bench.workers.events import Event, Found, Send
 from gpuprof.bench.workers.launcher import run_process
 from gpuprof.bench.workers.measuring import load_system, prepare_system
@@ -45,13 +46,13 @@ def can_be_compared(baseline: SystemSpec, variant: SystemSpec) -> bool:
 
 def diverging_layers(
     baseline: SystemSpec, variant: SystemSpec, dataset: Dataset, time_limit_s: float
-) -> list[str]:
-    """Return what is found layer by layer, a line each. Raises GpuprofError. Interrupts go through."""
-    found: list[str] = []
+) -> list[Diagnostic]:
+    """Return what is found layer by layer. Raises GpuprofError. Interrupts go through."""
+    found: list[Diagnostic] = []
 
     def take(event: Event) -> None:
         if isinstance(event, Found):
-            found.extend(from_plain(event.value, list[str]))
+            found.extend(from_plain(event.value, list[Diagnostic]))
 
     job = LayersJob((baseline, variant), dataset.asked, min(SAMPLES, dataset.samples))
     run_process(job, time_limit_s=time_limit_s, on_event=take)
@@ -82,7 +83,7 @@ def run_layers_job(job: LayersJob, send: Send) -> None:
     finally:
         for system in systems:
             system.close()
-    send(Found(value=list(found.findings)))
+    send(Found(value=to_plain(found.findings)))
 
 
 def _load(system: FrameworkSystem, dataset: Dataset, count: int, send: Send) -> None:

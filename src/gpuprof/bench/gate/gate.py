@@ -204,11 +204,16 @@ def runs_needed(compared: Comparison, variation: float | None) -> int | None:
 
 def _reason(judged: Judgement | Comparison) -> Diagnostic | None:
     """Return why the verdict is not that both are the same."""
-    if judged.verdict == "same":
-        return None
-    if judged.verdict != "inconclusive":
-        return note(f"gate_{judged.verdict}", margin=judged.margin)
-    return note("gate_one_run" if judged.low is None else "gate_crosses", margin=judged.margin)
+    code = _REASONS.get(judged.reason)
+    return None if code is None else note(code, margin=judged.margin)
+
+
+_REASONS = {
+    "above_margin": "gate_slower",
+    "below_margin": "gate_faster",
+    "across_margin": "gate_crosses",
+    "too_few_runs": "gate_one_run",
+}
 
 
 def _differences(baseline: ResultFile, candidate: ResultFile, any_machine: bool) -> Iterator[Diagnostic]:
