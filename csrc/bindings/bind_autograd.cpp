@@ -61,7 +61,10 @@ void tie_layers() {
 }  // namespace
 
 void bind_autograd(py::module_& module) {
-    module.def("autograd_open", &autograd::open_library, py::arg("library"));
+    module.def(
+        "autograd_open",
+        [](const std::string& library) { return reason_or_none(autograd::open_library(library)); },
+        py::arg("library"));
     module.def("autograd_ask", &ask);
     module.def("autograd_node_words", &node_words, py::arg("grad_fn"));
     module.def("autograd_tie", &tie, py::arg("intrusive"), py::arg("sequence_word"), py::arg("thread_word"));

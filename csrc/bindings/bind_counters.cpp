@@ -29,7 +29,7 @@ py::dict counters_open(const std::vector<std::string>& folders, const std::vecto
         opened = CounterSession::instance().open(folders, types, most_kernels);
     }
     py::dict result;
-    result["reason"] = path_text(opened.reason);
+    result["reason"] = reason_or_none(opened.reason);
     result["path"] = path_text(opened.path);
     result["version"] = cupti::version_text(opened.version);
     result["chip"] = opened.chip;
@@ -47,12 +47,12 @@ py::dict counters_open(const std::vector<std::string>& folders, const std::vecto
 }
 
 py::object counters_begin() {
-    std::string reason;
+    Reason reason;
     {
         const py::gil_scoped_release unlocked;
         reason = CounterSession::instance().begin();
     }
-    return path_text(reason);
+    return reason_or_none(reason);
 }
 
 py::list values_or_none(const std::vector<double>& values) {
@@ -74,7 +74,7 @@ py::dict counters_end() {
         kernels.append(
             py::make_tuple(kernel.operator_number, name_text(kernel.name), values_or_none(kernel.values)));
     py::dict result;
-    result["reason"] = path_text(measured.reason);
+    result["reason"] = reason_or_none(measured.reason);
     result["kernels"] = kernels;
     result["incomplete"] = measured.incomplete;
     return result;
@@ -88,9 +88,9 @@ void counters_close() {
 // Why this CUPTI has no counters, or nothing.
 py::object counters_probe(const std::vector<std::string>& folders) {
     const cupti::Library library = cupti::load_library(folders);
-    if (!library.available()) return path_text(library.reason);
+    if (!library.available()) return reason_or_none(library.reason);
     cupti::CounterApi api;
-    return path_text(cupti::why_no_counters(library, api));
+    return reason_or_none(cupti::why_no_counters(library, api));
 }
 
 }  // namespace

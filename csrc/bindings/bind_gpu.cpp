@@ -18,9 +18,9 @@ using cupti::GpuTotals;
 using cupti::Library;
 using cupti::Started;
 
-py::dict describe(const std::string& reason, const std::string& path, std::uint32_t version) {
+py::dict describe(const Reason& reason, const std::string& path, std::uint32_t version) {
     py::dict result;
-    result["reason"] = path_text(reason);
+    result["reason"] = reason_or_none(reason);
     result["path"] = path_text(path);
     result["version"] = cupti::version_text(version);
     return result;
@@ -49,8 +49,7 @@ py::dict gpu_start(const std::vector<std::string>& folders, bool callbacks, bool
         started = Collector::instance().start(options);
     }
     py::dict result = describe(started.reason, started.path, started.version);
-    result["notes"] = started.notes;
-    result["error"] = started.error;
+    result["version_is_unknown"] = started.version_is_unknown;
     result["whole_graphs"] = started.session.whole_graphs;
     result["event_records"] = started.session.event_records;
     result["chosen_calls"] = started.session.chosen_calls;
@@ -80,20 +79,20 @@ py::dict gpu_stop() {
     result["lost_records"] = totals.lost_records;
     result["clock"] = code_of(totals.clock);
     result["clock_error_ns"] = totals.clock_error_ns;
-    result["problem"] = totals.problem;
+    result["problem"] = reason_or_none(totals.problem);
     return result;
 }
 
 // Returns why layers cannot be timed, or nothing.
 py::object event_timer_start(const py::object& get_device, const py::object& get_stream) {
     python::set_stream_functions(get_device.ptr(), get_stream.ptr());
-    std::string reason;
+    Reason reason;
     {
         py::gil_scoped_release unlocked;
         reason = cuda::EventTimer::instance().start({});
     }
-    if (!reason.empty()) python::set_stream_functions(nullptr, nullptr);
-    return path_text(reason);
+    if (reason) python::set_stream_functions(nullptr, nullptr);
+    return reason_or_none(reason);
 }
 
 py::dict event_timer_stop() {
@@ -110,7 +109,7 @@ py::dict event_timer_stop() {
     result["unfinished"] = totals.unfinished;
     result["lost_records"] = totals.lost_records;
     result["clock_error_ns"] = totals.clock_error_ns;
-    result["problem"] = path_text(totals.problem);
+    result["problem"] = reason_or_none(totals.problem);
     return result;
 }
 

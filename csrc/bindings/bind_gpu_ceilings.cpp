@@ -63,7 +63,7 @@ py::list cuda_devices() {
 py::dict nvrtc_probe(const std::vector<std::string>& folders) {
     const cuda::Compiler compiler = cuda::load_compiler(folders);
     py::dict result;
-    result["reason"] = path_text(compiler.reason);
+    result["reason"] = reason_or_none(compiler.reason);
     result["path"] = path_text(compiler.path);
     result["version"] = std::to_string(compiler.major) + "." + std::to_string(compiler.minor);
     return result;

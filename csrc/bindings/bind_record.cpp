@@ -140,6 +140,17 @@ py::object path_text(const std::string& path) {
     return py::reinterpret_steal<py::object>(PyUnicode_DecodeFSDefault(path.c_str()));
 }
 
+py::object reason_or_none(const Reason& reason) {
+    if (!reason) return py::none();
+    py::dict result;
+    result["code"] = reason.name();
+    if (!reason.file.empty()) result["file"] = path_text(reason.file);
+    if (!reason.detail.empty()) result["detail"] = path_text(reason.detail);
+    if (reason.number != 0) result["number"] = reason.number;
+    if (reason.other != 0) result["other"] = reason.other;
+    return result;
+}
+
 void throw_os_error(const std::system_error& error, const std::string& path) {
     const py::object name = path_text(path);
     errno = error.code().value();
@@ -148,6 +159,8 @@ void throw_os_error(const std::system_error& error, const std::string& path) {
 }
 
 void bind_record(py::module_& module) {
+    module.def("reason_codes",
+               [] { return std::vector<std::string>(std::begin(reason_names), std::end(reason_names)); });
     module.def("clock_info", &clock_info);
     module.def("build_info", &build_info);
     module.def("start_recording", &start_recording, py::arg("folder"), py::arg("joins") = false);

@@ -6,10 +6,15 @@
 #include <string>
 #include <system_error>
 
+#include "core/reason.hpp"
+
 namespace gpuprof::bindings {
 
 // For what is a path, or may name one: its bytes need not be text.
 pybind11::object path_text(const std::string& path);
+
+// None, or the code of a reason with the values that it has.
+pybind11::object reason_or_none(const Reason& reason);
 
 // Raises the OSError of `error`; its class depends on the error number.
 [[noreturn]] void throw_os_error(const std::system_error& error, const std::string& path);

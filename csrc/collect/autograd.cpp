@@ -78,17 +78,17 @@ void release(const Owner& owner, Ownership ownership) noexcept {
 std::atomic<SequenceFunction> next_sequence{nullptr};
 std::atomic<bool> nodes_are_tied{false};
 
-std::string open_library(const std::string& path) {
+Reason open_library(const std::string& path) {
     void* const library = dlopen(path.c_str(), RTLD_NOW | RTLD_NOLOAD);
-    if (library == nullptr) return "PyTorch has not loaded " + path;
+    if (library == nullptr) return {ReasonCode::autograd_not_loaded, path};
     Functions found;
     FunctionFinder find(library);
     find.need(sequence_symbol, found.sequence);
     find.need(thread_symbol, found.thread);
     find.need(node_symbol, found.node);
-    if (find.missing() != nullptr) return std::string("this version of PyTorch has no ") + find.missing();
+    if (find.missing() != nullptr) return {ReasonCode::autograd_lacks_function, {}, find.missing()};
     if (functions != found) functions = found;
-    return "";
+    return {};
 }
 
 bool is_open() noexcept {

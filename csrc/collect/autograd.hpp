@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <string>
 
+#include "core/reason.hpp"
 #include "core/recorder.hpp"
 
 namespace gpuprof::autograd {
@@ -26,9 +27,8 @@ struct NodeLayout {
     bool operator==(const NodeLayout&) const = default;
 };
 
-// Finds the functions in the library at `path`, which is loaded already. Returns what is in the way, or
-// nothing.
-std::string open_library(const std::string& path);
+// Finds the functions in the library at `path`, which is loaded already, or returns why it cannot.
+Reason open_library(const std::string& path);
 bool is_open() noexcept;
 
 // Results of the functions on the calling thread, without a node under evaluation. After open_library().

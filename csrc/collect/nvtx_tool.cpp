@@ -3,9 +3,8 @@
 
 #include <dlfcn.h>
 
-#include <cstdio>
-
 #include "collect/nvtx_interface.hpp"
+#include "core/dynamic_library.hpp"
 
 namespace gpuprof::nvtx {
 namespace {
@@ -57,41 +56,36 @@ using CreateFunction = void* (*)(const char* name);
 PushFunction push_function = nullptr;
 PopFunction pop_function = nullptr;
 void* domain = nullptr;
-char failure[300] = "";
 
 template <typename Function>
 Function function_at(core2::Place place) noexcept {
     return reinterpret_cast<Function>(groups[0].functions[place]);
 }
 
-const char* fail(const char* what, const char* detail = "") noexcept {
-    std::snprintf(failure, sizeof(failure), "%s%s", what, detail != nullptr ? detail : "");
-    return failure;
-}
-
-const char* load_tool(const char* path) noexcept {
+Reason load_tool(const char* path) noexcept try {
     void* const library = dlopen(path, RTLD_LAZY | RTLD_LOCAL);
-    // NOLINTNEXTLINE(concurrency-mt-unsafe): of this thread in the C libraries that there are
-    if (library == nullptr) return fail("it cannot be loaded: ", dlerror());
+    if (library == nullptr) return {ReasonCode::tool_not_loaded, {}, last_library_error()};
     void* const found = dlsym(library, initialize_name);
     if (found == nullptr) {
         dlclose(library);
-        return fail("it is no NVTX tool, it has no ", initialize_name);
+        return {ReasonCode::tool_lacks_function, {}, initialize_name};
     }
     // One that failed stays loaded: it may have begun threads.
-    if (reinterpret_cast<Initialize>(found)(get_table) == 0) return fail("it refused to be initialized");
+    if (reinterpret_cast<Initialize>(found)(get_table) == 0) return {ReasonCode::tool_refused};
     push_function = function_at<PushFunction>(core2::push);
     pop_function = function_at<PopFunction>(core2::pop);
-    if (push_function == nullptr || pop_function == nullptr) return fail("it takes no ranges");
+    if (push_function == nullptr || pop_function == nullptr) return {ReasonCode::tool_without_ranges};
     if (const auto create = function_at<CreateFunction>(core2::create_narrow); create != nullptr)
         domain = create("gpuprof");
-    return nullptr;
+    return {};
+} catch (const std::bad_alloc& error) {
+    return reason_of(error);
 }
 
 }  // namespace
 
-const char* attach_tool(const char* path) noexcept {
-    static const char* const result = load_tool(path);
+const Reason& attach_tool(const char* path) noexcept {
+    static const Reason result = load_tool(path);
     return result;
 }
 

@@ -2,11 +2,13 @@
 // The announcing side of NVTX: gpuprof's own spans and layers, for another tool such as Nsight Systems.
 #pragma once
 
+#include "core/reason.hpp"
+
 namespace gpuprof::nvtx {
 
 // Loads the tool's library and attaches to it, once in a process: later calls return the first one's
-// result. Returns null, or in one line why there is nothing to announce to. Not thread-safe.
-const char* attach_tool(const char* path) noexcept;
+// result, which is why there is nothing to announce to. Not thread-safe.
+const Reason& attach_tool(const char* path) noexcept;
 
 // Push and pop ranges of the calling thread, in the domain "gpuprof". A tool must be attached.
 void push_range(const char* utf8) noexcept;

@@ -26,20 +26,19 @@ std::string path_of_library(void* library, const char* function, const std::stri
     return told ? info.dli_fname : otherwise;
 }
 
-std::string last_library_error(const std::string& otherwise) {
+std::string last_library_error() {
     const char* const error = dlerror();  // NOLINT(concurrency-mt-unsafe): of this thread
-    return error != nullptr ? error : otherwise;
+    return error != nullptr ? error : "";
 }
 
-NamedLibrary load_named_library(const char* variable, const char* kind) {
+NamedLibrary load_named_library(const char* variable) {
     // NOLINTNEXTLINE(concurrency-mt-unsafe): as every reader of the environment
     const char* const name = std::getenv(variable);
     if (name == nullptr || *name == '\0') return {};
     // NOLINTNEXTLINE(clang-analyzer-optin.taint.GenericTaint): the user names the library
     NamedLibrary named{name, dlopen(name, RTLD_NOW | RTLD_LOCAL), {}};
     if (named.handle == nullptr)
-        named.reason = std::string(variable) + " cannot be loaded: " + last_library_error(named.name) +
-                       "; name a " + kind + ", or unset it";
+        named.reason = {ReasonCode::named_library_not_loaded, variable, last_library_error()};
     return named;
 }
 

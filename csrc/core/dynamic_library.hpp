@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/reason.hpp"
+
 namespace gpuprof {
 
 // Null where the library has none of this name, or is null itself.
@@ -56,17 +58,17 @@ class LoadedLibrary {
 // The file that a function of the library is in, or `otherwise` if that is unknown.
 std::string path_of_library(void* library, const char* function, const std::string& otherwise);
 
-// What the last call for a library on this thread failed of, or `otherwise`.
-std::string last_library_error(const std::string& otherwise);
+// What the last call for a library on this thread failed of, or nothing.
+std::string last_library_error();
 
 struct NamedLibrary {
     std::string name;  // empty: the user names none
     void* handle = nullptr;
-    std::string reason;  // why the named one is unavailable, with a hint, in one line; else empty
+    Reason reason;  // why the named one is unavailable
 };
 
-// Loads what `variable` of the environment names: a `kind`, "libcupti.so".
-NamedLibrary load_named_library(const char* variable, const char* kind);
+// Loads what `variable` of the environment names.
+NamedLibrary load_named_library(const char* variable);
 
 // Takes a library, whose `handle` is null if its file cannot be loaded, and returns whether it is usable.
 using AcceptLibrary = std::function<bool(void* handle, const std::string& path)>;

@@ -41,11 +41,9 @@ Compiler examine(void* library, const std::string& name) {
     Compiler found;
     found.path = path_of_library(library, "nvrtcVersion", name);
     if (const char* const missing = fill(library, found.functions); missing != nullptr)
-        found.reason =
-            found.path + " has no " + missing + "; hint: name another NVRTC in GPUPROF_NVRTC_LIBRARY";
+        found.reason = {ReasonCode::nvrtc_lacks_function, found.path, missing};
     else if (found.functions.get_version(&found.major, &found.minor) != success)
-        found.reason =
-            found.path + " does not report its version; hint: name another NVRTC in GPUPROF_NVRTC_LIBRARY";
+        found.reason = {ReasonCode::nvrtc_without_version, found.path};
     else
         load_second_half(found);
     return found;
@@ -97,14 +95,12 @@ class Program {
 
 Compiler load_compiler(const std::vector<std::string>& folders) {
     Compiler last;
-    if (const NamedLibrary named = load_named_library("GPUPROF_NVRTC_LIBRARY", "libnvrtc.so");
-        !named.name.empty()) {
+    if (const NamedLibrary named = load_named_library("GPUPROF_NVRTC_LIBRARY"); !named.name.empty()) {
         if (named.handle != nullptr) return examine(named.handle, named.name);
         last.reason = named.reason;
         return last;
     }
-    last.reason =
-        "no libnvrtc.so was found: pip install nvidia-cuda-nvrtc, or name one in GPUPROF_NVRTC_LIBRARY";
+    last.reason = {ReasonCode::nvrtc_not_found};
     offer_libraries(library_names, folders, [&last](void* library, const std::string& path) {
         if (library != nullptr) last = examine(library, path);
         return library != nullptr && last.available();
@@ -113,7 +109,7 @@ Compiler load_compiler(const std::vector<std::string>& folders) {
 }
 
 std::vector<char> compile(const Compiler& compiler, const char* source, const char* name, int capability) {
-    if (!compiler.available()) throw GpuError(compiler.reason);
+    if (!compiler.available()) throw GpuError(std::string("NVRTC cannot be used: ") + compiler.reason.name());
     const std::string architecture = "--gpu-architecture=sm_" + std::to_string(capability);
     Program program(compiler.functions, source, name);
     program.compile({architecture.c_str(), "--std=c++17"});

@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "core/reason.hpp"
+
 namespace gpuprof::cuda {
 
 struct CompilerFunctions {
@@ -27,8 +29,8 @@ struct Compiler {
     CompilerFunctions functions;
     std::string path;
     int major = 0, minor = 0;
-    std::string reason;  // why there is none, with a hint, in one line; else empty
-    bool available() const noexcept { return reason.empty(); }
+    Reason reason;  // why there is none
+    bool available() const noexcept { return !reason; }
 };
 
 // `folders` are searched after the libraries that the process has loaded. GPUPROF_NVRTC_LIBRARY names the

@@ -27,13 +27,14 @@ const char* fill(void* library, Driver& driver) noexcept {
 
 }  // namespace
 
-std::string load_driver(Driver& driver) {
-    if (std::string why = cupti::why_no_driver(); !why.empty()) return why;
+Reason load_driver(Driver& driver) {
+    if (Reason why = cupti::why_no_driver(); why) return why;
     // The program's own use keeps it loaded.
     const LoadedLibrary library(driver_name);
-    if (library.handle() == nullptr) return "CUDA is not in use in this process";
+    if (library.handle() == nullptr) return {ReasonCode::cuda_not_in_use};
     const char* const missing = fill(library.handle(), driver);
-    return missing == nullptr ? "" : "the NVIDIA driver has no " + std::string(missing) + "; hint: update it";
+    if (missing == nullptr) return {};
+    return {ReasonCode::driver_lacks_function, {}, missing};
 }
 
 }  // namespace gpuprof::cuda

@@ -3,7 +3,7 @@
 // linked and no toolkit is needed. tests/native/test_cupti_abi.cpp holds the numbers against the real header.
 #pragma once
 
-#include <string>
+#include "core/reason.hpp"
 
 namespace gpuprof::cuda {
 
@@ -40,8 +40,8 @@ struct Driver {
     int (*destroy_event)(EventHandle event) = nullptr;
 };
 
-// Finds the driver that the program has initialized; empty, or why there is none.
-std::string load_driver(Driver& driver);
+// Finds the driver that the program has initialized, or why there is none.
+Reason load_driver(Driver& driver);
 
 // Whether a result concerns one call only, and the next may succeed.
 constexpr bool is_passing(int result) noexcept {

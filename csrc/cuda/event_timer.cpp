@@ -128,27 +128,22 @@ void EventTimer::leave_out() noexcept {
     if (visit.session() != nullptr) visit.session()->count_untimed();
 }
 
-std::string EventTimer::start(const TimerOptions& options) noexcept {
+Reason EventTimer::start(const TimerOptions& options) noexcept {
     try {
-        if (is_child_.load()) return "this process was forked from one whose GPU was timed";
+        if (is_child_.load()) return {ReasonCode::forked};
         std::lock_guard lifecycle(lifecycle_);
         return make_session(options);
     } catch (const std::exception& error) {
-        try {
-            return error.what();
-        } catch (const std::bad_alloc&) {
-            return "?";
-        }
+        return reason_of(error);
     }
 }
 
 // Requires lifecycle_.
-std::string EventTimer::make_session(const TimerOptions& options) {
-    if (kept_ != nullptr) return "layers are timed already";
-    if (abandoned_ != nullptr)
-        return "the driver did not come back from the last timing: start the program again";
+Reason EventTimer::make_session(const TimerOptions& options) {
+    if (kept_ != nullptr) return {ReasonCode::already_on};
+    if (abandoned_ != nullptr) return {ReasonCode::stuck};
     Driver driver;
-    if (std::string why = load_driver(driver); !why.empty()) return why;
+    if (Reason why = load_driver(driver); why) return why;
     auto session = std::make_shared<TimerSession>(driver, options, ++sessions_);
     session->open_file();
     if (!was_used_.exchange(true)) std::atexit(at_exit);
@@ -159,7 +154,7 @@ std::string EventTimer::make_session(const TimerOptions& options) {
     kept_ = std::move(session);
     kept_->prepare_context();
     if (kept_->has_failed()) {
-        std::string why = end_session().problem;
+        Reason why = end_session().problem;
         GpuFile::remove_empty(Recorder::instance().process_file(".gpu"));
         return why;
     }

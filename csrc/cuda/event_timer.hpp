@@ -9,9 +9,9 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <thread>
 
+#include "core/reason.hpp"
 #include "cuda/event_pool.hpp"
 
 namespace gpuprof::cuda {
@@ -36,7 +36,7 @@ struct TimerTotals {
     std::uint64_t unfinished = 0;    // had not ended
     std::uint64_t lost_records = 0;  // timed, and not written: the disk
     std::optional<std::int64_t> clock_error_ns;
-    std::string problem;  // the first thing that went wrong, in one line
+    Reason problem;  // the first thing that went wrong
 };
 
 // A layer's call while it runs, in the caller's frame.
@@ -63,7 +63,7 @@ class EventTimer {
     static bool is_on() noexcept { return is_on_.load(std::memory_order_relaxed); }
 
     // While the Recorder records. Returns why layers cannot be timed, or nothing.
-    std::string start(const TimerOptions& options) noexcept;
+    Reason start(const TimerOptions& options) noexcept;
     // Before the Recorder stops. Harmless when nothing is on.
     TimerTotals stop() noexcept;
 
@@ -79,7 +79,7 @@ class EventTimer {
   private:
     EventTimer();
     ~EventTimer() = default;
-    std::string make_session(const TimerOptions& options);
+    Reason make_session(const TimerOptions& options);
     TimerTotals end_session() noexcept;
     bool wait_until_outside(std::chrono::milliseconds longest) const noexcept;
     static void after_fork_in_child() noexcept;

@@ -96,18 +96,12 @@ TimerTotals TimerSession::totals() noexcept {
     TimerTotals totals;
     totals.untimed = untimed_.load();
     totals.captured = captured_.load();
-    try {
-        if (!has_ended_)
-            totals.problem = "the driver did not come back from a call: see nvidia-smi";
-        else if (has_failed())
-            totals.problem = "the driver returns error " + std::to_string(failure_.load()) +
-                             ", so timing ended; hint: see nvidia-smi and the kernel's log";
-        else if (file_.error() != 0)
-            totals.problem = "the disk failed while GPU times were written: " +
-                             std::generic_category().message(file_.error());
-    } catch (const std::bad_alloc&) {
-        totals.problem.clear();
-    }
+    if (!has_ended_)
+        totals.problem = {ReasonCode::driver_hung};
+    else if (has_failed())
+        totals.problem = {ReasonCode::driver_error_ended_timing, {}, {}, failure_.load()};
+    else if (file_.error() != 0)
+        totals.problem = {ReasonCode::disk_failed, {}, {}, file_.error()};
     if (!has_ended_) return totals;
     totals.layers = layers_;
     totals.lost_records = lost_records_;

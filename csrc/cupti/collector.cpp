@@ -47,7 +47,7 @@ Started Collector::start(const CollectorOptions& options) noexcept {
     Started started;
     try {
         if (is_child_.load()) {
-            started.reason = "this process was forked from one whose GPU was recorded: use spawn instead";
+            started.reason = {ReasonCode::forked};
             return started;
         }
         std::lock_guard lifecycle(lifecycle_);
@@ -55,36 +55,28 @@ Started Collector::start(const CollectorOptions& options) noexcept {
     } catch (const std::exception& error) {
         session_.disable_records();
         session_.end();
-        try {
-            started.reason = error.what();
-        } catch (const std::bad_alloc&) {
-            started.reason.assign(1, '?');
-        }
+        started.reason = reason_of(error);
     }
     return started;
 }
 
 // Requires lifecycle_.
-std::string Collector::begin(const CollectorOptions& options, Started& started) {
-    if (on_) return "GPU records are on already";
-    if (stuck_) return "CUPTI did not come back from its last recording: start the program again";
+Reason Collector::begin(const CollectorOptions& options, Started& started) {
+    if (on_) return {ReasonCode::already_on};
+    if (stuck_) return {ReasonCode::stuck};
     library_ = load_library(options.folders);
     started.path = library_.path;
     started.version = library_.version;
     if (!library_.available()) return library_.reason;
     if (!cupti_used_.exchange(true)) std::atexit(at_exit);
-    if (is_unknown_version(library_.version))
-        started.notes.push_back(
-            "CUPTI " + version_text(library_.version) +
-            " is newer than this gpuprof: its records are read by what never changed yet");
+    started.version_is_unknown = is_unknown_version(library_.version);
     options_ = options;
     names_.clear();
     pool_.discard_ready();
     totals_ = GpuTotals{};
     clock_ = ClockCalibration{};
     flush_failed_ = false;
-    started.error = switch_on();
-    if (started.error != abi::success) return explain_error(started.error);
+    if (const std::uint32_t error = switch_on(); error != abi::success) return explain_error(error);
     started.session = session_.facts();
     // A file means that the GPU was recorded, even if nothing ran on it.
     file_.open(Recorder::instance().process_file(".gpu"));
@@ -118,16 +110,10 @@ void Collector::calibrate() noexcept try {
     clock_.note_refusal();
 }
 
-// The first one stays. Without memory there is no text, but the totals are complete.
-template <typename MakeText>
-void Collector::note_problem(MakeText make_text) noexcept {
+// The first one stays.
+void Collector::note_problem(Reason problem) noexcept {
     std::lock_guard state(state_);
-    if (!totals_.problem.empty()) return;
-    try {
-        totals_.problem = make_text();
-    } catch (const std::bad_alloc&) {
-        totals_.problem.clear();
-    }
+    if (!totals_.problem) totals_.problem = std::move(problem);
 }
 
 GpuTotals Collector::stop() noexcept {
@@ -147,8 +133,7 @@ GpuTotals Collector::stop() noexcept {
         state.unlock();
         stuck_ = true;
         reader_.detach();
-        note_problem(
-            [] { return "CUPTI did not return from a call: GPU records are missing; hint: see nvidia-smi"; });
+        note_problem({ReasonCode::hung});
         session_.forget();
     }
     state.lock();
@@ -211,7 +196,7 @@ void Collector::flush(std::uint32_t flag) noexcept {
     const std::uint32_t result = library_.api.flush_all(flag);
     if (result != abi::success) {
         flush_failed_ = true;
-        note_problem([result] { return explain_error(result); });
+        note_problem(explain_error(result));
     }
     std::size_t dropped = 0;
     if (library_.api.get_dropped(nullptr, 0, &dropped) != abi::success) return;
@@ -239,7 +224,7 @@ void Collector::read(std::span<std::uint8_t> buffer) noexcept {
         place_in_time(counts);
     } catch (const std::exception& error) {
         records_.clear();
-        note_problem([&error] { return error.what(); });
+        note_problem(reason_of(error));
     }
     pool_.recycle(buffer);
     {
@@ -281,10 +266,7 @@ void Collector::place_in_time(DecodeCounts& counts) noexcept {
 
 void Collector::write() noexcept {
     if (file_.append(records_)) return;
-    note_problem([this] {
-        return std::string("the disk failed while GPU records were written: ") +
-               std::generic_category().message(file_.error());
-    });
+    note_problem({ReasonCode::disk_failed, {}, {}, file_.error()});
     std::lock_guard state(state_);
     totals_.lost_records += records_.size();
 }

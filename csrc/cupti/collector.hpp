@@ -35,12 +35,11 @@ struct CollectorOptions {
 };
 
 struct Started {
-    std::string reason;                  // why there are no GPU records, with a hint; empty if they are on
-    std::uint32_t error = abi::success;  // CUPTI's error number, if it refused
+    Reason reason;  // why there are no GPU records
     std::string path;
     std::uint32_t version = 0;
     SessionFacts session;
-    std::vector<std::string> notes;
+    bool version_is_unknown = false;  // newer than this gpuprof
 };
 
 struct GpuTotals {
@@ -52,7 +51,7 @@ struct GpuTotals {
     std::uint64_t held_buffers = 0;  // that CUPTI kept at the end, with whatever is in them
     std::optional<std::int64_t> clock_error_ns;  // nothing where the clock was never read
     ClockState clock = ClockState::unreadable;
-    std::string problem;  // the first thing that went wrong, in one line
+    Reason problem;  // the first thing that went wrong
 };
 
 // One in a process, never destroyed: CUPTI keeps the addresses of its callbacks.
@@ -77,7 +76,7 @@ class Collector {
     Collector();
     ~Collector() = default;
 
-    std::string begin(const CollectorOptions& options, Started& started);
+    Reason begin(const CollectorOptions& options, Started& started);
     std::uint32_t switch_on();
     // Reads CUPTI's clock; twice where its rate is not known.
     void calibrate() noexcept;
@@ -91,8 +90,7 @@ class Collector {
     void write() noexcept;
     void place_in_time(DecodeCounts& counts) noexcept;
     bool calibration_is_due() const noexcept;
-    template <typename MakeText>
-    void note_problem(MakeText make_text) noexcept;
+    void note_problem(Reason problem) noexcept;
     void note_clock() noexcept;
 
     static void request_buffer(std::uint8_t** buffer, std::size_t* size, std::size_t* limit) noexcept;

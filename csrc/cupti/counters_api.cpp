@@ -33,28 +33,24 @@ const char* find_counter_functions(void* library, CounterApi& api) noexcept {
     return find.missing();
 }
 
-std::string why_no_counters(const Library& library, CounterApi& api) {
+Reason why_no_counters(const Library& library, CounterApi& api) {
     const char* const missing = find_counter_functions(library.handle, api);
     if (missing == nullptr) return {};
-    return library.path + " has no " + missing +
-           ": counters need CUPTI of CUDA 12.6 or newer; hint: pip install nvidia-cuda-cupti";
+    return {ReasonCode::counters_lack_function, library.path, missing};
 }
 
-std::string explain(const CounterError& error) {
-    const std::string number = "(error " + std::to_string(error.result) + ")";
+Reason explain(const CounterError& error) {
+    const auto of = [&error](ReasonCode code) { return Reason{code, {}, error.function, error.result}; };
     switch (error.result) {
         case abi::insufficient_privileges:
         case abi::virtualized_device_insufficient_privileges:
-            return "no permission to read the GPU's counters " + number +
-                   "; hint: run as root or with CAP_SYS_ADMIN, or let the administrator load the driver with "
-                   "NVreg_RestrictProfilingToAdminUsers=0";
+            return of(ReasonCode::counters_no_permission);
         case abi::not_compatible:
         case abi::hardware_busy:
         case abi::old_profiler_initialized:
         case abi::legacy_profiler_not_supported:
         case abi::multiple_subscribers:
-            return "another profiler has the GPU's counters " + number +
-                   "; hint: end Nsight, DCGM's profiling or torch.profiler first";
+            return of(ReasonCode::counters_taken);
         case abi::not_supported:
         case abi::virtualized_device_not_supported:
         case abi::confidential_computing_not_supported:
@@ -62,14 +58,13 @@ std::string explain(const CounterError& error) {
         case abi::mig_device_not_supported:
         case abi::sli_device_not_supported:
         case abi::wsl_device_not_supported:
-            return "this kind of device has no counters for CUPTI " + number +
-                   "; hint: measure on another one";
+            return of(ReasonCode::counters_device_unsupported);
         case abi::invalid_chip_name:
-            return "this CUPTI does not know the GPU " + number + "; hint: install a newer nvidia-cuda-cupti";
+            return of(ReasonCode::counters_chip_unknown);
         case abi::out_of_memory:
-            return "no memory for counters " + number + "; hint: leave some of the memory free";
+            return of(ReasonCode::counters_out_of_memory);
         default:
-            return std::string(error.function) + ": " + explain_error(error.result);
+            return of(explain_error(error.result).code);
     }
 }
 

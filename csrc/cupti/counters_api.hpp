@@ -3,7 +3,6 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
 
 #include "cupti/counters_abi.hpp"
 #include "cupti/loader.hpp"
@@ -41,8 +40,8 @@ struct CounterApi {
 
 // Finds the functions in a CUPTI that is loaded; the name of one that is missing, or null.
 const char* find_counter_functions(void* library, CounterApi& api) noexcept;
-// Finds them in the library, or returns in one line why there are none, with a hint.
-std::string why_no_counters(const Library& library, CounterApi& api);
+// Finds them in the library, or returns why there are none.
+Reason why_no_counters(const Library& library, CounterApi& api);
 
 // A call of CUPTI that did not succeed, or none.
 struct CounterError {
@@ -51,7 +50,7 @@ struct CounterError {
     explicit operator bool() const noexcept { return result != 0; }
 };
 
-// One line: what failed, and a hint.
-std::string explain(const CounterError& error);
+// The meaning of the error for a user.
+Reason explain(const CounterError& error);
 
 }  // namespace gpuprof::cupti

@@ -17,12 +17,9 @@ namespace {
 constexpr std::size_t launches_per_kernel = 4;
 constexpr double no_value = std::numeric_limits<double>::quiet_NaN();
 
-std::string text_of(const std::exception& error) noexcept {
-    try {
-        return error.what();
-    } catch (const std::bad_alloc&) {
-        return {'?'};
-    }
+template <typename Sequence>
+std::int64_t count_of(const Sequence& sequence) noexcept {
+    return static_cast<std::int64_t>(sequence.size());
 }
 
 }  // namespace
@@ -41,9 +38,9 @@ CountersOpened CounterSession::open(const std::vector<std::string>& folders,
     try {
         prepare(folders, types, opened);
     } catch (const std::exception& error) {
-        opened.reason = text_of(error);
+        opened.reason = reason_of(error);
     }
-    if (!opened.reason.empty()) deinitialize();
+    if (opened.reason) deinitialize();
     return opened;
 }
 
@@ -57,13 +54,13 @@ void CounterSession::prepare(const std::vector<std::string>& folders, const std:
     opened.reason = library_.reason;
     if (!library_.available()) return;
     opened.reason = why_no_counters(library_, api_);
-    if (!opened.reason.empty()) return;
+    if (opened.reason) return;
     opened.reason = find_device();
-    if (!opened.reason.empty()) return;
+    if (opened.reason) return;
     CounterError error = initialize();
     if (!error) {
         opened.reason = why_unsupported();
-        if (!opened.reason.empty()) return;
+        if (opened.reason) return;
         error = ask_chip();
     }
     if (!error) error = ask_availability();
@@ -71,16 +68,15 @@ void CounterSession::prepare(const std::vector<std::string>& folders, const std:
     opened.chip = chip_.name;
 }
 
-std::string_view CounterSession::find_device() {
+Reason CounterSession::find_device() {
     const LoadedLibrary driver(cuda::driver_name);
     const auto get_context = find_function<int (*)(void**)>(driver.handle(), "cuCtxGetCurrent");
     const auto get_device = find_function<int (*)(int*)>(driver.handle(), "cuCtxGetDevice");
     context_ = nullptr;
     if (get_context == nullptr || get_device == nullptr)
-        return "the NVIDIA driver has no cuCtxGetDevice: update it";
-    if (get_context(&context_) != abi::driver_success || context_ == nullptr)
-        return "this thread has no CUDA context; hint: use the GPU first";
-    if (get_device(&device_) != abi::driver_success) return "the driver does not report the context's device";
+        return {ReasonCode::driver_lacks_function, {}, "cuCtxGetDevice"};
+    if (get_context(&context_) != abi::driver_success || context_ == nullptr) return {ReasonCode::no_context};
+    if (get_device(&device_) != abi::driver_success) return {ReasonCode::context_without_device};
     return {};
 }
 
@@ -92,26 +88,25 @@ CounterError CounterSession::initialize() noexcept {
 }
 
 // The device's calls have the same result, but without the cause.
-std::string CounterSession::why_unsupported() const {
+Reason CounterSession::why_unsupported() const {
     auto device = abi::with_length<abi::ProfilerDeviceSupported>();
     device.device = device_;
     device.interface = abi::range_profiling;
     const bool told = api_.device_supported(&device) == abi::success;
     if (!told || device.is_supported == abi::supported || device.is_supported == abi::support_unknown)
         return {};
-    if (device.virtual_gpu == abi::disabled)
-        return "counters are switched off for this virtual GPU: have profiling enabled on its host";
+    if (device.virtual_gpu == abi::disabled) return {ReasonCode::counters_switched_off};
     const auto lacks = [](std::uint32_t level) {
         return level == abi::unsupported || level == abi::disabled;
     };
-    const char* what = "this device";
-    if (lacks(device.architecture)) what = "a GPU before compute capability 7.0";
-    if (lacks(device.sli)) what = "a GPU in SLI";
-    if (lacks(device.virtual_gpu)) what = "this virtual GPU";
-    if (lacks(device.confidential_computing)) what = "a GPU in confidential computing";
-    if (lacks(device.mining_device)) what = "a mining processor";
-    if (lacks(device.wsl)) what = "this version of WSL";
-    return std::string("CUPTI reads no counters of ") + what + "; hint: measure on another one";
+    const char* what = "device";
+    if (lacks(device.architecture)) what = "architecture";
+    if (lacks(device.sli)) what = "sli";
+    if (lacks(device.virtual_gpu)) what = "virtual_gpu";
+    if (lacks(device.confidential_computing)) what = "confidential_computing";
+    if (lacks(device.mining_device)) what = "mining_device";
+    if (lacks(device.wsl)) what = "wsl";
+    return {ReasonCode::counters_unsupported, {}, what};
 }
 
 CounterError CounterSession::ask_chip() {
@@ -137,7 +132,7 @@ CounterError CounterSession::ask_availability() {
     return error;
 }
 
-std::string CounterSession::choose(const std::vector<std::string>& types, CountersOpened& opened) {
+Reason CounterSession::choose(const std::vector<std::string>& types, CountersOpened& opened) {
     opened.metrics =
         choose_metrics(types, [this](std::span<const char* const> counters) -> std::optional<std::size_t> {
             const CounterConfig tried = configure(api_, chip_, counters);
@@ -148,24 +143,24 @@ std::string CounterSession::choose(const std::vector<std::string>& types, Counte
         if (metric.counter != nullptr) counters_.push_back(metric.counter);
     config_ = configure(api_, chip_, counters_);
     opened.passes = config_.passes;
-    if (counters_.empty() && !config_.error)
-        return chip_.name + " has none of the counters that are asked for";
-    return config_.error ? explain(config_.error) : std::string();
+    if (config_.error) return explain(config_.error);
+    if (counters_.empty()) return {ReasonCode::counters_missing, {}, chip_.name};
+    return {};
 }
 
-std::string CounterSession::begin() noexcept {
+Reason CounterSession::begin() noexcept {
     std::lock_guard lock(mutex_);
     try {
-        if (!initialized_) return "no counters were opened";
+        if (!initialized_) return {ReasonCode::counters_not_open};
         CounterError error{
             "cuptiSubscribe",
             LaunchLog::instance().begin(library_.api, context_, launches_per_kernel * most_kernels_)};
         if (!error) error = profiler_.begin(api_, context_, config_.image, counters_, most_kernels_);
         if (error) LaunchLog::instance().end();
-        return error ? explain(error) : std::string();
+        return error ? explain(error) : Reason();
     } catch (const std::exception& error) {
         LaunchLog::instance().end();
-        return text_of(error);
+        return reason_of(error);
     }
 }
 
@@ -182,7 +177,7 @@ CountersMeasured CounterSession::end() noexcept {
             collect(measured);
     } catch (const std::exception& failure) {
         measured.kernels.clear();
-        measured.reason = text_of(failure);
+        measured.reason = reason_of(failure);
     }
     return measured;
 }
@@ -200,14 +195,12 @@ void CounterSession::collect(CountersMeasured& measured) const {
     }
     const std::vector<std::size_t> ranges = profiler_.ranges();
     if (log.lost() > 0) {
-        measured.reason = "one call launches more than " + std::to_string(log.launches().size()) +
-                          " kernels and copies: give profile() a smaller model";
+        measured.reason = {ReasonCode::too_many_launches, {}, {}, count_of(log.launches())};
         return;
     }
     if (several || ranges.size() + profiler_.dropped() != kernels.size()) {
-        measured.reason = "CUPTI measured " + std::to_string(ranges.size()) + " kernels of " +
-                          std::to_string(kernels.size()) + (several ? " and CUDA graphs" : "") +
-                          ": they cannot be matched; hint: call the model without CUDA graphs";
+        const ReasonCode code = several ? ReasonCode::graphs_unmatched : ReasonCode::kernels_unmatched;
+        measured.reason = {code, {}, {}, count_of(ranges), count_of(kernels)};
         return;
     }
     const CounterHost host(api_, chip_);

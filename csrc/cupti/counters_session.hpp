@@ -7,7 +7,6 @@
 #include <cstdint>
 #include <mutex>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "cupti/counters_choice.hpp"
@@ -19,7 +18,7 @@
 namespace gpuprof::cupti {
 
 struct CountersOpened {
-    std::string reason;  // why there are none, with a hint; empty if they are available
+    Reason reason;  // why there are none
     std::string path;
     std::uint32_t version = 0;
     std::string chip;
@@ -34,7 +33,7 @@ struct MeasuredKernel {
 };
 
 struct CountersMeasured {
-    std::string reason;  // why nothing was measured, or why results cannot be matched; else empty
+    Reason reason;  // why nothing was measured, or why results cannot be matched
     std::vector<MeasuredKernel> kernels;
     // Operators of which something is missing: a copy, which is no range, or a kernel that had no room.
     std::vector<std::int64_t> incomplete;
@@ -51,7 +50,7 @@ class CounterSession {
     CountersOpened open(const std::vector<std::string>& folders, const std::vector<std::string>& types,
                         std::size_t most_kernels) noexcept;
     // Returns why nothing is measured, or nothing.
-    std::string begin() noexcept;
+    Reason begin() noexcept;
     CountersMeasured end() noexcept;
     void close() noexcept;
 
@@ -61,12 +60,12 @@ class CounterSession {
 
     void prepare(const std::vector<std::string>& folders, const std::vector<std::string>& types,
                  CountersOpened& opened);
-    std::string_view find_device();
+    Reason find_device();
     CounterError initialize() noexcept;
-    std::string why_unsupported() const;
+    Reason why_unsupported() const;
     CounterError ask_chip();
     CounterError ask_availability();
-    std::string choose(const std::vector<std::string>& types, CountersOpened& opened);
+    Reason choose(const std::vector<std::string>& types, CountersOpened& opened);
     void collect(CountersMeasured& measured) const;
     std::vector<double> values_of(const CounterHost& host, std::size_t range) const;
     void deinitialize() noexcept;

@@ -289,13 +289,10 @@ std::size_t record_bytes(std::uint32_t version, std::uint32_t kind) noexcept {
     return 0;
 }
 
-std::string why_not_decodable(std::uint32_t version, bool has_iterator) {
-    if (version < oldest_version)
-        return "is older than CUDA 11.8: install the nvidia-cuda-cupti that belongs to your CUDA";
+Reason why_not_decodable(std::uint32_t version, bool has_iterator) {
+    if (version < oldest_version) return {ReasonCode::cupti_too_old};
     if (has_iterator || record_bytes(version, abi::kernel) != 0) return {};
-    return "is of version " + version_text(version) +
-           ", whose records this gpuprof does not know: update gpuprof, or name an older CUPTI in "
-           "GPUPROF_CUPTI_LIBRARY";
+    return {ReasonCode::cupti_unknown_version, {}, version_text(version)};
 }
 
 Stride::Step Stride::next(std::span<std::uint8_t> buffer, std::uint8_t*& record) const noexcept {

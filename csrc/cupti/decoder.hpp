@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "core/reason.hpp"
 #include "cupti/abi.hpp"
 #include "cupti/gpu_records.hpp"
 
@@ -31,7 +32,7 @@ struct DecodeCounts {
 
 // Whether, and if not why not, the records of a library of this version can be read. `has_iterator`: the
 // library can be asked for the length of each record.
-std::string why_not_decodable(std::uint32_t version, bool has_iterator);
+Reason why_not_decodable(std::uint32_t version, bool has_iterator);
 // Newer than those whose headers were compared. Its records are read by what has never changed so far.
 bool is_unknown_version(std::uint32_t version) noexcept;
 // The length of a record, from a table of the versions whose headers were compared; 0 where not known.

@@ -38,16 +38,14 @@ const char* fill(void* library, Api& api) noexcept {
 }
 
 // A driver runs programs of its own CUDA version and older ones.
-std::string why_not_with_driver(std::uint32_t version) {
+Reason why_not_with_driver(std::uint32_t version) {
     const LoadedLibrary driver(cuda::driver_name);
     const auto get_version = find_function<abi::DriverGetVersion>(driver.handle(), "cuDriverGetVersion");
     int supported = 0;
     const bool asked = get_version != nullptr && get_version(&supported) == 0;
     const int needed = version >= 130000 ? static_cast<int>(version / 10'000) : 12;
     if (!asked || supported / 1000 >= needed) return {};
-    return "is for CUDA " + version_text(version) + ", and the driver supports up to CUDA " +
-           std::to_string(supported / 1000) + "." + std::to_string(supported % 1000 / 10) +
-           "; hint: update the driver, or name an older CUPTI in GPUPROF_CUPTI_LIBRARY";
+    return {ReasonCode::cupti_newer_than_driver, {}, version_text(version), supported};
 }
 
 // Keeps the library for the life of the process: it owns threads, and the names in records.
@@ -56,53 +54,47 @@ Library examine(void* library, const std::string& name) {
     found.handle = library;
     found.path = path_of_library(library, "cuptiGetVersion", name);
     if (const char* missing = fill(library, found.api); missing != nullptr) {
-        found.reason =
-            found.path + " has no " + missing + "; hint: name another CUPTI in GPUPROF_CUPTI_LIBRARY";
+        found.reason = {ReasonCode::cupti_lacks_function, found.path, missing};
         return found;
     }
     if (const std::uint32_t result = found.api.get_version(&found.version); result != abi::success) {
-        found.reason = found.path + " does not report its version: " + explain_error(result);
+        found.reason = {ReasonCode::cupti_without_version, found.path, {}, result};
         return found;
     }
-    std::string why = why_not_decodable(found.version, found.api.get_next_record != nullptr);
-    if (why.empty()) why = why_not_with_driver(found.version);
-    if (!why.empty()) found.reason = found.path + " " + why;
+    found.reason = why_not_decodable(found.version, found.api.get_next_record != nullptr);
+    if (!found.reason) found.reason = why_not_with_driver(found.version);
+    if (found.reason) found.reason.file = found.path;
     return found;
 }
 
 }  // namespace
 
-std::string why_no_driver() {
+Reason why_no_driver() {
     const LoadedLibrary driver(cuda::driver_name);
-    if (driver.handle() == nullptr) return "CUDA is not in use in this process";
+    if (driver.handle() == nullptr) return {ReasonCode::cuda_not_in_use};
     const auto get_count = find_function<abi::DriverDeviceGetCount>(driver.handle(), "cuDeviceGetCount");
     int count = 0;
     const int result = get_count != nullptr ? get_count(&count) : -1;
-    if (result == abi::driver_not_initialized) return "the program has not initialized CUDA";
-    if (result != abi::driver_success)
-        return "the NVIDIA driver returns error " + std::to_string(result) +
-               "; hint: check that nvidia-smi works";
-    return count > 0 ? "" : "the NVIDIA driver has no device; hint: check that nvidia-smi shows one";
+    if (result == abi::driver_not_initialized) return {ReasonCode::cuda_not_initialized};
+    if (result != abi::driver_success) return {ReasonCode::driver_error, {}, {}, result};
+    return {count > 0 ? ReasonCode::none : ReasonCode::driver_without_device};
 }
 
 Library load_library(const std::vector<std::string>& folders) {
     Library last;
     last.reason = why_no_driver();
     if (!last.available()) return last;
-    if (const NamedLibrary named = load_named_library("GPUPROF_CUPTI_LIBRARY", "libcupti.so");
-        !named.name.empty()) {
+    if (const NamedLibrary named = load_named_library("GPUPROF_CUPTI_LIBRARY"); !named.name.empty()) {
         if (named.handle != nullptr) return examine(named.handle, named.name);
         last.reason = named.reason;
         return last;
     }
-    last.reason =
-        "no libcupti.so.13 or libcupti.so.12 was found: pip install nvidia-cuda-cupti, "
-        "or name one in GPUPROF_CUPTI_LIBRARY";
+    last.reason = {ReasonCode::cupti_not_found};
     offer_libraries(library_names, folders, [&last](void* library, const std::string& path) {
         if (library != nullptr)
             last = examine(library, path);
         else
-            last.reason = path + " cannot be loaded: " + last_library_error(path);
+            last.reason = {ReasonCode::library_not_loaded, path, last_library_error()};
         return library != nullptr && last.available();
     });
     return last;
@@ -130,35 +122,33 @@ std::string version_text(std::uint32_t version) {
     }
 }
 
-std::string explain_error(std::uint32_t result) {
+Reason explain_error(std::uint32_t result) {
+    const auto of = [result](ReasonCode code) { return Reason{code, {}, {}, result}; };
     switch (result) {
         case abi::multiple_subscribers:
-            return "another tool uses CUPTI in this process (error 39): end torch.profiler, Nsight or the "
-                   "debugger first";
+            return of(ReasonCode::cupti_taken);
         case abi::insufficient_privileges:
         case abi::virtualized_device_insufficient_privileges:
-            return "no permission to trace the GPU (error " + std::to_string(result) +
-                   "): let the administrator load the driver with NVreg_RestrictProfilingToAdminUsers=0";
+            return of(ReasonCode::cupti_no_permission);
         case abi::not_compatible:
-            return "another tool's settings exclude tracing (error 14): end that tool first";
+            return of(ReasonCode::cupti_excluded);
         case abi::old_profiler_initialized:
-            return "an old profiler interface is in use (error 36): end that profiler first";
+            return of(ReasonCode::cupti_old_profiler);
         case abi::hardware:
-            return "the GPU does not respond (error 9); hint: see nvidia-smi and the kernel's log";
+            return of(ReasonCode::cupti_gpu_lost);
         case abi::out_of_memory:
-            return "CUPTI ran out of memory (error 8): leave some of the GPU's memory free";
+            return of(ReasonCode::cupti_out_of_memory);
         case abi::not_initialized:
-            return "CUPTI could not be initialized (error 15); hint: check that nvidia-smi works";
+            return of(ReasonCode::cupti_not_initialized);
         case abi::not_supported:
         case abi::virtualized_device_not_supported:
         case abi::confidential_computing_not_supported:
         case abi::mining_device_not_supported:
         case abi::mig_device_not_supported:
         case abi::wsl_device_not_supported:
-            return "CUPTI does not trace this kind of device (error " + std::to_string(result) + ")";
+            return of(ReasonCode::cupti_device_unsupported);
         default:
-            return "CUPTI returns error " + std::to_string(result) +
-                   "; hint: check that CUPTI and the driver have the same CUDA version";
+            return of(ReasonCode::cupti_error);
     }
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "core/reason.hpp"
 #include "cupti/abi.hpp"
 
 namespace gpuprof::cupti {
@@ -39,21 +40,21 @@ struct Library {
     void* handle = nullptr;  // for functions that few need; kept open
     std::string path;
     std::uint32_t version = 0;
-    std::string reason;  // why there is none, with a hint, in one line; else empty
-    bool available() const noexcept { return reason.empty(); }
+    Reason reason;  // why there is none
+    bool available() const noexcept { return !reason; }
 };
 
 // `folders` are searched after the libraries that the process has loaded. GPUPROF_CUPTI_LIBRARY names the
 // only library to take.
 Library load_library(const std::vector<std::string>& folders);
 
-// Why CUPTI may not be used yet, or empty: the driver exists and the program has initialized it.
-std::string why_no_driver();
+// Why CUPTI may not be used yet; none if the driver exists and the program has initialized it.
+Reason why_no_driver();
 
 // "13.0" of 130001, "12.9" of 28; the number itself where it is not known.
 std::string version_text(std::uint32_t version);
 
-// The meaning of an error number for a user, with a hint.
-std::string explain_error(std::uint32_t result);
+// The meaning of an error number for a user.
+Reason explain_error(std::uint32_t result);
 
 }  // namespace gpuprof::cupti

@@ -55,10 +55,12 @@ void emit_range(EventKind kind, std::uint32_t name, std::uint64_t ticks) noexcep
 PyObject* attach_nvtx_tool(PyObject*, PyObject* path) noexcept {
     const char* const text = PyBytes_AsString(path);
     if (text == nullptr) return nullptr;
-    const char* const failure = nvtx::attach_tool(text);
-    tool_attached = failure == nullptr;
-    if (failure == nullptr) Py_RETURN_NONE;
-    return PyUnicode_DecodeFSDefault(failure);
+    const Reason& reason = nvtx::attach_tool(text);
+    tool_attached = !reason;
+    if (!reason) Py_RETURN_NONE;
+    if (reason.detail.empty()) return Py_BuildValue("{s:s}", "code", reason.name());
+    return Py_BuildValue("{s:s,s:N}", "code", reason.name(), "detail",
+                         PyUnicode_DecodeFSDefault(reason.detail.c_str()));
 }
 
 PyObject* nvtx_attachments(PyObject*, PyObject*) noexcept {

@@ -21,6 +21,7 @@ from gpuprof import doctor
 from gpuprof.cli.main import execute
 from gpuprof.doctor import Check, examine, extras, frameworks, host, is_broken, machine_facts, nvidia, probes
 from gpuprof.doctor.check import version_numbers
+from gpuprof.run.native_messages import HINTS
 
 TORCH = {"version": "2.13.0+cpu", "cuda": None, "hip": None, "itt": True, "file": "torch/__init__.py"}
 NO_DRIVER = {"missing": "libcuda.so.1: cannot open shared object file"}
@@ -291,7 +292,7 @@ DRIVER = {"init": 0, "version": 13000, "devices": []}
 
 
 def test_cupti_that_can_be_loaded_is_told_with_its_version(machine: Machine) -> None:
-    machine.answers(driver=DRIVER, cupti={"reason": "", "path": "/lib/libcupti.so.13", "version": "13.0"})
+    machine.answers(driver=DRIVER, cupti={"reason": None, "path": "/lib/libcupti.so.13", "version": "13.0"})
     check = machine.check("CUPTI")
     assert (check.status, check.hint) == ("ok", "")
     assert check.detail.startswith("13.0 at /lib/libcupti.so.13")
@@ -300,20 +301,26 @@ def test_cupti_that_can_be_loaded_is_told_with_its_version(machine: Machine) -> 
 @pytest.mark.parametrize(
     "facts",
     [
-        {"reason": "/x/libcupti.so.13 is of version 15; hint: update gpuprof", "version": ""},
+        {"reason": {"code": "cupti_not_found"}, "version": ""},
         {"error": "exit code -11: no message"},
         {"error": "no response within 120 s"},
     ],
 )
-def test_cupti_that_cannot_be_loaded_has_a_reason(machine: Machine, facts: dict[str, str]) -> None:
+def test_cupti_that_cannot_be_loaded_has_a_reason(machine: Machine, facts: dict[str, Any]) -> None:
     machine.answers(driver=DRIVER, cupti=facts)
     check = machine.check("CUPTI")
     assert check.status in ("problem", "missing")
-    assert check.detail == f"GPU records are off: {facts.get('reason') or facts.get('error')}"
+    reason = facts.get("reason")
+    assert check.hint == ("" if reason is None else HINTS.text(reason["code"], reason))
+    assert facts.get("error", "") in check.detail
 
 
-CUPTI = {"reason": "", "path": "/lib/libcupti.so.13", "version": "13.0", "no_counters": ""}
-TOO_OLD = "/lib/libcupti.so.12 has no cuptiRangeProfilerEnable: counters need CUPTI of CUDA 12.6 or newer"
+CUPTI = {"reason": None, "path": "/lib/libcupti.so.13", "version": "13.0", "no_counters": None}
+TOO_OLD = {
+    "code": "counters_lack_function",
+    "file": "/lib/libcupti.so.12",
+    "detail": "cuptiRangeProfilerEnable",
+}
 
 
 @pytest.mark.parametrize(
@@ -323,7 +330,7 @@ TOO_OLD = "/lib/libcupti.so.12 has no cuptiRangeProfilerEnable: counters need CU
         (DRIVER, CUPTI, False, "ok", "has permission"),
         (DRIVER, CUPTI, None, "ok", "permission unknown"),
         (DRIVER, CUPTI, True, "missing", "restricted to administrators"),
-        (DRIVER, {**CUPTI, "no_counters": TOO_OLD}, False, "missing", "has no cuptiRangeProfilerEnable"),
+        (DRIVER, {**CUPTI, "no_counters": TOO_OLD}, False, "missing", "cuptiRangeProfilerEnable"),
         (DRIVER, {"error": "exit code -11: no message"}, False, "missing", "exit code -11"),
     ],
 )
@@ -369,18 +376,16 @@ ONE_GPU = {**DRIVER, "devices": [["Invented", 8_000_000_000, "9.0"]]}
 
 def test_nvrtc_is_told_where_there_is_a_gpu(machine: Machine) -> None:
     assert not [check for check in examine() if check.name == "NVRTC"]
-    answer = {"reason": "", "path": "/lib/libnvrtc.so.13", "version": "13.0"}
+    answer = {"reason": None, "path": "/lib/libnvrtc.so.13", "version": "13.0"}
     machine.answers(driver=ONE_GPU, nvrtc=answer)
     assert machine.check("NVRTC").detail.startswith("13.0 at /lib/libnvrtc.so.13")
 
 
 def test_without_nvrtc_ceilings_are_calculated(machine: Machine) -> None:
-    reason = "no libnvrtc.so was found; hint: pip install nvidia-cuda-nvrtc"
+    reason = {"code": "nvrtc_not_found"}
     machine.answers(driver=ONE_GPU, nvrtc={"reason": reason, "path": "", "version": "0.0"})
     check = machine.check("NVRTC")
-    assert check.status == "missing"
-    assert "calculated from clocks" in check.detail
-    assert check.detail.endswith(reason)
+    assert (check.status, check.hint) == ("missing", HINTS.text("nvrtc_not_found", {}))
 
 
 def test_a_folder_that_cannot_be_written_is_a_problem_with_a_mend(

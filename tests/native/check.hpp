@@ -9,6 +9,19 @@
 #include <string>
 #include <vector>
 
+#include "core/reason.hpp"
+
+namespace gpuprof {
+
+inline std::ostream& operator<<(std::ostream& stream, ReasonCode code) {
+    return stream << reason_names[static_cast<std::size_t>(code)];
+}
+inline std::ostream& operator<<(std::ostream& stream, const Reason& reason) {
+    return stream << reason.name() << " " << reason.file << " " << reason.detail << " " << reason.number;
+}
+
+}  // namespace gpuprof
+
 namespace gpuprof::test {
 
 struct Test {

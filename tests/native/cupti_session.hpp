@@ -59,13 +59,13 @@ inline void complete_buffer(void*, std::uint32_t, std::uint8_t* buffer, std::siz
 }
 
 inline void check(std::uint32_t result) {
-    if (result != abi::success) throw std::runtime_error(cupti::explain_error(result));
+    if (result != abi::success) throw std::runtime_error(cupti::explain_error(result).name());
 }
 
 class Session {
   public:
     explicit Session(const std::vector<std::string>& folders) : library_(cupti::load_library(folders)) {
-        if (!library_.available()) throw std::runtime_error(library_.reason);
+        if (!library_.available()) throw std::runtime_error(library_.reason.name());
         check(library_.api.register_callbacks(request_buffer, complete_buffer));
     }
     const cupti::Api& api() const noexcept { return library_.api; }

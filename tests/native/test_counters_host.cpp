@@ -126,7 +126,7 @@ TEST(an_image_that_is_none_has_no_values) {
     double value = -1;
     const cupti::CounterError error = host.evaluate(image, 0, counters, {&value, 1});
     CHECK(error);
-    CHECK(explain(error).find("cuptiProfilerHostEvaluateToGpuValues") != std::string::npos);
+    CHECK_EQ(explain(error).detail, "cuptiProfilerHostEvaluateToGpuValues");
 }
 
 }  // namespace gpuprof::test

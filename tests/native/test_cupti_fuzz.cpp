@@ -204,12 +204,13 @@ TEST(records_in_any_order_and_twice_give_the_same_counts) {
 }
 
 TEST(which_versions_can_be_read) {
-    for (const std::uint32_t version : versions) CHECK_EQ(cupti::why_not_decodable(version, false), "");
+    for (const std::uint32_t version : versions)
+        CHECK_EQ(cupti::why_not_decodable(version, false), ReasonCode::none);
     for (const std::uint32_t version : {18u, 130301u, 130500u, 140000u}) {
-        CHECK_EQ(cupti::why_not_decodable(version, true), "");
-        CHECK(!cupti::why_not_decodable(version, false).empty());
+        CHECK_EQ(cupti::why_not_decodable(version, true), ReasonCode::none);
+        CHECK(cupti::why_not_decodable(version, false));
     }
-    CHECK(!cupti::why_not_decodable(17, true).empty());
+    CHECK(cupti::why_not_decodable(17, true));
     CHECK(cupti::is_unknown_version(130500) && !cupti::is_unknown_version(130301));
 }
 

@@ -494,8 +494,10 @@ class TestWhatCannotBeProven:
         assert "backward " not in str(run.summary()).splitlines()[0]
 
     def test_a_library_without_the_functions(self, tmp_path: Path) -> None:
-        assert "has not loaded" in _native.autograd_open(bytes(tmp_path / "libtorch_cpu.so"))
-        assert "has no _ZN" in _native.autograd_open(_native.__file__.encode())
+        missing = _native.autograd_open(bytes(tmp_path / "libtorch_cpu.so"))
+        assert missing == {"code": "autograd_not_loaded", "file": str(tmp_path / "libtorch_cpu.so")}
+        other = _native.autograd_open(_native.__file__.encode())
+        assert other["code"] == "autograd_lacks_function"
 
     def test_a_recording_that_begins_inside_a_backward_pass(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(backward_layers._Proven, "layout", None)

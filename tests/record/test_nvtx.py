@@ -514,22 +514,21 @@ model(x)
         ]
         assert lines[6:] in ([], ["push gpuprof Fails", "pop gpuprof"])
 
-    @pytest.mark.parametrize(
-        ("mode", "reason"), [("refuse", "it refused to be initialized"), ("deaf", "it takes no ranges")]
-    )
+    @pytest.mark.parametrize(("mode", "code"), [("refuse", "tool_refused"), ("deaf", "tool_without_ranges")])
     def test_a_tool_that_fails_is_ignored(
-        self, run_program: Any, tool: dict[str, str], mode: str, reason: str
+        self, run_program: Any, tool: dict[str, str], mode: str, code: str
     ) -> None:
         out = run_program(IGNORED, **{**tool, "FAKE_NVTX_MODE": mode})
         source, notes = out.splitlines()
         assert source == f"nvtx_tool_not_attached {tool[VARIABLE]}"
-        assert notes == str([("nvtx_tool_ignored", reason)])
+        assert notes == str([("nvtx_tool_ignored", {"code": code})])
 
     def test_a_tool_that_is_not_there_is_ignored(self, run_program: Any) -> None:
         out = run_program(IGNORED, **{VARIABLE: "/nowhere/libtool.so"})
         source, notes = out.splitlines()
         assert source == "nvtx_tool_not_attached /nowhere/libtool.so"
-        assert "it cannot be loaded: /nowhere/libtool.so" in notes
+        assert "'tool_not_loaded'" in notes
+        assert "/nowhere/libtool.so" in notes
 
     @needs_nvtx
     def test_ranges_of_others_are_the_tools(self, run_program: Any, tool: dict[str, str]) -> None:

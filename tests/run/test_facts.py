@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from gpuprof import _native
 from gpuprof.errors import RunError
 from gpuprof.record.facts import Damage, DamageCode, Method, Note, NoteCode, Reason, Severity, SourceStatus
 from gpuprof.run import messages as texts
 from gpuprof.run.facts import current_format, damage_in, notes_of, statuses_of
 from gpuprof.run.losses import Loss, LossCode, losses
+from gpuprof.run.native_messages import HINTS, NATIVE
 from gpuprof.text.messages import Messages
 
 
@@ -33,7 +35,13 @@ def test_each_code_has_a_text_and_each_text_a_code(codes: type[Enum], written: M
 
 
 def test_hints_are_for_reasons() -> None:
-    assert set(texts.WORK_HINTS) <= {reason.value for reason in Reason}
+    assert texts.WORK_HINTS.codes <= {reason.value for reason in Reason}
+
+
+def test_each_code_of_the_native_core_has_a_text() -> None:
+    of_python = {"holder_records", "calls_refused", "no_current_stream"}
+    assert NATIVE.codes == {*_native.reason_codes(), *of_python}
+    assert HINTS.codes <= NATIVE.codes
 
 
 FACTS: list[Any] = [

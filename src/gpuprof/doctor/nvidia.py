@@ -10,12 +10,14 @@ import importlib.metadata
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from gpuprof.doctor import machine_facts
 from gpuprof.doctor.check import Check, Status
 from gpuprof.doctor.probes import counters_are_restricted
+from gpuprof.run.native_messages import NATIVE, hint_text
 
 
 def driver() -> Iterator[Check]:
@@ -69,10 +71,9 @@ def cupti() -> Iterator[Check]:
         yield Check("CUPTI", "info", f"{listed}; not loaded, because it needs the NVIDIA driver")
         return
     facts = machine_facts.cupti()
-    reason = facts.get("error") or facts.get("reason")
-    if reason:
+    if why := _refused(facts):
         status: Status = "problem" if found else "missing"
-        yield Check("CUPTI", status, f"GPU records are off: {reason}")
+        yield Check("CUPTI", status, f"GPU records are off: {why[0]}", why[1])
     else:
         yield Check("CUPTI", "ok", f"{facts['version']} at {facts['path']}; traces kernels and copies")
 
@@ -83,10 +84,10 @@ def counters() -> Iterator[Check]:
         yield Check("GPU counters", "info", "unavailable: they need a GPU and the NVIDIA driver")
         return
     facts = machine_facts.cupti()
-    reason = facts.get("error") or facts.get("reason") or facts.get("no_counters")
+    why = _refused(facts) or _refused({"reason": facts["no_counters"]})
     restricted = counters_are_restricted()
-    if reason:
-        yield Check("GPU counters", "missing", f"unavailable: {reason}")
+    if why:
+        yield Check("GPU counters", "missing", f"unavailable: {why[0]}", why[1])
     elif restricted:
         hint = (
             "run as root or with CAP_SYS_ADMIN, or load the driver with NVreg_RestrictProfilingToAdminUsers=0"
@@ -97,6 +98,14 @@ def counters() -> Iterator[Check]:
     else:
         access = "permission unknown" if restricted is None else "this process has permission"
         yield Check("GPU counters", "ok", f"gpuprof run --counters reads them; {access}")
+
+
+def _refused(facts: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return why a probe or its library failed, and the hint; None if it did not."""
+    if "error" in facts:
+        return facts["error"], ""
+    reason = facts["reason"]
+    return None if reason is None else (NATIVE.text(reason["code"], reason), hint_text(reason))
 
 
 def _cupti_libraries() -> Iterator[Path]:
@@ -138,9 +147,8 @@ def nvrtc() -> Iterator[Check]:
     if not machine_facts.driver().get("devices"):
         return
     facts = machine_facts.nvrtc()
-    reason = facts.get("error") or facts.get("reason")
-    if reason:
-        yield Check("NVRTC", "missing", f"GPU ceilings are calculated from clocks: {reason}")
+    if why := _refused(facts):
+        yield Check("NVRTC", "missing", f"GPU ceilings are calculated from clocks: {why[0]}", why[1])
     else:
         yield Check(
             "NVRTC",

@@ -50,7 +50,7 @@ class BackwardLayerSource:
     def start(self) -> SourceStatus:
         """Begin; torch is imported. Returns the source's status."""
         problem = _native.autograd_open(os.fsencode(_library()))
-        if problem:
+        if problem is not None:
             return SourceStatus.off(Reason.AUTOGRAD_LIBRARY, detail=problem)
         if not is_collecting():
             _native.autograd_tie_layers()

@@ -12,6 +12,8 @@ from enum import Enum
 from typing import Any
 
 Plain = dict[str, Any]
+# Why the native core refused: `code`, of csrc/core/reason.hpp, and the values that it has.
+NativeReason = dict[str, Any]
 
 
 class SourceState(str, Enum):
@@ -125,7 +127,7 @@ class NoteCode(str, Enum):
     CALL_NOT_COUNTED = "call_not_counted"
     COUNTERS_NOT_READ = "counters_not_read"
     COUNTERS_OF_COMPILED = "counters_of_compiled"
-    GPU = "gpu"  # a text of the native recorder
+    CUPTI_NEWER = "cupti_newer"
     GPU_STEPPED_BACK = "gpu_stepped_back"
     GPU_ENDED_EARLY = "gpu_ended_early"
     GPU_BEGAN_IN_CAPTURE = "gpu_began_in_capture"

@@ -22,7 +22,16 @@ from typing import Any, Literal, TypeAlias
 
 from gpuprof import _native
 from gpuprof.record.collector import NVTX_VARIABLE, other_nvtx_tool
-from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, error_line, note
+from gpuprof.record.facts import (
+    Method,
+    NativeReason,
+    Note,
+    NoteCode,
+    Reason,
+    SourceStatus,
+    error_line,
+    note,
+)
 from gpuprof.record.fork_safe_lock import ForkSafeLock
 from gpuprof.record.profiler_guard import ProfilerGuard
 
@@ -152,10 +161,10 @@ class KernelSource:
             if self._timer is not None and self._timer.is_on:
                 return
             reason = self._switch_on()
-            if reason and self._facts is None:
+            if reason is not None and self._facts is None:
                 self._report(self._time_layers(reason))
                 return
-        if not reason:
+        if reason is None:
             self._report(self._status())
         else:
             self._note(note(NoteCode.GPU_ENDED_EARLY, detail=reason))
@@ -181,15 +190,15 @@ class KernelSource:
             _current.cuda_process_id = os.getpid()
             if self._profiled_threads:
                 return SourceStatus.off(Reason.PROFILER_WAS_ACTIVE)
-            if reason := self._switch_on():
+            if (reason := self._switch_on()) is not None:
                 return self._time_layers(reason)
         if _is_capturing():
             self._note(note(NoteCode.GPU_BEGAN_IN_CAPTURE))
         return self._status()
 
-    def _time_layers(self, why: str) -> SourceStatus:
+    def _time_layers(self, why: NativeReason) -> SourceStatus:
         failure = why if self._timer is None else self._timer.start()
-        if not failure:
+        if failure is None:
             return SourceStatus.on(Method.CUDA_EVENTS, Reason.GPU_REFUSED, detail=why, **self._holder_facts())
         if failure == why:
             return SourceStatus.off(Reason.GPU_REFUSED, detail=why, **self._holder_facts())
@@ -207,20 +216,21 @@ class KernelSource:
         reason = Reason.CALLBACKS_OF_KINETO if self._holder.code == "kineto" else Reason.CALLBACKS_OF_OTHER
         return SourceStatus.on(Method.CUPTI, reason, version=version, path=path, **self._holder_facts())
 
-    def _switch_on(self) -> str:
+    def _switch_on(self) -> NativeReason | None:
         started = self._start_native(callbacks=True)
         launches = "callbacks"
-        if started["error"] == MULTIPLE_SUBSCRIBERS:
+        if started["reason"] is not None and started["reason"]["code"] == TAKEN:
             self._holder = find_holder()
             if self._holder.is_recording:
-                return f"{self._holder} records with CUPTI (error {MULTIPLE_SUBSCRIBERS}): end it first"
+                return {"code": "holder_records", "holder": self._holder.facts()}
             started, launches = self._start_native(callbacks=False), "calls"
-        for line in started["notes"]:
-            self._note(note(NoteCode.GPU, text=line))
-        if not (reason := str(started["reason"])):
+        if started["version_is_unknown"]:
+            self._note(note(NoteCode.CUPTI_NEWER, version=started["version"]))
+        reason: NativeReason | None = started["reason"]
+        if reason is None:
             self._take_started(started, launches)
         elif launches == "calls":
-            return f"{self._holder} has CUPTI's callbacks, and records of calls are refused: {reason}"
+            return {"code": "calls_refused", "holder": self._holder_facts()["holder"], "reason": reason}
         return reason
 
     def _start_native(self, *, callbacks: bool) -> dict[str, Any]:
@@ -256,11 +266,11 @@ class KernelSource:
             self._facts["clock"] = clock
         if error_ns is not None:
             self._facts["clock_error_ns"] = max(error_ns, self._facts["clock_error_ns"] or 0)
-        self._facts["problem"] = self._facts["problem"] or problem or None
+        self._facts["problem"] = self._facts["problem"] or problem
         self._explain(totals, problem)
 
-    def _explain(self, totals: dict[str, int], problem: str) -> None:
-        if problem:
+    def _explain(self, totals: dict[str, int], problem: NativeReason | None) -> None:
+        if problem is not None:
             self._note(note(NoteCode.GPU_PROBLEM, detail=problem))
         for count, code in (
             (totals["dropped"], NoteCode.GPU_DROPPED),
@@ -354,16 +364,16 @@ class LayerTimer:
         self.notes: list[Note] = []
         self.totals: dict[str, Any] | None = None
 
-    def start(self) -> str:
-        """Begin; CUDA is in use. Returns why layers cannot be timed, or nothing."""
+    def start(self) -> NativeReason | None:
+        """Begin; CUDA is in use. Returns why layers cannot be timed, or None."""
         import torch
 
         get_device = getattr(torch._C, "_cuda_getDevice", None)
         get_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
         if get_device is None or get_stream is None:
-            return "this torch does not tell its current stream"
+            return {"code": "no_current_stream"}
         reason = _native.event_timer_start(get_device, get_stream)
-        self.is_on = not reason
+        self.is_on = reason is None
         return reason
 
     def stop(self) -> None:
@@ -373,9 +383,9 @@ class LayerTimer:
         self.is_on = False
         totals = _native.event_timer_stop()
         problem = totals.pop("problem")
-        self.totals = {"method": Method.CUDA_EVENTS.value, **totals, "problem": problem or None}
+        self.totals = {"method": Method.CUDA_EVENTS.value, **totals, "problem": problem}
         self.notes.append(note(NoteCode.GPU_TIMES_OF_LAYERS))
-        if problem:
+        if problem is not None:
             self.notes.append(note(NoteCode.EVENTS_PROBLEM, detail=problem))
         if totals["untimed"]:
             self.notes.append(note(NoteCode.LAYERS_NOT_TIMED, count=totals["untimed"]))
@@ -387,7 +397,7 @@ class LayerTimer:
 
 # CUPTI gives them to one tool of a process and does not name it: that is concluded from what is seen here.
 
-MULTIPLE_SUBSCRIBERS = 39  # CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
+TAKEN = "cupti_taken"  # the native core's code for CUPTI_ERROR_MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED
 CUDA_INJECTION_VARIABLE = "CUDA_INJECTION64_PATH"
 
 HolderCode: TypeAlias = Literal["kineto", "proton", "injected", "other"]
@@ -412,20 +422,9 @@ class CuptiHolder:
         """Return what `meta.json` has of it."""
         return asdict(self)
 
-    def __str__(self) -> str:
-        match self.code:
-            case "kineto":
-                return f"Kineto of torch.profiler (torch {self.values['torch']})"
-            case "proton":
-                return "Triton's profiler Proton"
-            case "injected":
-                return f"the tool that {self.values['variable']} names ({self.values['path']})"
-            case "other":
-                return "another tool"
-
 
 def find_holder() -> CuptiHolder:
-    """Return the likeliest holder; asked once CUPTI refused its callbacks with MULTIPLE_SUBSCRIBERS."""
+    """Return the likeliest holder; asked once CUPTI refused its callbacks as TAKEN."""
     if path := os.environ.get(CUDA_INJECTION_VARIABLE):
         return CuptiHolder("injected", {"variable": CUDA_INJECTION_VARIABLE, "path": path})
     if path := other_nvtx_tool():

@@ -16,11 +16,11 @@ from typing import Any
 
 from gpuprof import _native
 from gpuprof.record.collector import NVTX_VARIABLE, nvtx_came_first, other_nvtx_tool
-from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, note
+from gpuprof.record.facts import Method, NativeReason, Note, NoteCode, Reason, SourceStatus, note
 
 
 @functools.cache
-def attach_tool() -> str | None:
+def attach_tool() -> NativeReason | None:
     """Announce spans and layers to the tool that the environment names; harmless where there is none.
 
     Returns why the tool cannot have them, or None. What fails here stays out of the measured program.

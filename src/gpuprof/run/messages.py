@@ -8,8 +8,10 @@ from typing import Any
 
 from gpuprof.record.facts import Damage, Note, SourceStatus
 from gpuprof.run.losses import Loss
+from gpuprof.run.native_messages import native_text
 from gpuprof.text.messages import Messages
 
+_NATIVE_FORMAT = {"native": native_text}
 # What a source that is on is named after its method, where a reader should know it.
 METHODS = Messages(
     {
@@ -45,7 +47,7 @@ REASONS = Messages(
         "work_not_counted": "the work could not be counted either",
         "module_call_replaced": "torch.nn.Module.__call__ was replaced by something that is not a function",
         "other_collector": "another ITT collector is named by {variable}: {path}",
-        "autograd_library": "{detail}",
+        "autograd_library": "{detail:native}",
         "autograd_profiler_active": "a profiler was active when the recording began",
         "autograd_dispatch_mode": "a dispatch mode was active when the recording began",
         "autograd_in_backward": "the recording began inside a backward pass",
@@ -80,7 +82,7 @@ REASONS = Messages(
         "forked_after_cuda": (
             "this process was forked from one that used CUDA, which does not work: start it with spawn"
         ),
-        "gpu_and_events_refused": "{detail}; no CUDA events either: {events}",
+        "gpu_and_events_refused": "{detail:native}; no CUDA events either: {events:native}",
         "callbacks_of_kineto": (
             "launches from records of calls, since Kineto of torch.profiler (torch {torch}) has CUPTI's "
             "callbacks"
@@ -88,11 +90,12 @@ REASONS = Messages(
         "callbacks_of_other": "launches from records of calls, since another tool has CUPTI's callbacks",
         "no_model_called": "no model was called while layers were recorded: call one inside the recording",
         "no_model_on_gpu": "no model that was called is on a GPU: move it there",
-        "counters_refused": "{detail}",
-        "gpu_refused": "{detail}",
+        "counters_refused": "{detail:native}",
+        "gpu_refused": "{detail:native}",
         "imported": "imported from {source}",
         "text": "{text}",
-    }
+    },
+    _NATIVE_FORMAT,
 )
 WORK_HINTS = Messages(
     {
@@ -106,7 +109,7 @@ NOTES = Messages(
         "not_resumed": "the recording could not be resumed after the program's own: {error}",
         "disk_failed": "the disk failed while recording ({error}): events are missing",
         "process_not_recorded": "the process could not be recorded: {error}",
-        "nvtx_tool_ignored": "the NVTX tool named by {variable} was ignored: {error}",
+        "nvtx_tool_ignored": "the NVTX tool named by {variable} was ignored: {error:native}",
         "other_thread": "the recording ended on another thread than it began on",
         "operators_stepped_back": "operators were not recorded while the program used a profiler of PyTorch",
         "operators_displaced": (
@@ -145,19 +148,21 @@ NOTES = Messages(
         "work_no_model": "work: nothing was counted, since no model was called while layers were recorded",
         "call_counted_partly": "{what} of {root}: only the part before a failure is counted: {error}",
         "call_not_counted": "{what} of {root} not counted: {error}",
-        "counters_not_read": "hardware counters of {root} were not read: {detail}",
+        "counters_not_read": "hardware counters of {root} were not read: {detail:native}",
         "counters_of_compiled": (
             "{root}: compiled layers have no hardware counters: they run uncompiled while measured"
         ),
-        "gpu": "{text}",
+        "cupti_newer": (
+            "CUPTI {version} is newer than this gpuprof: its records are read by what did not change so far"
+        ),
         "gpu_stepped_back": "GPU records were left out while the program used a profiler of PyTorch",
-        "gpu_ended_early": "GPU records ended early: {detail}",
+        "gpu_ended_early": "GPU records ended early: {detail:native}",
         "gpu_began_in_capture": (
             "the recording of the GPU began during the capture of a CUDA graph: what was captured before "
             "cannot be attributed to its layers"
         ),
         "gpu_could_not_begin": "GPU records could not begin: {error}",
-        "gpu_problem": "GPU records: {detail}",
+        "gpu_problem": "GPU records: {detail:native}",
         "gpu_dropped": "CUPTI dropped {count:#GPU record}: no buffer was free",
         "gpu_unfinished": "{count:#GPU record} without times: not ended, or no room on the device",
         "gpu_outside": "{count:#GPU record} with times outside the recording left out",
@@ -167,7 +172,7 @@ NOTES = Messages(
             "GPU times are those of whole layers, by CUDA events: they include gaps between kernels, and "
             "the backward pass has none"
         ),
-        "events_problem": "CUDA events: {detail}",
+        "events_problem": "CUDA events: {detail:native}",
         "layers_not_named": "layers may be missing: naming {module} or its modules failed: {error}",
         "layers_not_timed": (
             "{count:#call} of layers not timed, since no event or stream was free: their GPU time is in the "
@@ -195,7 +200,8 @@ NOTES = Messages(
         ),
         "import": "{text}",
         "text": "{text}",
-    }
+    },
+    _NATIVE_FORMAT,
 )
 DAMAGE = Messages(
     {

@@ -25,14 +25,14 @@ from torch_models import Mlp
 from gpuprof.cli.main import execute
 from gpuprof.record.work import counters_pass
 
-NO_PERMISSION = "no permission to read the GPU's counters (error 35): run as root"
+NO_PERMISSION = {"code": "counters_no_permission", "number": 35}
 
 
 class FakeCounters:
     """Stands in for the native core: each operator launches one kernel of 1000 bytes, and more each time."""
 
     def __init__(self) -> None:
-        self.reason = self.begin_reason = self.end_reason = ""
+        self.reason = self.begin_reason = self.end_reason = None
         self.calls: list[str] = []
         self.types: list[list[str]] = []
         self.operators: list[int] = []
@@ -180,7 +180,7 @@ def test_refused_permission_is_one_line_and_the_run_is_whole(fake: FakeCounters,
 
 
 def test_a_failure_at_the_end_leaves_no_values(fake: FakeCounters, tmp_path: Path) -> None:
-    fake.end_reason = "CUPTI measured 3 kernels of 4: they cannot be matched"
+    fake.end_reason = {"code": "kernels_unmatched", "number": 3, "other": 4}
     run = profiled(tmp_path)
     assert rows(run) == []
     (note,) = run.notes
@@ -324,7 +324,7 @@ def test_stub_from_the_kernel_to_the_table(program: Any) -> None:
     assert whole["source"]["values"] == {"version": "13.0", "chip": "STUB100", "passes": 1}
     assert whole["counters"]["passes"] == 1
     assert refused["source"]["reason"] == "counters_refused"
-    assert "error 35" in refused["source"]["values"]["detail"]
+    assert refused["source"]["values"]["detail"]["number"] == 35
     assert refused["notes"] == []
     assert refused["rows"] == []
     # A chip without the counter has the row, and no value.

@@ -19,7 +19,7 @@ from typing import Any
 import torch
 
 from gpuprof import _native
-from gpuprof.record.facts import Method, Note, NoteCode, Reason, SourceStatus, note
+from gpuprof.record.facts import Method, NativeReason, Note, NoteCode, Reason, SourceStatus, note
 from gpuprof.record.first_calls import COUNTER_FACTS, COUNTER_ROWS, WORK_ROWS, FirstCall, FirstCalls
 from gpuprof.record.kernels import cupti_folders, why_no_cuda
 from gpuprof.record.work.first_pass import LayerNames, call_again
@@ -70,10 +70,10 @@ def measure_first_calls(first: FirstCalls, segments: Path) -> tuple[SourceStatus
     for call, device in calls:
         with torch.cuda.device(device):
             reason = _measure(call, _types(segments), opened, rows, notes)
-        if reason and not opened:
+        if reason is not None and not opened:
             # Neither would the next call have any.
             return SourceStatus.off(Reason.COUNTERS_REFUSED, detail=reason), notes
-        if reason:
+        if reason is not None:
             notes.append(note(NoteCode.COUNTERS_NOT_READ, root=call.root, detail=reason))
     (segments / COUNTER_ROWS).write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
     (segments / COUNTER_FACTS).write_text(json.dumps(opened[0].facts()), encoding="utf-8")
@@ -148,16 +148,18 @@ def _measure(
     opened: list[_Opened],
     rows: list[dict[str, Any]],
     notes: list[Note],
-) -> str:
-    """Add the rows of one call; returns why there are none, or nothing."""
+) -> NativeReason | None:
+    """Add the rows of one call; returns why there are none, or None."""
     # A context of the thread's own, and no work of before.
     torch.cuda.synchronize()
+    reason: NativeReason | None
     found = _native.counters_open([os.fsencode(folder) for folder in cupti_folders()], types, MOST_KERNELS)
     try:
-        if found["reason"]:
-            return str(found["reason"])
+        reason = found["reason"]
+        if reason is not None:
+            return reason
         session = _Opened(found["chip"], found["path"], found["version"], found["passes"], found["metrics"])
-        if reason := _native.counters_begin():
+        if (reason := _native.counters_begin()) is not None:
             return reason
         opened.append(session)
         observer = KernelObserver()
@@ -168,11 +170,12 @@ def _measure(
             measured = _native.counters_end()
     finally:
         _native.counters_close()
-    if measured["reason"]:
-        return str(measured["reason"])
+    reason = measured["reason"]
+    if reason is not None:
+        return reason
     if counted is not None:
         rows += _rows(call, counted, observer, session, measured, notes)
-    return ""
+    return None
 
 
 def _rows(
