@@ -3,14 +3,13 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any
 
 from gpuprof.analyze.ceilings.ceiling import GPU
 from gpuprof.analyze.roofline.rows import RooflineData, RooflineDevice, RooflineKind, RooflineRow
 from gpuprof.analyze.roofline.table import device_title, share_text, unmatched_rest, unmatched_text
-from gpuprof.analyze.roofline.text import note_text, reason_text
+from gpuprof.analyze.roofline.text import advice_text, evidence_text, note_text, reason_text
 from gpuprof.render.page import (
     asset,
     duration,
@@ -25,7 +24,6 @@ from gpuprof.render.page import (
     safe_json,
 )
 
-_MICROSECONDS = re.compile(r"(?<=\d) us\b")
 _KINDS: tuple[RooflineKind, ...] = ("operator", "layer", "kernel")
 # More circles than this hide one another; the rest stays in the command's output.
 _MOST_ROWS = 400
@@ -70,7 +68,7 @@ def _device_data(roofline: RooflineData, device: RooflineDevice) -> dict[str, An
     used = {row.roof for row in rows["operator"]} | {"compute fp32"}
     return {
         "device": device.device,
-        "title": _with_micro(device_title(device)),
+        "title": device_title(device, duration),
         "base": _base(device)[0],
         "base_title": _base(device)[1],
         "total": duration(device.total_ns),
@@ -87,14 +85,9 @@ def _device_data(roofline: RooflineData, device: RooflineDevice) -> dict[str, An
 
 def _row(row: RooflineRow) -> dict[str, Any]:
     values = {key: value for key, value in row.as_dict().items() if key not in _LEFT_OUT}
-    advice = readable(_with_micro(row.advice_text)) if row.advice_text else None
-    evidence = readable(_with_micro(row.evidence_text))
+    advice = None if row.advice is None else readable(advice_text(row.advice, duration))
+    evidence = readable(evidence_text(row.evidence, duration=duration))
     return {**values, "name": readable(row.name), "evidence": evidence, "advice": advice}
-
-
-def _with_micro(text: str) -> str:
-    """Write microseconds as the other times of the page; a terminal may have only ASCII letters."""
-    return _MICROSECONDS.sub(" µs", text)
 
 
 def _base(device: RooflineDevice) -> tuple[str, str]:
@@ -111,9 +104,9 @@ def _percent(share: float | None) -> str:
 def _advice(roofline: RooflineData) -> str:
     items = "".join(
         f"<li><b>{escaped(row.name)} ({escaped(share_text(roofline, row))})</b>"
-        f"{escaped(_with_micro(row.advice_text))}.</li>"
+        f"{escaped(advice_text(row.advice, duration))}.</li>"
         for row in roofline.operators
-        if row.advice_text
+        if row.advice is not None
     )
     return f'<section><h2>What to try</h2><ul class="advice">{items}</ul></section>' if items else ""
 
@@ -153,7 +146,7 @@ def _static(rows: Sequence[RooflineRow]) -> str:
             escaped(row.bound_text),
             _percent(row.roof_share),
             f"{row.confidence:.2f}",
-            escaped(_with_micro(row.evidence_text)),
+            escaped(evidence_text(row.evidence, duration=duration)),
         )
         for row in rows
     ]

@@ -6,8 +6,9 @@ from __future__ import annotations
 import pytest
 
 from gpuprof.analyze.roofline.build import Roofline
-from gpuprof.analyze.roofline.evidence import NoLabel
-from gpuprof.analyze.roofline.rows import RooflineDevice, Unmatched
+from gpuprof.analyze.roofline.evidence import DispatchFigures, Evidence, NoLabel
+from gpuprof.analyze.roofline.labels import Bound, Resource
+from gpuprof.analyze.roofline.rows import RooflineDevice, RooflineRow, Unmatched
 from gpuprof.render.roofline import roofline_page
 
 
@@ -62,3 +63,49 @@ def test_the_page_counts_the_rest_too() -> None:
     page = roofline_page(roofline(without_label(*[0.01] * 14)), title="t", subtitle="s")
     assert "<p>… and 2 more with 2.0% of the time</p>" in page
     assert "more with" not in roofline_page(roofline(without_label(0.01)), title="t", subtitle="s")
+
+
+def test_the_page_writes_the_sign_of_micro_in_times_and_not_in_names() -> None:
+    times = (DispatchFigures(30e3, 1.06e3),)
+    evidence = Evidence(times, reason=NoLabel.WORK_NOT_SPLIT, operator="wait 3 us", launches=2)
+    found = roofline_page(
+        Roofline((operator(evidence),), (), (), (), "cpu", 1_000_000, 0.5), title="t", subtitle="s"
+    )
+    assert "30.0 µs, dispatch 1.06 µs" in found
+    assert "one of 2 that wait 3 us launches" in found
+
+
+def test_a_terminal_gets_times_in_ascii() -> None:
+    evidence = Evidence((DispatchFigures(30e3, 1.06e3),))
+    assert operator(evidence).evidence_text == "30.0 us, dispatch 1.06 us"
+
+
+def operator(evidence: Evidence) -> RooflineRow:
+    """Return a row of one operator with this evidence."""
+    return RooflineRow(
+        kind="operator",
+        name="wait @ fc",
+        root="Net",
+        layer="fc",
+        operator="wait 3 us",
+        ordinal=0,
+        phase="forward",
+        dtype="float32",
+        calls=1,
+        time_ns=30e3,
+        total_ns=30_000,
+        time_share=0.3,
+        timing_spread=None,
+        flops=1,
+        bytes=1,
+        exactness="exact",
+        bound=Bound.LATENCY,
+        nearest=Resource.LATENCY,
+        roof="launch",
+        roof_share=0.1,
+        used={},
+        memory_level=None,
+        memory_bytes=None,
+        confidence=0.9,
+        evidence=evidence,
+    )

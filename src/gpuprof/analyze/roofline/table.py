@@ -17,7 +17,7 @@ from gpuprof.analyze.roofline.rows import (
     RooflineRow,
     Unmatched,
 )
-from gpuprof.analyze.roofline.text import advice_text, evidence_text, note_text, reason_text
+from gpuprof.analyze.roofline.text import Duration, advice_text, evidence_text, note_text, reason_text
 from gpuprof.text.sanitize import cell_width, escape_text, shorten
 from gpuprof.text.table import GAP, MIN_FLEXIBLE_WIDTH, Column, text_table
 from gpuprof.text.units import format_duration, format_share
@@ -69,11 +69,11 @@ def _of_device(
     return [*lines, "", *_ceilings(roofline, device, width)]
 
 
-def device_title(device: RooflineDevice) -> str:
+def device_title(device: RooflineDevice, duration: Duration = format_duration) -> str:
     """Return the heading of a device: `cuda:0, NVIDIA H100: 12.3 ms of GPU time`."""
     name = f"{device.device}, {device.name}" if device.name else device.device
     base = "of GPU time" if device.device.startswith(GPU) else "in recorded calls"
-    return f"{name}: {format_duration(device.total_ns)} {base}"
+    return f"{name}: {duration(device.total_ns)} {base}"
 
 
 def _that_matter(rows: Sequence[RooflineRow]) -> Sequence[RooflineRow]:

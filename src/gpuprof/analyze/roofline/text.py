@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from gpuprof.analyze.ceilings.text import operation_unit
 from gpuprof.analyze.roofline.evidence import (
@@ -22,6 +23,9 @@ from gpuprof.analyze.roofline.evidence import (
 )
 from gpuprof.analyze.roofline.labels import Bound, Resource
 from gpuprof.text.units import format_bytes, format_count, format_duration
+
+# How a time is written: in ASCII for a terminal, with the sign of micro on a page.
+Duration: TypeAlias = Callable[[float], str]
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _WORTH_SHOWING = 0.005
@@ -62,10 +66,15 @@ def reason_text(reason: NoLabel) -> str:
 
 
 def evidence_text(
-    evidence: Evidence, *, device: bool = True, next_resource: bool = True, size: bool = True
+    evidence: Evidence,
+    *,
+    device: bool = True,
+    next_resource: bool = True,
+    size: bool = True,
+    duration: Duration = format_duration,
 ) -> str:
     """Return one line. It can leave out the GPU's name, the next resource, and how many bytes moved."""
-    parts = [_figures_text(figures, size=size) for figures in evidence.figures]
+    parts = [_figures_text(figures, size, duration) for figures in evidence.figures]
     if next_resource and evidence.next is not None and (evidence.next_share or 0) >= _WORTH_SHOWING:
         parts.append(f"{evidence.next} {evidence.next_share:.0%}")
     line = "; ".join(parts)
@@ -84,7 +93,7 @@ def _evidence_reason(evidence: Evidence) -> str:
     return "" if evidence.reason is None else _REASONS[evidence.reason]
 
 
-def _figures_text(figures: Figures, *, size: bool) -> str:
+def _figures_text(figures: Figures, size: bool, duration: Duration) -> str:
     if isinstance(figures, ComputeFigures):
         rates = f"{_rate_of(figures.per_s, figures.ceiling_per_s)}{operation_unit(figures.dtype)}"
         source = " measured" if figures.is_measured else ""
@@ -93,17 +102,17 @@ def _figures_text(figures: Figures, *, size: bool) -> str:
         rates = f"{_rate_of(figures.bytes_per_s, figures.ceiling_bytes_per_s)}B/s {figures.level}"
         return f"{rates}, {format_bytes(figures.bytes)} {figures.source}".rstrip() if size else rates
     if isinstance(figures, DispatchFigures):
-        return _dispatch_text(figures)
+        return _dispatch_text(figures, duration)
     if isinstance(figures, LaunchFigures):
-        return _launch_text(figures)
+        return _launch_text(figures, duration)
     if isinstance(figures, FaultFigures):
-        return _fault_text(figures)
+        return _fault_text(figures, duration)
     return str(figures)
 
 
-def _dispatch_text(figures: DispatchFigures) -> str:
+def _dispatch_text(figures: DispatchFigures, duration: Duration) -> str:
     """Name a part of the time only where it is shorter than the whole."""
-    whole, dispatch = format_duration(figures.time_ns), format_duration(figures.dispatch_ns)
+    whole, dispatch = duration(figures.time_ns), duration(figures.dispatch_ns)
     is_part = figures.dispatch_ns < figures.time_ns
     part = f"{'' if is_part else 'empty '}dispatch {dispatch}"
     if figures.operators is None:
@@ -111,15 +120,15 @@ def _dispatch_text(figures: DispatchFigures) -> str:
     return f"{figures.operators} operator{'' if figures.operators == 1 else 's'} in {whole}, {part}"
 
 
-def _launch_text(figures: LaunchFigures) -> str:
+def _launch_text(figures: LaunchFigures, duration: Duration) -> str:
     delay = figures.delay
     late = f"host late {delay.late:,} of {delay.known:,}" if delay.known else "host lateness unknown"
-    return f"{format_duration(figures.time_ns)}, floor {format_duration(figures.floor_ns)}, {late}"
+    return f"{duration(figures.time_ns)}, floor {duration(figures.floor_ns)}, {late}"
 
 
-def _fault_text(figures: FaultFigures) -> str:
-    number, whole = figures.faults, format_duration(figures.time_ns)
-    cost = format_duration(figures.fault_ns / number)
+def _fault_text(figures: FaultFigures, duration: Duration) -> str:
+    number, whole = figures.faults, duration(figures.time_ns)
+    cost = duration(figures.fault_ns / number)
     each = f"{format_count(number)} fault{'' if number == 1 else 's'} x {cost}"
     return f"{each}, worth all of {whole}" if figures.fault_ns >= figures.time_ns else f"{each} of {whole}"
 
@@ -133,9 +142,9 @@ def _rate_of(reached: float, ceiling: float) -> str:
 # ---- advice ----------------------------------------------------------------------------------
 
 
-def advice_text(advice: RooflineAdvice) -> str:
+def advice_text(advice: RooflineAdvice, duration: Duration = format_duration) -> str:
     """Return one sentence without its full stop: the figures, a colon, the fix."""
-    time, limit = format_duration(advice.time_ns), format_duration(advice.limit_ns)
+    time, limit = ("-" if ns is None else duration(ns) for ns in (advice.time_ns, advice.limit_ns))
     is_longer = (advice.time_ns or 0) > (advice.limit_ns or 0)
     faults = f"whose page faults alone are worth all of its {time}"
     if is_longer:
