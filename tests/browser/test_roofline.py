@@ -24,9 +24,11 @@ from gpuprof.analyze.roofline.evidence import (
 )
 from gpuprof.analyze.roofline.labels import Bound, Resource
 from gpuprof.analyze.roofline.rows import RooflineDevice, RooflineRow, Unmatched
+from gpuprof.record.facts import Note, NoteCode
 from gpuprof.render.roofline import roofline_page
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
+HOSTILE_NOTE = Note(NoteCode.TEXT, {"text": f"a note {HOSTILE}"})
 CEILINGS = (
     Ceiling("cpu", "compute", "fp32", 100e9, "flop_per_s", 0.0, "best: fma"),
     Ceiling("cpu", "compute", "int8", 900e9, "flop_per_s", 0.0, "best: dot"),
@@ -112,7 +114,7 @@ def make_page(operators: tuple[RooflineRow, ...] = OPERATORS, **options: Any) ->
         "device": "cpu",
         "total_ns": 10_000_000,
         "matched_share": 0.65,
-        "notes": (RooflineNote(RooflineNoteCode.RECORDING, (f"a note {HOSTILE}",)),),
+        "notes": (RooflineNote(RooflineNoteCode.RECORDING, recording=HOSTILE_NOTE),),
     }
     return roofline_page(Roofline(**{**usual, **options}), title=HOSTILE, subtitle="a machine")
 

@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from gpuprof.analyze.ceilings import cache, cpu
-from gpuprof.analyze.ceilings.ceiling import ALL_CORES, ONE_CORE, Ceiling, Ceilings, Drift, Unit
+from gpuprof.analyze.ceilings.ceiling import (
+    ALL_CORES,
+    ONE_CORE,
+    Ceiling,
+    CeilingNote,
+    CeilingNoteCode,
+    Ceilings,
+    Drift,
+    Unit,
+)
 from gpuprof.analyze.ceilings.text import ceilings_table, drift_text, format_ceiling
 from gpuprof.cli.main import execute
 
@@ -66,7 +75,7 @@ def test_the_best_of_one_core_is_told_where_it_is_another() -> None:
 
 
 def test_the_table_fits_its_width() -> None:
-    long = example(notes=("word " * 60,))
+    long = example(notes=(CeilingNote(CeilingNoteCode.TEXT, {"text": "word " * 60}),))
     for width in (100, 120):
         assert max(map(len, ceilings_table(long, width).splitlines())) <= width
 
@@ -110,7 +119,9 @@ def cached(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     def load(refresh: bool, progress: Any) -> tuple[Ceilings, bool]:
         given["asked"].append(refresh)
         progress("something")
-        return example(notes=("one note",)), given["fresh"] or refresh
+        return example(notes=(CeilingNote(CeilingNoteCode.TEXT, {"text": "one note"}),)), given[
+            "fresh"
+        ] or refresh
 
     def measure(quick: bool, progress: Any) -> Ceilings:
         assert quick

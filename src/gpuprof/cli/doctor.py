@@ -130,7 +130,12 @@ def _print_ceilings(refresh: bool, as_json: bool) -> None:
     """Print the ceilings; compare cached ones with a quick new measurement."""
     from gpuprof.analyze.ceilings.cache import are_cached, load_ceilings, load_gpu_ceilings
     from gpuprof.analyze.ceilings.cpu import measure_ceilings
-    from gpuprof.analyze.ceilings.text import ceilings_table, drift_text, gpu_ceilings_table
+    from gpuprof.analyze.ceilings.text import (
+        ceiling_note_text,
+        ceilings_table,
+        drift_text,
+        gpu_ceilings_table,
+    )
 
     # The time for GPUs is unknown before their own process has started.
     takes = "again, for about 2" if not refresh and are_cached() else "for about 10"
@@ -145,7 +150,7 @@ def _print_ceilings(refresh: bool, as_json: bool) -> None:
         values = {
             "ceilings": ceilings.as_dict(),
             "gpus": [{"device": gpu.device, "ceilings": gpu.ceilings.as_dict()} for gpu in gpus],
-            "gpu_notes": gpu_notes,
+            "gpu_notes": [dataclasses.asdict(note) for note in gpu_notes],
             "from_cache": not fresh,
             "drift": None if drifts is None else [dataclasses.asdict(drift) for drift in drifts],
         }
@@ -155,7 +160,7 @@ def _print_ceilings(refresh: bool, as_json: bool) -> None:
     for gpu in gpus:
         click.echo(f"\n{gpu_ceilings_table(gpu.ceilings, gpu.device)}")
     for note in gpu_notes:
-        click.echo(f"note: {note}")
+        click.echo(f"note: {ceiling_note_text(note)}")
     if drifts is not None:
         click.echo(drift_text(drifts))
 

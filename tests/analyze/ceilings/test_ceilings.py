@@ -25,16 +25,20 @@ from gpuprof.analyze.ceilings.ceiling import (
     ALL_CORES,
     ONE_CORE,
     Ceiling,
+    CeilingNote,
+    CeilingNoteCode,
     Ceilings,
     best_of,
     from_dict,
     relative_spread,
 )
 from gpuprof.analyze.ceilings.cpu import measure_ceilings
+from gpuprof.analyze.ceilings.text import NOTES, ceiling_note_text
 from gpuprof.run.processor import Cache
 
 STREAMS = ("read", "copy", "triad", "copy_non_temporal", "triad_non_temporal")
 KEY = {"processor": "P", "processors": [0, 1], "torch": None}
+A_NOTE = CeilingNote(CeilingNoteCode.QUOTA, {"processors": 1.5})
 
 
 def row(resource: str, value: float, dtype: str | None = None, device: str = ALL_CORES) -> Ceiling:
@@ -43,7 +47,11 @@ def row(resource: str, value: float, dtype: str | None = None, device: str = ALL
 
 
 def some(*rows: Ceiling) -> Ceilings:
-    return Ceilings(rows, "2030-01-02T03:04:05+00:00", KEY, notes=("a note",))
+    return Ceilings(rows, "2030-01-02T03:04:05+00:00", KEY, notes=(A_NOTE,))
+
+
+def codes(found: Ceilings) -> list[CeilingNoteCode]:
+    return [note.code for note in found.notes]
 
 
 class FakeMachine:
@@ -139,6 +147,19 @@ def test_the_relative_iqr_is_the_interquartile_range_over_the_median() -> None:
 def test_ceilings_go_through_json_and_back() -> None:
     before = some(row("compute", 1e9, "fp32"), row("launch", 700), row("memory.l1", 5.5, device=ONE_CORE))
     assert from_dict(json.loads(json.dumps(before.as_dict()))) == before
+
+
+def test_a_note_that_is_a_text_or_has_an_unknown_code_is_kept_as_text() -> None:
+    later = {"code": "of a later version", "values": {}}
+    values = {**some(row("compute", 1e9, "fp32")).as_dict(), "notes": ["an older text", later]}
+    found = from_dict(values).notes
+    assert [note.code for note in found] == [CeilingNoteCode.TEXT] * 2
+    assert ceiling_note_text(found[0]) == "an older text"
+    assert "of a later version" in ceiling_note_text(found[1])
+
+
+def test_every_code_of_a_note_has_a_text() -> None:
+    assert NOTES.codes == {code.value for code in CeilingNoteCode}
 
 
 def test_what_is_not_there_is_none() -> None:
@@ -304,8 +325,8 @@ def test_scarce_memory_is_respected_and_reported(machine: FakeMachine) -> None:
     machine.free = 30 << 20
     found = measure_ceilings(quick=True)
     assert 3 * machine.calls[-1][1] <= machine.free / 2
-    assert len(found.notes) == 1
-    assert "free memory allows arrays of 4 MB" in found.notes[0]
+    (note,) = found.notes
+    assert (note.code, note.values["array_bytes"]) == (CeilingNoteCode.SMALL_ARRAYS, machine.calls[-1][1])
 
 
 def test_a_quota_is_detected_and_reported(machine: FakeMachine) -> None:
@@ -314,7 +335,7 @@ def test_a_quota_is_detected_and_reported(machine: FakeMachine) -> None:
     assert {call[2] for call in machine.calls} == {(0,)}
     # Longer than the period after which the control group stops a process.
     assert all(call[3] > 0.2 for call in machine.calls)
-    assert "to 0.5 processors" in found.notes[0]
+    assert found.notes == (CeilingNote(CeilingNoteCode.QUOTA, {"processors": 0.5}),)
     machine.quota = 2
     assert measure_ceilings().notes == ()
 
@@ -323,12 +344,14 @@ def test_what_the_system_refuses_is_no_row(machine: FakeMachine) -> None:
     machine.refused = {"amx_bf16"}
     found = measure_ceilings(quick=True)
     assert found.find("compute", "bf16") is None
-    assert found.notes == ("the system does not permit this process to use amx_bf16",)
+    assert found.notes == (
+        CeilingNote(CeilingNoteCode.INSTRUCTION_SET_DENIED, {"instruction_set": "amx_bf16"}),
+    )
 
 
 def test_threads_that_were_not_pinned_are_reported(machine: FakeMachine) -> None:
     machine.pinned = 0
-    assert "could be pinned" in measure_ceilings(quick=True).notes[0]
+    assert codes(measure_ceilings(quick=True)) == [CeilingNoteCode.THREADS_NOT_PINNED]
 
 
 def test_a_broken_torch_costs_its_rows_only(machine: FakeMachine, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -339,8 +362,8 @@ def test_a_broken_torch_costs_its_rows_only(machine: FakeMachine, monkeypatch: p
     monkeypatch.setattr(cpu, "launch_ceiling", broken)
     monkeypatch.setattr(cpu.importlib.util, "find_spec", lambda _name: True)
     found = measure_ceilings()
-    assert len(found.notes) == 2
-    assert all("libc10.so: no such file" in note for note in found.notes)
+    assert codes(found) == [CeilingNoteCode.PRODUCTS_NOT_MEASURED, CeilingNoteCode.DISPATCH_NOT_MEASURED]
+    assert {note.values["error"] for note in found.notes} == {"ImportError: libc10.so: no such file"}
     assert found.find("compute", "fp32") is not None
 
 
@@ -350,7 +373,7 @@ def test_without_torch_its_rows_are_absent(machine: FakeMachine, monkeypatch: py
     found = measure_ceilings()
     assert found.find("launch") is None
     assert found.find("compute.matmul", "fp32") is None
-    assert found.notes == ("torch is not installed: no ceilings of its products and dispatch",)
+    assert codes(found) == [CeilingNoteCode.NO_TORCH]
 
 
 def test_working_sets_lie_between_the_levels() -> None:
@@ -507,8 +530,7 @@ def test_a_damaged_cache_is_measured_again_with_one_note(
     again, fresh = load_ceilings()
     assert fresh
     assert again.rows == measured[1].rows
-    assert [note for note in again.notes if "damaged" in note] == list(again.notes[1:])
-    assert len(again.notes) == 2
+    assert again.notes == (A_NOTE, CeilingNote(CeilingNoteCode.CACHE_DAMAGED, {"file": str(cache_file(KEY))}))
     assert load_ceilings() == (measured[1], False)
 
 
@@ -516,7 +538,7 @@ def test_bytes_that_are_no_text_are_a_damaged_cache(cache_folder: Path, measured
     load_ceilings()
     cache_file(KEY).write_bytes(b"\xff\xfe\xfa")
     again, _ = load_ceilings()
-    assert "damaged" in again.notes[-1]
+    assert codes(again)[-1] == CeilingNoteCode.CACHE_DAMAGED
 
 
 @pytest.mark.parametrize("change", [{"format_version": 2}, {"format_version": None}])
@@ -537,8 +559,8 @@ def test_a_cache_that_cannot_be_written_is_a_note(
     monkeypatch.setenv("XDG_CACHE_HOME", str(blocked))
     found, fresh = load_ceilings()
     assert fresh
-    assert len(found.notes) == 2
-    assert "Not a directory" in found.notes[1]
+    assert codes(found) == [A_NOTE.code, CeilingNoteCode.NOT_CACHED]
+    assert found.notes[1].values["error"] == "Not a directory"
 
 
 def test_a_full_disk_leaves_the_old_cache_whole(
@@ -552,7 +574,8 @@ def test_a_full_disk_leaves_the_old_cache_whole(
     with monkeypatch.context() as patch:
         patch.setattr(Path, "replace", full)
         found, _ = load_ceilings(refresh=True)
-    assert "No space left on device" in found.notes[-1]
+    values = {"file": "the cache", "error": "No space left on device"}
+    assert found.notes[-1] == CeilingNote(CeilingNoteCode.NOT_CACHED, values)
     assert load_ceilings() == (measured[0], False)
     assert len(list((cache_folder / "gpuprof").iterdir())) == 1
 
@@ -565,7 +588,7 @@ def test_without_a_home_there_is_no_cache(measured: list[Ceilings], monkeypatch:
     monkeypatch.setattr(Path, "home", homeless)
     found, fresh = load_ceilings()
     assert fresh
-    assert "not cached" in found.notes[-1]
+    assert codes(found)[-1] == CeilingNoteCode.NOT_CACHED
 
 
 def test_the_key_distinguishes_machines(machine: FakeMachine) -> None:

@@ -19,7 +19,7 @@ from roofline_rows import ceilings as host_ceilings
 import gpuprof
 from gpuprof.analyze.ceilings import cache, gpu, of_run
 from gpuprof.analyze.ceilings.cache import load_gpu_ceilings
-from gpuprof.analyze.ceilings.ceiling import Ceiling, Ceilings
+from gpuprof.analyze.ceilings.ceiling import Ceiling, CeilingNote, CeilingNoteCode, Ceilings
 from gpuprof.analyze.ceilings.gpu import MeasuringError, measure_gpu, theoretical_ceilings
 from gpuprof.analyze.ceilings.of_run import ceilings_for_run
 from gpuprof.cli.main import execute
@@ -35,6 +35,10 @@ FACTS = {
     "l2_cache_bytes": 60_000_000,
     "memory_bytes": 80_000_000_000,
 }
+
+
+def codes(found: Ceilings) -> list[CeilingNoteCode]:
+    return [note.code for note in found.notes]
 
 
 class FakeBench:
@@ -122,7 +126,8 @@ def test_simulated_little_memory_makes_small_arrays_and_a_note() -> None:
     bench.free = 750_000_000
     found = measured(bench)
     assert max(size for what, *rest in bench.asked if what == "stream" for size in rest[1:]) == 100_000_000
-    assert "free memory allows arrays of 100 MB, less than 8 times the L2 cache" in found.notes[0]
+    values = {"device": "cuda:0", "array_bytes": 100_000_000, "caches": 8}
+    assert found.notes[0] == CeilingNote(CeilingNoteCode.GPU_SMALL_ARRAYS, values)
     bench.free = 3 * 1_300_000_000  # 520 MB for each array
     assert measured(bench).notes == ()
 
@@ -141,7 +146,7 @@ def test_simulated_launching_that_is_slower_than_the_gpu_has_no_floor() -> None:
     bench.floors = []
     found = measured(bench)
     assert found.find("launch", None, "cuda:0") is None
-    assert any("launches were slower" in note for note in found.notes)
+    assert CeilingNoteCode.GPU_LAUNCHES_TOO_SLOW in codes(found)
 
 
 # ---- worked out ------------------------------------------------------------------------------
@@ -151,7 +156,7 @@ def test_without_a_compiler_everything_is_worked_out(library: list[Ceiling]) -> 
     library.clear()
 
     def none(ordinal: int) -> FakeBench:
-        raise RuntimeError("no libnvrtc.so was found: pip install nvidia-cuda-nvrtc")
+        raise RuntimeError("no compiler")
 
     found = measure_gpu(0, FACTS, make_bench=none)
     bf16, dram = found.find("compute", "bf16", "cuda:0"), found.find("memory.dram", None, "cuda:0")
@@ -161,8 +166,12 @@ def test_without_a_compiler_everything_is_worked_out(library: list[Ceiling]) -> 
     assert dram.value == 2 * 1e9 * 4096 / 8
     assert {bf16.method, dram.method} == {"best: theoretical"}
     assert found.find("launch", None, "cuda:0") is None
-    assert any("no kernels of our own: no libnvrtc.so was found" in note for note in found.notes)
-    assert sum("calculated from its clocks" in note for note in found.notes) == 2
+    values = {"device": "cuda:0", "error": "no compiler"}
+    assert found.notes[0] == CeilingNote(CeilingNoteCode.GPU_WITHOUT_OWN_KERNELS, values)
+    assert codes(found)[1:] == [
+        CeilingNoteCode.GPU_PRODUCTS_CALCULATED,
+        CeilingNoteCode.GPU_MEMORY_CALCULATED,
+    ]
 
 
 def test_without_products_tensor_cores_are_not_forgotten(library: list[Ceiling]) -> None:
@@ -200,7 +209,7 @@ def test_clocks_that_the_driver_does_not_report_give_nothing() -> None:
 @pytest.mark.parametrize("what", ["compute", "stream", "launch"])
 def test_simulated_failure_of_one_measurement_leaves_the_others(what: str) -> None:
     found = measured(FakeBench(**{what: "a kernel failed: CUDA_ERROR_LAUNCH_FAILED (719)"}))
-    assert any("CUDA_ERROR_LAUNCH_FAILED" in note for note in found.notes)
+    assert any("CUDA_ERROR_LAUNCH_FAILED" in note.values["error"] for note in found.notes)
     assert (found.find("launch", None, "cuda:0") is None) is (what == "launch")
     assert (found.find("memory.l2", None, "cuda:0") is None) is (what == "stream")
     assert found.find("memory.dram", None, "cuda:0") is not None  # worked out at least
@@ -261,18 +270,18 @@ def test_while_a_recording_runs_nothing_is_measured(machine: list[tuple[Any, ...
     with gpuprof.profile(out=tmp_path / "run.gpuprof"):
         found, notes = load_gpu_ceilings()
     assert (found, machine) == ([], [])
-    assert "during a recording" in notes[0]
+    assert notes == [CeilingNote(CeilingNoteCode.GPUS_DURING_RECORDING)]
 
 
 def test_a_gpu_that_cannot_be_measured_is_a_note(
     machine: list[tuple[Any, ...]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(ordinal: int, facts: dict[str, Any], quick: bool) -> Ceilings:
-        raise MeasuringError("the GPU was not measured: no result within 180 s")
+        raise MeasuringError(CeilingNoteCode.GPU_TIMEOUT, limit_s=180)
 
     monkeypatch.setattr(cache, "measure_device", fail)
     found, notes = load_gpu_ceilings()
-    assert (found, len(notes)) == ([], 2)
+    assert (found, notes) == ([], [CeilingNote(CeilingNoteCode.GPU_TIMEOUT, {"limit_s": 180})] * 2)
 
 
 def test_a_run_has_the_ceilings_of_the_gpus_that_it_used_by_its_own_numbers(
@@ -291,7 +300,7 @@ def test_a_run_has_the_ceilings_of_the_gpus_that_it_used_by_its_own_numbers(
 def test_a_gpu_without_an_identity_is_known_by_its_number(machine: list[tuple[Any, ...]]) -> None:
     found, notes = load_gpu_ceilings(used=[{"ordinal": 1, "uuid": None}, {"ordinal": 5, "uuid": "gone"}])
     assert [each.device for each in found] == ["cuda:1"]
-    assert notes == ["cuda:5: its ceilings were not measured: CUDA does not show it here"]
+    assert notes == [CeilingNote(CeilingNoteCode.GPU_NOT_SHOWN, {"device": "cuda:5"})]
 
 
 def test_what_was_worked_out_is_not_kept(
@@ -345,11 +354,16 @@ def test_stub_driver_is_listed_and_measured_in_a_process_of_its_own(stub_machine
 def test_the_failure_of_a_child_is_reported_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("LD_LIBRARY_PATH", raising=False)
     monkeypatch.setattr(gpu, "_PROGRAM", "raise SystemExit('gone\\nwith a reason')")
-    with pytest.raises(MeasuringError, match="exit code 1: with a reason"):
-        gpu.list_devices()
+    exit_code = CeilingNote(CeilingNoteCode.GPU_EXIT_CODE, {"exit_code": 1, "error": "with a reason"})
+    assert refusal() == exit_code
     monkeypatch.setattr(gpu, "_PROGRAM", "print('no JSON')")
-    with pytest.raises(MeasuringError, match="invalid output 'no JSON'"):
-        gpu.list_devices()
+    assert refusal() == CeilingNote(CeilingNoteCode.GPU_INVALID_OUTPUT, {"output": "no JSON"})
     monkeypatch.setattr(gpu, "_PROGRAM", 'print(\'{"error": "there is no NVIDIA driver"}\')')
-    with pytest.raises(MeasuringError, match="there is no NVIDIA driver"):
+    assert refusal() == CeilingNote(CeilingNoteCode.GPU_REFUSED, {"error": "there is no NVIDIA driver"})
+
+
+def refusal() -> CeilingNote:
+    """Return why the devices cannot be listed."""
+    with pytest.raises(MeasuringError) as caught:
         gpu.list_devices()
+    return caught.value.note

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof import _native
-from gpuprof.analyze.ceilings.ceiling import Ceilings, Drift, from_dict
+from gpuprof.analyze.ceilings.ceiling import CeilingNote, CeilingNoteCode, Ceilings, Drift, from_dict
 from gpuprof.analyze.ceilings.cpu import Progress, machine_key, measure_ceilings, torch_version
 from gpuprof.analyze.ceilings.gpu import MeasuringError, list_devices, measure_device
 from gpuprof.record.device_samples import has_driver
@@ -52,12 +52,12 @@ def cache_file(key: dict[str, Any]) -> Path:
     return base / "gpuprof" / f"ceilings-{digest[:16]}.json"
 
 
-def read_cached(key: dict[str, Any]) -> tuple[Ceilings | None, str | None]:
+def read_cached(key: dict[str, Any]) -> tuple[Ceilings | None, CeilingNote | None]:
     """Return the cached ceilings, or why the cache is unusable; (None, None) for an empty cache."""
     try:
         path = cache_file(key)
     except RuntimeError as error:
-        return None, f"no cache folder: {error}"
+        return None, CeilingNote(CeilingNoteCode.CACHE_WITHOUT_FOLDER, {"error": str(error)})
     try:
         values = json.loads(path.read_text(encoding="utf-8"))
         machine = values["ceilings"]["machine"]
@@ -67,12 +67,12 @@ def read_cached(key: dict[str, Any]) -> tuple[Ceilings | None, str | None]:
     except FileNotFoundError:
         return None, None
     except OSError as error:
-        return None, f"the cache cannot be read: {error.filename}: {error.strerror}"
+        return None, CeilingNote(CeilingNoteCode.CACHE_NOT_READABLE, _file_error(error))
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError):
-        return None, f"the cache was damaged and is replaced: {path}"
+        return None, CeilingNote(CeilingNoteCode.CACHE_DAMAGED, {"file": str(path)})
 
 
-def store(ceilings: Ceilings, key: dict[str, Any]) -> str | None:
+def store(ceilings: Ceilings, key: dict[str, Any]) -> CeilingNote | None:
     """Store `ceilings` atomically; returns why that failed, else None."""
     text = json.dumps({"format_version": FORMAT_VERSION, "ceilings": ceilings.as_dict()}, indent=1)
     try:
@@ -80,10 +80,14 @@ def store(ceilings: Ceilings, key: dict[str, Any]) -> str | None:
         path.parent.mkdir(parents=True, exist_ok=True)
         _replace(path, text + "\n")
     except OSError as error:
-        return f"the ceilings are not cached: {error.filename}: {error.strerror}"
+        return CeilingNote(CeilingNoteCode.NOT_CACHED, _file_error(error))
     except RuntimeError as error:
-        return f"the ceilings are not cached: {error}"
+        return CeilingNote(CeilingNoteCode.NOT_CACHED, {"error": str(error)})
     return None
+
+
+def _file_error(error: OSError) -> dict[str, Any]:
+    return {"file": error.filename, "error": error.strerror}
 
 
 def _replace(path: Path, text: str) -> None:
@@ -132,7 +136,7 @@ def load_gpu_ceilings(
     refresh: bool = False,
     progress: Progress | None = None,
     used: Sequence[dict[str, Any]] | None = None,
-) -> tuple[list[GpuCeilings], list[str]]:
+) -> tuple[list[GpuCeilings], list[CeilingNote]]:
     """Return the ceilings of the GPUs that CUDA shows this process, and notes about missing ones.
 
     Without a driver there are none, and no note. `used` are those that a run has used, with
@@ -142,21 +146,21 @@ def load_gpu_ceilings(
     if not has_driver():
         return [], []
     if _native.is_recording():
-        return [], ["GPUs cannot be measured during a recording: each would disturb the other"]
-    notes: list[str] = []
+        return [], [CeilingNote(CeilingNoteCode.GPUS_DURING_RECORDING)]
+    notes: list[CeilingNote] = []
     found: list[GpuCeilings] = []
     try:
         devices = list_devices()
     except MeasuringError as error:
-        return [], [str(error)]
+        return [], [error.note]
     for device, ordinal in _wanted(devices, used):
         if ordinal is None:
-            notes.append(f"{device}: its ceilings were not measured: CUDA does not show it here")
+            notes.append(CeilingNote(CeilingNoteCode.GPU_NOT_SHOWN, {"device": device}))
             continue
         try:
             loaded = _load(ordinal, devices[ordinal], refresh, progress or (lambda _what: None), notes)
         except MeasuringError as error:
-            notes.append(str(error))
+            notes.append(error.note)
             continue
         found.append(_under(device, loaded))
     return found, notes
@@ -177,7 +181,7 @@ def _wanted(
 
 
 def _load(
-    ordinal: int, facts: dict[str, Any], refresh: bool, progress: Progress, notes: list[str]
+    ordinal: int, facts: dict[str, Any], refresh: bool, progress: Progress, notes: list[CeilingNote]
 ) -> GpuCeilings:
     device, key = f"cuda:{ordinal}", gpu_key(facts)
     cached, note = (None, None) if refresh else read_cached(key)
@@ -192,7 +196,7 @@ def _load(
         later: Ceilings | None = measure_device(ordinal, {**facts, **key}, quick=True)
     except MeasuringError as error:
         later = None
-        notes.append(str(error))
+        notes.append(error.note)
     return GpuCeilings(device, cached, later)
 
 

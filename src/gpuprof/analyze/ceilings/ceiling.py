@@ -5,8 +5,9 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from enum import Enum
 from typing import Any, Literal
 
 Unit = Literal["flop_per_s", "bytes_per_s", "ns"]
@@ -86,6 +87,56 @@ class Drift:
         return abs(self.change) > MOST_DRIFT
 
 
+class CeilingNoteCode(str, Enum):
+    """What a reader of ceilings must know besides their values."""
+
+    QUOTA = "quota"
+    THREADS_NOT_PINNED = "threads_not_pinned"
+    INSTRUCTION_SET_DENIED = "instruction_set_denied"
+    NO_TORCH = "no_torch"
+    PRODUCTS_NOT_MEASURED = "products_not_measured"
+    DISPATCH_NOT_MEASURED = "dispatch_not_measured"
+    SMALL_ARRAYS = "small_arrays"
+    CACHE_WITHOUT_FOLDER = "cache_without_folder"
+    CACHE_NOT_READABLE = "cache_not_readable"
+    CACHE_DAMAGED = "cache_damaged"
+    NOT_CACHED = "not_cached"
+    NONE = "none"  # of a run whose machine could not be measured
+    IMPORTED_GPUS = "imported_gpus"
+    GPUS_DURING_RECORDING = "gpus_during_recording"
+    GPU_NOT_SHOWN = "gpu_not_shown"
+    GPU_TIMEOUT = "gpu_timeout"
+    GPU_NO_PROCESS = "gpu_no_process"
+    GPU_EXIT_CODE = "gpu_exit_code"
+    GPU_INVALID_OUTPUT = "gpu_invalid_output"
+    GPU_INVALID_CEILINGS = "gpu_invalid_ceilings"
+    GPU_REFUSED = "gpu_refused"
+    GPU_WITHOUT_OWN_KERNELS = "gpu_without_own_kernels"
+    GPU_PART_NOT_MEASURED = "gpu_part_not_measured"
+    GPU_LAUNCHES_TOO_SLOW = "gpu_launches_too_slow"
+    GPU_SMALL_ARRAYS = "gpu_small_arrays"
+    GPU_NO_TORCH = "gpu_no_torch"
+    GPU_PRODUCTS_CALCULATED = "gpu_products_calculated"
+    GPU_MEMORY_CALCULATED = "gpu_memory_calculated"
+    TEXT = "text"  # of an older version, or of a code that this one does not know
+
+
+@dataclass(frozen=True, slots=True)
+class CeilingNote:
+    """A fact about ceilings; `values` are plain, `device` among them is the GPU that it is about."""
+
+    code: CeilingNoteCode
+    values: Mapping[str, Any] = field(default_factory=dict)
+
+    @classmethod
+    def from_plain(cls, plain: Any) -> CeilingNote:
+        """Read what `dataclasses.asdict` made; what is not that, such as an older text, is kept as text."""
+        try:
+            return cls(CeilingNoteCode(plain["code"]), dict(plain["values"]))
+        except (KeyError, TypeError, ValueError):
+            return cls(CeilingNoteCode.TEXT, {"text": str(plain)})
+
+
 @dataclass(frozen=True, slots=True)
 class Ceilings:
     """All rows of one measurement, what they were measured on (`machine`), and when (`measured_at`)."""
@@ -94,7 +145,7 @@ class Ceilings:
     measured_at: str
     machine: dict[str, Any]
     quick: bool = False
-    notes: tuple[str, ...] = field(default=())
+    notes: tuple[CeilingNote, ...] = field(default=())
 
     def find(self, resource: str, dtype: str | None = None, device: str = ALL_CORES) -> Ceiling | None:
         """Return a row, or None where this machine has no such ceiling or it was not measured."""
@@ -125,7 +176,9 @@ def from_dict(values: Any) -> Ceilings:
     measured_at, machine, notes = values["measured_at"], values["machine"], values["notes"]
     if not isinstance(measured_at, str) or not isinstance(machine, dict):
         raise TypeError("the date or the machine has the wrong type")
-    return Ceilings(rows, measured_at, machine, bool(values["quick"]), tuple(map(str, notes)))
+    return Ceilings(
+        rows, measured_at, machine, bool(values["quick"]), tuple(map(CeilingNote.from_plain, notes))
+    )
 
 
 def _check(row: Ceiling) -> None:

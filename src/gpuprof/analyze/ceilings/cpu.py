@@ -25,6 +25,8 @@ from gpuprof.analyze.ceilings.ceiling import (
     ALL_CORES,
     ONE_CORE,
     Ceiling,
+    CeilingNote,
+    CeilingNoteCode,
     Ceilings,
     Unit,
     best_of,
@@ -123,7 +125,7 @@ class _CpuMeasurement:
     def __init__(self, quick: bool, progress: Progress) -> None:
         self.quick = quick
         self.progress = progress
-        self.notes: list[str] = []
+        self.notes: list[CeilingNote] = []
         self.effort = _QUICK if quick else _FULL
         self.processors = usable_processors()
         self.caches = data_caches(self.processors)
@@ -137,9 +139,10 @@ class _CpuMeasurement:
         # More threads than the quota allows would run and pause together.
         self.processors = self.processors[: max(1, math.ceil(quota))]
         self.effort = _CpuEffort(QUOTA_SECONDS, 3, 3, self.effort.library_seconds, self.effort.devices)
-        self.notes.append(
-            f"the control group limits this process to {quota:.3g} processors: ceilings are of the quota"
-        )
+        self._note(CeilingNoteCode.QUOTA, processors=quota)
+
+    def _note(self, code: CeilingNoteCode, **values: Any) -> None:
+        self.notes.append(CeilingNote(code, values))
 
     def rows(self) -> Iterator[Ceiling]:
         """Measure; raises OSError where not even a thread or its memory can be had."""
@@ -149,7 +152,7 @@ class _CpuMeasurement:
             yield from self._memory(device, processors)
         yield from self._launch()
         if not self._pinned:
-            self.notes.append("not all threads could be pinned: the system moved them between processors")
+            self._note(CeilingNoteCode.THREADS_NOT_PINNED)
 
     def _compute(self, device: str, processors: list[int]) -> Iterator[Ceiling]:
         measured = [*self._kernels(device, processors)]
@@ -166,7 +169,7 @@ class _CpuMeasurement:
             self.progress(f"{_where(processors)}: {names[1]} arithmetic, {names[0]}")
             found = _native.measure_compute(*names, processors, self.effort.seconds, self.effort.repeats)
             if found is None:
-                self.notes.append(f"the system does not permit this process to use {names[0]}")
+                self._note(CeilingNoteCode.INSTRUCTION_SET_DENIED, instruction_set=names[0])
                 continue
             self._check_pinned(found, processors)
             rates = found["per_second"]
@@ -174,13 +177,13 @@ class _CpuMeasurement:
 
     def _library(self) -> list[Ceiling]:
         if importlib.util.find_spec("torch") is None:
-            self.notes.append("torch is not installed: no ceilings of its products and dispatch")
+            self._note(CeilingNoteCode.NO_TORCH)
             return []
         self.progress("products of PyTorch")
         try:
             return list(library_ceilings(self.effort.library_seconds))
         except Exception as error:
-            self.notes.append(f"PyTorch's products could not be measured: {_one_line(error)}")
+            self._note(CeilingNoteCode.PRODUCTS_NOT_MEASURED, error=one_line(error))
             return []
 
     def _launch(self) -> Iterator[Ceiling]:
@@ -191,7 +194,7 @@ class _CpuMeasurement:
         try:
             yield launch_ceiling(_LAUNCH_SECONDS)
         except Exception as error:
-            self.notes.append(f"the dispatch of an operator could not be measured: {_one_line(error)}")
+            self._note(CeilingNoteCode.DISPATCH_NOT_MEASURED, error=one_line(error))
 
     def _memory(self, device: str, processors: list[int]) -> Iterator[Ceiling]:
         count = len(processors)
@@ -246,10 +249,7 @@ class _CpuMeasurement:
         free = available_memory_bytes()
         room = wanted if free is None else int(MOST_OF_FREE_MEMORY * free / 3)
         if room < wanted:
-            note = (
-                f"free memory allows arrays of {room / 1e6:,.0f} MB where {wanted / 1e6:,.0f} MB are needed: "
-            )
-            self.notes.append(note + "memory.dram may include the last cache")
+            self._note(CeilingNoteCode.SMALL_ARRAYS, array_bytes=room, needed_bytes=wanted)
         return min(room, wanted)
 
     def _check_pinned(self, result: dict[str, Any], processors: list[int]) -> None:
@@ -299,7 +299,8 @@ def _where(processors: list[int]) -> str:
     return "one core" if len(processors) == 1 else f"{len(processors)} cores"
 
 
-def _one_line(error: BaseException) -> str:
+def one_line(error: BaseException) -> str:
+    """Return an exception as one line of bounded length."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:200]
 
 

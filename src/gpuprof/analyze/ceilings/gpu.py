@@ -25,12 +25,15 @@ from gpuprof import _native
 from gpuprof.analyze.ceilings.ceiling import (
     THEORETICAL,
     Ceiling,
+    CeilingNote,
+    CeilingNoteCode,
     Ceilings,
     Unit,
     best_of,
     from_dict,
     relative_spread,
 )
+from gpuprof.analyze.ceilings.cpu import one_line
 from gpuprof.record.kernels import nvrtc_folders
 
 # The order of the rows.
@@ -109,14 +112,14 @@ class _GpuMeasurement:
         self.facts = facts
         self.quick = quick
         self.effort = _QUICK if quick else _FULL
-        self.notes: list[str] = []
+        self.notes: list[CeilingNote] = []
 
     def rows(self, ordinal: int, make_bench: MakeBench) -> Iterator[Ceiling]:
         bench: Bench | None = None
         try:
             bench = make_bench(ordinal)
         except RuntimeError as error:
-            self._note(f"no kernels of our own: {error}")
+            self._note(CeilingNoteCode.GPU_WITHOUT_OWN_KERNELS, error=" ".join(str(error).split()))
         compute, memory, launch = self._own(bench) if bench is not None else ([], [], [])
         del bench  # its memory is PyTorch's from here on
         compute += [] if self.quick else self._library()
@@ -125,10 +128,10 @@ class _GpuMeasurement:
         yield from self._memory(memory, theory)
         yield from launch
 
-    def _note(self, text: str) -> None:
-        line = f"{self.device}: {' '.join(text.split())}"
-        if line not in self.notes:
-            self.notes.append(line)
+    def _note(self, code: CeilingNoteCode, **values: Any) -> None:
+        note = CeilingNote(code, {"device": self.device, **values})
+        if note not in self.notes:
+            self.notes.append(note)
 
     def _own(self, bench: Bench) -> tuple[list[Ceiling], list[Ceiling], list[Ceiling]]:
         """Return what our own kernels measure: arithmetic, memory, launching."""
@@ -138,7 +141,7 @@ class _GpuMeasurement:
             try:
                 rows.extend(measure(bench))
             except RuntimeError as error:
-                self._note(f"not measured: {error}")
+                self._note(CeilingNoteCode.GPU_PART_NOT_MEASURED, error=" ".join(str(error).split()))
             parts.append(rows)
         return parts[0], parts[1], parts[2]
 
@@ -157,10 +160,7 @@ class _GpuMeasurement:
                 rows += self._stream(bench, "memory.l2", stream, size)
         size = dram_array_bytes(l2_bytes, bench.free_bytes())
         if size < LEAST_OVER_CACHE * l2_bytes:
-            self._note(
-                f"free memory allows arrays of {size / 1e6:,.0f} MB, less than {LEAST_OVER_CACHE} times the "
-                "L2 cache: memory.dram may include the cache's rate"
-            )
+            self._note(CeilingNoteCode.GPU_SMALL_ARRAYS, array_bytes=size, caches=LEAST_OVER_CACHE)
         for stream in _STREAMS:
             rows += self._stream(bench, "memory.dram", stream, size)
         return rows
@@ -176,7 +176,7 @@ class _GpuMeasurement:
         if found["floor_ns"]:
             yield self._time("launch", found["floor_ns"], "from one queued empty kernel to the next")
         else:
-            self._note("not measured: the launches were slower than the GPU, so no kernel was queued")
+            self._note(CeilingNoteCode.GPU_LAUNCHES_TOO_SLOW)
         if found["period_ns"]:
             yield self._time(
                 "launch.period", found["period_ns"], "empty kernels, one launched after the other"
@@ -184,13 +184,13 @@ class _GpuMeasurement:
 
     def _library(self) -> list[Ceiling]:
         if importlib.util.find_spec("torch") is None:
-            self._note("torch is not installed: no ceilings of its products")
+            self._note(CeilingNoteCode.GPU_NO_TORCH)
             return []
         rows: list[Ceiling] = []
         try:
             rows.extend(gpu_library_ceilings(self.device, self.effort.library_seconds))
         except Exception as error:
-            self._note(f"PyTorch's products could not be measured: {type(error).__name__}: {error}")
+            self._note(CeilingNoteCode.PRODUCTS_NOT_MEASURED, error=one_line(error))
         return rows
 
     def _compute(self, measured: list[Ceiling], theory: list[Ceiling]) -> Iterator[Ceiling]:
@@ -200,8 +200,8 @@ class _GpuMeasurement:
             row for row in theory if row.resource.startswith("compute.") and row.dtype not in products
         ]
         if calculated:
-            types = ", ".join(str(row.dtype) for row in calculated)
-            self._note(f"calculated from its clocks, not measured: products in {types}")
+            types = [row.dtype for row in calculated]
+            self._note(CeilingNoteCode.GPU_PRODUCTS_CALCULATED, types=types)
         for dtype in TYPES:
             rows = [row for row in (*measured, *calculated) if row.dtype == dtype]
             yield from best_of("compute", rows)
@@ -213,7 +213,7 @@ class _GpuMeasurement:
             if not rows:
                 rows = [row for row in theory if row.resource.startswith(resource)]
                 if rows:
-                    self._note(f"calculated from its clocks, not measured: {resource}")
+                    self._note(CeilingNoteCode.GPU_MEMORY_CALCULATED, resource=resource)
             yield from best_of(resource, rows)
             yield from rows
 
@@ -362,7 +362,11 @@ _NOT_INHERITED = ("INTEL_LIBITTNOTIFY64", "NVTX_INJECTION64_PATH", "CUDA_INJECTI
 
 
 class MeasuringError(Exception):
-    """One line with the reason for the missing result."""
+    """A GPU without a result; `note` says why."""
+
+    def __init__(self, code: CeilingNoteCode, **values: Any) -> None:
+        super().__init__(code.value)
+        self.note = CeilingNote(code, values)
 
 
 def list_devices() -> list[dict[str, Any]]:
@@ -379,7 +383,9 @@ def measure_device(ordinal: int, facts: dict[str, Any], quick: bool) -> Ceilings
     try:
         return from_dict(found)
     except (ValueError, TypeError, KeyError) as error:
-        raise MeasuringError(f"cuda:{ordinal}: its ceilings are invalid: {error}") from error
+        raise MeasuringError(
+            CeilingNoteCode.GPU_INVALID_CEILINGS, device=f"cuda:{ordinal}", error=str(error)
+        ) from error
 
 
 def run_measuring_process(words: list[str]) -> None:
@@ -408,17 +414,17 @@ def _request(words: list[str], seconds: float) -> Any:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise MeasuringError(f"the GPU was not measured: no result within {seconds:.0f} s") from None
+        raise MeasuringError(CeilingNoteCode.GPU_TIMEOUT, limit_s=seconds) from None
     except OSError as error:
-        raise MeasuringError(f"the GPU was not measured: no process: {error.strerror}") from error
+        raise MeasuringError(CeilingNoteCode.GPU_NO_PROCESS, error=error.strerror) from error
     lines = done.stdout.strip().splitlines()
     if done.returncode != 0 or not lines:
         last = next(reversed(done.stderr.strip().splitlines()), "no message")
-        raise MeasuringError(f"the GPU was not measured: exit code {done.returncode}: {last[:200]}")
+        raise MeasuringError(CeilingNoteCode.GPU_EXIT_CODE, exit_code=done.returncode, error=last[:200])
     try:
         found = json.loads(lines[-1])
     except ValueError as error:
-        raise MeasuringError(f"the GPU was not measured: invalid output {lines[-1][:100]!r}") from error
+        raise MeasuringError(CeilingNoteCode.GPU_INVALID_OUTPUT, output=lines[-1][:100]) from error
     if isinstance(found, dict) and "error" in found:
-        raise MeasuringError(f"the GPU was not measured: {found['error']}")
+        raise MeasuringError(CeilingNoteCode.GPU_REFUSED, error=found["error"])
     return found

@@ -9,7 +9,14 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from gpuprof.analyze.ceilings.ceiling import GPU, THEORETICAL, Ceiling, best_of
+from gpuprof.analyze.ceilings.ceiling import (
+    GPU,
+    THEORETICAL,
+    Ceiling,
+    CeilingNote,
+    CeilingNoteCode,
+    best_of,
+)
 from gpuprof.analyze.ceilings.gpu import theoretical_ceilings
 from gpuprof.errors import RunError
 from gpuprof.run.work_table import write_ceilings
@@ -30,8 +37,8 @@ def add_imported_ceilings(path: Path, devices: Iterable[Mapping[str, Any]]) -> N
             gpus.append({"device": found[0].device, "gpu": name, "l2_cache_bytes": cache})
     if not rows:
         return
-    note = "GPUs are of an imported capture: their ceilings are theoretical, by clocks and widths"
-    facts = {"measured_at": None, "drift": [], "notes": [note], "gpus": gpus}
+    note = CeilingNote(CeilingNoteCode.IMPORTED_GPUS)
+    facts = {"measured_at": None, "drift": [], "notes": [asdict(note)], "gpus": gpus}
     try:
         write_ceilings(path, map(asdict, rows), facts)
     except OSError as error:

@@ -9,7 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from gpuprof.analyze.ceilings.cache import load_ceilings, load_gpu_ceilings
-from gpuprof.analyze.ceilings.ceiling import ALL_CORES, Ceiling, Ceilings, best_of
+from gpuprof.analyze.ceilings.ceiling import (
+    ALL_CORES,
+    Ceiling,
+    CeilingNote,
+    CeilingNoteCode,
+    Ceilings,
+    best_of,
+)
 from gpuprof.analyze.ceilings.cpu import measure_ceilings
 from gpuprof.errors import RunError, UnavailableError
 from gpuprof.run.work_table import write_ceilings
@@ -53,7 +60,8 @@ def ceilings_for_run(
         ceilings, fresh = load_ceilings()
         later = None if fresh and before is None else _measure_again()
     except (UnavailableError, OSError, RuntimeError) as error:
-        nothing = {"measured_at": None, "drift": [], "notes": [f"no ceilings: {error}"]}
+        why = CeilingNote(CeilingNoteCode.NONE, {"error": str(error)})
+        nothing = {"measured_at": None, "drift": [], "notes": [asdict(why)]}
         return [*own, *gpu_rows], _with_gpus(nothing, gpu_facts)
     earlier = ceilings if before is None else before
     drifts = [] if later is None else earlier.drift_to(later)
@@ -61,7 +69,7 @@ def ceilings_for_run(
         "measured_at": earlier.measured_at,
         "around": before is not None,
         "drift": [asdict(drift) for drift in drifts],
-        "notes": list(ceilings.notes),
+        "notes": list(map(asdict, ceilings.notes)),
     }
     rows = _better(ceilings.rows, later) if before is None else _around(ceilings, before, later)
     return [*(asdict(row) for row in rows), *own, *gpu_rows], _with_gpus(facts, gpu_facts)
@@ -73,12 +81,12 @@ def _gpu_ceilings(gpu: dict[str, Any] | None) -> tuple[list[dict[str, Any]], dic
         return [], None
     found, notes = load_gpu_ceilings(used=gpu["devices"])
     rows: list[dict[str, Any]] = []
-    facts: dict[str, Any] = {"gpus": [], "drift": [], "notes": notes}
+    facts: dict[str, Any] = {"gpus": [], "drift": [], "notes": list(map(asdict, notes))}
     for each in found:
         rows += [asdict(row) for row in _better(each.ceilings.rows, each.later)]
         facts["gpus"].append({**each.ceilings.machine, "device": each.device})
         facts["drift"] += [asdict(drift) for drift in each.drifts]
-        facts["notes"] += each.ceilings.notes
+        facts["notes"] += map(asdict, each.ceilings.notes)
     return rows, facts
 
 

@@ -12,10 +12,12 @@ from gpuprof.analyze.ceilings.ceiling import (
     MOST_DRIFT,
     ONE_CORE,
     Ceiling,
+    CeilingNote,
     Ceilings,
     Drift,
     best_part,
 )
+from gpuprof.text.messages import Messages
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.table import Column, text_table
 from gpuprof.text.units import format_duration, format_share
@@ -28,7 +30,62 @@ LEGEND = (
     "(write-allocate); the other levels count the bytes that a program names. method: on all cores; that "
     "of one core follows where it differs."
 )
+NOTES = Messages(
+    {
+        "quota": (
+            "the control group limits this process to {processors:.3g} processors: ceilings are of the quota"
+        ),
+        "threads_not_pinned": ("not all threads could be pinned: the system moved them between processors"),
+        "instruction_set_denied": "the system does not permit this process to use {instruction_set}",
+        "no_torch": "torch is not installed: no ceilings of its products and dispatch",
+        "products_not_measured": "PyTorch's products could not be measured: {error}",
+        "dispatch_not_measured": "the dispatch of an operator could not be measured: {error}",
+        "small_arrays": (
+            "free memory allows arrays of {array_bytes:MB} where {needed_bytes:MB} are needed: memory.dram "
+            "may include the last cache"
+        ),
+        "cache_without_folder": "no cache folder: {error}",
+        "cache_not_readable": "the cache cannot be read: {file}: {error}",
+        "cache_damaged": "the cache was damaged and is replaced: {file}",
+        "not_cached": lambda values: (
+            f"the ceilings are not cached: {': '.join(filter(None, (values.get('file'), values['error'])))}"
+        ),
+        "none": "no ceilings: {error}",
+        "imported_gpus": (
+            "GPUs are of an imported capture: their ceilings are theoretical, by clocks and widths"
+        ),
+        "gpus_during_recording": "GPUs cannot be measured during a recording: each would disturb the other",
+        "gpu_not_shown": "its ceilings were not measured: CUDA does not show it here",
+        "gpu_timeout": "the GPU was not measured: no result within {limit_s:.0f} s",
+        "gpu_no_process": "the GPU was not measured: no process: {error}",
+        "gpu_exit_code": "the GPU was not measured: exit code {exit_code}: {error}",
+        "gpu_invalid_output": "the GPU was not measured: invalid output {output!r}",
+        "gpu_invalid_ceilings": "its ceilings are invalid: {error}",
+        "gpu_refused": "the GPU was not measured: {error}",
+        "gpu_without_own_kernels": "no kernels of our own: {error}",
+        "gpu_part_not_measured": "not measured: {error}",
+        "gpu_launches_too_slow": (
+            "not measured: the launches were slower than the GPU, so no kernel was queued"
+        ),
+        "gpu_small_arrays": (
+            "free memory allows arrays of {array_bytes:MB}, less than {caches} times the L2 cache: "
+            "memory.dram may include the cache's rate"
+        ),
+        "gpu_no_torch": "torch is not installed: no ceilings of its products",
+        "gpu_products_calculated": "calculated from its clocks, not measured: products in {types:list}",
+        "gpu_memory_calculated": "calculated from its clocks, not measured: {resource}",
+        "text": "{text}",
+    },
+    {"MB": lambda size_bytes: f"{size_bytes / 1e6:,.0f} MB"},
+)
 _RATE_UNITS = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
+
+
+def ceiling_note_text(note: CeilingNote) -> str:
+    """Return a note, with the GPU that it is about."""
+    device = note.values.get("device")
+    text = NOTES.text(note.code, note.values)
+    return text if device is None else f"{device}: {text}"
 
 
 def ceilings_table(ceilings: Ceilings, width: int = WIDTH) -> str:
@@ -52,7 +109,7 @@ def ceilings_table(ceilings: Ceilings, width: int = WIDTH) -> str:
         *textwrap.wrap(LEGEND, width),
     ]
     for note in ceilings.notes:
-        lines += textwrap.wrap(f"note: {note}", width, subsequent_indent="      ")
+        lines += textwrap.wrap(f"note: {ceiling_note_text(note)}", width, subsequent_indent="      ")
     return "\n".join(lines)
 
 
@@ -64,7 +121,9 @@ def gpu_ceilings_table(ceilings: Ceilings, device: str, width: int = WIDTH) -> s
     lines = [escape_text(f"{device}: {name}, measured {ceilings.measured_at}"), ""]
     lines += [text_table(columns, rows, width)]
     for note in ceilings.notes:
-        lines += textwrap.wrap(escape_text(f"note: {note}"), width, subsequent_indent="      ")
+        lines += textwrap.wrap(
+            escape_text(f"note: {ceiling_note_text(note)}"), width, subsequent_indent="      "
+        )
     return "\n".join(lines)
 
 

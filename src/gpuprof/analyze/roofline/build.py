@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from gpuprof.analyze.ceilings.ceiling import ALL_CORES, GPU, Ceiling, Drift
+from gpuprof.analyze.ceilings.ceiling import ALL_CORES, GPU, Ceiling, CeilingNote, Drift
 from gpuprof.analyze.roofline.counted import CountedRow, load_counted, load_measured, with_measured
 from gpuprof.analyze.roofline.evidence import NoLabel, RooflineNote, RooflineNoteCode, advice
 from gpuprof.analyze.roofline.join import Join, join, names_to_look_for
@@ -25,7 +25,7 @@ from gpuprof.analyze.roofline.utilization import Machine, Machines, load_machine
 from gpuprof.errors import RunError
 from gpuprof.record.facts import NoteCode
 from gpuprof.run.facts import notes_of, statuses_of, work_status
-from gpuprof.run.messages import method_text, missing_work_text, note_text, reason_text
+from gpuprof.run.messages import missing_work_text, note_text
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -289,9 +289,10 @@ def _notes(
     folder: RunFolder, joined: Join, machines: Machines, lost: Collection[str]
 ) -> Iterator[RooflineNote]:
     facts = folder.meta.get("ceilings") or {}
-    texts = [note_text(note) for note in notes_of(folder.meta)]
-    yield from (RooflineNote(RooflineNoteCode.RECORDING, (text,)) for text in texts)
-    yield from (RooflineNote(RooflineNoteCode.CEILINGS, (str(note),)) for note in facts.get("notes", []))
+    for note in notes_of(folder.meta):
+        yield RooflineNote(RooflineNoteCode.RECORDING, recording=note)
+    for note in map(CeilingNote.from_plain, facts.get("notes", [])):
+        yield RooflineNote(RooflineNoteCode.CEILINGS, ceilings=note)
     yield from _drift_note(facts)
     unknown = sorted({each.row.operator for each in joined.rows if each.row.exactness == "unknown"})
     if unknown:
@@ -326,7 +327,4 @@ def _drift_note(facts: Mapping[str, Any]) -> Iterator[RooflineNote]:
 
 def _lost_note(meta: Mapping[str, Any], lost: Collection[str]) -> RooflineNote:
     status = statuses_of(meta).get("kernels")
-    source = None
-    if status is not None:
-        source = method_text(status) if status.is_on else reason_text(status)
-    return RooflineNote(RooflineNoteCode.KERNELS_NOT_RECORDED, tuple(sorted(lost)), source=source)
+    return RooflineNote(RooflineNoteCode.KERNELS_NOT_RECORDED, tuple(sorted(lost)), status=status)

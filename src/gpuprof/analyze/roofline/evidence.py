@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass
 
-from gpuprof.analyze.ceilings.ceiling import Ceiling, Drift
+from gpuprof.analyze.ceilings.ceiling import Ceiling, CeilingNote, Drift
 from gpuprof.analyze.roofline.counted import CountedRow
 from gpuprof.analyze.roofline.device_activity import HostDelay
 from gpuprof.analyze.roofline.labels import IMPOSSIBLE, Bound, Code, Label, Resource
 from gpuprof.analyze.roofline.utilization import DRAM, Machine, Utilization, may_use_tf32
+from gpuprof.record.facts import Note, SourceStatus
 
 
 class NoLabel(Code):
@@ -172,18 +173,21 @@ class RooflineNoteCode(Code):
 class RooflineNote:
     """A fact that a reader of the roofline needs.
 
-    `names` are the operators, roots or types that it is about; of a note that the recording or the measuring
-    of ceilings wrote, its text. `drift` is the largest of `count` large ones; `around` says that it was
-    measured right before and after the recording.
+    `names` are the operators, roots or types that it is about. `recording` and `ceilings` are notes that the
+    recording and the measuring of ceilings wrote. `status` is that of the source that recorded no kernels.
+    `drift` is the largest of `count` large ones; `around` says that it was measured right before and after
+    the recording.
     """
 
     code: RooflineNoteCode
     names: tuple[str, ...] = ()
     device: str | None = None
-    source: str | None = None
+    status: SourceStatus | None = None
     drift: Drift | None = None
     count: int = 0
     around: bool = False
+    recording: Note | None = None
+    ceilings: CeilingNote | None = None
 
 
 # A faster type is worth a sentence from here on.

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeAlias
 
-from gpuprof.analyze.ceilings.text import operation_unit
+from gpuprof.analyze.ceilings.text import ceiling_note_text, operation_unit
 from gpuprof.analyze.roofline.evidence import (
     ComputeFigures,
     DispatchFigures,
@@ -22,6 +22,8 @@ from gpuprof.analyze.roofline.evidence import (
     RooflineNoteCode,
 )
 from gpuprof.analyze.roofline.labels import Bound, Resource
+from gpuprof.record.facts import SourceStatus
+from gpuprof.run import messages
 from gpuprof.text.units import format_bytes, format_count, format_duration
 
 # How a time is written: in ASCII for a terminal, with the sign of micro on a page.
@@ -224,6 +226,14 @@ def note_text(note: RooflineNote) -> str:
     return _NOTES[note.code](note)
 
 
+def _recording_note(note: RooflineNote) -> str:
+    return "" if note.recording is None else messages.note_text(note.recording)
+
+
+def _ceilings_note(note: RooflineNote) -> str:
+    return "" if note.ceilings is None else f"ceilings: {ceiling_note_text(note.ceilings)}"
+
+
 def _drift_note(note: RooflineNote) -> str:
     drift = note.drift
     if drift is None:
@@ -245,8 +255,12 @@ def _unknown_note(note: RooflineNote) -> str:
 
 
 def _lost_note(note: RooflineNote) -> str:
-    why = note.source or "reason unknown"
+    why = ("" if note.status is None else _status_text(note.status)) or "reason unknown"
     return f"no label for {', '.join(note.names)}: on a GPU, and none of its kernels was recorded ({why})"
+
+
+def _status_text(status: SourceStatus) -> str:
+    return messages.method_text(status) if status.is_on else messages.reason_text(status)
 
 
 def _type_note(note: RooflineNote) -> str:
@@ -259,8 +273,8 @@ def _listed(note: RooflineNote) -> str:
 
 
 _NOTES: dict[RooflineNoteCode, Callable[[RooflineNote], str]] = {
-    RooflineNoteCode.RECORDING: lambda note: "; ".join(note.names),
-    RooflineNoteCode.CEILINGS: lambda note: f"ceilings: {'; '.join(note.names)}",
+    RooflineNoteCode.RECORDING: _recording_note,
+    RooflineNoteCode.CEILINGS: _ceilings_note,
     RooflineNoteCode.DRIFT: _drift_note,
     RooflineNoteCode.WORK_UNKNOWN: _unknown_note,
     RooflineNoteCode.KERNELS_NOT_RECORDED: _lost_note,
