@@ -25,7 +25,6 @@ def batch_of(*launches: list[float], batch_size: int = 4, **extra: Any) -> Batch
             calls_per_sample=1,
             warmup=None,
             stopped_by="iterations",
-            stop_reason="asked for",
             failure=None,
             timer_ns=40.0,
             elapsed_s=1.0,

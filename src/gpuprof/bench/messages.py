@@ -2,13 +2,14 @@
 """The text of every fact of benchmarks, by its code; templates are as gpuprof.text.messages has them.
 
 Besides its formats these know `speedup` and `points` with their intervals, `sizes` of batches, `layer`,
-`origin`, `shapes` and `not_finite` of outputs, and `fact` and `facts`, which are facts themselves.
+`origin`, `shapes` and `not_finite` of outputs, `status` of a source of a run, and `fact` and `facts`, which
+are facts themselves.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gpuprof.bench.facts import Diagnostic
 from gpuprof.bench.number_text import (
@@ -18,7 +19,12 @@ from gpuprof.bench.number_text import (
     sizes_text,
     speedup_text,
 )
+from gpuprof.record.facts import SourceStatus
+from gpuprof.run.messages import reason_text
 from gpuprof.text.messages import Messages, Template, Values
+
+if TYPE_CHECKING:
+    from gpuprof.bench.measure.measurement import Measurement
 
 
 def message(fact: Diagnostic) -> str:
@@ -367,6 +373,15 @@ TEMPLATES: dict[str, Template] = {
     "failed_traffic_runs": "failed process runs: {failed}, first: {first}",
     "traffic_interrupted": "interrupted: these are the process runs until then",
     "too_few_requests": _too_few_requests,
+    # --- energy ---
+    "energy_not_read": "{status:status}",
+    "energy_of_several_devices": "{devices} devices are here, and which one works is not known",
+    "energy_not_reported": "the device reported no energy over {window_s:g} s or more",
+    "energy_without_counter": "no device with a counter that gpuprof reads",
+    "idle_power_not_reported": "the device reported no idle power",
+    "energy_differs_from_power": (
+        "the counter says {counter_j:.3g} J and the integral of power {integral_j:.3g} J"
+    ),
     # --- gates ---
     "gate_slower": "the whole interval is above the equivalence margin of {margin:percent}",
     "gate_faster": "the whole interval is below the equivalence margin of {margin:percent}",
@@ -413,6 +428,40 @@ MESSAGES = Messages(
         "layer": _layer,
         "shapes": _shapes,
         "fact": _message_of_plain,
+        "status": lambda status: reason_text(SourceStatus.from_plain(status)),
         "facts": lambda facts: "; ".join(map(_message_of_plain, facts)),
     },
+)
+
+
+def stop_text(measurement: Measurement) -> str:
+    """Return what ended a measurement."""
+    if measurement.failure is not None:
+        return str(measurement.failure)
+    return STOPS.text(measurement.stopped_by, measurement.stop_values)
+
+
+def _time_limit(values: Values) -> str:
+    begin = f"{values['limit_s']:g} s were over"
+    if "iterations" in values:
+        return f"{begin} before {values['iterations']:,} iterations"
+    width = values["width"]
+    wide = "insufficient samples" if width is None else f"{width:.2%} wide"
+    return f"{begin}: the interval of p{quantile_text(values['quantile'])} is {wide}"
+
+
+def quantile_text(quantile: float) -> str:
+    """Return a quantile as the number after its p: 0.999 is 99.9."""
+    return f"{quantile * 100:.6g}"
+
+
+STOPS = Messages(
+    {
+        "iterations": "{iterations:,} iterations were asked for",
+        "precision": "the interval of p{quantile:quantile} is {width:.2%} wide",
+        "time limit": _time_limit,
+        "most samples": "{samples:,} samples are the most that are kept",
+        "interrupted": "interrupted after {samples:,} samples",
+    },
+    {"quantile": quantile_text},
 )

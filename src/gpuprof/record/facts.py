@@ -150,7 +150,8 @@ class NoteCode(str, Enum):
     PROGRAM_USED_PROFILER = "program_used_profiler"
     PROFILER_COULD_NOT_WRITE = "profiler_could_not_write"
     CPROFILE_HAS_NO_SPANS = "cprofile_has_no_spans"
-    IMPORT = "import"
+    INTERVALS_CROSS = "intervals_cross"
+    IMPORT = "import"  # of an imported run of an earlier version, as a text
     TEXT = "text"  # of an older run, or of one that this version does not know
 
 
@@ -177,7 +178,12 @@ class DamageCode(str, Enum):
     COUNTERS = "counters"
     GPU_FILE = "gpu_file"
     GPU_FILE_WITHOUT_PROCESS = "gpu_file_without_process"
-    IMPORT = "import"
+    TRACE_NOT_READABLE = "trace_not_readable"
+    TRACE_CUT = "trace_cut"
+    TRACE_EVENTS_INVALID = "trace_events_invalid"
+    TRACE_NEGATIVE_DURATIONS = "trace_negative_durations"
+    TRACE_ROWS_INVALID = "trace_rows_invalid"
+    IMPORT = "import"  # of an imported run of an earlier version, as a text
     TEXT = "text"  # of an older run, or of one that this version does not know
 
 

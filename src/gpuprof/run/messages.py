@@ -198,6 +198,9 @@ NOTES = Messages(
             "cProfile has calls and times of functions and no time stamps: there are no spans, and the tree "
             "has one level"
         ),
+        "intervals_cross": (
+            "{count:,} intervals end outside of the one that they begin in; they stand beside it"
+        ),
         "import": "{text}",
         "text": "{text}",
     },
@@ -227,6 +230,11 @@ DAMAGE = Messages(
         "counters": "the hardware counters are damaged and left out: {error}",
         "gpu_file": "{file}: {error}; its GPU records are lost",
         "gpu_file_without_process": "{file}: its process left no events; its records are lost",
+        "trace_not_readable": "the trace cannot be read on behind {count:,} events: {error}",
+        "trace_cut": "the trace is cut off behind {count:,} events",
+        "trace_events_invalid": "{count:,} events are no JSON or lack their times, and were left out",
+        "trace_negative_durations": "{count:,} events have a negative duration, and were left out",
+        "trace_rows_invalid": "{count:,} rows have a negative duration or no times, and were left out",
         "import": "{text}",
         "text": "{text}",
     }

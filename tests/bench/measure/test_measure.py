@@ -13,6 +13,7 @@ import pytest
 from simulated import MS, FakeClock, SimulatedSystem, flag_names, measured
 
 from gpuprof.bench.config import Settings
+from gpuprof.bench.failures import Failure, FailureCode
 from gpuprof.bench.measure.diagnostics import warnings_of
 from gpuprof.bench.measure.measure import measure
 from gpuprof.bench.measure.timer import CallTimer
@@ -107,7 +108,7 @@ def test_slow_calls_need_fewer() -> None:
     assert found.warmup.settled is True
     assert system.calls < 70
     assert found.stopped_by == "time limit"
-    assert "10 s were over" in found.stop_reason
+    assert found.stop_values["limit_s"] == 10
 
 
 def test_a_slow_tail_is_kept() -> None:
@@ -157,11 +158,11 @@ def test_the_time_limit_says_how_far_it_came() -> None:
     generator = np.random.default_rng(44)
     found, _ = measured(lambda call: MS * generator.lognormal(0, 1.0), duration_s=0.5, warmup=0)
     assert found.stopped_by == "time limit"
-    assert "0.5 s were over" in found.stop_reason
-    assert "wide" in found.stop_reason
+    assert (found.stop_values["limit_s"], found.stop_values["quantile"]) == (0.5, 0.5)
+    assert found.stop_values["width"] > 0
     both, _ = measured(lambda call: MS, duration_s=0.1, iterations=10_000, warmup=0)
     assert both.stopped_by == "time limit"
-    assert "before 10,000 iterations" in both.stop_reason
+    assert both.stop_values == {"limit_s": 0.1, "iterations": 10_000}
 
 
 def test_cold_flushes_before_each_call_outside_the_timed_part() -> None:
@@ -192,9 +193,10 @@ def test_a_call_that_raises_keeps_what_was_measured() -> None:
     assert found.enqueue_ns is not None
     assert len(found.enqueue_ns) == 50
     assert found.failure is not None
-    assert "ValueError: too" in found.failure
-    assert "test_measure.py:" in found.failure
-    assert "\n" not in found.failure
+    assert found.failure.code is FailureCode.FAILED
+    assert "ValueError: too" in found.failure.message
+    assert "test_measure.py:" in found.failure.message
+    assert "\n" not in found.failure.message
     assert gc.isenabled()
 
 
@@ -203,7 +205,7 @@ def test_a_systems_own_errors_are_said_as_they_are() -> None:
         raise UnavailableError("batch 64 does not fit: take a smaller one")
 
     found, _ = measured(duration)
-    assert found.failure == "batch 64 does not fit: take a smaller one"
+    assert found.failure == Failure(FailureCode.UNAVAILABLE, "batch 64 does not fit: take a smaller one")
 
 
 def test_a_first_call_that_raises_leaves_no_samples() -> None:
@@ -220,6 +222,7 @@ def test_an_interrupt_keeps_what_was_measured() -> None:
 
     found, _ = measured(duration, warmup=10, iterations=100)
     assert (len(found.samples_ns), found.stopped_by, found.failure) == (20, "interrupted", None)
+    assert found.stop_values == {"samples": 20}
 
 
 class Outputs:

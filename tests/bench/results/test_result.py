@@ -16,8 +16,11 @@ from simulated import MS, FakeClock, SimulatedSystem
 
 import gpuprof
 from gpuprof.bench.config import Settings
+from gpuprof.bench.failures import Failure, FailureCode
 from gpuprof.bench.measure.host import describe_environment
 from gpuprof.bench.measure.measure import measure
+from gpuprof.bench.measure.measurement import StoppedBy
+from gpuprof.bench.messages import stop_text
 from gpuprof.bench.results.result import Launch, Result
 from gpuprof.errors import BenchmarkError
 
@@ -88,7 +91,7 @@ def test_launches_of_other_lengths_weigh_the_same_and_a_cut_one_as_it_got_on() -
     assert uneven.summary.mean == pytest.approx(0.002)
     assert uneven.calls_per_s == pytest.approx(500)
     assert (len(uneven.samples), uneven.count) == (500, 320)
-    cut = replace(few, stopped_by="failure", failure="it hung")
+    cut = replace(few, stopped_by="failure", failure=Failure(FailureCode.TIME_LIMIT, "it hung"))
     unfinished = replace(result, launches=(long, replace(short, measurement=cut)))
     assert unfinished.summary is not None
     # 400 samples of 1 ms, and a quarter of a launch of 3 ms.
@@ -104,6 +107,40 @@ def test_rates() -> None:
     assert windows.calls_per_s == pytest.approx(500)
     assert windows.samples.tolist() == pytest.approx([0.002] * 40)
     assert "mean of 10 calls" in str(windows)
+
+
+def test_a_failure_that_an_earlier_version_wrote_as_text_is_read() -> None:
+    result = simulated(lambda call: MS)
+    plain = json.loads(json.dumps(result.to_dict()))
+    plain["launches"][0]["failure"] = "it hung"
+    plain["launches"][0]["measurement"] |= {"failure": "it hung", "stop_reason": "it hung"}
+    (launch,) = Result.from_dict(plain).launches
+    assert launch.failure == Failure(FailureCode.FAILED, "it hung")
+    assert launch.measurement is not None
+    assert launch.measurement.failure == launch.failure
+
+
+@pytest.mark.parametrize(
+    ("stopped_by", "values", "text"),
+    [
+        ("iterations", {"iterations": 1_000}, "1,000 iterations were asked for"),
+        ("precision", {"quantile": 0.999, "width": 0.0123}, "the interval of p99.9 is 1.23% wide"),
+        ("time limit", {"limit_s": 2.5, "iterations": 10}, "2.5 s were over before 10 iterations"),
+        (
+            "time limit",
+            {"limit_s": 10.0, "quantile": 0.5, "width": None},
+            "10 s were over: the interval of p50 is insufficient samples",
+        ),
+        ("most samples", {"samples": 1_000_000}, "1,000,000 samples are the most that are kept"),
+        ("interrupted", {"samples": 3}, "interrupted after 3 samples"),
+    ],
+)
+@pytest.mark.texts
+def test_what_stopped_a_measurement_is_a_code_with_a_text(
+    stopped_by: StoppedBy, values: dict[str, Any], text: str
+) -> None:
+    (measured,) = simulated(lambda call: MS).measurements
+    assert stop_text(replace(measured, stopped_by=stopped_by, stop_values=values)) == text
 
 
 def test_a_result_goes_through_json_and_back() -> None:

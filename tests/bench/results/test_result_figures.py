@@ -17,6 +17,7 @@ from batches import batch_of
 
 import gpuprof.bench
 from gpuprof.bench.config import JobSettings, Settings, SystemSpec
+from gpuprof.bench.facts import note
 from gpuprof.bench.measure import energy, memory
 from gpuprof.bench.measure.memory import host_peak_bytes, parse_bytes
 from gpuprof.bench.results import files as results
@@ -29,7 +30,7 @@ from gpuprof.bench.workers.session import Session
 from gpuprof.bench.workers.startup import startup_of
 from gpuprof.errors import BenchmarkError
 from gpuprof.record.device_sampler import METRICS, pack_head, pack_record
-from gpuprof.record.facts import Method, SourceStatus
+from gpuprof.record.facts import Method, Reason, SourceStatus
 
 NOON = datetime(2026, 2, 3, 12, 0, 0, tzinfo=timezone.utc)
 STAMP = Stamp("2026-02-03T12:00:00+00:00", "abc")
@@ -278,7 +279,9 @@ def test_energy_is_that_of_the_counter_without_idle(monkeypatch: pytest.MonkeyPa
 def test_energy_without_a_driver_is_unavailable_and_not_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuprof.record.device_samples.has_driver", lambda: False)
     found = energy.measure_energy(lambda: pytest.fail("nothing is to be run"))
-    assert (found.energy_per_sample_j, found.unavailable) == (None, "no NVIDIA driver")
+    assert found.energy_per_sample_j is None
+    status = SourceStatus.off(Reason.NO_DRIVER).to_plain()
+    assert found.unavailable == note("energy_not_read", status=status)
 
 
 @pytest.mark.parametrize(

@@ -94,8 +94,8 @@ def test_failures_are_outcomes_in_one_line() -> None:
     }
     done = run_callables(plans, 1)
     failures = {run.name: done.launch(run).failure for run in done.runs}
-    assert failures["raises"] == "RuntimeError: not here"
-    assert failures["dies"] == (
+    assert failures["raises"] == Failure(FailureCode.FAILED, "RuntimeError: not here")
+    assert str(failures["dies"]) == (
         "the model's process ended with exit code 7 during importing the framework or calling the factory; "
         "its last line: last words"
     )

@@ -27,6 +27,7 @@ from nsys_file import (
 import gpuprof
 from gpuprof.cli.main import execute
 from gpuprof.errors import RunError
+from gpuprof.record.facts import Damage, DamageCode
 from gpuprof.run.imports.import_facts import ImportFacts
 from gpuprof.run.imports.nsys_tables import NsysDatabase, physical_devices, read_target
 
@@ -415,6 +416,7 @@ def test_ranges_without_an_end_are_cut_off_and_negative_ones_left_out(tmp_path: 
     assert run.meta["totals"]["unfinished_spans"] == 1
     assert run.meta["totals"]["damaged_events"] == 1
     assert run.meta["complete"] is False
+    assert run.damage == [Damage(DamageCode.TRACE_ROWS_INVALID, count=1)]
 
 
 def test_an_export_of_nothing(tmp_path: Path) -> None:

@@ -169,7 +169,7 @@ def file_name(name: str) -> str:
 
 
 _FRESH = "add --fresh to measure all of it again, or name another --output-dir"
-FORMAT_VERSION = 1
+FORMAT_VERSION = 2
 FILE_NAME = "journal.jsonl"
 _END = b'{"kind": "end"}\n'
 _MACHINE = ("processor", "architecture", "cores", "usable_cores", "python", "versions", "variables")

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.analyze.devices import DeviceUse, device_use
+from gpuprof.bench.facts import Diagnostic, note, warning
 from gpuprof.record.device_sampler import METRICS
 from gpuprof.record.device_samples import DeviceSampleSource
 from gpuprof.record.facts import Reason, SourceStatus
 from gpuprof.run.database import connect as connect_database
-from gpuprof.run.messages import reason_text
 from gpuprof.run.samples import read_samples
 
 if TYPE_CHECKING:
@@ -53,8 +53,8 @@ class EnergyReading:
     window_s: float | None = None
     samples: int = 0
     method: str | None = None
-    unavailable: str | None = None
-    warning: str | None = None
+    unavailable: Diagnostic | None = None
+    warning: Diagnostic | None = None
     utilization_mean_percent: float | None = None
     utilization_percent: list[tuple[float, float]] = field(default_factory=list)
     throttled: dict[str, float] = field(default_factory=dict)
@@ -104,7 +104,7 @@ def measure_energy(
         source = DeviceSampleSource(Path(folder))
         status = source.start()
         if not status.is_on:
-            return EnergyReading(unavailable=reason_text(status))
+            return EnergyReading(unavailable=note("energy_not_read", status=status.to_plain()))
         try:
             idle = _stretch(lambda: pause(idle_s), clock_ns)
             samples, load = 0, (clock_ns(), clock_ns())
@@ -117,7 +117,7 @@ def measure_energy(
         found = read_samples(Path(folder), table.add, closed=True)
     if found.off is not None or not found.readings:
         off = found.off or SourceStatus.off(Reason.NO_READING)
-        return EnergyReading(unavailable=reason_text(off))
+        return EnergyReading(unavailable=note("energy_not_read", status=off.to_plain()))
     return _sum_up(table, found.devices, idle, load, samples)
 
 
@@ -135,11 +135,12 @@ def _sum_up(
     samples: int,
 ) -> EnergyReading:
     if len(devices) > 1:
-        return EnergyReading(unavailable=f"{len(devices)} devices are here, and which one works is not known")
+        return EnergyReading(unavailable=note("energy_of_several_devices", devices=len(devices)))
     at_rest = _only(device_use(table.narrow(idle), devices))
     at_work = _only(device_use(table.narrow(load), devices))
     if at_work is None or at_work.energy_j is None or at_work.window_s < SHORTEST_WINDOW_S:
-        return EnergyReading(unavailable="the device reported no energy over 1 s or more", samples=samples)
+        why = note("energy_not_reported", window_s=SHORTEST_WINDOW_S)
+        return EnergyReading(unavailable=why, samples=samples)
     idle_w = None if at_rest is None else at_rest.power_mean_w
     net = None if idle_w is None else at_work.energy_j - idle_w * at_work.window_s
     # The readings cover a little less than the load: so do the samples that they are for.
@@ -152,7 +153,7 @@ def _sum_up(
         window_s=at_work.window_s,
         samples=samples,
         method=at_work.energy_method,
-        unavailable="the device reported no idle power" if idle_w is None else None,
+        unavailable=note("idle_power_not_reported") if idle_w is None else None,
         warning=_cross_check(table, at_work),
         utilization_mean_percent=at_work.utilization_mean_percent,
         utilization_percent=_series(table, load[0]),
@@ -164,7 +165,7 @@ def _only(found: list[DeviceUse]) -> DeviceUse | None:
     return found[0] if len(found) == 1 else None
 
 
-def _cross_check(table: _Table, used: DeviceUse) -> str | None:
+def _cross_check(table: _Table, used: DeviceUse) -> Diagnostic | None:
     """Hold the counter against the integral of the power readings."""
     if used.energy_method != "counter" or not used.energy_j:
         return None
@@ -172,7 +173,7 @@ def _cross_check(table: _Table, used: DeviceUse) -> str | None:
     integral = sum((a[1] + b[1]) / 2 * (b[0] - a[0]) / 1e9 for a, b in itertools.pairwise(rows))
     if len(rows) < 2 or abs(integral / used.energy_j - 1) <= LONGEST_DISAGREEMENT:
         return None
-    return f"the counter says {used.energy_j:.3g} J and the integral of power {integral:.3g} J"
+    return warning("energy_differs_from_power", counter_j=used.energy_j, integral_j=integral)
 
 
 def _series(table: _Table, begin_ns: int) -> list[tuple[float, float]]:

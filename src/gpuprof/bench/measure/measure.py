@@ -5,14 +5,16 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from gpuprof.bench.config import Settings
+from gpuprof.bench.failures import Failure, FailureCode, failure_of, is_out_of_memory
 from gpuprof.bench.measure.callable import CallableSystem
 from gpuprof.bench.measure.host import read_state, use_between
 from gpuprof.bench.measure.measurement import Measurement, StoppedBy
@@ -24,6 +26,14 @@ from gpuprof.stats.quantiles import quantile_so_far, samples_needed
 
 if TYPE_CHECKING:
     import numpy.typing as npt
+
+
+@dataclass(frozen=True, slots=True)
+class _Stop:
+    """What ended a measurement, and the figures that decided it."""
+
+    by: StoppedBy
+    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 SampleProgress = Callable[[list[int], list[int] | None, int], None]
@@ -84,8 +94,8 @@ class MeasuringLoop:
         self._wall: list[int] = []
         self._enqueue: list[int] = []
         self._calls_per_sample = settings.window_calls or 1
-        self._stop: tuple[StoppedBy, str] = ("failure", "the first call failed")
-        self._failure: str | None = None
+        self._stop = _Stop("failure")
+        self._failure: Failure | None = None
         self.error: Exception | None = None
         self._began = self._ended = clock()
         self._next_check = max(_LEAST_SAMPLES, samples_needed(settings.quantile))
@@ -106,23 +116,23 @@ class MeasuringLoop:
                 self._sample(warmup.usual_ns * self._calls_per_sample)
                 self._check_outputs("after")
         except KeyboardInterrupt:
-            self._stop = ("interrupted", f"interrupted after {len(self._wall):,} samples")
+            self._stop = _Stop("interrupted", {"samples": len(self._wall)})
         except Exception as error:
-            self.error, self._failure = error, _described(error, len(self._wall))
-            self._stop = ("failure", self._failure)
+            self.error, self._failure = error, _failure(error, len(self._wall))
+            self._stop = _Stop("failure")
         return Measurement(
             settings=settings,
             samples_ns=np.array(self._wall, dtype=np.int64),
             enqueue_ns=None if timer.synchronize is None else np.array(self._enqueue, dtype=np.int64),
             calls_per_sample=self._calls_per_sample,
             warmup=warmup.report(),
-            stopped_by=self._stop[0],
-            stop_reason=self._stop[1],
+            stopped_by=self._stop.by,
             failure=self._failure,
             timer_ns=timer_ns,
             elapsed_s=(self._ended - self._began) / 1e9,
             machine=use_between(state, read_state()),
             notes=self._notes(),
+            stop_values=self._stop.values,
         )
 
     def _notes(self) -> tuple[str, ...]:
@@ -182,41 +192,35 @@ class MeasuringLoop:
         iterations = self._settings.iterations
         return _MOST_SAMPLES if iterations is None else -(-iterations // self._calls_per_sample)
 
-    def _enough(self) -> tuple[StoppedBy, str] | None:
+    def _enough(self) -> _Stop | None:
         settings, count = self._settings, len(self._wall)
         elapsed_ns = self._ended - self._began
         if settings.iterations is not None and count >= self._wanted():
-            return "iterations", f"{settings.iterations:,} iterations were asked for"
+            return _Stop("iterations", {"iterations": settings.iterations})
         if settings.iterations is None and elapsed_ns >= _LEAST_NS and count >= self._next_check:
             self._next_check = int(count * _GROWTH) + 1
             if (width := self._width()) is not None and width <= settings.precision:
-                return "precision", f"the interval of p{_percent(settings.quantile)} is {width:.2%} wide"
+                return _Stop("precision", {"quantile": settings.quantile, "width": width})
         limit_s = settings.duration_s or (DURATION_S if settings.iterations is None else None)
         if limit_s is not None and elapsed_ns >= limit_s * 1e9:
-            return "time limit", self._at_limit(limit_s)
+            return _Stop("time limit", self._at_limit(limit_s))
         if count >= _MOST_SAMPLES:
-            return "most samples", f"{_MOST_SAMPLES:,} samples are the most that are kept"
+            return _Stop("most samples", {"samples": _MOST_SAMPLES})
         return None
 
     def _width(self) -> float | None:
         found = quantile_so_far(_seconds(self._wall, self._calls_per_sample), self._settings.quantile)
         return None if found is None else found.relative_width
 
-    def _at_limit(self, limit_s: float) -> str:
+    def _at_limit(self, limit_s: float) -> dict[str, Any]:
         settings = self._settings
         if settings.iterations is not None:
-            return f"{limit_s:g} s were over before {settings.iterations:,} iterations"
-        width = self._width()
-        wide = "insufficient samples" if width is None else f"{width:.2%} wide"
-        return f"{limit_s:g} s were over: the interval of p{_percent(settings.quantile)} is {wide}"
+            return {"limit_s": limit_s, "iterations": settings.iterations}
+        return {"limit_s": limit_s, "quantile": settings.quantile, "width": self._width()}
 
 
 def _seconds(wall_ns: list[int], calls: int) -> npt.NDArray[np.float64]:
     return np.array(wall_ns, dtype=np.float64) / (1e9 * calls)
-
-
-def _percent(quantile: float) -> str:
-    return f"{quantile * 100:.6g}"
 
 
 def _waiting(system: Any) -> Call | None:
@@ -232,12 +236,12 @@ def _flusher(system: Any) -> Call:
     return cache_flusher()
 
 
-def _described(error: Exception, samples: int) -> str:
-    """Return one line: what was raised, where in the caller's code, and how far the measurement was."""
-    lines = str(error).strip().splitlines()
-    what = lines[0] if lines else "no message"
+def _failure(error: Exception, samples: int) -> Failure:
+    """Return what was raised, where in the caller's code, and how far the measurement was."""
     if isinstance(error, GpuprofError):
-        return what
+        return failure_of(error)
+    code = FailureCode.OUT_OF_MEMORY if is_out_of_memory(error) else FailureCode.FAILED
+    what = next(iter(str(error).strip().splitlines()), "no message")
     trace = error.__traceback__
     place = ""
     while trace is not None:
@@ -245,7 +249,7 @@ def _described(error: Exception, samples: int) -> str:
         if Path(code.co_filename).parent != _HERE:
             place = f" at {code.co_filename}:{trace.tb_lineno}"
         trace = trace.tb_next
-    return f"the call raised {type(error).__name__}: {what}{place}, after {samples:,} samples"
+    return Failure(code, f"the call raised {type(error).__name__}: {what}{place}, after {samples:,} samples")
 
 
 @contextmanager

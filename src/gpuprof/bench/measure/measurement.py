@@ -3,12 +3,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 import numpy as np
 
 from gpuprof.bench.config import Settings
+from gpuprof.bench.failures import Failure
 from gpuprof.bench.measure.host import MachineUse
 from gpuprof.bench.measure.warmup import Warmup
 
@@ -23,7 +25,8 @@ class Measurement:
 
     A sample is `samples_ns` of `calls_per_sample` calls, until they were done; `enqueue_ns` is until they had
     returned, and is None where a call is done when it returns. `timer_ns` is what the same loop reads for a
-    call that does nothing: it is part of each sample and is not taken off.
+    call that does nothing: it is part of each sample and is not taken off. `stop_values` are the figures that
+    decided it: `width` of the interval of `quantile`, `limit_s`, `iterations`, `samples`.
     """
 
     settings: Settings
@@ -32,12 +35,12 @@ class Measurement:
     calls_per_sample: int
     warmup: Warmup | None
     stopped_by: StoppedBy
-    stop_reason: str
-    failure: str | None
+    failure: Failure | None
     timer_ns: float
     elapsed_s: float
     machine: MachineUse | None
     notes: tuple[str, ...] = ()
+    stop_values: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def samples(self) -> np.ndarray[Any, np.dtype[np.float64]]:

@@ -14,6 +14,7 @@ import numpy as np
 
 from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.facts import Diagnostic
+from gpuprof.bench.failures import Failure, FailureCode, failure_of
 from gpuprof.bench.frameworks.protocol import SystemDescription
 from gpuprof.bench.measure.diagnostics import warnings_of
 from gpuprof.bench.measure.measurement import Measurement
@@ -45,7 +46,7 @@ class Launch:
 
     position: int
     measurement: Measurement | None
-    failure: str | None
+    failure: Failure | None
     extra: Mapping[str, Any]
 
 
@@ -159,7 +160,7 @@ class Result:
         return (*self.more_warnings, *self._run_warnings(), *of_runs)
 
     def _run_warnings(self) -> Iterator[Diagnostic]:
-        failed = [launch.failure for launch in self.launches if launch.failure]
+        failed = [str(launch.failure) for launch in self.launches if launch.failure is not None]
         if failed:
             values = {"failed": len(failed), "process_runs": len(self.launches), "first": failed[0]}
             yield Diagnostic("failed_process_runs", Severity.WARNING, values)
@@ -188,13 +189,31 @@ class Result:
         if data.get("format") != FORMAT:
             raise BenchmarkError(f"this is no result of format {FORMAT}: measure again with this version")
         more = data.get("more_warnings", data.get("more_flags", ()))
-        found = from_plain({**data, "more_warnings": ()}, cls, "a result")
+        found = from_plain({**_with_typed_failures(data), "more_warnings": ()}, cls, "a result")
         return replace(found, more_warnings=tuple(map(Diagnostic.from_dict, more)))
 
     def __str__(self) -> str:
         from gpuprof.bench.results.text import result_table
 
         return result_table(self)
+
+
+def _with_typed_failures(data: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result whose failures are typed: earlier versions wrote them as texts."""
+
+    def typed(plain: Any) -> Any:
+        if not isinstance(plain, Mapping) or not isinstance(plain.get("failure"), str):
+            return plain
+        return {**plain, "failure": to_plain(Failure(FailureCode.FAILED, plain["failure"]))}
+
+    launches = data.get("launches")
+    if not isinstance(launches, list):
+        return dict(data)
+    found = [
+        typed({**each, "measurement": typed(each.get("measurement"))}) if isinstance(each, Mapping) else each
+        for each in launches
+    ]
+    return {**data, "launches": found}
 
 
 @dataclass(slots=True, repr=False)
@@ -340,7 +359,7 @@ class Finding:
         session = self.session
         return {
             "asked": {"spec": to_plain(session.spec), "settings": to_plain(session.settings)},
-            "error": None if session.failure is None else str(session.failure),
+            "error": None if session.failure is None else to_plain(failure_of(session.failure)),
             "startups": [each.to_dict() for each in session.startups],
             "startup": {
                 name: None if each is None else each.to_dict() for name, each in self.startup.items()

@@ -6,8 +6,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from gpuprof.bench.facts import Diagnostic, note
 from gpuprof.bench.measure.scaling import KNEE_SHARE, LargestBatch, knee
-from gpuprof.bench.messages import message, title
+from gpuprof.bench.messages import message, stop_text, title
 from gpuprof.bench.models.data import shape_text
 from gpuprof.bench.results.result import TABLE_QUANTILES
 from gpuprof.bench.results.target import QUANTILES
@@ -155,8 +156,8 @@ def energy_notes(batches: Sequence[BatchResult]) -> list[str]:
         if joules is not None:
             notes.append(f"{joules:.3g} J a sample at batch size {batch.batch_size}, idle taken off")
         else:
-            why = told[0]["unavailable"] if told else "no device with a counter that gpuprof reads"
-            notes.append(f"{UNAVAILABLE} ({why})")
+            why = Diagnostic.from_dict(told[0]["unavailable"]) if told else note("energy_without_counter")
+            notes.append(f"{UNAVAILABLE} ({message(why)})")
     return list(dict.fromkeys(notes))
 
 
@@ -263,7 +264,7 @@ def _origin_lines(result: Result) -> Iterator[str]:
         each = launch.measurement
         if each is not None:
             yield f"warm-up: {each.warmup}"
-            yield f"stopped: {each.stop_reason}"
+            yield f"stopped: {stop_text(each)}"
             first = None if each.warmup is None else each.warmup.first_call_s
             parts = {
                 "load": launch.extra.get("load_s"),

@@ -30,7 +30,7 @@ from gpuprof.stats.distributions import require_scipy
 
 
 def measurement_so_far(
-    events: Sequence[Samples], settings: Settings, reason: str, stopped_by: StoppedBy
+    events: Sequence[Samples], settings: Settings, failure: Failure, stopped_by: StoppedBy
 ) -> Measurement:
     """Return the samples that have arrived of a measurement that was cut short."""
     wall = [each for event in events for each in event.wall_ns]
@@ -42,8 +42,7 @@ def measurement_so_far(
         calls_per_sample=events[-1].calls or 1 if events else 1,
         warmup=None,
         stopped_by=stopped_by,
-        stop_reason=reason,
-        failure=reason,
+        failure=failure,
         timer_ns=0.0,
         elapsed_s=sum(wall) / 1e9,
         machine=None,
@@ -65,7 +64,7 @@ class _RunRecord:
     """What a process run left, as a journal keeps it."""
 
     launch: int
-    failure: str | None
+    failure: Failure | None
     startup: Startup | None
     batches: tuple[_BatchRecord, ...]
 
@@ -202,7 +201,8 @@ class Session:
             self._failed.add(self._batch_size)
         stopped_by: StoppedBy = "interrupted" if is_interrupt else "failure"
         samples, self._samples = self._samples, []
-        measurement = measurement_so_far(samples, self.result.settings.measuring, str(error), stopped_by)
+        why = failure if is_interrupt else failure_of(error)
+        measurement = measurement_so_far(samples, self.result.settings.measuring, why, stopped_by)
         self._file(number, self._batch_size, measurement, {})
 
     def _good_sizes(self) -> tuple[int, ...]:
@@ -242,9 +242,7 @@ class Session:
     def record(self, number: int) -> dict[str, Any]:
         """Return what a process run left, as plain data that `restore` takes."""
         failure, startup = self._failures.get(number), self._startups.get(number)
-        left = _RunRecord(
-            number, None if failure is None else str(failure), startup, tuple(self._records(number))
-        )
+        left = _RunRecord(number, failure, startup, tuple(self._records(number)))
         found: dict[str, Any] = to_plain(left)
         return found
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from gpuprof import _native
 from gpuprof.errors import RunError
+from gpuprof.record.facts import Damage, DamageCode
 from gpuprof.run.gpu_records import COPY, FILL, KERNEL, SYNCHRONIZATION, UNKNOWN
 from gpuprof.run.imports.import_facts import (
     ImportFacts,
@@ -166,15 +167,16 @@ def _facts(told: dict[str, Any], cut: bool, sorter: _Sorter) -> ImportFacts:
     return facts
 
 
-def _damage(told: dict[str, Any], cut: bool) -> Iterator[str]:
+def _damage(told: dict[str, Any], cut: bool) -> Iterator[Damage]:
     if told["problem"]:
-        yield f"the trace cannot be read after {told['events']:,} events: {told['problem']}"
+        error = {"error": told["problem"]}
+        yield Damage(DamageCode.TRACE_NOT_READABLE, count=told["events"], values=error)
     elif cut or not told["is_whole"]:
-        yield f"the trace is cut off after {told['events']:,} events"
+        yield Damage(DamageCode.TRACE_CUT, count=told["events"])
     if told["damaged"]:
-        yield f"{told['damaged']:,} events are no JSON or lack their times, and were left out"
+        yield Damage(DamageCode.TRACE_EVENTS_INVALID, count=told["damaged"])
     if told["negative"]:
-        yield f"{told['negative']:,} events have a negative duration, and were left out"
+        yield Damage(DamageCode.TRACE_NEGATIVE_DURATIONS, count=told["negative"])
 
 
 class _Sorter:

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 from gpuprof import _native
-from gpuprof.record.facts import Damage, DamageCode, Method, Note, NoteCode, SourceStatus
+from gpuprof.record.facts import Damage, Method, Note, SourceStatus
 from gpuprof.run.format import FORMAT_VERSION
 
 # Why events are no part of a run: rows of a table that is not read, NVTX events of a type that is no range,
@@ -45,8 +45,8 @@ class ImportFacts:
     process_names: dict[int, str] = field(default_factory=dict)
     thread_names: dict[tuple[int, int], str] = field(default_factory=dict)
     totals: dict[str, int] = field(default_factory=dict)
-    damage: list[str] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    damage: list[Damage] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
 
 
 def cuda_version(number: int | None) -> str | None:
@@ -92,8 +92,8 @@ def imported_meta(
         "gpu": gpu,
         "not_imported": [asdict(each) for each in facts.not_imported if each.events],
         "stacks": None,
-        "damage": [Damage(DamageCode.IMPORT, values={"text": line}).to_plain() for line in facts.damage],
-        "notes": [Note(NoteCode.IMPORT, {"text": line}).to_plain() for line in facts.notes],
+        "damage": [each.to_plain() for each in facts.damage],
+        "notes": [each.to_plain() for each in facts.notes],
         "devices": facts.devices,
         "clock": {"kind": facts.source, "ns_per_tick": 1.0},
         "processes": [_described(process, facts) for process in processes],

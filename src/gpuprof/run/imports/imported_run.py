@@ -18,6 +18,7 @@ import numpy as np
 
 from gpuprof import _native
 from gpuprof.errors import RunError
+from gpuprof.record.facts import NoteCode, note
 from gpuprof.record.recording_folder import SEGMENTS, create_folder
 from gpuprof.run.database import connect as connect_database
 from gpuprof.run.database import reason_of, registered
@@ -146,11 +147,8 @@ class ImportedRun:
         self._write_gpu(processes, nodes)
         self._writer.write_tree(decoded)
         self._writer.ensure_tables()
-        if nester.crossings():
-            facts.notes.append(
-                f"{nester.crossings():,} intervals end outside of the one that they begin in; "
-                "they are shown next to it"
-            )
+        if crossings := nester.crossings():
+            facts.notes.append(note(NoteCode.INTERVALS_CROSS, count=crossings))
         facts.totals["spans"] = sum(process["spans"] for process, _ in processes) - len(left_out)
         meta = imported_meta(
             facts, [process for process, _ in processes], origin_ns=self._origin_ns, gpu=self._gpu_counts()

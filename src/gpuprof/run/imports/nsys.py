@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from gpuprof.errors import RunError
+from gpuprof.record.facts import Damage, DamageCode
 from gpuprof.run.gpu_records import COPY, FILL, KERNEL, SYNCHRONIZATION, UNKNOWN
 from gpuprof.run.imports.import_facts import ImportFacts, NotImported, named_kind, operator_kind
 from gpuprof.run.imports.imported_run import (
@@ -260,9 +261,7 @@ class _NsysReader:
     def _report_totals(self) -> None:
         self._facts.totals |= self._totals
         if negative := self._totals["damaged_events"]:
-            self._facts.damage.append(
-                f"{negative:,} rows have a negative duration or no times, and were left out"
-            )
+            self._facts.damage.append(Damage(DamageCode.TRACE_ROWS_INVALID, count=negative))
         self._facts.not_imported += self._not_imported()
         read_target(self._database, self._facts)
         if {"utcEpochNs"} <= self._database.columns("TARGET_INFO_SESSION_START_TIME"):
