@@ -68,7 +68,7 @@ def _device_data(roofline: RooflineData, device: RooflineDevice) -> dict[str, An
     used = {row.roof for row in rows["operator"]} | {"compute fp32"}
     return {
         "device": device.device,
-        "title": device_title(device, duration),
+        "title": device_title(device, _duration),
         "base": _base(device)[0],
         "base_title": _base(device)[1],
         "total": duration(device.total_ns),
@@ -85,9 +85,13 @@ def _device_data(roofline: RooflineData, device: RooflineDevice) -> dict[str, An
 
 def _row(row: RooflineRow) -> dict[str, Any]:
     values = {key: value for key, value in row.as_dict().items() if key not in _LEFT_OUT}
-    advice = None if row.advice is None else readable(advice_text(row.advice, duration))
-    evidence = readable(evidence_text(row.evidence, duration=duration))
+    advice = None if row.advice is None else readable(advice_text(row.advice, _duration))
+    evidence = readable(evidence_text(row.evidence, duration=_duration))
     return {**values, "name": readable(row.name), "evidence": evidence, "advice": advice}
+
+
+def _duration(ns: float | None) -> str:
+    return "-" if ns is None else duration(ns)
 
 
 def _base(device: RooflineDevice) -> tuple[str, str]:
@@ -104,7 +108,7 @@ def _percent(share: float | None) -> str:
 def _advice(roofline: RooflineData) -> str:
     items = "".join(
         f"<li><b>{escaped(row.name)} ({escaped(share_text(roofline, row))})</b>"
-        f"{escaped(advice_text(row.advice, duration))}.</li>"
+        f"{escaped(advice_text(row.advice, _duration))}.</li>"
         for row in roofline.operators
         if row.advice is not None
     )
@@ -146,7 +150,7 @@ def _static(rows: Sequence[RooflineRow]) -> str:
             escaped(row.bound_text),
             _percent(row.roof_share),
             f"{row.confidence:.2f}",
-            escaped(evidence_text(row.evidence, duration=duration)),
+            escaped(evidence_text(row.evidence, duration=_duration)),
         )
         for row in rows
     ]

@@ -6,7 +6,8 @@ from __future__ import annotations
 import pytest
 
 from gpuprof.analyze.roofline.build import Roofline
-from gpuprof.analyze.roofline.evidence import DispatchFigures, Evidence, NoLabel
+from gpuprof.analyze.roofline.device_activity import HostDelay
+from gpuprof.analyze.roofline.evidence import DispatchFigures, Evidence, LaunchFigures, NoLabel
 from gpuprof.analyze.roofline.labels import Bound, Resource
 from gpuprof.analyze.roofline.rows import RooflineDevice, RooflineRow, Unmatched
 from gpuprof.render.roofline import roofline_page
@@ -73,6 +74,14 @@ def test_the_page_writes_the_sign_of_micro_in_times_and_not_in_names() -> None:
     )
     assert "30.0 µs, dispatch 1.06 µs" in found
     assert "one of 2 that wait 3 us launches" in found
+
+
+def test_the_page_shows_an_unknown_floor_as_a_dash() -> None:
+    evidence = Evidence((LaunchFigures(30e3, None, HostDelay(0, 0)),))
+    found = roofline_page(
+        Roofline((operator(evidence),), (), (), (), "cpu", 1_000_000, 0.5), title="t", subtitle="s"
+    )
+    assert "30.0 µs, floor -, " in found
 
 
 def test_a_terminal_gets_times_in_ascii() -> None:

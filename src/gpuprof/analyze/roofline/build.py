@@ -291,8 +291,8 @@ def _notes(
     facts = folder.meta.get("ceilings") or {}
     for note in notes_of(folder.meta):
         yield RooflineNote(RooflineNoteCode.RECORDING, recording=note)
-    for note in map(CeilingNote.from_plain, facts.get("notes", [])):
-        yield RooflineNote(RooflineNoteCode.CEILINGS, ceilings=note)
+    for about_ceilings in map(CeilingNote.from_plain, facts.get("notes", [])):
+        yield RooflineNote(RooflineNoteCode.CEILINGS, ceilings=about_ceilings)
     yield from _drift_note(facts)
     unknown = sorted({each.row.operator for each in joined.rows if each.row.exactness == "unknown"})
     if unknown:

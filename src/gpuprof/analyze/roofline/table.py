@@ -119,12 +119,11 @@ def _fitted(evidence: Evidence, room: int) -> str:
 
 def _variants(evidence: Evidence) -> list[str]:
     """Return the evidence from the longest to the shortest; the heading above the table names the device."""
-    options: tuple[dict[str, bool], ...] = (
-        {},
-        {"next_resource": False},
-        {"next_resource": False, "size": False},
-    )
-    return [escape_text(evidence_text(evidence, device=False, **each)) for each in options]
+    options = ((True, True), (False, True), (False, False))
+    return [
+        escape_text(evidence_text(evidence, device=False, next_resource=next_resource, size=size))
+        for next_resource, size in options
+    ]
 
 
 def _cells(row: RooflineRow) -> list[str]:

@@ -27,7 +27,7 @@ from gpuprof.run import messages
 from gpuprof.text.units import format_bytes, format_count, format_duration
 
 # How a time is written: in ASCII for a terminal, with the sign of micro on a page.
-Duration: TypeAlias = Callable[[float], str]
+Duration: TypeAlias = Callable[[float | None], str]
 
 _PREFIXES = ((1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 _WORTH_SHOWING = 0.005
@@ -146,7 +146,7 @@ def _rate_of(reached: float, ceiling: float) -> str:
 
 def advice_text(advice: RooflineAdvice, duration: Duration = format_duration) -> str:
     """Return one sentence without its full stop: the figures, a colon, the fix."""
-    time, limit = ("-" if ns is None else duration(ns) for ns in (advice.time_ns, advice.limit_ns))
+    time, limit = duration(advice.time_ns), duration(advice.limit_ns)
     is_longer = (advice.time_ns or 0) > (advice.limit_ns or 0)
     faults = f"whose page faults alone are worth all of its {time}"
     if is_longer:

@@ -28,6 +28,7 @@ from gpuprof.bench.compare.document import (
 from gpuprof.bench.compare.plan import CampaignPlan
 from gpuprof.bench.compare.runner import CampaignResult, VariantResult
 from gpuprof.bench.facts import Diagnostic, error, note, warning
+from gpuprof.bench.failures import Failure, failure_of
 from gpuprof.bench.measure.diagnostics import MACHINE_WARNINGS, warnings_of
 from gpuprof.bench.measure.host import describe_environment
 from gpuprof.bench.models.recipes import parse_recipe
@@ -140,7 +141,7 @@ def variant_figures(
         accuracy_unavailable=accuracy if isinstance(accuracy, Diagnostic) else None,
         layers=extra.layers.get(name),
         run=None if each.run is None else str(each.run),
-        run_unavailable=None if each.run_unavailable is None else note("no_run", reason=each.run_unavailable),
+        run_unavailable=None if each.run_unavailable is None else _no_run(each.run_unavailable),
     )
 
 
@@ -152,9 +153,14 @@ def _described(session: SessionResult) -> dict[str, Any]:
     return {name: getattr(described, name) for name in names} | {"details": dict(described.details)}
 
 
+def _no_run(failure: Failure) -> Diagnostic:
+    return note("no_run", failure=failure.code.value, reason=str(failure))
+
+
 def _failure(each: VariantResult, status: VariantStatus) -> Diagnostic | None:
     if each.session.failure is not None:
-        return error("failed", message=str(each.session.failure))
+        found = failure_of(each.session.failure)
+        return error("failed", failure=found.code.value, message=str(found))
     return None if status == VariantStatus.MEASURED else error("not_measured")
 
 

@@ -22,6 +22,7 @@ from gpuprof.bench.compare.plan import CampaignPlan
 from gpuprof.bench.compare.runner import Campaign, CampaignResult, Journal, mark_finished
 from gpuprof.bench.compare.traffic import TrafficSettings, measure_traffic
 from gpuprof.bench.facts import Diagnostic, note, warning
+from gpuprof.bench.failures import failure_of
 from gpuprof.bench.validation import check_specs
 from gpuprof.bench.workers.events import Event, State
 from gpuprof.bench.workers.job import CALL
@@ -170,7 +171,7 @@ def _layers(result: CampaignResult) -> dict[str, tuple[LayerFigures, ...]]:
         try:
             found[each.variant.name] = _top_layers(RunFolder(each.run))
         except GpuprofError as error:
-            each.run_unavailable = str(error)
+            each.run_unavailable = failure_of(error)
     return found
 
 

@@ -22,7 +22,7 @@ from typing import IO, Any, TypeVar
 import numpy as np
 
 from gpuprof.bench.compare.plan import CampaignPlan, Variant
-from gpuprof.bench.failures import FailureCode
+from gpuprof.bench.failures import Failure, FailureCode
 from gpuprof.bench.measure.host import describe_environment
 from gpuprof.bench.results.result import SessionResult
 from gpuprof.bench.serialization import decode, encode
@@ -40,7 +40,7 @@ class VariantResult:
     variant: Variant
     session: SessionResult
     run: Path | None = None
-    run_unavailable: str | None = None
+    run_unavailable: Failure | None = None
 
 
 @dataclass(slots=True)
@@ -149,15 +149,15 @@ class Campaign:
             shutil.rmtree(run, ignore_errors=True)
             run.parent.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            each.run_unavailable = f"{run.parent} cannot be made: {error.strerror}"
+            message = f"{run.parent} cannot be made: {error.strerror}"
+            each.run_unavailable = Failure(FailureCode.FAILED, message)
             return
         failure, number = session.result.failure, self.plan.launches + 1
         session.record_profile(str(run), number, self.plan.time_limit_s, work=True)
         # That there is no run says nothing against the figures.
         session.result.failure = failure
-        why = session.failure(number)
         each.run = run if session.result.profile is not None else None
-        each.run_unavailable = None if why is None else str(why)
+        each.run_unavailable = session.failure(number)
 
 
 def file_name(name: str) -> str:

@@ -245,9 +245,9 @@ def _failure(error: Exception, samples: int) -> Failure:
     trace = error.__traceback__
     place = ""
     while trace is not None:
-        code = trace.tb_frame.f_code
-        if Path(code.co_filename).parent != _HERE:
-            place = f" at {code.co_filename}:{trace.tb_lineno}"
+        file = trace.tb_frame.f_code.co_filename
+        if Path(file).parent != _HERE:
+            place = f" at {file}:{trace.tb_lineno}"
         trace = trace.tb_next
     return Failure(code, f"the call raised {type(error).__name__}: {what}{place}, after {samples:,} samples")
 
