@@ -373,6 +373,22 @@ def test_warnings_of_one_code_are_one_line_with_the_worst() -> None:
     assert section.single_title == "All 7 warnings, each with its evidence"
 
 
+def test_a_reason_that_an_earlier_version_wrote_as_a_sentence_becomes_its_code() -> None:
+    plain = document()
+    for figures in plain["variants"]:
+        figures["comparison"] = None
+        for batch in figures["batches"]:
+            if batch["comparison"] is not None:
+                batch["comparison"] |= {"verdict": "inconclusive", "reason": "a sentence", "low": 0.9}
+    plain["variants"][1]["batches"][0]["comparison"] |= {"low": None, "high": None}
+    plain["variants"][1]["comparison"] = plain["variants"][1]["batches"][-1]["comparison"]
+    found = document_from(plain).variants[1]
+    reasons = [batch.comparison.reason for batch in found.batches if batch.comparison is not None]
+    assert reasons == ["too_few_runs", *["across_margin"] * (len(found.batches) - 1)]
+    assert found.comparison is not None
+    assert found.comparison.reason == "across_margin"
+
+
 def test_warnings_of_format_1_keep_their_sentence() -> None:
     plain = document(("original", "int8"), (1, 8))
     line = "the process was interrupted 9 times"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpuprof.bench.compare.document_format_1 import upgraded
+from gpuprof.bench.compare.document_format_1 import upgraded, with_reason_codes
 from gpuprof.bench.facts import Diagnostic
 from gpuprof.bench.serialization import from_plain, to_plain
 from gpuprof.bench.verdicts import (
@@ -470,7 +470,7 @@ def document_from(plain: Mapping[str, Any], where: str = "the comparison") -> Co
         )
     hint = "compare again, or name the .json of gpuprof compare"
     try:
-        plain = upgraded(plain) if version == 1 else plain
+        plain = with_reason_codes(upgraded(plain) if version == 1 else plain)
     except KeyError as error:
         raise BenchmarkError(f"{where} is damaged: {error.args[0]!r} is missing: {hint}") from error
     except (TypeError, ValueError, AttributeError, OverflowError) as error:

@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Documents of format 1, whose facts were sentences, as plain data of this format."""
+"""Documents of earlier versions, some of whose facts were sentences, as plain data of this one."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, get_args
 
 from gpuprof.analyze.roofline.labels import Bound
 from gpuprof.bench.facts import Diagnostic
 from gpuprof.bench.verdicts import QualityMeasure
 from gpuprof.record.facts import Severity
+from gpuprof.stats.ratio_test import Reason
 
 Plain = Mapping[str, Any]
 _MEASURES = {str(each) for each in QualityMeasure}
@@ -132,3 +133,26 @@ def _traffic(plain: Plain) -> dict[str, Any]:
         },
         "notes": _facts("note", plain["notes"]),
     }
+
+
+_REASONS: dict[str, Reason] = {"slower": "above_margin", "faster": "below_margin", "same": "within_margin"}
+
+
+def with_reason_codes(document: Plain) -> dict[str, Any]:
+    """Return a document whose comparisons have the code of their reason, where they have a sentence.
+
+    Verdict and interval determine it. Raises KeyError, TypeError, AttributeError.
+    """
+    variants = [
+        {**_with_reason_code(variant), "batches": [_with_reason_code(batch) for batch in variant["batches"]]}
+        for variant in document["variants"]
+    ]
+    return {**document, "variants": variants}
+
+
+def _with_reason_code(figures: Plain) -> dict[str, Any]:
+    found = figures.get("comparison")
+    if found is None or found.get("reason") in get_args(Reason):
+        return dict(figures)
+    inconclusive: Reason = "too_few_runs" if found.get("low") is None else "across_margin"
+    return {**figures, "comparison": {**found, "reason": _REASONS.get(found.get("verdict"), inconclusive)}}
