@@ -27,8 +27,8 @@ namespace gpuprof {
     CODE(driver_hung)                                                                                       \
     CODE(driver_without_device)                                                                             \
     CODE(driver_lacks_function)     /* detail: its name */                                                  \
-    CODE(named_library_not_loaded)  /* file: the variable that names it; detail: what the system says */    \
-    CODE(library_not_loaded)        /* file; detail: what the system says */                                \
+    CODE(named_library_not_loaded)  /* file: the variable that names it; detail: the system's error */      \
+    CODE(library_not_loaded)        /* file; detail: the system's error */                                  \
     CODE(cupti_not_found)                                                                                   \
     CODE(cupti_lacks_function)      /* file; detail: its name */                                            \
     CODE(cupti_without_version)     /* file; number: an error of CUPTI */                                   \
@@ -64,7 +64,7 @@ namespace gpuprof {
     CODE(graphs_unmatched)          /* number: measured; other: launched */                                 \
     CODE(autograd_not_loaded)       /* file */                                                              \
     CODE(autograd_lacks_function)   /* detail: its name */                                                  \
-    CODE(tool_not_loaded)           /* detail: what the system says */                                      \
+    CODE(tool_not_loaded)           /* detail: the system's error */                                        \
     CODE(tool_lacks_function)       /* detail: its name */                                                  \
     CODE(tool_refused)                                                                                      \
     CODE(tool_without_ranges)
