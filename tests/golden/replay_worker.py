@@ -148,7 +148,6 @@ def _measurement(name: str, run: int, size: int, settings: dict[str, Any]) -> di
         "timer_ns": 42.0,
         "elapsed_s": sum(wall) / 1e9,
         "machine": {**_MACHINE, **(_BUSY if is_noisy else {})},
-        "notes": [],
     }
 
 

@@ -165,7 +165,8 @@ _LEAVES = """
                                CASE WHEN kind = 2 THEN 'to' END, destinations.text) END AS name,
            CASE WHEN bool_and(is_foreign_graph) THEN count(DISTINCT correlation_id) ELSE count(*) END
                AS calls,
-           sum(duration_ns)::BIGINT AS gpu_ns, bool_and(is_foreign_graph) AS is_foreign_graph,
+           sum(duration_ns)::BIGINT AS gpu_ns,
+           CASE WHEN bool_and(is_foreign_graph) THEN any_value(graph_id) ELSE -1 END::BIGINT AS foreign_graph,
            count(*) AS records, count(*) FILTER (launch_ns IS NULL) AS unlaunched
     FROM attributed LEFT JOIN gpu_names ON gpu_names.name_id = attributed.name
     LEFT JOIN memory_kinds AS sources ON sources.code = source_kind
@@ -286,8 +287,8 @@ class GpuTables:
     def leaves(self, root_node: int) -> Columns:
         """Return what hangs below the call tree's nodes: node, kind, name, calls, gpu_ns.
 
-        Also is_foreign_graph, records and unlaunched, for notes. What no recorded thread launched hangs below
-        `root_node`, its process.
+        Also foreign_graph (-1 for none), records and unlaunched, for notes. What no recorded thread launched
+        hangs below `root_node`, its process.
         """
         query = _LEAVES.replace("$root", str(root_node))
         found: Columns = self._connection.execute(query).fetchnumpy()

@@ -34,9 +34,12 @@ def scaled(value: float, units: Units, digits: int = 3) -> tuple[str, str]:
 
 def format_duration(duration_ns: float | None) -> str:
     """Return nanoseconds with three significant digits and a suitable unit; None is `-`."""
-    if duration_ns is None:
-        return "-"
-    return f"{duration_ns:.0f} ns" if abs(duration_ns) < 999.5 else " ".join(scaled(duration_ns, TIMES_NS))
+    return "-" if duration_ns is None else " ".join(duration_parts(duration_ns))
+
+
+def duration_parts(duration_ns: float) -> tuple[str, str]:
+    """Return the number and the unit of `format_duration`."""
+    return (f"{duration_ns:.0f}", "ns") if abs(duration_ns) < 999.5 else scaled(duration_ns, TIMES_NS)
 
 
 def format_bytes(size_bytes: float) -> str:

@@ -131,16 +131,8 @@ class MeasuringLoop:
             timer_ns=timer_ns,
             elapsed_s=(self._ended - self._began) / 1e9,
             machine=use_between(state, read_state()),
-            notes=self._notes(),
             stop_values=self._stop.values,
         )
-
-    def _notes(self) -> tuple[str, ...]:
-        collector = "on" if self._settings.collect_garbage else "off"
-        notes = [f"Python's garbage collector: {collector} inside the timed part"]
-        if self._settings.caches == "cold":
-            notes.append("cold: caches flushed before each call, outside the timed part")
-        return tuple(notes)
 
     def _check_outputs(self, when: str) -> None:
         if not self._settings.check_outputs:

@@ -39,7 +39,6 @@ class Measurement:
     timer_ns: float
     elapsed_s: float
     machine: MachineUse | None
-    notes: tuple[str, ...] = ()
     stop_values: Mapping[str, Any] = field(default_factory=dict)
 
     @property

@@ -15,9 +15,10 @@ from gpuprof.bench.results.target import QUANTILES
 from gpuprof.stats.quantiles import samples_needed
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.table import Column, text_table, wrapped
-from gpuprof.text.units import format_bytes, format_duration, format_quantity
+from gpuprof.text.units import duration_parts, format_bytes, format_duration, format_quantity
 
 if TYPE_CHECKING:
+    from gpuprof.bench.config import Settings
     from gpuprof.bench.results.files import Stamp
     from gpuprof.bench.results.result import BatchResult, Finding, Result, SessionResult, Startup
     from gpuprof.stats.quantiles import Estimate
@@ -73,9 +74,8 @@ def _interval(found: Estimate | None) -> str:
     """Return both ends, with the unit once where it is the same."""
     if found is None or found.low is None or found.high is None:
         return "-"
-    low, high = _time(found.low), _time(found.high)
-    number, _, unit = low.partition(" ")
-    return f"{number}-{high}" if high.endswith(f" {unit}") else f"{low}-{high}"
+    low, high = duration_parts(found.low * 1e9), duration_parts(found.high * 1e9)
+    return f"{low[0] if low[1] == high[1] else ' '.join(low)}-{' '.join(high)}"
 
 
 def _time(seconds: float | None) -> str:
@@ -272,7 +272,14 @@ def _origin_lines(result: Result) -> Iterator[str]:
                 "first call": first,
             }
             yield "  ".join(f"{name} {_seconds(value)}" for name, value in parts.items() if value is not None)
-            yield f"a call that does nothing reads {_seconds(each.timer_ns / 1e9)}; {'; '.join(each.notes)}"
+            empty = f"a call that does nothing reads {_seconds(each.timer_ns / 1e9)}"
+            yield "; ".join([empty, *_settings_notes(each.settings)])
+
+
+def _settings_notes(settings: Settings) -> Iterator[str]:
+    yield f"Python's garbage collector: {'on' if settings.collect_garbage else 'off'} inside the timed part"
+    if settings.caches == "cold":
+        yield "cold: caches flushed before each call, outside the timed part"
 
 
 def _launches(count: int) -> str:
