@@ -7,6 +7,7 @@ import dataclasses
 import datetime
 import json
 import math
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -15,13 +16,12 @@ from campaigns import campaign_of, launches
 
 from gpuprof.bench.compare import advice
 from gpuprof.bench.compare.advice import ComparisonAdvice, runs_needed, variation_of
-from gpuprof.bench.compare.document import AccuracyFigures, document_from, plain_document
+from gpuprof.bench.compare.document import AccuracyFigures, Recommendation, document_from, plain_document
 from gpuprof.bench.compare.figures import MoreFigures, compare_variants, document_of, pareto
 from gpuprof.bench.compare.plan import Variant
 from gpuprof.bench.compare.traffic_result import ArmRequests, TrafficLaunch, TrafficResult, TrafficSettings
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.facts import Diagnostic, note
-from gpuprof.bench.messages import message
 from gpuprof.bench.number_text import points_text, speedup_text
 from gpuprof.bench.report.console import document_text as console_text
 from gpuprof.bench.results.target import parse_target
@@ -48,20 +48,20 @@ def find(plain: dict[str, Any]) -> ComparisonAdvice:
     return advice.advise(document_from(plain))
 
 
-def headline(found: ComparisonAdvice) -> str:
-    return message(found.headline)
+Steps = dict[tuple[str, Any], Diagnostic | None]
 
 
-def actions(found: ComparisonAdvice) -> dict[str, str]:
-    """Return what to do next, with the reason."""
-    return {
-        message(each.action): "" if each.reason is None else message(each.reason)
-        for each in found.recommendations
-    }
+def actions(recommendations: Iterable[Recommendation]) -> Steps:
+    """Return the reason of what to do next, by its code and the variant or target that it is about."""
+    steps = {}
+    for each in recommendations:
+        values = each.action.values
+        steps[each.action.code, values.get("variant", values.get("target"))] = each.reason
+    return steps
 
 
-def steps(plain: dict[str, Any]) -> dict[str, str]:
-    return {each["action"]["text"]: each["reason"]["text"] for each in plain["recommendations"]}
+def steps(plain: dict[str, Any]) -> Steps:
+    return actions(document_from(plain).recommendations)
 
 
 def document_text(plain: dict[str, Any]) -> str:
@@ -206,11 +206,15 @@ def test_the_fastest_of_those_whose_answers_are_as_good_is_taken() -> None:
         answers={"old": answers(), "faster": answers(), "fastest": lower},
     )
     assert found["summary"]["choice"] == "faster"
-    assert found["summary"]["headline"]["text"].startswith("Take faster: 1.6")
+    headline = found["summary"]["headline"]
+    assert (headline["code"], headline["values"]["variant"]) == ("take_variant", "faster")
+    assert headline["values"]["speed"]["values"]["speedup"]["value"] == pytest.approx(1.67, abs=0.05)
     told = steps(found)
-    assert "take faster" in told
-    reason = told["do not take fastest, though it is even faster"]
-    assert reason == "its accuracy is lower by 5.00 points (4.00 to 6.00)"
+    assert ("take", "faster") in told
+    reason = told["do_not_take", "fastest"]
+    assert reason is not None
+    change = {"low": -0.06, "value": -0.05, "high": -0.04}
+    assert (reason.code, reason.values["change"]) == ("accuracy_lower", change)
 
 
 @pytest.mark.parametrize(
@@ -233,8 +237,9 @@ def test_a_faster_variant_is_taken_only_where_its_answers_stand(found: Any, choi
 def test_where_nothing_is_faster_the_baseline_stays() -> None:
     found = document({"old": FASTER, "new": OLD}, answers={"old": answers(), "new": answers()})
     assert found["summary"]["choice"] == "old"
-    assert found["summary"]["headline"]["text"] == "Keep old: no other variant is faster"
-    assert "leave new out" in steps(found)
+    headline = found["summary"]["headline"]
+    assert (headline["code"], headline["values"]["reason"]["code"]) == ("keep_baseline", "none_faster")
+    assert ("leave_out", "new") in steps(found)
 
 
 def test_what_is_open_is_said_with_the_launches_that_would_settle_it() -> None:
@@ -245,7 +250,7 @@ def test_what_is_open_is_said_with_the_launches_that_would_settle_it() -> None:
     found = document(few)
     assert found["summary"]["choice"] is None
     assert found["summary"]["headline"]["code"] == "inconclusive"
-    assert any("--launches" in each for each in steps(found))
+    assert ("more_runs", "new") in steps(found)
 
 
 def test_a_failed_variant_leaves_the_others_be_and_is_told() -> None:
@@ -254,8 +259,10 @@ def test_a_failed_variant_leaves_the_others_be_and_is_told() -> None:
     )
     assert found["summary"]["choice"] == "new"
     assert variant_of(found, "broken")["status"] == "failed"
-    assert "broken: failed: the factory raised ValueError" in document_text(found)
-    assert "fix broken, or leave it out" in steps(found)
+    failure = variant_of(found, "broken")["failure"]
+    assert failure["values"] == {"failure": "failed", "message": "the factory raised ValueError"}
+    assert "the factory raised ValueError" in document_text(found)
+    assert ("fix_or_leave_out", "broken") in steps(found)
 
 
 def test_a_failed_baseline_leaves_nothing_to_compare() -> None:
@@ -267,7 +274,10 @@ def test_a_failed_baseline_leaves_nothing_to_compare() -> None:
 
 def test_all_of_it_failed() -> None:
     found = document({"old": "it is gone", "new": "this too"})
-    assert "Nothing can be compared" in document_text(found)
+    headline = found["summary"]["headline"]
+    values = {"variant": "old", "is_missing": False}
+    assert (headline["code"], headline["values"]) == ("no_baseline", values)
+    assert document_text(found)
 
 
 def test_a_target_limits_the_batch_size_that_is_advised() -> None:
@@ -278,7 +288,7 @@ def test_a_target_limits_the_batch_size_that_is_advised() -> None:
     missed = document(
         {"old": OLD, "new": FASTER}, answers={"new": answers()}, plan={"target": parse_target("p50<1ms")}
     )
-    assert "do not promise p50<1ms" in steps(missed)
+    assert ("do_not_promise", "p50<1ms") in steps(missed)
 
 
 def test_the_front_holds_whom_nobody_beats_in_both() -> None:
@@ -316,15 +326,19 @@ def test_what_is_open_is_told_of_the_variant_whose_speed_is_open() -> None:
         )
     )
     assert found.choice is None
-    assert headline(found).startswith("Inconclusive: noisy is 0.99x (0.90 to 1.10) as fast")
+    assert (found.headline.code, found.headline.values["variant"]) == ("inconclusive", "noisy")
+    speed = found.headline.values["speed"]["values"]["speedup"]
+    assert speed == {"low": 0.9, "value": 0.99, "high": 1.1}
 
 
 def test_a_variant_that_nobody_would_take_leaves_nothing_open() -> None:
     found = find(settled({"noisy": ("inconclusive", 0.9, 1.1, 1.3)}, {"noisy": answers(nan=3)}))
     assert found.choice == "old"
-    assert (
-        headline(found) == "Keep old: whether noisy is faster is inconclusive, but its outputs contain 3 NaN"
-    )
+    assert (found.headline.code, found.headline.values["variant"]) == ("keep_baseline", "old")
+    why = found.headline.values["reason"]
+    assert (why["code"], why["values"]["variant"]) == ("inconclusive_and_unfit", "noisy")
+    assert why["values"]["reason"]["code"] == "outputs_not_finite"
+    assert why["values"]["reason"]["values"]["nan"] == 3
 
 
 def test_one_that_is_open_is_not_settled_by_another_that_is_broken() -> None:
@@ -333,13 +347,14 @@ def test_one_that_is_open_is_not_settled_by_another_that_is_broken() -> None:
         {"broken": answers(nan=3), "noisy": answers()},
     )
     assert find(made).choice is None
-    assert headline(find(made)).startswith("Inconclusive: noisy")
+    headline = find(made).headline
+    assert (headline.code, headline.values["variant"]) == ("inconclusive", "noisy")
 
 
 def test_a_tight_interval_of_a_mixed_variant_is_not_said_to_be_wide() -> None:
     unsure = answers(verdict="inconclusive")
     found = find(settled({"mixed": ("mixed", 1.1, 1.2, 1.3)}, {"mixed": unsure}))
-    assert headline(found).endswith("as fast as old, faster at some batch sizes and slower at others")
+    assert found.headline.values["reason"]["code"] == "mixed_speed"
 
 
 def test_a_mean_over_fewer_batch_sizes_does_not_win_over_a_whole_one() -> None:
@@ -353,7 +368,8 @@ def test_a_mean_over_fewer_batch_sizes_does_not_win_over_a_whole_one() -> None:
     assert speedups["partly"] > speedups["whole"]
     assert found["summary"]["choice"] == "whole"
     alone = document({"old": OLD, "partly": {1: FASTEST[1]}}, answers={"partly": answers()})
-    assert "as fast as old at batch size 1 (not measured at 8)" in alone["summary"]["headline"]["text"]
+    speed = alone["summary"]["headline"]["values"]["speed"]["values"]
+    assert (speed["baseline"], speed["sizes"], speed["left_out"]) == ("old", [1], [8])
 
 
 def test_a_difference_that_is_claimed_is_one_that_can_be_read() -> None:
@@ -367,7 +383,9 @@ def test_a_difference_that_is_claimed_is_one_that_can_be_read() -> None:
 
 def test_a_baseline_whose_own_answers_are_broken_is_said() -> None:
     found = document({"old": OLD, "new": FASTER}, answers={"old": answers(nan=7), "new": answers(nan=7)})
-    assert steps(found)["fix old"] == "its outputs contain 7 NaN"
+    reason = steps(found)["fix_variant", "old"]
+    assert reason is not None
+    assert (reason.code, reason.values["nan"]) == ("outputs_not_finite", 7)
 
 
 def test_traffic_does_not_roll_out_what_answers_wrong() -> None:
@@ -377,9 +395,9 @@ def test_traffic_does_not_roll_out_what_answers_wrong() -> None:
     traffic = TrafficResult(("old", "new"), TrafficSettings((0.5, 0.5)), launches_of).to_dict()
     assert traffic["advice"]["action"] == "roll out"
     made["traffic"] = json.loads(json.dumps(traffic))
-    texts = actions(find(made))
-    assert not any("roll out to 100%" in each for each in texts)
-    assert "do not roll out new, whose requests are as fast" in texts
+    advised = actions(find(made).recommendations)
+    assert "roll_out" not in {code for code, _ in advised}
+    assert ("do_not_roll_out", "new") in advised
 
 
 def test_who_meets_the_target_where_the_choice_does_not_is_named() -> None:
@@ -388,9 +406,11 @@ def test_who_meets_the_target_where_the_choice_does_not_is_named() -> None:
     for each in found["variants"]:
         for batch in each["batches"]:
             batch["target"] = "met" if each["name"] == "new" and batch["batch_size"] == 1 else "missed"
-    advised = actions(find(found))
-    assert advised["do not promise p99<1ms"].endswith("; new meets it at batch size 1")
-    assert "leave new out" not in advised
+    advised = actions(find(found).recommendations)
+    reason = advised["do_not_promise", "p99<1ms"]
+    assert reason is not None
+    assert reason.values["others"] == {"new": [1]}
+    assert ("leave_out", "new") not in advised
 
 
 @pytest.mark.usefixtures("quick")
@@ -422,9 +442,11 @@ def test_what_the_variants_do_not_have_in_common_is_noted() -> None:
     variants = (result.plan.variants[0], Variant("new", SystemSpec("m.py:f", data="more.npz", seed=1)))
     new.variant = variants[1]
     result.plan = dataclasses.replace(result.plan, variants=variants)
-    notes = list(map(message, document_of(result, AT).notes))
-    for what in ("input shapes: 3x4x4, 3x8x8", "devices", "TF32", "data: more.npz, synthetic", "seeds: 0, 1"):
-        assert any(what in each for each in notes), what
+    notes = [each.values for each in document_of(result, AT).notes if each.code == "different_settings"]
+    different = {each["setting"]: each["different"] for each in notes}
+    assert different.keys() == {"input_shape", "device", "tf32", "data", "seed"}
+    assert different["input_shape"] == ["3x4x4", "3x8x8"]
+    assert (different["data"], different["seed"]) == (["more.npz", "synthetic"], ["0", "1"])
 
 
 def test_what_was_not_measured_is_not_said_to_have_failed() -> None:
@@ -433,7 +455,9 @@ def test_what_was_not_measured_is_not_said_to_have_failed() -> None:
     document = document_of(result, AT)
     text = console_text(document)
     assert "None" not in text
-    assert "none: not measured: the comparison was aborted before all of it was measured" in text
+    failure = document.variants[2].failure
+    assert failure is not None
+    assert failure.code == "not_measured"
     codes = [each.action.code for each in document.recommendations]
     assert "continue_measuring" in codes
     assert "fix_or_leave_out" not in codes
@@ -444,8 +468,7 @@ def test_scales_from_what_the_answers_are_judged_by_are_told() -> None:
     made["method"]["dataset"] = "data/test"
     details = {"calibration": "64 samples of data/test"}
     variant_of(made, "new").update(recipe="int8-static:64:data/test", details=details)
-    texts = actions(find(made))
-    assert "calibrate new with other samples than it is judged by" in texts
+    assert ("calibrate_with_others", "new") in actions(find(made).recommendations)
 
 
 def test_more_launches_are_advised_than_were_made() -> None:
@@ -469,10 +492,9 @@ def test_what_is_worse_in_the_answers_of_the_choice_is_named() -> None:
         degraded_classes=[{"name": "cat"}, {"name": "dog"}],
     )
     found = document({"old": OLD, "new": FASTER}, answers={"old": answers(), "new": worse})
-    texts = steps(found)
-    assert "judge whether loss of 0.5 is acceptable for new" in texts
-    assert "check the classes that new predicts worse" in texts
-    assert not any("gain" in text for text in texts)
+    assert ("check_classes", "new") in steps(found)
+    judged = [each["action"] for each in found["recommendations"] if each["action"]["code"] == "judge_metric"]
+    assert [each["values"] for each in judged] == [{"variant": "new", "metric": "loss", "value": 0.5}]
 
 
 # --- on a terminal -------------------------------------------------------------------------------
@@ -491,7 +513,7 @@ def test_the_text_is_at_most_100_columns_and_says_everything() -> None:
     found = document({long: OLD, "new": FASTER, "broken": "why " * 60}, answers={"new": answers()})
     text = document_text(found)
     assert max(map(len, text.splitlines())) <= 100
-    assert text.startswith("Take new: ")
+    assert text.startswith(found["summary"]["headline"]["text"][:20])
     assert "faster" in text
 
 
@@ -508,9 +530,9 @@ def test_a_busy_machine_is_said_first(monkeypatch: pytest.MonkeyPatch) -> None:
     for place in ("results.result", "compare.figures"):
         monkeypatch.setattr(f"gpuprof.bench.{place}.warnings_of", lambda *_: (flag,))
     found = document({"old": OLD, "new": FASTER}, answers={"new": answers()})
-    assert found["summary"]["headline"]["text"].endswith("The machine was busy meanwhile")
+    assert found["summary"]["headline"]["code"] == "machine_was_busy"
     first = found["recommendations"][0]
-    assert "OMP_NUM_THREADS=1" in first["action"]["text"]
+    assert (first["action"]["code"], first["action"]["values"]) == ("quieter_machine", {"has_threads": True})
     assert first["reason"]["values"]["disturbed"] == first["reason"]["values"]["runs"] == 40
 
 
@@ -526,7 +548,11 @@ def test_a_speed_up_that_its_medians_do_not_give_is_explained() -> None:
     """One launch of three that takes ten times as long moves the launches' mean and not the median."""
     new = [[5.0] * 20, [5.0] * 20, [50.0] * 20]
     found = document({"old": {1: [[10.0] * 20] * 3}, "new": {1: new}})
-    assert (
-        "new, batch size 1: all samples together give 2x and the process runs one by one 0.928x"
-        in found["notes"][0]["text"]
+    first = found["notes"][0]
+    assert (first["code"], first["values"]["variant"], first["values"]["batch_size"]) == (
+        "runs_differ",
+        "new",
+        1,
     )
+    assert first["values"]["pooled"] == pytest.approx(2)
+    assert first["values"]["by_run"] == pytest.approx(0.928, abs=0.001)
