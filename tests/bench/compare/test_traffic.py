@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,6 @@ from gpuprof.bench.compare.traffic import (
 )
 from gpuprof.bench.compare.traffic_result import ArmRequests, FailureCounts, TrafficLaunch, TrafficResult
 from gpuprof.bench.config import SystemSpec
-from gpuprof.bench.messages import message
 from gpuprof.bench.serialization import decode, encode, to_plain
 from gpuprof.bench.workers import schedule
 from gpuprof.bench.workers.events import Found, State
@@ -120,7 +119,8 @@ def test_quantiles_of_few_answers_are_insufficient() -> None:
     assert told["p50"]["ratio"] is not None
     assert (told["p95"]["ratio"], told["p95"]["verdict"]) == (None, "insufficient")
     assert told["p99"]["launches"] == 0
-    assert "p95 59, p99 299" in " ".join(map(message, traffic.notes))
+    (too_few,) = [each for each in traffic.notes if each.code == "too_few_requests"]
+    assert too_few.values["needed"] == {"p95": 59, "p99": 299}
     whole = simulated(np.random.default_rng(73), requests=3_000)
     assert all(each.ratio is not None for each in whole.figures)
 
@@ -151,56 +151,62 @@ def test_the_interval_of_a_difference_covers_it() -> None:
 # --- advice --------------------------------------------------------------------------------------
 
 
-def advised(ratio: float = 1.0, **how: Any) -> tuple[str, str, int | None]:
+def advised(ratio: float = 1.0, **how: Any) -> tuple[str, dict[str, Mapping[str, Any]], int | None]:
+    """Return the action, the values of the advice and its reasons by their codes, and more process runs."""
     found = simulated(np.random.default_rng(75), ratio, **how).advice
-    text = "; ".join(map(message, (found.text, *found.because)))
-    return found.action, text, found.more_launches
+    return (
+        found.action,
+        {each.code: each.values for each in (found.text, *found.because)},
+        found.more_launches,
+    )
 
 
 def test_a_slower_variant_is_rolled_back() -> None:
-    action, text, more = advised(1.2)
+    action, facts, more = advised(1.2)
     assert (action, more) == ("roll back", None)
-    assert "quantized is slower: p50 1.20" in text
-    assert "serve with original alone" in text
+    assert facts["roll_back"] == {"first": "original"}
+    slower = facts["traffic_slower"]
+    assert slower["variant"] == "quantized"
+    assert slower["ratio"]["value"] == pytest.approx(1.2, abs=0.01)
 
 
 def test_a_variant_that_fails_more_often_is_rolled_back_however_fast() -> None:
-    action, text, _ = advised(0.5, failing=(0.001, 0.08))
+    action, facts, _ = advised(0.5, failing=(0.001, 0.08))
     assert action == "roll back"
-    assert "quantized fails more often" in text
+    assert facts["fails_more_often"]["second"] == "quantized"
 
 
 @pytest.mark.parametrize("ratio", [1.0, 0.7])
 def test_a_variant_that_is_no_slower_gets_all(ratio: float) -> None:
-    action, text, more = advised(ratio, requests=2_000)
+    action, facts, more = advised(ratio, requests=2_000)
     assert (action, more) == ("roll out", None)
-    assert "roll out to 100%" in text
+    assert facts.keys() == {"roll_out", "traffic_same"}
 
 
 def test_what_is_open_says_how_many_launches_more() -> None:
-    action, text, more = advised(1.0, launches=4, between=0.01, split=(0.5, 0.5))
+    action, facts, more = advised(1.0, launches=4, between=0.01, split=(0.5, 0.5))
     assert action == "keep"
     assert more is not None
     # By hand: ((1.96 + 0.84) * 0.01 / ln(1.01))^2 + 1 = 9, of which 4 are made; the spread is an estimate.
     assert 1 <= more <= 30
-    assert f"measure {more} more process runs" in text
-    assert "reaches above 1.010x" in text
+    assert facts["keep_split"]["more_runs"] == more
+    assert facts["traffic_inconclusive"]["margin"] == pytest.approx(0.01)
 
 
 def test_too_few_requests_leave_failures_open() -> None:
-    action, text, more = advised(0.9, requests=300)
+    action, facts, more = advised(0.9, requests=300)
     assert action == "keep"
-    assert "fails more often by 1.0% is not ruled out" in text
+    assert facts["may_fail_more_often"]["margin"] == pytest.approx(0.01)
     # 368 requests without a failure rule out 1%; there were 30 a launch, 10 times.
     assert more == 3
 
 
 def test_one_launch_is_no_ground_for_anything() -> None:
-    action, text, more = advised(1.0, launches=1)
+    action, facts, more = advised(1.0, launches=1)
     assert (action, more) == ("keep", 3)
-    assert "two process runs" in text
+    assert "needs_medians" in facts
     hopeless = advised(1.0, between=0.6, tail_margin=0.5)
-    assert "hardly help" in hopeless[1]
+    assert "keep_split_inconclusive" in hopeless[1]
     assert hopeless[2] is None
 
 
@@ -221,7 +227,7 @@ def test_the_text_fits_and_the_json_is_plain() -> None:
         text = str(each)
         assert max(map(len, text.splitlines())) <= 100
         assert "traffic 90 to 10 between" in text
-        assert "advice: roll back" in text
+        assert "advice: " in text
     told = json.loads(json.dumps(traffic.to_dict(), allow_nan=False))
     assert [each["variant"] for each in told["arms"]] == list(NAMES)
     assert sum(each["requests"] for each in told["arms"]) == 10_000
@@ -373,7 +379,8 @@ def test_a_later_launch_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> N
     played(monkeypatch, None, BenchmarkError("it died"), None)
     found = measure_traffic(*variants("doubled", "doubled"), TrafficSettings((0.9, 0.1), launches=3))
     assert [each.number for each in found.launches] == [1, 3]
-    assert "failed process runs: 1, first: it died" in str(found)
+    (failed,) = [each for each in found.notes if each.code == "failed_traffic_runs"]
+    assert failed.values == {"failed": 1, "first": "it died"}
     played(monkeypatch, BenchmarkError("it died"))
     with pytest.raises(BenchmarkError, match="it died"):
         measure_traffic(*variants("doubled", "doubled"), SMALL)
@@ -383,4 +390,4 @@ def test_ctrl_c_keeps_the_launches_and_the_requests_until_then(monkeypatch: pyte
     played(monkeypatch, None, KeyboardInterrupt())
     found = measure_traffic(*variants("doubled", "doubled"), TrafficSettings((0.9, 0.1)))
     assert (len(found.launches), found.interrupted) == (2, True)
-    assert "interrupted" in str(found)
+    assert "traffic_interrupted" in [each.code for each in found.notes]

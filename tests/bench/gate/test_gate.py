@@ -110,7 +110,8 @@ def test_a_launch_that_ended_early_is_not_counted_and_told(write: Write) -> None
     assert found.outcome == "passed"
     assert found.rows[0].judgement is not None
     assert found.rows[0].judgement.new_launches == 11
-    assert any("1 of 12 process runs of" in str(note) and "not counted" in str(note) for note in found.notes)
+    (aborted,) = [note.values for note in found.notes if note.code == "aborted_runs"]
+    assert (aborted["aborted"], aborted["process_runs_made"]) == (1, 12)
 
 
 def other_processor(document: dict[str, Any]) -> None:

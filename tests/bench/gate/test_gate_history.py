@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 from batches import batch_of
 
+from gpuprof.bench.facts import note
 from gpuprof.bench.gate.gate import judge_history
 from gpuprof.bench.gate.text import gate_text
 from gpuprof.bench.results.files import Stamp, document_of, to_json
@@ -240,8 +241,10 @@ def test_what_settles_a_comparison_with_a_level() -> None:
 def test_one_file_leaves_it_open() -> None:
     found = judge_history(history_of([np.zeros(5)], np.zeros(5)))
     assert found.outcome == "inconclusive"
-    assert "one file does not show" in gate_text(found)
-    assert "fewer than 8 files" in gate_text(found)
+    reason = found.rows[0].reason
+    assert reason is not None
+    assert reason.code == "gate_one_file"
+    assert found.notes == (note("few_files", few=1, configurations=1, fewest=8),)
 
 
 def test_change_points_tell_revisions_and_versions() -> None:
@@ -270,7 +273,7 @@ def test_what_the_newest_file_of_the_model_has_must_be_measured() -> None:
     found = judge_history(History(tuple(files), (dated(3, {MODEL: zeros, new: zeros}),), ()))
     assert {row.configuration: row.verdict for row in found.rows} == {MODEL: "same", OTHER: "not measured"}
     assert found.outcome == "inconclusive"
-    assert "batch 16: not judged" in str(found.notes[-1])
+    assert found.notes[-1] == note("only_candidate", configurations=[str(new)])
     with pytest.raises(BenchmarkError, match="has no configuration of the history"):
         judge_history(History(tuple(files), (dated(3, {new: zeros}),), ()))
 
@@ -381,7 +384,10 @@ def test_what_cannot_be_compared_is_one_line(
     assert errors.count("\n") == 1
     if change is other_processor:
         assert execute([*command, "--any-machine"]) in (0, 3)
-        assert "on another machine than the candidate" in " ".join(capsys.readouterr().out.split())
+        capsys.readouterr()
+        assert execute([*command, "--any-machine", "--json"]) in (0, 3)
+        notes = json.loads(capsys.readouterr().out)["notes"]
+        assert "other_machine_files" in [each["code"] for each in notes]
 
 
 def test_many_corrupt_files_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
