@@ -27,6 +27,8 @@ from gpuprof.errors import GpuprofError, RecordingError, RunError
 from gpuprof.record.facts import Damage, DamageCode, Method, NoteCode, Reason, SourceStatus, note
 from gpuprof.record.options import RecordingOptions
 from gpuprof.run.format import KINDS
+from gpuprof.run.losses import Loss, LossCode
+from gpuprof.run.messages import loss_text
 
 
 def environment(**more: str) -> dict[str, str]:
@@ -422,6 +424,7 @@ def test_run_reports_a_users_mistake(api: FakeApi, capsys: pytest.CaptureFixture
 # --- summary -------------------------------------------------------------------------------------
 
 
+@pytest.mark.texts
 def test_summary_prints_facts_and_a_table(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["summary", "demo.gpuprof"]) == 0
     lines = capsys.readouterr().out.splitlines()
@@ -438,6 +441,7 @@ def test_summary_prints_facts_and_a_table(api: FakeApi, capsys: pytest.CaptureFi
     assert lines[8].startswith("layer 火 number 1")
 
 
+@pytest.mark.texts
 def test_summary_says_what_is_lost_and_cannot_be_tricked_by_it(
     api: FakeApi, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -478,28 +482,35 @@ SEGMENT, NAMES = "r/segments/1-2.0.segment", "r/segments/1-2.names"
         ([Damage(DamageCode.SEGMENT_HEADER, SEGMENT)], "events of 1 damaged segment"),
         (
             [Damage(DamageCode.CLOCK_POINT, SEGMENT), Damage(DamageCode.SEGMENT_CUT_SHORT, SEGMENT, 9)],
-            "events of 1 damaged segment",
+            [Loss(LossCode.DAMAGED_SEGMENTS, 1)],
         ),
-        ([Damage(DamageCode.CLOCK_POINT, SEGMENT)], "unknown"),
-        ([Damage(DamageCode.SEGMENT_COPY, SEGMENT)], "unknown"),
-        ([Damage(DamageCode.UNREADABLE, NAMES, values={"error": "no such file"})], "names of 1 process"),
+        ([Damage(DamageCode.CLOCK_POINT, SEGMENT)], []),
+        ([Damage(DamageCode.SEGMENT_COPY, SEGMENT)], []),
+        (
+            [Damage(DamageCode.UNREADABLE, NAMES, values={"error": "no such file"})],
+            [Loss(LossCode.DAMAGED_NAMES, 1)],
+        ),
         (
             [
                 Damage(DamageCode.NAMES_CUT, NAMES, 3),
                 Damage(DamageCode.SEGMENT_CUT_SHORT, SEGMENT, 1),
                 Damage(DamageCode.NAMES_NO_FILE, "r/9.names"),
             ],
-            "events of 1 damaged segment, names of 2 processes",
+            [Loss(LossCode.DAMAGED_SEGMENTS, 1), Loss(LossCode.DAMAGED_NAMES, 2)],
         ),
-        ([Damage(DamageCode.SEGMENTS_MISSING, None, 2, {"process_id": 7})], "events of 2 missing segments"),
+        (
+            [Damage(DamageCode.SEGMENTS_MISSING, None, 2, {"process_id": 7})],
+            [Loss(LossCode.MISSING_SEGMENTS, 2)],
+        ),
     ],
 )
 def test_summary_says_what_damaged_files_cost(
-    api: FakeApi, capsys: pytest.CaptureFixture[str], damage: list[Damage], lost: str
+    api: FakeApi, capsys: pytest.CaptureFixture[str], damage: list[Damage], lost: list[Loss]
 ) -> None:
     api.recorded.meta |= {"complete": False, "damage": [each.to_plain() for each in damage]}
     assert execute(["summary", "r"]) == 0
-    assert f"\nlost      {lost}\n" in capsys.readouterr().out
+    expected = ", ".join(map(loss_text, lost)) or "unknown"
+    assert f"\nlost      {expected}\n" in capsys.readouterr().out
 
 
 def test_summary_of_a_run_that_tells_nothing_of_itself(

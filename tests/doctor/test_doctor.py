@@ -385,7 +385,7 @@ def test_without_nvrtc_ceilings_are_calculated(machine: Machine) -> None:
     reason = {"code": "nvrtc_not_found"}
     machine.answers(driver=ONE_GPU, nvrtc={"reason": reason, "path": "", "version": "0.0"})
     check = machine.check("NVRTC")
-    assert (check.status, check.hint) == ("missing", HINTS.text("nvrtc_not_found", {}))
+    assert (check.status, check.hint) == ("missing", HINTS.text("nvrtc_not_found", reason))
 
 
 def test_a_folder_that_cannot_be_written_is_a_problem_with_a_mend(

@@ -140,7 +140,7 @@ def test_the_command_prints_the_cache_and_the_drift(
     assert execute(["doctor", "--ceilings"]) == 0
     printed = capsys.readouterr()
     assert "compute fp32" in printed.out
-    assert "note: one note" in printed.out
+    assert "one note" in printed.out
     assert "drift: 2 of 3 measured again differ by more than 10%" in printed.out
     assert "\x1b" not in printed.out
     assert max(map(len, printed.out.splitlines())) <= 100

@@ -154,7 +154,7 @@ def test_a_note_that_is_a_text_or_has_an_unknown_code_is_kept_as_text() -> None:
     values = {**some(row("compute", 1e9, "fp32")).as_dict(), "notes": ["an older text", later]}
     found = from_dict(values).notes
     assert [note.code for note in found] == [CeilingNoteCode.TEXT] * 2
-    assert ceiling_note_text(found[0]) == "an older text"
+    assert "an older text" in ceiling_note_text(found[0])
     assert "of a later version" in ceiling_note_text(found[1])
 
 

@@ -61,7 +61,9 @@ def test_the_layer_rounded_to_4_bits_is_the_first_and_only_one(kind, dtype) -> N
     behind = found.layers[-2]
     assert behind.verdict == "within"
     assert behind.accumulated_error > 0.01
-    assert f"the first layer that diverges is {path} (" in str(found)
+    first = next(each for each in found.findings if each.code == "first_divergence")
+    assert first.values["layer"]["path"] == path
+    assert path in str(found)
 
 
 @KINDS

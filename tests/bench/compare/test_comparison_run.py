@@ -157,8 +157,8 @@ def test_variants_of_different_times_are_told(tmp_path: Path) -> None:
     one, two = variant("one"), variant("two")
     carry_out(plan(one), tmp_path)
     found = carry_out(plan(one, two), tmp_path).document
-    (told,) = [str(each) for each in found.notes if each.code == "not_interleaved"]
-    assert told.startswith("one and two were not measured interleaved: 2 and 0 of their process runs")
+    (told,) = [each.values for each in found.notes if each.code == "not_interleaved"]
+    assert told == {"baseline": "one", "variant": "two", "restored_of_baseline": 2, "restored": 0}
 
 
 def test_what_is_raised_while_it_is_measured_is_not_blamed_on_the_journal(tmp_path: Path) -> None:
@@ -192,7 +192,7 @@ def test_what_cannot_be_compared_does_not_take_the_measurements_with_it(
     monkeypatch.setattr("gpuprof.bench.compare.run.compare_accuracy", fail)
     found = carry_out(plan(variant("one"), launches=1, accuracy=AccuracyPlan()), tmp_path).document
     assert found.variants[0].status == "measured"
-    assert str(found.variants[0].accuracy_unavailable) == "the data set is gone"
+    assert found.variants[0].accuracy_unavailable == note("no_outputs", reason="the data set is gone")
 
 
 def test_a_launch_that_fails_before_its_first_batch_blames_no_batch_size(tmp_path: Path) -> None:

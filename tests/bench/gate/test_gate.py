@@ -93,7 +93,9 @@ def test_what_the_candidate_lacks_stays_open_and_what_is_new_is_told(write: Writ
     found = judge(old, new)
     assert [row.verdict for row in found.rows] == ["same", "not measured"]
     assert found.outcome == "inconclusive"
-    assert "batch 32: not judged" in str(found.notes[-1])
+    (name,) = found.notes[-1].values["configurations"]
+    assert found.notes[-1].code == "only_candidate"
+    assert name.endswith("batch 32")
 
 
 def cut_off(document: dict[str, Any]) -> None:
@@ -125,8 +127,9 @@ def test_another_machine_is_refused_unless_told(write: Write, capsys: pytest.Cap
     command = ["gate", "--baseline", str(old), "--candidate", str(new)]
     assert execute(command) == 2
     assert "another machine" in capsys.readouterr().err
-    assert execute([*command, "--any-machine"]) == 0
-    assert "different machines" in capsys.readouterr().out
+    assert execute([*command, "--any-machine", "--json"]) == 0
+    notes = json.loads(capsys.readouterr().out)["notes"]
+    assert "different_machines" in [each["code"] for each in notes]
 
 
 def other_threads(document: dict[str, Any]) -> None:

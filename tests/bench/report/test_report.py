@@ -362,11 +362,11 @@ def test_warnings_of_one_code_are_one_line_with_the_worst() -> None:
     batches[1]["warnings"] += [warning("of_tomorrow", level=5).to_dict()]
     (section,) = (each for each in content(plain).sections if each.key == "method")
     assert section.lines[-4:] == (
-        "involuntary context switches: in 3 of 4 measurements, worst: original, batch size 8: the process "
-        "had 133 involuntary context switches in 4 calls",
+        "involuntary context switches: in 3 of 4 measurements, worst: original, batch size 8: "
+        f"{warning('involuntary_context_switches', switches=133, calls=4)}",
         f"one process run: in 2 of 4 measurements: {warning('one_process_run')}",
-        "large drift: in 1 of 4 measurements: original, batch size 1: the first tenth of the samples has a "
-        "median of 1.00 us, the last tenth 2.00 us",
+        "large drift: in 1 of 4 measurements: original, batch size 1: "
+        f"{warning('large_drift', first_s=1e-6, last_s=2e-6)}",
         "of tomorrow: in 1 of 4 measurements: original, batch size 8: of_tomorrow, level 5",
     )
     assert len(section.single_lines) == 7

@@ -104,7 +104,8 @@ def test_failures_are_outcomes_in_one_line() -> None:
     results = done.results()
     assert len(results["dies"].samples) == 0
     assert "no samples" in str(results["dies"])
-    assert "last words" in str(results["dies"])
+    (failed,) = [each for each in results["dies"].warnings if each.code == "failed_process_runs"]
+    assert "last words" in failed.values["first"]
     assert len(results["works"].samples) == 40
 
 
@@ -157,7 +158,8 @@ def test_benchmark_in_launches_finds_functions_by_name() -> None:
 def test_benchmark_in_launches_keeps_what_was_measured_before_a_failure() -> None:
     result = gpuprof.benchmark(launched.fail_late, iterations=100, warmup=10, launches=2)
     assert len(result.samples) == 100
-    assert "2 of 2 process runs failed, first: " in str(result)
+    (failed,) = [each.values for each in result.warnings if each.code == "failed_process_runs"]
+    assert (failed["failed"], failed["process_runs"]) == (2, 2)
     with pytest.raises(BenchmarkError, match="ValueError: no more") as raised:
         gpuprof.benchmark(launched.fail_late, iterations=100, warmup=70, launches=2)
     assert "\n" not in str(raised.value)
