@@ -479,7 +479,7 @@ SEGMENT, NAMES = "r/segments/1-2.0.segment", "r/segments/1-2.names"
 @pytest.mark.parametrize(
     ("damage", "lost"),
     [
-        ([Damage(DamageCode.SEGMENT_HEADER, SEGMENT)], "events of 1 damaged segment"),
+        ([Damage(DamageCode.SEGMENT_HEADER, SEGMENT)], [Loss(LossCode.DAMAGED_SEGMENTS, 1)]),
         (
             [Damage(DamageCode.CLOCK_POINT, SEGMENT), Damage(DamageCode.SEGMENT_CUT_SHORT, SEGMENT, 9)],
             [Loss(LossCode.DAMAGED_SEGMENTS, 1)],

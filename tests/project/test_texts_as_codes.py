@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A message can be reworded without breaking anything: tests of behaviour pass where texts are codes.
+"""A message can be reworded without breaking anything: tests of behavior pass where texts are codes.
 
 This runs a part of each room; `pytest --texts-as-codes` runs all of them.
 """
@@ -13,21 +13,22 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
-    "tests/analyze/ceilings/test_ceilings.py",
-    "tests/analyze/roofline/test_roofline_labels.py",
-    "tests/bench/accuracy/test_accuracy_outputs.py",
+    "tests/analyze/ceilings/test_gpu_ceilings.py",
     "tests/bench/compare/test_comparison.py",
-    "tests/bench/gate/test_gate.py",
-    "tests/bench/report/test_report.py",
+    "tests/bench/compare/test_traffic.py",
+    "tests/bench/gate/test_gate_history.py",
     "tests/bench/results/test_result.py",
-    "tests/doctor/test_doctor.py",
+    "tests/cli/test_commands.py",
     "tests/run/imports/test_import_kineto.py",
     "tests/run/test_facts.py",
 )
+# These simulate, or start processes: they take half of the time, and texts are not what they are about.
+LEFT_OUT = "apart or alarms or simulations or stub or promise or launches or truth or often"
 
 
-def test_behaviour_does_not_depend_on_the_words_of_texts() -> None:
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--texts-as-codes", *PARTS]
+def test_behavior_does_not_depend_on_the_words_of_texts() -> None:
+    options = ["-q", "-p", "no:cacheprovider", "--texts-as-codes", "-k", f"not ({LEFT_OUT})"]
+    command = [sys.executable, "-m", "pytest", *options, *PARTS]
     # Of the run that this test is part of.
     outer = ("PYTEST_ADDOPTS", "PYTEST_CURRENT_TEST", "PYTEST_XDIST_WORKER", "PYTEST_XDIST_WORKER_COUNT")
     environment = {name: value for name, value in os.environ.items() if name not in outer}
