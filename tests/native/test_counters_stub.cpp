@@ -295,13 +295,13 @@ TEST(kernels_that_failed_and_those_of_other_contexts_are_no_ranges) {
 
 TEST(ambiguous_kernels_are_not_matched) {
     Stub& stub = fresh_stub();
-    stub.set("unasked ranges", 1);
+    stub.set("extra ranges", 1);
     CHECK_EQ(open_and_begin(), ReasonCode::none);
     launch_for(stub, 0, "kernel");
     CountersMeasured measured = CounterSession::instance().end();
     CHECK_EQ(measured.reason, ReasonCode::kernels_unmatched);
     CHECK(measured.kernels.empty());
-    stub.set("unasked ranges", 0);
+    stub.set("extra ranges", 0);
     CHECK_EQ(CounterSession::instance().begin(), ReasonCode::none);
     stub.call(graph_launch, nullptr, context(), 0);
     measured = CounterSession::instance().end();

@@ -47,9 +47,9 @@ def with_leaves(
 def notes_on(leaves: list[dict[str, Any]], *, has_calls: bool = False) -> list[Note]:
     """Return what a reader of the leaves should know; they are as in `with_leaves`.
 
-    Each has besides the number of a `foreign_graph`, -1 for none, how many `records` it stands for, and how
-    many of these are `unlaunched`. `has_calls`: launches come from records of calls, which say nothing of
-    graphs' nodes.
+    Each has besides the number of a `foreign_graph`, -1 for none, how many `records` it represents, and how
+    many of these are `unlaunched`. `has_calls`: launches come from records of calls, which have no nodes of
+    graphs.
     """
     numbers = sorted({int(number) for part in leaves for number in part["foreign_graph"] if number >= 0})
     unlaunched, records = (sum(int(part[key].sum()) for part in leaves) for key in ("unlaunched", "records"))

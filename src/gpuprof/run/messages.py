@@ -129,7 +129,7 @@ NOTES = Messages(
         ),
         "stacks_missing": "stack samples are missing: {reasons:list}",
         "stacks_torn": "{torn:#stack/stacks} of {samples} could not be read at one moment and were dropped",
-        "samples_may_end_early": "the program closed the pipe of the device samples: they may end early",
+        "samples_may_end_early": "the program closed the pipe of the device samples: they may be incomplete",
         "nvml_did_not_answer": "NVML did not respond within {limit_s:g} s at the end",
         "slow_readings": (
             "{count:,} device readings took longer than half their period ({period_ns:ms}): the next one "
@@ -156,7 +156,7 @@ NOTES = Messages(
             "CUPTI {version} is newer than this gpuprof: its records are read by what did not change so far"
         ),
         "gpu_stepped_back": "GPU records were left out while the program used a profiler of PyTorch",
-        "gpu_ended_early": "GPU records ended early: {detail:native}",
+        "gpu_ended_early": "GPU recording stopped early: {detail:native}",
         "gpu_began_in_capture": (
             "the recording of the GPU began during the capture of a CUDA graph: what was captured before "
             "cannot be attributed to its layers"
@@ -199,7 +199,7 @@ NOTES = Messages(
             "has one level"
         ),
         "intervals_cross": (
-            "{count:,} intervals end outside of the one that they begin in; they stand beside it"
+            "{count:,} intervals end outside of the one that they begin in; they are shown next to it"
         ),
         "import": "{text}",
         "text": "{text}",
@@ -230,8 +230,8 @@ DAMAGE = Messages(
         "counters": "the hardware counters are damaged and left out: {error}",
         "gpu_file": "{file}: {error}; its GPU records are lost",
         "gpu_file_without_process": "{file}: its process left no events; its records are lost",
-        "trace_not_readable": "the trace cannot be read on behind {count:,} events: {error}",
-        "trace_cut": "the trace is cut off behind {count:,} events",
+        "trace_not_readable": "the trace cannot be read on after {count:,} events: {error}",
+        "trace_cut": "the trace is cut off after {count:,} events",
         "trace_events_invalid": "{count:,} events are no JSON or lack their times, and were left out",
         "trace_negative_durations": "{count:,} events have a negative duration, and were left out",
         "trace_rows_invalid": "{count:,} rows have a negative duration or no times, and were left out",
@@ -282,14 +282,14 @@ def reason_text(status: SourceStatus) -> str:
 
 
 def missing_work_text(status: SourceStatus) -> str:
-    """Return why a run has no counted work, and how to get it where the reason does not say that."""
+    """Return why a run has no counted work, with a hint where the reason has none."""
     if status.reason is None or status.reason not in WORK_HINTS.codes:
         return reason_text(status)
     return f"{reason_text(status)}; hint: {WORK_HINTS.text(status.reason, status.values)}"
 
 
 def method_text(status: SourceStatus) -> str:
-    """Return how a source that is on records; empty where its name says it."""
+    """Return how a source that is on records; empty where its name is enough."""
     method = "" if status.method is None else METHODS.text(status.method, status.values)
     where = "in processes that the program started" if status.values.get("in_children") else ""
     return "; ".join(filter(None, (method, reason_text(status), where)))
