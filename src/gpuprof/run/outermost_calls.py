@@ -48,6 +48,7 @@ _OF_SPAN = {
 }
 _MARK = "step"
 _TRANSPARENT = (_NO_CALL, Call.OPTIMIZER, Call.MARK)
+_MAKE_STEPS = (Call.FORWARD, Call.OPTIMIZER, Call.MARK)
 _CALLS_QUERY = """
     SELECT process_id, thread_id, start_ns, start_ns + duration_ns AS end_ns, path_id
     FROM read_parquet($spans) WHERE path_id IN (SELECT path_id FROM outermost)
@@ -91,6 +92,8 @@ def read_outermost_calls(
     call = _call_of_nodes(tree, names)
     path_id = tree["number"].astype(np.int64)
     is_outermost = _are_outermost(tree["parent"].astype(np.int64), call) & (path_id >= 0)
+    if not np.isin(call[is_outermost], _MAKE_STEPS).any():
+        is_outermost[:] = False  # without steps, a program of a million operators need not be read
     paths = path_id[is_outermost]
     query = {"spans": str(spans / "**" / "*.parquet")}
     with registered(connection, "outermost", {"path_id": paths}):
