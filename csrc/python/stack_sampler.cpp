@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "core/clock.hpp"
+#include "core/platform.hpp"
 #include "core/signals_blocked.hpp"
 #include "python/interpreter_layout.h"
 
@@ -59,6 +60,11 @@ StackSampler::~StackSampler() {
 
 int StackSampler::start() noexcept {
     is_ending_ = false;
+    try {
+        write_usage(0);  // here, so that a thread that the program starts next is counted from its begin
+    } catch (const std::exception&) {
+        return ENOMEM;
+    }
     const SignalsBlocked blocked;
     const auto enter = [](void* self) -> void* {
         static_cast<StackSampler*>(self)->run();
@@ -99,7 +105,6 @@ std::vector<Address> StackSampler::own_stack() {
 void StackSampler::run() noexcept {
     try {
         std::int64_t due_ns = monotonic_ns();
-        write_usage();
         list_threads();
         for (Thread& thread : threads_) {
             thread.sampled_ns = due_ns;
@@ -111,7 +116,7 @@ void StackSampler::run() noexcept {
         sample_all();
         for (Thread& thread : threads_)
             if (thread.has_stack && thread.idle_ns > thread.sampled_ns) write(thread, thread.idle_ns, 0);
-        write_usage();
+        write_usage(system_thread_id());
     } catch (const std::exception&) {
         error_ = ENOMEM;  // nothing else is thrown here
     }
@@ -134,12 +139,12 @@ bool StackSampler::wait_until(std::int64_t due_ns) noexcept {
 void StackSampler::sample_all() {
     list_threads();
     for (Thread& thread : threads_) sample(thread);
-    if (monotonic_ns() - usage_ns_ >= usage_interval_ns) write_usage();
+    if (monotonic_ns() - usage_ns_ >= usage_interval_ns) write_usage(system_thread_id());
 }
 
-void StackSampler::write_usage() {
+void StackSampler::write_usage(std::int64_t except) {
     usage_ns_ = monotonic_ns();
-    read_thread_usage(usage_);
+    read_thread_usage(usage_, except);
     for (const NamedUsage& each : usage_) file_.add_usage(usage_ns_, each);
 }
 

@@ -60,7 +60,7 @@ class StackSampler {
     void run() noexcept;
     bool wait_until(std::int64_t due_ns) noexcept;  // false when it is to end
     void sample_all();
-    void write_usage();  // of all threads, at the start, once a second, and at the end
+    void write_usage(std::int64_t except);  // of all threads, at the start, once a second, and at the end
     void list_threads();
     void sample(Thread& thread);
     bool read_in_time(const Thread& thread, std::int64_t& now_ns);

@@ -32,14 +32,22 @@ bool read_file(std::int64_t thread_id, const char* name, FileText& text) noexcep
     return size > 0;
 }
 
-// A kernel without these statistics writes zeros.
 void read_times(ThreadUsage& usage, FileText& text) noexcept {
     long long ran = 0;
     long long queued = 0;
     if (!read_file(usage.thread_id, "schedstat", text)) return;
-    if (std::sscanf(text.data(), "%lld %lld", &ran, &queued) != 2 || ran == 0) return;
+    if (std::sscanf(text.data(), "%lld %lld", &ran, &queued) != 2) return;
     usage.cpu_ns = ran;
     usage.queued_ns = queued;
+}
+
+// A kernel without these statistics writes zeros, as for a thread that has not run yet. This one has.
+bool counts_times() noexcept {
+    ThreadUsage own;
+    own.thread_id = system_thread_id();
+    FileText text;
+    read_times(own, text);
+    return own.cpu_ns > 0;
 }
 
 std::int64_t number_after(const char* text, const char* label) noexcept {
@@ -88,18 +96,18 @@ void read_stat(NamedUsage&, FileText&) noexcept {}
 
 }  // namespace
 
-void read_thread_usage(std::vector<NamedUsage>& found) {
+void read_thread_usage(std::vector<NamedUsage>& found, std::int64_t except) {
     found.clear();
     const std::unique_ptr<DIR, int (*)(DIR*)> tasks(opendir("/proc/self/task"), closedir);
     if (tasks == nullptr) return;
     FileText text;
-    const std::int64_t self = system_thread_id();
+    const bool has_times = counts_times();
     while (const dirent* entry = readdir(tasks.get())) {
         NamedUsage next;
         next.usage.thread_id = std::strtoll(entry->d_name, nullptr, 10);
-        if (next.usage.thread_id <= 0 || next.usage.thread_id == self) continue;
+        if (next.usage.thread_id <= 0 || next.usage.thread_id == except) continue;
         read_stat(next, text);
-        read_times(next.usage, text);
+        if (has_times) read_times(next.usage, text);
         read_switches(next.usage, text);
         if (next.usage.start_ns >= 0 || next.usage.cpu_ns >= 0) found.push_back(next);
     }
@@ -110,7 +118,7 @@ std::int64_t thread_queued_ns(std::int64_t thread_id) noexcept {
     usage.thread_id = thread_id;
     FileText text;
     read_times(usage, text);
-    return usage.queued_ns;
+    return usage.cpu_ns > 0 ? usage.queued_ns : -1;
 }
 
 }  // namespace gpuprof::python

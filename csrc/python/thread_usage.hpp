@@ -22,9 +22,9 @@ struct NamedUsage {
     ThreadName name{};  // ends with a zero
 };
 
-// Reads the threads of this process except the calling one, those without Python too. Empty where the system
-// has no /proc. A thread that ends meanwhile is left out.
-void read_thread_usage(std::vector<NamedUsage>& found);
+// Reads the threads of this process except one, those without Python too. Empty where the system has no
+// /proc. A thread that ends meanwhile is left out.
+void read_thread_usage(std::vector<NamedUsage>& found, std::int64_t except);
 
 // How long a thread has been ready to run without a processor; -1 where the kernel does not count it.
 std::int64_t thread_queued_ns(std::int64_t thread_id) noexcept;

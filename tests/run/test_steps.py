@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuprof.run.outermost_calls import Call, Calls
+from gpuprof.run.outermost_calls import Call, ProgramCalls
 from gpuprof.run.steps import LONGEST_ENGINE_GAP_NS, Step, find_steps
 
 F, B, O, Z, D, OP, MARK = Call  # noqa: E741 - an optimizer's step
@@ -21,14 +21,14 @@ MAIN = 7
 Given = tuple[Call, int, int] | tuple[Call, int, int, str] | tuple[Call, int, int, str, int]
 
 
-def made(given: Sequence[Given]) -> Calls:
+def made(given: Sequence[Given]) -> ProgramCalls:
     """Return calls of kind, begin, end, layer and thread, by their begin."""
     rows = sorted(
         ((*each, *("net", MAIN)[len(each) - 3 :]) for each in given), key=lambda row: (row[1], -row[2])
     )
     kind, start, end, layer, thread = zip(*rows, strict=True) if rows else ((), (), (), (), ())
     numbers = [np.array(column, dtype=np.int64) for column in (thread, start, end, kind)]
-    return Calls(np.array(layer, dtype=object), *numbers)
+    return ProgramCalls(np.array(layer, dtype=object), *numbers)
 
 
 def steps_of(*given: Given, has_operators: bool = True) -> list[Step]:

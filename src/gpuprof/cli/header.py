@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gpuprof.analyze.summary import TABLE_WIDTH
-from gpuprof.cli.phases import phase_lines
 from gpuprof.record.facts import Method, SourceStatus
+from gpuprof.render.phases import phase_lines
 from gpuprof.run.facts import damage_in, notes_of, statuses_of
 from gpuprof.run.losses import losses
 from gpuprof.run.messages import (

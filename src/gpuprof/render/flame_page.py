@@ -21,6 +21,7 @@ from gpuprof.analyze.compared_runs import (
 )
 from gpuprof.analyze.difference import Sample, Scaling, can_scale_by_calls, compare
 from gpuprof.analyze.metrics import WEIGHTS, chosen_weight, weights_of
+from gpuprof.analyze.phases import read_phases
 from gpuprof.analyze.roofline.build import build_roofline
 from gpuprof.analyze.tree_work import bounds, layer_types
 from gpuprof.errors import RunError
@@ -64,6 +65,7 @@ def run_page(
         colorings=_colorings(shown, folder, tree),
         calls=call_count(tree),
         slices=slices,
+        phases=read_phases(folder),
     )
 
 

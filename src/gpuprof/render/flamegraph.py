@@ -31,6 +31,7 @@ from gpuprof.render.page import (
     readable,
     safe_json,
 )
+from gpuprof.render.phases import phases_html
 from gpuprof.render.shown_tree import BACKWARD_PREFIX, Shown, placed_tree
 from gpuprof.render.timeline import Slices, embedded_timeline
 from gpuprof.run.format import KINDS
@@ -42,9 +43,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from gpuprof.analyze.call_tree import CallTree
+    from gpuprof.analyze.phases import Phases
 
 _STATIC_ROWS = 50
-_KERNEL = KINDS.index("kernel")
+_KERNEL, _WAITING = KINDS.index("kernel"), KINDS.index("waiting")
 _PATH_LIMIT = 8  # names of a path that are shown; a stack may be 20,000 deep
 
 
@@ -61,6 +63,7 @@ def flamegraph_page(
     old_calls: int | None = None,
     measure: str = "Total time",
     slices: Slices | str | None = None,
+    phases: Phases | None = None,
 ) -> str:
     """Return a self-contained HTML page that shows `tree` as a flame graph and as a table.
 
@@ -69,7 +72,7 @@ def flamegraph_page(
     number `first` is shown first. For a tree without views the widths are its times, and `measure` names what
     these are, as the heading of their sum. `calls` is the number of calls of the run, where the tree does not
     have it, `old_calls` that of the older side of a comparison. `slices` are what the timeline shows, or why
-    there is none. The text is meant to be written as UTF-8.
+    there is none. `phases` are the wall time of the run. The text is meant to be written as UTF-8.
     """
     script = page_script("flamegraph.js")
     style = page_style("kit/page.css", "timeline/timeline.css")
@@ -96,6 +99,7 @@ def flamegraph_page(
             "script": script,
             "title": escaped(title),
             "subtitle": escaped(subtitle),
+            "phases": phases_html(phases),
             "notes": notes_list(notes),
             "measure": escaped(view.facts["measure"]),
             "time": escaped(view.facts["time"]),
@@ -200,7 +204,7 @@ def _static_table(tree: CallTree, calls: int, unit: str, labels: Mapping[str, st
         return "<p>This run holds no calls, so there is nothing to show.</p>"
     total = _total_ns(tree) or 1
     rows = []
-    largest = _largest(tree)
+    largest = [each for each in _largest(tree) if tree.kind[each.node] != _WAITING]
     for node, name, own, calls in largest[:_STATIC_ROWS]:
         title, shown = "", name
         if tree.kind[node] == _KERNEL:

@@ -57,7 +57,7 @@ _CALLS_QUERY = """
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class ProgramCalls:
     """Outermost calls of a process in columns, by their begin; `call` has values of Call."""
 
     layer: npt.NDArray[np.object_]  # its name, of calls that are FORWARD
@@ -66,10 +66,10 @@ class Calls:
     end_ns: Ints
     call: Ints
 
-    def chosen(self, which: Flags) -> Calls:
+    def chosen(self, which: Flags) -> ProgramCalls:
         """Return some of them."""
         columns = (self.thread_id, self.start_ns, self.end_ns, self.call)
-        return Calls(self.layer[which], *(column[which] for column in columns))
+        return ProgramCalls(self.layer[which], *(column[which] for column in columns))
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,9 +77,9 @@ class OutermostCalls:
     """The outermost calls of a run."""
 
     process_id: Ints
-    calls: Calls
+    calls: ProgramCalls
 
-    def by_process(self) -> Iterator[tuple[int, Calls]]:
+    def by_process(self) -> Iterator[tuple[int, ProgramCalls]]:
         """Yield each process and its calls."""
         for process_id in np.unique(self.process_id).tolist():
             yield process_id, self.calls.chosen(self.process_id == process_id)
@@ -103,14 +103,15 @@ def read_outermost_calls(
     node = np.flatnonzero(is_outermost)[place]
     layer = np.array(names, dtype=object)[tree["name"][node]]
     numbers = [columns[name].astype(np.int64) for name in ("thread_id", "start_ns", "end_ns")]
-    return OutermostCalls(columns["process_id"].astype(np.int64), Calls(layer, *numbers, call=call[node]))
+    calls = ProgramCalls(layer, *numbers, call[node])
+    return OutermostCalls(columns["process_id"].astype(np.int64), calls)
 
 
 def _call_of_nodes(tree: dict[str, Any], names: Sequence[str]) -> Ints:
     """Return what each node is; a node without calls only groups others."""
     of_kind = np.array([_OF_KIND.get(kind, _NO_CALL) for kind in KINDS], dtype=np.int64)
     of_name = np.array([_call_of_span(name) for name in names], dtype=np.int64)
-    call = of_kind[tree["kind"]]
+    call: Ints = of_kind[tree["kind"]]
     is_span = tree["kind"] == KINDS.index("span")
     call[is_span] = of_name[tree["name"][is_span]]
     call[tree["calls"] <= 0] = _NO_CALL
@@ -125,16 +126,17 @@ def _call_of_span(name: str) -> int:
 
 
 def _are_outermost(parent: Ints, call: Ints) -> Flags:
-    """Tell for each node whether it is a call outside all others."""
+    """Return for each node whether it is a call outside all others."""
     is_inside = _has_ancestor(parent, ~np.isin(call, _TRANSPARENT))
     is_of_optimizer = _has_ancestor(parent, call == Call.OPTIMIZER) & (call == Call.OPERATOR)
-    return (call != _NO_CALL) & ~is_inside & ~is_of_optimizer
+    found: Flags = (call != _NO_CALL) & ~is_inside & ~is_of_optimizer
+    return found
 
 
 def _has_ancestor(parent: Ints, is_one: Flags) -> Flags:
-    # The last element stands for what is above the roots.
+    # The last element is what is above the roots.
     up = np.append(np.where(parent < 0, len(parent), parent), len(parent))
-    found = np.append(is_one, False)[up]
+    found: Flags = np.append(is_one, False)[up]
     while (up < len(parent)).any():
         found |= found[up]
         up = up[up]

@@ -2,7 +2,7 @@
 """The steps of a program, and what each consists of: the table `steps`.
 
 Steps are the spans named `step`, or else end with the optimizer's step, or else are the repeated calls of one
-layer outside all others. Their parts are told by the outermost calls: of layers, of the backward pass, of the
+layer outside all others. Their parts are the outermost calls: of layers, of the backward pass, of the
 optimizer, of the data loader.
 """
 
@@ -14,12 +14,12 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gpuprof.run.outermost_calls import Call, Calls, OutermostCalls
+from gpuprof.run.outermost_calls import Call, OutermostCalls, ProgramCalls
 
 Ints = npt.NDArray[np.int64]
 
 UNKNOWN = -1
-# The autograd engine's own time between two nodes; a longer gap is the program's.
+# What the autograd engine needs between two nodes; a longer gap is the program's.
 LONGEST_ENGINE_GAP_NS = 1_000_000
 
 STEPS_QUERY = """
@@ -59,7 +59,7 @@ def steps_of(calls: OutermostCalls, *, has_operators: bool) -> list[Step]:
     ]
 
 
-def find_steps(calls: Calls, process_id: int, *, has_operators: bool) -> list[Step]:
+def find_steps(calls: ProgramCalls, process_id: int, *, has_operators: bool) -> list[Step]:
     """Return the steps of a process in order; none if nothing in it is a step."""
     source, thread_id, layer = _source_of(calls)
     if source is None:
@@ -77,8 +77,8 @@ def find_steps(calls: Calls, process_id: int, *, has_operators: bool) -> list[St
     return _measured(calls, process_id, source, intervals, has_operators=has_operators)
 
 
-def _source_of(calls: Calls) -> tuple[str | None, int, str]:
-    """Return what tells the steps, on which thread, and of repeated calls the layer."""
+def _source_of(calls: ProgramCalls) -> tuple[str | None, int, str]:
+    """Return the source of the steps, their thread, and the layer of repeated calls."""
     for source, call in (("span", Call.MARK), ("optimizer", Call.OPTIMIZER)):
         threads, counts = np.unique(calls.thread_id[calls.call == call], return_counts=True)
         if len(threads):
@@ -108,7 +108,7 @@ def _apart(start_ns: Ints, end_ns: Ints) -> list[tuple[int, int]]:
     return intervals
 
 
-def _with_loss_and_gaps(calls: Calls) -> Calls:
+def _with_loss_and_gaps(calls: ProgramCalls) -> ProgramCalls:
     """Have operators directly before a backward pass, as those of a loss, be forward; others are left out.
 
     A node of the backward pass lasts until the next one, if that follows at once.
@@ -124,14 +124,14 @@ def _with_loss_and_gaps(calls: Calls) -> Calls:
     gaps = calls.start_ns[1:] - ends[:-1]
     is_engines = is_backward[:-1] & is_backward[1:] & (gaps > 0) & (gaps <= LONGEST_ENGINE_GAP_NS)
     ends[:-1][is_engines] = calls.start_ns[1:][is_engines]
-    joined = Calls(calls.layer, calls.thread_id, calls.start_ns, ends, kinds)
+    joined = ProgramCalls(calls.layer, calls.thread_id, calls.start_ns, ends, kinds)
     return joined.chosen(kinds != Call.OPERATOR)
 
 
 # ---- steps that end with the optimizer's -------------------------------------------------------------------
 
 
-def _intervals_by_optimizer(calls: Calls) -> Iterator[tuple[int, int]]:
+def _intervals_by_optimizer(calls: ProgramCalls) -> Iterator[tuple[int, int]]:
     """Yield begin and end of each step.
 
     A step begins where the one before ends. If forward calls on other data are in between, as those of an
@@ -161,7 +161,7 @@ class _Run(NamedTuple):
     end_ns: int
 
 
-def _runs(calls: Calls) -> list[_Run]:
+def _runs(calls: ProgramCalls) -> list[_Run]:
     """Return the calls but the optimizer's steps, those of one kind that follow one another as one."""
     calls = calls.chosen(~np.isin(calls.call, (Call.OPTIMIZER, Call.MARK)))
     if not len(calls.call):
@@ -186,7 +186,7 @@ def _first_of_step(window: list[_Run]) -> int:
     return 0
 
 
-def _optimizer_groups(calls: Calls) -> list[tuple[int, int]]:
+def _optimizer_groups(calls: ProgramCalls) -> list[tuple[int, int]]:
     """Return begin and end of the optimizers' steps; those without a backward pass in between are one."""
     steps = calls.chosen(calls.call == Call.OPTIMIZER)
     nodes = calls.start_ns[calls.call == Call.BACKWARD]
@@ -213,7 +213,12 @@ _PARTS = (
 
 
 def _measured(
-    calls: Calls, process_id: int, source: str, intervals: list[tuple[int, int]], *, has_operators: bool
+    calls: ProgramCalls,
+    process_id: int,
+    source: str,
+    intervals: list[tuple[int, int]],
+    *,
+    has_operators: bool,
 ) -> list[Step]:
     bounds = np.array(intervals, dtype=np.int64).reshape(-1, 2)
     edges = np.unique(np.concatenate([calls.start_ns, calls.end_ns, bounds.ravel()]))
@@ -239,8 +244,8 @@ def _measured(
     return steps
 
 
-def _covered(edges: Ints, calls: Calls) -> npt.NDArray[np.bool_]:
-    """Tell for each edge whether a call lasts from it to the next one."""
+def _covered(edges: Ints, calls: ProgramCalls) -> npt.NDArray[np.bool_]:
+    """Return for each edge whether a call lasts from it to the next one."""
     change = np.zeros(len(edges), dtype=np.int64)
     np.add.at(change, np.searchsorted(edges, calls.start_ns), 1)
     np.add.at(change, np.searchsorted(edges, calls.end_ns), -1)

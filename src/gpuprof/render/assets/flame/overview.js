@@ -116,7 +116,8 @@ function newCard(app, group, title, ...figures) {
 
 function amountCards(app, groups) {
   const { tree } = app;
-  // Untracked time is a cell, a row and in the legend; a card would only show that a program starts. Waits are no hot spots.
+  // Untracked time is a cell, a row and in the legend; a card would only show that a program starts.
+  // Waits use no processor.
   const calls = groups.filter((group) => group.own > 0 && !WITHOUT_CARD.includes(kindName(tree, group.node)));
   return calls
     .slice(0, CARDS)

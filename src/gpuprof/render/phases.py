@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from gpuprof.render.page import escaped
 from gpuprof.text.sanitize import escape_text
 from gpuprof.text.units import format_duration, format_share
 
@@ -16,6 +17,12 @@ _SHOWN_PACKAGES = 3
 _SHOWN_IMPORTS_NS = 50_000_000
 _PART_TEXTS = {"data": "waiting for data", "other": "other Python"}
 _STEP_TEXTS = {"training": "step", "forward": "forward call", "unknown": "step"}
+
+
+def phases_html(phases: Phases | None) -> str:
+    """Return the lines as HTML; empty without phases."""
+    lines = phase_lines(phases) if phases is not None else []
+    return "".join(f'<p class="phases"><b>{label}</b> {escaped(text)}</p>' for label, text in lines)
 
 
 def phase_lines(phases: Phases) -> list[tuple[str, str]]:

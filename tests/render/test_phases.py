@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lines about wall time, as text and as HTML."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from gpuprof.analyze.phases import Phases, StepFigures
+from gpuprof.render.phases import phase_lines, phases_html
+
+SECOND = 10**9
+STEPS = StepFigures(
+    count=8,
+    kind="training",
+    source="optimizer",
+    total_ns=30 * SECOND,
+    median_ns=3.5 * SECOND,
+    interval_ns=(3.25 * SECOND, 4.0 * SECOND),
+    warm_up_steps=1,
+    parts={"forward": 0.25, "backward": 0.5, "optimizer": 0.125, "data": 0.0, "other": 0.125},
+)
+PHASES = Phases(57 * SECOND, 12 * SECOND, {"torch": 6 * SECOND}, STEPS, 10 * SECOND, 5 * SECOND)
+
+
+def test_every_figure_is_in_the_lines() -> None:
+    (wall_label, wall), (_, step) = phase_lines(PHASES)
+    assert wall_label == "wall time"
+    for figure in ("57.0 s", "12.0 s", "6.00 s", "30.0 s", "3.50 s", "3.25 s", "4.00 s", "10.0 s", "5.00 s"):
+        assert figure in wall
+    assert [part for part in ("50.0%", "25.0%", "12.5%", "0.0%") if part not in step] == []
+    assert step.index("50.0%") < step.index("25.0%")
+
+
+def test_without_steps_or_imports_there_is_wall_time_alone() -> None:
+    alone = Phases(SECOND, SECOND, None, None, 0, 0)
+    assert [text for _, text in phase_lines(alone)] == ["1.00 s"]
+    assert phases_html(None) == ""
+
+
+def test_unknown_parts_are_left_out() -> None:
+    parts = dict.fromkeys(("backward", "optimizer", "data", "other"), None)
+    unknown = dataclasses.replace(STEPS, kind="unknown", parts={"forward": 0.25, **parts})
+    assert len(phase_lines(dataclasses.replace(PHASES, steps=unknown))) == 1
+
+
+def test_names_of_packages_are_escaped() -> None:
+    hostile = dataclasses.replace(PHASES, imports_ns={"<script>\x1b[2J": SECOND})
+    html = phases_html(hostile)
+    assert "<script>" not in html
+    assert "\x1b" not in html
