@@ -122,14 +122,14 @@ def _call_of_span(name: str) -> int:
 
 
 def _are_outermost(parent: Ints, call: Ints) -> Flags:
-    """Tell for each node whether it is a call outside all others."""
+    """Return for each node whether it is a call outside all others."""
     is_inside = _has_ancestor(parent, ~np.isin(call, _TRANSPARENT))
     is_of_optimizer = _has_ancestor(parent, call == Call.OPTIMIZER) & (call == Call.OPERATOR)
     return (call != _NO_CALL) & ~is_inside & ~is_of_optimizer
 
 
 def _has_ancestor(parent: Ints, is_one: Flags) -> Flags:
-    # The last element stands for what is above the roots.
+    # The last element represents what is above the roots.
     up = np.append(np.where(parent < 0, len(parent), parent), len(parent))
     found = np.append(is_one, False)[up]
     while (up < len(parent)).any():

@@ -2,7 +2,7 @@
 """The steps of a program, and what each consists of: the table `steps`.
 
 Steps are the spans named `step`, or else end with the optimizer's step, or else are the repeated calls of one
-layer outside all others. Their parts are told by the outermost calls: of layers, of the backward pass, of the
+layer outside all others. Their parts come from the outermost calls: of layers, of the backward pass, of the
 optimizer, of the data loader.
 """
 
@@ -19,7 +19,7 @@ from gpuprof.run.outermost_calls import Call, Calls, OutermostCalls
 Ints = npt.NDArray[np.int64]
 
 UNKNOWN = -1
-# The autograd engine's own time between two nodes; a longer gap is the program's.
+# The most time of the autograd engine between two nodes; a longer gap is the program's.
 LONGEST_ENGINE_GAP_NS = 1_000_000
 
 STEPS_QUERY = """
@@ -78,7 +78,7 @@ def find_steps(calls: Calls, process_id: int, *, has_operators: bool) -> list[St
 
 
 def _source_of(calls: Calls) -> tuple[str | None, int, str]:
-    """Return what tells the steps, on which thread, and of repeated calls the layer."""
+    """Return the source of the steps, its thread, and of repeated calls the layer."""
     for source, call in (("span", Call.MARK), ("optimizer", Call.OPTIMIZER)):
         threads, counts = np.unique(calls.thread_id[calls.call == call], return_counts=True)
         if len(threads):
@@ -240,7 +240,7 @@ def _measured(
 
 
 def _covered(edges: Ints, calls: Calls) -> npt.NDArray[np.bool_]:
-    """Tell for each edge whether a call lasts from it to the next one."""
+    """Return for each edge whether a call lasts from it to the next one."""
     change = np.zeros(len(edges), dtype=np.int64)
     np.add.at(change, np.searchsorted(edges, calls.start_ns), 1)
     np.add.at(change, np.searchsorted(edges, calls.end_ns), -1)
