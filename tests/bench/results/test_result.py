@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof.benchmark` in this process, and what a result tells."""
+"""`gpuprof.benchmark` in this process, and what a result contains."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from gpuprof.bench.measure.host import describe_environment
 from gpuprof.bench.measure.measure import measure
 from gpuprof.bench.measure.measurement import StoppedBy
 from gpuprof.bench.messages import stop_text
-from gpuprof.bench.results.result import Launch, Result
+from gpuprof.bench.results.result import ProcessRunResult, Result
 from gpuprof.errors import BenchmarkError
 
 
@@ -32,7 +32,9 @@ def simulated(*launches: Callable[[int], float], batch_size: int | None = None, 
     for position, duration in enumerate(launches):
         clock = FakeClock()
         measured = measure(SimulatedSystem(clock, duration), chosen, clock=clock)
-        made.append(Launch(position, replace(measured, machine=None), measured.failure, {"load_s": 0.5}))
+        made.append(
+            ProcessRunResult(position, replace(measured, machine=None), measured.failure, {"load_s": 0.5})
+        )
     return Result(
         name="it",
         description=None,
@@ -56,10 +58,10 @@ def test_quantiles_are_seconds_or_none() -> None:
     assert result.quantile(0.999, interval=True) is None
 
 
-def test_the_table_says_what_is_insufficient() -> None:
+def test_the_table_marks_quantiles_with_too_few_samples() -> None:
     table = str(simulated(lambda call: MS, iterations=100))
     rows = {line.split()[0]: line for line in table.splitlines() if line.startswith("p")}
-    assert "insufficient (n=100)" in rows["p99"]
+    assert "too few samples (n=100)" in rows["p99"]
     assert "needs 299" in rows["p99"]
     assert "1.00 ms" in rows["p95"]
     assert "! one process run: " in table
@@ -129,7 +131,7 @@ def test_a_failure_that_an_earlier_version_wrote_as_text_is_read() -> None:
         (
             "time limit",
             {"limit_s": 10.0, "quantile": 0.5, "width": None},
-            "10 s were over: the interval of p50 is insufficient samples",
+            "10 s were over: the interval of p50 is based on too few samples",
         ),
         ("most samples", {"samples": 1_000_000}, "1,000,000 samples are the most that are kept"),
         ("interrupted", {"samples": 3}, "interrupted after 3 samples"),
@@ -153,7 +155,7 @@ def test_a_result_goes_through_json_and_back() -> None:
         Result.from_dict({"format": 99})
 
 
-def test_an_empty_result_says_so() -> None:
+def test_an_empty_result_has_a_message() -> None:
     result = simulated(lambda call: 1 / 0)
     assert len(result.samples) == 0
     assert (result.quantile(0.5), result.summary, result.calls_per_s) == (None, None, None)
@@ -207,7 +209,7 @@ def test_a_failure_raises_with_what_was_measured() -> None:
     assert len(raised.value.result.samples) == 20
 
 
-def test_an_interrupt_goes_on_with_what_was_measured() -> None:
+def test_an_interrupt_carries_what_was_measured() -> None:
     calls = []
 
     def target() -> None:
@@ -220,7 +222,7 @@ def test_an_interrupt_goes_on_with_what_was_measured() -> None:
     assert len(raised.value.args[0].samples) == 20
 
 
-def test_a_call_that_changes_its_inputs_is_flagged() -> None:
+def test_a_call_that_changes_its_inputs_has_a_warning() -> None:
     def change(array: Any) -> None:
         array += 1
 
@@ -230,7 +232,7 @@ def test_a_call_that_changes_its_inputs_is_flagged() -> None:
     assert "changed_inputs" not in {warning.code for warning in kept.warnings}
 
 
-def test_a_recording_that_is_on_is_flagged(tmp_path: Path) -> None:
+def test_a_recording_that_is_on_has_a_warning(tmp_path: Path) -> None:
     with gpuprof.profile(out=tmp_path / "run.gpuprof", layers=False, operators=False):
         during = gpuprof.benchmark(len, [1], iterations=10, warmup=1)
     after = gpuprof.benchmark(len, [1], iterations=10, warmup=1)

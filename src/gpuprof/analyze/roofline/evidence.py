@@ -96,7 +96,7 @@ class Evidence:
     """What a label rests on.
 
     `figures` are those of the nearest resource, and of the next where neither dominates. `next_share` is the
-    utilization of the next one. `reason` says why there is no label: of `operator`, of its `launches`
+    utilization of the next one. `reason` is why there is no label: of `operator`, of its `launches`
     kernels, or with uncounted operators that take `uncounted_share` of a layer. `gpu` is the device's name,
     None on the host.
     """
@@ -175,8 +175,8 @@ class RooflineNote:
 
     `names` are the operators, roots or types that it is about. `recording` and `ceilings` are notes that the
     recording and the measuring of ceilings wrote. `status` is that of the source that recorded no kernels.
-    `drift` is the largest of `count` large ones; `around` says that it was measured right before and after
-    the recording.
+    `drift` is the largest of `count` large ones; `around` is True where it was measured right before and
+    after the recording.
     """
 
     code: RooflineNoteCode

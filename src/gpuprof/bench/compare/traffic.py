@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two variants in one process that share its requests at random, as behind a traffic split, run by run.
+"""Two variants in one process that get its requests at random, as in an A/B test, run by run.
 
 Both variants meet the same machine in the same moments, so what disturbs one disturbs the other, and what one
 leaves in the caches the other finds, as it would where both serve. Who gets few requests finds its own data
 less often, though: compared with itself at 90 to 10, a variant looks slower with the 10. So the one with more
-is loaded twice, and a copy of it, the control, gets as large a share as the one with less: these two are
+is loaded twice, and a copy of it, the control, gets as many as the one with less: these two are
 compared. Requests come one after the other: what is measured is the time of service, without a queue.
 """
 
@@ -22,8 +22,8 @@ from typing import ClassVar
 from gpuprof.bench.compare.plan import Variant
 from gpuprof.bench.compare.traffic_result import (
     ArmRequests,
-    TrafficLaunch,
     TrafficResult,
+    TrafficRun,
     TrafficSettings,
 )
 from gpuprof.bench.failures import Failure, FailureCode, named, place_of, reason_of
@@ -73,11 +73,11 @@ class TrafficJob:
 
 
 class _TrafficRuns:
-    """Two variants that share requests, as the subject of a schedule."""
+    """Two variants that divide requests, as the subject of a schedule."""
 
     def __init__(self, first: Variant, second: Variant, settings: TrafficSettings) -> None:
         self.name = f"{first.name} and {second.name}"
-        self.done: list[TrafficLaunch] = []
+        self.done: list[TrafficRun] = []
         self.failures: list[str] = []
         self._variants, self._settings = (first, second), settings
 
@@ -88,7 +88,7 @@ class _TrafficRuns:
     def take(self, number: int, event: Event) -> None:
         """Take the requests of both arms, which are the last that a process run reports."""
         if isinstance(event, Found):
-            self.done.append(TrafficLaunch(number, from_plain(event.value, tuple[ArmRequests, ArmRequests])))
+            self.done.append(TrafficRun(number, from_plain(event.value, tuple[ArmRequests, ArmRequests])))
 
     def end(self, number: int, failure: Failure | None) -> None:  # noqa: ARG002 - the protocol's
         """Note a failure. Raises BenchmarkError for one before any process run has succeeded."""

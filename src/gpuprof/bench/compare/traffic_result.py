@@ -78,7 +78,9 @@ class TrafficSettings:
                     f"traffic: {name} {getattr(self, name)} is no time: give seconds above 0"
                 )
         if not (min(self.split) > 0 and math.isclose(sum(self.split), 1.0)):
-            raise BenchmarkError(f"traffic: shares {self.split} are not 1 together: give both variants some")
+            raise BenchmarkError(
+                f"traffic: the split {self.split} does not add up to 1 or leaves a variant without requests"
+            )
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +112,7 @@ class ArmRequests:
 
 
 @dataclass(frozen=True, slots=True)
-class TrafficLaunch:
+class TrafficRun:
     """One process run in which both variants served."""
 
     number: int
@@ -133,7 +135,7 @@ class TrafficResult:
 
     names: tuple[str, str]
     settings: TrafficSettings
-    launches: tuple[TrafficLaunch, ...]
+    launches: tuple[TrafficRun, ...]
     failures: tuple[str, ...] = ()
     interrupted: bool = False
 

@@ -18,7 +18,7 @@ from gpuprof.bench.failures import Failure, FailureCode, failure_of
 from gpuprof.bench.frameworks.protocol import SystemDescription
 from gpuprof.bench.measure.diagnostics import warnings_of
 from gpuprof.bench.measure.measurement import Measurement
-from gpuprof.bench.measure.scaling import LargestBatch, knee
+from gpuprof.bench.measure.scaling import LargestBatch, saturation_point
 from gpuprof.bench.serialization import from_plain, to_plain
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError, GpuprofError
@@ -37,11 +37,11 @@ Interval = tuple[float | None, float, float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class ProcessRunResult:
     """One process that measured, or one that failed.
 
-    `position` is its place in the order in which launches of all configurations were made. `extra` holds
-    what else was noted: seconds of loading and preparing (`load_s`, `prepare_s`), memory.
+    `position` is its place in the order of the process runs of all configurations. `extra` holds
+    what else was recorded: seconds of loading and preparing (`load_s`, `prepare_s`), memory.
     """
 
     position: int
@@ -52,9 +52,9 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """One configuration, measured in one launch or several.
+    """One configuration, measured in one process run or several.
 
-    `samples` are seconds of a call, of all launches in their order; `quantile()` returns figures, or None
+    `samples` are seconds of a call, of all process runs in their order; `quantile()` returns figures, or None
     where the samples do not suffice. `str()` is a table for people, `to_dict()` plain data for JSON.
     """
 
@@ -63,13 +63,13 @@ class Result:
     settings: Settings
     in_process: bool = False
     batch_size: int | None = None
-    launches: tuple[Launch, ...]
+    launches: tuple[ProcessRunResult, ...]
     environment: Mapping[str, Any]
     more_warnings: tuple[Diagnostic, ...] = ()
 
     @cached_property
     def measurements(self) -> tuple[Measurement, ...]:
-        """The measurements of the launches that gave samples."""
+        """The measurements of the process runs that gave samples."""
         found = (launch.measurement for launch in self.launches)
         return tuple(each for each in found if each is not None and len(each.samples_ns))
 
@@ -88,9 +88,9 @@ class Result:
     def quantile(self, quantile: float, *, interval: bool = False) -> float | Interval | None:
         """Return a quantile in seconds; None where the samples do not suffice for a 95% interval.
 
-        With `interval`, (low, value, high). Of one launch the interval is that of order statistics and tells
-        of this launch alone; of several it tells how launches differ, and an end that so few launches do
-        not give is None. Raises ValueError outside 0 to 1.
+        With `interval`, (low, value, high). Of one process run the interval is that of order statistics and
+        is for this run alone; of several it shows how they differ, and an end that so few runs do not give
+        is None. Raises ValueError outside 0 to 1.
         """
         found = self.estimate(quantile)
         if found is None:
@@ -108,12 +108,12 @@ class Result:
 
     @property
     def count(self) -> int:
-        """The samples by which quantiles are judged: fewer than there are where launches differ in length."""
+        """The samples by which quantiles are judged: fewer than there are where runs differ in length."""
         return self._pooled.count
 
     @cached_property
     def _pooled(self) -> PooledSamples:
-        """All samples; each launch weighs the same, one that did not get to its end as it got on."""
+        """All samples; each process run has the same weight, an aborted one by its fraction."""
         measured = self.measurements
         usual = statistics.median([len(each.samples_ns) for each in measured if each.is_complete] or [0])
         shares = [
@@ -123,7 +123,7 @@ class Result:
         return PooledSamples([each.samples for each in measured], shares)
 
     def launch_figures(self, quantile: float = 0.5) -> tuple[float, ...]:
-        """Return the quantile of each launch that has enough samples, for `gpuprof.stats.ratio_test`."""
+        """Return the quantile of each process run that has enough samples, for `gpuprof.stats.ratio_test`."""
         found = (quantile_of(each.samples, quantile) for each in self.measurements)
         return tuple(each.value for each in found if each is not None)
 
@@ -168,7 +168,7 @@ class Result:
             yield Diagnostic("one_process_run", Severity.WARNING)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON: the raw samples, and the figures beside them for who reads it."""
+        """Return plain data for JSON: the raw samples, and the figures for readers of the file."""
         summary = self.summary
         return {
             "format": FORMAT,
@@ -224,20 +224,20 @@ class BatchResult:
     description: SystemDescription
     settings: JobSettings
     environment: dict[str, Any]
-    launches: list[Launch] = field(default_factory=list)
+    launches: list[ProcessRunResult] = field(default_factory=list)
     in_process: bool = False
 
     def __repr__(self) -> str:
         """Return it on one line: the samples alone fill pages."""
         result = self.result
         median = result.quantile(0.5)
-        time = "insufficient" if median is None else format_duration(median * 1e9)
-        counts = f"{len(self.launches)} launches, {len(result.samples):,} samples"
+        time = "unavailable" if median is None else format_duration(median * 1e9)
+        counts = f"{len(self.launches)} process runs, {len(result.samples):,} samples"
         return f"<BatchResult {result.name}: {counts}, median {time}>"
 
     @property
     def result(self) -> Result:
-        """The figures, with the samples of each launch."""
+        """The figures, with the samples of each process run."""
         return Result(
             name=f"{self.description.model} ({self.description.framework}), batch size {self.batch_size}",
             description=dataclasses.asdict(self.description),
@@ -253,26 +253,26 @@ class BatchResult:
         tokens = self.description.details.get("tokens_per_sample")
         return None if tokens is None or samples_per_s is None else samples_per_s * int(tokens)
 
-    def told(self, *path: str) -> list[Any]:
-        """Return a value of each launch's `extra`, of those launches that have it."""
+    def values_of(self, *path: str) -> list[Any]:
+        """Return a value of `extra` of those process runs that have it."""
         found: list[Any] = [launch.extra for launch in self.launches]
         for name in path:
             found = [each.get(name) for each in found if each is not None]
         return [each for each in found if each is not None]
 
     def largest(self, *path: str) -> Any:
-        """Return the largest value over the launches; None where none of them tells."""
-        return max(self.told(*path), default=None)
+        """Return the largest value over the process runs; None where none of them has it."""
+        return max(self.values_of(*path), default=None)
 
     def middle(self, *path: str) -> float | None:
-        """Return the median over the launches of what each told once; None where none did."""
-        return _median(self.told(*path))
+        """Return the median over the process runs of one value of each; None where none has it."""
+        return _median(self.values_of(*path))
 
     @property
     def host_peak(self) -> tuple[int | None, bool]:
         """The host's peak, and whether a larger batch came before it in the same process.
 
-        That one may hold on to memory, so launches in which none came before go first.
+        That one may hold on to memory, so process runs in which none came before go first.
         """
         read = [
             (host, bool(launch.extra.get("after_larger")))
@@ -289,8 +289,8 @@ class BatchResult:
 
     @property
     def device_s(self) -> float | None:
-        """The median time that the device itself worked for a call; None where it does not tell."""
-        return _median(statistics.median(each) for each in self.told("device_time_s") if each)
+        """The median time that the device itself worked for a call; None where it is unknown."""
+        return _median(statistics.median(each) for each in self.values_of("device_time_s") if each)
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -300,7 +300,7 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """Seconds from the start of a process to its first answer; the parts add up to `total_s`.
+    """Seconds from the start of a process to its first inference; the parts add up to `total_s`.
 
     `interpreter_s` until Python runs our code, `import_s` the framework, `load_s` the model onto the device,
     `compile_s` making the inputs and compiling for them, `first_run_s` the first call.
@@ -314,7 +314,7 @@ class Startup:
 
     @property
     def total_s(self) -> float:
-        """From the start to the first answer."""
+        """From the start to the first inference."""
         return float(sum(asdict(self).values()))
 
     def to_dict(self) -> dict[str, float]:
@@ -324,7 +324,7 @@ class Startup:
 
 @dataclass(slots=True)
 class SessionResult:
-    """The batch sizes that were measured, the start-up of each launch, and what ended the session early."""
+    """The batch sizes that were measured, the start-up of each process run, and what ended the session."""
 
     spec: SystemSpec
     settings: JobSettings
@@ -364,7 +364,7 @@ class Finding:
             "startup": {
                 name: None if each is None else each.to_dict() for name, each in self.startup.items()
             },
-            "scaling": {"knee": knee(session.throughputs), "memory_ended": self.memory_ended},
+            "scaling": {"knee": saturation_point(session.throughputs), "memory_ended": self.memory_ended},
             "verdicts": self.verdicts,
             "largest_batch": to_plain(self.largest),
             "profile": session.profile,
