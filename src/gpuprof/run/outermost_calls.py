@@ -102,8 +102,10 @@ def read_outermost_calls(
     place = order[np.searchsorted(paths, columns["path_id"].astype(np.int64), sorter=order)]
     node = np.flatnonzero(is_outermost)[place]
     layer = np.array(names, dtype=object)[tree["name"][node]]
-    numbers = [columns[name].astype(np.int64) for name in ("thread_id", "start_ns", "end_ns")]
-    calls = ProgramCalls(layer, *numbers, call[node])
+    thread_id, start_ns, end_ns = (
+        columns[name].astype(np.int64) for name in ("thread_id", "start_ns", "end_ns")
+    )
+    calls = ProgramCalls(layer, thread_id, start_ns, end_ns, call[node])
     return OutermostCalls(columns["process_id"].astype(np.int64), calls)
 
 
