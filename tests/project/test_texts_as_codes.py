@@ -13,10 +13,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 PARTS = (
-    "tests/analyze/ceilings/test_gpu_ceilings.py",
     "tests/bench/compare/test_comparison.py",
     "tests/bench/compare/test_traffic.py",
-    "tests/bench/gate/test_gate_history.py",
     "tests/bench/results/test_result.py",
     "tests/cli/test_commands.py",
     "tests/run/imports/test_import_kineto.py",
