@@ -103,7 +103,7 @@ def read_outermost_calls(
     node = np.flatnonzero(is_outermost)[place]
     layer = np.array(names, dtype=object)[tree["name"][node]]
     numbers = [columns[name].astype(np.int64) for name in ("thread_id", "start_ns", "end_ns")]
-    calls = ProgramCalls(layer, *numbers, call[node])
+    calls = ProgramCalls(layer, *(*numbers, call[node]))
     return OutermostCalls(columns["process_id"].astype(np.int64), calls)
 
 
