@@ -106,11 +106,11 @@ RunPython = Callable[..., subprocess.CompletedProcess[str]]
 
 
 @pytest.fixture(autouse=True)
-def _no_recording_is_left_behind() -> Iterator[None]:
+def _no_recording_is_left_on() -> Iterator[None]:
     yield
     left = _native.is_recording()
     _native.stop_recording()
-    assert not left, "the test left a recording behind"
+    assert not left, "the test left a recording on"
 
 
 @pytest.fixture

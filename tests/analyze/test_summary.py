@@ -10,7 +10,7 @@ import time
 import numpy as np
 import pytest
 
-from gpuprof.analyze.call_tree import CallTree, process_shares
+from gpuprof.analyze.call_tree import CallTree, processes_of
 from gpuprof.analyze.summary import Summary, SummaryRow, summarize
 from gpuprof.errors import RunError
 from gpuprof.run.format import KINDS
@@ -489,11 +489,11 @@ def test_full_names_can_be_asked_for() -> None:
 
 def test_each_process_of_a_tree_has_its_part() -> None:
     tree = dataclasses.replace(PROCESSES, gpu_ns=np.arange(len(PROCESSES), dtype=np.int64))
-    shares = process_shares(tree)
+    shares = processes_of(tree)
     assert [share.process_id for share in shares] == list(dict.fromkeys(PROCESSES.process_id.tolist()))
     assert sum(share.gpu_ns or 0 for share in shares) == int(tree.gpu_ns.sum())
     assert sum(share.total_ns for share in shares) == int(PROCESSES.own_ns.sum())
-    assert {share.gpu_ns for share in process_shares(PROCESSES)} == {None}
+    assert {share.gpu_ns for share in processes_of(PROCESSES)} == {None}
 
 
 def test_the_dictionary_is_plain_json_with_units() -> None:

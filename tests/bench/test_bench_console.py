@@ -65,7 +65,7 @@ def test_a_full_disk_loses_no_table(
     assert endings(tmp_path) == []
 
 
-def test_a_failure_is_told_beside_that_of_the_files(
+def test_a_failure_is_reported_next_to_that_of_the_files(
     played: PlayedBenchmark, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     played.finding.session.failure = BenchmarkError("batch size 8 does not fit")
@@ -135,4 +135,4 @@ def test_progress_goes_to_standard_error_and_only_without_a_terminal(
 def test_a_result_is_one_line_in_a_list() -> None:
     shown = repr([batch_of([1.0] * 60, [1.0] * 60)])
     assert shown == "[<BatchResult m|x (pytorch), batch size 4: 2 launches, 120 samples, median 1.00 ms>]"
-    assert "median insufficient" in repr(batch_of([1.0]))
+    assert "median unavailable" in repr(batch_of([1.0]))

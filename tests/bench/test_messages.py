@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from campaigns import campaign_of, launches
+from comparisons import comparison_of, launches
 
 import gpuprof.bench
 from gpuprof.bench.compare.document import ComparisonDocument, document_from, plain_document
@@ -79,7 +79,7 @@ def test_reworded_messages_change_no_decision(monkeypatch: pytest.MonkeyPatch) -
         "broken": "the factory raised ValueError",
     }
     extra = MoreFigures(accuracy={"new": note("accuracy_not_requested")})
-    before = document_of(campaign_of(given), AT, extra)
+    before = document_of(comparison_of(given), AT, extra)
     assert before.summary.choice == "new"
     monkeypatch.setattr(Messages, "text", lambda _messages, code, _values: f"<{code}>")
     after = document_of(campaign_of(given), AT, extra)

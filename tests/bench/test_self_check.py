@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof doctor --aa`: what it counts, with simulated launches of known spread, and a few real ones."""
+"""`gpuprof doctor --aa`: what it counts, with simulated launches of known variation, and a few real ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from gpuprof.stats.ratio_test import compare, launches_needed, smallest_change
 
 
 class Played:
-    """Launches whose medians vary by a known spread, one a second; `breaks` says which one is interrupted."""
+    """Launches with a known variation of the medians, one a second; `breaks` is the interrupted one."""
 
     def __init__(self, spread: float = 0.01, breaks: int | None = None, failing: bool = False) -> None:
         self.generator = np.random.default_rng(60)
@@ -102,7 +102,7 @@ def test_the_variation_and_the_smallest_change_are_those_of_the_launches() -> No
         assert sight.false_alarm_share <= 0.03
 
 
-def test_a_change_of_level_between_campaigns_is_no_variation_of_launches() -> None:
+def test_a_change_of_level_between_comparisons_is_no_variation_of_launches() -> None:
     check = made(0.01, 10)
     drifting = [
         SelfComparison((), (), tuple(value * 1.1**number for value in each.order), False)
@@ -151,7 +151,7 @@ def test_bursts_show_in_the_count_and_not_in_the_computed_change() -> None:
     )
 
 
-def test_few_launches_say_what_is_missing() -> None:
+def test_few_launches_have_a_note_of_what_is_missing() -> None:
     text = " ".join(str(made(0.01, 1)).split())
     assert "counting it needs 20 launches" in text
     assert "20 launches a side show" in text
@@ -169,7 +169,7 @@ def test_smallest_change_turns_launches_needed_round() -> None:
 
 
 @pytest.mark.parametrize(("count", "total"), [(0, 10), (1, 7), (10, 10), (37, 400), (0, 3000)])
-def test_beyond_the_interval_of_a_share_lie_tails_of_2_5_percent(count: int, total: int) -> None:
+def test_beyond_the_interval_of_a_fraction_are_tails_of_2_5_percent(count: int, total: int) -> None:
     low, high = exact_share(count, total)
     assert low <= count / total <= high
     if count:
@@ -185,12 +185,12 @@ def at_most(count: int, total: int, share: float) -> float:
     )
 
 
-def test_it_ends_in_time_or_after_so_many_campaigns(play: Callable[..., Played]) -> None:
+def test_it_ends_in_time_or_after_so_many_comparisons(play: Callable[..., Played]) -> None:
     played = play()
     assert len(self_check(seconds=55, clock_s=played.clock_s).whole) == 5
     assert played.now_s == 50
     assert len(self_check(seconds=1, clock_s=played.clock_s).whole) == 2
-    assert len(self_check(campaigns=3, launches=2, clock_s=played.clock_s).whole) == 3
+    assert len(self_check(comparisons=3, launches=2, clock_s=played.clock_s).whole) == 3
 
 
 def test_ctrl_c_keeps_and_prints_what_there_is(
@@ -221,7 +221,7 @@ def test_launches_that_all_fail_are_one_line(
     assert execute(["doctor", "--aa"]) == 2
     assert "gave a figure: it died" in capsys.readouterr().err
     with pytest.raises(BenchmarkError, match="it died"):
-        self_check(campaigns=1)
+        self_check(comparisons=1)
 
 
 @pytest.mark.parametrize(
@@ -242,7 +242,7 @@ def test_options_that_do_not_go_together(arguments: list[str], capsys: pytest.Ca
 
 def test_real_launches_are_compared() -> None:
     seen: list[tuple[int, int]] = []
-    found = self_check(campaigns=1, launches=2, progress=lambda made, done, _s: seen.append((made, done)))
+    found = self_check(comparisons=1, launches=2, progress=lambda made, done, _s: seen.append((made, done)))
     assert seen == [(1, 0), (2, 0), (3, 0), (4, 0)]
     assert found.failures == ()
     assert [len(each.order) for each in found.whole] == [4]

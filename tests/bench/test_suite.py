@@ -146,7 +146,7 @@ def test_paths_iterators_and_repeated_sizes_are_taken(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("wrong", "said"),
+    ("wrong", "message"),
     [
         ({"batch_sizes": (1, 0)}, "batch_sizes"),
         ({"batch_sizes": "18"}, "batch_sizes"),
@@ -163,18 +163,18 @@ def test_paths_iterators_and_repeated_sizes_are_taken(tmp_path: Path) -> None:
     ],
 )
 def test_parameters_that_cannot_be_are_refused_before_anything_is_measured(
-    tmp_path: Path, wrong: dict[str, Any], said: str
+    tmp_path: Path, wrong: dict[str, Any], message: str
 ) -> None:
     options = {"framework": "python", "model_name": DOUBLED, "csv_output_dir": tmp_path, **HERE, **wrong}
     with pytest.raises(BenchmarkError) as found:
         gpuprof.bench.run_benchmark_suite(**options)
-    assert said in str(found.value)
+    assert message in str(found.value)
     assert "\n" not in str(found.value)
     assert not list(tmp_path.iterdir())
 
 
-def test_the_time_of_a_device_is_taken_behind_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stub test: a device whose clock says 2 ms for each call."""
+def test_the_time_of_a_device_is_taken_after_the_samples(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Stub test: a device whose clock shows 2 ms for each call."""
     from gpuprof.bench.frameworks.python import PythonSystem
 
     (without,) = gpuprof.bench.run_inference_benchmark("python", DOUBLED, **HERE)

@@ -212,7 +212,7 @@ def test_the_names_of_a_library_are_read_without_importing_it(
     assert not TORCH_LIBRARIES["timm"].mentions("eva02_huge")
 
 
-def test_a_package_that_is_missing_is_told_with_what_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_an_error_with_its_installation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda *_: None)
     with pytest.raises(UnavailableError, match="PyTorch is not installed: pip install torch"):
         check_spec(SystemSpec("gpuprof:resnet50", framework="pytorch"))

@@ -110,17 +110,17 @@ REFUSED = {
 
 @pytest.mark.parametrize("model", REFUSED)
 def test_bad_input_is_one_line_and_exit_code_2(bench: Any, tmp_path: Path, model: str) -> None:
-    words, said = REFUSED[model]
+    words, message = REFUSED[model]
     done = bench(model, *words)
     assert done.returncode == 2
-    assert said in done.stderr
+    assert message in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert done.stdout == ""
     assert not list(tmp_path.rglob("*.csv"))
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--batch-sizes", "1,0"], "--batch-sizes"),
         (["--batch-sizes", "one"], "--batch-sizes"),
@@ -134,19 +134,19 @@ def test_bad_input_is_one_line_and_exit_code_2(bench: Any, tmp_path: Path, model
     ],
     ids=lambda value: " ".join(value) if isinstance(value, list) else "",
 )
-def test_options_that_cannot_be(bench: Any, words: list[str], said: str) -> None:
+def test_options_that_cannot_be(bench: Any, words: list[str], message: str) -> None:
     done = bench("doubled", *words)
-    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, message in done.stderr) == (2, True), done.stderr
     assert len(done.stderr.splitlines()) == 1
 
 
 @pytest.mark.parametrize(
-    ("model", "said"),
+    ("model", "message"),
     [("too_large_at_two", "does not fit"), ("hanging_at_two", "no response within 2 s of the first call")],
 )
-def test_what_was_measured_before_is_kept(bench: Any, tmp_path: Path, model: str, said: str) -> None:
+def test_what_was_measured_before_is_kept(bench: Any, tmp_path: Path, model: str, message: str) -> None:
     done = bench(model, "--batch-sizes", "1,2,4", "--time-limit", "2")
-    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
+    assert (done.returncode, message in done.stderr) == (2, True), done.stderr
     assert [row["batch_size"] for row in rows(tmp_path)] == ["1"]
     assert "batch size 2" in done.stderr
 
@@ -214,7 +214,7 @@ def test_a_target_decides_the_exit_code(bench: Any, slo: str, code: int) -> None
     assert "the target is" in done.stdout
 
 
-def test_a_profile_is_left_beside_the_results(bench: Any, run_python: Any, tmp_path: Path) -> None:
+def test_a_profile_is_left_next_to_the_results(bench: Any, run_python: Any, tmp_path: Path) -> None:
     done = bench("doubled", "--profile")
     assert (done.returncode, done.stderr) == (0, "")
     (run,) = (tmp_path / "results" / "raw").glob("*.gpuprof")
@@ -229,7 +229,7 @@ def test_the_largest_batch_that_fits_a_budget(bench: Any) -> None:
     assert largest["why"] == "does not fit"
     assert (
         1 <= largest["batch_size"] <= 6
-    )  # 8 MB of input a sample, as much of output, beside 30 MB of Python
+    )  # 8 MB of input a sample, as much of output, besides 30 MB of Python
     assert largest["outcomes"][str(largest["batch_size"])] == "ok"
 
 

@@ -85,7 +85,7 @@ META = {
 
 
 class FakeRun:
-    """Stands in for `gpuprof.api.Run`."""
+    """Replaces `gpuprof.api.Run`."""
 
     def __init__(self, path: Path, *kinds: str) -> None:
         self.path = path
@@ -103,7 +103,7 @@ class FakeRun:
 
 
 class FakeApi(types.ModuleType):
-    """Stands in for `gpuprof.api`; remembers what was called."""
+    """Replaces `gpuprof.api`; remembers what was called."""
 
     def __init__(self, recorded: FakeRun) -> None:
         super().__init__("gpuprof.api")
@@ -208,7 +208,7 @@ SIDES = {
 
 
 @pytest.mark.parametrize("line", SIDES)
-def test_runs_behind_against_are_older_ones(line: str) -> None:
+def test_runs_after_against_are_older_ones(line: str) -> None:
     context = summary.make_context("summary", line.split())
     new, old = SIDES[line]
     assert (list(context.params["runs"]), list(context.params["against"])) == (new, old)
@@ -302,7 +302,7 @@ def test_standard_output_that_is_closed_is_no_error(verb: list[str]) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 1_000_000])
-def test_standard_output_without_room_is_told_in_one_line(size: int) -> None:
+def test_standard_output_without_room_is_an_error_of_one_line(size: int) -> None:
     source = f"""
 import click
 from gpuprof.cli import main
@@ -389,7 +389,7 @@ def test_run_quotes_a_path_for_the_shell(api: FakeApi, capsys: pytest.CaptureFix
     assert line.endswith("gpuprof summary 'my run'\"'\"'s\\n.gpuprof'\n")
 
 
-def test_run_without_a_run_says_so(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
+def test_run_without_a_run_is_an_error(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     api.failure, api.exit_code = RunError("cannot write the tables of r: No space left on device"), 5
     assert execute(["run", "t.py"]) == 5
     assert capsys.readouterr().err == (
@@ -398,7 +398,7 @@ def test_run_without_a_run_says_so(api: FakeApi, capsys: pytest.CaptureFixture[s
     )
 
 
-def test_run_keeps_the_exit_code_when_nobody_reads_standard_error(
+def test_run_keeps_the_exit_code_when_standard_error_is_not_read(
     api: FakeApi, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Closed(io.StringIO):
@@ -513,9 +513,7 @@ def test_summary_says_what_damaged_files_cost(
     assert f"\nlost      {expected}\n" in capsys.readouterr().out
 
 
-def test_summary_of_a_run_that_tells_nothing_of_itself(
-    api: FakeApi, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_summary_of_a_run_without_facts(api: FakeApi, capsys: pytest.CaptureFixture[str]) -> None:
     api.recorded.meta = {}
     assert execute(["summary", "r"]) == 0
     assert capsys.readouterr().out.splitlines()[:3] == [
@@ -535,7 +533,7 @@ def test_summary_of_a_run_that_tells_nothing_of_itself(
         (("kernel",), "kernel"),
     ],
 )
-def test_the_default_falls_back_and_says_so(
+def test_the_default_falls_back_with_a_note(
     api: FakeApi, capsys: pytest.CaptureFixture[str], kinds: tuple[str, ...], by: str
 ) -> None:
     api.recorded = FakeRun(Path("r.gpuprof"), *kinds)
@@ -558,7 +556,7 @@ def test_the_fallback_names_the_processes_that_have_layers(
     assert any("--process takes an id or all" in note for note in others)
 
 
-def test_an_empty_run_and_an_asked_empty_table_say_why(
+def test_an_empty_run_and_an_empty_table_have_a_reason(
     api: FakeApi, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api.recorded = FakeRun(Path("r.gpuprof"))
@@ -624,7 +622,7 @@ sys.exit(execute(["summary", "r"]))
 # --- flamegraph ----------------------------------------------------------------------------------
 
 
-def test_flamegraph_writes_beside_the_run_and_prints_the_path(
+def test_flamegraph_writes_next_to_the_run_and_prints_the_path(
     api: FakeApi, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     assert execute(["flamegraph", "demo.gpuprof"]) == 0
@@ -651,7 +649,7 @@ def test_flamegraph_refuses_what_cannot_be_a_file(
         ("x.html", "x.html.html"),
     ],
 )
-def test_the_default_page_stands_beside_the_run(run: str, page: str) -> None:
+def test_the_default_page_is_next_to_the_run(run: str, page: str) -> None:
     assert default_output(Path(run)) == Path(page)
 
 

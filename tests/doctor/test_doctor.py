@@ -64,20 +64,22 @@ class Machine:
         patch.delitem(sys.modules, "torch", raising=False)
         patch.delenv("INTEL_LIBITTNOTIFY64", raising=False)
         patch.delenv("NVTX_INJECTION64_PATH", raising=False)
-        self.answers(torch=TORCH, driver=NO_DRIVER, nvml=NO_NVML, cupti={"error": "called without a driver"})
-        self.answers(nvrtc={"error": "called without a GPU"})
+        self.set_probes(
+            torch=TORCH, driver=NO_DRIVER, nvml=NO_NVML, cupti={"error": "called without a driver"}
+        )
+        self.set_probes(nvrtc={"error": "called without a GPU"})
 
     def version(self, name: str) -> str:
         if name not in self.versions:
             raise importlib.metadata.PackageNotFoundError(name)
         return self.versions[name]
 
-    def answers(self, **probes: Any) -> None:
+    def set_probes(self, **probes: Any) -> None:
         """Let the probes return these facts."""
-        for name, answer in probes.items():
+        for name, result in probes.items():
 
-            def ask(answer: Any = answer) -> Any:
-                return answer
+            def ask(result: Any = result) -> Any:
+                return result
 
             ask.cache_clear = lambda: None  # type: ignore[attr-defined]
             self.patch.setattr(machine_facts, name, ask)
@@ -115,10 +117,10 @@ def test_a_machine_where_all_works_is_not_broken(machine: Machine) -> None:
     assert all("\n" not in check.detail + check.hint for check in checks)
 
 
-def test_no_line_tells_anyone_to_install_the_namesake(machine: Machine) -> None:
+def test_no_line_advises_to_install_the_namesake(machine: Machine) -> None:
     machine.versions["gpuprof"] = "9.9"
     machine.absent |= {"duckdb"}
-    machine.answers(torch=None)
+    machine.set_probes(torch=None)
     del machine.native.build_info
     for check in examine():
         assert "pip install gpuprof" not in check.detail + check.hint
@@ -155,7 +157,7 @@ def test_python_versions(machine: Machine, version: tuple[int, int], status: str
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "word"),
+    ("result", "status", "word"),
     [
         (None, "missing", "not installed"),
         ({"error": "exit code 1: ImportError: libc10.so"}, "problem", "libc10.so"),
@@ -165,8 +167,8 @@ def test_python_versions(machine: Machine, version: tuple[int, int], status: str
         (TORCH, "ok", "CPU build"),
     ],
 )
-def test_torch(machine: Machine, answer: Any, status: str, word: str) -> None:
-    machine.answers(torch=answer)
+def test_torch(machine: Machine, result: Any, status: str, word: str) -> None:
+    machine.set_probes(torch=result)
     check = machine.check("torch")
     assert check.status == status
     assert word in check.detail
@@ -207,7 +209,7 @@ def test_clocks(machine: Machine) -> None:
 
 
 def test_itt_where_there_is_none(machine: Machine) -> None:
-    machine.answers(torch=TORCH | {"itt": False})
+    machine.set_probes(torch=TORCH | {"itt": False})
     assert machine.check("ITT").status == "missing"
     machine.patch.setattr(frameworks.platform, "machine", lambda: "aarch64")
     assert "aarch64" in machine.check("ITT").detail
@@ -219,7 +221,7 @@ def test_nvtx_with_a_tool_attached(machine: Machine) -> None:
     assert "gpuprof's spans and layers" in machine.check("NVTX").detail
 
 
-def test_nvtx_with_nobody_attached(machine: Machine) -> None:
+def test_nvtx_without_a_tool(machine: Machine) -> None:
     assert machine.check("NVTX").status == "ok"
     assert "are recorded" in machine.check("NVTX").detail
     machine.patch.setenv("NVTX_INJECTION64_PATH", "/some/where/gpuprof/libgpuprof_core.so")
@@ -235,7 +237,7 @@ def test_nvtx_with_nobody_attached(machine: Machine) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "word"),
+    ("result", "status", "word"),
     [
         (NO_DRIVER, "missing", "libcuda.so.1"),
         ({"error": "exit code -11: no message"}, "problem", "-11"),
@@ -243,32 +245,32 @@ def test_nvtx_with_nobody_attached(machine: Machine) -> None:
         ({"init": 0, "version": 12090, "devices": [["H100", 85 * 10**9, "9.0"]]}, "ok", "CUDA 12.9"),
     ],
 )
-def test_driver(machine: Machine, answer: dict[str, Any], status: str, word: str) -> None:
-    machine.answers(driver=answer)
+def test_driver(machine: Machine, result: dict[str, Any], status: str, word: str) -> None:
+    machine.set_probes(driver=result)
     check = machine.check("NVIDIA driver")
     assert (check.status, is_broken(check)) == (status, False)
     assert word in check.detail
 
 
 def test_a_gpu_is_named_and_nothing_is_claimed_of_it(machine: Machine) -> None:
-    machine.answers(driver={"init": 0, "version": 13000, "devices": [["NVIDIA H100", 85 * 10**9, "9.0"]]})
+    machine.set_probes(driver={"init": 0, "version": 13000, "devices": [["NVIDIA H100", 85 * 10**9, "9.0"]]})
     check = machine.check("GPU 0")
     assert check.detail.startswith("NVIDIA H100, 85.0 GB, compute capability 9.0")
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "words", "hint"),
+    ("result", "status", "words", "hint"),
     [
         (NO_NVML, "missing", "libnvidia-ml.so.1", "driver"),
         ({"package": False}, "missing", "nvidia-ml-py is not installed", "pip install"),
         ({"nvml": "Driver/library version mismatch"}, "problem", "version mismatch", "nvidia-smi"),
-        ({"error": "no answer within 120 s"}, "problem", "no answer within 120 s", "nvidia-smi"),
+        ({"error": "no response within 120 s"}, "problem", "no response within 120 s", "nvidia-smi"),
         ({"driver": "570.1", "devices": ["H100", "H100"]}, "ok", "driver 570.1: H100, H100", ""),
         ({"driver": "570.1", "devices": []}, "ok", "no device", ""),
     ],
 )
-def test_nvml(machine: Machine, answer: dict[str, Any], status: str, words: str, hint: str) -> None:
-    machine.answers(nvml=answer)
+def test_nvml(machine: Machine, result: dict[str, Any], status: str, words: str, hint: str) -> None:
+    machine.set_probes(nvml=result)
     check = machine.check("NVML")
     assert (check.status, is_broken(check)) == (status, False)
     assert words in check.detail
@@ -342,7 +344,7 @@ def test_whether_counters_are_available(
     status: str,
     detail: str,
 ) -> None:
-    machine.answers(driver=driver, cupti=cupti)
+    machine.set_probes(driver=driver, cupti=cupti)
     machine.patch.setattr(nvidia, "counters_are_restricted", lambda: restricted)
     check = machine.check("GPU counters")
     assert check.status == status
@@ -374,7 +376,7 @@ def test_who_may_read_counters(
 ONE_GPU = {**DRIVER, "devices": [["Invented", 8_000_000_000, "9.0"]]}
 
 
-def test_nvrtc_is_told_where_there_is_a_gpu(machine: Machine) -> None:
+def test_nvrtc_is_shown_where_there_is_a_gpu(machine: Machine) -> None:
     assert not [check for check in examine() if check.name == "NVRTC"]
     answer = {"reason": None, "path": "/lib/libnvrtc.so.13", "version": "13.0"}
     machine.answers(driver=ONE_GPU, nvrtc=answer)
@@ -388,7 +390,7 @@ def test_without_nvrtc_ceilings_are_calculated(machine: Machine) -> None:
     assert (check.status, check.hint) == ("missing", HINTS.text("nvrtc_not_found", reason))
 
 
-def test_a_folder_that_cannot_be_written_is_a_problem_with_a_mend(
+def test_a_folder_that_cannot_be_written_is_a_problem_with_a_hint(
     machine: Machine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(folder: Path) -> None:
@@ -440,7 +442,7 @@ def test_a_check_that_fails_reports_itself(
     assert "\n" not in second.detail
 
 
-def test_a_probe_that_dies_or_hangs_is_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_probe_that_dies_or_hangs_is_a_result(monkeypatch: pytest.MonkeyPatch) -> None:
     assert probes.probe("print('noise'); print('{\"a\": 1}')") == {"a": 1}
     assert probes.probe("raise ValueError('no\\nway')")["error"] == "exit code 1: way"
     assert probes.probe("import os; os._exit(7)")["error"] == "exit code 7: no message"
@@ -448,7 +450,7 @@ def test_a_probe_that_dies_or_hangs_is_an_answer(monkeypatch: pytest.MonkeyPatch
     assert "no response" in probes.probe("import threading; threading.Event().wait()")["error"]
 
 
-def test_the_probes_answer_on_this_machine() -> None:
+def test_the_probes_work_on_this_machine() -> None:
     driver = probes.probe(probes.DRIVER_PROBE)
     assert "error" not in driver
     assert ("missing" in driver) != ("init" in driver)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof doctor --ceilings`: the table, its JSON, and what it says of drift."""
+"""`gpuprof doctor --ceilings`: the table, its JSON, and its lines about drift."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_the_table_has_a_line_for_each_resource() -> None:
     assert "memory.l7 - - 500 GB/s 1.2% by hand" in lines
 
 
-def test_the_best_of_one_core_is_told_where_it_is_another() -> None:
+def test_the_best_of_one_core_is_shown_where_it_is_another() -> None:
     dram = "memory.dram"
     rows = (
         row(ALL_CORES, dram, None, 7e10, "bytes_per_s", "best: triad_non_temporal"),
@@ -99,7 +99,7 @@ def test_what_is_not_known_is_a_dash() -> None:
     assert format_ceiling(None) == "-"
 
 
-def test_drift_is_told_in_words() -> None:
+def test_drift_is_shown_as_text() -> None:
     small = [Drift(ALL_CORES, "compute.avx2", "fp32", -0.02), Drift(ALL_CORES, "launch", None, 0.01)]
     assert drift_text(small) == "drift: 2 measured again, largest change compute.avx2 fp32 -2.0%"
     large = drift_text([*small, Drift(ALL_CORES, "memory.dram.read", None, -0.31)])
@@ -113,7 +113,7 @@ def test_drift_is_told_in_words() -> None:
 
 @pytest.fixture
 def cached(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """What the command is given: the cache's answer, and what a new measurement finds."""
+    """The command's inputs: the cached ceilings, and those of a new measurement."""
     given: dict[str, Any] = {"fresh": False, "kept": True, "factor": 0.8, "asked": []}
 
     def load(refresh: bool, progress: Any) -> tuple[Ceilings, bool]:

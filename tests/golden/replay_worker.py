@@ -48,7 +48,7 @@ def main() -> None:
     line = sys.stdin.buffer.readline()
     envelope = json.loads(line)
     kind, job = envelope["kind"].rpartition(":")[2], envelope["values"]
-    if kind in ("AnswersJob", "LayersJob"):
+    if kind in ("OutputsJob", "LayersJob"):
         _run_really(line)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
 

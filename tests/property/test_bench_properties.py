@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuprof.bench.measure.diagnostics import sample_warnings, two_peaks
+from gpuprof.bench.measure.diagnostics import sample_warnings, modes_of
 from gpuprof.stats.quantiles import interval_ranks, quantile_of, samples_needed, summarize
 from gpuprof.stats.ratio_test import bootstrap_ratio, cliffs_delta, compare
 
@@ -74,7 +74,7 @@ def test_summaries_and_flags_of_anything(samples) -> None:
     for flag in sample_warnings(samples):
         assert str(flag)
         assert "\n" not in str(flag)
-    peaks = two_peaks(samples)
+    peaks = modes_of(samples)
     assert peaks is None or peaks[0] < peaks[1]
 
 

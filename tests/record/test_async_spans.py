@@ -150,7 +150,7 @@ def span_once(name: str) -> None:
 
 
 def in_a_fresh_thread(body: Callable[[], object]) -> None:
-    """Run `body` where nobody has made a context yet, as in a program's main thread."""
+    """Run `body` where no context was made yet, as in a program's main thread."""
     thread = threading.Thread(target=body)
     thread.start()
     thread.join()
@@ -218,7 +218,7 @@ def test_contexts_that_are_copied_by_hand(record: Any) -> None:
     assert paths["again"] in ("outer/again", "outer/deeper/again")
 
 
-def test_a_thread_whose_span_another_recorded_first_tells_its_context_again(record: Any) -> None:
+def test_a_thread_whose_span_another_recorded_first_records_its_context_again(record: Any) -> None:
     """The second recording knows nothing of the first one's contexts."""
     span = gpuprof.span("outer")
 
@@ -294,8 +294,8 @@ def test_async_context_managers_and_locks(record_async: Any) -> None:
     assert sorted(record_async(main).paths()) == expected
 
 
-def test_cancelled_and_failing_tasks_end_their_spans(record_async: Any) -> None:
-    @gpuprof.span("cancelled")
+def test_canceled_and_failing_tasks_end_their_spans(record_async: Any) -> None:
+    @gpuprof.span("canceled")
     async def forever() -> None:
         with gpuprof.span("inner"):
             await asyncio.Event().wait()
@@ -315,7 +315,7 @@ def test_cancelled_and_failing_tasks_end_their_spans(record_async: Any) -> None:
             pass
 
     result = record_async(main)
-    assert sorted(result.paths()) == ["after", "cancelled", "cancelled/inner", "failing"]
+    assert sorted(result.paths()) == ["after", "canceled", "canceled/inner", "failing"]
     assert result.totals["unfinished_spans"] == 0
 
 
@@ -427,7 +427,7 @@ async def play(function: Any, steps: list[Step]) -> Transcript:
     "function", [echo, stubborn, failing, stopping], ids=lambda function: function.__name__
 )
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_decorated_async_generator_answers_as_before(record: Any, function: Any) -> None:
+def test_a_decorated_async_generator_behaves_as_before(record: Any, function: Any) -> None:
     decorated = gpuprof.span("g")(function)
     assert inspect.isasyncgenfunction(decorated)
 

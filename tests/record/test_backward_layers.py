@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The backward pass stands below the layers of its forward, as walking the graph tells them."""
+"""The backward pass is below the layers of its forward, as found by walking the graph."""
 
 from __future__ import annotations
 
@@ -480,7 +480,7 @@ class TestWhatCannotBeProven:
         with pytest.raises(backward_layers._UnprovenError, match="autograd_next_number"):
             find_layout(before, {**after, "sequence": after["sequence"] + 1}, alone, first, second)
 
-    def test_the_run_says_so_and_goes_on(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_the_run_has_a_note_and_continues(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(backward_layers._Proven, "layout", None)
         monkeypatch.setattr(backward_layers, "_FIRST_WORD", 8)
         program = Pass(Mlp(), small_input())

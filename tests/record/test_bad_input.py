@@ -199,7 +199,7 @@ def test_a_program_on_a_disk_that_is_full_with_the_first_files(
 
 
 def check_lossy(run: gpuprof.Run, written: int) -> None:
-    """The run says what it lost, and the rest is right."""
+    """The run reports what it lost, and the rest is right."""
     totals = run.meta["totals"]
     assert run.meta["complete"] is False
     assert totals["dropped_events"] > 0
@@ -227,7 +227,7 @@ def test_a_disk_that_fills_up_while_recording(small_disk: Callable[[str], Path])
 
 
 @pytest.mark.parametrize("start", ["fork", "subprocess"])
-def test_processes_that_find_no_room_are_told(
+def test_processes_that_find_no_room_are_reported(
     tmp_path: Path, run_python: Any, small_disk: Callable[[str], Path], start: str
 ) -> None:
     (tmp_path / "main.py").write_text(
@@ -251,7 +251,7 @@ def test_processes_that_find_no_room_are_told(
     meta = gpuprof.open(run).meta
     assert not meta["complete"]
     dropped = meta["totals"]["dropped_events"]
-    assert 600 <= dropped <= 610  # two of each span, and what tells in which task a process begins
+    assert 600 <= dropped <= 610  # two of each span, and the task in which a process begins
     assert 3 in [each["count"] for each in meta["damage"] if each["code"] == "no_room"]
     assert f"{dropped} events dropped" in run_python("-m", "gpuprof", "summary", run).stdout
 

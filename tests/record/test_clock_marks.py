@@ -25,7 +25,7 @@ def marks_at(monkeypatch: pytest.MonkeyPatch, *instants_ns: int) -> ClockMarks:
 
 
 def seen(marks: ClockMarks, clock: Callable[[int], int]) -> list[tuple[int, int]]:
-    """Return what a profiler with this clock has of the marks: 100 ns in the midst of each."""
+    """Return what a profiler with this clock has of the marks: 100 ns in the middle of each."""
     return [(clock(before + 100), clock(before + 200)) for before, _ in marks._read_ns]
 
 

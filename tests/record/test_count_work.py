@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a counting pass gives back, what it leaves as it was, and what it says when it cannot."""
+"""What a counting pass gives back, what it leaves as it was, and its errors."""
 
 from __future__ import annotations
 
@@ -254,7 +254,7 @@ def test_a_formula_that_fails_makes_the_operator_unknown(monkeypatch: pytest.Mon
     ],
 )
 @pytest.mark.filterwarnings("ignore:Lazy modules")
-def test_mistakes_are_said_in_one_line(model: Any, inputs: Any, options: Any, message: str) -> None:
+def test_mistakes_are_errors_of_one_line(model: Any, inputs: Any, options: Any, message: str) -> None:
     with pytest.raises(gpuprof.WorkError, match=message) as caught:
         gpuprof.count_work(model, inputs, **options)
     assert "\n" not in str(caught.value)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Layers timed by CUDA events where CUPTI refuses, against stub libraries whose work the tests script.
 
-Nothing here ran on a GPU, and what passes says nothing of one.
+Nothing here runs on a GPU, so a pass is no evidence about one.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Works(torch.nn.Module):
             child(value)
         return value
 model = Works(1_000, Works(2_000, Works(4_000)), Works(8_000))
-def tell_tables(run):
+def print_tables(run):
     layers = run.summary("layer")
     print(json.dumps({
         **{key: run.meta[key] for key in ("sources", "gpu", "notes", "complete")},
@@ -49,7 +49,7 @@ def test_without_cupti_layers_are_timed_by_cuda_events(program: Any) -> None:
 with gpuprof.profile(model, out="a", operators=False) as recording:
     model(1)
     model(1)
-tell_tables(recording.run)
+print_tables(recording.run)
 recording.run.flamegraph("page.html", weight="gpu")
 """
     )
@@ -87,7 +87,7 @@ class Aside(Works):
 model = Works(1_000, Aside(0, Works(5_000)))
 with gpuprof.profile(model, out="a", operators=False) as recording:
     model(1)
-tell_tables(recording.run)
+print_tables(recording.run)
 """
     )
     assert facts["layers"] == {
@@ -97,7 +97,7 @@ tell_tables(recording.run)
     }
 
 
-def test_calls_of_layers_that_are_not_timed_are_told(program: Any) -> None:
+def test_calls_of_layers_that_are_not_timed_are_reported(program: Any) -> None:
     facts = program(
         LAYERS_WITHOUT_CUPTI
         + """
@@ -109,7 +109,7 @@ with gpuprof.profile(model, out="a", operators=False) as recording:
     from gpuprof import _native
 with gpuprof.profile(model, out="b", operators=False) as recording:
     assert model(1) == 1
-tell_tables(recording.run)
+print_tables(recording.run)
 """
     )
     assert (facts["gpu"]["layers"], facts["gpu"]["untimed"]) == (0, 4)
@@ -131,7 +131,7 @@ with gpuprof.profile(model, out="a", operators=False) as recording:
         model()
     except ValueError as error:
         assert str(error) == "of the program"
-tell_tables(recording.run)
+print_tables(recording.run)
 """
     )
     assert facts["layers"] == {"Fails": [3_000, 3_000]}
@@ -146,7 +146,7 @@ with gpuprof.profile(model, out="a", operators=False) as recording:
     cuda.stub_cuda_setting(b"error", ctypes.c_longlong(700))
     assert model(1) == 1
     assert model(1) == 1
-tell_tables(recording.run)
+print_tables(recording.run)
 """
     )
     problems = [note["values"]["detail"] for note in facts["notes"] if note["code"] == "events_problem"]
@@ -178,7 +178,7 @@ with gpuprof.profile(model, out="a", operators=False) as recording:
     assert stub_count(b"subscribers") == 0
     model(1)
 assert cuda.stub_cuda_count(b"events") == cuda.stub_cuda_count(b"streams") == 0
-tell_tables(recording.run)
+print_tables(recording.run)
 """
     )
     assert source_code(facts, "kernels") == "cuda_events"

@@ -298,7 +298,7 @@ def play(function: Any, steps: list[Step]) -> Transcript:
 
 @pytest.mark.parametrize("function", GENERATORS, ids=lambda function: function.__name__)
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
-def test_a_decorated_generator_answers_as_before(record: Any, function: Any) -> None:
+def test_a_decorated_generator_behaves_as_before(record: Any, function: Any) -> None:
     def play_all(function: Any) -> dict[str, Transcript]:
         return {name: play(function, steps) for name, steps in SCENARIOS.items()}
 

@@ -113,7 +113,7 @@ def stub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Stub]:
 
 @pytest.fixture
 def program(stub: Stub, tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
-    """`program(source)` starts a program that records into r.gpuprof and goes on at a line of its input."""
+    """`program(source)` starts a program that records into r.gpuprof and continues at a line of its input."""
     begun: list[subprocess.Popen[str]] = []
 
     def start(source: str, **options: Any) -> subprocess.Popen[str]:
@@ -266,7 +266,7 @@ def test_stub_older_drivers_are_asked_in_their_way(stub: Stub, tmp_path: Path) -
     assert stub.count_calls("nvmlDeviceGetCurrentClocksEventReasons") == 1
 
 
-def test_stub_a_device_that_is_lost_ends_and_the_others_go_on(stub: Stub, tmp_path: Path) -> None:
+def test_stub_a_device_that_is_lost_ends_and_the_others_continue(stub: Stub, tmp_path: Path) -> None:
     stub.play({"nvmlDeviceGetPowerUsage": [1_000, 2_000, {"error": 15}]}, ONE)
     run = record_readings(stub, tmp_path / "r.gpuprof", last=5)
     assert metrics(run, 0) == {"power_w": [1, 2]}
@@ -303,7 +303,7 @@ def test_stub_a_recording_that_ends_before_the_first_reading(stub: Stub, tmp_pat
     assert recording.run.meta["complete"] is True
 
 
-def test_stub_a_driver_that_hangs_holds_nobody(stub: Stub, tmp_path: Path) -> None:
+def test_stub_a_driver_that_hangs_blocks_nothing(stub: Stub, tmp_path: Path) -> None:
     stub.play({"nvmlDeviceGetPowerUsage": [1_000, 2_000, "hang"]})
     with gpuprof.profile(out=tmp_path / "r.gpuprof", **QUIET) as recording:
         sampler = stub.wait_for_reading(2)

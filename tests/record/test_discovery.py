@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Models that nobody named: they are found when they are called, in programs that know nothing of it."""
+"""Unnamed models: they are found when they are called, in programs that do not know of gpuprof."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ class TestModels:
         counts = layer_calls(record(lambda: second(first(x))))
         assert (counts["Net"], counts["Net#2"]) == (1, 1)
 
-    def test_numbers_begin_anew_with_each_recording(self, x: torch.Tensor) -> None:
+    def test_numbers_restart_with_each_recording(self, x: torch.Tensor) -> None:
         for model in (Mlp(), Mlp()):
             assert "Mlp#2" not in layer_calls(record(lambda model=model: model(x)))
 
@@ -215,7 +215,7 @@ class TestModels:
 
         assert paths_of(record(program))[-4:] == [("0",), *(("0", f"0.{name}") for name in MLP)]
 
-    def test_losses_and_metrics_beside_the_model(self, x: torch.Tensor) -> None:
+    def test_losses_and_metrics_next_to_the_model(self, x: torch.Tensor) -> None:
         model, loss = Mlp(), nn.MSELoss()
         run = record(lambda: [loss(model(x), x) for _ in range(2)])
         assert Counter(path for path in paths_of(run) if len(path) == 1) == {("Mlp",): 2, ("MSELoss",): 2}

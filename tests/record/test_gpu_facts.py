@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a run notes of the GPUs that its models used: simulated, tensors that only say where they are."""
+"""What a run records of the GPUs that its models used: simulated, with tensors that only have a device."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_the_newer_switches_are_asked_where_the_older_ones_refuse(
     assert found["tf32"] == {"matmul": allowed, "convolution": allowed}
 
 
-def test_a_run_has_its_gpus_and_one_answer_where_all_calls_agree() -> None:
+def test_a_run_has_its_gpus_and_one_value_where_all_calls_agree() -> None:
     def call(device: str, matmul: bool) -> dict[str, Any]:
         return {"device": device, "tf32": {"matmul": matmul, "convolution": True}}
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """When GPU records are switched on and off, against stub libraries of the driver and of CUPTI.
 
-Nothing here ran on a GPU, and what passes says nothing of one.
+Nothing here runs on a GPU, so a pass is no evidence about one.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ report(recording.run)
     assert (facts["notes"], facts["complete"]) == ([], True)
 
 
-def test_where_cuda_is_initialised_later_the_gpu_is_recorded_from_then_on(program: Any) -> None:
+def test_where_cuda_is_initialized_later_the_gpu_is_recorded_from_then_on(program: Any) -> None:
     facts = program("""
 with gpuprof.profile(out="a") as recording:
     assert json.load(open("a/recording.json"))["sources"]["kernels"]["reason"] == "cuda_not_initialized"
@@ -106,10 +106,10 @@ report(recording.run)
     assert facts["gpu"] is None
 
 
-def test_what_is_missing_is_told_in_the_run_and_in_the_summary(program: Any) -> None:
+def test_what_is_missing_is_reported_in_the_run_and_in_the_summary(program: Any) -> None:
     facts = program("""
 from gpuprof.cli.header import header
-def told(run):
+def facts_of(run):
     return {**{key: run.meta[key] for key in ("sources", "gpu", "notes", "complete")},
             "header": header(run.path, run.meta), "summary": str(run.summary("kernel"))}
 def launch_without_times():
@@ -119,20 +119,20 @@ initialize()
 with gpuprof.profile(out="dropped") as recording:
     launch(1)
     cupti().stub_set(b"dropped", ctypes.c_int64(1234))
-runs["dropped"] = told(recording.run)
+runs["dropped"] = facts_of(recording.run)
 with gpuprof.profile(out="unfinished") as recording:
     launch(1)
     launch_without_times()
-runs["unfinished"] = told(recording.run)
+runs["unfinished"] = facts_of(recording.run)
 with gpuprof.profile(out="lost") as recording:
     launch(2)
     cupti().stub_set(b"flush", ctypes.c_int64(9))
     cupti().stub_set(b"forced flush", ctypes.c_int64(9))
-runs["lost"] = told(recording.run)
+runs["lost"] = facts_of(recording.run)
 cuda.stub_cuda_set(1, 12040, 1)
 with gpuprof.profile(out="old") as recording:
     launch(1)
-runs["old"] = told(recording.run)
+runs["old"] = facts_of(recording.run)
 print(json.dumps(runs))
 """)
     assert facts["dropped"]["gpu"]["dropped"] == 1234
@@ -159,7 +159,7 @@ print(json.dumps(runs))
     assert facts["old"]["complete"] is True
 
 
-# Another subscriber has CUPTI's callbacks, and records flow all the same.
+# Another subscriber has CUPTI's callbacks, and records still flow.
 TAKEN = "cupti().stub_set(b'cuptiSubscribe', ctypes.c_int64(39))\n"
 TREE = """
 run = recording.run
@@ -377,7 +377,7 @@ with gpuprof.profile(out="a") as recording:
     [
         ("clock_permille=2500", "changed", "exact GPU times, since CUPTI's clock changed"),
         ("clock_ahead_ns=200_000", "changed", "exact GPU times, since CUPTI's clock changed"),
-        ("clock_stands_at=4711", "changed", "exact GPU times, since CUPTI's clock changed"),
+        ("clock_stopped_at=4711", "changed", "exact GPU times, since CUPTI's clock changed"),
         ("cuptiGetTimestamp=15", "unreadable", "exact GPU times, since CUPTI's clock could not be read"),
     ],
 )
@@ -401,11 +401,11 @@ with gpuprof.profile(out="a") as recording:
     assert len(facts["starts"]) + facts["gpu"]["outside"] == 10
 
 
-def test_a_clock_that_stands_still_gives_no_times(program: Any) -> None:
+def test_a_stopped_clock_gives_no_times(program: Any) -> None:
     facts = program(
         CLOCK
         + """
-set_clock(clock_stands_at=4711)
+set_clock(clock_stopped_at=4711)
 with gpuprof.profile(out="a") as recording:
     launch(5)
 """
@@ -494,7 +494,7 @@ report(recording.run)
     assert source_code(facts, "kernels") == "off: profiler_active"
 
 
-def test_cuda_that_is_initialised_under_a_profiler_is_recorded_after_it(program: Any) -> None:
+def test_cuda_that_is_initialized_under_a_profiler_is_recorded_after_it(program: Any) -> None:
     facts = program("""
 with gpuprof.profile(out="a") as recording:
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
@@ -507,7 +507,7 @@ report(recording.run)
     assert facts["gpu"]["kernels"] == 4
 
 
-def test_a_capture_that_had_begun_is_noted(program: Any) -> None:
+def test_a_capture_that_had_begun_is_reported(program: Any) -> None:
     facts = program("""
 initialize()
 capturing = True
@@ -518,7 +518,7 @@ report(recording.run)
     assert "gpu_began_in_capture" in note_codes(facts)
 
 
-def test_a_forked_child_goes_on_without_the_gpu(program: Any) -> None:
+def test_a_forked_child_continues_without_the_gpu(program: Any) -> None:
     facts = program("""
 initialize()
 with gpuprof.profile(out="a") as recording:
@@ -547,7 +547,7 @@ def test_the_stub_of_cupti_can_be_used_in_children_forked_during_its_calls(progr
     """The thread that reads GPU records calls CUPTI at any time, and the tests call the stub in children."""
     facts = program("""
 import signal, threading
-initialise()
+initialize()
 cupti()
 done = threading.Event()
 def call():
@@ -577,7 +577,7 @@ print(json.dumps({"codes": codes}))
     assert facts["codes"] == [0] * 30
 
 
-def test_children_that_use_cuda_after_the_fork_are_recorded_and_told(program: Any) -> None:
+def test_children_that_use_cuda_after_the_fork_are_recorded_and_reported(program: Any) -> None:
     facts = program("""
 import multiprocessing, signal
 def work(count, end=None):

@@ -221,7 +221,7 @@ class TestGivenModules:
 
 
 class Doubled(nn.Linear):
-    """Overrides `__call__` and goes on to the usual one."""
+    """Overrides `__call__` and calls the usual one."""
 
     def __call__(self, x: torch.Tensor) -> torch.Tensor:
         return super().__call__(x) * 2
@@ -289,7 +289,7 @@ class TestUnusualModules:
     def test_script_module(self, x: torch.Tensor, make: Any, discovered: bool) -> None:
         scripted = make(Mlp())
         model = nn.Sequential(scripted, nn.ReLU())
-        for _ in range(3):  # the profiling executor settles
+        for _ in range(3):  # until the profiling executor is stable
             expected = model(x)
         results = []
         given = () if discovered else (model,)
@@ -331,7 +331,7 @@ class TestUnusualModules:
         assert "0.parametrizations.weight.0" in layer_calls(run)
 
     def test_names_with_odd_characters(self, x: torch.Tensor) -> None:
-        odd = ["a b", "ü🚀", "x" * 300, "</script>", 'say "hi"\n', "'; DROP TABLE spans"]
+        odd = ["a b", "ü🚀", "x" * 300, "</script>", 'print "hi"\n', "'; DROP TABLE spans"]
         model = nn.Sequential()
         for name in odd:
             model.add_module(name, nn.Identity())
@@ -493,7 +493,7 @@ class TestUnusualModules:
             run = record(lambda: [call(model) for _ in range(40)], model)
             assert layer_calls(run) == {"Identity": 40}
 
-    def test_call_without_a_module_fails_as_ever(self) -> None:
+    def test_call_without_a_module_fails_as_without_a_recording(self) -> None:
         def message(*args: Any, **kwargs: Any) -> tuple[type, str]:
             try:
                 nn.Module.__call__(*args, **kwargs)
@@ -599,7 +599,7 @@ class TestControlFlow:
         assert layer_calls(run) == {"Countdown": 6, "inner": 1}
         assert max(len(path) for path in paths_of(run)) == 7
 
-    def test_recursion_without_end_raises_as_ever(self) -> None:
+    def test_recursion_without_end_raises_as_without_a_recording(self) -> None:
         class Endless(nn.Module):
             def forward(self, x: int) -> int:
                 return self(x)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Operators of threads that begin during a recording, beside stack samples and hooks of the program."""
+"""Operators of threads that begin during a recording, next to stack samples and hooks of the program."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ class TestBesideStackSamples:
         assert operators_of(run) == [(1, 1)]
 
 
-# Where another thread was profiled a moment ago, CPython from 3.12 on tells the function of a new one of the
+# Where another thread was profiled a moment ago, CPython from 3.12 on calls the function of a new one of the
 # end of the call that set it.
 FIRST_EVENTS = ("call",) if sys.version_info < (3, 12) else ("call", "c_return")
 
@@ -187,7 +187,7 @@ class TestBesideAFunctionOfTheProgram:
         threading.setprofile(once)
         assert announced(record(program))["aten::cos"] == 1
 
-    def test_one_set_meanwhile_is_left_and_told(self) -> None:
+    def test_one_set_meanwhile_is_left_and_reported(self) -> None:
         def program() -> None:
             in_thread(cosine)
             threading.setprofile(nothing)
@@ -276,7 +276,7 @@ class TestNewThreads:
         assert called == ["ours"]
         assert raised == [KeyError]
 
-    def test_a_failure_is_told(self, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_a_failure_is_reported(self, monkeypatch: pytest.MonkeyPatch) -> None:
         announce = operators._announce
 
         def fail() -> None:

@@ -107,7 +107,7 @@ def tool(tmp_path: Path) -> dict[str, str]:
     return {VARIABLE: compiled(source), "FAKE_NVTX_LOG": str(tmp_path / "log"), "FAKE_NVTX_MODE": ""}
 
 
-def told(tool: dict[str, str]) -> list[str]:
+def lines_of(tool: dict[str, str]) -> list[str]:
     lines = Path(tool["FAKE_NVTX_LOG"]).read_text(encoding="utf-8").splitlines()
     assert lines[0].startswith("tables ")
     return [line.strip() for line in lines[1:]]
@@ -201,7 +201,7 @@ for thread in threads: thread.join()
         assert len({row.thread_id for row in result.rows}) == 4
 
     def test_tasks_that_take_turns(self, recorded_ranges: Any) -> None:
-        """No span of ours marks the tasks: the ranges alone tell them apart."""
+        """No span of ours marks the tasks: only the ranges distinguish them."""
         result = recorded_ranges(
             """
 asyncio.run(main())
@@ -274,11 +274,11 @@ with nvtx.annotate("step", domain="training"):
         result = recorded_ranges(
             """
 nvtx.pop_range()
-nvtx.push_range("goes on")
+nvtx.push_range("continues")
 """,
             before="nvtx.push_range('began before')",
         )
-        assert result.names() == ["goes on"]
+        assert result.names() == ["continues"]
         assert (result.totals["unmatched_ends"], result.totals["unfinished_spans"]) == (1, 1)
 
     def test_forked_children_record_too(self, recorded_ranges: Any) -> None:
@@ -476,7 +476,7 @@ print(run.sql("SELECT kind, name FROM spans").fetchall())
         names = ["first", "first", "decorated", "während \\ud800"]
         pushes = [f"push gpuprof {name}" for name in names]
         pop = "pop gpuprof"
-        assert told(tool) == [pushes[0], pushes[1], pop, pop, pushes[2], pop, pushes[3], pop]
+        assert lines_of(tool) == [pushes[0], pushes[1], pop, pop, pushes[2], pop, pushes[3], pop]
 
     def test_layers_are_announced_while_they_are_recorded(
         self, run_program: Any, tool: dict[str, str]
@@ -503,7 +503,7 @@ model(x)
 """,
             **tool,
         )
-        lines = told(tool)
+        lines = lines_of(tool)
         assert lines[:6] == [
             "push gpuprof Sequential",
             "push gpuprof 0",

@@ -192,7 +192,7 @@ class TestMoreAgreement:
     @pytest.mark.parametrize("name", list(MORE_PROGRAMS))
     def test_counts_and_nesting(self, name: str) -> None:
         program = MORE_PROGRAMS[name]()
-        for _ in range(4):  # TorchScript settles by and by
+        for _ in range(4):  # until TorchScript is stable
             program()
         profiler = torch_profile(program)
         run = record(program, layers=False)
@@ -229,7 +229,7 @@ class TestProcesses:
             p["process_id"] for p in run.meta["processes"] if p["process_id"] != run.meta["process_id"]
         ]
         assert sum(announced(run, worker)["aten::stack"] for worker in workers) == 8
-        # They go on, and their part of the run is over.
+        # They continue, and their part of the run is over.
         assert all(load() == expected for _ in range(12))
         again = record(lambda: seen.append(load()))
         assert seen[1] == expected
@@ -451,7 +451,7 @@ class TestThreads:
 
         assert announced(record(program))["aten::cos"] == 30
 
-    def test_pool_that_goes_on_into_the_next_recording(self) -> None:
+    def test_pool_that_continues_into_the_next_recording(self) -> None:
         with ThreadPoolExecutor(1) as pool:
             first = record(lambda: pool.submit(torch.cos, torch.zeros(1)).result())
             pool.submit(torch.cos, torch.zeros(1)).result()
@@ -499,7 +499,7 @@ class TestThreads:
         finally:
             threading.setprofile(None)
 
-    def test_nothing_stays_behind(self) -> None:
+    def test_nothing_remains_installed(self) -> None:
         seen = []
         record(lambda: None)
         assert threading.getprofile() is None
@@ -564,7 +564,7 @@ def python(program: str, *, cwd: Path, **environment: str) -> subprocess.Complet
 
 
 class TestOrderOfImports:
-    def test_small_operators_beside_a_layer_are_not_in_it(self, run_python: Any) -> None:
+    def test_small_operators_next_to_a_layer_are_not_in_it(self, run_python: Any) -> None:
         ended = run_python(
             "-c",
             """
@@ -632,7 +632,7 @@ print(seen == expected)
         assert backward == "[('backward',)]"
         assert seen == "True"
 
-    def test_kineto_says_nothing_among_the_programs_output(self, tmp_path: Path) -> None:
+    def test_kineto_prints_nothing_into_the_programs_output(self, tmp_path: Path) -> None:
         program = """
 import torch, gpuprof
 for number in range(2):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Profilers of the program beside a recording: each sees what it sees without one."""
+"""Profilers of the program during a recording: each sees what it sees without one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ pytestmark = [
 
 
 def seen_alike(profiled: Callable[[], Any]) -> Any:
-    """Check that it sees the same in a recording, which goes on after it; returns what it sees."""
+    """Check that it sees the same in a recording, which continues after it; returns what it sees."""
     expected = profiled()
     seen = []
 
@@ -267,7 +267,7 @@ class TestProfilersOfTheProgram:
         assert announced(record(step))["aten::addmm"] == 2
 
     def test_announcements_of_the_program_before_the_recording(self) -> None:
-        """They come to us as well, and the run does not say otherwise."""
+        """They come to us as well, and the run does not claim otherwise."""
         with torch.autograd.profiler.emit_itt():
             run = record(lambda: torch.zeros(1).cos())
             again = record(lambda: torch.zeros(1).cos())

@@ -101,7 +101,9 @@ def test_starting_and_stopping_many_times_keeps_threads_apart(record: Any) -> No
         assert result.run.meta["complete"] is True
 
 
-def test_a_recording_inside_a_recording_is_refused_and_the_outer_goes_on(record: Any, tmp_path: Path) -> None:
+def test_a_recording_inside_a_recording_is_refused_and_the_outer_continues(
+    record: Any, tmp_path: Path
+) -> None:
     inner = tmp_path / "inner.gpuprof"
 
     def body() -> None:
@@ -149,7 +151,7 @@ def test_an_exception_in_the_block_passes_through_and_the_run_is_there(
 
 
 @pytest.mark.parametrize("option", [{"gpu": True}, {"python": "pyinstrument"}])
-def test_what_this_machine_lacks_is_said_at_once(
+def test_what_this_machine_lacks_is_reported_at_once(
     temporary_files: Path, monkeypatch: pytest.MonkeyPatch, option: dict[str, Any]
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyinstrument.low_level", None)
@@ -176,7 +178,7 @@ def test_a_run_without_a_folder_lives_as_long_as_its_object(temporary_files: Pat
     assert list(temporary_files.iterdir()) == []
 
 
-def test_a_run_without_a_folder_that_nobody_asks_for_leaves_nothing(temporary_files: Path) -> None:
+def test_an_unused_run_without_a_folder_leaves_nothing(temporary_files: Path) -> None:
     with gpuprof.profile(**QUIET):
         span_once()
     gc.collect()
@@ -396,7 +398,7 @@ def test_more_events_than_a_segment_holds(record: Any) -> None:
     assert result.totals["events"] >= 300_000
 
 
-# --- what the run says ---------------------------------------------------------------------------
+# --- the facts of the run -----------------------------------------------------------------------
 
 
 def test_tables_have_the_columns_of_the_contract(record: Any) -> None:
@@ -424,7 +426,7 @@ def test_an_empty_run_can_be_asked_all_the_same(record: Any) -> None:
         assert run.summary(by=by).rows == ()
 
 
-def test_meta_tells_what_was_recorded_and_where(record: Any) -> None:
+def test_meta_contains_what_was_recorded_and_where(record: Any) -> None:
     before = time.time_ns()
     meta = record(span_once).run.meta
     after = time.time_ns()
@@ -437,7 +439,7 @@ def test_meta_tells_what_was_recorded_and_where(record: Any) -> None:
     assert before <= int(meta["origin_unix_ns"]) <= after
     assert 0 < meta["duration_ns"] <= after - before
     assert meta["totals"]["spans"] == 1
-    assert meta["totals"]["events"] in (2, 3)  # a mark of the context may stand before
+    assert meta["totals"]["events"] in (2, 3)  # a mark of the context may come before
     assert meta["damage"] == meta["notes"] == []
     assert [process["process_id"] for process in meta["processes"]] == [os.getpid()]
     assert source_code(meta, "spans") == "recorded"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a recording that could not begin leaves in its folder, whatever stands in the way."""
+"""What a recording that could not begin leaves in its folder, whatever is there already."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof run --children`: Python processes that a program starts anew are in its run, and unharmed."""
+"""`gpuprof run --children`: Python processes that a program starts are in its run, and unharmed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def spanned(name):
     with gpuprof.span(name): pass
 
 def call_layer():
-    sys.path.insert(0, "stand-in")
+    sys.path.insert(0, "replacement")
     import torch
     assert torch.nn.Module()() == 5
     spanned("forkserver")
@@ -72,7 +72,7 @@ if __name__ == "__main__":
     late.stdout.readline()
     sys.exit(7)
 """
-STAND_IN = """
+REPLACEMENT = """
 class nn:
     class Module:
         def __call__(self): return 5
@@ -97,7 +97,7 @@ signal.alarm(300)
 with gpuprof.span("late"): print("ready", flush=True)
 open("go").read()
 end = open("end", "w")
-with gpuprof.span("too late"): end.write("went on")
+with gpuprof.span("too late"): end.write("continued")
 """
 INNER = """
 import os, subprocess, sys, gpuprof
@@ -114,13 +114,13 @@ def environment(folder: Path, **more: str) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("children")
-    for part in ("site", "stand-in"):
+    for part in ("site", "replacement"):
         (folder / part).mkdir()
     sources = {"main.py": MAIN, "child.py": CHILD, "late.py": LATE, "inner.py": INNER}
     for name, source in {
         **sources,
         "site/sitecustomize.py": "value = 'the own one'",
-        "stand-in/torch.py": STAND_IN,
+        "replacement/torch.py": REPLACEMENT,
     }.items():
         (folder / name).write_text(source)
     for name in ("go", "end"):
@@ -130,7 +130,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def done(folder: Path) -> Iterator[subprocess.CompletedProcess[str]]:
-    """Run the program with `--children`; what it left running goes on, and is waited for at the end."""
+    """Run the program with `--children`; what it left running continues, and is waited for at the end."""
     words = [sys.executable, *RUN, "--children", "main.py"]
     done = subprocess.run(
         words, cwd=folder, env=environment(folder), capture_output=True, text=True, timeout=180, check=False
@@ -140,7 +140,7 @@ def done(folder: Path) -> Iterator[subprocess.CompletedProcess[str]]:
 
 
 def let_go(folder: Path) -> str:
-    """Have the process that outlives the program go on; returns what it says when it has ended."""
+    """Let the process that outlives the program continue; returns what it wrote when it has ended."""
     if not (folder / "go").exists():
         return ""
     (folder / "go").write_text("")
@@ -206,9 +206,7 @@ def test_a_rank_has_its_name_and_does_not_pass_it_on(
     assert named == [(f"rank 3 (process {process[0]})",)]
 
 
-def test_the_notes_of_a_process_say_whose_they_are(
-    folder: Path, done: subprocess.CompletedProcess[str]
-) -> None:
+def test_the_notes_of_a_process_name_it(folder: Path, done: subprocess.CompletedProcess[str]) -> None:
     meta = gpuprof.open(folder / "main.gpuprof").meta
     (note,) = [note for note in meta["notes"] if note["code"] == "own_recording"]
     assert len(note["processes"]) == 1
@@ -217,10 +215,8 @@ def test_the_notes_of_a_process_say_whose_they_are(
     assert meta["layer_types"] == {"Module": {"Module": "Module"}}
 
 
-def test_what_outlives_the_program_goes_on_in_peace(
-    folder: Path, done: subprocess.CompletedProcess[str]
-) -> None:
-    assert let_go(folder) == "went on"
+def test_what_outlives_the_program_continues(folder: Path, done: subprocess.CompletedProcess[str]) -> None:
+    assert let_go(folder) == "continued"
     assert (folder / "late").read_text() == ""
     assert not (folder / "main.gpuprof" / "segments").exists()
 
@@ -228,8 +224,8 @@ def test_what_outlives_the_program_goes_on_in_peace(
 def test_without_the_option_nothing_is_offered(folder: Path) -> None:
     source = """
 import os, subprocess, sys
-told = [name for name in os.environ if name.startswith("GPUPROF")]
-print(told, os.environ["PYTHONPATH"] == os.environ["PACKAGE"], flush=True)
+ours = [name for name in os.environ if name.startswith("GPUPROF")]
+print(ours, os.environ["PYTHONPATH"] == os.environ["PACKAGE"], flush=True)
 subprocess.run([sys.executable, "child.py", "child", ""], check=True)
 """
     (folder / "alone.py").write_text(source)
@@ -298,7 +294,7 @@ with gpuprof.span("after it"): pass
 """
 
 
-def test_a_process_with_a_subinterpreter_goes_on(tmp_path: Path, run_python: Any) -> None:
+def test_a_process_with_a_subinterpreter_continues(tmp_path: Path, run_python: Any) -> None:
     """Python begins it as it begins a process, with our folder on its path. The recording is not for it."""
     (tmp_path / "child.py").write_text(IN_SUBINTERPRETER)
     main = "import subprocess, sys\nsys.exit(subprocess.run([sys.executable, 'child.py']).returncode)"
@@ -330,7 +326,7 @@ def test_a_process_that_joins_leaves_nothing_without_events(tmp_path: Path) -> N
     assert len(list(tmp_path.glob("*.segment"))) == 2
 
 
-def test_a_run_that_is_gone_loses_events_and_harms_nobody(tmp_path: Path) -> None:
+def test_a_removed_run_loses_events_and_harms_no_process(tmp_path: Path) -> None:
     _native.start_recording(str(tmp_path / "gone"), joins=True)
     _native.make_recording_files()
     with gpuprof.span("lost"):
@@ -394,7 +390,7 @@ def test_what_keeps_a_process_out_of_a_run_is_a_note_in_it(unjoinable: Path) -> 
     assert notes_of(facts) == [KNOWN, missing]
 
 
-def test_a_note_that_cannot_be_left_harms_nobody(unjoinable: Path) -> None:
+def test_a_note_that_cannot_be_left_harms_no_process(unjoinable: Path) -> None:
     (unjoinable / "segments").rmdir()
     join_run()
     assert [path.name for path in unjoinable.iterdir()] == ["recording.json"]
@@ -413,7 +409,7 @@ def test_a_recording_that_cannot_begin_is_a_note_in_the_run(
     assert note.values["error"].startswith("RecordingError: a recording is active")
 
 
-# --- what a run says of its processes ------------------------------------------------------------
+# --- what a run has of its processes -------------------------------------------------------------
 
 
 KNOWN, NEW, MINE = (note(NoteCode.WORK_NO_BACKWARD, root=root) for root in ("known", "new", "mine"))
@@ -472,7 +468,7 @@ def test_facts_of_processes_become_those_of_the_run() -> None:
     assert with_child_facts(own, [silent], decoded(1)) is own
 
 
-def test_a_process_that_began_anew_is_one_process_in_notes() -> None:
+def test_a_process_that_executes_another_program_is_one_process_in_notes() -> None:
     twice = [{"process_id": 2, "notes": [NEW.to_plain()]}] * 2
     facts = with_child_facts({}, twice, decoded(1, 2, 2))
     assert notes_of(facts) == [dataclasses.replace(NEW, processes=(2,))]

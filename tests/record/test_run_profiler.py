@@ -33,7 +33,7 @@ def outer():
         inner(torch.ones(64, 64))
 
 outer()
-print("said", *sys.argv[1:])
+print("output", *sys.argv[1:])
 """
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
@@ -54,7 +54,7 @@ def run(tmp_path: Path, run_python: Callable[..., Any]) -> Run:
 
 def test_torch(run: Run, tmp_path: Path) -> None:
     ended = run(PROGRAM, "--profiler", "torch")
-    assert (ended.returncode, ended.stdout) == (0, "said --x\n"), ended.stderr
+    assert (ended.returncode, ended.stdout) == (0, "output --x\n"), ended.stderr
     recorded = gpuprof.open(tmp_path / "r.gpuprof")
     rows = {row.name: row for row in recorded.summary("operator").rows}
     assert rows["aten::relu"].calls == 3
@@ -113,7 +113,7 @@ def test_a_trace_that_cannot_be_written_is_not_the_programs_trouble(tmp_path: Pa
 def test_pyinstrument(run: Run, tmp_path: Path) -> None:
     pytest.importorskip("pyinstrument")
     ended = run(PROGRAM, "--profiler", "pyinstrument")
-    assert (ended.returncode, ended.stdout) == (0, "said --x\n"), ended.stderr
+    assert (ended.returncode, ended.stdout) == (0, "output --x\n"), ended.stderr
     recorded = gpuprof.open(tmp_path / "r.gpuprof")
     assert recorded.meta["totals"]["spans"] == 0
     assert recorded.meta["stacks"]["samples"] > 0
@@ -123,7 +123,7 @@ def test_pyinstrument(run: Run, tmp_path: Path) -> None:
 
 def test_cprofile(run: Run, tmp_path: Path) -> None:
     ended = run(PROGRAM, "--profiler", "cprofile")
-    assert (ended.returncode, ended.stdout) == (0, "said --x\n"), ended.stderr
+    assert (ended.returncode, ended.stdout) == (0, "output --x\n"), ended.stderr
     recorded = gpuprof.open(tmp_path / "r.gpuprof")
     rows = {row.name: row for row in recorded.summary("python").rows}
     inner, outer = rows["inner (program.py:5)"], rows["outer (program.py:10)"]
@@ -170,7 +170,7 @@ def test_cprofile_gives_way_to_the_programs_own(run: Run, tmp_path: Path) -> Non
 
 
 @pytest.mark.skipif(sys.version_info >= (3, 12), reason="from 3.12 on each has a place of its own")
-def test_cprofile_says_where_another_profiler_took_its_place(run: Run, tmp_path: Path) -> None:
+def test_cprofile_reports_that_another_profiler_took_its_place(run: Run, tmp_path: Path) -> None:
     ended = run(
         "import sys\nseen = []\nsys.setprofile(lambda *event: seen.append(event))\nabs(1)\n"
         "sys.setprofile(None)\nassert seen\n",
@@ -189,8 +189,8 @@ def test_a_profiler_that_cannot_begin_is_one_line(
 
     monkeypatch.setattr(other_profilers._FunctionProfile, "start", taken)
     other_profilers.begin_profiler("cprofile", tmp_path)
-    said = "gpuprof: cprofile could not begin: Another profiling tool is already active; "
-    assert capsys.readouterr().err == said + "the program runs without it\n"
+    line = "gpuprof: cprofile could not begin: Another profiling tool is already active; "
+    assert capsys.readouterr().err == line + "the program runs without it\n"
 
 
 # ---- the folder ---------------------------------------------------------------------------------
@@ -204,7 +204,7 @@ def run_with_result(
     (tmp_path / "program.py").write_text("")
 
     def run_command(_: list[str], environment: dict[str, str]) -> int:
-        assert path.is_dir()  # nobody else gets the name
+        assert path.is_dir()  # no other run gets the name
         write(Path(json.loads(environment["GPUPROF_RUN"])["results"]), path)
         return 0
 
@@ -247,7 +247,7 @@ def test_a_name_that_was_taken_all_the_same_is_left_to_its_taker(
     assert (tmp_path / "r.gpuprof" / "meta.json").read_text() == "another's"
 
 
-def test_a_folder_without_room_beside_it_is_given_back(
+def test_a_folder_without_room_next_to_it_is_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(**_: object) -> str:
@@ -280,7 +280,7 @@ def test_a_program_that_is_killed_leaves_no_run(run: Run, tmp_path: Path, profil
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         (["--profiler", "torch", "--work"], "--work"),
         (["--profiler", "cprofile", "--python"], "--python"),
@@ -288,10 +288,10 @@ def test_a_program_that_is_killed_leaves_no_run(run: Run, tmp_path: Path, profil
         (["--profiler", "perf"], "'perf' is not one of"),
     ],
 )
-def test_options_that_make_no_sense(run: Run, options: list[str], said: str) -> None:
+def test_options_that_make_no_sense(run: Run, options: list[str], message: str) -> None:
     ended = run("print('never')\n", *options)
     assert (ended.returncode, ended.stdout) == (2, "")
-    assert said in ended.stderr
+    assert message in ended.stderr
     assert ended.stderr.count("\n") == 1
 
 

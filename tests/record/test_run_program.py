@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof run`: a program finds the world as Python itself would give it, and says what it always said."""
+"""`gpuprof run`: a program has the environment that Python itself would give it, and the same output."""
 
 from __future__ import annotations
 
@@ -183,12 +183,12 @@ def test_the_programs_folder_may_hold_modules_named_like_pythons(files: Files, r
     )
     script = Path(sys.executable).with_name("gpuprof")
     if not script.exists():
-        pytest.skip("the command gpuprof is not installed beside this Python")
+        pytest.skip("the command gpuprof is not installed next to this Python")
     done = run_python(script, "run", "main.py")
     assert (done.returncode, done.stdout) == (0, "ran\n"), done.stderr
 
 
-# --- what the program says -----------------------------------------------------------------------
+# --- what the program prints ---------------------------------------------------------------------
 
 
 def test_standard_streams_are_byte_identical(files: Files, same_as_python: Any) -> None:
@@ -578,7 +578,7 @@ print(model.weight.grad.shape)
 """
 
 
-def test_threads_and_workers_that_end_say_nothing(files: Files, same_as_python: Any) -> None:
+def test_threads_and_workers_that_end_print_nothing(files: Files, same_as_python: Any) -> None:
     same_as_python("main.py", cwd=files({"main.py": THREADS}))
 
 

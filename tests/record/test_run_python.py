@@ -113,7 +113,7 @@ def two_functions(tmp_path_factory: pytest.TempPathFactory) -> gpuprof.Run:
 
 
 def paths_of(run: gpuprof.Run) -> dict[str, int]:
-    """Return the calls by path; frames are told by their function's name alone."""
+    """Return the calls by path; frames are identified by their function's name alone."""
     tree = run.call_tree
     paths: list[str] = []
     for parent, name, kind in zip(tree.parent.tolist(), tree.name.tolist(), tree.kind.tolist(), strict=True):
@@ -123,12 +123,12 @@ def paths_of(run: gpuprof.Run) -> dict[str, int]:
     return dict(zip(paths, tree.calls.tolist(), strict=True))
 
 
-def test_functions_stand_above_the_layers_that_they_call(two_functions: gpuprof.Run) -> None:
+def test_functions_are_above_the_layers_that_they_call(two_functions: gpuprof.Run) -> None:
     run = two_functions
     paths = paths_of(run)
     in_train = paths["/<module>/main/train/Net"]
     in_evaluate = paths["/<module>/main/evaluate/Net"]
-    # A call between two samples, of which one is elsewhere, may stand further up.
+    # A call between two samples, of which one is elsewhere, may be further up.
     calls = {path: count for path, count in paths.items() if path.endswith("Net")}
     assert 180 <= in_train <= 200, (calls, run.meta["stacks"], run.meta["notes"])
     assert 180 <= in_evaluate <= 200, calls
@@ -303,7 +303,7 @@ def test_a_place_that_is_taken_is_left_alone(tmp_path: Path) -> None:
     assert source.notes == []
 
 
-def test_a_missing_pyinstrument_is_said(tmp_path: Path, run_python: Callable[..., Any]) -> None:
+def test_a_missing_pyinstrument_is_reported(tmp_path: Path, run_python: Callable[..., Any]) -> None:
     (tmp_path / "pyinstrument.py").write_text("raise ImportError\n")
     (tmp_path / "program.py").write_text("print('never')\n")
     ended = run_python("-m", "gpuprof", "run", "--profiler", "pyinstrument", "program.py")
@@ -312,7 +312,7 @@ def test_a_missing_pyinstrument_is_said(tmp_path: Path, run_python: Callable[...
     assert "pip install 'gpuprof-native[python]'" in ended.stderr
 
 
-def test_tasks_of_asyncio_stand_below_its_loop(sampled: Sampled) -> None:
+def test_tasks_of_asyncio_are_below_its_loop(sampled: Sampled) -> None:
     ended, run = sampled(
         BUSY
         + "import asyncio\nimport gpuprof\nasync def task():\n    for _ in range(3):\n"

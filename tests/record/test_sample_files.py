@@ -47,7 +47,7 @@ class NvmlError(Exception):
 
 
 class FakeMachine:
-    """A clock that stands still but for what NVML takes to answer; pauses are noted and take no time."""
+    """A clock that advances only during NVML's calls; pauses are recorded and take no time."""
 
     def __init__(self, answers_take_ns: list[int]) -> None:
         self.now_ns = 1_000
@@ -121,7 +121,7 @@ def test_a_full_disk_ends_the_file_in_step(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(OSError, match="full"):
         sample(tmp_path, FakeMachine([1] * 9), monkeypatch)
     found, rows = read(tmp_path)
-    assert len(rows) == 2  # behind the head
+    assert len(rows) == 2  # after the head
     assert found.damage == [Damage(DamageCode.RECORD_CUT, "1-2.samples")]
 
 
@@ -257,7 +257,7 @@ def test_noise_is_never_an_error(tmp_path_factory: pytest.TempPathFactory, noise
         assert all(0 <= row[0] < 2**61 and 1 <= row[2] <= len(layout.METRICS) for row in rows)
 
 
-def test_a_run_with_damaged_samples_opens_and_says_so(tmp_path: Path, run_python: Any) -> None:
+def test_a_run_with_damaged_samples_opens_and_reports_them(tmp_path: Path, run_python: Any) -> None:
     done = run_python(
         "-c",
         "import gpuprof, os, signal\n"

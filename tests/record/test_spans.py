@@ -166,7 +166,7 @@ def test_what_was_begun_before_or_ends_after_the_recording(record: Any) -> None:
     assert (result.totals["unmatched_ends"], result.totals["unfinished_spans"]) == (1, 1)
 
 
-def test_nothing_is_recorded_while_nobody_records(record: Any) -> None:
+def test_nothing_is_recorded_without_a_recording(record: Any) -> None:
     @gpuprof.span
     def function() -> None:
         with gpuprof.span("x"):

@@ -127,7 +127,7 @@ def test_what_a_signal_handler_raises_is_the_programs(
     assert "stacks_missing" not in [note.code for note in source.notes]
 
 
-def test_interrupts_and_exceptions_of_the_program_go_on() -> None:
+def test_interrupts_and_exceptions_of_the_program_pass_through() -> None:
     class Ended(Exception):
         pass
 

@@ -57,7 +57,7 @@ pytestmark = [
 ]
 
 # In a process of its own, as every rank is: the group's threads are none of the other tests'. Should one wait
-# for another for ever, the stacks tell where, whoever holds the interpreter lock.
+# for another forever, the stacks show where, whichever thread holds the interpreter lock.
 DISTRIBUTED = f"""
 import faulthandler, sys
 faulthandler.dump_traceback_later(40, exit=True)
@@ -604,7 +604,7 @@ def replicate(model: nn.Module) -> nn.Module:
 
 
 def stripped(text: str) -> str:
-    """A graph without its source positions and the numbers that tell compilations apart."""
+    """A graph without its source positions and the numbers that distinguish compilations."""
     lines = (line.split(" # ")[0] for line in text.splitlines())
     return re.sub(r"___torch_mangle_\d+\.", "", "\n".join(lines))
 

@@ -58,13 +58,13 @@ class Folded:
 
     names: list[str]
     columns: dict[str, Ints]
-    rest_ns: dict[str, int]  # own time outside of every group, by where it passed
+    rest_ns: dict[str, int]  # self time outside of every group, by where it passed
 
 
 _LAYER, _PYTHON, _WAITING = (KINDS.index(kind) for kind in ("layer", "python", "waiting"))
 
 WAITING = "waiting"
-# What a node's own time is, where no row of the table holds it.
+# The name of a node's self time that is in no row of the table.
 _REST = {
     "process": "outside everything recorded",
     "span": "spans",
@@ -79,7 +79,7 @@ _REST = {
 
 
 def rest_of(part: Part, holder: Ints) -> dict[str, int]:
-    """Return the own time of the nodes that no group holds, by what they are, the largest first."""
+    """Return the self time of the nodes outside of all groups, by their kind, the largest first."""
     labels: list[str] = []
     sums: dict[str, int] = {}
     columns = (part.parent.tolist(), part.kind.tolist(), part.own_ns.tolist(), holder.tolist())
@@ -122,7 +122,7 @@ def fold(part: Part, by: str, kinds: tuple[str, ...]) -> Folded | None:
 
 @dataclass(frozen=True, slots=True)
 class Grouping:
-    """Groups of nodes: which one holds a node's own time, and which takes its total in; -1 for none."""
+    """Groups of nodes: which one has a node's self time, and which has its total; -1 for none."""
 
     names: list[str]
     kinds: list[str]
@@ -174,14 +174,14 @@ def _group(part: Part, by: str, kinds: tuple[str, ...]) -> _Groups | None:
 def _members(part: Part, kinds: tuple[str, ...]) -> npt.NDArray[np.bool_]:
     is_member = np.isin(part.kind, [KINDS.index(kind) for kind in kinds])
     # A node without calls only groups others, as the one above the backward pass does. A layer without calls
-    # stands in the backward pass for the one that was called forward.
+    # represents, in the backward pass, the one that was called forward.
     # The calls of a sampled function are not known.
     is_member &= (part.calls > 0) | (part.kind == _LAYER) | (part.kind == _PYTHON)
     return is_member
 
 
 def _below(parent: Ints, tops: Ints) -> npt.NDArray[np.bool_]:
-    """Tell for each node whether it is one of `tops` or below one."""
+    """Return for each node whether it is one of `tops` or below one."""
     found = np.zeros(len(parent), dtype=np.bool_)
     found[tops] = True
     inside = found.tolist()
@@ -201,7 +201,7 @@ def _keys(part: Part, members: Ints, ends: list[int], by: str) -> tuple[Ints, In
     """Return the table's keys, each context * len(names) + name, and each member's index into them.
 
     The context is a layer's root or an operator's kind. Equal texts with ids of their own are one
-    name, except for layers: there the recorder tells models apart by them.
+    name, except for layers: there the ids distinguish models.
     """
     if by == "layer":
         context, name = _layer_roots(part, members, ends), part.name[members]
@@ -235,7 +235,7 @@ def _layer_roots(part: Part, members: Ints, ends: list[int]) -> Ints:
 
 
 def _outermost(members: Ints, group: Ints, ends: list[int], groups: int) -> npt.NDArray[np.bool_]:
-    """Tell for each member whether no ancestor of it is in the same group."""
+    """Return for each member whether no ancestor of it is in the same group."""
     until = [0] * groups
     outermost = []
     for node, key in zip(members.tolist(), group.tolist(), strict=True):
@@ -285,11 +285,11 @@ def _display_names(names: list[str], keys: Ints, by: str) -> list[str]:
         return plain
     roots = [names[key // len(names)] for key in keys.tolist()]
     shown = [_under_root(root, name) for root, name in zip(roots, plain, strict=True)]
-    # Roots without layers of their own, such as a loss beside the model, make no name ambiguous.
+    # Roots without layers of their own, such as a loss next to the model, make no name ambiguous.
     prefixing = {root for root, name, text in zip(roots, plain, shown, strict=True) if text != name}
     return plain if len(prefixing) < 2 and len(set(plain)) == len(plain) else shown
 
 
 def _under_root(root: str, name: str) -> str:
-    # A layer that is called directly, outside its model, is its own root: its path says so already.
+    # A layer that is called directly, outside its model, is its own root: its path shows that already.
     return name if name == root or name.startswith(root + ".") else f"{root}/{name}"

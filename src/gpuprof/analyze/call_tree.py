@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 class CallTree:
     """Merged calls in columns; all arrays have one element a node.
 
-    Nodes stand in pre-order: a parent before its children, each subtree contiguous. A node whose
-    `parent` is -1 is a process, its name says which. `total_ns` sums the durations of the merged
+    Nodes are in pre-order: a parent before its children, each subtree contiguous. A node whose
+    `parent` is -1 is a process, which its name identifies. `total_ns` sums the durations of the merged
     calls; `own_ns` is what is left of it outside the direct children on the same thread. The sum of
     `own_ns` over a subtree is the width that a flame graph draws: it equals `total_ns` unless calls
     overlap (asynchronous code).
@@ -127,7 +127,7 @@ class ProcessShare:
     gpu_ns: int | None
 
 
-def process_shares(tree: CallTree) -> list[ProcessShare]:
+def processes_of(tree: CallTree) -> list[ProcessShare]:
     """Return the processes in the order of the tree, each once."""
     roots = np.flatnonzero(tree.parent < 0).tolist()
     names = {int(tree.process_id[root]): tree.names[int(tree.name[root])] for root in reversed(roots)}

@@ -58,7 +58,7 @@ class Calls:
 
 
 def load_calls(folder: RunFolder, tree: CallTree) -> Calls | None:
-    """Return the calls of the program's threads; None where the run does not tell their paths."""
+    """Return the calls of the program's threads; None where the run does not record their paths."""
     place = _places(folder)
     if place is None:
         return None
@@ -69,7 +69,7 @@ def load_calls(folder: RunFolder, tree: CallTree) -> Calls | None:
     node = place[columns["path_id"]]
     columns = {name: column[node >= 0] for name, column in columns.items()}
     node = node[node >= 0]
-    own = _own_times(tree, node, columns)
+    own = _self_times(tree, node, columns)
     return Calls(node, columns["start_ns"], columns["duration_ns"], own)
 
 
@@ -101,8 +101,8 @@ def _places(folder: RunFolder) -> Ints | None:
     return place
 
 
-def _own_times(tree: CallTree, node: Ints, columns: dict[str, Ints]) -> npt.NDArray[np.float64]:
-    """Return what is left of each call outside its children, so that it adds up to what the tree says.
+def _self_times(tree: CallTree, node: Ints, columns: dict[str, Ints]) -> npt.NDArray[np.float64]:
+    """Return the time of each call outside its children, so that the sums equal those of the tree.
 
     Only the recorder knows which children of asynchronous calls took time of their parent.
     """
@@ -125,7 +125,7 @@ def _own_times(tree: CallTree, node: Ints, columns: dict[str, Ints]) -> npt.NDAr
 
 # A program that is profiled mostly repeats something: steps, requests, epochs. The calls of one node are
 # never quite independent, since the machine is slower for some seconds and then faster. Blocks of several
-# repetitions are much less alike than calls, and every node has its share in every block.
+# repetitions are much less alike than calls, and every node has calls in every block.
 
 FEWEST = 8  # repetitions; an interval from fewer would mean nothing
 MOST = 20  # blocks
@@ -136,7 +136,7 @@ _PROCESS = KINDS.index("process")
 class Blocks:
     """One row a node, one column a block; each element estimates the node's time in the whole run.
 
-    `is_regular` tells which nodes were called in every block: of the others nothing can be estimated.
+    `is_regular` marks the nodes that were called in every block: the others have no estimate.
     """
 
     total_ns: Floats

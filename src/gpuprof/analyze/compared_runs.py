@@ -100,7 +100,7 @@ def method_text(new: Sequence[object], old: Sequence[object], repeated: str | No
 
 
 def single_run_note(new: Sequence[object], old: Sequence[object]) -> list[str]:
-    """Say what a comparison of single runs cannot know."""
+    """Return a note of the limits of a comparison of single runs."""
     if len(new) > 1 and len(old) > 1:
         return []
     return [
@@ -112,16 +112,16 @@ def single_run_note(new: Sequence[object], old: Sequence[object]) -> list[str]:
 def warnings_of(new: Sequence[Mapping[str, Any]], old: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line for what is not alike between the sides, by their meta data, besides the program."""
     told = [
-        _told("machine", new, old, _machine),
-        _told("Python and torch", new, old, lambda meta: _words((meta.get("versions") or {}).items())),
-        _told("threads of PyTorch", new, old, _threads),
-        _told("sources", new, old, _sources),
+        _difference("machine", new, old, _machine),
+        _difference("Python and torch", new, old, lambda meta: _words((meta.get("versions") or {}).items())),
+        _difference("threads of PyTorch", new, old, _threads),
+        _difference("sources", new, old, _sources),
     ]
     unlike = [line for line in told if line]
     return [f"The runs are not alike: {'; '.join(unlike)}."] if unlike else []
 
 
-def _told(what: str, new: Any, old: Any, fact: Any) -> str:
+def _difference(what: str, new: Any, old: Any, fact: Any) -> str:
     new_facts, old_facts = ({fact(meta) for meta in metas} - {""} for metas in (new, old))
     if not new_facts or not old_facts or (new_facts == old_facts and len(new_facts) == 1):
         return ""
@@ -196,7 +196,7 @@ class _Grown:
         return np.array(numbers, dtype=np.int64)
 
     def finish(self) -> tuple[CallTree, Ints]:
-        """Return the tree in pre-order, and where each number stands in it."""
+        """Return the tree in pre-order, and the place of each number in it."""
         children: list[list[int]] = [[] for _ in self.parent]
         roots: list[int] = []
         for number, parent in enumerate(self.parent):

@@ -12,7 +12,7 @@ run. With readings v_1 .. v_n of a metric at t_1 .. t_n:
   its own mean;
 - peak memory: the largest reading of `memory_used_bytes`, of all processes on the device; a peak between two
   readings is not seen;
-- a reason to throttle: the share of the readings of `throttle_reasons` in which its bit is set.
+- a reason to throttle: the fraction of the readings of `throttle_reasons` in which its bit is set.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from gpuprof.run.database import reason_of
 if TYPE_CHECKING:
     import duckdb
 
-# NVML's bits, `nvmlClocksEventReasons...`, that stand for clocks lower than the work would like. Those
+# NVML's bits, `nvmlClocksEventReasons...`, that mean lower clocks than the work could use. Those
 # for idling (1), clocks that a user set (2) and a display's needs (256) are none of these.
 THROTTLE_REASONS = {
     0x4: "power cap",
@@ -72,7 +72,7 @@ class Tables(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class DeviceUse:
-    """One device during a run. What was not read, or cannot be told from what was, is None."""
+    """One device during a run. What was not read, or does not follow from the readings, is None."""
 
     device: int
     name: str | None
@@ -84,7 +84,9 @@ class DeviceUse:
     energy_method: Literal["counter", "integral of power"] | None
     memory_peak_bytes: int | None
     memory_bytes: int | None
-    throttled: dict[str, float]  # reason: share of the readings; empty where none was seen, or none was read
+    throttled: dict[
+        str, float
+    ]  # reason: fraction of the readings; empty where none was seen, or none was read
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +133,7 @@ def device_use(
         by_device.setdefault(device, {})[metric] = _Metric(*figures)
     facts = {str(each.get("index")): each for each in described if isinstance(each, Mapping)}
     return [
-        _sum_up(device, facts.get(str(device), {}), metrics, _shares(device, reasons))
+        _sum_up(device, facts.get(str(device), {}), metrics, _throttled(device, reasons))
         for device, metrics in by_device.items()
     ]
 
@@ -173,7 +175,7 @@ def _energy(
     return None, power.mean, None
 
 
-def _shares(device: int, reasons: Iterable[tuple[int, int, int]]) -> dict[str, float]:
+def _throttled(device: int, reasons: Iterable[tuple[int, int, int]]) -> dict[str, float]:
     of_device = [(mask, count) for each, mask, count in reasons if each == device]
     total = sum(count for _, count in of_device)
     counts = {

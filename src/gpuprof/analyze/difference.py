@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     Flags = npt.NDArray[np.bool_]
 
 Scaling = Literal["none", "calls", "total"]
-# What is said of a node. The index is the code in the columns and in the page.
+# The states of a node. The index is the code in the columns and in the page.
 STATES = ("same", "slower", "faster", "new", "gone", "unknown")
 SAME, SLOWER, FASTER, NEW, GONE, UNKNOWN = range(len(STATES))
 
 FALSE_RATE = 0.05
-# A smaller change is not called one, however sure it is. One start of a program differs from the next by more
-# than what a single run of it can show.
+# A smaller change is not reported, even where it is significant. One start of a program differs from the next
+# by more than what a single run of it can show.
 MARGIN_BETWEEN_RUNS = 0.01
 MARGIN_WITHIN_RUNS = 0.03
 # Of the whole time. What is smaller is never called changed, new or gone, and takes no part in the tests.
@@ -35,10 +35,10 @@ SMALLEST_SHARE = 0.0005
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One run in columns that all runs of a comparison share: a row for each node, or for each group.
+    """One run in columns common to all runs of a comparison: a row for each node, or for each group.
 
-    `exists` tells which rows the run has. `blocks` is None where the run repeats nothing often enough, or
-    does not tell its single calls. `repetitions` counts the calls of what the runs repeat.
+    `exists` marks the rows that the run has. `blocks` is None where the run repeats nothing often enough, or
+    does not record its single calls. `repetitions` counts the calls of what the runs repeat.
     """
 
     total_ns: Floats
@@ -50,7 +50,7 @@ class Sample:
     blocks: Blocks | None
 
     def gathered(self, own_place: Ints, total_place: Ints, rows: int) -> Sample:
-        """Return the sample in other rows: where each row's own time and total go, -1 for nowhere."""
+        """Return the sample in other rows: where each row's self time and total go, -1 for nowhere."""
 
         def moved(values: Floats, place: Ints) -> Floats:
             sums = np.zeros((rows, *values.shape[1:]))
@@ -77,7 +77,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class TimeChange:
-    """How one time of each row changed, in nanoseconds; `low` and `high` are NaN where nothing can be said.
+    """How one time of each row changed, in nanoseconds; `low` and `high` are NaN where they are unknown.
 
     `old_ns` and `new_ns` are means over the runs of each side. `state` is an index into STATES.
     """
@@ -108,7 +108,7 @@ class Difference:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no row is said to have changed."""
+        """Whether no row changed."""
         return (
             not np.isin(self.own.state, (SLOWER, FASTER, NEW, GONE)).any()
             and not np.isin(self.total.state, (SLOWER, FASTER, NEW, GONE)).any()
@@ -116,7 +116,7 @@ class Difference:
 
 
 def between_runs(new: Sequence[Sample], old: Sequence[Sample]) -> bool:
-    """Whether the spread from run to run is known: then it is what a change is held against."""
+    """Whether the variation from run to run is known: then a change is compared with it."""
     return len(new) > 1 and len(old) > 1
 
 
@@ -224,7 +224,7 @@ def _block_samples(runs: Sequence[Sample], factors: Sequence[float], quantity: s
 def _drift(sides: tuple[_Side, _Side], quantity: str, present: Flags) -> Floats:
     """Return how far each row moves from the first half of a run to the second, in the run that moves most.
 
-    A run that differs so much from itself cannot tell a smaller difference from another.
+    Where a run differs so much from itself, a smaller difference from another run is no evidence.
     """
     largest = np.zeros(int(present.sum()))
     for runs, factors in sides:
@@ -256,7 +256,7 @@ def _change(
     state[np.maximum(new, old) <= smallest] = SAME
     direction = np.where(contrast.difference > 0, SLOWER, FASTER)
     counts = np.abs(contrast.difference) > np.maximum(floor, smallest)
-    # A few slow calls can turn the sum against what the trimmed means say: then neither is to be believed.
+    # A few slow calls can turn the sum against the trimmed means: then neither is reliable.
     counts &= np.sign((new - old)[present]) == np.sign(contrast.difference)
     state[present] = np.where(stands & counts, direction, SAME)
     return TimeChange(old, new, low, high, state)

@@ -32,16 +32,16 @@ if TYPE_CHECKING:
     from gpuprof.run.folder import RunFolder
 
 _CHANGED = ("slower", "faster", "new", "gone")
-_MANYFOLD = 10  # from here on a ratio is told as such, not in per cent
+_LARGE_RATIO = 10  # from here on a ratio is shown as a multiple, not in percent
 
 
 @dataclass(frozen=True, slots=True)
 class DifferenceRow:
-    """One name: its own time before and now, as `SummaryRow.own_ns` counts it.
+    """One name: its self time before and now, as `SummaryRow.own_ns` counts it.
 
     `change_ns` is new less old. `low_ns` and `high_ns` bound the change; they are None where it could not be
-    judged. `state` is "slower" or "faster" where the change stands, "same" where it may be chance or is too
-    small, "new" or "gone" where only one side has the name, "unknown" where it could not be judged.
+    judged. `state` is "slower" or "faster" where the change is significant, "same" where it may be chance or
+    is too small, "new" or "gone" where only one side has the name, "unknown" where it could not be judged.
     """
 
     name: str
@@ -57,7 +57,7 @@ class DifferenceRow:
 
     @property
     def ratio(self) -> float | None:
-        """The change as a share of the old time; None where there was none."""
+        """The change as a fraction of the old time; None where there was none."""
         return self.change_ns / self.old_ns if self.old_ns > 0 else None
 
 
@@ -79,7 +79,7 @@ class DifferenceSummary:
 
     @property
     def changed(self) -> tuple[DifferenceRow, ...]:
-        """The rows whose change stands, and those that one side alone has."""
+        """The rows whose change is significant, and those that one side alone has."""
         return tuple(row for row in self.rows if row.state in _CHANGED)
 
     def to_text(self, top: int | None = DEFAULT_TOP, width: int = TABLE_WIDTH) -> str:
@@ -133,7 +133,7 @@ class DifferenceSummary:
 def summarize_difference(
     runs: ComparedRuns, by: str, scaling: Scaling, *, method: str, notes: Sequence[str] = ()
 ) -> DifferenceSummary:
-    """Compare the own times of all processes by name. Raises RunError for an unknown `by`."""
+    """Compare the self times of all processes by name. Raises RunError for an unknown `by`."""
     if by not in MEMBER_KINDS:
         raise RunError(f"cannot compare by {by!r}: choose one of {', '.join(MEMBER_KINDS)}")
     calls = np.sum([run.calls for run in (*runs.new, *runs.old)], axis=0)
@@ -214,7 +214,7 @@ def _cells(row: DifferenceRow, labels: Mapping[str, str]) -> list[str]:
 def _ratio_text(ratio: float | None) -> str:
     if ratio is None:
         return "-"
-    return f"{ratio:+.1%}" if ratio < _MANYFOLD - 1 else f"{1 + ratio:,.0f}x"
+    return f"{ratio:+.1%}" if ratio < _LARGE_RATIO - 1 else f"{1 + ratio:,.0f}x"
 
 
 def _signed(ns: float) -> str:

@@ -23,7 +23,7 @@ _LONGEST_DETAIL = 24
 _DEEPEST_ARGUMENT = 8
 _MOST_DETAILS = 3
 
-# Function names that say nothing by themselves: what encloses them is shown, too.
+# Function names without a meaning by themselves: what encloses them is shown, too.
 _GENERIC = frozenset(("kernel", "Kernel", "Kernel2", "kentry", "run", "operator()", "device_kernel"))
 # Template arguments that only pass on what they are made of.
 _WRAPPERS = frozenset(
@@ -37,7 +37,7 @@ _WRAPPERS = frozenset(
     )
 )
 _NESTED = frozenset(("AUnaryFunctor", "BUnaryFunctor", "UnaryFunctor"))
-# Template arguments that say how data is reached or split, the same for every operation.
+# Template arguments for how data is reached or split, the same for every operation.
 _PLUMBING = re.compile(
     r"(?:array|Array|tuple|pair|vector|integral_constant|\w*OffsetCalculator|IntDivider|Load\w*|Store\w*|"
     r"\w*Metadata|OpaqueType|decltype|\w*[Pp]olicy\w*|\w*Traits|\w*Accessor\w*|TensorInfo|"
@@ -56,7 +56,7 @@ _SCALAR_WORDS = frozenset(
 # fmt: on
 _NUMBER = re.compile(r"-?\d+(?:\.\d+)?|true|false")
 _POINTERS = re.compile(r"[*&\s]+\Z|\b(?:const|volatile)\b")
-# What names of cuBLAS and cuDNN say of every kernel of a family.
+# Parts that names of cuBLAS and cuDNN have for every kernel of a family.
 _LIBRARY_DETAILS = re.compile(
     r"_(?:stage\d+|warp(?:group)?size\dx\dx\d|align[abc]\d+|g\d+|execute_kernel\w*|kernel__5x_cublas\w*|cudnn\w*)"
 )
@@ -160,7 +160,7 @@ def _listed(function: CppName, details: Iterable[str], shown: str | None = None)
 
 
 def _functor(arguments: Iterable[CppName], depth: int = 0) -> str | None:
-    """Return the first argument that says what is calculated, None where all are types and plumbing."""
+    """Return the first argument that names the calculation, None where all are types and plumbing."""
     if depth > _DEEPEST_ARGUMENT:
         return None
     for argument in arguments:

@@ -64,7 +64,7 @@ def _calls_of(folder: RunFolder, tree: CallTree) -> Calls | None:
     try:
         return load_calls(folder, tree)
     except (duckdb.Error, RunError):
-        return None  # a damaged table of calls: the tree is whole, and the page says what it lacks
+        return None  # a damaged table of calls: the tree is complete, and the page shows what is missing
 
 
 def by_launches(tree: CallTree) -> CallTree:
@@ -90,7 +90,7 @@ def _why_missing(asked: str, folder: RunFolder) -> str:
         what = "GPU work" if asked == "gpu" else "kernels"
         return f"holds no {what}: leave the weight out, or take cpu"
     if asked == "wall":
-        return "does not tell the times of single calls by path: record it again, or take cpu"
+        return "has no times of single calls by path: record it again, or take cpu"
     if not folder.meta.get("work"):
         status = work_status(folder.meta)
         why = ": see gpuprof roofline" if status.is_on else f": {missing_work_text(status)}"
@@ -133,8 +133,8 @@ def covered_ns(node: Ints, start: Ints, end: Ints, nodes: int) -> Ints:
         return np.zeros(nodes, dtype=np.int64)
     order = np.lexsort((start, node))
     node, start, end = node[order], start[order], end[order]
-    # One running maximum serves all nodes where each stands behind the end of the one before it. Nodes are
-    # counted anew, so that the numbers stay small.
+    # One running maximum serves all nodes where each begins after the end of the one before it. Nodes are
+    # numbered again, so that the numbers stay small.
     first = int(start.min())
     length = int(end.max()) - first + 1
     used, rank = np.unique(node, return_inverse=True)
@@ -152,7 +152,7 @@ def covered_ns(node: Ints, start: Ints, end: Ints, nodes: int) -> Ints:
 
 
 def _with_groups(tree: CallTree, node: Ints, start: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """Add each call once more for every node without calls that stands directly above it."""
+    """Add each call once more for every node without calls that is directly above it."""
     is_group = (tree.calls == 0) & (tree.parent >= 0)
     parts = [(node, start, end)]
     while len(parts[-1][0]):

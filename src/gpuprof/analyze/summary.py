@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-# What a person asks for, and the kinds of node that answer it.
+# The tables, and the kinds of node of each.
 MEMBER_KINDS: dict[str, tuple[str, ...]] = {
     "layer": ("layer",),
     "operator": ("operator", "backward"),
@@ -31,7 +31,7 @@ MEMBER_KINDS: dict[str, tuple[str, ...]] = {
     "kernel": ("kernel", "transfer"),
     "python": ("python",),
 }
-# Whoever does not say what gets the first of these that has rows.
+# The default is the first of these that has rows.
 _DEFAULT_ORDER = ("layer", "operator", "span", "python", "kernel")
 _LABELLED = "kernel"
 DEFAULT_TOP = 30
@@ -39,9 +39,9 @@ TABLE_WIDTH = 100
 
 _NOTHING_RECORDED = {
     "layer": "no layer was recorded here: layers come from `gpuprof.profile(model)` and `gpuprof run`",
-    "operator": "no operator was recorded here: `gpuprof doctor` tells whether PyTorch can announce them",
+    "operator": "no operator was recorded here: `gpuprof doctor` shows whether PyTorch can announce them",
     "span": "no span was recorded here: mark one with `with gpuprof.span(name):`",
-    "kernel": "no GPU work was recorded here: `gpuprof doctor` tells what a recording of it needs",
+    "kernel": "no GPU work was recorded here: `gpuprof doctor` shows what a recording of it needs",
     "python": "no Python function was recorded here: `gpuprof run --python` samples them",
 }
 
@@ -56,8 +56,8 @@ class SummaryRow:
 
     `calls` counts every call, recursive ones too. `total_ns` is the time inside the name, where of
     calls nested in one another only the outermost counts. `own_ns` is the part of it outside every
-    nested row of the same table: a layer's own time holds its operators but not its child layers,
-    an operator's own time leaves out the operators that it calls. `share` is `own_ns` over the
+    nested row of the same table: a layer's self time holds its operators but not its child layers,
+    an operator's self time leaves out the operators that it calls. `share` is `own_ns` over the
     summary's `covered_ns`, None where that is zero. `mean_ns` is the mean duration of one call,
     recursive calls included. Times of several threads add up. Where calls overlap on their own
     thread (asynchronous code) or run on other threads than their parent, `own_ns` can exceed
@@ -75,7 +75,7 @@ class SummaryRow:
     between a layer's two events, with that of layers inside it on other streams.
 
     In the table by layer of a run with counted work, `flops` and `bytes` are those of the layer's own forward
-    operators in all its calls, and the rates hold them against its own time without the backward pass
+    operators in all its calls, and the rates are over its self time without the backward pass
     (`backward_own_ns`). They are None where they are not known, or where the calls of the model take times so
     different that they cannot all do the work that was counted.
 
@@ -113,12 +113,12 @@ class SummaryRow:
 
     @property
     def flops_per_s(self) -> float | None:
-        """FLOPs over the forward own time."""
+        """FLOPs over the forward self time."""
         return None if self.flops is None else _ratio_of(self.flops * 1e9, self._forward_own_ns)
 
     @property
     def bytes_per_s(self) -> float | None:
-        """Ideal bytes over the forward own time."""
+        """Ideal bytes over the forward self time."""
         return None if self.bytes is None else _ratio_of(self.bytes * 1e9, self._forward_own_ns)
 
     @property
@@ -139,12 +139,12 @@ class SummaryRow:
 class Summary:
     """A table of where the time went, by layer, operator or span; `print` shows it.
 
-    `rows` are ordered by own time, that on the GPU first where one was recorded. `total_ns` is
-    everything recorded in the `processes` that were summarised, `covered_ns` the part of it inside
-    any row: it is the sum of the rows' `own_ns`. `rest_ns` says where the difference of the two passed.
+    `rows` are ordered by self time, that on the GPU first where one was recorded. `total_ns` is
+    everything recorded in the `processes` that were summarized, `covered_ns` the part of it inside
+    any row: it is the sum of the rows' `own_ns`. `rest_ns` has the difference of the two by where it passed.
     `waiting_ns` is the time in which threads waited outside the rows; `total_ns` does not contain it.
-    `notes` say what a reader must know about the numbers. `elsewhere` says which processes have rows where
-    these have none.
+    `notes` are what a reader must know about the numbers. `elsewhere` names the processes that have rows
+    where these have none.
     """
 
     by: str
@@ -166,7 +166,7 @@ class Summary:
     ) -> str:
         """Return the table of the `top` rows (None: all) and the notes, as plain text.
 
-        Kernels have their labels; with `full_names`, names stand whole and the table is as wide as they are.
+        Kernels have their labels; with `full_names`, names are complete and the table is as wide as they are.
         """
         shown = self.rows[:top]
         if full_names:
@@ -231,7 +231,7 @@ class Summary:
 
 
 def _columns(by: str, rows: tuple[SummaryRow, ...]) -> tuple[list[Column], list[list[str]]]:
-    """Return the columns worth showing: one that says the same in every row is left out."""
+    """Return the columns worth showing: one that is equal in every row is left out."""
     with_work = any(row.flops is not None for row in rows)
     with_gpu = by != "kernel" and any(row.gpu_own_ns for row in rows)
     with_backward = any(row.backward_ns for row in rows)
@@ -279,7 +279,7 @@ def summarize(
     """Fold `tree` into one row a name, for `by` in "layer", "operator", "span", "kernel" or "python".
 
     Rows gather the nodes of the asked kind by name. Time is attributed to the nearest enclosing
-    node of the kind, so the rows' own times add up to the covered time. The operator table also
+    node of the kind, so the rows' self times add up to the covered time. The operator table also
     lists the autograd engine's evaluations (kind "backward"), the span table NVTX ranges and
     compilations. Layers keep the root that they ran under (the outermost layer of the path, named
     by its class) apart: where several roots have layers, a row reads `Root/name`.
@@ -316,7 +316,7 @@ def summarize(
 
 
 def added_up_note(table: Summary) -> str | None:
-    """Say which processes a table of all of them holds; None where there is one."""
+    """Return a note of the processes in a table of all; None where there is one."""
     if len(table.processes) < 2:
         return None
     return f"times of {len(table.processes)} processes added up ({_listed(table.processes)}): {_ONE}"
@@ -331,7 +331,7 @@ def _choose_processes(
     if process is not None:
         if process not in recorded:
             known = ", ".join(map(str, recorded[:8])) or "none"
-            raise RunError(f"process {process} is not in this run: it recorded {known}, or say all")
+            raise RunError(f"process {process} is not in this run: it recorded {known}; choose one, or all")
         return (process,), ()
     others = recorded[1:]
     if not others:
@@ -341,7 +341,7 @@ def _choose_processes(
 
 
 def _elsewhere(tree: CallTree, by: str, chosen: tuple[int, ...]) -> str | None:
-    """Say which processes have the rows that the chosen one lacks; None where no other has any."""
+    """Return a note of the processes with rows that the chosen one lacks; None where no other has any."""
     members = np.isin(tree.kind, [KINDS.index(kind) for kind in MEMBER_KINDS[by]])
     others = _distinct(tree.process_id[members & ~np.isin(tree.process_id, chosen)])
     if not others:

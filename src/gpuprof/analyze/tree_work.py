@@ -28,7 +28,7 @@ NOT_CLASSIFIED = "not classified"
 
 
 class Where(NamedTuple):
-    """Where a node stands: outermost and innermost layer around it or that it is, and in which pass."""
+    """The place of a node: outermost and innermost layer around it or that it is, and in which pass."""
 
     root: str
     layer: str
@@ -36,7 +36,7 @@ class Where(NamedTuple):
 
 
 def places_of(tree: CallTree) -> list[Where]:
-    """Return where each node stands; "" for no layer."""
+    """Return the place of each node; "" for no layer."""
     found: list[Where] = []
     columns = (tree.parent.tolist(), tree.kind.tolist(), tree.name.tolist())
     for parent, kind, name in zip(*columns, strict=True):
@@ -85,7 +85,7 @@ def with_counted(
 
 
 class _Nodes:
-    """The nodes of one process by where they stand."""
+    """The nodes of one process by their places."""
 
     def __init__(self, tree: CallTree, process_id: int) -> None:
         self._calls = tree.calls
@@ -111,7 +111,7 @@ class _Nodes:
             value, left = value - part, left - weight
 
     def _find(self, where: Where, operator: str) -> list[int]:
-        # Where the backward pass is not tied to layers, its operators stand in none.
+        # Where the backward pass is not linked to layers, its operators are in none.
         outside = Where("", "", where.is_backward)
         forward = where._replace(is_backward=False)
         return (

@@ -24,10 +24,10 @@ _OUTSIDE = "(outside of layers)"
 
 @dataclass(frozen=True, slots=True)
 class WorkRow:
-    """The work of all operator calls that share a layer, an operator, a type or a phase.
+    """The work of all operator calls with the same layer, operator, type or phase.
 
-    `flops` and `bytes` add up what is known, and are None where nothing is; `unknown_calls` says of how
-    many calls the FLOPs are missing. `exactness` is the worst of them.
+    `flops` and `bytes` add up what is known, and are None where nothing is; `unknown_calls` is the
+    number of calls without FLOPs. `exactness` is the worst of them.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Work:
 
     @cached_property
     def flops(self) -> int | None:
-        """All FLOPs that are known (a multiply-add is two); `unknown` says what is missing."""
+        """All FLOPs that are known (a multiply-add is two); `unknown` lists what is missing."""
         return known_sum(row.flops for row in self.operators)
 
     @cached_property

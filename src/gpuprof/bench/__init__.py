@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from gpuprof.bench.accuracy.layers import compare_layers
     from gpuprof.bench.accuracy.metrics import Metric
     from gpuprof.bench.accuracy.outputs_comparison import compare_outputs
-    from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant, read_suite
+    from gpuprof.bench.compare.plan import AccuracyPlan, ComparisonPlan, Variant, read_suite
     from gpuprof.bench.compare.run import run_comparison
     from gpuprof.bench.config import SystemSpec
     from gpuprof.bench.frameworks import with_recipe
@@ -28,7 +28,7 @@ _PLACES = {
     "RECIPES": "models.recipes",
     "AccuracyPlan": "compare.plan",
     "BenchmarkConfig": "suite",
-    "CampaignPlan": "compare.plan",
+    "ComparisonPlan": "compare.plan",
     "Metric": "accuracy.metrics",
     "Pipeline": "models.pipeline",
     "Recipe": "models.recipes",
@@ -49,7 +49,7 @@ __all__ = [
     "RECIPES",
     "AccuracyPlan",
     "BenchmarkConfig",
-    "CampaignPlan",
+    "ComparisonPlan",
     "Metric",
     "Pipeline",
     "Recipe",

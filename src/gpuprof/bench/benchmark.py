@@ -48,7 +48,7 @@ def benchmark_here(target: Any, inputs: Any, settings: Settings, name: str | Non
         more_warnings=tuple(warnings),
     )
     if measured.stopped_by == "interrupted":
-        # Whoever interrupts a program wants it to end; the samples go with the exception.
+        # An interrupt must end the program; the samples go with the exception.
         raise KeyboardInterrupt(result)
     if measured.failure is not None:
         raise BenchmarkError(f"{described.model}: {measured.failure}", result)

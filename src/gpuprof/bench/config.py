@@ -27,7 +27,7 @@ class Settings:
     `caches`: cold flushes the caches before each call, outside the timed part.
     `iterations`: calls to measure; None measures until the interval of `quantile` is narrower than
     `precision` times its value, or for `duration_s` (None: 10 s without iterations, no limit with them).
-    `warmup`: calls before; None warms up until it has settled, `warmup_limit_s` at most.
+    `warmup`: calls before; None warms up until the times are steady, `warmup_limit_s` at most.
     `collect_garbage`: leave Python's collector on inside the timed part.
     `check_outputs`: look for NaN and infinity in the outputs of a call before and of one after.
     """
@@ -51,8 +51,8 @@ class Settings:
             (_is_count(self.iterations, 1), "iterations", "a whole number from 1"),
             (_is_time(self.duration_s), "duration_s", "seconds above 0"),
             (_is_time(self.warmup_limit_s), "warmup_limit_s", "seconds above 0"),
-            (_is_share(self.quantile), "quantile", "a share between 0 and 1, such as 0.99"),
-            (_is_share(self.precision), "precision", "a share between 0 and 1, such as 0.01"),
+            (_is_share(self.quantile), "quantile", "a number between 0 and 1, such as 0.99"),
+            (_is_share(self.precision), "precision", "a number between 0 and 1, such as 0.01"),
             (_is_count(self.warmup, 0), "warmup", "a whole number from 0"),
             (_is_count(self.window_calls, 1), "window_calls", "a whole number from 1"),
         )

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparing a program with itself on this machine: how often that is called different, and what can be seen.
 
-Real launches of one small workload, in the random order of every comparison. What share of a planted
+Real launches of one small workload, in the random order of every comparison. What fraction of a planted
 slow-down is found is counted, not only computed: windows of consecutive launches are dealt out to two sides
 in such orders again and again, and the figures of one side are made larger.
 """
@@ -81,8 +81,8 @@ class Share:
 class Sight:
     """What so many launches a side show: the smallest slow-down with a power of 80%, computed and counted.
 
-    `planted_found_share` is the share of replays in which that slow-down, planted, was called slower, and
-    `smallest_change_counted` the slow-down that 80% of them find; `false_alarm_share` the share in which
+    `planted_found_share` is the fraction of replays in which that slow-down, planted, was called slower, and
+    `smallest_change_counted` the slow-down that 80% of them find; `false_alarm_share` the fraction in which
     without any the sides were called different. None where there were too few launches.
     """
 
@@ -96,9 +96,9 @@ class Sight:
 
 @dataclass(frozen=True)
 class SelfCheck:
-    """What this machine's launches say of comparisons on it."""
+    """What this machine's process runs show of comparisons on it."""
 
-    campaigns: tuple[SelfComparison, ...]
+    comparisons: tuple[SelfComparison, ...]
     margin: float = MARGIN
     failures: tuple[str, ...] = ()
     interrupted: bool = False
@@ -106,11 +106,11 @@ class SelfCheck:
 
     @property
     def whole(self) -> list[SelfComparison]:
-        """The campaigns that came to their end."""
-        return [each for each in self.campaigns if each.whole]
+        """The comparisons that completed."""
+        return [each for each in self.comparisons if each.whole]
 
     def called_different(self, margin: float) -> Share | None:
-        """How many campaigns were called different; None where none came to its end."""
+        """How many comparisons found a difference; None where none completed."""
         verdicts = [compare(each.first, each.second, margin=margin).verdict for each in self.whole]
         count, total = sum(each in ("slower", "faster") for each in verdicts), len(verdicts)
         return Share(count, total, *exact_share(count, total)) if total else None
@@ -118,12 +118,12 @@ class SelfCheck:
     @property
     def launches(self) -> list[float]:
         """All launches in the order of their making."""
-        return [each for campaign in self.campaigns for each in campaign.order]
+        return [each for comparison in self.comparisons for each in comparison.order]
 
     @property
     def variation(self) -> float | None:
-        """The standard deviation of the logarithms of a campaign's launches; None for too few."""
-        logs = [np.log(each.order) for each in self.campaigns]
+        """The standard deviation of the logarithms of a comparison's launches; None for too few."""
+        logs = [np.log(each.order) for each in self.comparisons]
         freedom = sum(len(each) - 1 for each in logs if len(each))
         if freedom < 1:
             return None
@@ -132,7 +132,7 @@ class SelfCheck:
 
     @property
     def variation_of_all(self) -> float | None:
-        """That of all launches; larger where the machine changes from campaign to campaign."""
+        """That of all launches; larger where the machine changes from comparison to comparison."""
         launches = self.launches
         return float(np.log(launches).std(ddof=1)) if len(launches) > 1 else None
 
@@ -156,7 +156,7 @@ class SelfCheck:
                 "variation_between_launches": self.variation,
                 "variation_of_all_launches": self.variation_of_all,
                 "smallest_change": self.sights,
-                "launches_s": [each.order for each in self.campaigns],
+                "launches_s": [each.order for each in self.comparisons],
                 "failures": self.failures,
                 "interrupted": self.interrupted,
                 "seconds": self.seconds,
@@ -176,17 +176,17 @@ class SelfCheck:
 def self_check(
     *,
     seconds: float = SECONDS,
-    campaigns: int | None = None,
+    comparisons: int | None = None,
     launches: int = LAUNCHES,
     margin: float = MARGIN,
     seed: int = 0,
     progress: Progress | None = None,
     clock_s: Callable[[], float] = time.monotonic,
 ) -> SelfCheck:
-    """Compare the workload with itself for about so many seconds, or in so many campaigns.
+    """Compare the workload with itself for about so many seconds, or in this many comparisons.
 
-    `progress(launches, campaigns, seconds)` is called after each launch with what is done. Ctrl-C keeps what
-    there is. Raises BenchmarkError where no launch gave a figure.
+    `progress(launches, comparisons, seconds)` is called after each launch with what is done. Ctrl-C keeps
+    what there is. Raises BenchmarkError where no launch gave a figure.
     """
     began = clock_s()
     done: list[SelfComparison] = []
@@ -201,12 +201,12 @@ def self_check(
         if progress is not None:
             progress(count, len(done), clock_s() - began)
 
-    while not interrupted and _has_time(clock_s() - began, len(done), seconds, campaigns):
+    while not interrupted and _has_time(clock_s() - began, len(done), seconds, comparisons):
         plans, now_seed = {"A": plan, "A again": plan}, seed + len(done)
         made_now = run_callables(plans, launches, seed=now_seed, time_limit_s=_TIME_LIMIT_S, progress=made)
         interrupted = made_now.interrupted
         failures += [str(each.failure) for each in made_now.runs if _has_failed(each)]
-        done.append(_campaign(made_now, launches))
+        done.append(_comparison(made_now, launches))
     if failures and not any(each.order for each in done):
         raise BenchmarkError(f"no launch of the self-check gave a figure: {failures[0]}")
     return SelfCheck(
@@ -214,9 +214,9 @@ def self_check(
     )
 
 
-def _has_time(elapsed_s: float, done: int, seconds: float, campaigns: int | None) -> bool:
-    if campaigns is not None:
-        return done < campaigns
+def _has_time(elapsed_s: float, done: int, seconds: float, comparisons: int | None) -> bool:
+    if comparisons is not None:
+        return done < comparisons
     return done < _LEAST_CAMPAIGNS or elapsed_s * (done + 1) / done <= seconds
 
 
@@ -224,8 +224,8 @@ def _has_failed(run: ProcessRun) -> bool:
     return run.failure is not None and run.failure.code is not FailureCode.INTERRUPTED
 
 
-def _campaign(done: CallableRuns, launches: int) -> SelfComparison:
-    """Return the process runs that completed; without one of them a campaign is not whole."""
+def _comparison(done: CallableRuns, launches: int) -> SelfComparison:
+    """Return the process runs that completed; without one of them a comparison is not complete."""
     sides: dict[str, list[float]] = {"A": [], "A again": []}
     order = []
     for run in done.runs:
@@ -263,7 +263,7 @@ class Replays:
 
     @classmethod
     def of(cls, launches: Sequence[float], side: int, *, count: int = _REPLAYS) -> Replays:
-        """Deal out launches, so many a side, from evenly spread places on."""
+        """Deal out launches, so many a side, from evenly spaced places on."""
         figures = np.log(launches)
         begins = np.linspace(0, len(figures) - 2 * side, count).round().astype(int)
         windows = figures[begins[:, None] + np.arange(2 * side)]
@@ -273,15 +273,15 @@ class Replays:
         return cls(found.difference, found.half_width(1 - CONFIDENCE))
 
     def slower(self, factor: float, margin: float) -> float:
-        """Return the share that is called slower where the figures of one side are so much larger."""
+        """Return the fraction that is called slower where the figures of one side are so much larger."""
         return float((self._needed(margin) < math.log(factor)).mean())
 
     def faster(self, margin: float) -> float:
-        """Return the share that is called faster without anything planted."""
+        """Return the fraction that is called faster without anything planted."""
         return float((self.difference + self.half < -math.log1p(margin)).mean())
 
     def smallest(self, margin: float) -> float:
-        """Return the slow-down that as many find as the power says."""
+        """Return the slow-down that as many find as the power requires."""
         return math.expm1(max(0.0, float(np.quantile(self._needed(margin), POWER))))
 
     def _needed(self, margin: float) -> Floats:
@@ -292,7 +292,7 @@ class Replays:
 def _alarm_lines(check: SelfCheck) -> list[str]:
     different, at_zero = check.called_different(check.margin), check.called_different(0.0)
     if different is None or at_zero is None:
-        return [f"false alarms: not known, no comparison of {LAUNCHES} + {LAUNCHES} launches came to its end"]
+        return [f"false alarms: not known, no comparison of {LAUNCHES} + {LAUNCHES} launches completed"]
     return [
         f"false alarms: {different} comparisons of a program with itself, {LAUNCHES} + {LAUNCHES} launches "
         f"each, were called different with the margin of {check.margin:.1%}, {at_zero} with none, where 5% "

@@ -40,7 +40,7 @@ class BenchmarkConfig:
     """What to measure.
 
     `framework` and `model_name` are those of `gpuprof bench`; `device_prefer` is auto, cpu, cuda, mps or tpu.
-    `warmup_iterations` None warms up until the times have settled, `measurement_iterations` None measures
+    `warmup_iterations` None warms up until the times are steady, `measurement_iterations` None measures
     until the median's interval is narrow. `input_shape` is that of one sample, `dtype` None the model's own.
     `data_source` is "synthetic", a folder of images, a .npz file, or an iterable of samples, which has the
     model measured in this process instead of a fresh one. `csv_output_dir` None writes no files.
@@ -80,7 +80,7 @@ def run_inference_benchmark(
 
     The parameters are those of BenchmarkConfig, or the first one is a BenchmarkConfig. Raises SuiteError
     where it fails, BenchmarkError for parameters that cannot be. What was measured before is written then,
-    and stands in the error's `result`; at Ctrl-C it is the argument of the KeyboardInterrupt.
+    and is in the error's `result`; at Ctrl-C it is the argument of the KeyboardInterrupt.
     """
     config = framework
     if not isinstance(config, BenchmarkConfig):
@@ -109,9 +109,9 @@ def run_benchmark_suite(
     """Measure each model in each framework, one after the other, into one set of files.
 
     `framework` and `model_name` are names or lists of them; or the first parameter is one BenchmarkConfig or
-    several, whose first one then says where the files go, which are written behind each. One that fails
-    leaves the others be: behind the last one SuiteError is raised with all results and failures. At Ctrl-C
-    the results are the argument of the KeyboardInterrupt.
+    several, whose first one then sets where the files go, which are written after each. One that fails
+    does not affect the others: after the last one SuiteError is raised with all results and failures. At
+    Ctrl-C the results are the argument of the KeyboardInterrupt.
     """
     given: list[Any] = [framework] if isinstance(framework, (str, BenchmarkConfig)) else list(framework)
     wrong = [each for each in given if not isinstance(each, (str, BenchmarkConfig))]

@@ -46,7 +46,7 @@ def check_spec(spec: SystemSpec) -> None:
         _check_factory(source)
     check_source(spec.data, "--data")
     _check_recipe(spec)
-    if name is not None:  # else only what the factory returns tells
+    if name is not None:  # else only the factory's result shows it
         system = system_class(name)
         system.check(spec, source)
         _check_packages(system.packages(source.kind))

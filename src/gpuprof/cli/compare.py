@@ -29,7 +29,7 @@ from gpuprof.text.sanitize import escape_text
 
 if TYPE_CHECKING:
     from gpuprof.bench.compare.document import BatchFigures, ComparisonDocument
-    from gpuprof.bench.compare.plan import CampaignPlan
+    from gpuprof.bench.compare.plan import ComparisonPlan
     from gpuprof.bench.compare.run import Finished
     from gpuprof.bench.workers.events import Ended
     from gpuprof.bench.workers.schedule import RunEvent
@@ -85,7 +85,7 @@ class CompareOptions(ReportOptions, ComparisonOptions):
     variants: str
     interleave: bool
 
-    def plan(self) -> CampaignPlan:
+    def plan(self) -> ComparisonPlan:
         """Return the plan. Raises BenchmarkError for invalid options."""
         from gpuprof.bench.compare.plan import parse_variants, plan_of
 
@@ -172,7 +172,7 @@ def suite(options: SuiteOptions) -> None:
     _run(read_suite(Path(options.suite_file)), options)
 
 
-def _run(plan: CampaignPlan, options: ReportOptions) -> None:
+def _run(plan: ComparisonPlan, options: ReportOptions) -> None:
     from gpuprof.bench.compare.run import carry_out
     from gpuprof.bench.compare.runner import file_name
     from gpuprof.bench.report import check_formats

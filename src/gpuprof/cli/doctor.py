@@ -88,7 +88,7 @@ def _print_self_check(seconds: float | None, comparisons: int | None, as_json: b
         def launched(launches: int, done: int, elapsed_s: float) -> None:
             progress(f"{launches} process runs, {done} comparisons, {elapsed_s:.0f} s")
 
-        found = self_check(seconds=whole_s, campaigns=comparisons, progress=launched)
+        found = self_check(seconds=whole_s, comparisons=comparisons, progress=launched)
     click.echo(json.dumps(found.to_dict(), indent=1, allow_nan=False) if as_json else found)
     if found.interrupted:
         raise KeyboardInterrupt

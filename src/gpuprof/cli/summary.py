@@ -78,7 +78,7 @@ def summary(
     With --against, R is one new run or several, and the table shows which changes are significant.
     """
     from gpuprof import api
-    from gpuprof.analyze.call_tree import process_shares
+    from gpuprof.analyze.call_tree import processes_of
 
     check_sides(runs, against)
     if against:
@@ -92,7 +92,7 @@ def summary(
     table = recorded.summary(by, process=process)
     devices = _devices(recorded)
     phases = recorded.phases()
-    processes = process_shares(recorded.call_tree) if recorded.meta.get("imported") else []
+    processes = processes_of(recorded.call_tree) if recorded.meta.get("imported") else []
     if as_json:
         values = {
             "run": str(recorded.path),

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tying the backward pass to the layers of its forward, by the numbers that PyTorch gives autograd nodes.
 
-The native core reads a node's numbers from the node itself while the engine evaluates it. Where they stand
+The native core reads a node's numbers from the node itself while the engine evaluates it. Where they are
 differs between versions of PyTorch, so it is proven with nodes of this very process, or left alone.
 """
 
@@ -17,7 +17,7 @@ from gpuprof import _native
 from gpuprof.record.collector import is_collecting
 from gpuprof.record.facts import Method, Reason, SourceStatus
 
-# The words of a node that may hold its numbers: behind its vtable and its owners, before its mutex.
+# The words of a node that may hold its numbers: after its vtable and its owners, before its mutex.
 _FIRST_WORD, _END_WORD = 2, 9
 
 

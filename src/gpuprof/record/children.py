@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Python processes that a recorded program starts anew, and that record into the program's run.
+"""Python processes that a recorded program starts, and that record into the program's run.
 
 They find our `startup` folder on their path and the run in one environment variable, which they leave to
-their own children. A process that cannot join, for whatever reason, says nothing and runs as it would have
-run without us; where there is a run that is being recorded, a note in it says why.
+their own children. A process that cannot join, for whatever reason, prints nothing and runs as it would have
+run without us; where there is a run that is being recorded, it gets a note with the reason.
 """
 
 from __future__ import annotations
@@ -69,11 +69,11 @@ def _open_run() -> dict[str, Any] | None:
         offered: dict[str, Any] = json.loads(os.environ[CHILDREN_VARIABLE])
         return offered if _may_join(offered) else None
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return None  # and there is no run in which a note could stand
+        return None  # and there is no run for a note
 
 
 def _leave_note(segments: Path, left: Note) -> None:
-    """Leave a note for whoever closes the run, though this process may have no events in it."""
+    """Leave a note for the process that closes the run, though this one may have no events in it."""
     # The run may have been closed meanwhile, or its disk be full.
     with contextlib.suppress(OSError):
         facts = {"process_id": os.getpid(), "joined": False, "notes": [left.to_plain()]}
@@ -132,7 +132,7 @@ class ChildRecording(Recording):
     def _start_native(self) -> None:
         _native.start_recording(os.fsencode(self.path / SEGMENTS), joins=True)
         if self._options.python in (True, "pyinstrument"):
-            # Where Python's stacks stand in the tree even a process without events has its place.
+            # With Python's stacks in the tree, even a process without events has its place.
             _native.make_recording_files()
 
     def _start_samples(self) -> None:
@@ -140,10 +140,10 @@ class ChildRecording(Recording):
 
     def _torch_imported(self) -> None:
         if self.is_of_other_process:
-            self._go_on_in_fork()
+            self._continue_in_fork()
         super()._torch_imported()
 
-    def _go_on_in_fork(self) -> None:
+    def _continue_in_fork(self) -> None:
         # What a forkserver forks imports PyTorch for itself, so it has sources and an end of its own.
         self._process_id = os.getpid()
         self._facts = {**self._facts, "process_id": self._process_id}

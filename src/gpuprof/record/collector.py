@@ -64,7 +64,7 @@ def other_nvtx_tool() -> str | None:
 
 
 def nvtx_came_first() -> bool:
-    """Tell whether the package nvtx was imported before it could find our library."""
+    """Return whether the package nvtx was imported before it could find our library."""
     return _nvtx_came_first
 
 

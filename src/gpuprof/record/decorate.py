@@ -18,7 +18,7 @@ def decorate(function: AnyFunction, span: _native.span | None) -> AnyFunction:
     """Wrap `function` so that its calls are recorded under `span`, or under its own qualified name.
 
     An async function is recorded from its first step to its end, waiting included. A generator, sync or
-    async, is recorded at each resumption: the time inside it, not that of whoever consumes it.
+    async, is recorded at each resumption: the time inside it, not that of its consumer.
     """
     if isinstance(function, (staticmethod, classmethod)):
         return type(function)(decorate(function.__func__, span))

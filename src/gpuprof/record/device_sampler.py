@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The program that reads the devices through NVML, in a process of its own beside the measured one.
+"""The program that reads the devices through NVML, in a process of its own next to the measured one.
 
 Started as `python -I -S device_sampler.py FILE PROCESS_ID PERIOD_NS PYNVML`, so it imports nothing of
 gpuprof. Standard input is its leash: its end asks for a last reading and the end. What it writes is laid
@@ -49,7 +49,7 @@ DEVICE_LOST, SLOW_READINGS, END = 0xFF01, 0xFF02, 0xFFFF
 NICENESS = 5
 LONGEST_LAST_READING_S = 1.0
 TOLERATED_SLOW_SHARE = 0.1  # on a busy machine some readings take long
-LIVENESS_PERIOD_MS = 500  # where the kernel cannot tell when a process ends
+LIVENESS_PERIOD_MS = 500  # where the kernel cannot report the end of a process
 
 # NVML's return codes. With the first, a question is not asked again; with the second, the device is not.
 _UNSUPPORTED = {2, 3, 4, 13, 25, 26}  # argument, not supported, permission, no function, version, deprecated
@@ -78,7 +78,7 @@ def _rates(nvml: Any, handle: Any) -> tuple[float, ...]:
     return rates.gpu, rates.memory
 
 
-# The metrics that an answer gives, and the ways to get it, the best first: older drivers lack some.
+# The metrics in a response, and the ways to get it, the best first: older drivers lack some.
 _QUESTIONS: tuple[tuple[tuple[str, ...], tuple[Way, ...]], ...] = (
     (("utilization_percent", "memory_utilization_percent"), (_rates,)),
     (
@@ -104,7 +104,7 @@ _QUESTIONS: tuple[tuple[tuple[str, ...], tuple[Way, ...]], ...] = (
 
 
 class DeviceGoneError(Exception):
-    """The device answers no more; `code` is NVML's error."""
+    """The device does not respond any more; `code` is NVML's error."""
 
     def __init__(self, code: int) -> None:
         super().__init__(code)
@@ -112,7 +112,7 @@ class DeviceGoneError(Exception):
 
 
 class Question:
-    """One thing to ask of one device, as long as it answers."""
+    """One query of one device, as long as it responds."""
 
     def __init__(self, metrics: tuple[str, ...], ways: tuple[Way, ...]) -> None:
         self.codes = [METRICS.index(metric) + 1 for metric in metrics]
@@ -135,7 +135,7 @@ class Question:
 
 
 class Device:
-    """One device and what it still answers."""
+    """One device and the queries that still work."""
 
     def __init__(self, index: int, handle: Any) -> None:
         self.index = index
@@ -167,26 +167,28 @@ class Device:
 
 
 def describe(nvml: Any, index: int, handle: Any) -> dict[str, Any]:
-    """Return what a reader should know of a device; what it does not tell is None."""
+    """Return the facts of a device; what it does not report is None."""
 
-    def told(function: str, *arguments: Any) -> Any:
+    def reported(function: str, *arguments: Any) -> Any:
         try:
             value = getattr(nvml, function)(*arguments)
         except (nvml.NVMLError, AttributeError, TypeError):
             return None
         return value.decode(errors="replace") if isinstance(value, bytes) else value
 
-    memory = told("nvmlDeviceGetMemoryInfo", handle)
-    mode = told("nvmlDeviceGetMigMode", handle)
+    memory = reported("nvmlDeviceGetMemoryInfo", handle)
+    mode = reported("nvmlDeviceGetMigMode", handle)
     return {
         "index": index,
-        "name": told("nvmlDeviceGetName", handle),
-        "uuid": told("nvmlDeviceGetUUID", handle),
-        "driver_version": told("nvmlSystemGetDriverVersion"),
+        "name": reported("nvmlDeviceGetName", handle),
+        "uuid": reported("nvmlDeviceGetUUID", handle),
+        "driver_version": reported("nvmlSystemGetDriverVersion"),
         "memory_bytes": None if memory is None else int(memory.total),
-        "power_limit_w": _scaled(told("nvmlDeviceGetEnforcedPowerLimit", handle), 1e-3),
-        "max_sm_clock_hz": _scaled(told("nvmlDeviceGetMaxClockInfo", handle, nvml.NVML_CLOCK_SM), 1e6),
-        "max_memory_clock_hz": _scaled(told("nvmlDeviceGetMaxClockInfo", handle, nvml.NVML_CLOCK_MEM), 1e6),
+        "power_limit_w": _scaled(reported("nvmlDeviceGetEnforcedPowerLimit", handle), 1e-3),
+        "max_sm_clock_hz": _scaled(reported("nvmlDeviceGetMaxClockInfo", handle, nvml.NVML_CLOCK_SM), 1e6),
+        "max_memory_clock_hz": _scaled(
+            reported("nvmlDeviceGetMaxClockInfo", handle, nvml.NVML_CLOCK_MEM), 1e6
+        ),
         "mig_mode": None if mode is None else bool(mode[0]),
     }
 
@@ -239,7 +241,7 @@ class Sampler:
             begun_ns = time.monotonic_ns()
             self._read_once(nvml, file)
             taken_ns = time.monotonic_ns() - begun_ns
-            # Half of the time at most goes into asking, however slow the answers are.
+            # Queries take at most half of the time, however slow the responses are.
             pause_ns = max(self._period_ns - taken_ns, taken_ns)
             self._readings += 1
             self._slow_readings += 2 * taken_ns > self._period_ns
@@ -310,7 +312,7 @@ def wait_for_end(process_id: int, leash: int) -> None:
 
 
 def _start_time(process_id: int) -> str | None:
-    """Return when the process began, which tells it from a later one of the same number."""
+    """Return when the process began, which distinguishes it from a later one of the same number."""
     try:
         state = Path(f"/proc/{process_id}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -334,7 +336,7 @@ def main(arguments: Sequence[str]) -> None:
     sampler = Sampler(path, int(period_ns), lambda: load_pynvml(library))
     thread = threading.Thread(target=_run_to_end, args=(sampler,), daemon=True)
     thread.start()
-    # An answer of the driver may never come: this thread sees to the end all the same.
+    # The driver may never respond: this thread still handles the end.
     wait_for_end(int(process_id), sys.stdin.fileno())
     sampler.stopping.set()
     if sampler.is_reading:

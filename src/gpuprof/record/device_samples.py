@@ -97,7 +97,7 @@ class DeviceSampleSource:
         ours, theirs = socket.socketpair()
         with contextlib.closing(theirs), contextlib.closing(ours):
             _native.start_detached(self._command(library), _environment(), theirs.fileno())
-            # As a number: an object would close it in each forked child too, whatever it stands for by then.
+            # As a number: an object would close it in each forked child too, whatever file it is by then.
             self._leash = ours.detach()
         self._identity = identity_of(self._leash)
 

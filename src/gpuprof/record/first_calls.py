@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the first recorded call of each root was given, kept until the recording ends and its work is counted.
 
-Of each later call it is only noted whether it was given the like. The call itself goes on at once: nothing is
-copied and nothing is asked of PyTorch's operators, which would stand in the recording.
+For each later call only the similarity of its inputs is recorded. The call itself continues at once: nothing
+is copied, and no operator of PyTorch is called, since it would be in the recording.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FirstCall:
 
 
 class FirstCalls:
-    """Takes the first call of each root that it was told to expect. Keeps these roots alive."""
+    """Takes the first call of each expected root. Keeps these roots alive."""
 
     def __init__(self) -> None:
         self.calls: list[FirstCall] = []
@@ -69,7 +69,7 @@ class FirstCalls:
     def take(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
         """Look at a call, and keep the first of its root. Returns whether the next one is wanted.
 
-        Called from the native core, just before the call goes on.
+        Called from the native core, just before the call continues.
         """
         name = self._names.get(module)
         torch = sys.modules.get("torch")
@@ -122,7 +122,7 @@ def _kept(torch: Any, value: Any, versions: list[tuple[Any, int]]) -> Any:
             if not value.is_inference():
                 versions.append((value, int(value._version)))
             return value
-        # Cut off, or it would hold everything that led to it. `detach` would stand in the recording.
+        # Cut off, or it would hold everything that led to it. `detach` would be in the recording.
         cut = value.data
         cut.requires_grad = True
         return cut
@@ -134,14 +134,14 @@ def _kept(torch: Any, value: Any, versions: list[tuple[Any, int]]) -> Any:
 
 
 def _autocast(torch: Any) -> dict[str, Any]:
-    """Return the type that each kind of device calculates in, where a mode says so."""
+    """Return the type that each kind of device calculates in, where a mode sets it."""
     kinds = [kind for kind in ("cpu", "cuda") if torch.is_autocast_enabled(kind)]
     return {kind: torch.get_autocast_dtype(kind) for kind in kinds}
 
 
 # ---- inputs of later calls ------------------------------------------------------------------
 
-# Of a program with more calls than these the durations have to tell.
+# With more calls than these, the durations have to decide.
 MOST_CALLS = 1_000_000
 # Changes from alike to not alike and back: what they take in memory and in the run.
 MOST_CHANGES = 10_000
@@ -177,7 +177,7 @@ def _sign(torch: Any, value: Any, depth: int = 0) -> Signature:
 
 
 class CallsGiven:
-    """Whether calls were given inputs like those of the first, noted for each call in order.
+    """Whether calls were given inputs like those of the first, recorded for each call in order.
 
     For each root and thread the numbers of calls that were alike, then not, then alike again...
     """
@@ -189,7 +189,7 @@ class CallsGiven:
         self._changes = 0
 
     def note(self, root: str, signature: Signature) -> bool:
-        """Note a call of the calling thread, in order. Returns whether more can be noted."""
+        """Record a call of the calling thread, in order. Returns whether more can be recorded."""
         if self._calls >= MOST_CALLS or self._changes >= MOST_CHANGES:
             return False
         self._calls += 1
@@ -222,7 +222,7 @@ def gpu_of_call(torch: Any, module: torch.nn.Module, tensors: Iterable[Any]) -> 
 
 
 def _tf32(torch: Any) -> dict[str, bool | None]:
-    """Return whether fp32 products may be made of shortened numbers; None where PyTorch will not say."""
+    """Return whether fp32 products may be made of shortened numbers; None where it is unknown."""
     backends = torch.backends
     return {
         "matmul": _allowed(backends.cuda.matmul, backends.cuda.matmul),
@@ -257,7 +257,7 @@ def gpu_facts(torch: Any, calls: Iterable[tuple[str, dict[str, Any] | None]]) ->
 def _describe(torch: Any, ordinal: int) -> dict[str, Any]:
     try:
         properties = torch.cuda.get_device_properties(ordinal)
-    except (RuntimeError, AssertionError):  # a GPU that does not answer any more
+    except (RuntimeError, AssertionError):  # a GPU that does not respond any more
         return {"ordinal": ordinal, "name": None, "uuid": None}
     uuid = getattr(properties, "uuid", None)
     return {"ordinal": ordinal, "name": str(properties.name), "uuid": None if uuid is None else str(uuid)}

@@ -12,7 +12,7 @@ from typing import Any
 
 from gpuprof._native import FrameNaming
 
-# The frame that stands for a call of a module: `torch.nn.Module.__call__` is this function.
+# The frame that represents a call of a module: `torch.nn.Module.__call__` is this function.
 MODULE_CALL = "Module._wrapped_call_impl (torch/nn/modules/module.py)"
 CUT_OFF = "(outer frames left out)"
 _MODULE_FILE = os.path.join("torch", "nn", "modules", "module.py")  # noqa: PTH118 - code objects hold texts

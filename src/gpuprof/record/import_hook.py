@@ -13,7 +13,7 @@ from types import ModuleType
 
 
 class _NotifyingLoader(importlib.abc.Loader):
-    """Runs the module's own loader, puts it back where the module shows it, and tells."""
+    """Runs the module's own loader, restores it in the module, and reports the import."""
 
     def __init__(self, loader: importlib.abc.Loader, imported: Callable[[], None]) -> None:
         self._loader = loader

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What runs on the GPU: kernels, copies and fills, from CUPTI's activity records; else times of layers.
 
-The driver is never initialised on the program's behalf, since CUDA that was initialised before a fork does
+The driver is never initialized on the program's behalf, since CUDA that was initialized before a fork does
 not work in the child. Where the program has not done it yet, recording begins when PyTorch does.
 """
 
@@ -65,7 +65,7 @@ def _folders(in_wheels: tuple[str, ...]) -> list[Path]:
 
 
 class KernelSource:
-    """Records the GPU from `start`, or from when CUDA is initialised, to `stop`.
+    """Records the GPU from `start`, or from when CUDA is initialized, to `stop`.
 
     `report` is called with the method's line when that changes after the start. `totals` are those of
     docs/run-format.md, None while nothing was recorded. Where CUPTI refuses, and layers are recorded, those
@@ -123,7 +123,7 @@ class KernelSource:
         return SourceStatus.off(Reason.CUDA_NOT_INITIALIZED)
 
     def stop(self) -> None:
-        """End. What still runs on the GPU is waited for briefly, not synchronised."""
+        """End. What still runs on the GPU is waited for briefly, not synchronized."""
         if _current.source is self:
             _current.source = None
             _guard.remove()
@@ -132,8 +132,8 @@ class KernelSource:
             self._end()
             self._stop_timer()
 
-    def cuda_was_initialised(self) -> None:
-        """Begin late, on the thread that initialises CUDA."""
+    def cuda_was_initialized(self) -> None:
+        """Begin late, on the thread that initializes CUDA."""
         status = self._begin()
         if os.getpid() == self._process_id:
             self._report(status)
@@ -141,7 +141,7 @@ class KernelSource:
             at_end_of_child(functools.partial(self._end_child, self._folder, status))
 
     def step_back(self) -> bool:
-        """Leave CUPTI to the profiler that this thread begins; returns whether to go on after it."""
+        """Leave CUPTI to the profiler that this thread begins; returns whether to continue after it."""
         thread = threading.get_ident()
         with self._lock:
             if thread in self._profiled_threads:
@@ -153,7 +153,7 @@ class KernelSource:
             return True
 
     def resume(self) -> None:
-        """Go on after the last of the program's profilers ended."""
+        """Continue after the last of the program's profilers ended."""
         with self._lock:
             self._profiled_threads.discard(threading.get_ident())
             if self._profiled_threads or not self._cuda_is_used or _current.source is not self:
@@ -170,7 +170,7 @@ class KernelSource:
             self._note(note(NoteCode.GPU_ENDED_EARLY, detail=reason))
 
     def _end_child(self, folder: Path, status: SourceStatus) -> None:
-        """End what a forked child recorded, and leave what the run shall tell of it."""
+        """End what a forked child recorded, and leave its report for the run."""
         with self._lock:
             self._end()
             self._stop_timer()
@@ -180,9 +180,9 @@ class KernelSource:
             "gpu": self.totals,
             "notes": [each.to_plain() for each in self.notes],
         }
-        # Where the disk is full the records are there all the same, and the run says that it was not told.
+        # On a full disk the records are still there, and the run has a note that the report is missing.
         with contextlib.suppress(OSError):
-            write_told(folder, told)
+            write_report(folder, told)
 
     def _begin(self) -> SourceStatus:
         with self._lock:
@@ -241,7 +241,7 @@ class KernelSource:
         self._on = True
         self._facts = self._facts or {"clock": "steady", "clock_error_ns": None, "problem": None}
         self._facts |= {"cupti_version": started["version"], "cupti_path": started["path"]}
-        # Calls stay once they stood in: the graphs of that time are units in the run.
+        # Calls stay once they were used: the graphs of that time are units in the run.
         launches = "calls" if self._facts.get("launches") == "calls" else launches
         self._facts |= {"launches": launches, "whole_graphs": started["whole_graphs"]}
         if self._whole_graphs and not started["whole_graphs"]:
@@ -324,16 +324,16 @@ def _queue_callback(torch: Any) -> None:
     # Once in a process, and for good: PyTorch offers no way to take a callback back.
     if not _current.callback_is_queued:
         _current.callback_is_queued = True
-        torch.cuda._lazy_call(_cuda_was_initialised)
+        torch.cuda._lazy_call(_cuda_was_initialized)
 
 
-def _cuda_was_initialised() -> None:
+def _cuda_was_initialized() -> None:
     """Begin what waits for CUDA. Whatever goes wrong stays out of the program's first use of it."""
     source = _current.source
     if source is None or not _native.is_recording():
         return
     try:
-        source.cuda_was_initialised()
+        source.cuda_was_initialized()
     except Exception as error:
         source.notes.append(note(NoteCode.GPU_COULD_NOT_BEGIN, error=error_line(error)))
 
@@ -377,7 +377,7 @@ class LayerTimer:
         return reason
 
     def stop(self) -> None:
-        """End. Layers that still run on the GPU are waited for briefly, not synchronised."""
+        """End. Layers that still run on the GPU are waited for briefly, not synchronized."""
         if not self.is_on:
             return
         self.is_on = False
@@ -401,7 +401,7 @@ TAKEN = "cupti_taken"  # the native core's code for CUPTI_ERROR_MULTIPLE_SUBSCRI
 CUDA_INJECTION_VARIABLE = "CUDA_INJECTION64_PATH"
 
 HolderCode: TypeAlias = Literal["kineto", "proton", "injected", "other"]
-# These record: taking CUPTI's buffers over would take their records away. Kineto registers its buffers anew
+# These record: taking CUPTI's buffers over would take their records away. Kineto registers its buffers again
 # for each of its sessions, and what is not known is taken for something as idle.
 _RECORDING: frozenset[HolderCode] = frozenset(("proton", "injected"))
 
@@ -459,13 +459,13 @@ def at_end_of_child(action: Callable[[], None]) -> None:
     util.Finalize(None, once, exitpriority=0)
 
 
-def write_told(folder: Path, told: dict[str, Any]) -> None:
-    """Leave what a child tells beside its segments. Raises OSError."""
+def write_report(folder: Path, told: dict[str, Any]) -> None:
+    """Write the report of a child next to its segments. Raises OSError."""
     (folder / f"{told['process_id']}{_ENDING}").write_text(json.dumps(told), encoding="utf-8")
 
 
-def read_told(folder: Path) -> list[dict[str, Any]]:
-    """Return what children told; one that was cut off while it told tells nothing."""
+def read_reports(folder: Path) -> list[dict[str, Any]]:
+    """Return the reports of children; one that was cut off is left out."""
     told = []
     for path in sorted(folder.glob(f"*{_ENDING}")):
         with contextlib.suppress(OSError, ValueError):

@@ -3,7 +3,7 @@
 
 `gpuprof run` starts Python with this package's `startup` folder on its path and the options in one
 environment variable. The program finds neither: both are taken back before it begins. With `--children`
-the folder stays, and another variable tells Python processes that the program starts to join the run.
+the folder stays, and another variable has Python processes that the program starts join the run.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def _own_python_path() -> str | None:
 
 
 def begin() -> None:
-    """Begin the recording that the environment describes. Says so in a line when it cannot."""
+    """Begin the recording that the environment describes. Prints a line when it cannot."""
     described: dict[str, Any] = json.loads(os.environ.pop(OPTIONS_VARIABLE))
     _restore("PYTHONPATH", described["PYTHONPATH"])
     if "profiler" in described:
@@ -59,8 +59,8 @@ def begin() -> None:
         record_program(recording)
     except (GpuprofError, OSError) as error:
         # The program is worth more than its profile.
-        told = f"gpuprof: {error}{_mend(error)}; the program runs without being recorded"
-        print(told, file=sys.stderr, flush=True)
+        line = f"gpuprof: {error}{_hint_for(error)}; the program runs without being recorded"
+        print(line, file=sys.stderr, flush=True)
         mark_refused(recording.path)
         return
     stop_at_exit(recording)
@@ -68,8 +68,8 @@ def begin() -> None:
         offer_run(recording.path, options)
 
 
-def _mend(error: GpuprofError | OSError) -> str:
-    """Return what to do about a full disk, of which a recording tells the system's words alone."""
+def _hint_for(error: GpuprofError | OSError) -> str:
+    """Return what to do about a full disk, for which an error has only the system's message."""
     cause = error if isinstance(error, OSError) else error.__context__
     is_full = isinstance(cause, OSError) and cause.errno in (errno.ENOSPC, errno.EDQUOT)
     return ": make room, or name another folder" if is_full else ""

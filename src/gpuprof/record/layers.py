@@ -47,7 +47,7 @@ class LayerSource:
     def __init__(self, modules: tuple[torch.nn.Module, ...], first_calls: FirstCalls | None = None) -> None:
         self._given = [weakref.ref(module) for module in modules]
         self._roots: list[_Root] = []
-        # Modules that were named by their class, for want of a whole that they are part of.
+        # Modules that were named by their class, since they are part of no other.
         self._standalone: weakref.WeakSet[torch.nn.Module] = weakref.WeakSet()
         self._fruitless: Counter[type] = Counter()
         self._first_calls = first_calls

@@ -2,7 +2,7 @@
 """What threads do for us at their beginning, before their first line.
 
 Python has one place for that, `threading.setprofile`, which belongs to the program: what the program had put
-there is set in each new thread as if it stood there alone, and comes back at the end.
+there is set in each new thread as if nothing else were there, and comes back at the end.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class NewThreads:
         self._action = action
 
     def start(self) -> None:
-        """Begin, whoever holds the place."""
+        """Begin, whatever function is set."""
         self.was_displaced = False
         self.failures.clear()
         _place.take()
@@ -58,7 +58,7 @@ class _Hook:
     def function(self, failures: set[type[Exception]]) -> QuietCall:
         """Return what takes the place."""
         made = QuietCall(self._call, OWN_FOLDER, failures)
-        # Not the function itself: the two would keep each other for ever.
+        # Not the function itself: the two would keep each other alive.
         self._function_id = id(made)
         return made
 

@@ -94,7 +94,7 @@ class OperatorSource:
         return True
 
     def resume(self) -> None:
-        """Go on after the program's profiler ended."""
+        """Continue after the program's profiler ended."""
         if self._method is not None:
             self._method.resume()
 
@@ -166,7 +166,7 @@ class _Announcements:
 
 
 class _ThreadAnnouncements:
-    """What makes PyTorch announce on one thread; ended with the thread, if by nobody before.
+    """What makes PyTorch announce on one thread; ended with the thread at the latest.
 
     A thread's local objects go while it can still run Python. PyTorch looks later whether anything was
     left on, and would complain on the program's standard error.
@@ -187,7 +187,7 @@ class _ThreadAnnouncements:
             self._emit.__exit__(None, None, None)
 
     def __del__(self) -> None:
-        # The interpreter may be ending, and PyTorch with it: nobody is left then who could be told.
+        # The interpreter may be ending, and PyTorch with it: then an error cannot be reported.
         with contextlib.suppress(Exception):
             self.end()
 

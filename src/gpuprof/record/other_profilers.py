@@ -34,7 +34,7 @@ def begin_profiler(name: str, folder: Path) -> None:
     try:
         end = _begin_torch(folder) if name == "torch" else _begin_cprofile(folder)
     except Exception as error:
-        _say(f"{name} could not begin: {_line(error)}; the program runs without it")
+        _print_line(f"{name} could not begin: {_line(error)}; the program runs without it")
         return
     owner = os.getpid()
 
@@ -48,12 +48,12 @@ def begin_profiler(name: str, folder: Path) -> None:
                 )
         except Exception as error:
             # The program has ended in order; that its profile is lost must not change its exit code.
-            _say(f"{name} could not write what it has: {_line(error)}")
+            _print_line(f"{name} could not write what it has: {_line(error)}")
 
     atexit.register(finish)
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
     print(f"gpuprof: {line}", file=sys.stderr, flush=True)
 
 
@@ -171,13 +171,16 @@ def _begin_cprofile(folder: Path) -> Callable[[], list[Note]]:
 def _functions(entries: list[Any]) -> list[dict[str, Any]]:
     """Return for each function its calls, its times in seconds, and the same for each that it called."""
     return [
-        {**_counted(entry), "callees": [_counted(callee) for callee in entry.calls or () if _is_told(callee)]}
+        {
+            **_counted(entry),
+            "callees": [_counted(callee) for callee in entry.calls or () if _is_shown(callee)],
+        }
         for entry in entries
-        if _is_told(entry)
+        if _is_shown(entry)
     ]
 
 
-def _is_told(entry: Any) -> bool:
+def _is_shown(entry: Any) -> bool:
     return not (isinstance(entry.code, CodeType) and is_hidden(entry.code))
 
 

@@ -24,7 +24,7 @@ _MODULES = ("torch.autograd.profiler", "torch.autograd.profiler_legacy")
 class ProfilerGuard:
     """Calls `suspend` before a profiler of the program begins, and `resume` after the last one ended.
 
-    `suspend` tells whether ours was active; only then will `resume` be called, on the same thread. All
+    `suspend` returns whether ours was active; only then will `resume` be called, on the same thread. All
     guards share one set of wrapped functions, so that they can come and go in any order.
     """
 
@@ -36,7 +36,7 @@ class ProfilerGuard:
     def install(self) -> None:
         """Put the guard before PyTorch's functions; harmless when it is there already."""
         if self not in _installed:
-            # A profiler that was counted as it began may have ended while nobody was here.
+            # A profiler that was counted as it began may have ended while no guard was installed.
             self._state = threading.local()
             _installed.append(self)
             _wrap_functions()
@@ -67,14 +67,14 @@ class ProfilerGuard:
             self._state.depth = getattr(self._state, "depth", 0) + 1
 
     def has_ended(self) -> None:
-        """Go on after the last profiler of this thread ended."""
+        """Continue after the last profiler of this thread ended."""
         state = self._state.__dict__
         state["depth"] = max(0, state.get("depth", 0) - 1)
         if state["depth"] == 0 and state.pop("suspended", False):
             self.unguarded(self._resume)
 
     def has_failed(self) -> None:
-        """Go on after a beginning or an ending that raised, unless a profiler is still active here."""
+        """Continue after a start or a stop that raised, unless a profiler is still active here."""
         from torch.autograd import _profiler_enabled
 
         if not _profiler_enabled():
@@ -127,7 +127,7 @@ def _guarded(name: str, original: Callable[..., Any]) -> Callable[..., Any]:
     return guarded
 
 
-# ---- Kineto, the library behind torch.profiler ----------------------------------------------
+# ---- Kineto, the library of torch.profiler ----------------------------------------------
 
 _LOG_LEVEL = "KINETO_LOG_LEVEL"
 

@@ -93,7 +93,7 @@ class PythonStackSource:
         self._failures.clear()
 
     def _thread_begins(self) -> None:
-        # A function that the program has set since stands there already.
+        # A function that the program has set since is already there.
         if self.is_on and sys.getprofile() is None:
             self._sample_this_thread()
 
@@ -131,7 +131,7 @@ class _StackWriter:
         self._kept: list[CodeType] = []  # so that the ids in `_known` stay theirs
 
     def numbers_of(self, frame: FrameType | None) -> list[int]:
-        """Return the numbers of the frames that are told, the innermost first."""
+        """Return the numbers of the frames that are recorded, the innermost first."""
         known, numbers = self._known, []
         while frame is not None:
             code = frame.f_code
@@ -180,7 +180,7 @@ class _ThreadSampler:
         """Write down the stack, which pyinstrument asks for once an interval.
 
         Whatever fails here is kept from the program by QuietCall, which knows our files; so all that is
-        called is theirs or native. What a signal handler of the program raises goes on to the program.
+        called is theirs or native. What a signal handler of the program raises reaches the program.
         """
         now = _now()
         if not self._source.is_on:

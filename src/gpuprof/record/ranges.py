@@ -82,7 +82,7 @@ def _cuda_runtime() -> Any:
     """Return PyTorch's handle on the CUDA runtime, None where the program does not use it."""
     torch = sys.modules.get("torch")
     try:
-        # Asking for the runtime initialises CUDA, which only a program that uses it may be made to do.
+        # A query for the runtime initializes CUDA, which only a program that uses it may be made to do.
         return torch.cuda.cudart() if torch is not None and torch.cuda.is_available() else None
     except (AttributeError, RuntimeError, AssertionError):
         return None
@@ -93,5 +93,5 @@ def _call(runtime: Any, function: str) -> None:
         if runtime is not None:
             getattr(runtime, function)()
     except (AttributeError, RuntimeError):
-        # The program goes on without the mark; Nsight then captures nothing, and says so.
+        # The program continues without the mark; Nsight then captures nothing, and reports that.
         return

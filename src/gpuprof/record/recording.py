@@ -88,7 +88,7 @@ class Recording:
             self._start_sources()
             self._save(closed=False)
         except BaseException as error:
-            # A disk may fill up between one file and the next: what has begun must not go on unseen.
+            # A disk may fill up between one file and the next: what has begun must not continue unseen.
             try:
                 self._stop_sources()
             finally:
@@ -115,7 +115,7 @@ class Recording:
         _native.stop_recording()
 
     def resume(self) -> None:
-        """Go on after a pause, which is a note in the run."""
+        """Continue after a pause, which is a note in the run."""
         self._add_notes([note(NoteCode.OWN_RECORDING)])
         try:
             self._start_native()
@@ -132,7 +132,7 @@ class Recording:
     def stop(self, *, count: bool = True) -> None:
         """End the recording. In a forked child only that child's part ends, and the run stays open.
 
-        Work that is wanted is counted now, unless `count` says that the program is in a hurry to end.
+        Work that is wanted is counted now, unless `count` is False because the program must end soon.
         """
         self._stop_sources()
         totals = _native.stop_recording()
@@ -147,7 +147,7 @@ class Recording:
             if self._first_calls is not None:
                 self._count_work(self._first_calls, wanted=count)
         finally:
-            # On a full disk the facts of the start remain; what was recorded is readable all the same.
+            # On a full disk the facts of the start remain; what was recorded remains readable.
             with contextlib.suppress(OSError):
                 self._save(closed=True)
             self._unlock()
@@ -328,7 +328,7 @@ def pause_for_program() -> Recording | None:
 
 
 def resume_after(outer: Recording | None) -> None:
-    """Go on with what `pause_for_program` returned."""
+    """Continue with what `pause_for_program` returned."""
     if outer is not None and not outer.is_of_other_process:
         outer.resume()
         _OfProgram.recording = outer

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The folder of a run while it is recorded: its making, its files, and the lock that says who holds it."""
+"""The folder of a run while it is recorded: its creation, its files, and the lock of its owner."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SEGMENTS = "segments"
 
 
 def create_folder(path: Path) -> None:
-    """Make the run's folder. Raises RecordingError with the mend when it is there or cannot be made."""
+    """Make the run's folder. Raises RecordingError with a hint when it exists or cannot be made."""
     try:
         path.mkdir(parents=False)
         (path / SEGMENTS).mkdir()
@@ -38,14 +38,14 @@ def create_folder(path: Path) -> None:
 
 
 def mark_refused(path: Path) -> None:
-    """Leave word that the recording told why it could not begin; on a full disk nothing can be written."""
+    """Mark that the recording reported why it could not begin; on a full disk nothing can be written."""
     with contextlib.suppress(OSError):
         (path / RECORDING_FILE).unlink()
     shutil.rmtree(path / SEGMENTS, ignore_errors=True)
 
 
 def is_marked_refused(path: Path) -> bool:
-    """Whether the recording told why it could not begin."""
+    """Whether the recording reported why it could not begin."""
     return path.is_dir() and not (path / RECORDING_FILE).exists() and not (path / SEGMENTS).exists()
 
 
@@ -61,7 +61,7 @@ def write_json(path: Path, content: dict[str, Any]) -> None:
         raise
 
 
-# A lock of the kind used does not hold against its own process, and is lost when any copy is closed.
+# A lock of the kind used does not exclude its own process, and is lost when any copy is closed.
 _recorded_here: set[Path] = set()
 _closing = ForkSafeLock()
 

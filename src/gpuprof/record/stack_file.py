@@ -8,7 +8,7 @@ none crosses the end of a block, and the rest of a block is zero:
 
 The body of a frame is its number and its text; that of a thread is its id, and the samples after it are that
 thread's. Samples of version 2, which pyinstrument's sampler takes (`python_stacks.py`), hold the time on the
-monotonic clock, the duration that they stand for, and the numbers of the frames, the outermost first.
+monotonic clock, the duration that they represent, and the numbers of the frames, the outermost first.
 
 Version 3 is of the native sampler (`csrc/python/stack_file.cpp`). Its samples also hold how much of the
 duration the thread was on a processor and how much it was ready to run without one (-1: unknown), and the
@@ -72,12 +72,12 @@ class StackFile:
         self._write(head + CHECK.pack(zlib.crc32(head)))
 
     def begin_thread(self, thread_id: int) -> None:
-        """Say whose the samples are that follow."""
+        """Set the thread of the samples that follow."""
         self._thread = _record(THREAD_RECORD, THREAD.pack(thread_id))
         self._append(self._thread)
 
     def number_of(self, text: str) -> int:
-        """Return the number of a frame, which is said at its first use."""
+        """Return the number of a frame, which is written at its first use."""
         number = self._numbers.get(text)
         if number is None:
             number = len(self._numbers)

@@ -2,8 +2,8 @@
 """Samples of the Python stacks of all threads, read by a native thread that never takes the interpreter lock.
 
 It reads the interpreter's own structures, so it works with the interpreters whose structures it was built for
-(CPython 3.10 to 3.13 on Linux). Before it begins, what it reads of this thread's stack is compared with what
-Python says.
+(CPython 3.10 to 3.13 on Linux). Before it begins, what it reads of this thread's stack is compared with
+Python's own view.
 """
 
 from __future__ import annotations
@@ -70,11 +70,11 @@ class StackSamplerSource:
             self.notes.append(note(NoteCode.STACKS_TORN, torn=counts["torn"], samples=read))
 
     def pause(self) -> None:
-        """End the sampling thread until `go_on`."""
+        """End the sampling thread until `resume`."""
         if self._sampler is not None:
             self._sampler.stop()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Begin again after `pause`."""
         if self._sampler is not None:
             self._sampler.start()
@@ -104,10 +104,10 @@ def _for_each(action: Callable[[StackSamplerSource], None]) -> Callable[[], None
     return call
 
 
-# A fork in the midst of a sample would leave the child what its parent's thread held, and Python warns of
+# A fork during a sample would leave the child what its parent's thread held, and Python warns of
 # forks in programs with several threads.
 os.register_at_fork(
     before=_for_each(StackSamplerSource.pause),
-    after_in_parent=_for_each(StackSamplerSource.go_on),
+    after_in_parent=_for_each(StackSamplerSource.resume),
     after_in_child=_for_each(StackSamplerSource.begin_in_child),
 )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a program under a recording, in a process of its own.
 
-The parent only waits. So a program that ends by `os._exit`, by a signal or by a crash leaves a run all
-the same, and closing the run takes nothing from the program.
+The parent only waits. So a program that ends by `os._exit`, by a signal or by a crash still leaves
+a run, and closing the run takes nothing from the program.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FORWARDED = (signal.SIGTERM, signal.SIGHUP, signal.SIGUSR1, signal.SIGUSR2)
 class ProgramResult:
     """How the program ended, as a shell would report it, and the folder that it was recorded into.
 
-    Where the recording `was_refused`, a line on standard error told why before the program began.
+    Where the recording `was_refused`, a line on standard error had the reason before the program began.
     """
 
     exit_code: int
@@ -55,7 +55,7 @@ def run_program(
     """Run a script, or a module by its name, with `arguments`; its streams are this process's own.
 
     Raises RecordingError when the target or the folder is unusable; then nothing was run. Where the disk
-    is full already the program runs all the same, unrecorded, and the folder is gone.
+    is full already the program still runs, unrecorded, and the folder is removed.
     """
     path = target_path(target, is_module=is_module, out=out)
     create_folder(path)
@@ -146,7 +146,7 @@ def _signals_for(process: subprocess.Popen[bytes]) -> Iterator[None]:
         if process.poll() is None:
             process.send_signal(number)
 
-    # Not SIGINT: nobody can tell whether the program got it too, and a second one would cut its ending short.
+    # Not SIGINT: the program may have got it too, and a second one would interrupt its clean-up.
     former = {number: signal.signal(number, forward) for number in _FORWARDED}
     former[signal.SIGINT] = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:

@@ -13,7 +13,7 @@ import numpy as np
 
 from gpuprof.record.children import FACTS_SUFFIX
 from gpuprof.record.facts import Damage, DamageCode, Note, NoteCode
-from gpuprof.record.kernels import read_told
+from gpuprof.record.kernels import read_reports
 from gpuprof.run.facts import notes_of, statuses_of
 from gpuprof.run.gpu_records import find_files
 
@@ -142,7 +142,7 @@ def with_forked(
 
     `joined` are processes that have reported already: they executed a new program and joined the run.
     """
-    told = {int(each["process_id"]): each for each in read_told(segments)}
+    told = {int(each["process_id"]): each for each in read_reports(segments)}
     merged = {**facts, "notes": list(facts.get("notes", [])), "sources": dict(facts.get("sources", {}))}
     for process_id, each in told.items():
         merged["gpu"] = sum_of_gpu(merged.get("gpu"), each["gpu"])

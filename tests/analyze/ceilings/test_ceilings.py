@@ -30,7 +30,7 @@ from gpuprof.analyze.ceilings.ceiling import (
     Ceilings,
     best_of,
     from_dict,
-    relative_spread,
+    relative_iqr,
 )
 from gpuprof.analyze.ceilings.cpu import measure_ceilings
 from gpuprof.analyze.ceilings.text import NOTES, ceiling_note_text
@@ -139,9 +139,9 @@ def test_best_rows_are_distinguished_from_single_measurements(resource: str, is_
 
 
 def test_the_relative_iqr_is_the_interquartile_range_over_the_median() -> None:
-    assert relative_spread([1, 2, 3, 4, 5]) == pytest.approx(2 / 3)
-    assert relative_spread([7, 7, 7]) == 0
-    assert relative_spread([1, 2]) is None
+    assert relative_iqr([1, 2, 3, 4, 5]) == pytest.approx(2 / 3)
+    assert relative_iqr([7, 7, 7]) == 0
+    assert relative_iqr([1, 2]) is None
 
 
 def test_ceilings_go_through_json_and_back() -> None:

@@ -64,26 +64,28 @@ def test_measured_bytes_take_the_place_of_ideal_ones() -> None:
     use = utilization_of(with_dram(row, 4_000_000.0), machine(), 1e6)
     assert use.traffic is not None
     assert (use.traffic.level.name, use.traffic.bytes) == ("dram", 4_000_000)
-    assert use.shares(1e6)["memory"] == pytest.approx(0.4)
+    assert use.fractions(1e6)["memory"] == pytest.approx(0.4)
     assert evidence_line(use) == "4 of 10 GB/s dram, 4.00 MB measured"
     # More than 105% of the time is still what was measured.
-    assert utilization_of(with_dram(row, 40_000_000.0), machine(), 1e6).shares(1e6)["memory"] == 1.0
+    assert utilization_of(with_dram(row, 40_000_000.0), machine(), 1e6).fractions(1e6)["memory"] == 1.0
     without = utilization_of(with_dram(row, None), machine(), 1e6)
     assert evidence_line(without).split(";")[0] == "8 of 10 GB/s dram, 8.00 MB ideal"
 
 
 def test_measured_bytes_replace_unknown_work() -> None:
     row = with_dram(counted(bytes=None, flops=None, exactness="unknown"), 9_000_000.0)
-    assert label(utilization_of(row, machine(), 1e6).shares(1e6)).bound == "memory"
+    assert label(utilization_of(row, machine(), 1e6).fractions(1e6)).bound == "memory"
 
 
 def test_tensor_operations_take_the_place_of_flops_where_there_were_any() -> None:
     row = counted(flops=200_000_000, bytes=4, dtype="bfloat16")
     use = utilization_of(with_tensor(row, 320_000_000.0), machine(), 1e6)
-    assert use.shares(1e6)["compute"] == pytest.approx(0.8)
+    assert use.fractions(1e6)["compute"] == pytest.approx(0.8)
     assert evidence_line(use) == "320 of 400 GFLOP/s bf16 measured"
     # None on the tensor cores: it was calculated elsewhere.
-    assert utilization_of(with_tensor(row, 0.0), machine(), 1e6).shares(1e6)["compute"] == pytest.approx(0.5)
+    assert utilization_of(with_tensor(row, 0.0), machine(), 1e6).fractions(1e6)["compute"] == pytest.approx(
+        0.5
+    )
 
 
 def with_dram(row: Any, dram_bytes: float | None) -> Any:
@@ -97,4 +99,4 @@ def with_tensor(row: Any, operations: float) -> Any:
 
 
 def evidence_line(use: Any) -> str:
-    return evidence_text(evidence_of(label(use.shares(1e6)), use, CallFigures(1e6, 200_000_000, 0)))
+    return evidence_text(evidence_of(label(use.fractions(1e6)), use, CallFigures(1e6, 200_000_000, 0)))

@@ -79,7 +79,7 @@ def test_a_clear_label_without_doubts_has_full_confidence() -> None:
     [
         {"exactness": "estimated"},
         {"exactness": "unknown"},
-        {"ceiling_spread": 0.2},
+        {"ceiling_uncertainty": 0.2},
         {"drift": -0.2},
         {"timing_spread": 0.2},
         {"timing_spread": None},
@@ -113,30 +113,32 @@ def test_more_than_the_ceiling_is_not_believed() -> None:
 
 def test_compute_is_flops_over_the_peak_of_the_type() -> None:
     use = utilization_of(counted(flops=50_000_000, bytes=1), machine(), 1e6)
-    assert use.shares(1e6)["compute"] == pytest.approx(0.5)
+    assert use.fractions(1e6)["compute"] == pytest.approx(0.5)
     assert ceiling_name(Resource.COMPUTE, use) == "compute fp32"
     half = utilization_of(counted(flops=50_000_000, bytes=1, dtype="bfloat16"), machine(), 1e6)
-    assert half.shares(1e6)["compute"] == pytest.approx(0.125)
+    assert half.fractions(1e6)["compute"] == pytest.approx(0.125)
 
 
 def test_a_type_without_a_ceiling_is_not_known() -> None:
     use = utilization_of(counted(flops=50, bytes=1, dtype="float8_e4m3fn"), machine(), 1e6)
-    assert use.shares(1e6)["compute"] is None
-    assert utilization_of(counted(flops=None, bytes=1), machine(), 1e6).shares(1e6)["compute"] is None
-    assert utilization_of(counted(flops=0, bytes=1, dtype=None), machine(), 1e6).shares(1e6)["compute"] == 0
+    assert use.fractions(1e6)["compute"] is None
+    assert utilization_of(counted(flops=None, bytes=1), machine(), 1e6).fractions(1e6)["compute"] is None
+    assert (
+        utilization_of(counted(flops=0, bytes=1, dtype=None), machine(), 1e6).fractions(1e6)["compute"] == 0
+    )
 
 
 def test_what_no_cache_holds_comes_from_memory() -> None:
     use = utilization_of(counted(bytes=8_000_000, reuse=(far(4_000_000), far(4_000_000))), machine(), 1e6)
     assert use.traffic is not None
     assert (use.traffic.level.name, use.traffic.bytes) == ("dram", 8_000_000)
-    assert use.shares(1e6)["memory"] == pytest.approx(0.8)
+    assert use.fractions(1e6)["memory"] == pytest.approx(0.8)
 
 
 def test_what_a_cache_holds_comes_from_it() -> None:
     use = utilization_of(counted(bytes=80_000, reuse=(near(40_000), near(40_000))), machine(), 1000)
     assert use.traffic is not None
-    assert (use.traffic.level.name, use.shares(1000)["memory"]) == ("l2", pytest.approx(0.8))
+    assert (use.traffic.level.name, use.fractions(1000)["memory"]) == ("l2", pytest.approx(0.8))
 
 
 def test_weights_from_memory_outweigh_what_is_in_the_cache() -> None:
@@ -149,14 +151,14 @@ def test_bytes_cannot_have_come_from_where_they_would_have_taken_longer() -> Non
     # From memory these take 120 us; a cache of 1 MB may still have them.
     use = utilization_of(counted(bytes=1_200_000, reuse=(near(1_200_000),)), machine(), 15_000)
     assert use.traffic is not None
-    assert (use.traffic.level.name, use.shares(15_000)["memory"]) == ("l2", pytest.approx(0.8))
+    assert (use.traffic.level.name, use.fractions(15_000)["memory"]) == ("l2", pytest.approx(0.8))
 
 
 def test_what_no_cache_can_hold_came_from_memory_however_fast() -> None:
     # The ceiling is then the measured rate.
     use = utilization_of(counted(bytes=8_000_000, reuse=(far(8_000_000),)), machine(), 700_000)
     assert use.traffic is not None
-    assert (use.traffic.level.name, use.shares(700_000)["memory"]) == ("dram", 1.0)
+    assert (use.traffic.level.name, use.fractions(700_000)["memory"]) == ("dram", 1.0)
 
 
 def test_without_distances_the_size_decides() -> None:
@@ -191,15 +193,15 @@ def test_a_store_reads_the_line_first_where_copying_shows_it() -> None:
 
 def test_latency_is_at_most_all_of_the_time() -> None:
     use = utilization_of(counted(flops=4, bytes=48), machine(), 500)
-    assert use.shares(500)["latency"] == 1.0
-    assert label(use.shares(500)).bound == "latency"
+    assert use.fractions(500)["latency"] == 1.0
+    assert label(use.fractions(500)).bound == "latency"
 
 
 def test_page_faults_count_at_their_measured_cost() -> None:
     row = counted(bytes=4_096_000, page_faults=1000, reuse=(far(4_096_000, written=True),))
     use = utilization_of(row, machine(), 1.2e6)
-    assert use.shares(1.2e6)["page faults"] == pytest.approx(1 / 1.2)
-    assert label(use.shares(1.2e6)).bound == "page faults"
+    assert use.fractions(1.2e6)["page faults"] == pytest.approx(1 / 1.2)
+    assert label(use.fractions(1.2e6)).bound == "page faults"
     assert utilization_of(dataclasses.replace(row, page_faults=None), machine(), 1e6).fault_ns is None
 
 
@@ -236,7 +238,7 @@ def line_of(found: Label, use: Utilization, time_ns: float, flops: int | None, f
 def label_and_hint(row: Any, time_ns: float, previous: Any = None) -> tuple[str, str | None]:
     here = machine()
     use = utilization_of(row, here, time_ns)
-    found = label(use.shares(time_ns))
+    found = label(use.fractions(time_ns))
     line = line_of(found, use, time_ns, row.flops, row.page_faults)
     tried = advice(found, row, use, here, time_ns=time_ns, previous=previous)
     return line, None if tried is None else advice_text(tried)
@@ -275,7 +277,7 @@ def test_one_fault_is_no_faults() -> None:
 def test_what_is_done_with_whole_numbers_are_no_flops() -> None:
     whole = Ceiling("cpu", "compute", "int8", 400e9, "flop_per_s", 0.0, "best: dot")
     use = utilization_of(counted(flops=200_000_000, bytes=1, dtype="int8"), machine(whole), 1e6)
-    found = label(use.shares(1e6))
+    found = label(use.fractions(1e6))
     line = line_of(found, use, 1e6, 200_000_000, 0)
     assert line == "200 of 400 GOP/s int8"
 

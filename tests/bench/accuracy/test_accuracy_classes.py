@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of two variants: by hand, in exact arithmetic, and against published figures."""
+"""Predictions of two variants: by hand, in exact arithmetic, and against published figures."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from gpuprof.errors import BenchmarkError
 from gpuprof.stats.proportions import PairedCounts, change_of, mcnemar, paired_difference, wilson
 
 
-def scores_of(answers, classes, size=1.0):
-    """Return scores whose largest are at `answers`, the rest falling with the number of the class."""
-    scores = np.tile(-np.arange(classes) * 0.01, (len(answers), 1))
-    scores[np.arange(len(answers)), answers] = size
+def scores_of(predictions, classes, size=1.0):
+    """Return scores whose largest are at `predictions`, the rest falling with the number of the class."""
+    scores = np.tile(-np.arange(classes) * 0.01, (len(predictions), 1))
+    scores[np.arange(len(predictions)), predictions] = size
     return scores
 
 
@@ -38,7 +38,7 @@ def test_figures_by_hand() -> None:
     first, second, third = found.per_class
     assert (first.accuracy, first.precision) == ((2 / 3, 1 / 3), (1.0, 1 / 2))
     assert (second.precision, second.f1) == ((2 / 3, 1 / 4), (2 * 2 / 5, 2 * 1 / 6))
-    # Never answered: no precision of its own, and 0 in the mean of the classes.
+    # Never predicted: no precision of its own, and 0 in the mean of the classes.
     assert (third.precision, third.becomes, third.count) == ((1.0, None), (1, 1), 1)
     assert found.optimized.precision == pytest.approx((1 / 2 + 1 / 4 + 0) / 3)
     assert found.optimized.recall == pytest.approx((1 / 3 + 1 / 2 + 0) / 3)
@@ -67,7 +67,7 @@ def test_top_5_by_hand_and_not_below_six_classes() -> None:
     assert compared([0], [0], [0], classes=6).baseline.top5_accuracy == 1.0
 
 
-def test_a_nan_is_no_answer() -> None:
+def test_a_nan_is_no_prediction() -> None:
     new = scores_of([0, 1], 6)
     new[0, 3] = np.nan
     sums = ClassificationSum("logits", 6)
@@ -93,7 +93,7 @@ def test_the_class_that_degrades_is_found_among_those_that_vary_by_chance() -> N
     assert found.change.verdict in ("lower", "inconclusive")
 
 
-def test_two_classes_that_exchange_their_answers_are_named() -> None:
+def test_two_classes_that_exchange_their_predictions_are_named() -> None:
     old = [0, 1, 2, 3, 4, 5, 1, 4, 1]
     new = [0, 4, 2, 3, 1, 5, 4, 1, 1]
     (pair,) = compared(old, new, classes=6).swapped
@@ -148,7 +148,7 @@ def test_mcnemar_is_the_exact_binomial_test(counts) -> None:
 
 
 @pytest.mark.parametrize(("right", "count"), [(0, 10), (10, 10), (1, 3), (81, 263)])
-def test_a_share_at_an_end_of_wilsons_interval_is_z_errors_away(right, count) -> None:
+def test_a_fraction_at_an_end_of_wilsons_interval_is_z_errors_away(right, count) -> None:
     z = NormalDist().inv_cdf(0.975)
     for end in wilson(right, count):
         if 0 < end < 1:
@@ -162,7 +162,7 @@ def test_newcombes_published_interval() -> None:
     assert (low, high) == pytest.approx((-0.3404, -0.0569), abs=5e-5)
 
 
-def test_the_interval_of_a_paired_difference_holds_the_truth_as_often_as_it_says() -> None:
+def test_the_interval_of_a_paired_difference_has_its_stated_coverage() -> None:
     generator = np.random.default_rng(4)
     for shares in ((0.85, 0.06, 0.03, 0.06), (0.6, 0.1, 0.1, 0.2), (0.97, 0.02, 0.0, 0.01)):
         truth = shares[2] - shares[1]

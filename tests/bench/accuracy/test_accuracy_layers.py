@@ -40,7 +40,7 @@ def verdicts(found):
 
 
 @KINDS
-def test_a_copy_departs_nowhere(kind) -> None:
+def test_a_copy_diverges_nowhere(kind) -> None:
     model = network(kind)
     found = compare_layers(model, copy.deepcopy(model), inputs_of(kind))
     assert (found.first, found.worst, found.nan, found.findings) == (None, (), None, ())
@@ -57,7 +57,7 @@ def test_the_layer_rounded_to_4_bits_is_the_first_and_only_one(kind, dtype) -> N
     assert found.first.path == path
     assert [each.path for each in found.worst] == [path]
     assert 0.01 < found.first.local_error < 0.3
-    # What comes behind has inherited the error and is none of it.
+    # What comes after has inherited the error and does not diverge itself.
     behind = found.layers[-2]
     assert behind.verdict == "within"
     assert behind.accumulated_error > 0.01
@@ -68,7 +68,7 @@ def test_the_layer_rounded_to_4_bits_is_the_first_and_only_one(kind, dtype) -> N
 
 @KINDS
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float64])
-def test_another_type_departs_nowhere(kind, dtype) -> None:
+def test_another_type_diverges_nowhere(kind, dtype) -> None:
     model = network(kind)
     found = compare_layers(model, copy.deepcopy(model).to(dtype), inputs_of(kind))
     assert found.first is None
@@ -153,7 +153,7 @@ def test_an_error_between_layers_is_that_of_the_module_around_them() -> None:
     assert verdicts(found)["1.inner"] == "within"
 
 
-def test_layers_of_one_side_and_layers_that_fail_are_said() -> None:
+def test_layers_of_one_side_and_layers_that_fail_are_reported() -> None:
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(4, 4), nn.ReLU(), nn.Linear(4, 2))
     model.unused = nn.Linear(1, 1)

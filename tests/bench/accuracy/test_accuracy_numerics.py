@@ -52,7 +52,7 @@ def test_a_nan_in_one_channel_is_located_and_the_rest_is_still_compared() -> Non
     assert (found.baseline_not_finite.count, found.compared, found.mse) == (0, 198, 0.0)
 
 
-def test_infinity_is_told_from_nan_and_equal_ones_are_no_difference() -> None:
+def test_infinity_differs_from_nan_and_equal_ones_are_no_difference() -> None:
     found = summed(([np.inf, np.nan, 1.0], [np.inf, np.nan, -np.inf]))
     assert (found.different, found.baseline_not_finite.infinite, found.optimized_not_finite.infinite) == (
         1,
@@ -77,7 +77,7 @@ def test_whole_numbers_are_compared_exactly_also_beyond_what_a_double_holds() ->
     assert summed(([True, False], [True, True])).max_abs_error == 1
 
 
-def test_what_cannot_be_said_is_none() -> None:
+def test_unknown_figures_are_none() -> None:
     zeros = summed((np.zeros((2, 3)), np.ones((2, 3))))
     assert (zeros.cosine_mean, zeros.relative_l2, zeros.max_relative_error) == (None, None, None)
     assert (zeros.mse, zeros.max_abs_error) == (1.0, 1.0)
@@ -115,7 +115,7 @@ class Pair(NamedTuple):
 
 
 @dataclasses.dataclass
-class Answer:
+class Output:
     logits: object
     cache: object = None
 
@@ -126,7 +126,7 @@ def test_outputs_are_named_by_keys_fields_and_places() -> None:
     assert list(named_arrays(nested).arrays) == ["logits", "hidden[0]", "hidden[1][0]"]
     assert list(named_arrays(Pair(one, 3.0)).arrays) == ["scores", "hidden"]
     assert list(named_arrays(one).arrays) == ["output"]
-    found = named_arrays(Answer(one, cache=object()))
+    found = named_arrays(Output(one, cache=object()))
     assert (list(found.arrays), found.skipped) == (["logits"], ("cache (object)",))
     assert found.arrays["logits"].dtype == "float16"
 

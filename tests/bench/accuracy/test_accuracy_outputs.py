@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""compare_outputs: planted errors are found and named, bad input is said, models stay as they were."""
+"""compare_outputs: planted errors are found and named, bad input is refused, models stay as they were."""
 
 from __future__ import annotations
 
@@ -173,7 +173,7 @@ def test_labels_come_in_many_ways(batches, options) -> None:
     assert (found.samples, found.classification.optimized.accuracy) == (6, 1.0)
 
 
-def test_two_inputs_are_no_labels_where_it_is_said_so() -> None:
+def test_two_inputs_are_no_labels_where_labels_are_off() -> None:
     found = compare_outputs(lambda x, y: x + y[:, None], lambda x, y: x, PAIRS, labels=False)
     assert found.classification.change is None
     assert found.notes == (note("no_labels_in_batches"),)
@@ -207,7 +207,7 @@ def test_one_batch_alone_and_models_of_keywords() -> None:
         ([np.eye(3)], {"output": "logits"}, "logits is not scores"),
     ],
 )
-def test_bad_input_is_said_in_one_line(batches, options, message) -> None:
+def test_bad_input_is_an_error_of_one_line(batches, options, message) -> None:
     with pytest.raises(BenchmarkError, match=message) as raised:
         compare_outputs(lambda x: x, lambda x: x, batches, **options)
     assert "\n" not in str(raised.value)

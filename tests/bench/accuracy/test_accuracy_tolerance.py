@@ -32,7 +32,7 @@ def test_unit_roundoffs_are_half_of_pytorchs_epsilon(name) -> None:
 def test_allowances_by_hand() -> None:
     # In proportion to the roundoffs: 2^-8 / 2^-24 = 65,536.
     assert allowance(1e-6, "float32", "bfloat16") == pytest.approx(4 * 1e-6 * 65_536)
-    # A copy that rounds says more.
+    # A copy that rounds is better evidence.
     assert allowance(1e-6, "float32", "bfloat16", 0.02) == pytest.approx(4 * 0.020001)
     assert allowance(1e-6, "float32", "bfloat16", 0.0) == 4 * 2.0**-8
     # A lucky baseline forbids no other order of summation, and a more precise variant nothing less.

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from campaigns import campaign_of, launches
+from comparisons import comparison_of, launches
 
 from gpuprof.bench.compare import advice
 from gpuprof.bench.compare.advice import ComparisonAdvice, runs_needed, variation_of
@@ -36,9 +36,9 @@ def document(*given: Any, **options: Any) -> dict[str, Any]:
     """Return the JSON of a comparison; outputs are given as figures, or as the reason why there are none."""
     outputs = {
         name: each if isinstance(each, Diagnostic) else from_plain(each, AccuracyFigures)
-        for name, each in options.pop("answers", {}).items()
+        for name, each in options.pop("found", {}).items()
     }
-    campaign = campaign_of(*given, **options.pop("plan", {}))
+    campaign = comparison_of(*given, **options.pop("plan", {}))
     found = document_of(campaign, AT, MoreFigures(accuracy=outputs))
     return json.loads(json.dumps(plain_document(found), allow_nan=False))
 
@@ -72,8 +72,8 @@ def variant_of(found: dict[str, Any], name: str) -> dict[str, Any]:
     return next(each for each in found["variants"] if each["name"] == name)
 
 
-def answers(**changes: Any) -> dict[str, Any]:
-    """What was found of the answers of a variant that is as good as the baseline."""
+def accuracy_of(**changes: Any) -> dict[str, Any]:
+    """The accuracy of a variant that is as good as the baseline."""
     return {
         "samples": 1_000, "labelled": True, "accuracy": 0.76, "verdict": "same",
         "change": {"low": -0.004, "value": 0.0, "high": 0.004}, "agreement_top1": 0.99,
@@ -92,12 +92,12 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def verdicts(ratio: float, campaigns: int = 100) -> list[str | None]:
-    """Return what campaigns of ten launches with a spread of 1% find of a variant at two batch sizes."""
+    """Return what comparisons of ten process runs with 1% deviation find of a variant at two batch sizes."""
     found = []
     for seed in range(campaigns):
         old = {size: launches(level, (seed, size, 0), samples=40) for size, level in SIZES.items()}
         new = {size: launches(level * ratio, (seed, size, 1), samples=40) for size, level in SIZES.items()}
-        found.append(compare_variants(campaign_of({"old": old, "new": new})).verdict("new"))
+        found.append(compare_variants(comparison_of({"old": old, "new": new})).verdict("new"))
     return found
 
 
@@ -105,12 +105,12 @@ SIZES = {1: 3.0, 8: 11.0}
 
 
 @pytest.mark.usefixtures("quick")
-def test_two_variants_that_differ_by_3_percent_are_told_apart() -> None:
+def test_two_variants_that_differ_by_3_percent_are_found_different() -> None:
     assert verdicts(1.03).count("slower") >= 95
 
 
 @pytest.mark.usefixtures("quick")
-def test_two_variants_that_are_the_same_are_not_told_apart() -> None:
+def test_two_variants_that_are_the_same_are_not_found_different() -> None:
     found = verdicts(1.0)
     assert found.count("same") + found.count("inconclusive") >= 95
     assert found.count("same") > 50
@@ -122,7 +122,7 @@ def test_many_variants_that_are_the_same_raise_no_alarms() -> None:
     alarms = 0
     for seed in range(20):
         given = {f"v{number}": {1: launches(5.0, (seed, number), samples=40)} for number in range(8)}
-        found = compare_variants(campaign_of(given))
+        found = compare_variants(comparison_of(given))
         alarms += any(found.verdict(name) in ("faster", "slower") for name in given)
     assert alarms <= 3
 
@@ -138,7 +138,7 @@ def test_a_speed_up_over_all_batch_sizes_is_the_geometric_mean() -> None:
 def test_faster_at_one_batch_size_and_slower_at_another_is_mixed() -> None:
     old = {1: launches(10.0, 1), 32: launches(90.0, 2)}
     new = {1: launches(5.0, 3), 32: launches(150.0, 4)}
-    found = document({"old": old, "new": new}, answers={"new": answers()})
+    found = document({"old": old, "new": new}, found={"new": accuracy_of()})
     assert variant_of(found, "new")["verdict"] == "mixed"
     assert found["summary"]["choice"] is None
     assert found["summary"]["headline"]["code"] == "by_batch_size"
@@ -182,8 +182,8 @@ def test_what_is_unavailable_is_no_number() -> None:
     assert found["accuracy_unavailable"]
 
 
-def test_a_launch_that_ended_early_counts_in_no_comparison() -> None:
-    result = campaign_of({"old": {1: launches(5.0, 1)}, "new": {1: launches(5.0, 2)}})
+def test_an_aborted_process_run_counts_in_no_comparison() -> None:
+    result = comparison_of({"old": {1: launches(5.0, 1)}, "new": {1: launches(5.0, 2)}})
     first = result.of("new").session.batches[0].launches[0]
     assert first.measurement is not None
     object.__setattr__(first.measurement, "stopped_by", "interrupted")
@@ -199,11 +199,11 @@ FASTER = {1: launches(6.0, 3), 8: launches(24.0, 4)}
 FASTEST = {1: launches(3.0, 5), 8: launches(12.0, 6)}
 
 
-def test_the_fastest_of_those_whose_answers_are_as_good_is_taken() -> None:
-    lower = answers(verdict="lower", change={"low": -0.06, "value": -0.05, "high": -0.04})
+def test_the_fastest_of_those_whose_outputs_are_as_good_is_recommended() -> None:
+    lower = accuracy_of(verdict="lower", change={"low": -0.06, "value": -0.05, "high": -0.04})
     found = document(
         {"old": OLD, "faster": FASTER, "fastest": FASTEST},
-        answers={"old": answers(), "faster": answers(), "fastest": lower},
+        found={"old": accuracy_of(), "faster": accuracy_of(), "fastest": lower},
     )
     assert found["summary"]["choice"] == "faster"
     headline = found["summary"]["headline"]
@@ -220,29 +220,31 @@ def test_the_fastest_of_those_whose_answers_are_as_good_is_taken() -> None:
 @pytest.mark.parametrize(
     ("found", "choice"),
     [
-        (answers(nan=3), "old"),
-        (answers(verdict=None, labelled=False, tolerance="beyond"), None),
-        (answers(verdict="inconclusive"), None),
-        (answers(verdict=None, labelled=False), "new"),
+        (accuracy_of(nan=3), "old"),
+        (accuracy_of(verdict=None, labelled=False, tolerance="beyond"), None),
+        (accuracy_of(verdict="inconclusive"), None),
+        (accuracy_of(verdict=None, labelled=False), "new"),
         (note("no_outputs", reason="the process failed"), None),
         (note("accuracy_not_requested"), "new"),
     ],
     ids=["NaN", "beyond its type", "inconclusive", "within its type", "nothing", "not wanted"],
 )
-def test_a_faster_variant_is_taken_only_where_its_answers_stand(found: Any, choice: str | None) -> None:
-    made = document({"old": OLD, "new": FASTER}, answers={"old": answers(), "new": found})
+def test_a_faster_variant_is_recommended_only_where_its_outputs_are_as_good(
+    found: Any, choice: str | None
+) -> None:
+    made = document({"old": OLD, "new": FASTER}, found={"old": accuracy_of(), "new": found})
     assert made["summary"]["choice"] == choice
 
 
 def test_where_nothing_is_faster_the_baseline_stays() -> None:
-    found = document({"old": FASTER, "new": OLD}, answers={"old": answers(), "new": answers()})
+    found = document({"old": FASTER, "new": OLD}, found={"old": accuracy_of(), "new": accuracy_of()})
     assert found["summary"]["choice"] == "old"
     headline = found["summary"]["headline"]
     assert (headline["code"], headline["values"]["reason"]["code"]) == ("keep_baseline", "none_faster")
     assert ("leave_out", "new") in steps(found)
 
 
-def test_what_is_open_is_said_with_the_launches_that_would_settle_it() -> None:
+def test_an_inconclusive_comparison_has_the_required_process_runs() -> None:
     few = {
         "old": {1: launches(10.0, 1, count=3, spread=0.03)},
         "new": {1: launches(9.8, 2, count=3, spread=0.03)},
@@ -253,9 +255,10 @@ def test_what_is_open_is_said_with_the_launches_that_would_settle_it() -> None:
     assert ("more_runs", "new") in steps(found)
 
 
-def test_a_failed_variant_leaves_the_others_be_and_is_told() -> None:
+def test_a_failed_variant_does_not_affect_the_others_and_is_reported() -> None:
     found = document(
-        {"old": OLD, "broken": "the factory raised ValueError", "new": FASTER}, answers={"new": answers()}
+        {"old": OLD, "broken": "the factory raised ValueError", "new": FASTER},
+        found={"new": accuracy_of()},
     )
     assert found["summary"]["choice"] == "new"
     assert variant_of(found, "broken")["status"] == "failed"
@@ -282,20 +285,22 @@ def test_all_of_it_failed() -> None:
 
 def test_a_target_limits_the_batch_size_that_is_advised() -> None:
     found = document(
-        {"old": OLD, "new": FASTER}, answers={"new": answers()}, plan={"target": parse_target("p50<10ms")}
+        {"old": OLD, "new": FASTER},
+        found={"new": accuracy_of()},
+        plan={"target": parse_target("p50<10ms")},
     )
     assert [each["target"] for each in variant_of(found, "new")["batches"]] == ["met", "missed"]
     missed = document(
-        {"old": OLD, "new": FASTER}, answers={"new": answers()}, plan={"target": parse_target("p50<1ms")}
+        {"old": OLD, "new": FASTER}, found={"new": accuracy_of()}, plan={"target": parse_target("p50<1ms")}
     )
     assert ("do_not_promise", "p50<1ms") in steps(missed)
 
 
-def test_the_front_holds_whom_nobody_beats_in_both() -> None:
+def test_the_front_has_the_variants_that_none_beats_in_both() -> None:
     found = document(
         {"old": OLD, "good": FASTER, "bad": FASTER, "fast": FASTEST},
-        answers={"old": answers(accuracy=0.8), "good": answers(accuracy=0.79), "bad": answers(accuracy=0.7),
-                 "fast": answers(accuracy=0.6)},
+        found={"old": accuracy_of(accuracy=0.8), "good": accuracy_of(accuracy=0.79), "bad": accuracy_of(accuracy=0.7),
+                 "fast": accuracy_of(accuracy=0.6)},
     )  # fmt: skip
     assert found["quality"]["measure"] == "accuracy"
     assert {each["variant"]: each["on_front"] for each in found["pareto"]} == {
@@ -304,12 +309,12 @@ def test_the_front_holds_whom_nobody_beats_in_both() -> None:
     assert pareto(document_from(found).variants, None) == ()
 
 
-def settled(
+def conclusive(
     speedups: dict[str, tuple[str, float, float, float]], of: dict[str, Any], **more: Any
 ) -> dict[str, Any]:
     """Return a document of variants with the verdicts and speed-ups that are given."""
     names = {"old": OLD, **dict.fromkeys(speedups, FASTER)}
-    made = document(names, answers={"old": answers(), **of}, **more)
+    made = document(names, found={"old": accuracy_of(), **of}, **more)
     for name, (verdict, low, value, high) in speedups.items():
         each = variant_of(made, name)
         each["verdict"], each["speedup"] = verdict, {"low": low, "value": value, "high": high}
@@ -318,11 +323,11 @@ def settled(
     return made
 
 
-def test_what_is_open_is_told_of_the_variant_whose_speed_is_open() -> None:
+def test_an_inconclusive_speed_is_reported_for_its_variant() -> None:
     found = find(
-        settled(
+        conclusive(
             {"equal": ("same", 0.998, 1.001, 1.004), "noisy": ("inconclusive", 0.9, 0.99, 1.1)},
-            {"equal": answers(), "noisy": answers()},
+            {"equal": accuracy_of(), "noisy": accuracy_of()},
         )
     )
     assert found.choice is None
@@ -331,8 +336,8 @@ def test_what_is_open_is_told_of_the_variant_whose_speed_is_open() -> None:
     assert speed == {"low": 0.9, "value": 0.99, "high": 1.1}
 
 
-def test_a_variant_that_nobody_would_take_leaves_nothing_open() -> None:
-    found = find(settled({"noisy": ("inconclusive", 0.9, 1.1, 1.3)}, {"noisy": answers(nan=3)}))
+def test_an_unsuitable_variant_leaves_nothing_inconclusive() -> None:
+    found = find(conclusive({"noisy": ("inconclusive", 0.9, 1.1, 1.3)}, {"noisy": accuracy_of(nan=3)}))
     assert found.choice == "old"
     assert (found.headline.code, found.headline.values["variant"]) == ("keep_baseline", "old")
     why = found.headline.values["reason"]
@@ -341,10 +346,10 @@ def test_a_variant_that_nobody_would_take_leaves_nothing_open() -> None:
     assert why["values"]["reason"]["values"]["nan"] == 3
 
 
-def test_one_that_is_open_is_not_settled_by_another_that_is_broken() -> None:
-    made = settled(
+def test_an_inconclusive_variant_stays_so_next_to_a_broken_one() -> None:
+    made = conclusive(
         {"broken": ("faster", 1.9, 2.0, 2.1), "noisy": ("inconclusive", 0.99, 1.1, 1.3)},
-        {"broken": answers(nan=3), "noisy": answers()},
+        {"broken": accuracy_of(nan=3), "noisy": accuracy_of()},
     )
     assert find(made).choice is None
     headline = find(made).headline
@@ -362,7 +367,8 @@ def test_a_mean_over_fewer_batch_sizes_does_not_win_over_a_whole_one() -> None:
     partly = {1: FASTER[1]}
     whole = {1: launches(5.0, 8), 8: launches(38.0, 9)}
     found = document(
-        {"old": OLD, "whole": whole, "partly": partly}, answers={"whole": answers(), "partly": answers()}
+        {"old": OLD, "whole": whole, "partly": partly},
+        found={"whole": accuracy_of(), "partly": accuracy_of()},
     )
     speedups = {each["name"]: (each["speedup"] or {}).get("value") for each in found["variants"]}
     assert speedups["partly"] > speedups["whole"]
@@ -388,8 +394,8 @@ def test_a_baseline_whose_own_answers_are_broken_is_said() -> None:
     assert (reason.code, reason.values["nan"]) == ("outputs_not_finite", 7)
 
 
-def test_traffic_does_not_roll_out_what_answers_wrong() -> None:
-    made = settled({"new": ("faster", 1.5, 1.6, 1.7)}, {"new": answers(nan=3)})
+def test_traffic_does_not_roll_out_wrong_outputs() -> None:
+    made = conclusive({"new": ("faster", 1.5, 1.6, 1.7)}, {"new": accuracy_of(nan=3)})
     arm = ArmRequests([10_000_000] * 400)
     launches_of = tuple(TrafficLaunch(number, (arm, arm)) for number in range(10))
     traffic = TrafficResult(("old", "new"), TrafficSettings((0.5, 0.5)), launches_of).to_dict()
@@ -401,7 +407,7 @@ def test_traffic_does_not_roll_out_what_answers_wrong() -> None:
 
 
 def test_who_meets_the_target_where_the_choice_does_not_is_named() -> None:
-    found = settled({"new": ("slower", 0.7, 0.8, 0.9)}, {"new": answers()})
+    found = conclusive({"new": ("slower", 0.7, 0.8, 0.9)}, {"new": accuracy_of()})
     found["method"]["target"] = "p99<1ms"
     for each in found["variants"]:
         for batch in each["batches"]:
@@ -414,8 +420,8 @@ def test_who_meets_the_target_where_the_choice_does_not_is_named() -> None:
 
 
 @pytest.mark.usefixtures("quick")
-def test_the_launches_that_settle_a_comparison_do_so_in_simulations() -> None:
-    """Of a change of 2% with a margin of 1% and a spread of 1.5%, in at least 7 of 10 campaigns."""
+def test_the_required_process_runs_are_enough_in_simulations() -> None:
+    """Of a change of 2% with a margin of 1% and 1.5% deviation, in at least 7 of 10 comparisons."""
     random = np.random.default_rng(0)
     few = compare(random.normal(1, 0.015, 10).tolist(), random.normal(1.03, 0.015, 10).tolist())
     assert variation_of(few) == pytest.approx(0.015, rel=0.5)
@@ -428,8 +434,8 @@ def test_the_launches_that_settle_a_comparison_do_so_in_simulations() -> None:
     assert settled >= 70
 
 
-def test_what_the_variants_do_not_have_in_common_is_noted() -> None:
-    result = campaign_of({"old": OLD, "new": FASTER})
+def test_what_the_variants_do_not_have_in_common_is_reported() -> None:
+    result = comparison_of({"old": OLD, "new": FASTER})
     new = result.variants[1]
     for batch in new.session.batches:
         batch.description = dataclasses.replace(
@@ -449,8 +455,8 @@ def test_what_the_variants_do_not_have_in_common_is_noted() -> None:
     assert (different["data"], different["seed"]) == (["more.npz", "synthetic"], ["0", "1"])
 
 
-def test_what_was_not_measured_is_not_said_to_have_failed() -> None:
-    result = campaign_of({"old": OLD, "cut": {1: FASTER[1]}, "none": "x"})
+def test_what_was_not_measured_is_not_reported_as_failed() -> None:
+    result = comparison_of({"old": OLD, "cut": {1: FASTER[1]}, "none": "x"})
     result.variants[2].session.failure = None
     document = document_of(result, AT)
     text = console_text(document)
@@ -463,8 +469,8 @@ def test_what_was_not_measured_is_not_said_to_have_failed() -> None:
     assert "fix_or_leave_out" not in codes
 
 
-def test_scales_from_what_the_answers_are_judged_by_are_told() -> None:
-    made = settled({"new": ("faster", 1.5, 1.6, 1.7)}, {"new": answers()})
+def test_calibration_with_the_judged_data_is_reported() -> None:
+    made = conclusive({"new": ("faster", 1.5, 1.6, 1.7)}, {"new": accuracy_of()})
     made["method"]["dataset"] = "data/test"
     details = {"calibration": "64 samples of data/test"}
     variant_of(made, "new").update(recipe="int8-static:64:data/test", details=details)
@@ -477,14 +483,14 @@ def test_more_launches_are_advised_than_were_made() -> None:
 
 
 @pytest.mark.parametrize(("low", "high"), [(1e-300, 1e300), (5e-324, 1.5e308), (0.0, 1.5e308), (0.0, 2.0)])
-def test_an_interval_that_tells_nothing_is_not_settled_by_launches(low: float, high: float) -> None:
+def test_an_unbounded_interval_has_no_required_process_runs(low: float, high: float) -> None:
     """Two launches of each side may leave one, where a machine is disturbed."""
     one = dataclasses.replace(compare([1.0, 1.1], [1.0, 1.2]), low=low, high=high)
     assert runs_needed(one, 0.01) is None
 
 
-def test_what_is_worse_in_the_answers_of_the_choice_is_named() -> None:
-    worse = answers(
+def test_what_is_worse_in_the_outputs_of_the_choice_is_named() -> None:
+    worse = accuracy_of(
         metrics=[
             {"name": "loss", "value": 0.5, "baseline": 0.4, "better": "lower"},
             {"name": "gain", "value": 0.5, "baseline": 0.4, "better": "higher"},
@@ -503,29 +509,30 @@ def test_what_is_worse_in_the_answers_of_the_choice_is_named() -> None:
 def test_no_name_moves_the_cursor() -> None:
     name = "\x1b[2Jnew"
     found = document(
-        {"old": OLD, name: FASTER}, answers={name: answers(findings=[note("finding", text="\x1b[A")] * 9)}
+        {"old": OLD, name: FASTER},
+        found={name: accuracy_of(findings=[note("finding", text="\x1b[A")] * 9)},
     )
     assert "\x1b" not in document_text(found)
 
 
-def test_the_text_is_at_most_100_columns_and_says_everything() -> None:
-    long = "a variant with a name that nobody would give in earnest, and yet somebody will"
-    found = document({long: OLD, "new": FASTER, "broken": "why " * 60}, answers={"new": answers()})
+def test_the_text_is_at_most_100_columns_and_complete() -> None:
+    long = "a variant with a name that is far too long for a table of this width, and unlikely"
+    found = document({long: OLD, "new": FASTER, "broken": "why " * 60}, found={"new": accuracy_of()})
     text = document_text(found)
     assert max(map(len, text.splitlines())) <= 100
     assert text.startswith(found["summary"]["headline"]["text"][:20])
     assert "faster" in text
 
 
-def test_a_target_and_own_metrics_stand_below_the_table() -> None:
-    told = answers(metrics=[{"name": "loss", "value": 0.25, "baseline": 0.2, "better": "lower"}])
+def test_a_target_and_own_metrics_are_below_the_table() -> None:
+    told = accuracy_of(metrics=[{"name": "loss", "value": 0.25, "baseline": 0.2, "better": "lower"}])
     plan = {"target": parse_target("p50<10ms")}
-    text = document_text(document({"old": OLD, "new": FASTER}, answers={"new": told}, plan=plan))
+    text = document_text(document({"old": OLD, "new": FASTER}, found={"new": told}, plan=plan))
     assert "p50<10ms: new: met at batch size 1, missed at batch size 8" in text
     assert "loss: new 0.25" in text
 
 
-def test_a_busy_machine_is_said_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_busy_machine_is_reported_first(monkeypatch: pytest.MonkeyPatch) -> None:
     flag = Diagnostic("background_cpu_load", Severity.WARNING, {"busy_cpus": 1.1, "cpus": 2})
     for place in ("results.result", "compare.figures"):
         monkeypatch.setattr(f"gpuprof.bench.{place}.warnings_of", lambda *_: (flag,))
@@ -537,7 +544,7 @@ def test_a_busy_machine_is_said_first(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_one_disturbed_launch_of_ten_is_no_busy_machine() -> None:
-    found = document({"old": OLD, "new": FASTER}, answers={"new": answers()})
+    found = document({"old": OLD, "new": FASTER}, found={"new": accuracy_of()})
     for each in found["variants"]:
         for batch in each["batches"]:
             batch["disturbed_launches"] = 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Comparisons in real processes: what fails leaves the rest be, and what was cut off goes on."""
+"""Comparisons in real processes: a failure does not affect the rest, and what was cut off continues."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import click
 import numpy as np
 import pytest
 from batches import batch_of
-from campaign_documents import typed
+from comparison_documents import typed
 
 from gpuprof.bench.compare.document import ComparisonSummary
-from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
+from gpuprof.bench.compare.plan import AccuracyPlan, ComparisonPlan, Variant
 from gpuprof.bench.compare.run import Finished, carry_out, run_comparison
-from gpuprof.bench.compare.runner import Campaign, Entry, Journal, file_name, mark_finished
+from gpuprof.bench.compare.runner import ComparisonRun, Entry, Journal, file_name, mark_finished
 from gpuprof.bench.config import JobSettings, Settings, SystemSpec
 from gpuprof.bench.facts import note
 from gpuprof.bench.verdicts import TargetVerdict
@@ -39,12 +39,12 @@ def variant(name: str, factory: str = "doubled") -> Variant:
     return Variant(name, SystemSpec(f"{MODELS}:{factory}", input_shape=(3,)))
 
 
-def plan(*variants: Variant, **options: Any) -> CampaignPlan:
-    return CampaignPlan(variants, **{"launches": 2, "measuring": QUICK, "accuracy": None, **options})
+def plan(*variants: Variant, **options: Any) -> ComparisonPlan:
+    return ComparisonPlan(variants, **{"launches": 2, "measuring": QUICK, "accuracy": None, **options})
 
 
 class Watch:
-    """Counts the launches that were made, and interrupts behind the last one that is allowed."""
+    """Counts the launches that were made, and interrupts after the last one that is allowed."""
 
     def __init__(self, most: int = 1_000) -> None:
         self.ended: list[str] = []
@@ -85,7 +85,7 @@ def test_what_fails_to_load_or_crashes_leaves_the_others_be(tmp_path: Path) -> N
     assert Counter(watch.ended) == dict.fromkeys(told, 2)
 
 
-def test_a_comparison_that_was_cut_off_goes_on_without_repeating(tmp_path: Path) -> None:
+def test_a_comparison_that_was_cut_off_continues_without_repeating(tmp_path: Path) -> None:
     wanted = plan(variant("one"), variant("two"))
     first = Watch(most=3)
     cut_off = carry_out(wanted, tmp_path, watch=first)
@@ -103,7 +103,7 @@ def test_a_comparison_that_was_cut_off_goes_on_without_repeating(tmp_path: Path)
     assert note("restored_runs", restored=3, runs=4) in finished.document.notes
 
 
-def test_one_that_had_come_to_its_end_begins_anew_unless_told(tmp_path: Path) -> None:
+def test_one_that_had_completed_begins_again_unless_resumed(tmp_path: Path) -> None:
     wanted = plan(variant("one"), launches=1)
     counts = []
     for options in ({}, {}, {"resume": True}, {"fresh": True}):
@@ -153,7 +153,7 @@ def test_a_file_that_changes_while_it_is_measured_ends_it_and_keeps_the_rest(tmp
     assert statuses(found) == {"own": "measured", "other": "measured"}
 
 
-def test_variants_of_different_times_are_told(tmp_path: Path) -> None:
+def test_variants_of_different_times_are_reported(tmp_path: Path) -> None:
     one, two = variant("one"), variant("two")
     carry_out(plan(one), tmp_path)
     found = carry_out(plan(one, two), tmp_path).document
@@ -206,7 +206,7 @@ def build():
     launches = len(count.read_text()) if count.exists() else 0
     count.write_text("x" * (launches + 1))
     if launches == 1:
-        raise RuntimeError("the share is not mounted")
+        raise RuntimeError("the drive is not mounted")
     return lambda batch: batch * 2
 """,
         encoding="utf-8",
@@ -238,7 +238,7 @@ def command(*words: str) -> list[str]:
             "--warmup", "1", "--no-accuracy", *words]  # fmt: skip
 
 
-def test_the_report_is_written_though_nobody_reads_what_is_printed(
+def test_the_report_is_written_though_standard_output_is_closed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def closed(message: object = None, *, err: bool = False, **_: Any) -> None:
@@ -251,7 +251,7 @@ def test_the_report_is_written_though_nobody_reads_what_is_printed(
     assert (tmp_path / "report.json").exists()
 
 
-def test_a_termination_while_the_report_is_written_leaves_what_goes_on(
+def test_a_termination_while_the_report_is_written_can_be_resumed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def killed(*_: Any) -> None:
@@ -373,7 +373,7 @@ def test_samples_are_not_kept_twice(tmp_path: Path) -> None:
         (found,) = journal.entries.values()
         samples = found.noted["batches"][0]["launch"]["measurement"]["samples_ns"]
         assert samples.nbytes == 8 * len(samples)
-        Campaign(plan(variant("one"), launches=1), tmp_path).run(journal)
+        ComparisonRun(plan(variant("one"), launches=1), tmp_path).run(journal)
         assert [set(each.noted) for each in journal.entries.values()] == [{"launch"}]
 
 
@@ -402,7 +402,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         pass
 
 
-def test_the_data_set_tells_the_shape_of_a_sample(tmp_path: Path) -> None:
+def test_the_data_set_has_the_shape_of_a_sample(tmp_path: Path) -> None:
     np.savez(tmp_path / "data.npz", inputs=np.ones((6, 3), np.float32))
     accuracy = AccuracyPlan(dataset=str(tmp_path / "data.npz"))
     own = Variant("own", SystemSpec(f"{MODELS}:doubled"))
@@ -411,7 +411,7 @@ def test_the_data_set_tells_the_shape_of_a_sample(tmp_path: Path) -> None:
     assert finished.document.variants[0].accuracy.samples == 6
 
 
-def test_launches_after_a_failure_are_told_as_skipped(
+def test_process_runs_after_a_failure_are_reported_as_skipped(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     models = f"good:{MODELS}:doubled,bad:{MODELS}:raising"

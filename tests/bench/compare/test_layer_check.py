@@ -12,7 +12,7 @@ pytest.importorskip("torch", reason="layers are those of PyTorch modules")
 
 from gpuprof.bench.compare.accuracy import compare_accuracy
 from gpuprof.bench.compare.layer_job import LayersJob, can_be_compared, run_layers_job
-from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
+from gpuprof.bench.compare.plan import AccuracyPlan, ComparisonPlan, Variant
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.facts import Diagnostic
 
@@ -45,7 +45,7 @@ def test_nan_is_found_in_its_layer_and_channel() -> None:
     assert origin["found"]["slice"] == "[:, 3]"
 
 
-def test_the_same_model_departs_nowhere() -> None:
+def test_the_same_model_diverges_nowhere() -> None:
     assert layer_findings("network") == []
 
 
@@ -56,7 +56,7 @@ def test_what_a_recipe_changed_has_other_layers() -> None:
 
 
 def test_a_comparison_names_the_layer(tmp_path: Path) -> None:
-    plan = CampaignPlan(
+    plan = ComparisonPlan(
         (Variant("good", spec("network")), Variant("bad", spec("rounded_network"))),
         accuracy=AccuracyPlan(samples=40),
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Answers of variants over a data set: each sample once, stored, compared, judged by the user's metrics."""
+"""Outputs of variants over a data set: each sample once, stored, compared, judged by the user's metrics."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ import pytest
 from gpuprof.bench import Metric
 from gpuprof.bench.accuracy.metrics import as_metric, evaluate_metrics, load_metric
 from gpuprof.bench.compare.accuracy import accuracy_figures, compare_accuracy, open_plan_dataset
-from gpuprof.bench.compare.answers import (
-    AnswersJob,
-    StoredAnswers,
-    compare_answers,
-    read_answers,
-    record_answers,
-    reference_spec,
-    run_answers_job,
-)
 from gpuprof.bench.compare.document import AccuracyFigures, MetricFigures, ScoreFigures
-from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
+from gpuprof.bench.compare.plan import AccuracyPlan, ComparisonPlan, Variant
+from gpuprof.bench.compare.stored_outputs import (
+    OutputsJob,
+    StoredOutputs,
+    compare_stored_outputs,
+    read_outputs,
+    record_outputs,
+    reference_spec,
+    run_outputs_job,
+)
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.facts import note, warning
 from gpuprof.bench.frameworks import with_recipe
@@ -33,7 +33,7 @@ from gpuprof.bench.serialization import from_plain, to_plain
 from gpuprof.bench.workers.events import State
 from gpuprof.errors import BenchmarkError
 
-MODELS = Path(__file__).parents[2] / "support" / "answer_models.py"
+MODELS = Path(__file__).parents[2] / "support" / "output_models.py"
 SAMPLES = 11
 
 
@@ -41,12 +41,12 @@ def spec_of(factory: str, **more: Any) -> SystemSpec:
     return SystemSpec(f"{MODELS}:{factory}", **{"framework": "python", "input_shape": (6,), **more})
 
 
-def answered(
+def run_on(
     spec: SystemSpec, dataset: Dataset, folder: Path, *, batch_size: int = 4, name: str = "variant"
-) -> StoredAnswers:
+) -> StoredOutputs:
     """Do in this process what a launch does."""
-    run_answers_job(AnswersJob(spec, dataset.asked, str(folder), batch_size), lambda event: None)
-    return read_answers(name, folder)
+    run_outputs_job(OutputsJob(spec, dataset.asked, str(folder), batch_size), lambda event: None)
+    return read_outputs(name, folder)
 
 
 @pytest.fixture
@@ -61,13 +61,13 @@ def file(tmp_path: Path) -> Path:
 # --- data sets -----------------------------------------------------------------------------------
 
 
-def test_each_sample_is_answered_once_and_the_last_batch_is_smaller(file: Path, tmp_path: Path) -> None:
-    found = answered(spec_of("sums"), open_dataset(str(file)), tmp_path / "answers")
+def test_each_sample_is_run_once_and_the_last_batch_is_smaller(file: Path, tmp_path: Path) -> None:
+    found = run_on(spec_of("sums"), open_dataset(str(file)), tmp_path / "outputs")
     inputs = np.load(file)["inputs"]
     assert (found.samples, found.batch_size) == (SAMPLES, 4)
     np.testing.assert_allclose(found.arrays()["output"][:, 0], inputs.sum(axis=1), rtol=1e-6)
     np.testing.assert_array_equal(found.labels, np.load(file)["labels"])
-    assert len(np.load(tmp_path / "answers" / "batch-00002.npz")["output-0"]) == 3
+    assert len(np.load(tmp_path / "outputs" / "batch-00002.npz")["output-0"]) == 3
     np.testing.assert_array_equal(found.rows(3, 9)["output"].values, found.arrays()["output"][3:9])
 
 
@@ -133,27 +133,27 @@ def test_missing_data_sets_are_one_line(tmp_path: Path) -> None:
 # --- models --------------------------------------------------------------------------------------
 
 
-def test_outputs_without_a_value_for_each_sample_are_noted(file: Path, tmp_path: Path) -> None:
+def test_outputs_without_a_value_for_each_sample_are_reported(file: Path, tmp_path: Path) -> None:
     dataset = open_dataset(str(file))
-    found = answered(spec_of("two_outputs"), dataset, tmp_path / "a")
+    found = run_on(spec_of("two_outputs"), dataset, tmp_path / "a")
     assert list(found.outputs) == ["scores"]
     assert "total" in found.skipped
     total = note("output_not_stored", variant=found.name, output="total")
     assert total in compare_answers(found, found).notes
     with pytest.raises(BenchmarkError, match="no output has the 4 samples of the batch along its first axis"):
-        answered(spec_of("of_one"), dataset, tmp_path / "b")
+        run_on(spec_of("of_one"), dataset, tmp_path / "b")
 
 
 def test_inputs_of_the_factory_are_the_same_for_each_variant(tmp_path: Path) -> None:
     dataset = open_dataset("synthetic", samples=5)
     spec = spec_of("in_pairs", input_shape=None)
-    one, other = (answered(spec, dataset, tmp_path / name, batch_size=2) for name in "ab")
+    one, other = (run_on(spec, dataset, tmp_path / name, batch_size=2) for name in "ab")
     np.testing.assert_array_equal(one.arrays()["output"], other.arrays()["output"])
     assert one.arrays()["output"].shape == (5, 3)
     assert len(np.unique(one.arrays()["output"][:, 0])) == 5
     np.savez(tmp_path / "data.npz", inputs=np.zeros((4, 2)))
     with pytest.raises(BenchmarkError, match="takes 2 inputs, and a data set has one"):
-        answered(spec, open_dataset(str(tmp_path / "data.npz")), tmp_path / "c")
+        run_on(spec, open_dataset(str(tmp_path / "data.npz")), tmp_path / "c")
 
 
 def test_files_of_one_batch_size_are_filled_up(file: Path, tmp_path: Path) -> None:
@@ -161,25 +161,25 @@ def test_files_of_one_batch_size_are_filled_up(file: Path, tmp_path: Path) -> No
     module = torch.nn.Linear(6, 3).eval()
     torch.export.save(torch.export.export(module, (torch.zeros(4, 6),)), tmp_path / "model.pt2")
     spec = SystemSpec(str(tmp_path / "model.pt2"), trust_pickle=True, device="cpu")
-    found = answered(spec, open_dataset(str(file)), tmp_path / "answers", batch_size=32)
+    found = run_on(spec, open_dataset(str(file)), tmp_path / "outputs", batch_size=32)
     assert (found.batch_size, found.computes_in) == (4, "float32")
     expected = module(torch.from_numpy(np.load(file)["inputs"])).detach().numpy()
     np.testing.assert_allclose(found.arrays()["output"], expected, rtol=1e-5, atol=1e-6)
 
 
-def test_stored_answers_say_what_they_are_and_broken_ones_are_one_line(file: Path, tmp_path: Path) -> None:
+def test_stored_outputs_are_described_and_broken_ones_are_an_error(file: Path, tmp_path: Path) -> None:
     torch = pytest.importorskip("torch")
     spec = spec_of("network", framework="pytorch", dtype="bfloat16", device="cpu")
-    found = answered(spec, open_dataset(str(file)), tmp_path / "answers")
+    found = run_on(spec, open_dataset(str(file)), tmp_path / "outputs")
     assert (found.outputs, found.computes_in) == ({"output": "bfloat16"}, "bfloat16")
     assert found.rows(0, 2)["output"].dtype == "bfloat16"
     assert found.description.details["torch"] == torch.__version__
-    (tmp_path / "answers" / "batch-00001.npz").write_bytes(b"PK")
-    with pytest.raises(BenchmarkError, match=r"batch-00001.npz: stored answers cannot be read"):
+    (tmp_path / "outputs" / "batch-00001.npz").write_bytes(b"PK")
+    with pytest.raises(BenchmarkError, match=r"batch-00001.npz: stored outputs cannot be read"):
         found.arrays()
-    (tmp_path / "answers" / "answers.json").unlink()
-    with pytest.raises(BenchmarkError, match="no answers that can be read"):
-        read_answers("variant", tmp_path / "answers")
+    (tmp_path / "outputs" / "answers.json").unlink()
+    with pytest.raises(BenchmarkError, match="no outputs that can be read"):
+        read_outputs("variant", tmp_path / "outputs")
 
 
 def test_a_reference_is_of_modules_that_no_recipe_changes(tmp_path: Path) -> None:
@@ -204,16 +204,16 @@ def test_a_variant_that_fails_leaves_the_others_be(file: Path, tmp_path: Path) -
     options = {"batch_size": 4, "on_event": seen.append}
     crash = "the model's process crashed with signal SIGABRT during the first call with batch size 4"
     with pytest.raises(BenchmarkError, match=f"^{crash}$"):
-        record_answers("crash", spec_of("dying"), dataset, tmp_path / "crash", **options)
+        record_outputs("crash", spec_of("dying"), dataset, tmp_path / "crash", **options)
     with pytest.raises(BenchmarkError, match="ValueError: no weights are here"):
-        record_answers("odd", spec_of("raising"), dataset, tmp_path / "odd", **options)
+        record_outputs("odd", spec_of("raising"), dataset, tmp_path / "odd", **options)
     assert [each.calls for each in seen if each.state is State.PREDICTING] == []
     spec = with_recipe(plain, "int8-dynamic")
-    int8 = record_answers("int8", spec, dataset, tmp_path / "int8", **options)
+    int8 = record_outputs("int8", spec, dataset, tmp_path / "int8", **options)
     assert [each.calls for each in seen if each.state is State.PREDICTING] == [4, 8, 11]
-    baseline = answered(plain, dataset, tmp_path / "baseline", name="original")
-    reference = answered(reference_spec(plain), dataset, tmp_path / "reference")
-    comparison = compare_answers(baseline, int8, reference=reference)
+    baseline = run_on(plain, dataset, tmp_path / "baseline", name="original")
+    reference = run_on(reference_spec(plain), dataset, tmp_path / "reference")
+    comparison = compare_stored_outputs(baseline, int8, reference=reference)
     (tolerance,) = comparison.tolerance
     assert (tolerance.verdict, tolerance.baseline_dtype, tolerance.optimized_dtype) == (
         "within", "float32", "int8",
@@ -224,7 +224,7 @@ def test_a_variant_that_fails_leaves_the_others_be(file: Path, tmp_path: Path) -
 
 def test_a_batch_of_nothing_is_refused_before_a_process_starts(file: Path, tmp_path: Path) -> None:
     with pytest.raises(BenchmarkError, match="a batch of 0 holds no samples: batch sizes begin at 1"):
-        record_answers("none", spec_of("sums"), open_dataset(str(file)), tmp_path / "a", batch_size=0)
+        record_outputs("none", spec_of("sums"), open_dataset(str(file)), tmp_path / "a", batch_size=0)
 
 
 # --- comparing -----------------------------------------------------------------------------------
@@ -234,15 +234,17 @@ def test_a_batch_of_nothing_is_refused_before_a_process_starts(file: Path, tmp_p
 def stored(file: Path, tmp_path: Path) -> Any:
     dataset = open_dataset(str(file))
 
-    def make(factory: str, **more: Any) -> StoredAnswers:
-        return answered(spec_of(factory), dataset, tmp_path / factory, name=factory, **more)
+    def make(factory: str, **more: Any) -> StoredOutputs:
+        return run_on(spec_of(factory), dataset, tmp_path / factory, name=factory, **more)
 
     return make
 
 
 def test_accuracy_is_that_of_the_labels_on_both_sides(stored: Any, file: Path) -> None:
     wrong = np.load(file)["labels"].mean()
-    comparison = compare_answers(stored("sums"), stored("wrong_for_class_one", batch_size=5), margin=0.02)
+    comparison = compare_stored_outputs(
+        stored("sums"), stored("wrong_for_class_one", batch_size=5), margin=0.02
+    )
     figures = accuracy_figures(comparison)
     assert figures.samples == SAMPLES
     assert figures.labelled
@@ -258,39 +260,39 @@ def test_accuracy_is_that_of_the_labels_on_both_sides(stored: Any, file: Path) -
 
 def test_a_baseline_has_no_change(stored: Any) -> None:
     baseline = stored("sums")
-    figures = accuracy_figures(compare_answers(baseline, baseline), is_baseline=True)
+    figures = accuracy_figures(compare_stored_outputs(baseline, baseline), is_baseline=True)
     assert (figures.change, figures.verdict, figures.accuracy) == (None, None, 1.0)
     assert (figures.agreement_top1, figures.relative_error) == (1.0, 0.0)
 
 
 def test_nan_is_counted_and_found(stored: Any) -> None:
-    figures = accuracy_figures(compare_answers(stored("sums"), stored("not_a_number")))
+    figures = accuracy_figures(compare_stored_outputs(stored("sums"), stored("not_a_number")))
     assert figures.nan == 9
     assert figures.findings[0].values["found"]["nan"] == 9
     assert figures.max_absolute_error == 0.0
 
 
 def test_outputs_of_other_names_are_compared_by_their_order(stored: Any) -> None:
-    found = compare_answers(stored("two_outputs"), stored("two_other_outputs"))
+    found = compare_stored_outputs(stored("two_outputs"), stored("two_other_outputs"))
     assert [each.name for each in found.numerics] == ["scores"]
     assert found.numerics[0].different == 0
 
 
-def test_answers_that_do_not_match_are_one_line(stored: Any, file: Path, tmp_path: Path) -> None:
+def test_outputs_that_do_not_match_are_an_error(stored: Any, file: Path, tmp_path: Path) -> None:
     with pytest.raises(BenchmarkError, match=r"baseline returns .*\(4, 3\), and optimized .*\(4, 4\)"):
-        compare_answers(stored("sums"), stored("four_classes"))
-    other = answered(spec_of("sums"), open_dataset(str(file), samples=5), tmp_path / "other", name="short")
+        compare_stored_outputs(stored("sums"), stored("four_classes"))
+    other = run_on(spec_of("sums"), open_dataset(str(file), samples=5), tmp_path / "other", name="short")
     with pytest.raises(BenchmarkError, match=r"short .*5 samples.*: run both on the same data set"):
-        compare_answers(stored("sums"), other)
+        compare_stored_outputs(stored("sums"), other)
     with pytest.raises(BenchmarkError, match="names 2 classes, and output has 3"):
-        compare_answers(stored("sums"), stored("sums"), classes=("a", "b"))
+        compare_stored_outputs(stored("sums"), stored("sums"), classes=("a", "b"))
 
 
 def test_labels_that_are_no_classes_are_left_to_metrics(tmp_path: Path) -> None:
     path = tmp_path / "data.npz"
     np.savez(path, inputs=np.ones((4, 6), np.float32), labels=np.full(4, 6.5))
-    found = answered(spec_of("sums"), open_dataset(str(path)), tmp_path / "answers")
-    figures = accuracy_figures(compare_answers(found, found))
+    found = run_on(spec_of("sums"), open_dataset(str(path)), tmp_path / "outputs")
+    figures = accuracy_figures(compare_stored_outputs(found, found))
     assert (figures.labelled, figures.accuracy, figures.agreement_top1) == (False, None, 1.0)
 
     def error(outputs: Any, labels: Any) -> float:
@@ -302,12 +304,13 @@ def test_labels_that_are_no_classes_are_left_to_metrics(tmp_path: Path) -> None:
 def test_class_names_come_with_the_data_and_pruning_has_no_tolerance(stored: Any) -> None:
     baseline, variant = stored("sums"), stored("wrong_for_class_one")
     named = dataclasses.replace(baseline, classes=("plus", "minus", "none"))
-    assert compare_answers(named, variant).classification.names == ("plus", "minus", "none")
+    assert compare_stored_outputs(named, variant).classification.names == ("plus", "minus", "none")
     assert (
-        compare_answers(dataclasses.replace(named, classes=("a", "b")), variant).classification.names is None
+        compare_stored_outputs(dataclasses.replace(named, classes=("a", "b")), variant).classification.names
+        is None
     )
     pruned = dataclasses.replace(variant, spec=dataclasses.replace(variant.spec, recipe="pruned:0.5"))
-    found = compare_answers(baseline, pruned, reference=baseline)
+    found = compare_stored_outputs(baseline, pruned, reference=baseline)
     assert found.tolerance == ()
     assert note("pruned_not_judged", variant=variant.name) in found.notes
 
@@ -321,7 +324,7 @@ def test_metrics_are_functions_or_subclasses(stored: Any, file: Path) -> None:
     top, rate = evaluate_metrics(metrics, baseline, variant)
     assert (top.name, top.better, rate.name, rate.better) == ("top_score", "higher", "ErrorRate", "lower")
     assert (rate.baseline, rate.value) == (0.0, pytest.approx(np.load(file)["labels"].mean()))
-    figures = accuracy_figures(compare_answers(baseline, variant), metrics=[top, rate])
+    figures = accuracy_figures(compare_stored_outputs(baseline, variant), metrics=[top, rate])
     assert figures.metrics[1] == MetricFigures("ErrorRate", rate.value, 0.0, "lower")
 
 
@@ -359,15 +362,15 @@ def in_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let launches be calls: fresh processes are tested above."""
 
     def run(job: Any, *, time_limit_s: float, on_event: Any) -> None:
-        run_answers_job(job, on_event)
+        run_outputs_job(job, on_event)
 
-    monkeypatch.setattr("gpuprof.bench.compare.answers.run_process", run)
+    monkeypatch.setattr("gpuprof.bench.compare.stored_outputs.run_process", run)
 
 
-def plan_of(file: Path, *factories: str, **more: Any) -> CampaignPlan:
+def plan_of(file: Path, *factories: str, **more: Any) -> ComparisonPlan:
     variants = tuple(Variant(each, spec_of(each)) for each in factories)
     accuracy = AccuracyPlan(str(file), batch_size=4, **more)
-    return CampaignPlan(variants, accuracy=accuracy, launches=1)
+    return ComparisonPlan(variants, accuracy=accuracy, launches=1)
 
 
 @pytest.mark.usefixtures("in_process")
@@ -376,7 +379,7 @@ def test_all_variants_of_a_plan_have_an_accuracy_or_a_reason(file: Path, tmp_pat
         file, "sums", "wrong_for_class_one", "raising", "four_classes", metrics=(f"{MODELS}:top_score",)
     )
     seen: set[str] = set()
-    compared = compare_accuracy(plan, tmp_path / "answers", lambda name, event: seen.add(name))
+    compared = compare_accuracy(plan, tmp_path / "outputs", lambda name, event: seen.add(name))
     found = compared.of
     assert seen == {"sums", "wrong_for_class_one", "raising", "four_classes"}
     assert (found["sums"].verdict, found["sums"].accuracy) == (None, 1.0)
@@ -406,7 +409,7 @@ def test_a_reference_that_fails_is_a_note_and_one_that_runs_judges(
     pytest.importorskip("torch")
     plain = spec_of("network", framework="pytorch", device="cpu")
     variants = (Variant("original", plain), Variant("half", dataclasses.replace(plain, dtype="bfloat16")))
-    plan = CampaignPlan(variants, accuracy=AccuracyPlan(str(file)), launches=1)
+    plan = ComparisonPlan(variants, accuracy=AccuracyPlan(str(file)), launches=1)
     found = compare_accuracy(plan, tmp_path / "one")
     assert {each.tolerance for each in found.of.values()} == {"within"}
     assert found.notes == ()

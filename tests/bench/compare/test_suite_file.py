@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gpuprof.bench.compare.plan import CampaignPlan, Variant, parse_variants, read_suite
+from gpuprof.bench.compare.plan import ComparisonPlan, Variant, parse_variants, read_suite
 from gpuprof.bench.config import SystemSpec
 from gpuprof.errors import BenchmarkError
 
@@ -140,7 +140,7 @@ def test_variants_on_a_command_line(text: str, found: list[tuple[str, str]]) -> 
     assert [(each.name, each.spec.model) for each in parse_variants(text, LIKE)] == found
 
 
-def test_a_recipe_stands_behind_the_model(tmp_path: Path) -> None:
+def test_a_recipe_follows_the_model(tmp_path: Path) -> None:
     (found,) = parse_variants("small:resnet50@int8-dynamic", SystemSpec(""))
     assert (found.spec.model, found.spec.recipe) == ("resnet50", "int8-dynamic")
     (tmp_path / "a@b.onnx").touch()
@@ -167,7 +167,7 @@ def test_a_plan_that_cannot_be_is_refused() -> None:
         ({"variants": (one,), "price_per_hour": -1.0}, "price"),
     ):
         with pytest.raises(BenchmarkError, match=why):
-            CampaignPlan(**options)
+            ComparisonPlan(**options)
 
 
 def test_a_file_is_found_from_any_folder(suite: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -182,7 +182,7 @@ def test_data_to_calibrate_with_is_found_from_any_folder(
 ) -> None:
     path = suite(
         "[[variant]]\nmodel = 'model.py:build'\nrecipe = 'int8-static:64:images'\n"
-        "[[variant]]\nname = 'behind'\nmodel = 'model.py:build@int8-static:64:images'\n"
+        "[[variant]]\nname = 'after'\nmodel = 'model.py:build@int8-static:64:images'\n"
     )
     monkeypatch.chdir(tmp_path)
     found = read_suite(Path(os.path.relpath(path)))
@@ -191,7 +191,7 @@ def test_data_to_calibrate_with_is_found_from_any_folder(
     assert [each.spec.model for each in found.variants] == ["folder/model.py:build"] * 2
 
 
-def test_a_model_file_with_a_recipe_behind_it_is_found_from_any_folder(
+def test_a_model_file_with_a_recipe_after_it_is_found_from_any_folder(
     suite: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     path = suite("[[variant]]\nname = 'small'\nmodel = 'net.onnx@onnx-int8'\n")

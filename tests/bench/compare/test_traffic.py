@@ -32,7 +32,7 @@ MODELS = Path(__file__).parents[2] / "support" / "bench_models.py"
 NAMES = ("original", "quantized")
 
 
-def answered(times_ms: np.ndarray, failed: int = 0, compared: int | None = None) -> ArmRequests:
+def requests_of(times_ms: np.ndarray, failed: int = 0, compared: int | None = None) -> ArmRequests:
     wall_ns = np.rint(times_ms * 1e6).astype(np.int64).tolist()
     return ArmRequests(wall_ns, compared, failed, "ValueError: no" if failed else None)
 
@@ -62,10 +62,10 @@ def simulated(
             count = round(share * requests)
             failed = int(generator.binomial(count, rate))
             times = common * factor * generator.lognormal(0, tail, count - failed)
-            # The control's answers; the others of the larger variant find warmer caches.
+            # The control's requests; the others of the larger variant find warmer caches.
             compared = min(round(min(split) * requests), len(times))
             times[: len(times) - compared] *= 0.9
-            arms.append(answered(times, failed, compared))
+            arms.append(requests_of(times, failed, compared))
         made.append(TrafficLaunch(number, (arms[0], arms[1])))
     return TrafficResult(NAMES, TrafficSettings(split, **settings), tuple(made))
 
@@ -78,7 +78,7 @@ def verdict(traffic: TrafficResult, figure: str = "p50") -> str:
 
 
 @pytest.mark.parametrize(("ratio", "expected"), [(1.05, "slower"), (0.95, "faster")])
-def test_a_known_ratio_is_told_apart(ratio: float, expected: str) -> None:
+def test_a_known_ratio_is_detected(ratio: float, expected: str) -> None:
     generator = np.random.default_rng(70)
     found = [simulated(generator, ratio) for _ in range(20)]
     assert [verdict(each) for each in found].count(expected) >= 19
@@ -113,7 +113,7 @@ def test_without_a_margin_equal_arms_differ_in_one_of_twenty() -> None:
         assert different <= 11
 
 
-def test_quantiles_of_few_answers_are_insufficient() -> None:
+def test_quantiles_of_few_requests_have_too_few_samples() -> None:
     traffic = simulated(np.random.default_rng(73), requests=300)
     told = {each["figure"]: each for each in traffic.to_dict()["figures"]}
     assert told["p50"]["ratio"] is not None
@@ -187,7 +187,7 @@ def test_what_is_open_says_how_many_launches_more() -> None:
     action, facts, more = advised(1.0, launches=4, between=0.01, split=(0.5, 0.5))
     assert action == "keep"
     assert more is not None
-    # By hand: ((1.96 + 0.84) * 0.01 / ln(1.01))^2 + 1 = 9, of which 4 are made; the spread is an estimate.
+    # By hand: ((1.96 + 0.84) * 0.01 / ln(1.01))^2 + 1 = 9, of which 4 are made; the deviation is an estimate.
     assert 1 <= more <= 30
     assert facts["keep_split"]["more_runs"] == more
     assert facts["traffic_inconclusive"]["margin"] == pytest.approx(0.01)
@@ -210,7 +210,7 @@ def test_one_launch_is_no_ground_for_anything() -> None:
     assert hopeless[2] is None
 
 
-def test_advice_follows_in_the_share_that_the_intervals_promise() -> None:
+def test_advice_follows_as_often_as_the_intervals_promise() -> None:
     generator = np.random.default_rng(76)
     slow = [simulated(generator, 1.01, requests=600, split=(0.5, 0.5)).advice.action for _ in range(40)]
     # At the margin itself: a slower variant gets all traffic in 2.5 of 100 cases.
@@ -251,12 +251,12 @@ def test_splits_are_read(text: str) -> None:
     [
         ("90,20", "sums to 110, not to 100"),
         ("0.9,0.1", "sums to 1, not to 100"),
-        ("100,0", "a share above 0"),
-        ("110,-10", "a share above 0"),
-        ("50", "1 shares, a split has two"),
-        ("50,30,20", "3 shares, a split has two"),
+        ("100,0", "more than 0 percent"),
+        ("110,-10", "more than 0 percent"),
+        ("50", "1 parts, a split has two"),
+        ("50,30,20", "3 parts, a split has two"),
         ("most,some", "is no split"),
-        ("nan,nan", "a share above 0"),
+        ("nan,nan", "more than 0 percent"),
         ("", "is no split"),
     ],
 )
@@ -285,15 +285,15 @@ def test_requests_are_shared_at_random_and_the_same_again() -> None:
 
 
 @pytest.mark.parametrize(
-    ("split", "larger", "shares"),
+    ("split", "larger", "fractions"),
     [((0.5, 0.5), None, [0.5, 0.5, 0]), ((0.3, 0.7), 1, [0.3, 0.4, 0.3]), ((0.7, 0.3), 0, [0.4, 0.3, 0.3])],
 )
 def test_the_larger_variant_has_a_control_with_the_smaller_ones_share(
-    split: tuple[float, float], larger: int | None, shares: list[float]
+    split: tuple[float, float], larger: int | None, fractions: list[float]
 ) -> None:
     assert copied(split) == larger
     order = request_order(TrafficSettings(split, requests=20_000), 1)
-    assert [order.count(each) / len(order) for each in range(3)] == pytest.approx(shares, abs=0.02)
+    assert [order.count(each) / len(order) for each in range(3)] == pytest.approx(fractions, abs=0.02)
 
 
 # --- launches ------------------------------------------------------------------------------------
@@ -361,11 +361,11 @@ def test_two_variants_have_two_names() -> None:
 
 
 def played(monkeypatch: pytest.MonkeyPatch, *launches: Exception | KeyboardInterrupt | None) -> None:
-    """Replace launches: each hands over its requests, then ends as it is told."""
+    """Replace launches: each hands over its requests, then ends as given."""
     left = list(launches)
 
     def run(job: Any, *, time_limit_s: float, on_event: Any) -> None:
-        arm = to_plain(answered(np.linspace(9, 11, 50)))
+        arm = to_plain(requests_of(np.linspace(9, 11, 50)))
         end = left.pop(0)
         if not isinstance(end, BenchmarkError):
             on_event(Found(value=[arm, arm]))
@@ -375,7 +375,7 @@ def played(monkeypatch: pytest.MonkeyPatch, *launches: Exception | KeyboardInter
     monkeypatch.setattr(schedule, "run_process", run)
 
 
-def test_a_later_launch_that_fails_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_later_process_run_that_fails_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     played(monkeypatch, None, BenchmarkError("it died"), None)
     found = measure_traffic(*variants("doubled", "doubled"), TrafficSettings((0.9, 0.1), launches=3))
     assert [each.number for each in found.launches] == [1, 3]

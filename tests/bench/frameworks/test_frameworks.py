@@ -20,7 +20,7 @@ torch = pytest.importorskip("torch")
 MODELS = Path(__file__).parents[2] / "support" / "bench_models.py"
 
 
-def answers(system: Any, batch_size: int) -> Any:
+def outputs_of(system: Any, batch_size: int) -> Any:
     """Prepare, call and wait; returns the outputs as an array."""
     system.prepare(batch_size)
     outputs = system.run()
@@ -42,7 +42,7 @@ def spec_of(factory: str = "network", **more: Any) -> SystemSpec:
         pytest.param("onnxruntime", marks=pytest.mark.needs("onnxruntime", "onnx", "onnxscript")),
     ],
 )
-def test_each_form_of_a_module_answers_as_the_module_does(framework: str) -> None:
+def test_each_form_of_a_module_has_the_outputs_of_the_module(framework: str) -> None:
     eager, system = make_system(spec_of(seed=3)), make_system(spec_of(framework=framework, seed=3))
     eager.load()
     torch.manual_seed(3)
@@ -50,9 +50,9 @@ def test_each_form_of_a_module_answers_as_the_module_does(framework: str) -> Non
     try:
         if framework != "onnxruntime":  # whose module is gone once it has been exported
             system._module_itself = system.model = eager.model
-            expected = answers(eager, 4)
-            np.testing.assert_allclose(answers(system, 4), expected, rtol=1e-4, atol=1e-5)
-        assert answers(system, 2).shape == (2, 4)
+            expected = outputs_of(eager, 4)
+            np.testing.assert_allclose(outputs_of(system, 4), expected, rtol=1e-4, atol=1e-5)
+        assert outputs_of(system, 2).shape == (2, 4)
         described = system.describe()
         assert (described.framework, described.device_type, described.dtype) == (framework, "cpu", "float32")
         assert (described.input_shape, described.parameters) == ((16,), 16 * 8 + 8 + 8 * 4 + 4)
@@ -120,7 +120,7 @@ def test_a_file_of_torchscript_and_one_of_torch_export(tmp_path: Path) -> None:
     for name, framework in (("model.pt", "torchscript"), ("model.pt2", "torch-export")):
         system = make_system(SystemSpec(str(tmp_path / name), input_shape=(6,), trust_pickle=True))
         system.load()
-        assert answers(system, 3).shape == (3, 2)
+        assert outputs_of(system, 3).shape == (3, 2)
         assert system.describe().framework == framework
     of_its_own_shape = make_system(SystemSpec(str(tmp_path / "model.pt2"), trust_pickle=True))
     of_its_own_shape.load()
@@ -137,7 +137,7 @@ def test_a_saved_module_needs_trust_and_weights_alone_are_no_model(tmp_path: Pat
         parse_model(str(tmp_path / "whole.pt"))
     system = make_system(SystemSpec(str(tmp_path / "whole.pt"), input_shape=(6,), trust_pickle=True))
     system.load()
-    assert answers(system, 2).shape == (2, 2)
+    assert outputs_of(system, 2).shape == (2, 2)
     weights = make_system(SystemSpec(str(tmp_path / "weights.pt"), input_shape=(6,), trust_pickle=True))
     with pytest.raises(BenchmarkError, match="holds weights and no model"):
         weights.load()
@@ -158,7 +158,7 @@ def test_the_same_seed_gives_the_same_batch_and_weights() -> None:
     for seed in (1, 1, 2):
         system = make_system(SystemSpec("resnet50", seed=seed, input_shape=(3, 32, 32), framework="pytorch"))
         system.load()
-        found.append(answers(system, 1))
+        found.append(outputs_of(system, 1))
     np.testing.assert_array_equal(found[0], found[1])
     assert not np.array_equal(found[0], found[2])
 
@@ -193,7 +193,7 @@ def test_flax_networks_have_them_too() -> None:
 def test_a_function_in_jax_is_compiled_ahead_and_waited_for() -> None:
     system = wrap_model(lambda batch: batch @ batch.T, SystemSpec("product", "jax", input_shape=(4,)))
     system.load()
-    assert answers(system, 3).shape == (3, 3)
+    assert outputs_of(system, 3).shape == (3, 3)
     assert system.compile_s is not None
     system.run()
     assert len(system._outstanding) == 1
@@ -207,7 +207,7 @@ def test_flax_modules_take_channels_last() -> None:
 
     system = wrap_model(linen.Dense(5), SystemSpec("dense", input_shape=(7,), dtype="bfloat16"))
     system.load()
-    assert (system.framework, answers(system, 2).shape) == ("jax", (2, 5))
+    assert (system.framework, outputs_of(system, 2).shape) == ("jax", (2, 5))
     assert system.describe().parameters == 7 * 5 + 5
     named = make_system(SystemSpec("resnet50", "jax", input_shape=(3, 32, 32)))
     named.import_framework()
@@ -222,12 +222,12 @@ def build_named(name: str) -> Any:
 
 
 @pytest.mark.needs("onnxruntime", "onnx", "onnxscript")
-def test_an_onnx_file_tells_shape_and_type(tmp_path: Path) -> None:
+def test_an_onnx_file_has_shape_and_type(tmp_path: Path) -> None:
     path = tmp_path / "model.onnx"
     onnx_file(path, dtype="float16")
     system = make_system(SystemSpec(str(path)))
     system.load()
-    assert answers(system, 2).dtype == np.float16
+    assert outputs_of(system, 2).dtype == np.float16
     described = system.describe()
     assert (described.framework, described.dtype, described.input_shape) == ("onnxruntime", "float16", (6,))
     assert described.model_bytes == path.stat().st_size
@@ -255,10 +255,10 @@ def onnx_file(path: Path, dtype: str) -> None:
 def test_factories_may_hand_over_their_inputs() -> None:
     system = make_system(SystemSpec(f"{MODELS}:with_inputs"))
     system.load()
-    np.testing.assert_array_equal(answers(system, 3), [2, 2, 2])
+    np.testing.assert_array_equal(outputs_of(system, 3), [2, 2, 2])
     sequences = make_system(SystemSpec(f"{MODELS}:embedding"))
     sequences.load()
-    assert answers(sequences, 2).shape == (2, 12, 8)
+    assert outputs_of(sequences, 2).shape == (2, 12, 8)
     assert sequences.describe().details["tokens_per_sample"] == "12"
 
 

@@ -87,7 +87,7 @@ def test_a_margin_lets_small_changes_pass(write: Write) -> None:
     assert execute([*command, "--margin", "0.05"]) == 0
 
 
-def test_what_the_candidate_lacks_stays_open_and_what_is_new_is_told(write: Write) -> None:
+def test_what_the_candidate_lacks_is_inconclusive_and_what_is_new_is_reported(write: Write) -> None:
     old = read_result_file(write("old.json", (1, launches(10, 1)), (8, launches(50, 2))))
     new = read_result_file(write("new.json", (1, launches(10, 3)), (32, launches(200, 4))))
     found = judge(old, new)
@@ -105,7 +105,7 @@ def cut_off(document: dict[str, Any]) -> None:
     last["failure"] = "it crashed"
 
 
-def test_a_launch_that_ended_early_is_not_counted_and_told(write: Write) -> None:
+def test_an_aborted_process_run_is_not_counted_and_is_reported(write: Write) -> None:
     old = read_result_file(write("old.json", (1, launches(10, 1))))
     new = read_result_file(write("new.json", (1, launches(10, 3)), change=cut_off))
     found = judge(old, new)
@@ -121,7 +121,7 @@ def other_processor(document: dict[str, Any]) -> None:
         each["environment"]["processor"] = "another"
 
 
-def test_another_machine_is_refused_unless_told(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_another_machine_is_refused_unless_allowed(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     old = write("old.json", (1, launches(10, 1)))
     new = write("new.json", (1, launches(10, 2)), change=other_processor)
     command = ["gate", "--baseline", str(old), "--candidate", str(new)]
@@ -212,7 +212,7 @@ def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("margin", ["much", "-1%", "100%", "nan"])
-def test_a_margin_is_a_share(write: Write, capsys: pytest.CaptureFixture[str], margin: str) -> None:
+def test_a_margin_is_a_fraction(write: Write, capsys: pytest.CaptureFixture[str], margin: str) -> None:
     old = write("old.json", (1, launches(10, 1)))
     assert execute(["gate", "--baseline", str(old), "--candidate", str(old), "--margin", margin]) == 2
     assert "margin" in capsys.readouterr().err
@@ -262,7 +262,7 @@ def test_the_slowed_part_is_named(
     assert cause["span"]["rows"][0]["name"] == "second"
 
 
-def test_without_runs_it_says_how_to_get_them(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
+def test_without_runs_there_is_a_hint(write: Write, capsys: pytest.CaptureFixture[str]) -> None:
     old, new = write("old.json", (1, launches(10, 1))), write("new.json", (1, launches(12, 2)))
     command = ["gate", "--baseline", str(old), "--candidate", str(new)]
     assert execute(command) == 1
@@ -271,7 +271,7 @@ def test_without_runs_it_says_how_to_get_them(write: Write, capsys: pytest.Captu
     assert "no run next to" in capsys.readouterr().err
 
 
-def test_an_open_gate_says_how_many_launches_settle_it(
+def test_an_inconclusive_gate_has_the_required_process_runs(
     write: Write, capsys: pytest.CaptureFixture[str]
 ) -> None:
     old = write("old.json", (1, launches(10, 1, spread=0.02)), (8, launches(50, 2, spread=0.0)))
@@ -293,7 +293,7 @@ def test_an_open_gate_says_how_many_launches_settle_it(
     assert [row["launches_needed"] for row in json.loads(capsys.readouterr().out)["rows"]] == [needed, None]
 
 
-def test_no_number_of_launches_is_told_where_none_is_known(write: Write) -> None:
+def test_no_number_of_process_runs_is_shown_where_none_is_known(write: Write) -> None:
     old = read_result_file(write("old.json", (1, launches(10, 1, count=1))))
     new = read_result_file(write("new.json", (1, launches(10, 2, count=1))))
     assert judge(old, new).rows[0].runs_needed is None

@@ -91,7 +91,7 @@ def test_a_step_is_found_within_one_file() -> None:
     generator = np.random.default_rng(42)
     repeats, near, more = 100, 0, 0
     for seed in range(repeats):
-        # The step is 3.7 times the spread of a file's mean.
+        # The step is 3.7 times the deviation of a file's mean.
         figures = [each.mean() for each in series(generator, step(30, 20, 0.05))]
         found = find_change_points(figures, permutations=199, seed=seed)
         near += any(abs(place - 20) <= 1 for place in found)
@@ -145,14 +145,14 @@ def alarms(files: int, launches: int, new_launches: int, candidates: int = 1, re
     ("files", "launches", "new_launches", "candidates"),
     [(12, 5, 5, 1), (3, 5, 5, 1), (12, 10, 3, 1), (12, 3, 10, 1), (12, 1, 1, 1), (12, 5, 5, 3)],
 )
-def test_the_spread_between_files_is_in_the_interval(
+def test_the_variation_between_files_is_in_the_interval(
     files: int, launches: int, new_launches: int, candidates: int
 ) -> None:
     assert alarms(files, launches, new_launches, candidates) <= 0.075
 
 
 def test_launches_alone_would_raise_false_alarms() -> None:
-    """What the spread between files prevents: one file against another, launch by launch."""
+    """What the variation between files prevents: one file against another, launch by launch."""
     from gpuprof.stats.ratio_test import log_ratio
 
     generator, found = np.random.default_rng(46), 0
@@ -215,7 +215,7 @@ def test_the_interval_of_a_change_holds_it() -> None:
     assert held / told >= 0.88
 
 
-def test_steady_files_settle_with_one_candidate_and_noisy_ones_say_what_would() -> None:
+def test_steady_files_need_one_candidate_and_noisy_ones_have_the_required_number() -> None:
     steady = [np.full(3, 0.001 * (day % 2)) for day in range(12)]
     found = judge_history(history_of(steady, np.zeros(3)))
     assert (found.outcome, found.rows[0].verdict) == ("passed", "same")
@@ -229,7 +229,7 @@ def test_steady_files_settle_with_one_candidate_and_noisy_ones_say_what_would() 
     assert wide.reason.values["fix"]["code"] == "gate_needs_files"
 
 
-def test_what_settles_a_comparison_with_a_level() -> None:
+def test_required_process_runs_of_a_comparison_with_a_level() -> None:
     needed = required_files(0.01, 20, 0.02)
     assert needed == 3
     assert required_files(0.01, 20, 0.001) is None
@@ -247,7 +247,7 @@ def test_one_file_leaves_it_open() -> None:
     assert found.notes == (note("few_files", few=1, configurations=1, fewest=8),)
 
 
-def test_change_points_tell_revisions_and_versions() -> None:
+def test_change_points_have_revisions_and_versions() -> None:
     generator = np.random.default_rng(50)
     files = [
         dated(day, {MODEL: logs}, versions={"torch": "2.12" if day < 12 else "2.13"})
@@ -421,7 +421,7 @@ def test_a_history_of_later_results_only_is_refused(folder: Path) -> None:
         read_history([str(folder)], [folder / "00.json"])
 
 
-def test_runs_beside_the_newest_files_are_compared(
+def test_runs_next_to_the_newest_files_are_compared(
     folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     from gpuprof.cli import gate

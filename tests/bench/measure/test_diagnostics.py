@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is flagged of simulated systems, and of machines that were busy."""
+"""Warnings of simulated systems, and of machines that were busy."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from simulated import MS, FakeClock, SimulatedSystem, flag_names, measured
 import gpuprof
 from gpuprof.bench.config import Settings
 from gpuprof.bench.measure import host, timer
-from gpuprof.bench.measure.diagnostics import machine_warnings, two_peaks, warnings_of
+from gpuprof.bench.measure.diagnostics import machine_warnings, modes_of, warnings_of
 from gpuprof.bench.measure.host import MachineUse
 from gpuprof.bench.measure.measure import measure
 from gpuprof.run.processor import Cache
 
 
-def test_drift_is_flagged() -> None:
+def test_drift_has_a_warning() -> None:
     found, _ = measured(lambda call: MS * (1 + call / 20_000), iterations=2_000, warmup=0)
     assert flag_names(found) == {"drift", "relative_iqr"}
     values = next(each.values for each in warnings_of(found) if each.code == "drift")
@@ -28,7 +28,7 @@ def test_drift_is_flagged() -> None:
 
 
 @pytest.mark.parametrize("factor", [8.6, 1 / 8.6])
-def test_a_drift_by_a_factor_is_told_as_two_times(factor: float) -> None:
+def test_a_drift_by_a_factor_is_shown_as_two_times(factor: float) -> None:
     found, _ = measured(lambda call: MS * factor ** (call / 2_000), iterations=2_000, warmup=0)
     line = next(str(each) for each in warnings_of(found) if "drift" in each.code)
     assert "%" not in line
@@ -37,14 +37,14 @@ def test_a_drift_by_a_factor_is_told_as_two_times(factor: float) -> None:
     assert last / first == pytest.approx(factor**0.9, rel=0.01)
 
 
-def test_two_peaks_are_flagged_and_both_named() -> None:
+def test_bimodal_times_have_a_warning_with_both_modes() -> None:
     generator = np.random.default_rng(41)
     found, _ = measured(
         lambda call: (MS if generator.random() < 0.6 else 3 * MS) * generator.lognormal(0, 0.01),
         duration_s=3.0,
     )
     assert "bimodal" in flag_names(found)
-    peaks = two_peaks(found.samples)
+    peaks = modes_of(found.samples)
     assert peaks is not None
     assert peaks[0] == pytest.approx(0.001, rel=0.05)
     assert peaks[1] == pytest.approx(0.003, rel=0.05)
@@ -60,10 +60,10 @@ def test_one_peak_is_not_taken_for_two(kind: str) -> None:
         "uniform": lambda: generator.uniform(1, 2, 800),
         "exponential": lambda: 1 + generator.exponential(0.1, 800),
     }
-    assert sum(two_peaks(draw[kind]()) is not None for _ in range(40)) <= 1
+    assert sum(modes_of(draw[kind]()) is not None for _ in range(40)) <= 1
 
 
-def test_enqueueing_that_takes_most_of_a_call_is_flagged_on_a_device() -> None:
+def test_enqueueing_that_takes_most_of_a_call_has_a_warning_on_a_device() -> None:
     clock = FakeClock()
     system = SimulatedSystem(clock, lambda call: MS, enqueue_share=0.9, device_type="cuda")
     found = measure(system, Settings(), clock=clock)
@@ -82,7 +82,7 @@ def test_enqueueing_that_takes_most_of_a_call_is_flagged_on_a_device() -> None:
         ({"others_cpus": None, "stolen_share": None, "involuntary_switches": None}, set()),
     ],
 )
-def test_what_the_machine_did_is_flagged(use: dict[str, Any], expected: set[str]) -> None:
+def test_a_busy_machine_has_warnings(use: dict[str, Any], expected: set[str]) -> None:
     quiet = {
         "elapsed_s": 1.0,
         "processors": 4,

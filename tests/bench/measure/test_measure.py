@@ -77,15 +77,15 @@ def test_a_warm_up_of_200_calls_is_found(slow_at_first: Callable[[int], float]) 
     assert found.samples_ns.max() < 1.01 * MS
 
 
-def test_a_system_that_never_settles_says_so() -> None:
+def test_a_system_that_is_never_steady_is_reported() -> None:
     found, _ = measured(lambda call: MS * (1 + call / 500), warmup_limit_s=2.0, duration_s=1.0)
     assert found.warmup is not None
     assert found.warmup.settled is False
-    assert "never settled" in str(found.warmup)
+    assert "never steady" in str(found.warmup)
     assert {"warmup", "drift"} <= flag_names(found)
 
 
-def test_noise_alone_does_not_keep_a_system_from_settling() -> None:
+def test_noise_alone_does_not_prevent_steady_times() -> None:
     generator = np.random.default_rng(40)
     found, _ = measured(lambda call: MS * generator.lognormal(0, 0.05))
     assert found.warmup is not None
@@ -94,7 +94,7 @@ def test_noise_alone_does_not_keep_a_system_from_settling() -> None:
     assert flag_names(found) == {"relative_iqr"}
 
 
-def test_a_long_first_call_is_told_apart_and_is_no_time_to_settle_in() -> None:
+def test_a_long_first_call_is_separate_and_not_part_of_the_warm_up_limit() -> None:
     found, _ = measured(lambda call: 60_000 * MS if call == 0 else MS)
     assert found.warmup is not None
     assert found.warmup.first_call_s == 60.0
@@ -154,7 +154,7 @@ def test_stopping_at_a_narrow_interval_costs_little_confidence() -> None:
     assert covered / repeats >= 0.9
 
 
-def test_the_time_limit_says_how_far_it_came() -> None:
+def test_the_time_limit_reports_the_precision_reached() -> None:
     generator = np.random.default_rng(44)
     found, _ = measured(lambda call: MS * generator.lognormal(0, 1.0), duration_s=0.5, warmup=0)
     assert found.stopped_by == "time limit"
@@ -200,7 +200,7 @@ def test_a_call_that_raises_keeps_what_was_measured() -> None:
     assert gc.isenabled()
 
 
-def test_a_systems_own_errors_are_said_as_they_are() -> None:
+def test_a_systems_own_errors_are_unchanged() -> None:
     def duration(call: int) -> float:
         raise UnavailableError("batch 64 does not fit: take a smaller one")
 
@@ -237,7 +237,7 @@ class Outputs:
         return self.outputs[min(self.calls, len(self.outputs)) - 1]
 
 
-def test_nan_is_found_when_told_to_check() -> None:
+def test_nan_is_found_where_outputs_are_checked() -> None:
     bad = {"logits": [np.ones(3), np.array([1.0, math.nan])]}
     for settings, expected in (
         (Settings(check_outputs=True), "NaN in the output logits[1]"),

@@ -100,7 +100,7 @@ def test_ctrl_c_reaches_a_loop_over_a_callable_in_c() -> None:
     assert 0 < len(timer.wall_ns) < 1_000_000
 
 
-def test_other_threads_get_their_turn_beside_a_callable_in_c() -> None:
+def test_other_threads_get_their_turn_next_to_a_callable_in_c() -> None:
     turns: list[int] = []
     done = threading.Event()
 

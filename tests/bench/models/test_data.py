@@ -37,16 +37,16 @@ def test_arrays_of_a_file_come_around_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arrays", "said"),
+    ("arrays", "message"),
     [
         ({}, "holds no array"),
         ({"inputs": np.zeros((0, 3))}, "no samples"),
         ({"inputs": np.array([{}])}, "without unpickling"),
     ],
 )
-def test_files_without_samples(tmp_path: Path, arrays: dict[str, Any], said: str) -> None:
+def test_files_without_samples(tmp_path: Path, arrays: dict[str, Any], message: str) -> None:
     np.savez(tmp_path / "data.npz", **arrays)
-    with pytest.raises(BenchmarkError, match=said):
+    with pytest.raises(BenchmarkError, match=message):
         make_source(str(tmp_path / "data.npz")).batch(1, InputSpec((3,)))
     with pytest.raises(BenchmarkError, match="there is no such file"):
         make_source(str(tmp_path / "missing.npz")).batch(1, InputSpec((3,)))

@@ -76,14 +76,14 @@ def made(network: str, recipe: str | None) -> Any:
     return system
 
 
-def answers(system: Any, size: int = 4) -> Any:
+def outputs_of(system: Any, size: int = 4) -> Any:
     system.prepare(size)
     outputs = system.first_inference()
     return np.asarray(outputs[0] if isinstance(outputs, list) else outputs.detach().float())
 
 
 def error(network: str, recipe: str) -> float:
-    expected, found = (answers(made(network, each)) for each in (None, recipe))
+    expected, found = (outputs_of(made(network, each)) for each in (None, recipe))
     return float(np.linalg.norm(found - expected) / np.linalg.norm(expected))
 
 
@@ -223,7 +223,9 @@ def test_quantized_modules_go_through_the_other_forms_of_pytorch(monkeypatch: py
         torch.manual_seed(1)
         system = wrap_model(perceptron(), asked)
         system.load()
-        np.testing.assert_allclose(answers(system), answers(made("perceptron", "int8-dynamic")), atol=1e-6)
+        np.testing.assert_allclose(
+            outputs_of(system), outputs_of(made("perceptron", "int8-dynamic")), atol=1e-6
+        )
         assert system.describe().details["quantized_layers"] == "2 of 2"
 
 
@@ -234,7 +236,7 @@ def test_onnx_recipes_export_and_quantize() -> None:
         spec = SystemSpec(f"{MODELS}:network", "onnxruntime", input_shape=(16,), device="cpu")
         system = make_system(with_recipe(spec, recipe))
         system.load()
-        found[recipe] = answers(system), system.describe(), system.computes_in()
+        found[recipe] = outputs_of(system), system.describe(), system.computes_in()
         system.close()
     plain = made_network()
     np.testing.assert_allclose(found["onnx"][0], plain, rtol=1e-4, atol=1e-5)
@@ -248,7 +250,7 @@ def test_onnx_recipes_export_and_quantize() -> None:
 def made_network() -> Any:
     system = make_system(SystemSpec(f"{MODELS}:network", "pytorch", input_shape=(16,), device="cpu"))
     system.load()
-    return answers(system)
+    return outputs_of(system)
 
 
 def test_factories_have_the_seed_s_weights() -> None:
@@ -256,7 +258,7 @@ def test_factories_have_the_seed_s_weights() -> None:
     np.testing.assert_array_equal(made_network(), made_network())
     other = make_system(SystemSpec(f"{MODELS}:network", "pytorch", input_shape=(16,), seed=2, device="cpu"))
     other.load()
-    assert not np.allclose(answers(other), made_network())
+    assert not np.allclose(outputs_of(other), made_network())
 
 
 # --- names, options, refusals --------------------------------------------------------------------
@@ -286,7 +288,7 @@ def test_each_recipe_names_what_is_there() -> None:
         ("pruned-int8:0.9:16:c:/x.npz", 0.9, 16, "c:/x.npz"),
     ],
 )
-def test_options_stand_behind_the_name(text: str, share: float, samples: int, data: str | None) -> None:
+def test_options_follow_the_name(text: str, share: float, samples: int, data: str | None) -> None:
     assert parse_recipe(text) == RecipeChoice(RECIPES[text.partition(":")[0]], share, samples, data)
 
 
@@ -301,7 +303,7 @@ def test_calibrations_make_batches_of_as_many_samples_as_asked() -> None:
     [
         ("int8_dynamic", "no recipe 'int8_dynamic': did you mean int8-dynamic"),
         ("zzz", "no recipe 'zzz'; there are fp32"),
-        ("pruned:1.5", "--recipe pruned:1.5: '1.5' is no option: pruned takes a share between 0 and 1"),
+        ("pruned:1.5", "--recipe pruned:1.5: '1.5' is no option: pruned takes a number between 0 and 1"),
         ("pruned:0.5:7", "'7' is no option"),
         ("int8-static:0", "'0' is no option"),
         ("pruned-int8:8:0.5", "'0.5' is no option"),
@@ -357,7 +359,7 @@ def test_quantized_layers_are_refused_on_a_gpu(monkeypatch: pytest.MonkeyPatch) 
         wrap_model(nn.Linear(8, 4), spec).load()
 
 
-def test_builds_without_kernels_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_builds_without_kernels_are_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     from gpuprof.bench.frameworks import recipe_changes as quantization
 
     monkeypatch.setitem(__import__("sys").modules, "torch.ao.quantization", None)

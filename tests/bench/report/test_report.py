@@ -21,8 +21,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from campaign_documents import HOSTILE, accuracy_of, document, everything_failed, failed, typed, variant
-from campaigns import campaign_of, launches
+from comparison_documents import HOSTILE, accuracy_of, document, everything_failed, failed, typed, variant
+from comparisons import comparison_of, launches
 
 from gpuprof.bench.compare.document import ComparisonDocument, document_from, plain_document
 from gpuprof.bench.compare.figures import document_of
@@ -143,13 +143,13 @@ def test_words_are_as_exact_as_four_digits() -> None:
         assert math.isclose(shown, cell.value, rel_tol=5.1e-4, abs_tol=5.1e-5 if coarse else 0), cell
 
 
-def test_the_ends_of_intervals_stand_below_their_figures() -> None:
+def test_the_ends_of_intervals_are_below_their_figures() -> None:
     plain = document(("original", "int8"), (8,))
     batch = plain["variants"][1]["batches"][0]
     (section,) = (each for each in content(plain).sections if each.key == "latency")
     (row,) = (row for row in section.tables[0].rows if row.variant == "int8")
     ends = numbers_of(row.cells[2].note)
-    # The unit stands once, behind the second.
+    # The unit is there once, after the second.
     assert ends[0] * 1e-3 == pytest.approx(batch["median_s"]["low"], rel=5e-4)
     assert ends[1] == pytest.approx(batch["median_s"]["high"], rel=5e-4)
 
@@ -188,7 +188,7 @@ def test_a_change_that_rounds_to_zero_has_no_side() -> None:
     assert points(-0.05) == "-5.00 pp"
 
 
-def test_markdown_tells_the_figures_of_the_document(tmp_path: Path) -> None:
+def test_markdown_has_the_figures_of_the_document(tmp_path: Path) -> None:
     plain = document()
     shown = numbers_of(written(tmp_path, plain, "md"))
     for each in plain["variants"]:
@@ -228,7 +228,7 @@ def test_a_report_of_raw_samples_has_their_figures(tmp_path: Path) -> None:
         name: {1: launches(level, (seed, 1)), 8: launches(5 * level, (seed, 8))}
         for seed, (name, level) in enumerate({"old": 10.0, "new": 7.0, "third": 10.1, "last": 12.0}.items())
     }
-    campaign = campaign_of(given, price_per_hour=1.2)
+    campaign = comparison_of(given, price_per_hour=1.2)
     found = document_of(campaign, datetime.datetime(2026, 2, 3, tzinfo=datetime.timezone.utc))
     write_report(found, ["html", "csv", "md"], tmp_path, "report")
     shown = set(Reader((tmp_path / "report.html").read_text(encoding="utf-8")).values["latency"])
@@ -252,7 +252,7 @@ def figures_in(plain: dict[str, Any]) -> Iterator[float]:
     return _leaves(plain["variants"])
 
 
-# --- what is missing is said ---------------------------------------------------------------------
+# --- what is missing is shown --------------------------------------------------------------------
 
 
 def test_the_headline_comes_first_and_the_sections_in_order(tmp_path: Path) -> None:
@@ -290,7 +290,7 @@ def test_a_variant_that_failed_is_shown_with_its_reason(tmp_path: Path) -> None:
     assert (rows[-1]["batch_size"], rows[-1]["latency_p50_ms"]) == ("", "")
 
 
-def test_a_variant_that_failed_has_what_is_known_of_it_and_is_said_to_have_failed() -> None:
+def test_a_variant_that_failed_has_its_known_figures_and_its_failure() -> None:
     plain = document(("original", "int8"))
     lost = failed("pruned", "a launch ended")
     plain["variants"].append(lost | {"accuracy": accuracy_of(-0.705)})
@@ -303,7 +303,7 @@ def test_a_variant_that_failed_has_what_is_known_of_it_and_is_said_to_have_faile
 
 
 @pytest.mark.parametrize("ending", ["html", "md"])
-def test_without_a_price_nothing_is_said_of_cost(tmp_path: Path, ending: str) -> None:
+def test_without_a_price_there_is_no_cost(tmp_path: Path, ending: str) -> None:
     plain = document(("original", "int8"))
     assert "million" in written(tmp_path, plain, ending)
     plain["method"]["price_per_hour"] = None
@@ -316,7 +316,7 @@ def test_without_a_price_nothing_is_said_of_cost(tmp_path: Path, ending: str) ->
     assert "price" not in text
 
 
-def test_a_class_that_got_worse_is_told_once() -> None:
+def test_a_class_that_got_worse_is_reported_once() -> None:
     plain = document(("original", "pruned"), (8,))
     told = plain["variants"][1]["accuracy"]
     told["findings"] = [
@@ -345,7 +345,7 @@ def test_a_report_without_a_name_is_called_by_its_variants(tmp_path: Path) -> No
     ("value", "text"),
     [(0.01913, "1.91%"), (1.0, "100.00%"), (1.875, "1.875× the median"), (181.9977, "182.0× the median")],
 )
-def test_a_spread_beyond_the_median_is_a_factor(value: float, text: str) -> None:
+def test_a_relative_iqr_above_1_is_a_factor(value: float, text: str) -> None:
     assert relative_iqr(value) == text
 
 
@@ -398,7 +398,7 @@ def test_warnings_of_format_1_keep_their_sentence() -> None:
     assert found in section.lines
 
 
-def test_layers_are_told_for_a_call_with_their_bound_as_it_is() -> None:
+def test_layers_are_shown_for_a_call_with_their_bound_as_it_is() -> None:
     plain = document(("original", "int8"), (8,))
     plain["variants"][0]["layers"][0]["bound"] = "under-utilised (memory)"
     (section,) = (each for each in content(plain).sections if each.key == "layers")
@@ -407,7 +407,7 @@ def test_layers_are_told_for_a_call_with_their_bound_as_it_is() -> None:
     assert table.heads[3:5] == ("Self time in percent", "Self time in a call")
     assert [row.cells[5].text for row in table.rows][:2] == ["underutilized (memory)", "memory (dram)"]
     bars = {trace["hovertext"][0].split("<br>")[1]: trace["marker"] for trace in figure.traces}
-    # The color of the roof that is nearest, and hatched.
+    # The color of the nearest ceiling, and hatched.
     assert bars["underutilized (memory): 23.10%"]["color"] == "var(--bound-memory)"
     assert "pattern" in bars["underutilized (memory): 23.10%"]
     assert "pattern" not in bars["memory (dram), memory (l2): 26.50%"]
@@ -428,7 +428,7 @@ def test_everything_failed_is_a_report_too(tmp_path: Path, ending: str) -> None:
         assert Reader(text).values.keys() <= {"method"}
 
 
-def test_what_is_unavailable_or_insufficient_is_a_word_and_never_0() -> None:
+def test_unavailable_figures_and_too_few_samples_are_text_and_never_0() -> None:
     plain = document(("original", "int8"), (1, 32))
     for each in plain["variants"]:
         each["accuracy"], each["accuracy_unavailable"], each["layers"] = None, "no --dataset was given", None
@@ -716,7 +716,7 @@ def test_a_browser_that_never_ends_is_ended_with_what_it_started(
     with pytest.raises(BenchmarkError, match=r"did not print the page in 3 s"):
         print_pdf("<p>", tmp_path / "out.pdf", limit_s=3.0)
     assert not (tmp_path / "out.pdf").exists()
-    # A pipe is at its end when nobody is left who could write to it.
+    # A pipe is at its end when its last writer has closed it.
     assert os.read(reader, 100) == b"begun\n"
     assert select.select([reader], [], [], 180)[0]
     assert os.read(reader, 100) == b""
@@ -727,7 +727,7 @@ def test_a_browser_that_fails_is_quoted(tmp_path: Path, monkeypatch: pytest.Monk
     from gpuprof.bench.report.pdf import print_pdf
 
     monkeypatch.setenv("GPUPROF_CHROMIUM", browser_that(tmp_path, "echo no usable sandbox >&2; exit 1"))
-    with pytest.raises(BenchmarkError, match="printed nothing; it last said: no usable sandbox"):
+    with pytest.raises(BenchmarkError, match="printed nothing; its last output: no usable sandbox"):
         print_pdf("<p>", tmp_path / "out.pdf")
     monkeypatch.setenv("GPUPROF_CHROMIUM", str(tmp_path / "nowhere"))
     with pytest.raises(UnavailableError, match=r"GPUPROF_CHROMIUM=.*nowhere"):

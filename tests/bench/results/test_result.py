@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`gpuprof.benchmark` in this process, and what a result tells."""
+"""`gpuprof.benchmark` in this process, and what a result contains."""
 
 from __future__ import annotations
 
@@ -56,10 +56,10 @@ def test_quantiles_are_seconds_or_none() -> None:
     assert result.quantile(0.999, interval=True) is None
 
 
-def test_the_table_says_what_is_insufficient() -> None:
+def test_the_table_marks_quantiles_with_too_few_samples() -> None:
     table = str(simulated(lambda call: MS, iterations=100))
     rows = {line.split()[0]: line for line in table.splitlines() if line.startswith("p")}
-    assert "insufficient (n=100)" in rows["p99"]
+    assert "too few samples (n=100)" in rows["p99"]
     assert "needs 299" in rows["p99"]
     assert "1.00 ms" in rows["p95"]
     assert "! one process run: " in table
@@ -153,7 +153,7 @@ def test_a_result_goes_through_json_and_back() -> None:
         Result.from_dict({"format": 99})
 
 
-def test_an_empty_result_says_so() -> None:
+def test_an_empty_result_has_a_message() -> None:
     result = simulated(lambda call: 1 / 0)
     assert len(result.samples) == 0
     assert (result.quantile(0.5), result.summary, result.calls_per_s) == (None, None, None)
@@ -207,7 +207,7 @@ def test_a_failure_raises_with_what_was_measured() -> None:
     assert len(raised.value.result.samples) == 20
 
 
-def test_an_interrupt_goes_on_with_what_was_measured() -> None:
+def test_an_interrupt_carries_what_was_measured() -> None:
     calls = []
 
     def target() -> None:
@@ -220,7 +220,7 @@ def test_an_interrupt_goes_on_with_what_was_measured() -> None:
     assert len(raised.value.args[0].samples) == 20
 
 
-def test_a_call_that_changes_its_inputs_is_flagged() -> None:
+def test_a_call_that_changes_its_inputs_has_a_warning() -> None:
     def change(array: Any) -> None:
         array += 1
 
@@ -230,7 +230,7 @@ def test_a_call_that_changes_its_inputs_is_flagged() -> None:
     assert "changed_inputs" not in {warning.code for warning in kept.warnings}
 
 
-def test_a_recording_that_is_on_is_flagged(tmp_path: Path) -> None:
+def test_a_recording_that_is_on_has_a_warning(tmp_path: Path) -> None:
     with gpuprof.profile(out=tmp_path / "run.gpuprof", layers=False, operators=False):
         during = gpuprof.benchmark(len, [1], iterations=10, warmup=1)
     after = gpuprof.benchmark(len, [1], iterations=10, warmup=1)

@@ -96,7 +96,7 @@ def test_tables_fit_and_markdown_is_escaped() -> None:
     batches = [batch_of([1.0] * 60, batch_size=size) for size in (1, 2, 4)]
     text = to_markdown(SessionResult(SystemSpec("m|x"), JobSettings(), batches), STAMP)
     assert text.startswith("# m\\|x in pytorch: float32")
-    assert "p99: insufficient (n=60, 60, 60; it needs 299)" in text.replace("\\", "")
+    assert "p99: too few samples (n=60, 60, 60; it needs 299)" in text.replace("\\", "")
     assert "energy: unavailable" in text
     assert energy_notes([batch_of([1.0], energy={"energy_per_sample_j": 0.25})])[0].startswith("0.25 J")
 
@@ -149,7 +149,7 @@ def test_resident_memory_is_read_and_not_made_up(tmp_path: Path) -> None:
     assert host_peak_bytes(tmp_path / "status") == 1 << 21
 
 
-def test_a_peak_that_cannot_begin_anew_is_told_only_where_it_rose(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_peak_that_cannot_be_reset_is_reported_only_where_it_rose(monkeypatch: pytest.MonkeyPatch) -> None:
     peak = 100
     monkeypatch.setattr(memory, "host_peak_bytes", lambda: peak)
     monkeypatch.setattr(memory, "reset_host_peak", lambda: False)
@@ -163,7 +163,7 @@ def test_a_peak_that_cannot_begin_anew_is_told_only_where_it_rose(monkeypatch: p
     assert found.read() == 150
 
 
-@pytest.mark.skipif(not memory.reset_host_peak(), reason="the system lets no peak begin anew")
+@pytest.mark.skipif(not memory.reset_host_peak(), reason="the system cannot reset a peak")
 def test_the_memory_of_a_batch_is_its_own() -> None:
     spec = SystemSpec(DOUBLED, input_shape=(1_000_000,))
     job = JobSettings((8, 1), Settings(iterations=5, warmup=1))
@@ -175,7 +175,7 @@ def test_the_memory_of_a_batch_is_its_own() -> None:
     assert (large.host_peak[1], small.host_peak[1]) == (False, True)
 
 
-@pytest.mark.skipif(not memory.reset_host_peak(), reason="the system lets no peak begin anew")
+@pytest.mark.skipif(not memory.reset_host_peak(), reason="the system cannot reset a peak")
 def test_samples_that_are_kept_are_not_the_models_memory() -> None:
     spec = SystemSpec(DOUBLED, input_shape=(3,))
     peaks = []
@@ -285,7 +285,7 @@ def test_energy_without_a_driver_is_unavailable_and_not_zero(monkeypatch: pytest
 
 
 @pytest.mark.parametrize(
-    ("asked", "done", "elapsed_s", "goes_on"),
+    ("asked", "done", "elapsed_s", "continues"),
     [
         (2, 1, 99, True),
         (2, 2, 0, False),
@@ -295,7 +295,7 @@ def test_energy_without_a_driver_is_unavailable_and_not_zero(monkeypatch: pytest
         (None, 40, 1, False),
     ],
 )
-def test_a_run_beside_a_benchmark_has_calls_enough(
-    asked: int | None, done: int, elapsed_s: float, goes_on: bool
+def test_a_run_next_to_a_benchmark_has_calls_enough(
+    asked: int | None, done: int, elapsed_s: float, continues: bool
 ) -> None:
-    assert measuring._goes_on(asked, done, elapsed_s) is goes_on
+    assert measuring._continues(asked, done, elapsed_s) is continues

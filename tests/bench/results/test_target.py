@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Targets, the search for the largest batch, the knee."""
+"""Targets, the search for the largest batch, the saturation point."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from batches import batch_of
 from gpuprof.bench import benchmark_run
 from gpuprof.bench.benchmark_run import Benchmark, Request
 from gpuprof.bench.config import JobSettings, SystemSpec
-from gpuprof.bench.measure.scaling import ProbeOutcome, knee, largest_batch
+from gpuprof.bench.measure.scaling import ProbeOutcome, largest_batch, saturation_point
 from gpuprof.bench.results.result import Finding, SessionResult
 from gpuprof.bench.results.target import parse_target
 from gpuprof.bench.results.text import finding_notes, notes_of
@@ -30,7 +30,7 @@ from gpuprof.errors import BenchmarkError
         ("p99<20ms", "inconclusive"),
     ],
 )
-def test_a_target_is_held_against_the_interval(text: str, verdict: str) -> None:
+def test_a_target_is_compared_with_the_interval(text: str, verdict: str) -> None:
     result = batch_of([10.0] * 30, [10.0] * 30).result
     assert parse_target(text).verdict(result) == verdict
 
@@ -50,7 +50,7 @@ def test_too_few_samples_for_an_interval_may_be_enough_to_miss() -> None:
 
 
 class PlayedSession:
-    """A session whose launches give what `tell(batch size, launch)` says: milliseconds, or an error."""
+    """A session whose launches give `result_of(batch size, launch)`: milliseconds, or an error."""
 
     tell: Any = None
 
@@ -59,7 +59,7 @@ class PlayedSession:
 
     def run(self, *, runs: int = 1, first: int = 1, **_limits: Any) -> SessionResult:
         for size in self.result.settings.batch_sizes:
-            told = [PlayedSession.tell(size, launch) for launch in range(first, first + runs)]
+            told = [PlayedSession.result_of(size, launch) for launch in range(first, first + runs)]
             failed = next((each for each in told if isinstance(each, Exception)), None)
             if failed is not None:
                 self.result.failure = failed
@@ -72,8 +72,8 @@ class PlayedSession:
         return self.result
 
 
-def search_with(tell: Any, monkeypatch: pytest.MonkeyPatch, slo: str = "p50<20ms") -> Finding:
-    monkeypatch.setattr(PlayedSession, "tell", staticmethod(tell))
+def search_with(result_of: Any, monkeypatch: pytest.MonkeyPatch, slo: str = "p50<20ms") -> Finding:
+    monkeypatch.setattr(PlayedSession, "result_of", staticmethod(result_of))
     monkeypatch.setattr(benchmark_run, "Session", PlayedSession)
     job = JobSettings((1,))
     request = Request(SystemSpec("m"), job, launches=3, target=parse_target(slo), find_largest=True)
@@ -85,12 +85,12 @@ def test_a_size_near_the_limit_is_judged_by_launches_and_stays_open_between(
 ) -> None:
     launches: dict[int, int] = {}
 
-    def tell(size: int, launch: int) -> float:
+    def result_of(size: int, launch: int) -> float:
         launches[size] = max(launch, launches.get(size, 0))
-        # Launches differ by 5%: one of them says "met" of 8 samples, the next one "missed".
+        # Launches differ by 5%: one of them is "met" with 8 samples, the next one "missed".
         return size * 2.5 * (0.96, 1.05, 0.99, 1.02, 0.97)[launch - 1]
 
-    found = search_with(tell, monkeypatch)
+    found = search_with(result_of, monkeypatch)
     assert found.largest is not None
     assert found.largest.outcomes[8] == "open"
     assert (found.largest.batch_size, found.largest.why) == (7, "open")
@@ -102,10 +102,10 @@ def test_a_size_near_the_limit_is_judged_by_launches_and_stays_open_between(
 
 
 def test_a_size_that_crashes_ends_the_search_and_keeps_what_it_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    def tell(size: int, launch: int) -> Any:
+    def result_of(size: int, launch: int) -> Any:
         return BenchmarkError("crashed with signal SIGSEGV") if size >= 8 else 1.0
 
-    found = search_with(tell, monkeypatch)
+    found = search_with(result_of, monkeypatch)
     assert found.largest is not None
     assert (found.largest.batch_size, found.largest.why) == (7, "failed")
     assert [each.batch_size for each in found.session.batches] == [1, 7]
@@ -115,11 +115,11 @@ def test_a_size_that_crashes_ends_the_search_and_keeps_what_it_found(monkeypatch
 def test_a_model_that_never_works_is_an_error_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     tried: list[int] = []
 
-    def tell(size: int, launch: int) -> Any:
+    def result_of(size: int, launch: int) -> Any:
         tried.append(size)
         return BenchmarkError("raised ValueError")
 
-    assert "ValueError" in str(search_with(tell, monkeypatch).session.failure)
+    assert "ValueError" in str(search_with(result_of, monkeypatch).session.failure)
     assert tried == [1]
 
 
@@ -167,20 +167,20 @@ def test_memory_ends_the_search_and_nothing_beyond_is_tried() -> None:
     assert searched(lambda size: False)[0] is None
 
 
-def test_the_knee_is_the_smallest_size_near_the_best() -> None:
-    assert knee({1: 10, 2: 19, 4: 37, 8: 60, 16: 64, 32: 62}) == 8
-    assert knee({1: 10, 2: 19}) is None
+def test_the_saturation_point_is_the_smallest_size_near_the_best() -> None:
+    assert saturation_point({1: 10, 2: 19, 4: 37, 8: 60, 16: 64, 32: 62}) == 8
+    assert saturation_point({1: 10, 2: 19}) is None
 
 
-def test_the_largest_size_measured_is_no_knee() -> None:
-    assert knee({1: 10, 2: 19, 4: 37, 8: 60}) is None
+def test_the_largest_size_measured_is_no_saturation_point() -> None:
+    assert saturation_point({1: 10, 2: 19, 4: 37, 8: 60}) is None
     batches = [batch_of([1.0] * 60, batch_size=size) for size in (1, 2, 4)]
-    assert notes_on_the_knee(batches) == [
-        "knee: none within the sizes measured: batch size 4 still gives more"
+    assert notes_on_saturation(batches) == [
+        "saturation point: none within the sizes measured: batch size 4 still gives more"
     ]
-    assert notes_on_the_knee(batches[:2]) == []
+    assert notes_on_saturation(batches[:2]) == []
 
 
-def notes_on_the_knee(batches: list[Any]) -> list[str]:
+def notes_on_saturation(batches: list[Any]) -> list[str]:
     notes = notes_of(SessionResult(SystemSpec("model"), JobSettings(), batches))
-    return [note for note in notes if note.startswith("knee")]
+    return [note for note in notes if note.startswith("saturation point")]

@@ -95,7 +95,7 @@ def test_half_an_event_is_no_event(played: Any) -> None:
     assert seen == [State.UP]
 
 
-def test_a_launch_that_says_nothing_is_too_late_and_one_without_limit_is_not(played: Any) -> None:
+def test_a_silent_process_run_is_too_late_and_one_without_limit_is_not(played: Any) -> None:
     listener, child = played(0.05)
     os.write(child.write_end, encode_event(Event(State.PREPARED, batch_size=4)))
     with pytest.raises(TimeLimitError, match="of the first call with batch size 4"):
@@ -107,7 +107,7 @@ def test_a_launch_that_says_nothing_is_too_late_and_one_without_limit_is_not(pla
 
 
 @pytest.mark.parametrize(
-    ("code", "words", "memory_killed", "expected", "said"),
+    ("code", "words", "memory_killed", "expected", "message"),
     [
         (-9, "", True, FailureCode.OUT_OF_MEMORY, "by the system: memory was exhausted"),
         (-9, "", False, FailureCode.FAILED, "not by the system for memory"),
@@ -125,11 +125,11 @@ def test_a_launch_that_says_nothing_is_too_late_and_one_without_limit_is_not(pla
     ],
 )
 def test_exhausted_memory_is_not_a_crash(
-    code: int | None, words: str, memory_killed: bool | None, expected: FailureCode, said: str
+    code: int | None, words: str, memory_killed: bool | None, expected: FailureCode, message: str
 ) -> None:
     error = ProcessExit(code, words, memory_killed).error(doing="calls with batch size 2")
     assert error.code is expected
-    assert said in str(error)
+    assert message in str(error)
     assert "during calls with batch size 2" in str(error)
 
 
@@ -140,7 +140,7 @@ def test_the_systems_count_of_those_it_killed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("factory", "fits"), [("without_memory_later", False), ("crashing", True)])
-def test_a_search_by_memory_goes_on_what_is_known(factory: str, fits: bool) -> None:
+def test_a_search_by_memory_uses_what_is_known(factory: str, fits: bool) -> None:
     spec = SystemSpec(f"{MODELS}:{factory}", input_shape=(3,))
     found = Session(spec, SETTINGS).run(time_limit_s=60)
     assert isinstance(found.failure, DoesNotFitError) is not fits, found.failure
@@ -260,7 +260,7 @@ def test_a_pipe_that_is_closed_ends_the_process(way: str) -> None:
         assert child.wait(180) == -9
 
 
-def test_files_of_the_current_folder_stand_in_for_no_module(
+def test_files_of_the_current_folder_replace_no_module(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("json", "numpy", "gpuprof", "torch", "queue"):

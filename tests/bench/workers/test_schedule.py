@@ -251,7 +251,7 @@ class PlayedSubject:
 
 
 def play_runs(monkeypatch: pytest.MonkeyPatch, results: dict[tuple[str, int], BaseException]) -> list[Any]:
-    """Let process runs end as `results` says, else well; returns the jobs in their order."""
+    """Let process runs end as in `results`, else well; returns the jobs in their order."""
     jobs: list[Any] = []
 
     def run(job: Any, *, time_limit_s: float, on_event: Any) -> None:

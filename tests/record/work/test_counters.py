@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hardware counters: the pass that reads them, their table, and the command.
 
-What stands in for the GPU is a fake of the native core, or stub libraries. Nothing here ran on a GPU.
+A fake of the native core, or stub libraries, replace the GPU. Nothing here runs on a GPU.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ NO_PERMISSION = {"code": "counters_no_permission", "number": 35}
 
 
 class FakeCounters:
-    """Stands in for the native core: each operator launches one kernel of 1000 bytes, and more each time."""
+    """Replaces the native core: each operator launches one kernel of 1000 bytes, and more each time."""
 
     def __init__(self) -> None:
         self.reason = self.begin_reason = self.end_reason = None
@@ -112,7 +112,7 @@ def rows(run: gpuprof.Run) -> list[tuple[Any, ...]]:
 # ---- the pass --------------------------------------------------------------------------------
 
 
-def test_each_kernel_stands_with_the_operator_that_launched_it(fake: FakeCounters, tmp_path: Path) -> None:
+def test_each_kernel_is_with_the_operator_that_launched_it(fake: FakeCounters, tmp_path: Path) -> None:
     run = profiled(tmp_path)
     counters = run.sources["counters"]
     assert (counters.method, counters.values) == (
@@ -209,7 +209,7 @@ def test_without_a_gpu_there_is_a_reason_and_the_rest_is_as_usual(tmp_path: Path
     assert rows(run) == []
 
 
-def test_damaged_counters_are_told_and_the_rest_is_kept(
+def test_damaged_counters_are_reported_and_the_rest_is_kept(
     fake: FakeCounters, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def damaged(value: object) -> str:
@@ -228,7 +228,7 @@ def test_damaged_counters_are_told_and_the_rest_is_kept(
 # ---- the command -----------------------------------------------------------------------------
 
 
-def test_run_without_torch_tells_why_there_are_no_counters(
+def test_run_without_torch_has_the_reason_of_missing_counters(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     script = tmp_path / "script.py"
@@ -273,7 +273,7 @@ ceilings.add_ceilings = lambda *arguments: None
 counters_pass._device = lambda call: torch.device("cpu")
 torch.cuda.device = lambda device: contextlib.nullcontext()
 torch.cuda.synchronize = lambda: None
-initialise()
+initialize()
 
 library = torch.library.Library("stub", "DEF")
 library.define("work(Tensor x) -> Tensor")

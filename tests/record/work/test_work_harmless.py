@@ -107,7 +107,7 @@ def test_gpuprof_run_keeps_the_program_s_end(run_python: Any, tmp_path: Path) ->
     assert source_code(gpuprof.open(tmp_path / "r").meta, "work") == "off: interrupted"
 
 
-def test_a_run_tells_whether_work_was_wanted(tmp_path: Path) -> None:
+def test_a_run_records_whether_work_was_wanted(tmp_path: Path) -> None:
     with gpuprof.profile(out=tmp_path / "without"):
         pass
     with gpuprof.profile(out=tmp_path / "with", work=True):

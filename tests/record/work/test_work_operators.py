@@ -206,7 +206,7 @@ def flash_and_back(query: Any, key: Any, value: Any) -> Any:
 
 
 needs_shapes_of_attention = pytest.mark.skipif(
-    torch.__version__.startswith("2.4."), reason="PyTorch 2.4 tells no shapes of these operators on a CPU"
+    torch.__version__.startswith("2.4."), reason="PyTorch 2.4 reports no shapes of these operators on a CPU"
 )
 
 

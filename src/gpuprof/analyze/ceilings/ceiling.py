@@ -192,7 +192,7 @@ def _check(row: Ceiling) -> None:
         raise ValueError(f"not a ceiling: {row}")
 
 
-def relative_spread(values: Sequence[float]) -> float | None:
+def relative_iqr(values: Sequence[float]) -> float | None:
     """Return the interquartile range over the median; None of fewer than three values."""
     if len(values) < 3:
         return None

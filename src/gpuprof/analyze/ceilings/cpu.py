@@ -2,8 +2,8 @@
 """Ceilings of the processors: arithmetic and memory natively, products and dispatch through PyTorch.
 
 A value is the best of many short repeats: a disturbance makes a repeat slower, never faster. The relative
-interquartile range of the repeats is the row's spread. PyTorch uses its own threads, as many as the program
-set: no setting of the program is changed.
+interquartile range of the repeats is in the column `spread`. PyTorch uses its own threads, as many as the
+program set: no setting of the program is changed.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from gpuprof.analyze.ceilings.ceiling import (
     Ceilings,
     Unit,
     best_of,
-    relative_spread,
+    relative_iqr,
 )
 from gpuprof.errors import UnavailableError
 from gpuprof.run.machine import describe_machine
@@ -45,7 +45,7 @@ from gpuprof.run.processor import (
 # STREAM's rule: an array at least four times as large as all last-level caches together.
 DRAM_OVER_CACHE = 4
 LEAST_DRAM_ARRAY_BYTES = 64 << 20
-# Three arrays together take at most this share of the memory that is free.
+# Three arrays together take at most this fraction of the free memory.
 MOST_OF_FREE_MEMORY = 0.4
 # Where the size of the last-level cache is unknown.
 ASSUMED_CACHE_BYTES = 32 << 20
@@ -89,7 +89,7 @@ def measure_ceilings(quick: bool = False, progress: Progress | None = None) -> C
     """
     if _native.is_recording():
         raise UnavailableError("ceilings cannot be measured during a recording: measure before or after")
-    measurement = _CpuMeasurement(quick, progress or _say_nothing)
+    measurement = _CpuMeasurement(quick, progress or _report_nothing)
     rows = tuple(measurement.rows())
     now = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     return Ceilings(rows, now, machine_key(), quick, tuple(measurement.notes))
@@ -115,7 +115,7 @@ def torch_version() -> str | None:
         return "unknown"
 
 
-def _say_nothing(_what: str) -> None:
+def _report_nothing(_what: str) -> None:
     pass
 
 
@@ -272,9 +272,9 @@ def _wanted_kernels(quick: bool) -> list[dict[str, str]]:
 def _cache_working_sets(caches: list[Cache], processors: list[int]) -> dict[int, int]:
     """Return, for each level, the bytes that each of `processors` is to work on at the same time.
 
-    Far above what the level before holds and well below the processor's share of this one: their
-    geometric mean. Where a share is no larger than the level before, as with victim caches, a little above
-    that one.
+    Far above the size of the level before and well below the processor's part of this one: their
+    geometric mean. Where this part is no larger than the level before, as with victim caches, a little above
+    that level.
     """
     sizes: dict[int, int] = {}
     before = 0
@@ -292,7 +292,7 @@ def _cache_working_sets(caches: list[Cache], processors: list[int]) -> dict[int,
 def _row(
     device: str, resource: str, dtype: str | None, rates: list[float], unit: Unit, method: str
 ) -> Ceiling:
-    return Ceiling(device, resource, dtype, max(rates), unit, relative_spread(rates), method)
+    return Ceiling(device, resource, dtype, max(rates), unit, relative_iqr(rates), method)
 
 
 def _where(processors: list[int]) -> str:
@@ -335,7 +335,7 @@ def launch_ceiling(seconds: float) -> Ceiling:
     with torch.no_grad():
         times_ns = [ns / _ADDITIONS for ns in _repeat(batch, seconds)]
     method = "aten::add of 1 number, from Python"
-    return Ceiling(ALL_CORES, "launch", None, min(times_ns), "ns", relative_spread(times_ns), method)
+    return Ceiling(ALL_CORES, "launch", None, min(times_ns), "ns", relative_iqr(times_ns), method)
 
 
 def _matrix_product(torch: Any, dtype: str, kind: Any, seconds: float) -> Iterator[Ceiling]:
@@ -373,7 +373,7 @@ def _rate(
         # This build lacks the product in this type: no ceiling, and the other ceilings of the type stay.
         return
     method = f"{what}, {torch.get_num_threads()} threads"
-    yield Ceiling(ALL_CORES, resource, dtype, max(rates), "flop_per_s", relative_spread(rates), method)
+    yield Ceiling(ALL_CORES, resource, dtype, max(rates), "flop_per_s", relative_iqr(rates), method)
 
 
 def _repeat(call: Callable[[], object], seconds: float) -> list[int]:

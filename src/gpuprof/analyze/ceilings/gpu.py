@@ -31,7 +31,7 @@ from gpuprof.analyze.ceilings.ceiling import (
     Unit,
     best_of,
     from_dict,
-    relative_spread,
+    relative_iqr,
 )
 from gpuprof.analyze.ceilings.cpu import one_line
 from gpuprof.record.kernels import nvrtc_folders
@@ -218,10 +218,10 @@ class _GpuMeasurement:
             yield from rows
 
     def _row(self, resource: str, dtype: str | None, rates: list[float], unit: Unit, method: str) -> Ceiling:
-        return Ceiling(self.device, resource, dtype, max(rates), unit, relative_spread(rates), method)
+        return Ceiling(self.device, resource, dtype, max(rates), unit, relative_iqr(rates), method)
 
     def _time(self, resource: str, times_ns: list[float], method: str) -> Ceiling:
-        return Ceiling(self.device, resource, None, min(times_ns), "ns", relative_spread(times_ns), method)
+        return Ceiling(self.device, resource, None, min(times_ns), "ns", relative_iqr(times_ns), method)
 
 
 # ---- PyTorch's products ----------------------------------------------------------------------------
@@ -249,7 +249,7 @@ def _ceiling(torch: Any, device: str, dtype: str, size: int, seconds: float) -> 
         times_ms = _times_ms(torch, product, seconds)
     rates = [2.0 * size**3 / ms * 1e3 for ms in times_ms]
     method = f"{name} {size}x{size}"
-    return Ceiling(device, "compute.matmul", dtype, max(rates), "flop_per_s", relative_spread(rates), method)
+    return Ceiling(device, "compute.matmul", dtype, max(rates), "flop_per_s", relative_iqr(rates), method)
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from gpuprof.run.work_table import write_ceilings
 def add_imported_ceilings(path: Path, devices: Iterable[Mapping[str, Any]]) -> None:
     """Add to an imported run what its `devices` can do by their clocks and kinds. Raises RunError.
 
-    What a trace does not say has no ceiling: Kineto, for one, says no clocks.
+    What a trace does not contain has no ceiling: Kineto, for example, records no clocks.
     """
     rows: list[Ceiling] = []
     gpus = []

@@ -96,7 +96,7 @@ class Evidence:
     """What a label rests on.
 
     `figures` are those of the nearest resource, and of the next where neither dominates. `next_share` is the
-    utilization of the next one. `reason` says why there is no label: of `operator`, of its `launches`
+    utilization of the next one. `reason` is why there is no label: of `operator`, of its `launches`
     kernels, or with uncounted operators that take `uncounted_share` of a layer. `gpu` is the device's name,
     None on the host.
     """

@@ -400,7 +400,7 @@ def _longest_common(left: Sequence[str], right: Sequence[str]) -> list[tuple[int
 
 
 def _way_back(rows: list[int], left: Sequence[str], right: Sequence[str]) -> list[tuple[int, int]]:
-    """Walk from the last corner. A bit that is 0 says that the length grows by one in that column."""
+    """Walk from the last corner. A bit that is 0 means that the length grows by one in that column."""
     pairs = []
     i, j = len(left), len(right)
     while i > 0 and j > 0:

@@ -98,12 +98,12 @@ def label(shares: dict[Resource, float | None]) -> Label:
 class Doubts:
     """The factors of a label's confidence besides its margin.
 
-    Spreads are relative; `drift` is the change of the ceiling around the recording; `join` is the share of
-    the timed operators nearby that were matched with counted ones; `exactness` is that of the count.
+    Uncertainties are relative; `drift` is the change of the ceiling around the recording; `join` is the part
+    of the timed operators nearby that were matched with counted ones; `exactness` is that of the count.
     """
 
     exactness: Exactness = "exact"
-    ceiling_spread: float = 0.0
+    ceiling_uncertainty: float = 0.0
     drift: float = 0.0
     timing_spread: float | None = 0.0
     join: float = 1.0
@@ -120,7 +120,7 @@ def confidence(found: Label, doubts: Doubts) -> float:
     return (
         min(1.0, found.margin / 2 + 0.25)
         * _EXACTNESS[doubts.exactness]
-        / (1 + doubts.ceiling_spread / 2)
+        / (1 + doubts.ceiling_uncertainty / 2)
         / (1 + abs(doubts.drift))
         * timing
         * doubts.join

@@ -19,7 +19,7 @@ from gpuprof.analyze.roofline.operators import (
     NO_LABEL,
     TimedCalls,
     calls_of,
-    ceiling_spread,
+    ceiling_uncertainty,
     launch_bound,
     usage_fields,
 )
@@ -126,7 +126,7 @@ def _row(layer: _Layer, members: Sequence[Joined], times: _Times, is_lost: bool)
     ]
     flops = known_sum(each.row.flops for each in ran)
     use = _together(uses, ran, launches, machine)
-    shares = use.shares(time_ns)
+    shares = use.fractions(time_ns)
     delay = _delay(times)
     found = launch_bound(label(shares), delay)
     gpu = machine.device if machine.is_gpu else None
@@ -138,8 +138,8 @@ def _row(layer: _Layer, members: Sequence[Joined], times: _Times, is_lost: bool)
     doubts = Doubts(
         exactness=exactness,
         join=_timed_share(members, times),
-        timing_spread=_spread(times),
-        ceiling_spread=ceiling_spread(found, use, machine),
+        timing_spread=_timing_iqr(times),
+        ceiling_uncertainty=ceiling_uncertainty(found, use, machine),
     )
     faults = None if gpu else known_sum(each.row.page_faults for each in ran)
     call = CallFigures(time_ns, flops, faults, delay, len(ran) if delay is None else None)
@@ -246,8 +246,8 @@ def _operations(uses: Sequence[Utilization], ran: Sequence[Joined]) -> float | N
     return sum(use.operations or each.row.flops or 0 for use, each in zip(uses, ran, strict=True))
 
 
-def _spread(times: _Times) -> float | None:
-    """Return the timing spread of the operator that takes the most time."""
+def _timing_iqr(times: _Times) -> float | None:
+    """Return the relative IQR of the times of the operator that takes the most time."""
     timed = [calls for _, calls in times.ran if calls is not None]
     longest = max(timed, key=lambda calls: calls.total_ns, default=None)
     return None if longest is None else longest.spread

@@ -136,7 +136,7 @@ class MeasuredSpans:
 
     `calls` are the calls of roots as indices of spans. `uncounted` are the outermost operators that are
     neither candidates nor inside of one, `inner_ns` the time in candidates inside of each span.
-    `layer_own_ns` has a layer's own time in each call of its root, `layer_rest_ns` by (root, layer, device)
+    `layer_own_ns` has a layer's self time in each call of its root, `layer_rest_ns` by (root, layer, device)
     the GPU time that is in no row. `total_ns` is the time in recorded calls.
     """
 

@@ -59,7 +59,7 @@ class TimedCalls:
         return int(self.times_ns.sum())
 
     @property
-    def spread(self) -> float | None:
+    def relative_iqr(self) -> float | None:
         """The interquartile range of the times over their median; None of fewer than three calls."""
         if len(self.times_ns) < 3:
             return None
@@ -92,7 +92,7 @@ class TimedCalls:
             "time_ns": self.time_ns,
             "total_ns": self.total_ns,
             "time_share": self.total_ns / whole_ns if whole_ns else None,
-            "timing_spread": self.spread,
+            "timing_spread": self.relative_iqr,
             "launches": None if self.executions is None else self.launches,
             "device": self.machine.device,
         }
@@ -156,7 +156,7 @@ def _operator_row(joined: Joined, calls: TimedCalls, whole_ns: int, reason: NoLa
     row, time_ns = joined.row, calls.time_ns
     reason = NoLabel.HOST_COPY if calls.crosses else reason
     use = utilization_of(row, calls.machine, time_ns, calls.launches)
-    shares = use.shares(time_ns)
+    shares = use.fractions(time_ns)
     found = launch_bound(label(shares), calls.delay)
     if reason is None and row.exactness == "unknown" and found.bound == Bound.UNDERUTILIZED:
         reason = NoLabel.WORK_UNKNOWN  # the unknown work may be the bottleneck
@@ -182,7 +182,9 @@ def _operator_row(joined: Joined, calls: TimedCalls, whole_ns: int, reason: NoLa
         bytes=row.bytes,
         exactness=row.exactness,
         **usage_fields(found, use, shares),
-        confidence=confidence(found, replace(doubts, ceiling_spread=doubts.ceiling_spread + excess)),
+        confidence=confidence(
+            found, replace(doubts, ceiling_uncertainty=doubts.ceiling_uncertainty + excess)
+        ),
         evidence=evidence,
     )
 
@@ -191,7 +193,7 @@ def _doubts(joined: Joined | None, found: Label, use: Utilization, calls: TimedC
     ceiling = ceiling_of(found, use, calls.machine)
     return Doubts(
         exactness="exact" if joined is None else joined.row.exactness,
-        ceiling_spread=ceiling_spread(found, use, calls.machine),
+        ceiling_uncertainty=ceiling_uncertainty(found, use, calls.machine),
         drift=0.0 if ceiling is None else calls.machine.drift(ceiling),
         timing_spread=calls.spread,
         join=1.0 if joined is None else joined.quality,
@@ -199,11 +201,13 @@ def _doubts(joined: Joined | None, found: Label, use: Utilization, calls: TimedC
     )
 
 
-def ceiling_spread(found: Label, use: Utilization, machine: Machine) -> float:
-    """Return the spread of the ceiling that a label uses."""
+def ceiling_uncertainty(found: Label, use: Utilization, machine: Machine) -> float:
+    """Return the uncertainty of the ceiling that a label uses."""
     ceiling = ceiling_of(found, use, machine)
     is_uncertain = found.nearest == Resource.COMPUTE and not use.is_peak_certain
-    return (_UNCERTAIN_PEAK if is_uncertain else 0.0) + (0.0 if ceiling is None else machine.spread(ceiling))
+    return (_UNCERTAIN_PEAK if is_uncertain else 0.0) + (
+        0.0 if ceiling is None else machine.uncertainty(ceiling)
+    )
 
 
 def _excess(found: Label, use: Utilization, time_ns: float) -> float:
@@ -306,7 +310,7 @@ def _kernel_row(kernel: _Kernel, shown: str, machines: Machines, timed: Measured
     calls = TimedCalls(machines.of(device), executions.time_ns, executions)
     counted = kernel.joined.row if kernel.joined is not None and kernel.together == 1 else None
     use = utilization_of(counted or _nothing_counted(kernel), calls.machine, calls.time_ns)
-    shares = use.shares(calls.time_ns)
+    shares = use.fractions(calls.time_ns)
     found = launch_bound(label(shares), calls.delay)
     is_open = found.bound == Bound.UNDERUTILIZED and (counted is None or counted.exactness == "unknown")
     if calls.crosses or is_open:

@@ -124,7 +124,7 @@ class Unmatched:
 
 @dataclass(frozen=True, slots=True)
 class RooflineDevice:
-    """A device that operators ran on: its time in recorded calls (of a GPU all its time), labelled part."""
+    """A device that operators ran on: its time in recorded calls (of a GPU all time), the labeled part."""
 
     device: str
     name: str | None

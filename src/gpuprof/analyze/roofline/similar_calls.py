@@ -29,7 +29,7 @@ def given_alike(folder: RunFolder, process_id: int) -> dict[int, bool]:
 
     A root is left out where the stored calls are not the recorded ones.
     """
-    noted = dict(_noted(folder.meta.get("work")))
+    noted = dict(_marked(folder.meta.get("work")))
     if not noted:
         return {}
     roots = ", ".join("'" + root.replace("'", "''") + "'" for root in sorted({root for root, _ in noted}))
@@ -51,7 +51,7 @@ def given_alike(folder: RunFolder, process_id: int) -> dict[int, bool]:
     }
 
 
-def _noted(work: Any) -> Iterator[tuple[tuple[str, int], list[bool]]]:
+def _marked(work: Any) -> Iterator[tuple[tuple[str, int], list[bool]]]:
     """Yield root and thread with a mark for each call. Damaged rows are left out."""
     given = work.get("given") if isinstance(work, dict) else None
     for row in given if isinstance(given, list) else ():

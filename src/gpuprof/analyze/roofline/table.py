@@ -190,17 +190,17 @@ def share_text(roofline: RooflineData, row: RooflineRow) -> str:
 
 def unmatched_text(roofline: RooflineData) -> str:
     """Return the percent of the time without a label, of each device where there are several."""
-    return _shares_text(roofline, roofline.unmatched)
+    return _fractions_text(roofline, roofline.unmatched)
 
 
 def unmatched_rest(roofline: RooflineData, shown: Sequence[Unmatched]) -> str | None:
     """Return the rest without a label after the rows `shown` ("and 3 more with 2.1% of the time") or None."""
     listed = set(map(id, shown))
     rest = [row for row in roofline.unmatched if id(row) not in listed]
-    return f"and {len(rest):,} more with {_shares_text(roofline, rest)}" if rest else None
+    return f"and {len(rest):,} more with {_fractions_text(roofline, rest)}" if rest else None
 
 
-def _shares_text(roofline: RooflineData, rows: Sequence[Unmatched]) -> str:
+def _fractions_text(roofline: RooflineData, rows: Sequence[Unmatched]) -> str:
     shares: dict[str, float] = {}
     for row in rows:
         shares[row.device] = shares.get(row.device, 0) + (row.time_share or 0)

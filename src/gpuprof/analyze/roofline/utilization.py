@@ -44,14 +44,14 @@ class Level:
     ceiling: Ceiling
 
 
-# The spread assumed for a theoretical ceiling: a GPU reaches half to nearly all of it.
-_THEORETICAL_SPREAD = 0.5
+# The uncertainty assumed for a theoretical ceiling: a GPU reaches half to nearly all of it.
+_THEORETICAL_UNCERTAINTY = 0.5
 
 
 class Machine:
     """Ceilings of the threads that a run used: those of one core where it used one thread; or of one GPU.
 
-    `tf32` says of a GPU whether products ("matmul") and convolutions of fp32 numbers may use TF32.
+    `tf32` is for a GPU whether products ("matmul") and convolutions of fp32 numbers may use TF32.
     """
 
     def __init__(
@@ -84,11 +84,11 @@ class Machine:
         own = self._rows.get((self.device, resource, dtype))
         return own or (None if self.is_gpu else self._rows.get((ALL_CORES, resource, dtype)))
 
-    def spread(self, ceiling: Ceiling) -> float:
+    def uncertainty(self, ceiling: Ceiling) -> float:
         """Return how far a ceiling may be off."""
         part = best_part(ceiling, self._rows.values())
         is_theoretical = part is not None and part.is_theoretical
-        return _THEORETICAL_SPREAD if is_theoretical else ceiling.spread or 0.0
+        return _THEORETICAL_UNCERTAINTY if is_theoretical else ceiling.spread or 0.0
 
     def peak(self, dtype: str | None) -> Ceiling | None:
         """Return what can be calculated in a type of PyTorch; None where that was not measured."""
@@ -212,7 +212,7 @@ class Utilization:
     is_peak_certain: bool = True
     operations: float | None = None  # of the tensor cores, as measured; None: what was counted
 
-    def shares(self, time_ns: float) -> dict[Resource, float | None]:
+    def fractions(self, time_ns: float) -> dict[Resource, float | None]:
         """Return each least time over the time taken; all but that of the FLOPs are at most 1."""
 
         def share(least_ns: float | None, most: float = float("inf")) -> float | None:

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What two variants answer where outputs are scores of classes, counted batch by batch.
+"""What two variants predict where outputs are scores of classes, counted batch by batch.
 
-Two classes of scores or more, (samples, classes); the answer is the first of the largest. A sample with a NaN
-among its scores has no answer: it counts as wrong, and agrees with nothing. Classes may have exchanged their
-answers, as after a wrong list of classes or rows put back wrongly.
+Scores are (samples, classes) with two classes or more; the prediction is the first of the largest. A sample
+with a NaN among its scores has no prediction: it counts as wrong, and agrees with nothing. Classes may have
+exchanged their predictions, as after a wrong list of classes or rows restored in a wrong order.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 Confusion = Mapping[tuple[int, int], int]
 
 TOP = 5
-NO_ANSWER = -1
+NO_PREDICTION = -1
 # All pairs of columns are held: 32 MiB of doubles.
 _MOST_CLASSES = 2_048
 # A column has moved where the other's place fits it so much better, in squares of distances.
@@ -39,10 +39,10 @@ _CLEARLY_NEARER = 0.25
 
 @dataclass(frozen=True, slots=True)
 class SwappedClasses:
-    """Two classes whose answers the optimized variant exchanges.
+    """Two classes whose predictions the optimized variant exchanges.
 
     `first_moved` of `first_count` samples that the baseline calls `first` are called `second`, and the other
-    way round. `by_scores` says that their columns of scores are exchanged too, which shows without any
+    way round. `by_scores` is True where their columns of scores are exchanged too, which shows without any
     sample of these classes; None where there are too many classes to look.
     """
 
@@ -83,7 +83,7 @@ class ClassificationFigures:
     """One variant. All but `without_answer` are None without labels.
 
     `precision`, `recall` and `f1` are means over the classes that have samples ("macro"); a class that is
-    never answered has a precision of 0 in that mean. `top5_accuracy` is None below 6 classes.
+    never predicted has a precision of 0 in that mean. `top5_accuracy` is None below 6 classes.
     """
 
     without_answer: int
@@ -96,10 +96,10 @@ class ClassificationFigures:
 
 @dataclass(frozen=True, slots=True)
 class Classification:
-    """What two variants answer. Without labels there is agreement only: `change` is None, `per_class` empty.
+    """What two variants predict. Without labels there is agreement only: `change` is None, `per_class` empty.
 
-    `top1_agreement` is the share of samples with the same answer, `top5_agreement` the mean share that the
-    five best classes of one have in common with those of the other, None below 6 classes.
+    `top1_agreement` is the fraction of samples with equal predictions, `top5_agreement` the mean part that
+    the five best classes of one have in common with those of the other, None below 6 classes.
     """
 
     output: str
@@ -126,30 +126,30 @@ class Classification:
 
 
 class _PredictionCounts:
-    """What one variant answered."""
+    """What one variant predicted."""
 
     def __init__(self) -> None:
         self.confusion: Counter[tuple[int, int]] = Counter()
         self.in_top = self.without_answer = 0
 
-    def add(self, answers: Integers, top: Integers | None, labels: Integers | None) -> None:
-        self.without_answer += int((answers == NO_ANSWER).sum())
+    def add(self, predictions: Integers, top: Integers | None, labels: Integers | None) -> None:
+        self.without_answer += int((predictions == NO_PREDICTION).sum())
         if labels is None:
             return
-        self.confusion.update(_pairs_of(labels, answers))
+        self.confusion.update(_pairs_of(labels, predictions))
         if top is not None:
             self.in_top += int((top == labels[:, None]).any(axis=1).sum())
 
-    def answered(self) -> Counter[int]:
-        """Return how many samples each class was answered for."""
+    def predicted(self) -> Counter[int]:
+        """Return how many samples each class was predicted for."""
         return _totals(self.confusion, 1)
 
     def most_frequent_error(self) -> dict[int, tuple[int, int]]:
-        """Return the most frequent wrong answer of each class, the smaller number where two are equal."""
+        """Return the most frequent wrong prediction of each class, the smaller number where two are equal."""
         most: dict[int, tuple[int, int]] = {}
-        for (label, answer), count in sorted(self.confusion.items()):
-            if answer not in (label, NO_ANSWER) and count > most.get(label, (0, 0))[1]:
-                most[label] = answer, count
+        for (label, prediction), count in sorted(self.confusion.items()):
+            if prediction not in (label, NO_PREDICTION) and count > most.get(label, (0, 0))[1]:
+                most[label] = prediction, count
         return most
 
 
@@ -158,10 +158,10 @@ class ClassificationSum:
 
     def __init__(self, output: str, classes: int, names: tuple[str, ...] | None = None) -> None:
         self.output, self.classes, self._names = output, classes, names
-        # Of five classes everything is among the first five: that tells nothing.
+        # Of five classes everything is among the first five: that is no information.
         self._has_top = classes > TOP
         self._samples = self._same = self._shared = 0
-        self._answers: Counter[tuple[int, int]] = Counter()
+        self._predictions: Counter[tuple[int, int]] = Counter()
         self._columns = _ScoreColumns(classes)
         self._counts = _PredictionCounts(), _PredictionCounts()
         self._paired: Integers | None = None
@@ -173,18 +173,18 @@ class ClassificationSum:
             return
         known = None if labels is None else self._checked(np.asarray(labels))
         self._columns.add(old, new)
-        answers, top = (_answers(old), _answers(new)), (self._top(old), self._top(new))
-        self._answers.update(_pairs_of(*answers))
+        predictions, top = (_predictions(old), _predictions(new)), (self._top(old), self._top(new))
+        self._predictions.update(_pairs_of(*predictions))
         self._samples += len(old)
-        self._same += int(((answers[0] == answers[1]) & (answers[0] != NO_ANSWER)).sum())
+        self._same += int(((predictions[0] == predictions[1]) & (predictions[0] != NO_PREDICTION)).sum())
         if top[0] is not None and top[1] is not None:
-            answered = (answers[0] != NO_ANSWER) & (answers[1] != NO_ANSWER)
+            predicted = (predictions[0] != NO_PREDICTION) & (predictions[1] != NO_PREDICTION)
             shared = (top[0][:, :, None] == top[1][:, None, :]).any(axis=2).sum(axis=1)
-            self._shared += int(shared[answered].sum())
-        for counts, answer, best in zip(self._counts, answers, top, strict=True):
-            counts.add(answer, best, known)
+            self._shared += int(shared[predicted].sum())
+        for counts, prediction, best in zip(self._counts, predictions, top, strict=True):
+            counts.add(prediction, best, known)
         if known is not None:
-            self._add_paired(known, answers[0] == known, answers[1] == known)
+            self._add_paired(known, predictions[0] == known, predictions[1] == known)
 
     def _checked(self, labels: npt.NDArray[Any]) -> Integers:
         wrong = labels[(labels < 0) | (labels >= self.classes)]
@@ -200,7 +200,7 @@ class ClassificationSum:
         if not self._has_top:
             return None
         order: Integers = np.argsort(-scores, axis=1, kind="stable")[:, :TOP]
-        order[np.isnan(scores).any(axis=1)] = NO_ANSWER
+        order[np.isnan(scores).any(axis=1)] = NO_PREDICTION
         return order
 
     def _add_paired(self, labels: Integers, old: npt.NDArray[np.bool_], new: npt.NDArray[np.bool_]) -> None:
@@ -225,7 +225,7 @@ class ClassificationSum:
             optimized=optimized,
             change=None if totals is None else change_of(totals, margin),
             per_class=per_class,
-            swapped=_swapped_classes(self._answers, self._columns),
+            swapped=_swapped_classes(self._predictions, self._columns),
         )
 
     def _figures(
@@ -244,9 +244,9 @@ class ClassificationSum:
         )
 
 
-def _answers(scores: Floats) -> Integers:
+def _predictions(scores: Floats) -> Integers:
     found: Integers = np.argmax(scores, axis=1)
-    return np.where(np.isnan(scores).any(axis=1), NO_ANSWER, found)
+    return np.where(np.isnan(scores).any(axis=1), NO_PREDICTION, found)
 
 
 def _pairs_of(first: Any, second: Any) -> Counter[tuple[int, int]]:
@@ -274,13 +274,13 @@ def _class_figures(
     present = np.flatnonzero(paired.sum(axis=1)).tolist()
     p_values = [mcnemar(*paired[label, 1:3].tolist()) for label in present]
     stands, _ = discoveries(np.array(p_values), 1 - CONFIDENCE)
-    answered = baseline.answered(), optimized.answered()
+    predicted = baseline.predicted(), optimized.predicted()
     becomes = optimized.most_frequent_error()
     found = []
     for label, p_value, is_so in zip(present, p_values, stands.tolist(), strict=True):
         both, lost, won, neither = paired[label].tolist()
         count, right = both + lost + won + neither, (both + lost, both + won)
-        said = tuple(each[label] for each in answered)
+        said = tuple(each[label] for each in predicted)
         found.append(
             ClassFigures(
                 label=label,
@@ -302,7 +302,7 @@ def _share(part: int, whole: int) -> float | None:
     return part / whole if whole else None
 
 
-# --- classes that exchanged their answers --------------------------------------------------------
+# --- classes that exchanged their predictions ----------------------------------------------------
 
 
 class _ScoreColumns:
@@ -341,25 +341,27 @@ class _ScoreColumns:
         }
 
 
-def _swapped_classes(answers: Confusion, columns: _ScoreColumns) -> tuple[SwappedClasses, ...]:
-    """Return exchanged pairs; `answers` counts samples by (baseline's answer, optimized variant's answer).
+def _swapped_classes(predictions: Confusion, columns: _ScoreColumns) -> tuple[SwappedClasses, ...]:
+    """Return exchanged pairs; `predictions` counts samples by (baseline's, optimized variant's).
 
-    By answers a pair is exchanged where most samples of each class go to the other.
+    By predictions a pair is exchanged where most samples of each class go to the other.
     """
-    totals = _totals(answers, 0)
+    totals = _totals(predictions, 0)
     by_scores = columns.exchanged()
     found = by_scores | {
         (one, other)
-        for one, other in answers
-        if 0 <= one < other and _moved(answers, totals, one, other) and _moved(answers, totals, other, one)
+        for one, other in predictions
+        if 0 <= one < other
+        and _moved(predictions, totals, one, other)
+        and _moved(predictions, totals, other, one)
     }
     return tuple(
         SwappedClasses(
             first=one,
             second=other,
-            first_moved=answers.get((one, other), 0),
+            first_moved=predictions.get((one, other), 0),
             first_count=totals[one],
-            second_moved=answers.get((other, one), 0),
+            second_moved=predictions.get((other, one), 0),
             second_count=totals[other],
             by_scores=(one, other) in by_scores if columns.is_looked_at else None,
         )
@@ -367,5 +369,5 @@ def _swapped_classes(answers: Confusion, columns: _ScoreColumns) -> tuple[Swappe
     )
 
 
-def _moved(answers: Confusion, totals: Mapping[int, int], one: int, other: int) -> bool:
-    return 2 * answers.get((one, other), 0) > totals.get(one, 0)
+def _moved(predictions: Confusion, totals: Mapping[int, int], one: int, other: int) -> bool:
+    return 2 * predictions.get((one, other), 0) > totals.get(one, 0)

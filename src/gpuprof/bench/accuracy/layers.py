@@ -59,7 +59,7 @@ def compare_layers(
     """Compare two modules of PyTorch layer by layer on one batch of inputs (as `gpuprof.benchmark` has).
 
     What a layer's error may be: `tolerance` where it is given; else, with `reference`, from the baseline's
-    layer in float64 on the same inputs, as tolerance.py tells; without a reference SLACK roundings in the
+    layer in float64 on the same inputs, see tolerance.py; without a reference SLACK roundings in the
     layer's type and 128 in float32. A copy of the baseline in float64, the optimized model's outputs of every
     layer, and each layer's run inside each module around it are what it costs: take a small batch.
 
@@ -102,7 +102,7 @@ class _LayerRun:
             self._notes.append(note("compiled_code_left_out"))
 
     def add_reference(self, baseline: Any) -> None:
-        """Copy the baseline to float64; where it cannot be copied, a note says so."""
+        """Copy the baseline to float64; where it cannot be copied, there is a note."""
         try:
             high = double_precision(baseline).eval()
         except BenchmarkError as error:
@@ -226,7 +226,7 @@ def _outputs_of(module: Any, inputs: tuple[Any, Any]) -> tuple[Outputs | None, D
 
 @dataclass(frozen=True, slots=True)
 class _Local:
-    """A layer's own error. Without one, `diverges` says whether the layer diverges."""
+    """A layer's own error. Without one, `diverges` is whether the layer diverges."""
 
     error: float | None
     diverges: bool = False
@@ -347,7 +347,7 @@ class LayerCall:
 
 @contextmanager
 def _watched(layers: Mapping[str, Any], see: Callable[[LayerCall], None]) -> Iterator[None]:
-    """Call `see` behind every call of a layer; the hooks are gone behind the block.
+    """Call `see` after every call of a layer; the hooks are removed after the block.
 
     What `see` runs itself is not seen.
     """

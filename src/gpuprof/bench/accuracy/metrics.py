@@ -16,14 +16,14 @@ from gpuprof.bench.models.importing import find_named
 from gpuprof.errors import BenchmarkError
 
 if TYPE_CHECKING:
-    from gpuprof.bench.compare.answers import StoredAnswers
+    from gpuprof.bench.compare.stored_outputs import StoredOutputs
 
 
 Better = Literal["higher", "lower"]
 
 
 class Metric:
-    """One figure of a variant's answers. Fill `name`, `better` and `compute`."""
+    """One figure of a variant's outputs. Fill `name`, `better` and `compute`."""
 
     name: str = ""
     better: Better = "higher"
@@ -77,7 +77,7 @@ def load_metric(text: str) -> Metric:
         raise
     except (Exception, SystemExit) as error:
         raise BenchmarkError(
-            f"the metric {text} raised {reason_of(error)} at {place_of(error)}: mend it first"
+            f"the metric {text} raised {reason_of(error)} at {place_of(error)}: fix it first"
         ) from error
     return as_metric(found, text)
 
@@ -101,13 +101,13 @@ def as_metric(found: Any, text: str = "") -> Metric:
 
 
 def evaluate_metrics(
-    metrics: Sequence[Metric], baseline: StoredAnswers, variant: StoredAnswers
+    metrics: Sequence[Metric], baseline: StoredOutputs, variant: StoredOutputs
 ) -> tuple[MetricValue, ...]:
     """Return each metric of both. One that raises, or gives no number, has a problem and is no exception."""
     return tuple(_evaluated(metric, baseline, variant) for metric in metrics)
 
 
-def _evaluated(metric: Metric, baseline: StoredAnswers, variant: StoredAnswers) -> MetricValue:
+def _evaluated(metric: Metric, baseline: StoredOutputs, variant: StoredOutputs) -> MetricValue:
     old, problem = _figure(metric, baseline)
     new, new_problem = (old, problem) if baseline is variant else _figure(metric, variant)
     return MetricValue(metric.name, new, old, metric.better, new_problem or problem)
@@ -116,7 +116,7 @@ def _evaluated(metric: Metric, baseline: StoredAnswers, variant: StoredAnswers) 
 def _figure(metric: Metric, answers: StoredAnswers) -> tuple[float | None, Diagnostic | None]:
     where = {"metric": metric.name, "variant": answers.name}
     try:
-        outputs, labels = answers.arrays(), answers.labels
+        outputs, labels = stored.arrays(), stored.labels
         for each in (*outputs.values(), labels):
             if each is not None:
                 each.flags.writeable = False

@@ -75,7 +75,7 @@ class NotFiniteCount:
         self._ends: Array | None = None
 
     def add(self, values: Array, finite: Flags, first_sample: int) -> None:
-        """Count one batch, (samples, ...); `finite` says which of its values are."""
+        """Count one batch, (samples, ...); `finite` marks the finite values."""
         if finite.all():
             return
         nan = int(np.isnan(values[~finite]).sum())

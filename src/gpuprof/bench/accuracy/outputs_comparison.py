@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether an optimized model still answers what the baseline answers, over a loader's batches."""
+"""Whether an optimized model still predicts what the baseline predicts, over a loader's batches."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ class Batches:
 
     @property
     def are_asked_for(self) -> bool:
-        """Whether the caller said that there are labels."""
+        """Whether the caller declared that there are labels."""
         return self._labels is not None and self._labels is not False
 
     def __iter__(self) -> Iterator[Batch]:

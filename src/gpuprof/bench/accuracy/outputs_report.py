@@ -28,7 +28,7 @@ class OutputComparison:
     """What `compare_outputs` found.
 
     `numerics` and `tolerance` have an element for each output; `tolerance` is empty without a reference.
-    `classification` is None where no output is scores of classes. `notes` say what was not looked at.
+    `classification` is None where no output is scores of classes. `notes` list what was not compared.
     """
 
     batches: int
@@ -179,7 +179,7 @@ def _classification_lines(found: Classification) -> list[str]:
     ]
     silent = found.baseline.without_answer, found.optimized.without_answer
     if any(silent):
-        rows.append(("samples without an answer (NaN)", f"{silent[0]:,}", f"{silent[1]:,}"))
+        rows.append(("samples without a prediction (NaN)", f"{silent[0]:,}", f"{silent[1]:,}"))
     lines += ["", text_table(columns, rows, WIDTH), "", f"accuracy: {found.change}", ""]
     return lines + _class_table(found)
 

@@ -61,7 +61,7 @@ _OTHER_NAMES = {
 
 
 def known_dtype(text: str, option: str) -> str:
-    """Return the name in UNIT_ROUNDOFF that a user's type stands for. Raises BenchmarkError."""
+    """Return the name in UNIT_ROUNDOFF of a user's type. Raises BenchmarkError."""
     name = str(text).removeprefix("torch.").lower()
     name = _OTHER_NAMES.get(name, name)
     if name not in UNIT_ROUNDOFF:
@@ -163,7 +163,7 @@ def _why_unknown(
 
 
 _INTEGER_STEPS = {"int8": 127, "int4": 7}
-# float32 has 23 bits behind the point, TF32 keeps 10 of them.
+# float32 has 23 bits after the point, TF32 keeps 10 of them.
 _BITS_BEYOND_TF32 = 13
 
 

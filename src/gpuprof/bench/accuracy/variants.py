@@ -26,7 +26,7 @@ from gpuprof.errors import BenchmarkError
 from gpuprof.record.call_arguments import CallArguments, arguments
 
 _SEED = 0
-LABELS = "where batches are not inputs alone, or labels were taken for inputs, say so with labels="
+LABELS = "where batches are not inputs alone, or labels were taken for inputs, set labels="
 
 
 def is_module(model: Any) -> bool:
@@ -36,7 +36,7 @@ def is_module(model: Any) -> bool:
 
 
 class ComparedModel:
-    """A model or function under a name that errors say."""
+    """A model or function with a name for error messages."""
 
     def __init__(self, name: str, model: Any, hint: str = LABELS) -> None:
         if not callable(model) or isinstance(model, type):
@@ -76,7 +76,7 @@ def double_precision(model: Any) -> Any:
             "hand over the function of higher precision itself"
         )
     try:
-        # A scripted model's copy warns of gradients that nobody asked for.
+        # A scripted model's copy warns of gradients that are not used.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return copy.deepcopy(model).double()
@@ -136,7 +136,7 @@ def in_double(value: Any) -> Any:
 
 @contextlib.contextmanager
 def unharmed(*models: Any) -> Iterator[None]:
-    """Evaluate modules in evaluation mode; put back modes and buffers behind it."""
+    """Evaluate modules in evaluation mode; restore modes and buffers after it."""
     modules = [model for model in models if is_module(model)]
     kept = [_State(each) for each in modules]
     try:

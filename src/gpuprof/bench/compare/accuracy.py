@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from gpuprof.bench.accuracy.metrics import Metric, evaluate_metrics, load_metric
 from gpuprof.bench.accuracy.outputs_report import OutputComparison
-from gpuprof.bench.compare.answers import (
-    BATCH_SIZE,
-    StoredAnswers,
-    compare_answers,
-    record_answers,
-    reference_spec,
-)
 from gpuprof.bench.compare.document import AccuracyFigures, DegradedClass, MetricFigures, ScoreFigures
 from gpuprof.bench.compare.layer_job import can_be_compared, diverging_layers
-from gpuprof.bench.compare.plan import AccuracyPlan, CampaignPlan, Variant
+from gpuprof.bench.compare.plan import AccuracyPlan, ComparisonPlan, Variant
+from gpuprof.bench.compare.stored_outputs import (
+    BATCH_SIZE,
+    StoredOutputs,
+    compare_stored_outputs,
+    record_outputs,
+    reference_spec,
+)
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.facts import Diagnostic, note
 from gpuprof.bench.models.data import Dataset, open_dataset
@@ -47,7 +47,7 @@ class AccuracyOfAll:
     notes: tuple[Diagnostic, ...] = ()
 
 
-def open_plan_dataset(plan: CampaignPlan) -> tuple[Dataset, tuple[Metric, ...]] | None:
+def open_plan_dataset(plan: ComparisonPlan) -> tuple[Dataset, tuple[Metric, ...]] | None:
     """Open what a plan compares outputs on; None where it compares none.
 
     Raises BenchmarkError for bad input: call it before hours of measuring.
@@ -59,7 +59,7 @@ def open_plan_dataset(plan: CampaignPlan) -> tuple[Dataset, tuple[Metric, ...]] 
 
 
 def compare_accuracy(
-    plan: CampaignPlan, folder: Path, on_event: OnVariantEvent = lambda _variant, _event: None
+    plan: ComparisonPlan, folder: Path, on_event: OnVariantEvent = lambda _variant, _event: None
 ) -> AccuracyOfAll:
     """Run each variant of a plan on its data set, and compare the outputs with the baseline's.
 
@@ -76,7 +76,7 @@ def compare_accuracy(
 class _AccuracyRun:
     def __init__(
         self,
-        plan: CampaignPlan,
+        plan: ComparisonPlan,
         accuracy: AccuracyPlan,
         folder: Path,
         on_event: OnVariantEvent,
@@ -103,12 +103,14 @@ class _AccuracyRun:
         return AccuracyOfAll(found, tuple(self._notes))
 
     def _of(
-        self, variant: Variant, baseline: StoredAnswers, reference: StoredAnswers | None
+        self, variant: Variant, baseline: StoredOutputs, reference: StoredOutputs | None
     ) -> AccuracyFigures | Diagnostic:
         is_baseline = variant is self._plan.baseline
         try:
             found = baseline if is_baseline else self._outputs(variant)
-            compared = compare_answers(baseline, found, margin=self._accuracy.margin, reference=reference)
+            compared = compare_stored_outputs(
+                baseline, found, margin=self._accuracy.margin, reference=reference
+            )
         except (GpuprofError, OSError, MemoryError) as error:
             return note("no_outputs", reason=str(error) or "there is not enough memory to compare them")
         for each in compared.notes:
@@ -135,7 +137,7 @@ class _AccuracyRun:
         if added not in self._notes:
             self._notes.append(added)
 
-    def _reference(self) -> StoredAnswers | None:
+    def _reference(self) -> StoredOutputs | None:
         """Return the baseline's outputs in float64, None where it has no such form or fails in it."""
         spec = reference_spec(self._plan.baseline.spec)
         if spec is None:
@@ -146,13 +148,13 @@ class _AccuracyRun:
             self._add_note(note("no_reference", reference=REFERENCE, reason=str(error)))
             return None
 
-    def _outputs(self, variant: Variant) -> StoredAnswers:
+    def _outputs(self, variant: Variant) -> StoredOutputs:
         # By number: a name may hold what no folder is called.
         folder = self._folder / f"{self._plan.variants.index(variant):02d}"
         return self._recorded(variant.name, variant.spec, folder)
 
-    def _recorded(self, name: str, spec: SystemSpec, folder: Path) -> StoredAnswers:
-        return record_answers(
+    def _recorded(self, name: str, spec: SystemSpec, folder: Path) -> StoredOutputs:
+        return record_outputs(
             name,
             spec,
             self._dataset,

@@ -185,7 +185,7 @@ class LayerFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VariantFigures:
-    """One of the compared variants; `speedup` is over all batch sizes that it shares with the baseline."""
+    """One of the compared variants; `speedup` is over all batch sizes in common with the baseline."""
 
     name: str
     status: VariantStatus

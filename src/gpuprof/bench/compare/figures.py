@@ -25,8 +25,8 @@ from gpuprof.bench.compare.document import (
     TrafficFigures,
     VariantFigures,
 )
-from gpuprof.bench.compare.plan import CampaignPlan
-from gpuprof.bench.compare.runner import CampaignResult, VariantResult
+from gpuprof.bench.compare.plan import ComparisonPlan
+from gpuprof.bench.compare.runner import ComparisonResult, VariantResult
 from gpuprof.bench.facts import Diagnostic, error, note, warning
 from gpuprof.bench.failures import Failure, failure_of
 from gpuprof.bench.measure.diagnostics import MACHINE_WARNINGS, warnings_of
@@ -72,7 +72,7 @@ class ComparisonTable:
         return None if overall is None else SpeedVerdict(overall)
 
 
-def compare_variants(result: CampaignResult) -> ComparisonTable:
+def compare_variants(result: ComparisonResult) -> ComparisonTable:
     """Compare all variants with the baseline at once; of the differences found at most 5% are false."""
     medians = {each.variant.name: medians_s(each) for each in result.variants}
     old = medians.pop(result.plan.baseline.name)
@@ -107,7 +107,7 @@ def _overall_s(medians: Medians, sizes: Sequence[int]) -> list[float]:
 
 
 def variant_figures(
-    each: VariantResult, plan: CampaignPlan, compared: ComparisonTable, extra: MoreFigures
+    each: VariantResult, plan: ComparisonPlan, compared: ComparisonTable, extra: MoreFigures
 ) -> VariantFigures:
     """Return everything that was measured of a variant."""
     session, name, medians = each.session, each.variant.name, medians_s(each)
@@ -164,13 +164,13 @@ def _failure(each: VariantResult, status: VariantStatus) -> Diagnostic | None:
     return None if status == VariantStatus.MEASURED else error("not_measured")
 
 
-def _why_no_accuracy(each: VariantResult, plan: CampaignPlan) -> Diagnostic:
+def _why_no_accuracy(each: VariantResult, plan: ComparisonPlan) -> Diagnostic:
     if not each.session.batches:
         return note("variant_failed")
     return note("accuracy_not_requested") if plan.accuracy is None else note("comparison_aborted")
 
 
-def _status(each: VariantResult, plan: CampaignPlan, medians: Medians) -> VariantStatus:
+def _status(each: VariantResult, plan: ComparisonPlan, medians: Medians) -> VariantStatus:
     if not medians:
         return VariantStatus.FAILED
     whole = {size for size, runs in medians.items() if runs}
@@ -190,7 +190,7 @@ def technique_of(each: VariantResult) -> str:
 
 
 def _batch_figures(
-    batch: BatchResult, plan: CampaignPlan, comparison: Comparison | None, medians: tuple[float, ...]
+    batch: BatchResult, plan: ComparisonPlan, comparison: Comparison | None, medians: tuple[float, ...]
 ) -> BatchFigures:
     result, summary = batch.result, batch.result.summary
     names = {"mean_s": "mean", "std_s": "std", "min_s": "minimum", "max_s": "maximum"}
@@ -252,7 +252,9 @@ class MoreFigures:
     notes: tuple[Diagnostic, ...] = ()
 
 
-def document_of(result: CampaignResult, at: datetime, extra: MoreFigures | None = None) -> ComparisonDocument:
+def document_of(
+    result: ComparisonResult, at: datetime, extra: MoreFigures | None = None
+) -> ComparisonDocument:
     """Return the document of a comparison."""
     plan, compared, extra = result.plan, compare_variants(result), extra or MoreFigures()
     environment = _environment(result)
@@ -291,7 +293,7 @@ def _disagreements(variants: Sequence[VariantFigures], baseline: str) -> Iterato
                 yield warning("runs_differ", **where, pooled=pooled, by_run=by_run)
 
 
-def _environment(result: CampaignResult) -> dict[str, Any]:
+def _environment(result: ComparisonResult) -> dict[str, Any]:
     batches = [batch for each in result.variants for batch in each.session.batches]
     found = dict(batches[0].environment) if batches else describe_environment()
     if found.get("threads") is None and batches:
@@ -301,7 +303,7 @@ def _environment(result: CampaignResult) -> dict[str, Any]:
     return found
 
 
-def _method(result: CampaignResult) -> ComparisonMethod:
+def _method(result: ComparisonResult) -> ComparisonMethod:
     plan, accuracy = result.plan, result.plan.accuracy
     spec = plan.baseline.spec
     return ComparisonMethod(
@@ -325,7 +327,7 @@ def _method(result: CampaignResult) -> ComparisonMethod:
     )
 
 
-def _notes(result: CampaignResult) -> Iterator[Diagnostic]:
+def _notes(result: ComparisonResult) -> Iterator[Diagnostic]:
     done, kept = result.launches_done, result.kept.total()
     planned = result.plan.launches * len(result.variants)
     if kept:
@@ -336,7 +338,7 @@ def _notes(result: CampaignResult) -> Iterator[Diagnostic]:
     yield from _not_alike(result)
 
 
-def _not_interleaved(result: CampaignResult) -> Iterator[Diagnostic]:
+def _not_interleaved(result: ComparisonResult) -> Iterator[Diagnostic]:
     """Yield the variants of which other process runs are of an earlier time than of the baseline.
 
     A comparison that was cut off had made as many of each, or one more.
@@ -351,7 +353,7 @@ def _not_interleaved(result: CampaignResult) -> Iterator[Diagnostic]:
             yield warning("not_interleaved", **names, **counts)
 
 
-def _not_alike(result: CampaignResult) -> Iterator[Diagnostic]:
+def _not_alike(result: ComparisonResult) -> Iterator[Diagnostic]:
     """Yield what the variants do not have in common besides what is compared."""
     measured = [each for each in result.variants if each.session.batches]
     described = [each.session.batches[0].description for each in measured]

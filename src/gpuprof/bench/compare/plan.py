@@ -61,12 +61,12 @@ class AccuracyPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class CampaignPlan:
+class ComparisonPlan:
     """Variants and how they are measured. Raises BenchmarkError for what cannot be.
 
-    `baseline` names the variant that the others are held against, None the first. `margin` is the change of
+    `baseline` names the variant that the others are compared with, None the first. `margin` is the change of
     latency that is of no matter, `price_per_hour` what the machine costs. `accuracy` None compares no
-    outputs. `traffic_split` has the two variants share requests in one process too, by these shares.
+    outputs. `traffic_split` has the two variants divide requests in one process too, in these parts.
     """
 
     variants: tuple[Variant, ...]
@@ -134,7 +134,7 @@ class CampaignPlan:
 
     @property
     def baseline(self) -> Variant:
-        """What the other variants are held against."""
+        """What the other variants are compared with."""
         return next(
             each for each in self.variants if each.name == (self.baseline_name or self.variants[0].name)
         )
@@ -151,7 +151,7 @@ class CampaignPlan:
 
 
 def _content(spec: SystemSpec) -> str | None:
-    """Return what tells a model's file from another of its name; None for a model without one."""
+    """Return what distinguishes a model's file from another of its name; None for a model without one."""
     path = Path(spec.model.rpartition(":")[0] if ".py:" in spec.model else spec.model)
     try:
         if not path.is_file():
@@ -181,7 +181,7 @@ def parse_variants(text: str, like: SystemSpec) -> tuple[Variant, ...]:
 
 
 def spec_of(like: SystemSpec, model: str, recipe: str | None = None) -> SystemSpec:
-    """Return the spec of a model with a recipe, which may stand behind the model as `@recipe`."""
+    """Return the spec of a model with a recipe, which may follow the model as `@recipe`."""
     model, written = (model, None) if Path(model).exists() else _parted(model)
     if written is not None and recipe is not None:
         raise BenchmarkError(f"{model}@{written} and recipe {recipe!r}: name the recipe once")
@@ -190,12 +190,12 @@ def spec_of(like: SystemSpec, model: str, recipe: str | None = None) -> SystemSp
 
 
 def _parted(text: str) -> tuple[str, str | None]:
-    """Return a model, and the recipe behind it."""
+    """Return a model, and the recipe after it."""
     model, separator, recipe = text.rpartition("@")
     return (model, recipe) if separator else (text, None)
 
 
-def plan_of(options: ComparisonOptions, variants: Sequence[Variant]) -> CampaignPlan:
+def plan_of(options: ComparisonOptions, variants: Sequence[Variant]) -> ComparisonPlan:
     """Return the plan of a command line or a suite. Raises BenchmarkError for what cannot be."""
     accuracy = AccuracyPlan(
         options.dataset,
@@ -203,7 +203,7 @@ def plan_of(options: ComparisonOptions, variants: Sequence[Variant]) -> Campaign
         margin=options.accuracy_margin,
         metrics=options.metrics,
     )
-    return CampaignPlan(
+    return ComparisonPlan(
         variants=tuple(variants),
         baseline_name=options.baseline,
         name=options.name,
@@ -224,7 +224,7 @@ def plan_of(options: ComparisonOptions, variants: Sequence[Variant]) -> Campaign
 
 
 def parse_split(text: str) -> tuple[float, float]:
-    """Read `90,10` as shares of 1. Raises BenchmarkError."""
+    """Read `90,10` as fractions of 1. Raises BenchmarkError."""
     words = [word.strip().removesuffix("%").strip() for word in re.split(r"[,/:]", text)]
     hint = "write percent for the first and the second variant, as in 90,10"
     try:
@@ -232,9 +232,9 @@ def parse_split(text: str) -> tuple[float, float]:
     except ValueError:
         raise BenchmarkError(f"--traffic {text!r} is no split: {hint}") from None
     if len(percent) != 2:
-        raise BenchmarkError(f"--traffic {text!r} has {len(percent)} shares, a split has two: {hint}")
+        raise BenchmarkError(f"--traffic {text!r} has {len(percent)} parts, a split has two: {hint}")
     if not all(0 < each < 100 for each in percent):
-        raise BenchmarkError(f"--traffic {text!r}: each variant needs a share above 0: {hint}")
+        raise BenchmarkError(f"--traffic {text!r}: each variant needs more than 0 percent: {hint}")
     if not math.isclose(sum(percent), 100.0, abs_tol=1e-6):
         raise BenchmarkError(f"--traffic {text!r} sums to {sum(percent):g}, not to 100: {hint}")
     return percent[0] / 100, percent[1] / 100
@@ -268,7 +268,7 @@ class _SuiteTable(ComparisonOptions):
     recipe: str | None = None
 
 
-def read_suite(path: Path) -> CampaignPlan:
+def read_suite(path: Path) -> ComparisonPlan:
     """Read a suite. Raises BenchmarkError for what is no suite, naming the key."""
     try:
         table = read_toml(path)
@@ -329,7 +329,7 @@ def _placed(text: str, path: Path) -> str:
 
 
 def _placed_model(text: str, path: Path) -> str:
-    """Place a model, and the data that a recipe behind it calibrates with."""
+    """Place a model, and the data that a recipe after it calibrates with."""
     model, recipe = _parted(text)
     if recipe is None or (path.parent / text).exists():
         return _placed(text, path)

@@ -18,8 +18,8 @@ from gpuprof.analyze.summary import summarize
 from gpuprof.bench.compare.accuracy import AccuracyOfAll, compare_accuracy, open_plan_dataset
 from gpuprof.bench.compare.document import ComparisonDocument, LayerFigures, TrafficFigures, plain_document
 from gpuprof.bench.compare.figures import MoreFigures, document_of
-from gpuprof.bench.compare.plan import CampaignPlan
-from gpuprof.bench.compare.runner import Campaign, CampaignResult, Journal, mark_finished
+from gpuprof.bench.compare.plan import ComparisonPlan
+from gpuprof.bench.compare.runner import ComparisonResult, ComparisonRun, Journal, mark_finished
 from gpuprof.bench.compare.traffic import TrafficSettings, measure_traffic
 from gpuprof.bench.facts import Diagnostic, note, warning
 from gpuprof.bench.failures import failure_of
@@ -43,7 +43,7 @@ class Finished:
 
 
 def carry_out(
-    plan: CampaignPlan,
+    plan: ComparisonPlan,
     folder: Path,
     *,
     watch: Watcher = ignore,
@@ -58,15 +58,15 @@ def carry_out(
     """
     check_specs((each.name, each.spec) for each in plan.variants)
     plan = _with_shapes(plan)
-    campaign = Campaign(plan, folder, watch)
+    comparison = ComparisonRun(plan, folder, watch)
     accuracy = AccuracyOfAll({})
     traffic: TrafficFigures | None = None
     notes: list[Diagnostic] = []
     interrupted = False
     with Journal(folder, fresh=fresh, resume=resume).opened() as journal:
         try:
-            campaign.run(journal)
-            accuracy = _accuracy(campaign, watch)
+            comparison.run(journal)
+            accuracy = _accuracy(comparison, watch)
             try:
                 traffic = _traffic(plan, watch)
             except GpuprofError as error:
@@ -77,15 +77,15 @@ def carry_out(
     begin = [warning("interrupted")] if interrupted else []
     extra = MoreFigures(
         accuracy=accuracy.of,
-        layers=_layers(campaign.result),
+        layers=_layers(comparison.result),
         traffic=traffic,
         notes=(*begin, *accuracy.notes, *notes),
     )
-    document = document_of(campaign.result, datetime.datetime.now().astimezone(), extra)
+    document = document_of(comparison.result, datetime.datetime.now().astimezone(), extra)
     return Finished(document, interrupted)
 
 
-def _with_shapes(plan: CampaignPlan) -> CampaignPlan:
+def _with_shapes(plan: ComparisonPlan) -> ComparisonPlan:
     """Return the plan with the shape of the data set's samples where a variant names none.
 
     Raises BenchmarkError: hours of measuring must not end at a data set that is not there.
@@ -104,7 +104,7 @@ def _with_shapes(plan: CampaignPlan) -> CampaignPlan:
 
 
 def run_comparison(
-    plan: CampaignPlan,
+    plan: ComparisonPlan,
     output_dir: str | os.PathLike[str],
     *,
     report: Sequence[str] = ("json",),
@@ -129,23 +129,23 @@ def run_comparison(
     return plain_document(finished.document)
 
 
-def _accuracy(campaign: Campaign, watch: Watcher) -> AccuracyOfAll:
+def _accuracy(comparison: ComparisonRun, watch: Watcher) -> AccuracyOfAll:
     """Compare the outputs; what prevents that does not take hours of measuring with it."""
 
     def show(variant: str, event: Event) -> None:
         is_predicting = event.state is not State.COMPARING_LAYERS
         shown = dataclasses.replace(event, state=State.PREDICTING) if is_predicting else event
-        watch(RunEvent(variant, 1, campaign.result.launches_done, campaign.planned, shown))
+        watch(RunEvent(variant, 1, comparison.result.launches_done, comparison.planned, shown))
 
     try:
-        return compare_accuracy(campaign.plan, campaign.folder / "answers", show)
+        return compare_accuracy(comparison.plan, comparison.folder / "answers", show)
     except GpuprofError as error:
         reason = note("no_outputs", reason=str(error))
-        return AccuracyOfAll({each.name: reason for each in campaign.plan.variants})
+        return AccuracyOfAll({each.name: reason for each in comparison.plan.variants})
 
 
-def _traffic(plan: CampaignPlan, watch: Watcher) -> TrafficFigures | None:
-    """Return what two variants that share requests do; None where that is not wanted."""
+def _traffic(plan: ComparisonPlan, watch: Watcher) -> TrafficFigures | None:
+    """Return the figures of an A/B test in one process; None where it is not wanted."""
     if plan.traffic_split is None:
         return None
     other = next(each for each in plan.variants if each is not plan.baseline)
@@ -163,7 +163,7 @@ def _traffic(plan: CampaignPlan, watch: Watcher) -> TrafficFigures | None:
 # --- layers of recorded runs ---------------------------------------------------------------------
 
 
-def _layers(result: CampaignResult) -> dict[str, tuple[LayerFigures, ...]]:
+def _layers(result: ComparisonResult) -> dict[str, tuple[LayerFigures, ...]]:
     found: dict[str, tuple[LayerFigures, ...]] = {}
     for each in result.variants:
         if each.run is None:

@@ -35,7 +35,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class VariantResult:
-    """What was measured of a variant; `run` is the recorded run beside it."""
+    """What was measured of a variant; `run` is the recorded run next to it."""
 
     variant: Variant
     session: SessionResult
@@ -44,13 +44,13 @@ class VariantResult:
 
 
 @dataclass(slots=True)
-class CampaignResult:
+class ComparisonResult:
     """What was measured of all variants, in the plan's order.
 
     `kept` counts for each variant the process runs of an earlier time, which are among `launches_done`.
     """
 
-    plan: CampaignPlan
+    plan: ComparisonPlan
     variants: list[VariantResult] = field(default_factory=list)
     launches_done: int = 0
     kept: Counter[str] = field(default_factory=Counter)
@@ -66,17 +66,17 @@ class CampaignResult:
         return next(each for each in self.variants if each.variant.name == name)
 
 
-class Campaign:
-    """Measures what a plan says; `result` holds what there is, at each moment."""
+class ComparisonRun:
+    """Measures the variants of a plan; `result` holds what there is, at each moment."""
 
-    def __init__(self, plan: CampaignPlan, folder: Path, watch: Watcher = ignore) -> None:
+    def __init__(self, plan: ComparisonPlan, folder: Path, watch: Watcher = ignore) -> None:
         self.plan, self.folder = plan, folder
         self._watch = watch
         self._sessions = {
             each.name: Session(each.spec, plan.job_of(each), watch, name=each.name) for each in plan.variants
         }
         variants = [VariantResult(each, self._sessions[each.name].result) for each in plan.variants]
-        self.result = CampaignResult(plan, variants)
+        self.result = ComparisonResult(plan, variants)
         self._fingerprints: dict[str, str] = {}
 
     @property
@@ -84,7 +84,7 @@ class Campaign:
         """How many process runs there are in all, those of an earlier time among them."""
         return self.plan.launches * len(self.plan.variants)
 
-    def run(self, journal: Journal) -> CampaignResult:
+    def run(self, journal: Journal) -> ComparisonResult:
         """Measure what is not in the journal. Failures are in the result; an interrupt goes through.
 
         Raises BenchmarkError where a model's file changes meanwhile.
@@ -154,7 +154,7 @@ class Campaign:
             return
         failure, number = session.result.failure, self.plan.launches + 1
         session.record_profile(str(run), number, self.plan.time_limit_s, work=True)
-        # That there is no run says nothing against the figures.
+        # A missing run does not affect the figures.
         session.result.failure = failure
         each.run = run if session.result.profile is not None else None
         each.run_unavailable = session.failure(number)
@@ -177,7 +177,7 @@ _MACHINE = ("processor", "architecture", "cores", "usable_cores", "python", "ver
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A process run of a variant that completed: `noted` is what Session.restore takes."""
+    """A process run of a variant that completed: `noted` is the argument of Session.restore."""
 
     fingerprint: str
     variant: str
@@ -197,7 +197,7 @@ class Entry:
 class Journal:
     """The process runs of one folder. Only one process writes at a time.
 
-    One whose comparison had completed begins anew, unless `resume` is set; one that was cut off goes on,
+    One whose comparison had completed begins again, unless `resume` is set; one that was cut off continues,
     unless `fresh` is.
     """
 
@@ -317,7 +317,7 @@ class Journal:
 
 
 def mark_finished(folder: Path) -> None:
-    """Note that a comparison and its report are written: the next one in the folder begins anew."""
+    """Note that a comparison and its report are written: the next one in the folder begins again."""
     with Journal(folder, resume=True).opened() as journal:
         journal.finish()
 

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Two variants in one process that share its requests at random, as behind a traffic split, run by run.
+"""Two variants in one process that get its requests at random, as in an A/B test, run by run.
 
 Both variants meet the same machine in the same moments, so what disturbs one disturbs the other, and what one
 leaves in the caches the other finds, as it would where both serve. Who gets few requests finds its own data
 less often, though: compared with itself at 90 to 10, a variant looks slower with the 10. So the one with more
-is loaded twice, and a copy of it, the control, gets as large a share as the one with less: these two are
+is loaded twice, and a copy of it, the control, gets as many as the one with less: these two are
 compared. Requests come one after the other: what is measured is the time of service, without a queue.
 """
 
@@ -73,7 +73,7 @@ class TrafficJob:
 
 
 class _TrafficRuns:
-    """Two variants that share requests, as the subject of a schedule."""
+    """Two variants that divide requests, as the subject of a schedule."""
 
     def __init__(self, first: Variant, second: Variant, settings: TrafficSettings) -> None:
         self.name = f"{first.name} and {second.name}"

@@ -78,7 +78,9 @@ class TrafficSettings:
                     f"traffic: {name} {getattr(self, name)} is no time: give seconds above 0"
                 )
         if not (min(self.split) > 0 and math.isclose(sum(self.split), 1.0)):
-            raise BenchmarkError(f"traffic: shares {self.split} are not 1 together: give both variants some")
+            raise BenchmarkError(
+                f"traffic: the split {self.split} does not add up to 1 or leaves a variant without requests"
+            )
 
 
 @dataclass(frozen=True, slots=True)

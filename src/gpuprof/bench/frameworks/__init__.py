@@ -104,7 +104,7 @@ def system_class(framework: str) -> type[FrameworkSystem]:
 
 
 def framework_of(model: Any) -> str:
-    """Say which framework an object belongs to. What is none of theirs is a callable."""
+    """Return the framework of an object; `python` for any other callable."""
     if isinstance(model, tuple) and len(model) == 2:
         model = model[0]
     torch = sys.modules.get("torch")

@@ -161,7 +161,7 @@ class FrameworkSystem(System):
         )
 
     def call_on_device_s(self) -> float | None:
-        """Make one call and return the seconds that the device worked; None where it does not tell."""
+        """Make one call and return the seconds that the device worked; None where they are unknown."""
         return None
 
     def close(self) -> None:
@@ -208,7 +208,7 @@ class FrameworkSystem(System):
     def feed(self, array: Any) -> None:
         """Put other samples in the place of the prepared ones: as many, of the same shape.
 
-        None draws anew from the factory's own function.
+        None draws again from the factory's own function.
         """
         if array is None:
             self.arguments = self._batch(self.batch_size)
@@ -269,7 +269,7 @@ class FrameworkSystem(System):
         return None
 
     def reset_peak(self) -> None:
-        """Let the peaks of memory begin anew."""
+        """Reset the peaks of memory."""
         self._host_peak.reset()
 
     def _model_bytes(self) -> int | None:
@@ -292,7 +292,7 @@ class FrameworkSystem(System):
 
         kept, largest = self._data, self.fixed_batch_size or CALIBRATION_BATCH
         if choice.data is not None or not self._is_callers_data:
-            # A source of its own: what is measured begins with the first sample all the same.
+            # A source of its own: what is measured still begins with the first sample.
             self._data = make_source(choice.data or self.spec.data, self.spec.seed)
         try:
             sizes = batch_sizes(choice.samples, largest, is_fixed=self.fixed_batch_size is not None)
@@ -326,7 +326,7 @@ class FrameworkSystem(System):
             raise self.explained(error) from error
 
     def explained(self, error: BaseException) -> BenchmarkError:
-        """Return what the model raised on its batch as one line with the mend."""
+        """Return what the model raised on its batch as one line with a hint."""
         recipe = "" if self.spec.recipe is None else f" with --recipe {self.spec.recipe}"
         return explain_run(
             error,

@@ -78,7 +78,7 @@ class JaxSystem(FrameworkSystem):
             return self.jax.jit(self.model.init)(key, *sample)
 
     def _filled(self, shapes: Any) -> Any:
-        """Return random weights of these shapes: compiling flax's initialisers takes longer than the."""
+        """Return random weights of these shapes: flax's initializers take longer to compile than the."""
         import numpy as np
 
         generator = np.random.default_rng(self.spec.seed)

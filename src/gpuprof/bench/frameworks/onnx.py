@@ -36,7 +36,7 @@ _DTYPE_OF_TYPE = {
 }
 _INT8_OPERATORS = (b"DequantizeLinear", b"MatMulInteger", b"ConvInteger", b"QLinearConv", b"QLinearMatMul")
 _WEIGHTS_BESIDE = (".data", "_data")
-TOKENS = 1_000  # whole numbers are drawn below this where a file does not tell its vocabulary
+TOKENS = 1_000  # whole numbers are drawn below this where a file has no vocabulary
 _QUIET_LOG = 3  # errors and worse
 
 
@@ -218,7 +218,7 @@ class OnnxRuntimeSystem(FrameworkSystem):
         self._compile()
 
     def computes_in(self) -> str | None:
-        """Look for whole numbers in the file too, which its inputs do not tell of."""
+        """Look for whole numbers in the file too, which its inputs do not show."""
         found = super().computes_in()
         if found is None and self.source.kind == "onnx":
             data = Path(str(self.source.path)).read_bytes()
@@ -250,7 +250,7 @@ class OnnxRuntimeSystem(FrameworkSystem):
     def _model_bytes(self) -> int | None:
         if self._counts[1] is not None or self.source.path is None or self.source.kind != "onnx":
             return self._counts[1]
-        # Exporters put the weights of larger models beside the file.
+        # Exporters put the weights of larger models next to the file.
         beside = (Path(f"{self.source.path}{ending}") for ending in _WEIGHTS_BESIDE)
         files = [self.source.path, *(each for each in beside if each.is_file())]
         return sum(each.stat().st_size for each in files)
@@ -266,7 +266,7 @@ def _as_array(value: Any) -> Any:
 def _quantize_file(
     path: Path, made: Path, batches: Sequence[Mapping[str, Any]], model: str
 ) -> dict[str, str]:
-    """Write `path` quantized to `made`; returns what to say of it. Raises BenchmarkError."""
+    """Write `path` quantized to `made`; returns a description of it. Raises BenchmarkError."""
     try:
         onnx: Any = importlib.import_module("onnx")
         tool: Any = importlib.import_module("onnxruntime.quantization")
@@ -277,7 +277,7 @@ def _quantize_file(
         ) from error
     whole, prepared = made.with_name("model-whole.onnx"), made.with_name("model-prepared.onnx")
     try:
-        # The tool does not find weights that lie beside the file.
+        # The tool does not find weights that are next to the file.
         onnx.save(onnx.load(str(path)), str(whole))
         shapes.quant_pre_process(str(whole), str(prepared), skip_symbolic_shape=True)
         tool.quantize_static(
@@ -312,7 +312,7 @@ class _CalibrationReader:
 
 
 def _layers(path: Path) -> str:
-    """Say how many convolutions and matrix products read weights of 8 bits."""
+    """Return how many convolutions and matrix products read weights of 8 bits, as text."""
     onnx: Any = importlib.import_module("onnx")
     nodes = onnx.load(str(path), load_external_data=False).graph.node
     from_8_bits = {name for node in nodes if node.op_type == "DequantizeLinear" for name in node.output}

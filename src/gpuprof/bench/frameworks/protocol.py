@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True)
 class MemoryReading:
-    """Bytes in use at one moment or at the peak; None where this system cannot tell."""
+    """Bytes in use at one moment or at the peak; None where this system does not report them."""
 
     allocator_peak_bytes: int | None = None
     device_used_bytes: int | None = None
@@ -18,11 +18,11 @@ class MemoryReading:
 
 @dataclass(frozen=True, slots=True)
 class SystemDescription:
-    """What is measured, as it is written beside each figure.
+    """What is measured, as it is written next to each figure.
 
     `device_type` is cpu, cuda, mps or tpu, `device` the name of the hardware. `model_bytes` and `parameters`
-    are None where the framework does not tell. `details` holds what else decides the speed (threads, compile
-    mode, precision of matrix products, versions).
+    are None where the framework does not report them. `details` holds what else decides the speed (threads,
+    compile mode, precision of matrix products, versions).
     """
 
     framework: str
@@ -76,7 +76,7 @@ class System:
         return MemoryReading()
 
     def reset_peak(self) -> None:
-        """Let the peaks of memory begin anew, where there are any."""
+        """Reset the peaks of memory, where there are any."""
 
     def close(self) -> None:
         """Give back the device's memory. Harmless twice."""

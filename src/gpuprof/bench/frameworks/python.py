@@ -30,7 +30,7 @@ class PythonSystem(FrameworkSystem):
         self.details["python"] = platform.python_version()
 
     def synchronize(self) -> None:
-        """Wait as the callable says, if it does."""
+        """Wait with the callable's own function, if it has one."""
         if self._wait is not None:
             self._wait()
 

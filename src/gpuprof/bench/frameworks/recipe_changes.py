@@ -34,7 +34,7 @@ _LAYERS = (nn.Linear, nn.modules.conv._ConvNd, nn.RNNBase)  # with weights to mu
 
 @dataclass(slots=True)
 class Changed:
-    """A changed module, how many parameters it had before, and what to say of it."""
+    """A changed module, how many parameters it had before, and its description."""
 
     module: Any
     parameters: int
@@ -106,7 +106,7 @@ def module_bytes(module: Any) -> int | None:
     total, seen = 0, set()
     try:
         for tensor in (*_tensors(module.state_dict()), *module.buffers()):
-            # Tied weights stand there under several names.
+            # Tied weights are there under several names.
             key = None if tensor.is_quantized else (tensor.data_ptr(), tensor.numel())
             if key is None or key not in seen:
                 seen.add(key)
@@ -129,7 +129,7 @@ def _bytes_of(tensor: Any) -> int:
 
 
 def _tensors(value: Any) -> Iterator[Any]:
-    """Yield the tensors in a state; packed weights tell what is in them as their own state."""
+    """Yield the tensors in a state; packed weights are in their own state."""
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, Mapping):
@@ -230,7 +230,7 @@ def _whole_graph(quantization: Any, module: Any, batches: Batches) -> Any:
 def _layers_in_graph(quantization: Any, module: Any, batches: Batches) -> Any:
     """Fold batch norms and activations into the layers.
 
-    What is between them stays in floats, but for what PyTorch lowers where both its neighbours are in 8 bits.
+    What is between them stays in floats, but for what PyTorch lowers where both its neighbors are in 8 bits.
     """
     config, mapping = quantization.get_default_qconfig(_engine()), quantization.QConfigMapping()
     for kind in (nn.Linear, *_CONVOLUTIONS, *_FOLDED):

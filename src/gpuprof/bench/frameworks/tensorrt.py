@@ -127,7 +127,7 @@ class TensorRtSystem(FrameworkSystem):
         return tensor
 
     def feed(self, array: Any) -> None:
-        """Put other samples in the place of the prepared ones, and tell the engine where they are."""
+        """Put other samples in the place of the prepared ones, and give the engine their address."""
         super().feed(array)
         self._compile()
 

@@ -31,7 +31,7 @@ class TorchSystem(FrameworkSystem):
 
     framework = "pytorch"
     named: NamedModel | None = None  # where the model is one of a library
-    counted: Any = None  # the module whose parameters are told, whatever is made of it
+    counted: Any = None  # the module whose parameters are counted, whatever is made of it
     _change: Changed | None = None  # what its recipe made of it
     package = ("torch", "PyTorch", "torch")
     kinds = MODULE_KINDS
@@ -198,7 +198,7 @@ class TorchSystem(FrameworkSystem):
         self.torch.cuda.set_per_process_memory_fraction(min(1.0, budget_bytes / total))
 
     def reset_peak(self) -> None:
-        """Let the peaks of memory begin anew, the allocator's too."""
+        """Reset the peaks of memory, the allocator's too."""
         super().reset_peak()
         if self.device_type == "cuda":
             self.torch.cuda.reset_peak_memory_stats()
@@ -230,7 +230,7 @@ def _dtype_of(module: Any) -> str | None:
 
 
 class TorchCompileSystem(TorchSystem):
-    """The module behind `torch.compile`. `prepare` makes the first call, which compiles."""
+    """The module compiled by `torch.compile`. `prepare` makes the first call, which compiles."""
 
     framework = "torch-compile"
     compiles = True
@@ -247,7 +247,7 @@ class TorchCompileSystem(TorchSystem):
 
 
 class TorchScriptSystem(TorchSystem):
-    """A scripted module. Its profiling executor optimises during the first calls, which `prepare` makes."""
+    """A scripted module. Its profiling executor optimizes during the first calls, which `prepare` makes."""
 
     framework = "torchscript"
     kinds = (*TorchSystem.kinds, "torchscript")

@@ -25,7 +25,7 @@ class CallableSystem(System):
         self._args, self._kwargs = ((), {}) if inputs is None else arguments(inputs)
         self._target = target
         self._name = name or str(getattr(target, "__qualname__", type(target).__name__))
-        # Without arguments the callable itself: nothing stands between it and the loop.
+        # Without arguments the callable itself: nothing is between it and the loop.
         self.run = partial(target, *self._args, **self._kwargs) if self._args or self._kwargs else target
 
     def describe(self) -> SystemDescription:
@@ -71,7 +71,7 @@ class CallableSystem(System):
             return partial(torch.cuda.synchronize, tensor.device)
         if tensor is not None and tensor.device.type == "mps":
             return partial(torch.mps.synchronize)
-        # A function may hide its model: whoever has used CUDA is waited for.
+        # A function may hide its model: wait for CUDA where it has been used.
         return partial(torch.cuda.synchronize) if torch.cuda.is_initialized() else None
 
     def inputs_fingerprint(self) -> int:

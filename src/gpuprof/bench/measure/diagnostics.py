@@ -33,7 +33,7 @@ _MOST_FREQUENCY_CHANGE = 0.05
 _MOST_SWITCHES_PER_CALL = 0.01
 _FEWEST_SWITCHES = 20
 _FEWEST_FOR_SHAPE = 100
-# Two peaks: each with this share of the samples, and between them less than this share of the lower one.
+# Bimodal: each peak has this part of the samples, and between them is less than this part of the lower one.
 _LEAST_MASS = 0.1
 _DEEPEST_VALLEY = 0.5
 _GRID = 512
@@ -50,7 +50,7 @@ def warnings_of(measurement: Measurement, device_type: str = "cpu") -> tuple[Dia
 
 
 def sample_warnings(samples: Floats) -> Iterator[Diagnostic]:
-    """Yield what the samples themselves tell, in the order of their making."""
+    """Yield the warnings that follow from the samples, in the order in which they were taken."""
     figures = summarize(samples)
     if figures is None or figures.median <= 0:
         return
@@ -64,7 +64,7 @@ def sample_warnings(samples: Floats) -> Iterator[Diagnostic]:
     drift = relative_drift(samples)
     if drift is not None and abs(drift.value) > MOST_DRIFT and (drift.low > 0 or drift.high < 0):
         yield _drift_warning(samples, drift)
-    peaks = two_peaks(samples)
+    peaks = modes_of(samples)
     if peaks is not None:
         first, second = peaks
         yield warning("bimodal", first_s=first, second_s=second)
@@ -73,13 +73,13 @@ def sample_warnings(samples: Floats) -> Iterator[Diagnostic]:
 def _drift_warning(samples: Floats, drift: Slope) -> Diagnostic:
     if max(map(abs, (drift.low, drift.value, drift.high))) < _LARGE_DRIFT:
         return warning("drift", drift=drift.value, low=drift.low, high=drift.high)
-    # Nobody can read a line through so much as a change in percent.
+    # A line through so large a change has no meaning as a percentage.
     tenth = max(1, len(samples) // 10)
     first, last = (float(np.median(part)) for part in (samples[:tenth], samples[-tenth:]))
     return warning("large_drift", first_s=first, last_s=last)
 
 
-def two_peaks(samples: Floats) -> tuple[float, float] | None:
+def modes_of(samples: Floats) -> tuple[float, float] | None:
     """Return the two places where samples gather, when there are two with little between them.
 
     A kernel density estimate (Silverman, Density Estimation, 1986: width 0.9 min(s, IQR / 1.34) n^-0.2) of

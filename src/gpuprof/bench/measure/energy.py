@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Energy of a call: what the device's counter says over a second or more, idle taken off.
+"""Energy of a call: the device's counter over a second or more, without the idle energy.
 
 The readings are those of a recording (`record/device_samples.py`): a process of its own asks NVML. The
-counter steps every few tens of milliseconds, so a window under `SHORTEST_WINDOW_S` says nothing. Where the
+counter steps every few tens of milliseconds, so a window under `SHORTEST_WINDOW_S` is useless. Where the
 counter, or the driver, is not there, the energy is unavailable: None, and a reason.
 
 - idle power: energy / window of a pause before the load, which begins when the device has been let go;
@@ -42,8 +42,9 @@ LONGEST_DISAGREEMENT = 0.1  # of the counter and the integral of power
 class EnergyReading:
     """Energy of a load on one device, in joules, and how the device was used meanwhile.
 
-    What is not available is None, and `unavailable` says why. `warning` is set where the counter and the
-    integral of power disagree. `utilization_percent` are pairs of seconds since the load began and readings.
+    What is not available is None, and `unavailable` has the reason. `warning` is set where the counter and
+    the integral of power disagree. `utilization_percent` are pairs of seconds since the load's start and
+    readings.
     """
 
     energy_per_sample_j: float | None = None

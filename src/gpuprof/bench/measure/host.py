@@ -67,7 +67,7 @@ def _changed_files() -> bool | None:
 
 
 def _git(*words: str) -> str | None:
-    """Return what git says of the working directory; None without git, and outside a repository."""
+    """Return what git reports of the working directory; None without git, and outside a repository."""
     import subprocess
 
     command = ["git", *words]
@@ -106,7 +106,7 @@ class MachineUse:
     """What happened between two moments.
 
     `others_cpus` is how many processors' worth of time other processes of the machine used (other
-    containers of it among them), `stolen_share` the share of the processors' time that the hypervisor gave
+    containers of it among them), `stolen_share` the fraction of the processors' time that the hypervisor gave
     to others. Frequencies are means over the processors at the start and at the end.
     """
 
@@ -165,7 +165,7 @@ def use_between(before: MachineState, after: MachineState) -> MachineUse:
 
 
 def usage_between(before: MachineState, after: MachineState) -> Usage:
-    """Return what this process used from one moment to another; None is what the system does not tell."""
+    """Return what this process used from one moment to another; None is what the system does not report."""
     wall_s = (after.at_ns - before.at_ns) / 1e9
     return Usage(
         wall_s=wall_s,
@@ -183,7 +183,7 @@ def _rise(before: Counter | None, after: Counter | None) -> Counter | None:
 
 
 def _processor_times() -> tuple[float | None, float | None]:
-    """Return the seconds that all processors were busy, and those that were stolen from them."""
+    """Return the seconds that all processors were busy, and their steal time."""
     try:
         words = _STATISTICS.read_text(encoding="ascii").split("\n", 1)[0].split()
         ticks = [int(word) for word in words[1 : 1 + _KINDS]]
@@ -208,7 +208,7 @@ def _scaling_mhz() -> Iterator[float]:
 
 
 def _reported_mhz() -> Iterator[float]:
-    """Yield what /proc/cpuinfo tells of each processor, which in a virtual machine may never change."""
+    """Yield the frequency of each processor in /proc/cpuinfo, which in a virtual machine may never change."""
     with contextlib.suppress(OSError, ValueError):
         for line in _PROCESSORS.read_text(encoding="utf-8", errors="replace").splitlines():
             if line.startswith("cpu MHz"):

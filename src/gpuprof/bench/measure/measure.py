@@ -142,7 +142,7 @@ class MeasuringLoop:
             self._timer.synchronize()
         found = find_not_finite(outputs)
         if found is not None:
-            raise BenchmarkError(f"{found} of a call {when} the measurement: its time says nothing")
+            raise BenchmarkError(f"{found} of a call {when} the measurement: its time is useless")
 
     def _window(self, usual_ns: float) -> int:
         settings = self._settings
@@ -163,7 +163,7 @@ class MeasuringLoop:
         self._stop = stop
 
     def _take(self, sample_ns: float) -> None:
-        # Without a warm-up nobody knows yet how long a sample takes.
+        # Without a warm-up the time of a sample is unknown.
         fitting = _CHUNK_NS / max(sample_ns, 1.0) if self._wall or sample_ns else 1
         count = int(min(fitting, _MOST_IN_CHUNK, self._wanted() - len(self._wall)))
         timer = self._timer

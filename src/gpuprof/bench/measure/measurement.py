@@ -48,7 +48,7 @@ class Measurement:
 
     @property
     def enqueue_share(self) -> float | None:
-        """The median share of a call's time after which it had returned; None where that is all of it."""
+        """The median fraction of a call's time after which it had returned; None where that is all of it."""
         if self.enqueue_ns is None or not len(self.samples_ns):
             return None
         wall = float(np.median(self.samples_ns))

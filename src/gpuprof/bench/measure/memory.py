@@ -70,18 +70,18 @@ class HostPeak:
         self._floor = 0
 
     def reset(self) -> None:
-        """Begin anew, behind giving back what the allocator keeps of earlier batches."""
+        """Reset the peak, after the allocator's memory of earlier batches is released."""
         getattr(ctypes.CDLL(None), "malloc_trim", lambda _padding: None)(0)
         self._floor = 0 if reset_host_peak() else (host_peak_bytes() or 0)
 
     def read(self) -> int | None:
-        """Return the peak; None where it may be an older one, as the system lets none begin anew."""
+        """Return the peak; None where it may be an older one, since the system cannot reset it."""
         peak = host_peak_bytes()
         return peak if peak is not None and peak > self._floor else None
 
 
 def reset_host_peak() -> bool:
-    """Let the peak begin anew; returns whether the system can."""
+    """Reset the peak; returns whether the system can."""
     try:
         _RESET_PEAK.write_text("5")
     except OSError:
@@ -90,7 +90,7 @@ def reset_host_peak() -> bool:
 
 
 def memory_kills(counters: Path = _COUNTERS) -> int | None:
-    """Return how many processes the system has killed for want of memory; None where it does not tell."""
+    """Return how many processes the system has killed because memory ran out; None where unknown."""
     try:
         lines = counters.read_text(encoding="ascii").splitlines()
         return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
@@ -124,7 +124,7 @@ def limit_host_memory(budget_bytes: int | None) -> None:
 
 
 def device_used_bytes(index: int = 0) -> int | None:
-    """Return what all processes hold of an NVIDIA device; None where NVML cannot tell."""
+    """Return what all processes hold of an NVIDIA device; None where NVML does not report it."""
     from gpuprof.record.device_samples import has_driver  # processes without a GPU do not pay for it
 
     if not has_driver():

@@ -117,7 +117,7 @@ def _of_tensor(tensor: Any) -> Array | None:
             tensor = tensor.float()
         values: Array = tensor.cpu().numpy()
     except (TypeError, RuntimeError):
-        # Sparse, quantised and fake tensors have no plain values.
+        # Sparse, quantized and fake tensors have no plain values.
         return None
     return values
 
@@ -144,7 +144,7 @@ def fingerprint(values: object) -> int:
 
 
 class InputGuard:
-    """Remembers the inputs of a system, to tell later whether a call has changed them."""
+    """Remembers the inputs of a system, to detect later whether a call has changed them."""
 
     def __init__(self, system: FrameworkSystem) -> None:
         self._system = system

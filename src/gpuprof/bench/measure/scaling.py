@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Literal
 
-KNEE_SHARE = 0.9
+SATURATED = 0.9
 NEIGHBOURS = 2
 LARGEST_BATCH = 1 << 20
 
@@ -17,15 +17,15 @@ ProbeOutcome = Literal["ok", "missed", "open", "does not fit", "failed"]
 _ENDS: tuple[ProbeOutcome, ...] = ("does not fit", "failed")
 
 
-def knee(throughput_of: dict[int, float]) -> int | None:
+def saturation_point(throughput_of: dict[int, float]) -> int | None:
     """Return the smallest batch size that reaches 90% of the best throughput.
 
-    None for under three sizes, and where that is the largest one: throughput may go on to grow.
+    None for under three sizes, and where that is the largest one: throughput may continue to grow.
     """
     if len(throughput_of) < 3:
         return None
     best = max(throughput_of.values())
-    found = min(size for size, throughput in throughput_of.items() if throughput >= KNEE_SHARE * best)
+    found = min(size for size, throughput in throughput_of.items() if throughput >= SATURATED * best)
     return found if found < max(throughput_of) else None
 
 
@@ -33,7 +33,7 @@ def knee(throughput_of: dict[int, float]) -> int | None:
 class LargestBatch:
     """What a search for the largest batch found: None where not even one sample is allowed.
 
-    `why` is what stands against the next larger size that was tried; `outcomes` all that were. A size whose
+    `why` is the reason against the next larger size that was tried; `outcomes` all that were. A size whose
     outcome is open is not allowed, and may be: the largest one may be larger than `batch_size`.
     """
 
@@ -59,7 +59,7 @@ def largest_batch(
 
     Latency is not monotone in the batch size: a size that suits the hardware may be faster than a smaller.
     So sizes are doubled until one fails and the next multiple fails too, or memory ends; then the gap is
-    halved; then the neighbours above the best one, and the next multiples of 8, are tried.
+    halved; then the neighbors above the best one, and the next multiples of 8, are tried.
     """
     outcomes: dict[int, ProbeOutcome] = {}
 

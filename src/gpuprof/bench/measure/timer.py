@@ -41,7 +41,7 @@ class CallTimer:
         self.synchronize = synchronize
         self.clock = clock
         self.before = before
-        # A function of its own: the interpreter specialises code in place, for one callable at a time.
+        # A function of its own: the interpreter specializes code in place, for one callable at a time.
         self._windows = FunctionType(_time_windows.__code__.replace(), _time_windows.__globals__)
         self.wall_ns: list[int] = []
         self.enqueue_ns: list[int] = []
@@ -109,12 +109,12 @@ def _time_windows(
         wall[index] = end - begin
 
 
-# Larger than the last level of most processors, where the system does not tell.
+# Larger than the last level of most processors, where its size is unknown.
 ASSUMED_BYTES = 64 << 20
 
 
 def last_level_cache_bytes() -> int | None:
-    """Return the size of the largest cache of the first processor; None where the system does not tell."""
+    """Return the size of the largest cache of the first processor; None where it is unknown."""
     return max((cache.bytes for cache in data_caches(usable_processors()[:1])), default=None)
 
 

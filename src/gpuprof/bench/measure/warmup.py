@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Warming up until the times have settled, not for a fixed count."""
+"""Warm-up until the times are steady, not for a fixed count."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuprof.bench.measure.timer import CallTimer
 
 TOLERANCE = 0.01
 WINDOWS = 3
-# Neither a handful of calls nor a handful of milliseconds shows that a time has settled.
+# Neither a handful of calls nor a handful of milliseconds shows that times are steady.
 _LEAST_CALLS, _LEAST_NS = 300, 20_000_000
 # For slow calls, which would take minutes to make so many.
 _FEW_CALLS, _LONG_ENOUGH_NS = 30, 2_000_000_000
@@ -29,7 +29,7 @@ class Warmup:
 
     `settled` is None where a fixed number of calls was asked for, and False where the limit came first.
     `settled_after` is the number of calls before the three windows that agreed, `drift` how far apart the
-    medians of the last three windows were, as a share.
+    medians of the last three windows were, as a fraction.
     """
 
     calls: int
@@ -45,8 +45,8 @@ class Warmup:
             return f"{took}, as asked for"
         drift = "" if self.drift is None else f"; the last {WINDOWS} windows differed by {self.drift:.1%}"
         if not self.settled:
-            return f"{took}: it never settled{drift}"
-        return f"{took}: settled after {self.settled_after:,}{drift}"
+            return f"{took}: the times were never steady{drift}"
+        return f"{took}: steady after {self.settled_after:,}{drift}"
 
 
 class WarmupRun:
@@ -71,7 +71,7 @@ class WarmupRun:
         self._durations: list[int] = []
         self._began = timer.clock()
         self._ended = self._began
-        # The first call may compile for minutes: that is told apart, and is no time to settle in.
+        # The first call may compile for minutes: it is reported separately, and is not part of the limit.
         self._first_ended = self._began
         self._settled = False
 
@@ -88,7 +88,7 @@ class WarmupRun:
                 check_at = max(check_at + 1, int(check_at * _GROWTH))
                 if self._is_long_enough() and self._agrees():
                     break
-            if self._settling_ns() >= self._limit_ns or len(self._durations) >= _MOST_CALLS:
+            if self._elapsed_ns() >= self._limit_ns or len(self._durations) >= _MOST_CALLS:
                 self._agrees()
                 break
 
@@ -113,7 +113,7 @@ class WarmupRun:
 
     def _take(self, calls: int) -> None:
         usual = self.usual_ns
-        # The first call may compile; it says nothing of how many fit into a chunk.
+        # The first call may compile; it does not show how many fit into a chunk.
         fitting = int(_CHUNK_NS / max(usual, 1.0)) if len(self._durations) > 1 else 1
         try:
             self._timer.take(max(1, min(calls, fitting, _MOST_CALLS_IN_CHUNK)))
@@ -125,14 +125,14 @@ class WarmupRun:
         if self._progress is not None:
             self._progress(len(self._durations))
 
-    def _settling_ns(self) -> int:
+    def _elapsed_ns(self) -> int:
         return self._ended - self._first_ended
 
     def _elapsed_ns(self) -> int:
         return self._ended - self._began
 
     def _is_long_enough(self) -> bool:
-        calls, elapsed = len(self._durations), self._settling_ns()
+        calls, elapsed = len(self._durations), self._elapsed_ns()
         return (calls >= _LEAST_CALLS and elapsed >= _LEAST_NS) or elapsed >= _LONG_ENOUGH_NS
 
     def _agrees(self) -> bool:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inputs: data sets whose samples have an order, and sources that hand out batch after batch.
 
-A data set is answered once, in an order that is the same for every variant: `synthetic`, images in class
-folders, or a `.npz` file. A source of timing begins again behind its last sample.
+A data set is run once, in an order that is the same for every variant: `synthetic`, images in class
+folders, or a `.npz` file. A source of timing begins again after its last sample.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class Dataset:
 
     classes: tuple[str, ...] | None = None
     _all_labels: Array | None = None
-    # The shape of a sample of a `.npz` with floats; None where the data does not tell.
+    # The shape of a sample of a `.npz` with floats; None where the data has none.
     sample_shape: tuple[int, ...] | None = None
 
     def __init__(self, text: str, places: Sequence[int] | Integers) -> None:
@@ -100,7 +100,7 @@ class Dataset:
 
     @cached_property
     def identity(self) -> str:
-        """What two variants must have answered alike to be compared."""
+        """What must be equal for two variants to be compared."""
         crc = zlib.crc32(self._places.tobytes(), self._checksum())
         labels = self.labels
         crc = crc if labels is None else zlib.crc32(np.ascontiguousarray(labels).tobytes(), crc)
@@ -137,7 +137,7 @@ class _Synthetic(Dataset):
 
 
 class _Images(Dataset):
-    """Images in a folder a class, resized, scaled, centred; classes and files in the order of their names."""
+    """Images in a folder a class, resized, scaled, centered; classes and files in order of their names."""
 
     def __init__(self, folder: Path, count: int | None, seed: int) -> None:
         classes = sorted(each for each in folder.iterdir() if each.is_dir())

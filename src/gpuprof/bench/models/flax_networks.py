@@ -67,7 +67,7 @@ def resnet50(classes: int = 1_000) -> FlaxResNet:
 
 
 class FlaxEncoderBlock(linen.Module):
-    """Attention and a perceptron, each behind a norm and beside a residual."""
+    """Attention and a perceptron, each after a norm and with a residual connection."""
 
     heads: int
     hidden: int

@@ -33,7 +33,7 @@ class StageTimes:
 class Pipeline:
     """Preprocess, inference and postprocess of one item, each timed on its own.
 
-    `synchronize` waits for the device behind the preprocess stage and behind the inference, so that what one
+    `synchronize` waits for the device after the preprocess stage and after the inference, so that what one
     stage enqueued is not paid for by the next.
     """
 
@@ -76,6 +76,6 @@ class Pipeline:
             middle = clock()
             inferred = self.inference(prepared)
             self.synchronize()
-            answered = clock()
+            inferred = clock()
             self.postprocess(inferred)
-            yield begin, middle, answered, clock()
+            yield begin, middle, inferred, clock()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Recipes: ready optimised variants of a model, each a name such as `int8-dynamic` or `pruned:0.5`.
+"""Recipes: ready optimized variants of a model, each a name such as `int8-dynamic` or `pruned:0.5`.
 
 A recipe is a framework, a type, and for some a change of the module that the launch makes right after
 reading it. Nothing is imported here that a launch without a recipe would pay for.
@@ -63,7 +63,7 @@ class RecipeChoice:
 
     @property
     def technique(self) -> str:
-        """What it does, with its share."""
+        """What it does, with its percentage."""
         share = f" {self.share:.0%}" if "share" in self.recipe.options else ""
         return f"{self.recipe.technique}{share}"
 
@@ -181,7 +181,7 @@ def parse_recipe(text: str) -> RecipeChoice:
 
 
 def _option(text: str, word: str, left: list[Option], recipe: Recipe) -> Option:
-    """Say which option a word is. Raises BenchmarkError for one that the recipe does not take."""
+    """Return the option of a word. Raises BenchmarkError for one that the recipe does not take."""
     if "samples" in left and word.isascii() and word.isdigit() and int(word) > 0:
         return "samples"
     if "share" in left and _is_share(word):
@@ -189,7 +189,7 @@ def _option(text: str, word: str, left: list[Option], recipe: Recipe) -> Option:
     if "data" in left and word and not _is_number(word):
         return "data"
     known = {
-        "share": "a share between 0 and 1",
+        "share": "a number between 0 and 1",
         "samples": "how many samples calibrate",
         "data": "a folder of images or .npz file to calibrate with",
     }
@@ -216,5 +216,5 @@ def batch_sizes(samples: int, largest: int, *, is_fixed: bool) -> list[int]:
 
 
 def calibration_text(samples: int, data: str) -> str:
-    """Say what a calibration saw."""
+    """Return a description of the calibration data."""
     return f"{samples:,} synthetic samples" if data == "synthetic" else f"{samples:,} samples of {data}"

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Models by name, by `file.py:factory` and by file. Nothing is downloaded: weights are random.
 
-Nothing is unpickled unless the user says so. A factory is the user's code and is run.
+Nothing is unpickled unless the user allows it. A factory is the user's code and is run.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class ModelSource:
 
 
 def parse_model(text: str, *, trust_pickle: bool = False) -> ModelSource:
-    """Say what `text` names; reads a file's head, imports nothing. Raises BenchmarkError."""
+    """Return what `text` names; reads a file's head, imports nothing. Raises BenchmarkError."""
     file, separator, attribute = text.rpartition(":")
     if separator and file.endswith(".py"):
         return _factory(Path(file), attribute, text)
@@ -132,7 +132,7 @@ def _seeded(factory: Callable[[], Any], seed: int) -> Any:
     found = factory()
     if had_torch or "torch" not in sys.modules or not _has_drawn(sys.modules["torch"]):
         return found
-    # The factory itself imported PyTorch, and drew its weights from a generator that nobody had seeded.
+    # The factory itself imported PyTorch, and drew its weights from a generator that was not seeded.
     del found
     _seed_generators(seed)
     return factory()
@@ -168,7 +168,7 @@ def _near(name: str, known: Sequence[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class NamedModel:
-    """A model that a name stands for. `input_shape` is that of one sample, `tokens` the vocabulary."""
+    """A model with a name. `input_shape` is that of one sample, `tokens` the vocabulary."""
 
     model: Any
     library: str
@@ -261,7 +261,7 @@ TORCH_LIBRARIES = {
 
 
 def build_torch(text: str) -> NamedModel:
-    """Build the PyTorch model that a name stands for: `resnet50`, or `timm:resnet50` of one library.
+    """Build the PyTorch model of a name: `resnet50`, or `timm:resnet50` of one library.
 
     Of the libraries that are installed the first in TORCH_LIBRARIES that has it. Raises BenchmarkError.
     """
@@ -276,7 +276,7 @@ def build_torch(text: str) -> NamedModel:
 
 
 def check_name(text: str, framework: str) -> None:
-    """Raise BenchmarkError where no library has a model of this name. Imports one only to be sure of that."""
+    """Raise BenchmarkError where no library has a model of this name. Imports one only to check that."""
     if framework == "jax":
         _check_own(text)
         return
@@ -311,7 +311,7 @@ def _found(text: str) -> tuple[_Library, str]:
         try:
             names = [*each.names()]
         except Exception as error:
-            # Built for another PyTorch, as a rule. Another library may have the model all the same.
+            # Built for another PyTorch, as a rule. Another library may still have the model.
             broken.append(f"{each.module} cannot be imported ({reason_of(error)})")
             continue
         if name in names:
@@ -323,7 +323,7 @@ def _found(text: str) -> tuple[_Library, str]:
 
 
 def build_flax(name: str) -> NamedModel:
-    """Build the flax model that a name stands for. Raises BenchmarkError."""
+    """Build the flax model of a name. Raises BenchmarkError."""
     _check_own(name)
     model = getattr(_module("gpuprof.bench.models.flax_networks"), name)()
     return NamedModel(model, f"gpuprof's own, {_version('flax')}", (224, 224, 3))

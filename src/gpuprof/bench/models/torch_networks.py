@@ -73,7 +73,7 @@ def resnet50(classes: int = 1_000) -> ResNet:
 
 
 class EncoderBlock(nn.Module):
-    """Attention and a perceptron, each behind a norm and beside a residual."""
+    """Attention and a perceptron, each after a norm and with a residual connection."""
 
     def __init__(self, width: int, heads: int, hidden: int) -> None:
         super().__init__()

@@ -58,7 +58,7 @@ def print_pdf(html: str, path: Path, *, limit_s: float = LIMIT_S) -> None:
         page.write_text(html, encoding="utf-8", errors="backslashreplace")
         said = _run(browser, page, printed, folder, limit_s)
         if not _is_pdf(printed):
-            told = f"; it last said: {said}" if said else ""
+            told = f"; its last output: {said}" if said else ""
             raise BenchmarkError(f"{path}: {browser} printed nothing{told}: print the HTML from a browser")
         draft = path.with_name(f".{path.name}.new")
         try:

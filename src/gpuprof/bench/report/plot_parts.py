@@ -78,7 +78,7 @@ class Figure:
 # --- the style of a variant ----------------------------------------------------------------------
 
 COLORS = 8
-# No color alone tells two variants apart. The swatch is the same symbol in a font.
+# Two variants differ by more than color. The swatch is the same symbol in a font.
 _SYMBOLS = (
     ("square", "■"), ("diamond", "◆"), ("triangle-up", "▲"), ("triangle-down", "▼"),
     ("pentagon", "⬟"), ("hexagon", "⬢"), ("star", "★"), ("cross", "✚"),
@@ -107,7 +107,7 @@ class Look:
 
 
 def looks_of(document: ComparisonDocument) -> dict[str, Look]:
-    """Return the look of each variant. The baseline is grey: the colors are the candidates'."""
+    """Return the look of each variant. The baseline is gray: the colors are the candidates'."""
     found, place = {}, 0
     for number, variant in enumerate(document.variants):
         if variant.name == document.baseline:

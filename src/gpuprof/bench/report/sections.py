@@ -149,7 +149,7 @@ def _sections(document: ComparisonDocument, plots: Plots, tables: ReportTables) 
 
 
 def _plotted(key: str, title: str, figure: Figure | None, *tables: Table | None, lead: str) -> Section:
-    """Return a section with a plot; without one it says that its figures are unavailable."""
+    """Return a section with a plot; without one it has a note that its figures are unavailable."""
     if figure is None:
         return Section(key, title, lines=(f"{title}: {formatting.UNAVAILABLE}",))
     return _section(key, title, *tables, figure=figure, lead=lead)

@@ -60,7 +60,7 @@ def advice(recommendation: Recommendation) -> tuple[str, str]:
 
 # --- warnings ------------------------------------------------------------------------------------
 
-# Which of a warning's values says how severe it is, compared with others of its code.
+# The value of a warning that shows how severe it is, compared with others of its code.
 _WEIGHTS: dict[str, Callable[[Mapping[str, Any]], float]] = {
     "relative_iqr": lambda values: values["relative_iqr"],
     "drift": lambda values: abs(values["drift"]),

@@ -109,7 +109,7 @@ def table_of(
 ) -> Table | None:
     """Return a row for each subject, named in the first column; None without any.
 
-    A column in which nothing is available is left out; the method says so once.
+    A column in which nothing is available is left out; the method has one note of it.
     """
     rows = []
     for name, subject in subjects:

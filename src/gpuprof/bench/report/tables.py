@@ -196,7 +196,7 @@ class ReportTables:
             **{head: of(name, formatting.number) for head, name in _NUMBERS.items()},
             "Tolerance": lambda each: MISSING if each.accuracy is None else judged(each.accuracy.tolerance),
         }
-        # Columns of zeros take the room of what matters; a line says so instead.
+        # Columns of zeros take the room of what matters; one line replaces them.
         if not self._document.is_finite:
             columns |= {
                 "NaN": partial(_not_finite, name="nan"),
@@ -369,7 +369,7 @@ def _how_far(variant: VariantFigures) -> str:
 def traffic_tables(traffic: TrafficFigures) -> Iterator[Table | None]:
     """Yield the requests of both variants, their ratios, and how the traffic was split."""
     arms: dict[str, Callable[[TrafficArm], Cell]] = {
-        "Share of the requests": lambda arm: figure(arm.share, formatting.share),
+        "Percent of requests": lambda arm: figure(arm.share, formatting.share),
         "Requests": lambda arm: whole(arm.requests),
         "Failed": lambda arm: whole(arm.failed),
         "Failed in percent": lambda arm: between(arm.failed_share, formatting.share),

@@ -185,7 +185,7 @@ def _text(text: str) -> str:
     return escaped_markdown(readable(text))
 
 
-def _noted(text: str, note: str) -> str:
+def _with_note(text: str, note: str) -> str:
     return f"{_text(text)} ({_text(note)})" if note else _text(text)
 
 
@@ -198,7 +198,9 @@ def _blocks(content: Content) -> Iterator[str]:
     yield f"**{_text(content.headline)}**"
     if content.choice is not None:
         name = _text(content.choice.name)
-        cards = (f"- {_text(each.title)} of {name}: {_noted(each.text, each.note)}" for each in content.cards)
+        cards = (
+            f"- {_text(each.title)} of {name}: {_with_note(each.text, each.note)}" for each in content.cards
+        )
         yield "\n".join(cards)
     yield _list(content.lines)
     yield _list(content.failures)
@@ -225,7 +227,7 @@ def _section(section: Section) -> Iterator[str]:
 
 def _table(table: Table) -> str:
     rules = [":---" if table.is_words(place) else "---:" for place in range(len(table.heads))]
-    rows = [[_noted(cell.text, cell.note) for cell in row.cells] for row in table.rows]
+    rows = [[_with_note(cell.text, cell.note) for cell in row.cells] for row in table.rows]
     return "\n".join(f"| {' | '.join(row)} |" for row in (map(_text, table.heads), rules, *rows))
 
 

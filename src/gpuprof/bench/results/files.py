@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Result files: CSV with a row a batch size, JSON with every sample, Markdown; a reader for data frames.
 
-An empty cell is what is unavailable, or what too few samples tell nothing of; the JSON says which.
+An empty cell is unavailable, or has too few samples; the JSON has the reason.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _ms(seconds: float | None) -> float | None:
 
 
 def _memory(batch: BatchResult) -> dict[str, Any]:
-    """Return the three figures of memory, and the one that stands for the system with its kind."""
+    """Return the three figures of memory, and the one of the system with its kind."""
     peak = batch.largest("memory", "allocator_peak_bytes")
     host, is_after_larger = batch.host_peak
     host_kind = "host peak, after larger batches" if is_after_larger else "host peak"
@@ -157,7 +157,7 @@ class ResultFiles:
     def write(self, texts: dict[str, str]) -> list[Path]:
         """Write the formats that are wanted; returns their paths.
 
-        Raises BenchmarkError where one cannot be written, behind the others.
+        Raises BenchmarkError where one cannot be written, after the others.
         """
         failures = []
         for extension, path in zip(self._formats, self.paths, strict=True):
@@ -214,17 +214,17 @@ def to_json(document: dict[str, Any]) -> str:
 def document_of(batches: Sequence[BatchResult], stamp: Stamp, **more: Any) -> dict[str, Any]:
     """Return everything as plain values: the row of each batch size, why cells are empty, all samples."""
     results = [
-        {"row": row_of(batch, stamp), "insufficient": _insufficient(result), **result.to_dict()}
+        {"row": row_of(batch, stamp), "insufficient": _too_few_samples(result), **result.to_dict()}
         for batch in batches
         for result in [batch.result]
     ]
     return {"format": FORMAT_VERSION, **asdict(stamp), **more, "results": results}
 
 
-def _insufficient(result: Result) -> dict[str, str]:
+def _too_few_samples(result: Result) -> dict[str, str]:
     """Return for each quantile that the samples do not suffice for why that is."""
     return {
-        f"latency_{name}_ms": f"insufficient (n={result.count}, needs {samples_needed(q)})"
+        f"latency_{name}_ms": f"too few samples (n={result.count}, needs {samples_needed(q)})"
         for name, q in QUANTILES.items()
         if result.estimate(q) is None
     }

@@ -18,7 +18,7 @@ from gpuprof.bench.failures import Failure, FailureCode, failure_of
 from gpuprof.bench.frameworks.protocol import SystemDescription
 from gpuprof.bench.measure.diagnostics import warnings_of
 from gpuprof.bench.measure.measurement import Measurement
-from gpuprof.bench.measure.scaling import LargestBatch, knee
+from gpuprof.bench.measure.scaling import LargestBatch, saturation_point
 from gpuprof.bench.serialization import from_plain, to_plain
 from gpuprof.bench.verdicts import TargetVerdict
 from gpuprof.errors import BenchmarkError, GpuprofError
@@ -41,7 +41,7 @@ class Launch:
     """One process that measured, or one that failed.
 
     `position` is its place in the order in which launches of all configurations were made. `extra` holds
-    what else was noted: seconds of loading and preparing (`load_s`, `prepare_s`), memory.
+    what else was recorded: seconds of loading and preparing (`load_s`, `prepare_s`), memory.
     """
 
     position: int
@@ -88,8 +88,8 @@ class Result:
     def quantile(self, quantile: float, *, interval: bool = False) -> float | Interval | None:
         """Return a quantile in seconds; None where the samples do not suffice for a 95% interval.
 
-        With `interval`, (low, value, high). Of one launch the interval is that of order statistics and tells
-        of this launch alone; of several it tells how launches differ, and an end that so few launches do
+        With `interval`, (low, value, high). Of one launch the interval is that of order statistics and is
+        for this launch alone; of several it shows how launches differ, and an end that so few launches do
         not give is None. Raises ValueError outside 0 to 1.
         """
         found = self.estimate(quantile)
@@ -168,7 +168,7 @@ class Result:
             yield Diagnostic("one_process_run", Severity.WARNING)
 
     def to_dict(self) -> dict[str, Any]:
-        """Return plain data for JSON: the raw samples, and the figures beside them for who reads it."""
+        """Return plain data for JSON: the raw samples, and the figures for readers of the file."""
         summary = self.summary
         return {
             "format": FORMAT,
@@ -231,7 +231,7 @@ class BatchResult:
         """Return it on one line: the samples alone fill pages."""
         result = self.result
         median = result.quantile(0.5)
-        time = "insufficient" if median is None else format_duration(median * 1e9)
+        time = "unavailable" if median is None else format_duration(median * 1e9)
         counts = f"{len(self.launches)} launches, {len(result.samples):,} samples"
         return f"<BatchResult {result.name}: {counts}, median {time}>"
 
@@ -253,7 +253,7 @@ class BatchResult:
         tokens = self.description.details.get("tokens_per_sample")
         return None if tokens is None or samples_per_s is None else samples_per_s * int(tokens)
 
-    def told(self, *path: str) -> list[Any]:
+    def values_of(self, *path: str) -> list[Any]:
         """Return a value of each launch's `extra`, of those launches that have it."""
         found: list[Any] = [launch.extra for launch in self.launches]
         for name in path:
@@ -261,12 +261,12 @@ class BatchResult:
         return [each for each in found if each is not None]
 
     def largest(self, *path: str) -> Any:
-        """Return the largest value over the launches; None where none of them tells."""
-        return max(self.told(*path), default=None)
+        """Return the largest value over the launches; None where none of them has it."""
+        return max(self.values_of(*path), default=None)
 
     def middle(self, *path: str) -> float | None:
-        """Return the median over the launches of what each told once; None where none did."""
-        return _median(self.told(*path))
+        """Return the median over the launches of one value of each; None where none has it."""
+        return _median(self.values_of(*path))
 
     @property
     def host_peak(self) -> tuple[int | None, bool]:
@@ -289,8 +289,8 @@ class BatchResult:
 
     @property
     def device_s(self) -> float | None:
-        """The median time that the device itself worked for a call; None where it does not tell."""
-        return _median(statistics.median(each) for each in self.told("device_time_s") if each)
+        """The median time that the device itself worked for a call; None where it is unknown."""
+        return _median(statistics.median(each) for each in self.values_of("device_time_s") if each)
 
 
 def _median(values: Iterable[float | None]) -> float | None:
@@ -300,7 +300,7 @@ def _median(values: Iterable[float | None]) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """Seconds from the start of a process to its first answer; the parts add up to `total_s`.
+    """Seconds from the start of a process to its first inference; the parts add up to `total_s`.
 
     `interpreter_s` until Python runs our code, `import_s` the framework, `load_s` the model onto the device,
     `compile_s` making the inputs and compiling for them, `first_run_s` the first call.
@@ -314,7 +314,7 @@ class Startup:
 
     @property
     def total_s(self) -> float:
-        """From the start to the first answer."""
+        """From the start to the first inference."""
         return float(sum(asdict(self).values()))
 
     def to_dict(self) -> dict[str, float]:
@@ -364,7 +364,7 @@ class Finding:
             "startup": {
                 name: None if each is None else each.to_dict() for name, each in self.startup.items()
             },
-            "scaling": {"knee": knee(session.throughputs), "memory_ended": self.memory_ended},
+            "scaling": {"knee": saturation_point(session.throughputs), "memory_ended": self.memory_ended},
             "verdicts": self.verdicts,
             "largest_batch": to_plain(self.largest),
             "profile": session.profile,

@@ -21,7 +21,7 @@ _MACHINE = ("processor", "architecture", "cores", "usable_cores")
 
 
 class Configuration(NamedTuple):
-    """What makes two results comparable; None where a system does not tell it."""
+    """What makes two results comparable; None where a system does not report it."""
 
     framework: str | None
     model: str | None
@@ -137,7 +137,7 @@ def _document(path: Path) -> dict[str, Any]:
 
 
 def _profile(path: Path, document: Mapping[str, Any]) -> Path | None:
-    """Return the run beside the results, where it still is or has moved with them."""
+    """Return the run next to the results, where it still is or has moved with them."""
     told = document.get("profile")
     if not isinstance(told, str):
         return None
@@ -160,7 +160,7 @@ class History:
 
 
 def read_history(places: Sequence[str], candidates: Sequence[Path], *, any_machine: bool = False) -> History:
-    """Read the files that folders, patterns and names stand for, and the candidates.
+    """Read the files of folders, patterns and names, and the candidates.
 
     Candidates among them, copies of files and what is newer than the first candidate are left out. Raises
     BenchmarkError for files that cannot be read, and for such of other machines (unless `any_machine`) or
@@ -184,7 +184,7 @@ def read_history(places: Sequence[str], candidates: Sequence[Path], *, any_machi
 
 
 def _paths(places: Sequence[str]) -> list[Path]:
-    """Return the files that places stand for, each once. Raises BenchmarkError for a place without any."""
+    """Return the files of places, each once. Raises BenchmarkError for a place without any."""
     found: dict[Path, Path] = {}
     for place in places:
         path = Path(place)

@@ -39,10 +39,10 @@ class LatencyTarget:
         return dataclasses.replace(self, limit_s=self.limit_s * factor)
 
     def verdict(self, result: Result) -> TargetVerdict:
-        """Say whether the whole interval lies on one side of the limit.
+        """Return whether the whole interval is on one side of the limit.
 
         A maximum has no interval: it is what was seen. Where the samples are too few for one, it may still
-        be sure that the target is missed.
+        be certain that the target is missed.
         """
         if self.figure == "max":
             return self._verdict_of_maximum(result)

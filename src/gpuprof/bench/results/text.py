@@ -83,14 +83,14 @@ def _time(seconds: float | None) -> str:
 
 
 def notes_of(session: SessionResult) -> list[str]:
-    """Return what stands below the table: the start, the knee, what is missing, what to doubt."""
+    """Return the lines below the table: start-up, saturation point, missing figures, warnings."""
     if not session.batches:
         return []
     notes = _startup_notes(session.startups)
-    notes += _knee_notes(session.throughputs)
+    notes += _saturation_notes(session.throughputs)
     notes += _device_notes(session.batches)
     notes += [f"energy: {line}" for line in energy_notes(session.batches)]
-    notes += _insufficient_notes(session.batches)
+    notes += _sample_count_notes(session.batches)
     return list(dict.fromkeys([*notes, *_warning_notes(session.batches)]))
 
 
@@ -111,7 +111,7 @@ def _startup_notes(startups: Sequence[Startup]) -> list[str]:
         return []
     middle = sorted(startups, key=lambda each: each.total_s)[len(startups) // 2]
     of = "the middle one of " + str(len(startups)) if len(startups) > 1 else "one"
-    return [f"start to first answer, caches as found, {of}: {startup_text(middle)}"]
+    return [f"start to first inference, caches as found, {of}: {startup_text(middle)}"]
 
 
 def startup_text(startup: Startup) -> str:
@@ -125,13 +125,13 @@ def startup_text(startup: Startup) -> str:
     return f"{_time(total)} ({shown})"
 
 
-def _knee_notes(rates: dict[int, float]) -> list[str]:
-    found = knee(rates)
+def _saturation_notes(rates: dict[int, float]) -> list[str]:
+    found = saturation_point(rates)
     if found is None and len(rates) < 3:
         return []
     if found is None:
-        return [f"knee: none within the sizes measured: batch size {max(rates)} still gives more"]
-    return [f"knee: batch size {found}, the smallest with {KNEE_SHARE:.0%} of the best throughput"]
+        return [f"saturation point: none within the sizes measured: batch size {max(rates)} still gives more"]
+    return [f"saturation point: batch size {found}, the smallest with {SATURATED:.0%} of the best throughput"]
 
 
 def _device_notes(batches: Sequence[BatchResult]) -> Iterator[str]:
@@ -191,13 +191,13 @@ def _largest_note(found: LargestBatch) -> str:
     return f"{note}; open: {open_sizes}, whose intervals lie on both sides of it" if open_sizes else note
 
 
-def _insufficient_notes(batches: Sequence[BatchResult]) -> list[str]:
+def _sample_count_notes(batches: Sequence[BatchResult]) -> list[str]:
     found = []
     for name, share in QUANTILES.items():
         short = [batch for batch in batches if batch.result.estimate(share) is None]
         if short:
             counts = ", ".join(str(batch.result.count) for batch in short)
-            found.append(f"{name}: insufficient (n={counts}; it needs {samples_needed(share)})")
+            found.append(f"{name}: too few samples (n={counts}; it needs {samples_needed(share)})")
     return found
 
 
@@ -221,7 +221,7 @@ _COLUMNS = (Column("", right=False), Column("time"), Column("95% interval"), Col
 
 
 def result_table(result: Result) -> str:
-    """Return the figures, how they came about, and what speaks against them."""
+    """Return the figures, their method, and their warnings."""
     warnings = (f"! {title(each.code)}: {message(each)}" for each in result.warnings)
     lines = [escape_text(result.name), "", text_table(_COLUMNS, [*_quantile_rows(result)]), ""]
     lines += map(wrapped, (*_figure_lines(result), *_origin_lines(result), *warnings))
@@ -234,7 +234,7 @@ def _quantile_rows(result: Result) -> Iterator[tuple[str, str, str, str]]:
         found = result.estimate(quantile)
         if found is None:
             needed = f"needs {samples_needed(quantile):,}"
-            yield name, f"insufficient (n={result.count:,})", needed, "-"
+            yield name, f"too few samples (n={result.count:,})", needed, "-"
             continue
         width = found.relative_width
         ends = f"{_seconds(found.low)} to {_seconds(found.high)}"
@@ -248,7 +248,7 @@ def _figure_lines(result: Result) -> Iterator[str]:
         return
     parts = {"mean": figures.mean, "std": figures.std, "min": figures.minimum, "max": figures.maximum}
     times = "  ".join(f"{name} {_seconds(value)}" for name, value in parts.items())
-    yield f"{times}  spread {figures.relative_iqr:.1%}"
+    yield f"{times}  relative IQR {figures.relative_iqr:.1%}"
     rate = f"{result.calls_per_s:,.4g} calls/s, one after the other"
     yield rate if result.items_per_s is None else f"{rate}, {result.items_per_s:,.4g} items/s"
 

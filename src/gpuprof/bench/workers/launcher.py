@@ -35,7 +35,7 @@ from gpuprof.bench.workers.job import Job, encode_job
 from gpuprof.errors import BenchmarkError, GpuprofError
 
 OnEvent = Callable[[Event], None]
-# What a process run does after each state, which may take as long as the limit says.
+# What a process run does after each state, which may take as long as the limit allows.
 _DOING = {
     State.STARTED: "starting Python",
     State.UP: "importing the framework or calling the factory",
@@ -161,7 +161,7 @@ class _Listener:
         return f"{_DOING.get(self.last.state, 'calls')}{size}"
 
     def follow(self, on_event: OnEvent) -> None:
-        """Hand on events until the last one. Raises what a failure says, and TimeLimitError."""
+        """Hand on events until the last one. Raises the error of a failure, and TimeLimitError."""
         while (event := self._next(time.monotonic() + self._step_limit_s())) is not None:
             if self._hand_on(event, on_event):
                 return  # what the process has started may hold the pipe open

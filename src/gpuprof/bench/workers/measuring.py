@@ -165,7 +165,7 @@ class _Batch:
         self._send(Described(batch_size=self._size, description=described, threads=threads))
 
     def _measure(self) -> None:
-        """Measure and send it; what a call raised goes on, after its samples."""
+        """Measure and send it; what a call raised is raised again, after its samples."""
         system = self._system
         system.reset_peak()  # reading inputs and outputs took memory that the model does not
         before = read_state()
@@ -201,13 +201,13 @@ class _Batch:
             raise kind(f"{self._model}{size}: {measurement.failure}") from loop.error
 
     def _memory(self) -> MemoryReading:
-        """Return the readings; of the host that of the first call where its peak cannot begin anew."""
+        """Return the readings; of the host that of the first call where its peak cannot be reset."""
         memory = self._system.memory()
         host = (self._early_memory or memory).host_resident_bytes or self._first_memory.host_resident_bytes
         return dataclasses.replace(memory, host_resident_bytes=host)
 
     def _on_device(self, system: FrameworkSystem, measurement: Measurement) -> dict[str, Any]:
-        """Return the energy of more calls, and the device's own time for them; None where unavailable."""
+        """Return the energy of more calls, and the device's time for them; None where unavailable."""
         if measurement.stopped_by in ENDED_EARLY:
             return {"energy": None, "device_time_s": None}
         energy = None
@@ -304,7 +304,7 @@ def record_run(system: System, path: Path, calls: int | None = None, *, work: bo
         raise
     try:
         begin_s, done = time.perf_counter(), 0
-        while _goes_on(calls, done, time.perf_counter() - begin_s):
+        while _continues(calls, done, time.perf_counter() - begin_s):
             with _native.span(CALL):
                 system.run()
                 system.synchronize()
@@ -314,7 +314,7 @@ def record_run(system: System, path: Path, calls: int | None = None, *, work: bo
     close_run(path)
 
 
-def _goes_on(calls: int | None, done: int, elapsed_s: float) -> bool:
+def _continues(calls: int | None, done: int, elapsed_s: float) -> bool:
     if calls is not None:
         return done < calls
     return done < FEWEST_CALLS or (done < MOST_CALLS and elapsed_s < LONGEST_S)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Process runs of one or more subjects, in a random and counterbalanced order.
 
-A subject is what is measured: a model, a callable, two variants that share requests, a pass over a data set.
+A subject is what is measured: a model, a callable, two variants that divide requests, a pass over a data set.
 One that fails does not affect the others, and an interrupt keeps what was measured.
 """
 
@@ -101,8 +101,8 @@ def run_order(names: Sequence[str], runs: int, seed: int) -> list[str]:
 class Schedule:
     """So many process runs of each subject; `seed` draws their order, `first` is the number of the first.
 
-    `time_limit_s` is for each step of a process run. `is_done` says which ones are done already, `ended` is
-    called after each one that was made.
+    `time_limit_s` is for each step of a process run. `is_done` returns which ones are done already, `ended`
+    is called after each one that was made.
     """
 
     runs: int = 1

@@ -144,7 +144,7 @@ class Session:
         except GpuprofError as error:
             failure = failure_of(error)
         except Exception as error:
-            # What the caller's own iterable and model raise: others that are to be measured go on.
+            # What the caller's own iterable and model raise: the others are still measured.
             failure = Failure(FailureCode.FAILED, f"{spec.model}: {reason_of(error)}")
         finally:
             self.end(1, failure)
@@ -154,7 +154,7 @@ class Session:
 
     def job(self, number: int) -> Job | None:
         """Return what a process run measures: back and forth over the batch sizes that have not failed."""
-        # What fails before its first batch says nothing of the last one of the process run before.
+        # A failure before the first batch does not concern the last batch of the process run before.
         self._batch_size, self._states = 0, {}
         settings = self._profile or dataclasses.replace(self.result.settings, profile=None)
         if self._profile is None and number > 1 and not self._tries_again:
@@ -214,7 +214,7 @@ class Session:
         for what in ("device", "dtype", "framework"):
             now, before = getattr(described, what), getattr(first, what)
             if now != before:
-                self._batch_size = 0  # which says nothing against it
+                self._batch_size = 0  # which is no evidence against it
                 raise BenchmarkError(
                     f"{self.result.spec.model}: this process run had {what} {now}, and those before "
                     f"{before}: name the {what}, or measure all of it again"

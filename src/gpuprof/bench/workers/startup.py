@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Start-up: from the start of a process to its first answer, cold and warm, in parts.
+"""Start-up: from the start of a process to its first inference, cold and warm, in parts.
 
 Cold means that the files of the framework and of the model are not in the system's page cache (as far as the
 system lets go of them: pages that other processes map stay) and that compilers find no cache of theirs. A

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python imports this at its start, before the program, where `gpuprof run` put this folder on its path.
 
-So Python itself runs the program, and nothing of ours stands between the two. With `--children` any Python
+So Python itself runs the program, and nothing of ours is between the two. With `--children` any Python
 that the program starts comes here, of whatever version: so what follows is kept to what all of them read.
 """
 

@@ -31,7 +31,7 @@ _OVERWRITES = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Count:
-    """What a formula says. `reads` and `writes` are None where all is read, or all results written."""
+    """The result of a formula. `reads` and `writes` are None where all is read, or all results written."""
 
     flops: int | None
     exactness: Exactness = "exact"
@@ -131,7 +131,7 @@ _formulas: dict[str, Formula] = {}
 def formula(names: str, *, namespace: str = "aten") -> Callable[[Formula], Formula]:
     """Register the decorated function for operators, in-place and out forms included.
 
-    The function returns None where it cannot tell, which makes that call unknown.
+    The function returns None where the work is unknown.
     """
 
     def register(function: Formula) -> Formula:

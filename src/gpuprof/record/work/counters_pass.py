@@ -29,12 +29,12 @@ from gpuprof.record.work.rows import TENSOR_TYPES, CountedPass, Observation
 # What one call launches at most; more would take too much memory.
 MOST_KERNELS = 16_384
 
-# Never used twice, so that what a thread of an earlier pass launches late belongs to nobody.
+# Never used twice, so that late launches of an earlier pass's thread have no owner.
 _numbers = itertools.count()
 
 
 class KernelObserver(Observer):
-    """Tells the native core which operator call a thread's launches belong to."""
+    """Informs the native core which operator call a thread's launches belong to."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,11 +46,11 @@ class KernelObserver(Observer):
         _native.counters_enter(number)
 
     def end(self) -> None:
-        """Let what this thread launches from now on belong to nobody."""
+        """Let what this thread launches from now on have no owner."""
         _native.counters_enter(-1)
 
     def moves(self, reads: object, writes: object) -> None:
-        """Nothing is to be noted: the counters tell."""
+        """Do nothing: the counters measure it."""
 
     def take(self) -> Observation:
         """Note the number of the operator that ended last."""

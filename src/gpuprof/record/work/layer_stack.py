@@ -2,7 +2,7 @@
 """Which layer an operator belongs to: the innermost module that is being called, also in the backward pass.
 
 Autograd numbers its nodes in the order in which the forward pass makes them. At each border between two
-layers the next number is noted, so a node's number leads back to its layer.
+layers the next number is recorded, so a node's number leads back to its layer.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 
 Of what it touches, the reuse distance is kept: how much memory was touched since the same data was touched
 last, which is what a cache must hold to have it. This is the stack distance of a cache that replaces what was
-used least recently. With the sizes of a machine's caches it tells which operator finds its data in which.
+used least recently. With the sizes of a machine's caches it shows which operator finds its data in which.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class Observer:
         self._threads.touched = (*_touched(reads, written=False), *_touched(writes, written=True))
 
     def take(self) -> Observation:
-        """Return what was noted of the operator that ended last, and forget it."""
+        """Return what was recorded of the operator that ended last, and forget it."""
         state = vars(self._threads)
         return Observation(state.pop("faults", None), state.pop("touched", ()))
 
 
 def page_faults() -> int | None:
-    """Return the minor page faults of this process so far; None where the system does not tell."""
+    """Return the minor page faults of this process so far; None where the system does not report them."""
     if sys.platform == "win32":
         return None
     import resource
@@ -70,7 +70,7 @@ def _touched(parts: Iterable[Traffic], *, written: bool) -> Iterator[Touched]:
 
 
 def _address(tensor: Any) -> int | None:
-    """Return where the memory behind a tensor begins: caches know addresses, not tensors."""
+    """Return where the memory of a tensor begins: caches know addresses, not tensors."""
     try:
         return tensor.untyped_storage().data_ptr() or None
     except (NotImplementedError, RuntimeError):
@@ -88,7 +88,7 @@ _HUGE_FAULT_BYTES = 1 << 16
 
 
 def page_fault_costs() -> list[dict[str, Any]]:
-    """Return nanoseconds a fault, as rows of ceilings; none where the system does not tell of faults."""
+    """Return nanoseconds a fault, as rows of ceilings; none where the system does not report faults."""
     rows = []
     for found in (_cost(_SMALL_BYTES), _cost(_LARGE_BYTES)):
         if found is not None:
@@ -97,12 +97,12 @@ def page_fault_costs() -> list[dict[str, Any]]:
             what = f"fill of fresh memory, {fault_bytes / 1024:,.0f} KiB a fault"
             method = f"{what}, {torch.get_num_threads()} threads"
             rows.append({"resource": resource, "value": fault_ns, "spread": spread, "method": method})
-    # Where both are small pages, the large array says what a large output costs.
+    # Where both are small pages, the large array shows the cost of a large output.
     return list({row["resource"]: row for row in rows}.values())
 
 
 def _cost(size: int) -> tuple[float, float, float] | None:
-    """Return ns a fault, bytes a fault and the relative spread of the repeats."""
+    """Return ns a fault, bytes a fault and the relative IQR of the repeats."""
     costs, sizes = [], []
     for _ in range(_REPEATS):
         fresh = torch.frombuffer(mmap.mmap(-1, size), dtype=torch.uint8)
@@ -129,7 +129,7 @@ def _fill_ns(tensor: torch.Tensor) -> int:
 
 # ---- reuse -----------------------------------------------------------------------------------
 
-# Beyond every cache; nothing further is told apart.
+# Beyond every cache; larger distances are not distinguished.
 FARTHEST_BYTES = 1 << 32
 
 

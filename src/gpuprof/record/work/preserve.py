@@ -18,7 +18,7 @@ import torch
 from gpuprof.record.work.call import OperatorCall
 from gpuprof.record.work.sizes import storage_key
 
-# They write to running statistics though their schema does not say so.
+# They write to running statistics though their schema does not show it.
 _HIDDEN_WRITES = frozenset(
     (
         "native_batch_norm",
@@ -73,7 +73,7 @@ class Preserved:
             self._generators[generator] = generator.get_state()
 
     def after(self, call: OperatorCall) -> None:
-        """Note which memory the operator made, so that later writes to it are nobody's loss."""
+        """Note which memory the operator made, so that later writes to it lose no data."""
         taken = {storage_key(tensor) for tensor in call.inputs}
         for tensor in call.outputs:
             key = storage_key(tensor)
@@ -114,7 +114,7 @@ class Preserved:
 
 
 class _RandomState:
-    """The random generators that everybody shares."""
+    """The random generators that all code uses."""
 
     def __init__(self) -> None:
         self._python = random.getstate()

@@ -76,9 +76,9 @@ class Reuse:
 
 @dataclass(frozen=True, slots=True)
 class Observation:
-    """What one operator call did in the counting pass beside its arithmetic.
+    """What one operator call did in the counting pass besides its arithmetic.
 
-    `page_faults` are those of the process while the operator ran, None where the system does not tell.
+    `page_faults` are those of the process while the operator ran, None where the system does not report them.
     """
 
     page_faults: int | None
@@ -97,7 +97,7 @@ class UnknownWork:
 class CountedPass:
     """Everything that one pass counted, and what a reader must know about it.
 
-    `observed` has an element for each row, or is None where nobody asked.
+    `observed` has an element for each row, or is None where it was not requested.
     """
 
     rows: list[OperatorWork] = field(default_factory=list)

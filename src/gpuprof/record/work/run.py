@@ -44,7 +44,7 @@ def count_operators(
 ) -> CountedPass:
     """Run `model` once and count its operators. Raises PassError, and WorkError for a wrong argument.
 
-    What `observer` sees of each operator is noted too.
+    What `observer` sees of each operator is recorded too.
     """
     target = resolve(model)
     counted = CountedPass(observed=None if observer is None else [])
@@ -74,7 +74,7 @@ def _run(
     shapes_only = fake_mode() if fake else None
 
     def adopt(module: torch.nn.Module) -> None:
-        """Make a module ready that the target called and nobody has named."""
+        """Prepare a module that the target called and that has no name yet."""
         preserved.keep_module(module)
         uncompile_parts(module)
         if shapes_only is not None:
@@ -184,7 +184,7 @@ def _uncompiled_functions() -> AbstractContextManager[Any]:
 
 @contextmanager
 def _optimizer_steps(mode: CountingMode, preserved: Preserved) -> Iterator[None]:
-    """Tell the steps of optimizers from the rest, and keep what they change."""
+    """Separate the steps of optimizers from the rest, and keep what they change."""
     known: set[int] = set()
 
     def begin(optimizer: Any, _: object, __: object) -> None:

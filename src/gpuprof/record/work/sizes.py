@@ -43,7 +43,7 @@ def nested_sizes(tensor: torch.Tensor) -> list[list[int]]:
 
 
 def shape_of(tensor: torch.Tensor) -> tuple[int, ...]:
-    """Return the shape; -1 stands for a dimension in which the parts of a nested tensor differ."""
+    """Return the shape; -1 is a dimension in which the parts of a nested tensor differ."""
     if not tensor.is_nested:
         return tuple(int(size) for size in tensor.shape)
     sizes = nested_sizes(tensor)
@@ -78,7 +78,7 @@ def traffic_bytes(parts: Iterable[Traffic]) -> int:
 
 
 def _region(tensor: torch.Tensor) -> tuple[int, object, tuple[int, int, int]]:
-    """Return the storage, what tells views of it apart, and (bytes, first byte, end byte)."""
+    """Return the storage, what distinguishes views of it, and (bytes, first byte, end byte)."""
     size = tensor.element_size()
     storage = storage_key(tensor)
     if tensor.is_nested or storage is None:
@@ -101,7 +101,7 @@ def _union_bytes(regions: list[tuple[int, int, int]]) -> int:
 
 
 def storage_key(tensor: torch.Tensor) -> int | None:
-    """Return what identifies the memory behind a tensor while it lives; None for one without such memory."""
+    """Return what identifies the memory of a tensor while it lives; None for one without such memory."""
     try:
         return int(tensor.untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):

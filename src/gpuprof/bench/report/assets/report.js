@@ -1,4 +1,4 @@
-// The page of a comparison: its plots are drawn anew for each theme, width and choice of variants.
+// The page of a comparison: its plots are drawn again for each theme, width and choice of variants.
 
 import { byId, exposed, readJson, startPage } from "../../../render/assets/kit/page.js";
 import { bindPrint, bindTheme, withColors } from "../../../render/assets/kit/theme.js";
@@ -83,7 +83,7 @@ function thinOut(names) {
   }
 }
 
-// A table wider than the window says so, and what is cut off at its right fades.
+// A table wider than the window is marked, and what is cut off at its right fades.
 function watchScroll(table) {
   const show = () => {
     const hiddenWidth = table.scrollWidth - table.clientWidth;

@@ -4,7 +4,7 @@
 Forward: two products over all pairs of a query and a key, Q K^T and P V:
 2 * pairs * (depth + value_depth), which is 4 * batch * heads * queries * keys * depth (Dao et al.,
 FlashAttention, 2022, section 3). Backward: five products, one of them Q K^T again, since the kernels
-calculate the scores anew: 2 * pairs * (3 * depth + 2 * value_depth) (FlashAttention-2, 2023, section 3.1).
+calculate the scores again: 2 * pairs * (3 * depth + 2 * value_depth) (FlashAttention-2, 2023, section 3.1).
 With a causal mask only the pairs that it leaves count, which is an estimate: a kernel works in blocks.
 A mask given as a tensor leaves the count as it is. Softmax, scale and dropout ride along uncounted.
 """

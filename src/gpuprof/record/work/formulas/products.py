@@ -9,8 +9,8 @@ that are stored take part. Products of quantized values count like those of floa
 Convolutions: each output element is a sum over the input channels of its group and the kernel's window:
 2 * outputs * (channels_in / groups) * kernel (Dumoulin and Visin, A guide to convolution arithmetic for
 deep learning, 2016, for the sizes). The window counts in full where it reaches into the padding. A transposed
-convolution spreads each input element in the same way. The algorithm (Winograd, FFT) does not matter: these
-are the FLOPs of the definition.
+convolution distributes each input element in the same way. The algorithm (Winograd, FFT) does not matter:
+these are the FLOPs of the definition.
 
 Recurrent layers: each step multiplies the input and the hidden state by the weights of all gates,
 2 * steps * batch * gates * hidden * (inputs + hidden) for each layer and direction (Hochreiter and
@@ -118,7 +118,7 @@ def _grouped_product(call: OperatorCall) -> Count:
     " _weight_int4pack_mm_with_scales_and_zeros _dyn_quant_matmul_4bit"
 )
 def _packed_weight_product(call: OperatorCall) -> Count:
-    """2*m*n*k; the weight's own shape says how it is packed, so n is read off the result."""
+    """2*m*n*k; the weight's own shape depends on its packing, so n is taken from the result."""
     return Count(2 * elements(call.inputs[0]) * int(call.output.shape[-1]))
 
 

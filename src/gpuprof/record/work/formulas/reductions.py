@@ -129,7 +129,7 @@ def _topk(call: OperatorCall) -> Count:
 
 @formula("_unique _unique2 unique_dim unique_consecutive unique_dim_consecutive")
 def _unique(call: OperatorCall) -> Count:
-    """Sorting, and one comparison with the neighbour."""
+    """Sorting, and one comparison with the neighbor."""
     count, _ = _sizes(call)
     sorting = 0 if "consecutive" in call.name else _logarithm(count)
     return Count(count * (sorting + 1), "estimated")
@@ -153,7 +153,7 @@ def _window(call: OperatorCall) -> int:
     sizes = call["kernel_size"]
     if isinstance(sizes, int):
         sizes = [sizes]
-    # The schema names as many sizes as there are dimensions; one value stands for all of them.
+    # The schema names as many sizes as there are dimensions; one value applies to all of them.
     dims = next((int(char) for char in call.base_name if char.isdigit()), len(sizes))
     return int(math.prod(sizes)) if len(sizes) == dims else int(sizes[0]) ** dims
 

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from batches import batch_of
 
-from gpuprof.bench.compare.plan import CampaignPlan, Variant
-from gpuprof.bench.compare.runner import CampaignResult, VariantResult
+from gpuprof.bench.compare.plan import ComparisonPlan, Variant
+from gpuprof.bench.compare.runner import ComparisonResult, VariantResult
 from gpuprof.bench.config import JobSettings, SystemSpec
 from gpuprof.bench.results.result import SessionResult
 from gpuprof.errors import BenchmarkError
@@ -29,7 +29,7 @@ def launches(
     ]
 
 
-def campaign_of(variants: Mapping[str, Mapping[int, Milliseconds] | str], **plan: Any) -> CampaignResult:
+def comparison_of(variants: Mapping[str, Mapping[int, Milliseconds] | str], **plan: Any) -> ComparisonResult:
     """Return a comparison of variants with samples by batch size, in milliseconds; a text is a failure."""
     specs = tuple(Variant(name, SystemSpec("m.py:f")) for name in variants)
     sizes = tuple(
@@ -39,7 +39,7 @@ def campaign_of(variants: Mapping[str, Mapping[int, Milliseconds] | str], **plan
         (len(found) for each in variants.values() if not isinstance(each, str) for found in each.values()),
         default=1,
     )
-    result = CampaignResult(CampaignPlan(specs, batch_sizes=sizes or (1,), launches=count, **plan))
+    result = ComparisonResult(ComparisonPlan(specs, batch_sizes=sizes or (1,), launches=count, **plan))
     for variant, given in zip(specs, variants.values(), strict=True):
         session = SessionResult(variant.spec, JobSettings())
         if isinstance(given, str):

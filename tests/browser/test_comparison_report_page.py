@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from campaign_documents import HOSTILE, document, everything_failed, failed, typed
+from comparison_documents import HOSTILE, document, everything_failed, failed, typed
 from pages import background, next_frames
 
 from gpuprof.bench.compare.document import document_from

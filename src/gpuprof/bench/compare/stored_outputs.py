@@ -54,7 +54,7 @@ _MODULE_FRAMEWORKS = ("auto", "pytorch", "torch-compile", "torchscript", "torch-
 
 
 @dataclass(frozen=True, kw_only=True)
-class AnswersIndex:
+class OutputsIndex:
     """What stored outputs are: `outputs` are their types by name, `computes_in` the type of their roundoff.
 
     `computes_in` is None where it is not known.
@@ -84,7 +84,7 @@ class StoredArray:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StoredAnswers(AnswersIndex):
+class StoredOutputs(OutputsIndex):
     """The outputs of one variant."""
 
     name: str
@@ -123,23 +123,23 @@ def _load(path: Path) -> dict[str, Array]:
             return {name: arrays[name] for name in arrays.files}
     except (OSError, ValueError, KeyError, zipfile.BadZipFile) as error:
         raise BenchmarkError(
-            f"{path}: stored answers cannot be read ({error}): run the variant again"
+            f"{path}: stored outputs cannot be read ({error}): run the variant again"
         ) from error
 
 
-def read_answers(name: str, folder: Path) -> StoredAnswers:
+def read_outputs(name: str, folder: Path) -> StoredOutputs:
     """Read the outputs in a folder. Raises BenchmarkError where they are missing or not whole."""
     path = folder / _INDEX
     try:
-        index = decode(path.read_bytes(), AnswersIndex, str(path))
+        index = decode(path.read_bytes(), OutputsIndex, str(path))
     except OSError as error:
         raise BenchmarkError(
-            f"{path}: no answers that can be read ({error}): run the variant again"
+            f"{path}: no outputs that can be read ({error}): run the variant again"
         ) from error
-    return StoredAnswers(name=name, folder=folder, **vars(index))
+    return StoredOutputs(name=name, folder=folder, **vars(index))
 
 
-class _AnswerWriter:
+class _OutputWriter:
     """Writes outputs batch by batch."""
 
     def __init__(self, folder: Path, labels: Array | None) -> None:
@@ -167,7 +167,7 @@ class _AnswerWriter:
             shapes = {name: each.values.shape for name, each in outputs.arrays.items()}
             raise BenchmarkError(
                 f"no output has the {size} samples of the batch along its first axis "
-                f"({shapes or 'nothing'}): outputs cannot be told apart by sample"
+                f"({shapes or 'nothing'}): outputs cannot be separated by sample"
             )
         dtypes = {name: each.dtype for name, each in found.items()}
         if self._count and self.dtypes != dtypes:
@@ -192,10 +192,10 @@ class _AnswerWriter:
 
 
 @dataclass(frozen=True, slots=True)
-class AnswersJob:
+class OutputsJob:
     """Run each sample of a data set once and store the outputs; `dataset` are arguments of `open_dataset`."""
 
-    entry: ClassVar[str] = "gpuprof.bench.compare.answers:run_answers_job"
+    entry: ClassVar[str] = "gpuprof.bench.compare.stored_outputs:run_outputs_job"
     keeps_collector: ClassVar[bool] = False
 
     spec: SystemSpec
@@ -204,7 +204,7 @@ class AnswersJob:
     batch_size: int
 
 
-def record_answers(
+def record_outputs(
     name: str,
     spec: SystemSpec,
     dataset: Dataset,
@@ -213,7 +213,7 @@ def record_answers(
     batch_size: int = BATCH_SIZE,
     time_limit_s: float = TIME_LIMIT_S,
     on_event: Callable[[Event], None] = lambda _event: None,
-) -> StoredAnswers:
+) -> StoredOutputs:
     """Run each sample of a data set once, in a fresh process; the outputs are stored in `folder`.
 
     A model with one batch size of its own is run with that. Raises GpuprofError for a variant that raises,
@@ -221,12 +221,12 @@ def record_answers(
     """
     if batch_size < 1:
         raise BenchmarkError(f"a batch of {batch_size} holds no samples: batch sizes begin at 1")
-    job = AnswersJob(spec, dataset.asked, str(folder.resolve()), batch_size)
+    job = OutputsJob(spec, dataset.asked, str(folder.resolve()), batch_size)
     run_process(job, time_limit_s=time_limit_s, on_event=on_event)
-    return read_answers(name, folder)
+    return read_outputs(name, folder)
 
 
-def run_answers_job(job: AnswersJob, send: Send) -> None:
+def run_outputs_job(job: OutputsJob, send: Send) -> None:
     """Run each sample of a data set once. Raises GpuprofError."""
     dataset = open_dataset(**job.dataset)
     system = make_system(job.spec)
@@ -252,7 +252,7 @@ class _Pass:
         system, dataset, size = self._system, self._dataset, self._size
         with kept_random_states(system.spec.seed):
             prepare_system(system, size, self._send)
-        writer = _AnswerWriter(folder, dataset.labels)
+        writer = _OutputWriter(folder, dataset.labels)
         dtypes: set[str] = set()
         for number, first in enumerate(range(0, dataset.samples, size)):
             last = min(first + size, dataset.samples)
@@ -312,13 +312,13 @@ def reference_spec(spec: SystemSpec) -> SystemSpec | None:
     return dataclasses.replace(spec, framework=framework, dtype="float64", device=device, recipe=None)
 
 
-def compare_answers(
-    baseline: StoredAnswers,
-    variant: StoredAnswers,
+def compare_stored_outputs(
+    baseline: StoredOutputs,
+    variant: StoredOutputs,
     *,
     margin: float = MARGIN,
     classes: bool | Sequence[str] | None = None,
-    reference: StoredAnswers | None = None,
+    reference: StoredOutputs | None = None,
 ) -> OutputComparison:
     """Compare stored outputs as `compare_outputs` compares models: numbers, tolerance, classes.
 
@@ -337,7 +337,7 @@ def compare_answers(
     for each in (variant, *([] if reference is None else [reference])):
         if (baseline.data, baseline.samples) != (each.data, each.samples):
             raise BenchmarkError(
-                f"{baseline.name} answered {baseline.data}, and {each.name} {each.data}: "
+                f"{baseline.name} ran on {baseline.data}, and {each.name} on {each.data}: "
                 "run both on the same data set"
             )
     found = compare_outputs(
@@ -357,9 +357,9 @@ def compare_answers(
 class _Rows:
     """Batches of sample numbers, with labels where those are classes."""
 
-    def __init__(self, answers: StoredAnswers) -> None:
-        self._samples, self._step = answers.samples, answers.batch_size
-        labels = answers.labels
+    def __init__(self, stored: StoredOutputs) -> None:
+        self._samples, self._step = stored.samples, stored.batch_size
+        labels = stored.labels
         is_classes = labels is not None and labels.ndim == 1 and labels.dtype.kind in "iu"
         self._labels = labels if is_classes else None
 
@@ -374,23 +374,23 @@ def _reader(answers: StoredAnswers, baseline: StoredAnswers, notes: list[Diagnos
 
     Frameworks call the same outputs by other names, or by places: then their order decides.
     """
-    names = {name: name for name in answers.outputs}
+    names = {name: name for name in stored.outputs}
     if set(names) != set(baseline.outputs) and len(names) == len(baseline.outputs):
-        names = dict(zip(answers.outputs, baseline.outputs, strict=True))
+        names = dict(zip(stored.outputs, baseline.outputs, strict=True))
         if len(names) > 1:
             notes.append(note("outputs_by_order", variant=answers.name, names=names))
 
     def read(rows: Any) -> dict[str, Any]:
-        found = answers.rows(int(rows[0]), int(rows[-1]) + 1)
+        found = stored.rows(int(rows[0]), int(rows[-1]) + 1)
         return {names[name]: values for name, values in found.items()}
 
     return read
 
 
-def _class_names(answers: StoredAnswers) -> tuple[str, ...] | None:
+def _class_names(stored: StoredOutputs) -> tuple[str, ...] | None:
     """Return the data set's names where an output has a score for each."""
-    if answers.classes is None or len(answers.classes) < 2:
+    if stored.classes is None or len(stored.classes) < 2:
         return None
-    shapes = [each.shape for each in answers.rows(0, 1).values()]
+    shapes = [each.shape for each in stored.rows(0, 1).values()]
     can_be_scores = [shape[1] for shape in shapes if len(shape) == 2]
-    return answers.classes if can_be_scores == [len(answers.classes)] else None
+    return stored.classes if can_be_scores == [len(stored.classes)] else None
