@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuprof.bench.measure.diagnostics import sample_warnings, modes_of
+from gpuprof.bench.measure.diagnostics import modes_of, sample_warnings
 from gpuprof.stats.quantiles import interval_ranks, quantile_of, samples_needed, summarize
 from gpuprof.stats.ratio_test import bootstrap_ratio, cliffs_delta, compare
 

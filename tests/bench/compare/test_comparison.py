@@ -299,9 +299,13 @@ def test_a_target_limits_the_batch_size_that_is_advised() -> None:
 def test_the_front_has_the_variants_that_none_beats_in_both() -> None:
     found = document(
         {"old": OLD, "good": FASTER, "bad": FASTER, "fast": FASTEST},
-        found={"old": accuracy_of(accuracy=0.8), "good": accuracy_of(accuracy=0.79), "bad": accuracy_of(accuracy=0.7),
-                 "fast": accuracy_of(accuracy=0.6)},
-    )  # fmt: skip
+        found={
+            "old": accuracy_of(accuracy=0.8),
+            "good": accuracy_of(accuracy=0.79),
+            "bad": accuracy_of(accuracy=0.7),
+            "fast": accuracy_of(accuracy=0.6),
+        },
+    )
     assert found["quality"]["measure"] == "accuracy"
     assert {each["variant"]: each["on_front"] for each in found["pareto"]} == {
         "old": True, "good": True, "bad": False, "fast": True,
