@@ -134,5 +134,5 @@ def test_progress_goes_to_standard_error_and_only_without_a_terminal(
 
 def test_a_result_is_one_line_in_a_list() -> None:
     shown = repr([batch_of([1.0] * 60, [1.0] * 60)])
-    assert shown == "[<BatchResult m|x (pytorch), batch size 4: 2 launches, 120 samples, median 1.00 ms>]"
+    assert shown == "[<BatchResult m|x (pytorch), batch size 4: 2 process runs, 120 samples, median 1.00 ms>]"
     assert "median unavailable" in repr(batch_of([1.0]))

@@ -15,7 +15,7 @@ from batches import batch_of
 from gpuprof.bench import self_check as module
 from gpuprof.bench.benchmark import CallableRuns
 from gpuprof.bench.failures import Failure, FailureCode
-from gpuprof.bench.results.result import Launch
+from gpuprof.bench.results.result import ProcessRunResult
 from gpuprof.bench.self_check import Replays, SelfCheck, SelfComparison, Sight, self_check
 from gpuprof.bench.workers.schedule import ProcessRun, run_order
 from gpuprof.cli.main import execute
@@ -53,7 +53,7 @@ class Played:
             return ProcessRun(name, self.made, Failure(FailureCode.FAILED, "it died"))
         median_ms = 5 * float(self.generator.lognormal(0, self.spread))
         found = batch_of([median_ms] * 3)
-        found.launches = [Launch(self.made, found.launches[0].measurement, None, {})]
+        found.launches = [ProcessRunResult(self.made, found.launches[0].measurement, None, {})]
         done.sessions[name].result.batches.append(found)
         return ProcessRun(name, self.made, None)
 
@@ -144,17 +144,17 @@ def test_bursts_show_in_the_count_and_not_in_the_computed_change() -> None:
     assert ten.smallest_change_counted is not None
     assert ten.planted_found_share < 0.78
     assert ten.smallest_change_counted > 1.05 * ten.smallest_change
-    assert "go by the count" not in str(check)
+    assert "use the count" not in str(check)
     check.__dict__["sights"] = [Sight(10, 0.1, 0.6, 0.2, 0.0)]
-    assert "in 80% one of 20.0% (launches that vary in bursts: go by the count)" in " ".join(
+    assert "in 80% one of 20.0% (runs vary in bursts: use the count)" in " ".join(
         str(check).split()
     )
 
 
 def test_few_launches_have_a_note_of_what_is_missing() -> None:
     text = " ".join(str(made(0.01, 1)).split())
-    assert "counting it needs 20 launches" in text
-    assert "20 launches a side show" in text
+    assert "counting it needs 20 process runs" in text
+    assert "20 runs a side show" in text
     nothing = SelfCheck(())
     assert "not known" in str(nothing)
     assert nothing.to_dict()["called_different"] is None
@@ -200,7 +200,7 @@ def test_ctrl_c_keeps_and_prints_what_there_is(
     assert execute(["doctor", "--aa"]) == 130
     printed = " ".join(capsys.readouterr().out.split())
     assert "of 2 (" in printed
-    assert "(26 launches)" in printed
+    assert "(26 process runs)" in printed
     assert "interrupted" in printed
 
 

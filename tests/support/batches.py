@@ -10,7 +10,7 @@ import numpy as np
 from gpuprof.bench.config import JobSettings, Settings
 from gpuprof.bench.frameworks.protocol import SystemDescription
 from gpuprof.bench.measure.measurement import Measurement
-from gpuprof.bench.results.result import BatchResult, Launch
+from gpuprof.bench.results.result import BatchResult, ProcessRunResult
 
 
 def batch_of(*launches: list[float], batch_size: int = 4, **extra: Any) -> BatchResult:
@@ -30,5 +30,5 @@ def batch_of(*launches: list[float], batch_size: int = 4, **extra: Any) -> Batch
             elapsed_s=1.0,
             machine=None,
         )
-        found.launches.append(Launch(number, measured, None, extra))
+        found.launches.append(ProcessRunResult(number, measured, None, extra))
     return found

@@ -218,7 +218,7 @@ def _summary(variants: Sequence[Document]) -> Document:
         "headline": f"Ship {best['name']}: {ratio:.2f} times as fast as {variants[0]['name']}, as accurate.",
         "lines": [
             "Its interval lies wholly beyond the practical margin of 1%.",
-            "10 launches of each variant.",
+            "10 process runs of each variant.",
         ],
         "choice": best["name"],
     }

@@ -69,7 +69,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # A launch imports this package first: it must not pay for what it does not use.
+    # A process run imports this package first: it must not pay for what it does not use.
     if name not in _PLACES:
         raise AttributeError(f"module 'gpuprof.bench' has no attribute {name!r}")
     import importlib

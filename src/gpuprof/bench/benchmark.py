@@ -15,7 +15,7 @@ from gpuprof.bench.measure.callable import CallableSystem
 from gpuprof.bench.measure.host import describe_environment
 from gpuprof.bench.measure.measure import measure
 from gpuprof.bench.models.importing import name_of
-from gpuprof.bench.results.result import Launch, Result
+from gpuprof.bench.results.result import ProcessRunResult, Result
 from gpuprof.bench.workers.job import FactorySpec, encode_job
 from gpuprof.bench.workers.schedule import INTERRUPTED, TIME_LIMIT_S, ProcessRun, Schedule
 from gpuprof.bench.workers.session import Session
@@ -42,7 +42,7 @@ def benchmark_here(target: Any, inputs: Any, settings: Settings, name: str | Non
         name=described.model,
         description=asdict(described),
         settings=settings,
-        launches=(Launch(0, measured, measured.failure, {}),),
+        launches=(ProcessRunResult(0, measured, measured.failure, {}),),
         environment=describe_environment(),
         in_process=True,
         more_warnings=tuple(warnings),
@@ -89,7 +89,7 @@ class CallableRuns:
         self._plans = plans
         self.sessions = {name: _session(name, plan) for name, plan in plans.items()}
 
-    def launch(self, run: ProcessRun) -> Launch:
+    def launch(self, run: ProcessRun) -> ProcessRunResult:
         """Return what one process run measured."""
         batches = self.sessions[run.name].result.batches
         found = (each for batch in batches for each in batch.launches if each.position == run.number)

@@ -23,7 +23,7 @@ from gpuprof.errors import GpuprofError
 from gpuprof.stats.quantiles import samples_needed
 
 Probed = Callable[[int, ProbeOutcome], None]
-# A search looks at many sizes: shortly, and longer and in more launches only near the limit. Launches differ
+# A search looks at many sizes: shortly, and longer and in more process runs only near the limit. These differ
 # by some percent, which the interval of a single one does not know.
 _PROBE_S, _LONGEST_PROBE_S = 2.0, 30.0
 _PROBE_RUNS = 5

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparing a program with itself on this machine: how often that is called different, and what can be seen.
 
-Real launches of one small workload, in the random order of every comparison. What fraction of a planted
-slow-down is found is counted, not only computed: windows of consecutive launches are dealt out to two sides
-in such orders again and again, and the figures of one side are made larger.
+Real process runs of one small workload, in the random order of every comparison. What fraction of a planted
+slow-down is found is counted, not only computed: windows of consecutive process runs are dealt out to two
+sides in such orders again and again, and the figures of one side are made larger.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def workload() -> float:
 
 @dataclass(frozen=True, slots=True)
 class SelfComparison:
-    """Launches of two sides that are one and the same, in seconds; `order` are all of them as they came."""
+    """Process runs of two equal sides, in seconds; `order` are all of them as they came."""
 
     first: tuple[float, ...]
     second: tuple[float, ...]
@@ -79,11 +79,11 @@ class Share:
 
 @dataclass(frozen=True, slots=True)
 class Sight:
-    """What so many launches a side show: the smallest slow-down with a power of 80%, computed and counted.
+    """What so many runs a side show: the smallest slow-down with a power of 80%, computed and counted.
 
     `planted_found_share` is the fraction of replays in which that slow-down, planted, was called slower, and
     `smallest_change_counted` the slow-down that 80% of them find; `false_alarm_share` the fraction in which
-    without any the sides were called different. None where there were too few launches.
+    without any the sides were called different. None where there were too few process runs.
     """
 
     launches_per_side: int
@@ -117,12 +117,12 @@ class SelfCheck:
 
     @property
     def launches(self) -> list[float]:
-        """All launches in the order of their making."""
+        """All process runs in the order of their making."""
         return [each for comparison in self.comparisons for each in comparison.order]
 
     @property
     def variation(self) -> float | None:
-        """The standard deviation of the logarithms of a comparison's launches; None for too few."""
+        """The standard deviation of the logarithms of a comparison's process runs; None for too few."""
         logs = [np.log(each.order) for each in self.comparisons]
         freedom = sum(len(each) - 1 for each in logs if len(each))
         if freedom < 1:
@@ -132,13 +132,13 @@ class SelfCheck:
 
     @property
     def variation_of_all(self) -> float | None:
-        """That of all launches; larger where the machine changes from comparison to comparison."""
+        """That of all process runs; larger where the machine changes from comparison to comparison."""
         launches = self.launches
         return float(np.log(launches).std(ddof=1)) if len(launches) > 1 else None
 
     @cached_property
     def sights(self) -> list[Sight]:
-        """What 10 and 20 launches a side would show here."""
+        """What 10 and 20 process runs a side would show here."""
         variation = self.variation
         if variation is None:
             return []
@@ -167,7 +167,7 @@ class SelfCheck:
     def __str__(self) -> str:
         lines = [*_alarm_lines(self), *_variation_lines(self), *_sight_lines(self)]
         if self.failures:
-            lines.append(f"failed launches: {len(self.failures)}, first: {self.failures[0]}")
+            lines.append(f"failed process runs: {len(self.failures)}, first: {self.failures[0]}")
         if self.interrupted:
             lines.append("interrupted: this is what there was until then")
         return "\n".join(wrapped(each) for each in lines)
@@ -185,8 +185,8 @@ def self_check(
 ) -> SelfCheck:
     """Compare the workload with itself for about so many seconds, or in this many comparisons.
 
-    `progress(launches, comparisons, seconds)` is called after each launch with what is done. Ctrl-C keeps
-    what there is. Raises BenchmarkError where no launch gave a figure.
+    `progress(launches, comparisons, seconds)` is called after each process run with what is done. Ctrl-C
+    keeps what there is. Raises BenchmarkError where no process run gave a figure.
     """
     began = clock_s()
     done: list[SelfComparison] = []
@@ -208,7 +208,7 @@ def self_check(
         failures += [str(each.failure) for each in made_now.runs if _has_failed(each)]
         done.append(_comparison(made_now, launches))
     if failures and not any(each.order for each in done):
-        raise BenchmarkError(f"no launch of the self-check gave a figure: {failures[0]}")
+        raise BenchmarkError(f"no process run of the self-check gave a figure: {failures[0]}")
     return SelfCheck(
         tuple(each for each in done if each.order), margin, tuple(failures), interrupted, clock_s() - began
     )
@@ -253,7 +253,7 @@ def _sight(launches: Sequence[float], variation: float, side: int, margin: float
 
 @dataclass(frozen=True, slots=True)
 class Replays:
-    """Comparisons of consecutive launches, dealt out to two sides in the order of a comparison.
+    """Comparisons of consecutive process runs, dealt out to two sides in the order of a comparison.
 
     The difference of the sides' logarithms and half of its 95% interval, for each.
     """
@@ -263,7 +263,7 @@ class Replays:
 
     @classmethod
     def of(cls, launches: Sequence[float], side: int, *, count: int = _REPLAYS) -> Replays:
-        """Deal out launches, so many a side, from evenly spaced places on."""
+        """Deal out process runs, so many a side, from evenly spaced places on."""
         figures = np.log(launches)
         begins = np.linspace(0, len(figures) - 2 * side, count).round().astype(int)
         windows = figures[begins[:, None] + np.arange(2 * side)]
@@ -292,9 +292,9 @@ class Replays:
 def _alarm_lines(check: SelfCheck) -> list[str]:
     different, at_zero = check.called_different(check.margin), check.called_different(0.0)
     if different is None or at_zero is None:
-        return [f"false alarms: not known, no comparison of {LAUNCHES} + {LAUNCHES} launches completed"]
+        return [f"false alarms: not known, no comparison of {LAUNCHES} + {LAUNCHES} process runs completed"]
     return [
-        f"false alarms: {different} comparisons of a program with itself, {LAUNCHES} + {LAUNCHES} launches "
+        f"false alarms: {different} comparisons of a program with itself, {LAUNCHES} + {LAUNCHES} runs "
         f"each, were called different with the margin of {check.margin:.1%}, {at_zero} with none, where 5% "
         "are expected; 95% intervals"
     ]
@@ -303,25 +303,23 @@ def _alarm_lines(check: SelfCheck) -> list[str]:
 def _variation_lines(check: SelfCheck) -> list[str]:
     variation, of_all = check.variation, check.variation_of_all
     if variation is None or of_all is None:
-        return ["variation between launches: not known, there were too few"]
+        return ["variation between process runs: not known, there were too few"]
     count = len(check.launches)
     drift = f"; {of_all:.2%} over the whole time" if of_all > 1.2 * variation else ""
-    return [f"variation between launches: {variation:.2%} ({count} launches){drift}"]
+    return [f"variation between process runs: {variation:.2%} ({count} process runs){drift}"]
 
 
 def _sight_lines(check: SelfCheck) -> list[str]:
     lines = []
     for each in check.sights:
         side, found = each.launches_per_side, each.planted_found_share
-        shown = (
-            f"{side} launches a side show a slow-down of {each.smallest_change:.1%} in {POWER:.0%} of cases"
-        )
+        shown = f"{side} runs a side show a slow-down of {each.smallest_change:.1%} in {POWER:.0%} of cases"
         if found is None:
-            lines.append(f"{shown}, by the variation; counting it needs {2 * side} launches")
+            lines.append(f"{shown}, by the variation; counting it needs {2 * side} process runs")
             continue
-        bursts = " (launches that vary in bursts: go by the count)" if found < POWER - 0.1 else ""
+        bursts = " (runs vary in bursts: use the count)" if found < POWER - 0.1 else ""
         lines.append(
-            f"{shown}, by the variation; planted into {_REPLAYS} replays of the launches it was found in "
+            f"{shown}, by the variation; planted into {_REPLAYS} replays of the runs it was found in "
             f"{found:.0%}, and in {POWER:.0%} one of {each.smallest_change_counted:.1%}{bursts}; without "
             f"any, {each.false_alarm_share:.1%} were called different"
         )

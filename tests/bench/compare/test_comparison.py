@@ -19,7 +19,7 @@ from gpuprof.bench.compare.advice import ComparisonAdvice, runs_needed, variatio
 from gpuprof.bench.compare.document import AccuracyFigures, Recommendation, document_from, plain_document
 from gpuprof.bench.compare.figures import MoreFigures, compare_variants, document_of, pareto
 from gpuprof.bench.compare.plan import Variant
-from gpuprof.bench.compare.traffic_result import ArmRequests, TrafficLaunch, TrafficResult, TrafficSettings
+from gpuprof.bench.compare.traffic_result import ArmRequests, TrafficResult, TrafficRun, TrafficSettings
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.facts import Diagnostic, note
 from gpuprof.bench.number_text import points_text, speedup_text
@@ -401,7 +401,7 @@ def test_a_baseline_whose_own_answers_are_broken_is_said() -> None:
 def test_traffic_does_not_roll_out_wrong_outputs() -> None:
     made = conclusive({"new": ("faster", 1.5, 1.6, 1.7)}, {"new": accuracy_of(nan=3)})
     arm = ArmRequests([10_000_000] * 400)
-    launches_of = tuple(TrafficLaunch(number, (arm, arm)) for number in range(10))
+    launches_of = tuple(TrafficRun(number, (arm, arm)) for number in range(10))
     traffic = TrafficResult(("old", "new"), TrafficSettings((0.5, 0.5)), launches_of).to_dict()
     assert traffic["advice"]["action"] == "roll out"
     made["traffic"] = json.loads(json.dumps(traffic))

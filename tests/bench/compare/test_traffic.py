@@ -21,7 +21,7 @@ from gpuprof.bench.compare.traffic import (
     measure_traffic,
     request_order,
 )
-from gpuprof.bench.compare.traffic_result import ArmRequests, FailureCounts, TrafficLaunch, TrafficResult
+from gpuprof.bench.compare.traffic_result import ArmRequests, FailureCounts, TrafficResult, TrafficRun
 from gpuprof.bench.config import SystemSpec
 from gpuprof.bench.serialization import decode, encode, to_plain
 from gpuprof.bench.workers import schedule
@@ -66,7 +66,7 @@ def simulated(
             compared = min(round(min(split) * requests), len(times))
             times[: len(times) - compared] *= 0.9
             arms.append(requests_of(times, failed, compared))
-        made.append(TrafficLaunch(number, (arms[0], arms[1])))
+        made.append(TrafficRun(number, (arms[0], arms[1])))
     return TrafficResult(NAMES, TrafficSettings(split, **settings), tuple(made))
 
 

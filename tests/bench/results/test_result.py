@@ -32,7 +32,9 @@ def simulated(*launches: Callable[[int], float], batch_size: int | None = None, 
     for position, duration in enumerate(launches):
         clock = FakeClock()
         measured = measure(SimulatedSystem(clock, duration), chosen, clock=clock)
-        made.append(Launch(position, replace(measured, machine=None), measured.failure, {"load_s": 0.5}))
+        made.append(
+            ProcessRunResult(position, replace(measured, machine=None), measured.failure, {"load_s": 0.5})
+        )
     return Result(
         name="it",
         description=None,

@@ -140,7 +140,7 @@ class ComparisonPlan:
         )
 
     def job_of(self, variant: Variant) -> JobSettings:
-        """Return what a launch of a variant does."""
+        """Return what a process run of a variant does."""
         return JobSettings(variant.batch_sizes or self.batch_sizes, self.measuring, self.memory_budget_bytes)
 
     def fingerprint(self, variant: Variant) -> str:

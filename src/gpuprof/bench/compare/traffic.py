@@ -22,8 +22,8 @@ from typing import ClassVar
 from gpuprof.bench.compare.plan import Variant
 from gpuprof.bench.compare.traffic_result import (
     ArmRequests,
-    TrafficLaunch,
     TrafficResult,
+    TrafficRun,
     TrafficSettings,
 )
 from gpuprof.bench.failures import Failure, FailureCode, named, place_of, reason_of
@@ -77,7 +77,7 @@ class _TrafficRuns:
 
     def __init__(self, first: Variant, second: Variant, settings: TrafficSettings) -> None:
         self.name = f"{first.name} and {second.name}"
-        self.done: list[TrafficLaunch] = []
+        self.done: list[TrafficRun] = []
         self.failures: list[str] = []
         self._variants, self._settings = (first, second), settings
 
@@ -88,7 +88,7 @@ class _TrafficRuns:
     def take(self, number: int, event: Event) -> None:
         """Take the requests of both arms, which are the last that a process run reports."""
         if isinstance(event, Found):
-            self.done.append(TrafficLaunch(number, from_plain(event.value, tuple[ArmRequests, ArmRequests])))
+            self.done.append(TrafficRun(number, from_plain(event.value, tuple[ArmRequests, ArmRequests])))
 
     def end(self, number: int, failure: Failure | None) -> None:  # noqa: ARG002 - the protocol's
         """Note a failure. Raises BenchmarkError for one before any process run has succeeded."""

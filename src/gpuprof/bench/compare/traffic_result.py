@@ -112,7 +112,7 @@ class ArmRequests:
 
 
 @dataclass(frozen=True, slots=True)
-class TrafficLaunch:
+class TrafficRun:
     """One process run in which both variants served."""
 
     number: int
@@ -135,7 +135,7 @@ class TrafficResult:
 
     names: tuple[str, str]
     settings: TrafficSettings
-    launches: tuple[TrafficLaunch, ...]
+    launches: tuple[TrafficRun, ...]
     failures: tuple[str, ...] = ()
     interrupted: bool = False
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Recipes: ready optimized variants of a model, each a name such as `int8-dynamic` or `pruned:0.5`.
 
-A recipe is a framework, a type, and for some a change of the module that the launch makes right after
-reading it. Nothing is imported here that a launch without a recipe would pay for.
+A recipe is a framework, a type, and for some a change of the module that the process run makes right after
+reading it. Nothing is imported here that a process run without a recipe would pay for.
 """
 
 from __future__ import annotations

@@ -37,10 +37,10 @@ Interval = tuple[float | None, float, float | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Launch:
+class ProcessRunResult:
     """One process that measured, or one that failed.
 
-    `position` is its place in the order in which launches of all configurations were made. `extra` holds
+    `position` is its place in the order of the process runs of all configurations. `extra` holds
     what else was recorded: seconds of loading and preparing (`load_s`, `prepare_s`), memory.
     """
 
@@ -52,9 +52,9 @@ class Launch:
 
 @dataclass(frozen=True, kw_only=True)
 class Result:
-    """One configuration, measured in one launch or several.
+    """One configuration, measured in one process run or several.
 
-    `samples` are seconds of a call, of all launches in their order; `quantile()` returns figures, or None
+    `samples` are seconds of a call, of all process runs in their order; `quantile()` returns figures, or None
     where the samples do not suffice. `str()` is a table for people, `to_dict()` plain data for JSON.
     """
 
@@ -63,13 +63,13 @@ class Result:
     settings: Settings
     in_process: bool = False
     batch_size: int | None = None
-    launches: tuple[Launch, ...]
+    launches: tuple[ProcessRunResult, ...]
     environment: Mapping[str, Any]
     more_warnings: tuple[Diagnostic, ...] = ()
 
     @cached_property
     def measurements(self) -> tuple[Measurement, ...]:
-        """The measurements of the launches that gave samples."""
+        """The measurements of the process runs that gave samples."""
         found = (launch.measurement for launch in self.launches)
         return tuple(each for each in found if each is not None and len(each.samples_ns))
 
@@ -88,9 +88,9 @@ class Result:
     def quantile(self, quantile: float, *, interval: bool = False) -> float | Interval | None:
         """Return a quantile in seconds; None where the samples do not suffice for a 95% interval.
 
-        With `interval`, (low, value, high). Of one launch the interval is that of order statistics and is
-        for this launch alone; of several it shows how launches differ, and an end that so few launches do
-        not give is None. Raises ValueError outside 0 to 1.
+        With `interval`, (low, value, high). Of one process run the interval is that of order statistics and
+        is for this run alone; of several it shows how they differ, and an end that so few runs do not give
+        is None. Raises ValueError outside 0 to 1.
         """
         found = self.estimate(quantile)
         if found is None:
@@ -108,12 +108,12 @@ class Result:
 
     @property
     def count(self) -> int:
-        """The samples by which quantiles are judged: fewer than there are where launches differ in length."""
+        """The samples by which quantiles are judged: fewer than there are where runs differ in length."""
         return self._pooled.count
 
     @cached_property
     def _pooled(self) -> PooledSamples:
-        """All samples; each launch weighs the same, one that did not get to its end as it got on."""
+        """All samples; each process run has the same weight, an aborted one by its fraction."""
         measured = self.measurements
         usual = statistics.median([len(each.samples_ns) for each in measured if each.is_complete] or [0])
         shares = [
@@ -123,7 +123,7 @@ class Result:
         return PooledSamples([each.samples for each in measured], shares)
 
     def launch_figures(self, quantile: float = 0.5) -> tuple[float, ...]:
-        """Return the quantile of each launch that has enough samples, for `gpuprof.stats.ratio_test`."""
+        """Return the quantile of each process run that has enough samples, for `gpuprof.stats.ratio_test`."""
         found = (quantile_of(each.samples, quantile) for each in self.measurements)
         return tuple(each.value for each in found if each is not None)
 
@@ -224,7 +224,7 @@ class BatchResult:
     description: SystemDescription
     settings: JobSettings
     environment: dict[str, Any]
-    launches: list[Launch] = field(default_factory=list)
+    launches: list[ProcessRunResult] = field(default_factory=list)
     in_process: bool = False
 
     def __repr__(self) -> str:
@@ -232,12 +232,12 @@ class BatchResult:
         result = self.result
         median = result.quantile(0.5)
         time = "unavailable" if median is None else format_duration(median * 1e9)
-        counts = f"{len(self.launches)} launches, {len(result.samples):,} samples"
+        counts = f"{len(self.launches)} process runs, {len(result.samples):,} samples"
         return f"<BatchResult {result.name}: {counts}, median {time}>"
 
     @property
     def result(self) -> Result:
-        """The figures, with the samples of each launch."""
+        """The figures, with the samples of each process run."""
         return Result(
             name=f"{self.description.model} ({self.description.framework}), batch size {self.batch_size}",
             description=dataclasses.asdict(self.description),
@@ -254,25 +254,25 @@ class BatchResult:
         return None if tokens is None or samples_per_s is None else samples_per_s * int(tokens)
 
     def values_of(self, *path: str) -> list[Any]:
-        """Return a value of each launch's `extra`, of those launches that have it."""
+        """Return a value of `extra` of those process runs that have it."""
         found: list[Any] = [launch.extra for launch in self.launches]
         for name in path:
             found = [each.get(name) for each in found if each is not None]
         return [each for each in found if each is not None]
 
     def largest(self, *path: str) -> Any:
-        """Return the largest value over the launches; None where none of them has it."""
+        """Return the largest value over the process runs; None where none of them has it."""
         return max(self.values_of(*path), default=None)
 
     def middle(self, *path: str) -> float | None:
-        """Return the median over the launches of one value of each; None where none has it."""
+        """Return the median over the process runs of one value of each; None where none has it."""
         return _median(self.values_of(*path))
 
     @property
     def host_peak(self) -> tuple[int | None, bool]:
         """The host's peak, and whether a larger batch came before it in the same process.
 
-        That one may hold on to memory, so launches in which none came before go first.
+        That one may hold on to memory, so process runs in which none came before go first.
         """
         read = [
             (host, bool(launch.extra.get("after_larger")))
@@ -324,7 +324,7 @@ class Startup:
 
 @dataclass(slots=True)
 class SessionResult:
-    """The batch sizes that were measured, the start-up of each launch, and what ended the session early."""
+    """The batch sizes that were measured, the start-up of each process run, and what ended the session."""
 
     spec: SystemSpec
     settings: JobSettings

@@ -283,7 +283,7 @@ def _settings_notes(settings: Settings) -> Iterator[str]:
 
 
 def _launches(count: int) -> str:
-    return "1 launch" if count == 1 else f"{count:,} launches"
+    return "1 process run" if count == 1 else f"{count:,} process runs"
 
 
 def _width(width: float | None) -> str:

@@ -19,7 +19,7 @@ from gpuprof.bench.frameworks.protocol import System, SystemDescription
 from gpuprof.bench.measure.host import describe_environment
 from gpuprof.bench.measure.measurement import Measurement, StoppedBy
 from gpuprof.bench.measure.memory import name_budget
-from gpuprof.bench.results.result import BatchResult, Launch, SessionResult, Startup
+from gpuprof.bench.results.result import BatchResult, ProcessRunResult, SessionResult, Startup
 from gpuprof.bench.serialization import from_plain, to_plain
 from gpuprof.bench.workers.events import Described, Event, Found, MeasurementDone, Samples, State
 from gpuprof.bench.workers.job import FactorySpec, Job, MeasureJob
@@ -56,7 +56,7 @@ class _BatchRecord:
     batch_size: int
     description: SystemDescription
     environment: dict[str, Any]
-    launch: Launch
+    launch: ProcessRunResult
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +231,7 @@ class Session:
                 batch_size, self._description, settings, self._environment, in_process=self._in_process
             )
             self.result.batches.append(found)
-        found.launches.append(Launch(number, measurement, measurement.failure, extra))
+        found.launches.append(ProcessRunResult(number, measurement, measurement.failure, extra))
 
     # --- what a journal keeps ---
 
