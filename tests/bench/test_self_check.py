@@ -146,9 +146,7 @@ def test_bursts_show_in_the_count_and_not_in_the_computed_change() -> None:
     assert ten.smallest_change_counted > 1.05 * ten.smallest_change
     assert "use the count" not in str(check)
     check.__dict__["sights"] = [Sight(10, 0.1, 0.6, 0.2, 0.0)]
-    assert "in 80% one of 20.0% (runs vary in bursts: use the count)" in " ".join(
-        str(check).split()
-    )
+    assert "in 80% one of 20.0% (runs vary in bursts: use the count)" in " ".join(str(check).split())
 
 
 def test_few_launches_have_a_note_of_what_is_missing() -> None:
