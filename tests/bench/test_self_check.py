@@ -69,10 +69,10 @@ def play(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Played]:
     return playing
 
 
-def made(spread: float, campaigns: int, launches: int = 5) -> SelfCheck:
+def made(spread: float, comparisons: int, launches: int = 5) -> SelfCheck:
     generator = np.random.default_rng(61)
     found = []
-    for _ in range(campaigns):
+    for _ in range(comparisons):
         order = tuple(generator.lognormal(0, spread, 2 * launches).tolist())
         found.append(SelfComparison(order[:launches], order[launches:], order, True))
     return SelfCheck(tuple(found))
@@ -106,7 +106,7 @@ def test_a_change_of_level_between_comparisons_is_no_variation_of_launches() -> 
     check = made(0.01, 10)
     drifting = [
         SelfComparison((), (), tuple(value * 1.1**number for value in each.order), False)
-        for number, each in enumerate(check.campaigns)
+        for number, each in enumerate(check.comparisons)
     ]
     found = SelfCheck(tuple(drifting))
     assert found.variation == pytest.approx(check.variation)

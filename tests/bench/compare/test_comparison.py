@@ -38,8 +38,8 @@ def document(*given: Any, **options: Any) -> dict[str, Any]:
         name: each if isinstance(each, Diagnostic) else from_plain(each, AccuracyFigures)
         for name, each in options.pop("found", {}).items()
     }
-    campaign = comparison_of(*given, **options.pop("plan", {}))
-    found = document_of(campaign, AT, MoreFigures(accuracy=outputs))
+    result = comparison_of(*given, **options.pop("plan", {}))
+    found = document_of(result, AT, MoreFigures(accuracy=outputs))
     return json.loads(json.dumps(plain_document(found), allow_nan=False))
 
 
@@ -91,10 +91,10 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("gpuprof.stats.ratio_test.bootstrap_ratio", lambda *_, **__: (None, 1.0, None))
 
 
-def verdicts(ratio: float, campaigns: int = 100) -> list[str | None]:
+def verdicts(ratio: float, comparisons: int = 100) -> list[str | None]:
     """Return what comparisons of ten process runs with 1% deviation find of a variant at two batch sizes."""
     found = []
-    for seed in range(campaigns):
+    for seed in range(comparisons):
         old = {size: launches(level, (seed, size, 0), samples=40) for size, level in SIZES.items()}
         new = {size: launches(level * ratio, (seed, size, 1), samples=40) for size, level in SIZES.items()}
         found.append(compare_variants(comparison_of({"old": old, "new": new})).verdict("new"))

@@ -228,8 +228,8 @@ def test_a_report_of_raw_samples_has_their_figures(tmp_path: Path) -> None:
         name: {1: launches(level, (seed, 1)), 8: launches(5 * level, (seed, 8))}
         for seed, (name, level) in enumerate({"old": 10.0, "new": 7.0, "third": 10.1, "last": 12.0}.items())
     }
-    campaign = comparison_of(given, price_per_hour=1.2)
-    found = document_of(campaign, datetime.datetime(2026, 2, 3, tzinfo=datetime.timezone.utc))
+    result = comparison_of(given, price_per_hour=1.2)
+    found = document_of(result, datetime.datetime(2026, 2, 3, tzinfo=datetime.timezone.utc))
     write_report(found, ["html", "csv", "md"], tmp_path, "report")
     shown = set(Reader((tmp_path / "report.html").read_text(encoding="utf-8")).values["latency"])
     rows = list(csv.DictReader(io.StringIO((tmp_path / "report.csv").read_text(encoding="utf-8"))))
