@@ -272,7 +272,7 @@ def test_wrong_splits_are_one_line(text: str, line: str) -> None:
 def test_settings_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(BenchmarkError, match="traffic: "):
         TrafficSettings((0.9, 0.1), **wrong)
-    with pytest.raises(BenchmarkError, match="not 1 together"):
+    with pytest.raises(BenchmarkError, match="add up to 1"):
         TrafficSettings((0.9, 0.2))
 
 

@@ -52,7 +52,7 @@ def test_too_few_samples_for_an_interval_may_be_enough_to_miss() -> None:
 class PlayedSession:
     """A session whose launches give `result_of(batch size, launch)`: milliseconds, or an error."""
 
-    tell: Any = None
+    result_of: Any = None
 
     def __init__(self, spec: SystemSpec, job: JobSettings, watch: Any = None) -> None:
         self.result = SessionResult(spec, job)

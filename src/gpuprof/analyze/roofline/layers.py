@@ -250,4 +250,4 @@ def _timing_iqr(times: _Times) -> float | None:
     """Return the relative IQR of the times of the operator that takes the most time."""
     timed = [calls for _, calls in times.ran if calls is not None]
     longest = max(timed, key=lambda calls: calls.total_ns, default=None)
-    return None if longest is None else longest.spread
+    return None if longest is None else longest.relative_iqr

@@ -195,7 +195,7 @@ def _doubts(joined: Joined | None, found: Label, use: Utilization, calls: TimedC
         exactness="exact" if joined is None else joined.row.exactness,
         ceiling_uncertainty=ceiling_uncertainty(found, use, calls.machine),
         drift=0.0 if ceiling is None else calls.machine.drift(ceiling),
-        timing_spread=calls.spread,
+        timing_spread=calls.relative_iqr,
         join=1.0 if joined is None else joined.quality,
         uncertain_bytes=use.uncertain_bytes,
     )

@@ -88,7 +88,7 @@ class WarmupRun:
                 check_at = max(check_at + 1, int(check_at * _GROWTH))
                 if self._is_long_enough() and self._agrees():
                     break
-            if self._elapsed_ns() >= self._limit_ns or len(self._durations) >= _MOST_CALLS:
+            if self._after_first_call_ns() >= self._limit_ns or len(self._durations) >= _MOST_CALLS:
                 self._agrees()
                 break
 
@@ -125,14 +125,14 @@ class WarmupRun:
         if self._progress is not None:
             self._progress(len(self._durations))
 
-    def _elapsed_ns(self) -> int:
+    def _after_first_call_ns(self) -> int:
         return self._ended - self._first_ended
 
     def _elapsed_ns(self) -> int:
         return self._ended - self._began
 
     def _is_long_enough(self) -> bool:
-        calls, elapsed = len(self._durations), self._elapsed_ns()
+        calls, elapsed = len(self._durations), self._after_first_call_ns()
         return (calls >= _LEAST_CALLS and elapsed >= _LEAST_NS) or elapsed >= _LONG_ENOUGH_NS
 
     def _agrees(self) -> bool:
