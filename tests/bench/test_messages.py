@@ -82,7 +82,7 @@ def test_reworded_messages_change_no_decision(monkeypatch: pytest.MonkeyPatch) -
     before = document_of(comparison_of(given), AT, extra)
     assert before.summary.choice == "new"
     monkeypatch.setattr(Messages, "text", lambda _messages, code, _values: f"<{code}>")
-    after = document_of(campaign_of(given), AT, extra)
+    after = document_of(comparison_of(given), AT, extra)
     assert decided(after) == decided(before)
     assert "<take_variant>" in document_text(after)
     again = document_from(json.loads(json.dumps(plain_document(after))))

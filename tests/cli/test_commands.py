@@ -442,7 +442,7 @@ def test_summary_prints_facts_and_a_table(api: FakeApi, capsys: pytest.CaptureFi
 
 
 @pytest.mark.texts
-def test_summary_says_what_is_lost_and_cannot_be_tricked_by_it(
+def test_summary_reports_what_is_lost_and_cannot_be_tricked_by_it(
     api: FakeApi, capsys: pytest.CaptureFixture[str]
 ) -> None:
     api.recorded.meta |= {
@@ -504,7 +504,7 @@ SEGMENT, NAMES = "r/segments/1-2.0.segment", "r/segments/1-2.names"
         ),
     ],
 )
-def test_summary_says_what_damaged_files_cost(
+def test_summary_reports_what_damaged_files_cost(
     api: FakeApi, capsys: pytest.CaptureFixture[str], damage: list[Damage], lost: list[Loss]
 ) -> None:
     api.recorded.meta |= {"complete": False, "damage": [each.to_plain() for each in damage]}

@@ -293,8 +293,10 @@ def test_cupti_is_found_in_a_wheel_and_not_loaded(machine: Machine, tmp_path: Pa
 DRIVER = {"init": 0, "version": 13000, "devices": []}
 
 
-def test_cupti_that_can_be_loaded_is_told_with_its_version(machine: Machine) -> None:
-    machine.answers(driver=DRIVER, cupti={"reason": None, "path": "/lib/libcupti.so.13", "version": "13.0"})
+def test_cupti_that_can_be_loaded_is_shown_with_its_version(machine: Machine) -> None:
+    machine.set_probes(
+        driver=DRIVER, cupti={"reason": None, "path": "/lib/libcupti.so.13", "version": "13.0"}
+    )
     check = machine.check("CUPTI")
     assert (check.status, check.hint) == ("ok", "")
     assert check.detail.startswith("13.0 at /lib/libcupti.so.13")
@@ -309,7 +311,7 @@ def test_cupti_that_can_be_loaded_is_told_with_its_version(machine: Machine) -> 
     ],
 )
 def test_cupti_that_cannot_be_loaded_has_a_reason(machine: Machine, facts: dict[str, Any]) -> None:
-    machine.answers(driver=DRIVER, cupti=facts)
+    machine.set_probes(driver=DRIVER, cupti=facts)
     check = machine.check("CUPTI")
     assert check.status in ("problem", "missing")
     reason = facts.get("reason")
@@ -379,13 +381,13 @@ ONE_GPU = {**DRIVER, "devices": [["Invented", 8_000_000_000, "9.0"]]}
 def test_nvrtc_is_shown_where_there_is_a_gpu(machine: Machine) -> None:
     assert not [check for check in examine() if check.name == "NVRTC"]
     answer = {"reason": None, "path": "/lib/libnvrtc.so.13", "version": "13.0"}
-    machine.answers(driver=ONE_GPU, nvrtc=answer)
+    machine.set_probes(driver=ONE_GPU, nvrtc=answer)
     assert machine.check("NVRTC").detail.startswith("13.0 at /lib/libnvrtc.so.13")
 
 
 def test_without_nvrtc_ceilings_are_calculated(machine: Machine) -> None:
     reason = {"code": "nvrtc_not_found"}
-    machine.answers(driver=ONE_GPU, nvrtc={"reason": reason, "path": "", "version": "0.0"})
+    machine.set_probes(driver=ONE_GPU, nvrtc={"reason": reason, "path": "", "version": "0.0"})
     check = machine.check("NVRTC")
     assert (check.status, check.hint) == ("missing", HINTS.text("nvrtc_not_found", reason))
 

@@ -125,7 +125,7 @@ class SimulatedRun:
         return self
 
     def stray(self, name: str, took_ns: int) -> SimulatedRun:
-        """Launch a kernel in no operator and no layer."""
+        """ProcessRunResult a kernel in no operator and no layer."""
         self.correlation += 1
         self._piece(Operator("", device=DEVICE), name, took_ns, None)
         return self

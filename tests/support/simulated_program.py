@@ -72,7 +72,7 @@ class Host:
         span["duration_ns"] = self.now_ns - span["start_ns"]
 
     def launch(self, name: str, duration_ns: int, stream: int = 7) -> None:
-        """Launch a kernel; the call returns before the kernel ends."""
+        """ProcessRunResult a kernel; the call returns before the kernel ends."""
         start = self.now_ns + self._varied(LATENCY_NS)
         if stream in self.ends_ns:
             start = max(start, self.ends_ns[stream] + self._varied(GAP_NS))

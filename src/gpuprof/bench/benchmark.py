@@ -93,7 +93,7 @@ class CallableRuns:
         """Return what one process run measured."""
         batches = self.sessions[run.name].result.batches
         found = (each for batch in batches for each in batch.launches if each.position == run.number)
-        return next(found, Launch(run.number, None, run.failure, {}))
+        return next(found, ProcessRunResult(run.number, None, run.failure, {}))
 
     def results(self) -> dict[str, Result]:
         """Return one result for each plan that was run at least once."""

@@ -380,7 +380,7 @@ TEMPLATES: dict[str, Template] = {
     "energy_without_counter": "no device with a counter that gpuprof reads",
     "idle_power_not_reported": "the device reported no idle power",
     "energy_differs_from_power": (
-        "the counter says {counter_j:.3g} J and the integral of power {integral_j:.3g} J"
+        "the counter shows {counter_j:.3g} J and the integral of power {integral_j:.3g} J"
     ),
     # --- gates ---
     "gate_slower": "the whole interval is above the equivalence margin of {margin:percent}",
@@ -446,7 +446,7 @@ def _time_limit(values: Values) -> str:
     if "iterations" in values:
         return f"{begin} before {values['iterations']:,} iterations"
     width = values["width"]
-    wide = "insufficient samples" if width is None else f"{width:.2%} wide"
+    wide = "based on too few samples" if width is None else f"{width:.2%} wide"
     return f"{begin}: the interval of p{quantile_text(values['quantile'])} is {wide}"
 
 

@@ -360,9 +360,9 @@ def test_an_inconclusive_variant_stays_so_next_to_a_broken_one() -> None:
     assert (headline.code, headline.values["variant"]) == ("inconclusive", "noisy")
 
 
-def test_a_tight_interval_of_a_mixed_variant_is_not_said_to_be_wide() -> None:
-    unsure = answers(verdict="inconclusive")
-    found = find(settled({"mixed": ("mixed", 1.1, 1.2, 1.3)}, {"mixed": unsure}))
+def test_a_tight_interval_of_a_mixed_variant_is_not_called_wide() -> None:
+    unsure = accuracy_of(verdict="inconclusive")
+    found = find(conclusive({"mixed": ("mixed", 1.1, 1.2, 1.3)}, {"mixed": unsure}))
     assert found.headline.values["reason"]["code"] == "mixed_speed"
 
 
@@ -377,7 +377,7 @@ def test_a_mean_over_fewer_batch_sizes_does_not_win_over_a_whole_one() -> None:
     speedups = {each["name"]: (each["speedup"] or {}).get("value") for each in found["variants"]}
     assert speedups["partly"] > speedups["whole"]
     assert found["summary"]["choice"] == "whole"
-    alone = document({"old": OLD, "partly": {1: FASTEST[1]}}, answers={"partly": answers()})
+    alone = document({"old": OLD, "partly": {1: FASTEST[1]}}, found={"partly": accuracy_of()})
     speed = alone["summary"]["headline"]["values"]["speed"]["values"]
     assert (speed["baseline"], speed["sizes"], speed["left_out"]) == ("old", [1], [8])
 
@@ -391,8 +391,10 @@ def test_a_difference_that_is_claimed_is_one_that_can_be_read() -> None:
     assert points_text({"low": None, "value": 0.0, "high": None}, is_loss=True) == "0.00 points"
 
 
-def test_a_baseline_whose_own_answers_are_broken_is_said() -> None:
-    found = document({"old": OLD, "new": FASTER}, answers={"old": answers(nan=7), "new": answers(nan=7)})
+def test_a_baseline_with_broken_outputs_is_reported() -> None:
+    found = document(
+        {"old": OLD, "new": FASTER}, found={"old": accuracy_of(nan=7), "new": accuracy_of(nan=7)}
+    )
     reason = steps(found)["fix_variant", "old"]
     assert reason is not None
     assert (reason.code, reason.values["nan"]) == ("outputs_not_finite", 7)
@@ -501,7 +503,7 @@ def test_what_is_worse_in_the_outputs_of_the_choice_is_named() -> None:
         ],
         degraded_classes=[{"name": "cat"}, {"name": "dog"}],
     )
-    found = document({"old": OLD, "new": FASTER}, answers={"old": answers(), "new": worse})
+    found = document({"old": OLD, "new": FASTER}, found={"old": accuracy_of(), "new": worse})
     assert ("check_classes", "new") in steps(found)
     judged = [each["action"] for each in found["recommendations"] if each["action"]["code"] == "judge_metric"]
     assert [each["values"] for each in judged] == [{"variant": "new", "metric": "loss", "value": 0.5}]
@@ -540,7 +542,7 @@ def test_a_busy_machine_is_reported_first(monkeypatch: pytest.MonkeyPatch) -> No
     flag = Diagnostic("background_cpu_load", Severity.WARNING, {"busy_cpus": 1.1, "cpus": 2})
     for place in ("results.result", "compare.figures"):
         monkeypatch.setattr(f"gpuprof.bench.{place}.warnings_of", lambda *_: (flag,))
-    found = document({"old": OLD, "new": FASTER}, answers={"new": answers()})
+    found = document({"old": OLD, "new": FASTER}, found={"new": accuracy_of()})
     assert found["summary"]["headline"]["code"] == "machine_was_busy"
     first = found["recommendations"][0]
     assert (first["action"]["code"], first["action"]["values"]) == ("quieter_machine", {"has_threads": True})

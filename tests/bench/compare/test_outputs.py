@@ -139,7 +139,7 @@ def test_outputs_without_a_value_for_each_sample_are_reported(file: Path, tmp_pa
     assert list(found.outputs) == ["scores"]
     assert "total" in found.skipped
     total = note("output_not_stored", variant=found.name, output="total")
-    assert total in compare_answers(found, found).notes
+    assert total in compare_stored_outputs(found, found).notes
     with pytest.raises(BenchmarkError, match="no output has the 4 samples of the batch along its first axis"):
         run_on(spec_of("of_one"), dataset, tmp_path / "b")
 
@@ -336,8 +336,8 @@ def test_metrics_that_fail_are_notes(stored: Any) -> None:
     assert nothing.problem == warning("metric_not_finite", metric="nothing", variant="sums", value="nan")
     assert (broken.value, broken.problem.code) == (None, "metric_raised")
     assert broken.problem.values["error"].startswith("ValueError")
-    assert broken.problem.values["place"].startswith("answer_models.py:")
-    figures = accuracy_figures(compare_answers(baseline, baseline), metrics=[nothing, broken])
+    assert broken.problem.values["place"].startswith("output_models.py:")
+    figures = accuracy_figures(compare_stored_outputs(baseline, baseline), metrics=[nothing, broken])
     assert figures.findings == (nothing.problem, broken.problem)
 
 

@@ -183,7 +183,7 @@ def test_a_variant_that_is_no_slower_gets_all(ratio: float) -> None:
     assert facts.keys() == {"roll_out", "traffic_same"}
 
 
-def test_what_is_open_says_how_many_launches_more() -> None:
+def test_an_inconclusive_test_has_the_number_of_further_process_runs() -> None:
     action, facts, more = advised(1.0, launches=4, between=0.01, split=(0.5, 0.5))
     assert action == "keep"
     assert more is not None

@@ -21,7 +21,7 @@ from gpuprof.bench.measure.host import describe_environment
 from gpuprof.bench.measure.measure import measure
 from gpuprof.bench.measure.measurement import StoppedBy
 from gpuprof.bench.messages import stop_text
-from gpuprof.bench.results.result import Launch, Result
+from gpuprof.bench.results.result import ProcessRunResult, Result
 from gpuprof.errors import BenchmarkError
 
 
@@ -131,7 +131,7 @@ def test_a_failure_that_an_earlier_version_wrote_as_text_is_read() -> None:
         (
             "time limit",
             {"limit_s": 10.0, "quantile": 0.5, "width": None},
-            "10 s were over: the interval of p50 is insufficient samples",
+            "10 s were over: the interval of p50 is based on too few samples",
         ),
         ("most samples", {"samples": 1_000_000}, "1,000,000 samples are the most that are kept"),
         ("interrupted", {"samples": 3}, "interrupted after 3 samples"),

@@ -362,7 +362,7 @@ _NOT_INHERITED = ("INTEL_LIBITTNOTIFY64", "NVTX_INJECTION64_PATH", "CUDA_INJECTI
 
 
 class MeasuringError(Exception):
-    """A GPU without a result; `note` says why."""
+    """A GPU without a result; `note` has the reason."""
 
     def __init__(self, code: CeilingNoteCode, **values: Any) -> None:
         super().__init__(code.value)

@@ -175,8 +175,8 @@ class RooflineNote:
 
     `names` are the operators, roots or types that it is about. `recording` and `ceilings` are notes that the
     recording and the measuring of ceilings wrote. `status` is that of the source that recorded no kernels.
-    `drift` is the largest of `count` large ones; `around` says that it was measured right before and after
-    the recording.
+    `drift` is the largest of `count` large ones; `around` is True where it was measured right before and
+    after the recording.
     """
 
     code: RooflineNoteCode

@@ -59,11 +59,11 @@ class SwappedClasses:
 class ClassFigures:
     """One class that has samples. Pairs are (baseline, optimized).
 
-    `accuracy` is the share of the class's samples that are answered rightly, its recall. `precision` is the
-    share of the answers of this class that are right, None where nothing is answered so; F1 is
-    2 right / (samples + answers). `p_value` is McNemar's, exact; `verdict` is conclusive where the difference
-    is significant among those of all classes (Benjamini and Hochberg, 5%).
-    `becomes` is the wrong class that the optimized variant answers most, with its count.
+    `accuracy` is the fraction of the class's samples with a correct prediction, its recall. `precision` is
+    the fraction of the predictions of this class that are correct, None where there are none; F1 is
+    2 correct / (samples + predictions). `p_value` is McNemar's, exact; `verdict` is conclusive where the
+    difference is significant among those of all classes (Benjamini and Hochberg, 5%).
+    `becomes` is the wrong class that the optimized variant predicts most, with its count.
     """
 
     label: int

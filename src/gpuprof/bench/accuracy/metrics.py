@@ -49,7 +49,7 @@ class _FunctionMetric(Metric):
 
 @dataclass(frozen=True, slots=True)
 class MetricValue:
-    """A metric of a variant and of the baseline. None is what it did not give; then `problem` says why."""
+    """A metric of a variant and of the baseline. None is a missing value; then there is a `problem`."""
 
     name: str
     value: float | None
@@ -113,8 +113,8 @@ def _evaluated(metric: Metric, baseline: StoredOutputs, variant: StoredOutputs) 
     return MetricValue(metric.name, new, old, metric.better, new_problem or problem)
 
 
-def _figure(metric: Metric, answers: StoredAnswers) -> tuple[float | None, Diagnostic | None]:
-    where = {"metric": metric.name, "variant": answers.name}
+def _figure(metric: Metric, stored: StoredOutputs) -> tuple[float | None, Diagnostic | None]:
+    where = {"metric": metric.name, "variant": stored.name}
     try:
         outputs, labels = stored.arrays(), stored.labels
         for each in (*outputs.values(), labels):

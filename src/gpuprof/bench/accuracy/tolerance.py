@@ -80,7 +80,7 @@ class Tolerance:
     """Whether one output's error is one that the type explains.
 
     `baseline_error` and `optimized_error` are against the reference, relative, in the Euclidean norm;
-    `allowed` is what the optimized variant's may be. `reason` says why the verdict is what it is.
+    `allowed` is what the optimized variant's may be. `reason` is that of the verdict.
     """
 
     name: str

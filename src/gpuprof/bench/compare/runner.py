@@ -21,7 +21,7 @@ from typing import IO, Any, TypeVar
 
 import numpy as np
 
-from gpuprof.bench.compare.plan import CampaignPlan, Variant
+from gpuprof.bench.compare.plan import ComparisonPlan, Variant
 from gpuprof.bench.failures import Failure, FailureCode
 from gpuprof.bench.measure.host import describe_environment
 from gpuprof.bench.results.result import SessionResult

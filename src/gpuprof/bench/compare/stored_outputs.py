@@ -184,7 +184,7 @@ class _OutputWriter:
     def finish(self, **facts: Any) -> None:
         """Write what the outputs are."""
         draft = self._folder / f".{_INDEX}.new"
-        draft.write_bytes(encode(AnswersIndex(outputs=self.dtypes, skipped=tuple(self._skipped), **facts)))
+        draft.write_bytes(encode(OutputsIndex(outputs=self.dtypes, skipped=tuple(self._skipped), **facts)))
         draft.replace(self._folder / _INDEX)
 
 
@@ -369,7 +369,7 @@ class _Rows:
             yield rows if self._labels is None else (rows, self._labels[rows])
 
 
-def _reader(answers: StoredAnswers, baseline: StoredAnswers, notes: list[Diagnostic]) -> Callable[..., Any]:
+def _reader(stored: StoredOutputs, baseline: StoredOutputs, notes: list[Diagnostic]) -> Callable[..., Any]:
     """Return a function of sample numbers that returns what is stored, under the baseline's names.
 
     Frameworks call the same outputs by other names, or by places: then their order decides.
@@ -378,7 +378,7 @@ def _reader(answers: StoredAnswers, baseline: StoredAnswers, notes: list[Diagnos
     if set(names) != set(baseline.outputs) and len(names) == len(baseline.outputs):
         names = dict(zip(stored.outputs, baseline.outputs, strict=True))
         if len(names) > 1:
-            notes.append(note("outputs_by_order", variant=answers.name, names=names))
+            notes.append(note("outputs_by_order", variant=stored.name, names=names))
 
     def read(rows: Any) -> dict[str, Any]:
         found = stored.rows(int(rows[0]), int(rows[-1]) + 1)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from gpuprof.bench.facts import Diagnostic, note
-from gpuprof.bench.measure.scaling import KNEE_SHARE, LargestBatch, knee
+from gpuprof.bench.measure.scaling import SATURATED, LargestBatch, saturation_point
 from gpuprof.bench.messages import message, stop_text, title
 from gpuprof.bench.models.data import shape_text
 from gpuprof.bench.results.result import TABLE_QUANTILES
